@@ -1,4 +1,4 @@
-// A search through a function and the regions of its ops.
+// A search through the ops of a function and of the regions of its ops. Stateless; thread-safe.
 #pragma once
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace tessera::ir {
 
-// Whether `holds(function, op)` is true of some op of `f` or of its regions.
+// Returns whether `holds(function, op)` is true for some op of `f` or of a region nested in it.
 template <class F>
 bool AnyOp(const Function& f, const F& holds) {
   return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) {

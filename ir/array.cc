@@ -1,3 +1,6 @@
+// The storage of host arrays, the access to their elements by number, and their printed form. The
+// text parser, the readers in serial/ and the client build arrays here; the evaluator and host
+// transfers read and write them.
 #include "ir/array.h"
 
 #include <algorithm>
@@ -22,7 +25,7 @@ int64_t NumElements(const Dims& shape) {
   return n;
 }
 
-// Converts towards zero, saturating; NaN becomes 0.
+// Converts towards zero and saturates. NaN becomes 0.
 template <class Int>
 Int ToInt(double v) {
   if (v != v) return 0;
@@ -33,7 +36,7 @@ Int ToInt(double v) {
   return static_cast<Int>(v);
 }
 
-// The offset of the element at `index` of an array with these strides.
+// Returns the offset of the element at `index` in an array with these strides.
 int64_t OffsetOf(const Dims& index, const Dims& strides) {
   return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
 }
@@ -77,7 +80,7 @@ Dims StridesOf(const Dims& shape) {
   int64_t n = 1;
   for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
     s[d] = n;
-    // Only shapes without elements have products as large, and their strides mean nothing.
+    // The product overflows only for shapes without elements, whose strides mean nothing.
     if (__builtin_mul_overflow(n, shape[d], &n)) n = 0;
   }
   return s;
@@ -85,7 +88,8 @@ Dims StridesOf(const Dims& shape) {
 
 namespace {
 
-// Arrays of kAlignedFrom bytes and more start at a cache line, for vectorized loops.
+// The type of the allocation for arrays of at least kAlignedFrom bytes: it makes them start at a
+// cache line, which vectorized loops like.
 struct alignas(64) Line {
   std::byte bytes[64];
 };
@@ -108,7 +112,8 @@ Array::Array(DType dtype, Dims shape)
   std::fill_n(bytes_.get(), num_bytes(), std::byte{0});
 }
 
-// Users of the SDK pass values and bytes too: a wrong number of them throws StatusException.
+// This constructor throws StatusException for a wrong number of bytes instead of failing a CHECK,
+// because users of the SDK call it with their own bytes.
 Array::Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes)
     : dtype_(dtype), shape_(std::move(shape)), num_elements_(NumElements(shape_)) {
   if (static_cast<int64_t>(bytes.size()) != num_bytes())
@@ -157,7 +162,8 @@ std::byte* Array::MutableData() {
   return bytes_.get();
 }
 
-// At returns, and Set sets, the real part of a complex number; Set clears the imaginary part.
+// Complex numbers: At returns the real part. Set stores the value as the real part and clears the
+// imaginary part.
 double Array::At(int64_t i) const {
   return VisitDType(dtype_, [&]<DType kD>(DTypeTag<kD>) {
     const ComputeType<kD> x = Element<kD>::Load(As<StorageType<kD>>()[i]);
@@ -189,7 +195,7 @@ void Array::Set(int64_t i, double v) {
     if constexpr (kD == DType::kBool) {
       to = v != 0;
     } else if constexpr (std::is_integral_v<C>) {
-      // An integer that is too large keeps its low bits.
+      // A value that is too large for the integer dtype keeps its low bits.
       using Wide = std::conditional_t<std::is_same_v<C, uint64_t>, uint64_t, int64_t>;
       to = Element<kD>::Store(static_cast<C>(ToInt<Wide>(v)));
     } else if constexpr (IsComplexType<C>) {

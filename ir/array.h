@@ -1,5 +1,5 @@
-// A dense row-major array in host memory: what literals, the evaluator and host transfers use.
-// Copying shares the bytes; MutableData() makes them unique first. Thread-compatible.
+// A dense row-major array in host memory. Literals, the evaluator and host transfers use it. A copy
+// shares the bytes with the original; MutableData() makes them unique first. Thread-compatible.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace tessera::ir {
 class Array {
  public:
   Array() : Array(DType::kF32, {0}) {}
-  Array(DType dtype, Dims shape);  // zeros
-  // Copies `bytes`.  Requires: bytes.size() is the size the shape implies.
+  Array(DType dtype, Dims shape);  // all elements are zero
+  // Copies `bytes`. Requires: bytes.size() is the size that the shape implies.
   Array(DType dtype, Dims shape, absl::Span<const std::byte> bytes);
-  // Shares `bytes`.  Requires: at least as many as the shape implies.
+  // Shares `bytes`. Requires: `bytes` holds at least the size that the shape implies.
   Array(DType dtype, Dims shape, std::shared_ptr<std::byte[]> bytes);
 
-  // Converts each value: floats are rounded once, to nearest even; integers are cut towards zero,
-  // and one that is too large keeps its low bits.
+  // Converts each value to `dtype`. A float is rounded once, to nearest even. For an integer dtype
+  // the value is truncated towards zero, and a value that is too large keeps its low bits.
   static Array Of(DType dtype, Dims shape, absl::Span<const double> values);
   static Array Scalar(DType dtype, double value);
   static Array ScalarInt(DType dtype, int64_t value);  // exact for 64-bit integers
@@ -44,18 +44,20 @@ class Array {
   absl::Span<T> MutableAs() {
     return {reinterpret_cast<T*>(MutableData()), static_cast<size_t>(num_elements_)};
   }
-  double At(int64_t flat_index) const;           // as double
-  double ImaginaryAt(int64_t flat_index) const;  // 0 unless complex
+  // Returns an element as a double; of a complex number, its real part.
+  double At(int64_t flat_index) const;
+  double ImaginaryAt(int64_t flat_index) const;  // 0 unless the dtype is complex
   int64_t IntAt(int64_t flat_index) const;       // exact for integers
   void Set(int64_t flat_index, double value);
   std::vector<double> ToDoubles() const;
-  // The shared bytes, which nobody may write.
+  // Returns the shared bytes, which nobody may write.
   const std::shared_ptr<std::byte[]>& bytes() const { return bytes_; }
-  // The same bytes under another shape with as many elements.
+  // Returns an array with the same bytes and another shape. Requires: the numbers of elements
+  // agree.
   Array Reshaped(Dims shape) const;
-  bool operator==(const Array& other) const;  // dtype, shape and bits
-  std::string ToString() const;               // [[1, 2], [3, 4]], long ones elided
-  // The same with the text of the element at each flat index.
+  bool operator==(const Array& other) const;  // compares dtype, shape and bits
+  std::string ToString() const;               // [[1, 2], [3, 4]]; long dims are elided
+  // Like ToString(), but calls `element` for the text of the element at each flat index.
   std::string ToString(absl::FunctionRef<std::string(int64_t flat_index)> element) const;
 
  private:
@@ -65,13 +67,15 @@ class Array {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
-// The shards of one array, one for each device of a mesh in row-major order, or one alone.
+// The shards of one array: one for each device of a mesh in row-major order, or a single shard.
 using Shards = absl::InlinedVector<Array, 1>;
 
-// Row-major strides of a shape, in elements. Those of a shape without elements lead nowhere.
+// Returns the row-major strides of a shape, in elements. For a shape without elements the strides
+// have no meaning.
 Dims StridesOf(const Dims& shape);
-// The subarray of `global` at `starts` with `shape`; and the inverse, which overwrites one in
-// `*global`.  Requires: it is within bounds.
+// SliceBlock returns the subarray of `global` that starts at `starts` and has `shape`. WriteBlock
+// is the inverse: it overwrites such a subarray of `*global`. Requires: the subarray is within
+// bounds.
 Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape);
 void WriteBlock(Array* global, const Dims& starts, const Array& block);
 

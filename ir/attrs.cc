@@ -1,3 +1,5 @@
+// The attributes of an op. The special members are defined here, away from the header, so that the
+// variant of all value kinds is compiled once and not in every file that includes a program.
 #include "ir/attrs.h"
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-// Typed attributes of an op: a small ordered map from name to value, printed, hashed and serialised
-// in one place each (text.cc, program.cc, serial/).
+// The typed attributes of an op: a small ordered map from name to value. Attributes are printed,
+// hashed and serialised in one place each (text.cc, program.cc, serial/). Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,8 +19,8 @@ using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
                  std::vector<bool>, DType, Array, PartitionSpec, std::vector<PartitionSpec>>;
 
-// What copies, compares and destroys values is in attrs.cc: a program is part of what every user's
-// file includes, and a variant of as many kinds is slow to compile.
+// A program is part of every user's file, and a variant with this many alternatives is slow to
+// compile. The functions that copy, compare and destroy values are therefore defined in attrs.cc.
 class Attrs {
  public:
   Attrs();
@@ -37,8 +37,8 @@ class Attrs {
   const std::map<std::string, AttrValue, std::less<>>& map() const { return map_; }
   bool operator==(const Attrs&) const;
 
-  // Typed reads.  The verifier has checked presence and kind against OpDef::attrs before any rule
-  // runs, so a mismatch here is our bug and CHECK-fails.
+  // Typed reads. The verifier has compared the names and kinds with OpDef::attrs before any rule
+  // runs, so a mismatch here is our bug and fails a CHECK.
   bool Bool(std::string_view name) const;
   int64_t Int(std::string_view name) const;
   double Double(std::string_view name) const;
@@ -58,7 +58,8 @@ class Attrs {
   std::map<std::string, AttrValue, std::less<>> map_;
 };
 
-// The alternatives of AttrValue, in order, for OpDef::attrs.
+// The alternatives of AttrValue in the same order. OpDef::attrs names an attribute's kind with
+// these.
 enum class AttrKind : uint8_t {
   kBool,
   kInt,

@@ -1,3 +1,5 @@
+// The construction of functions. Tracing, the transforms, the planner and all readers of programs
+// emit their ops here, so type inference, attribute checks and call sites are handled in one place.
 #include "ir/builder.h"
 
 #include <algorithm>
@@ -14,14 +16,14 @@
 namespace tessera::ir {
 namespace {
 
-// Whether the message already ends in "(file:line)".
+// Returns whether the message already ends in "(file:line)".
 bool HasSite(absl::string_view message) {
   const size_t open = message.rfind('(');
   return open != message.npos && message.back() == ')' && message.find(':', open) != message.npos &&
          message.find(' ', open) == message.npos;
 }
 
-// `status` with the source location appended, unless an inner op has done so already.
+// Returns `status` with the source location appended, unless an inner op has already appended one.
 absl::Status WithSite(const absl::Status& status, const Site& site) {
   if (status.ok() || !site.valid() || HasSite(status.message())) return status;
   absl::Status out(status.code(), absl::StrCat(status.message(), " (", site.ToString(), ")"));
@@ -67,6 +69,11 @@ bool AnySharded(absl::Span<const Type> types) {
 
 const Type& Value::type() const { return builder_->type(id_); }
 
+// Checks the counts of operands and regions and the attributes, then applies the op's inference,
+// sharding and varying rules, and finally checks the resulting types in the scope's mesh. Emit and
+// the verifier both call this, so a program that was built and one that was received obey the same
+// rules. The rules may throw (docs/decisions/0001); this function turns that into a status. The
+// derived sharding rule is skipped when no operand is sharded, which is the common case.
 absl::StatusOr<std::vector<Type>> InferTypes(const OpDef& def, const Scope& scope,
                                              absl::Span<const Type> in, const Attrs& attrs,
                                              absl::Span<const FunctionRef> regions) {
@@ -115,6 +122,9 @@ Value Builder::Param(Type type) {
   return {this, id};
 }
 
+// Appends one op after InferTypes has accepted it. Operands of another builder are our own bug and
+// fail a CHECK; errors of a user are thrown with the current site. The attributes and regions are
+// stored only after inference has succeeded, so a failed call leaves the function unchanged.
 std::vector<Value> Builder::Emit(const OpDef& def, Values operands, Attrs attrs,
                                  std::vector<FunctionRef> regions) {
   Op op;

@@ -1,4 +1,4 @@
-// What checkpoint keeps.
+// The policies of the op `checkpoint`: which values it keeps.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace tessera::ir {
 
-// What a checkpoint keeps for the derivative; the rest is computed again. Reference:
-// jax.checkpoint_policies.
+// Says which values of its region a checkpoint keeps for the derivative. All others are computed
+// again. Reference: jax.checkpoint_policies.
 struct CheckpointPolicy {
   enum Kind : uint8_t {
     kNothing,
     kEverything,
-    kDots,              // dot_general and convolution
-    kDotsWithoutBatch,  // of these the dot_generals without batch dims
-    kNames,             // what checkpoint_name gives one of `names`
-    kOtherNames,        // what it gives another name
-    kExceptNames,       // everything but that
+    kDots,              // results of dot_general and convolution
+    kDotsWithoutBatch,  // like kDots, but without contractions that have batch dims
+    kNames,             // values that checkpoint_name gives a name in `names`
+    kOtherNames,        // values that checkpoint_name gives a name not in `names`
+    kExceptNames,       // every value except those that kNames keeps
   };
   Kind kind = kNothing;
   std::vector<std::string> names = {};

@@ -1,5 +1,5 @@
-// Kinds of collectives and of reductions.  A block is the part of an array that one device of the
-// group sends to, or receives from, one other.
+// The kinds of collectives and of reductions, as enumerations and as a table. A block is the part
+// of an array that one device of the group sends to, or receives from, one other device.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -16,11 +16,12 @@ enum class CollectiveKind : uint8_t {
   kAxisIndex,  // axis_index: exchanges no data
   kNone,
 };
-// The kinds that exchange data: the rows of the table.
+// The number of kinds that exchange data; they are the rows of the table and come first in the
+// enum.
 inline constexpr int kNumCollectiveKinds = static_cast<int>(CollectiveKind::kAxisIndex);
 
 enum class BlockCount : uint8_t { kOne, kEach };
-// A row of base/collective_kinds.def, which says what the columns mean.
+// A row of base/collective_kinds.def. That file explains the columns.
 struct CollectiveInfo {
   std::string_view name;
   BlockCount in = BlockCount::kOne, out = BlockCount::kOne;

@@ -1,3 +1,5 @@
+// Conversion between dtypes for the reference evaluator of the ops (`convert`, and arithmetic of
+// dtypes that have no kernels), for contractions, and for arrays in the client.
 #include "ir/convert.h"
 
 #include <algorithm>
@@ -12,9 +14,9 @@
 namespace tessera::ir {
 namespace {
 
-// Elements go by way of the widest type of their class, so that the code grows with the number of
-// dtypes and not with its square. A float keeps the type in which it is computed with: the way from
-// f32 and from f64 to narrow floats differs.
+// The type through which the elements of a class are converted: the widest of the class. The code
+// then grows with the number of dtypes and not with its square. A float keeps the type that it is
+// computed in, because narrow floats are rounded differently from f32 than from f64.
 template <class C>
 using WidestOf = std::conditional_t<
     IsComplexType<C>, std::complex<double>,
@@ -23,6 +25,10 @@ using WidestOf = std::conditional_t<
 
 constexpr int64_t kChunk = 512;
 
+// Converts one number, already in its wide type, to an element of kTo. Doubles go straight to a
+// float dtype so that they are rounded once (but see StoreDouble). Floats that become integers of
+// fewer than 8 bits are clamped here, as XLA does, because the C++ type that carries them is wider
+// than the dtype.
 template <DType kTo, class From>
 StorageType<kTo> Converted(From x) {
   using C = ComputeType<kTo>;
@@ -31,7 +37,8 @@ StorageType<kTo> Converted(From x) {
       return C(static_cast<typename C::value_type>(x.real()),
                static_cast<typename C::value_type>(x.imag()));
     } else {
-      return Converted<kTo>(x.real());  // The imaginary part is ignored, also by bool.
+      // The imaginary part is ignored, also in a conversion to bool.
+      return Converted<kTo>(x.real());
     }
   } else if constexpr (IsComplexType<C>) {
     return C(static_cast<typename C::value_type>(x));

@@ -1,7 +1,9 @@
-// Conversion of elements between any two dtypes, as XLA converts them: floats are rounded to
-// nearest even; a float becomes the integer towards zero, or the nearest that the dtype has, and
-// NaN becomes 0; an integer keeps its low bits; a bool is whether the number is not 0; of a complex
-// number only bool looks at the imaginary part. Stateless; thread-safe.
+// Converts elements between any two dtypes, as XLA does. Stateless; thread-safe.
+//
+// Rounding: a float is rounded to nearest even. A float that becomes an integer is truncated
+// towards zero and saturates; NaN becomes 0. An integer that becomes a narrower integer keeps its
+// low bits. A bool is true if the number is not 0. A conversion from complex numbers ignores the
+// imaginary part, also to bool; only a conversion to another complex dtype keeps it.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +12,7 @@
 
 namespace tessera::ir {
 
-// Converts n elements. The two ranges do not overlap.
+// Converts n elements. The two ranges must not overlap.
 void ConvertElements(DType from, const void* in, DType to, void* out, int64_t n);
 Array ConvertArray(const Array& x, DType to);
 

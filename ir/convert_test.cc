@@ -1,3 +1,5 @@
+// Proves that elements of every dtype survive a load and a store, that floats are rounded to the
+// nearest value, and that conversions saturate, wrap and treat special values as XLA and JAX do.
 #include "ir/convert.h"
 
 #include <cmath>
@@ -17,7 +19,7 @@ using ::testing::ElementsAre;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
 
-// Calls f for the tag of each dtype.
+// Calls f with the tag of each dtype.
 template <class F>
 void ForEachDType(F f) {
   for (int d = 0; d < kNumDTypes; ++d)
@@ -62,7 +64,8 @@ TEST(Element, BetweenTwoNarrowFloatsTheNearestIsTaken) {
         if (!(std::isfinite(low) && std::isfinite(high))) break;
         const double half = low + (high - low) / 2, close = (high - low) * 0x1p-8;
         const auto rounded = [](double x) { return static_cast<int>(StoreDouble<kD>(x)); };
-        // Powers of two have no bits of which the last could be even: half goes up.
+        // F8E8M0FNU holds powers of two only, without mantissa bits that could be even, so a tie
+        // goes up.
         const int even = kD == DType::kF8E8M0FNU || code % 2 != 0 ? code + 1 : code;
         EXPECT_EQ(rounded(half), even) << half;
         EXPECT_EQ(rounded(half - close), code) << half;
@@ -74,7 +77,7 @@ TEST(Element, BetweenTwoNarrowFloatsTheNearestIsTaken) {
 }
 
 TEST(Convert, F64BecomesF16InOneStep) {
-  // As an f32 it would be half of the way to the next f16, and go to the even one.
+  // If the number went through f32 it would become an exact tie and would be rounded to even.
   const double above_half = 1 + 0x1p-11 + 0x1p-40, below_half = 1 + 0x3p-11 - 0x1p-40;
   EXPECT_THAT(Converted(DType::kF64, {above_half, below_half, -above_half}, DType::kF16),
               ElementsAre(1 + 0x1p-10, 1 + 0x1p-10, -1 - 0x1p-10));
@@ -99,7 +102,7 @@ TEST(Convert, IntegersKeepTheirLowBits) {
             std::numeric_limits<uint64_t>::max());
 }
 
-// StableHLO says so of conversions to any other type, of which bool is one.
+// StableHLO ignores the imaginary part in conversions to any type that is not complex; bool is one.
 TEST(Convert, TheImaginaryPartIsIgnored) {
   Array x(DType::kC64, {3});
   x.MutableAs<std::complex<float>>()[0] = {1.5f, 2};
@@ -112,7 +115,7 @@ TEST(Convert, TheImaginaryPartIsIgnored) {
             (std::complex<float>{-3, 0}));
 }
 
-// What JAX makes of NaN, infinity and numbers that are too large, by the format.
+// Infinity and numbers that are too large become what JAX makes of them in each format.
 TEST(Convert, WhatHasNoPlaceInANarrowFloat) {
   const std::vector<double> x = {kInf, -kInf, 1e9, -1e9, -0.0};
   const auto codes = [&](DType to) {

@@ -1,8 +1,8 @@
-// The op debug_print: it has no results, and tells whoever evaluates it its operands.
+// The op debug_print. It has no results; evaluating it reports the values of its operands.
 //
-// No program that is sent has one, and it is not in the op table: the client splits what is printed
-// off first (PartialEval with `hold_effects`), and evaluates that part itself, on results of the
-// rest.
+// A program that is sent to a server never contains it, and it is not in the op table. The client
+// first splits the printing part off (PartialEval with `hold_effects`) and evaluates that part
+// itself, using results of the remaining program. Reference: docs/decisions/0026.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,11 +11,13 @@
 
 namespace tessera::ir {
 
-// Prints `values` by `format`, whose replacement fields "{}" name them, when it runs; in a batch,
-// once for each member, and in a shard_map on each device. Errors: none, `format` is not looked at.
+// Emits an op that prints `values` by `format` when it runs; the replacement fields "{}" in
+// `format` stand for the values. In a batch it prints once for each member, and in a shard_map once
+// on each device. Reports no errors, since `format` is not inspected.
 void DebugPrint(Builder& b, std::string format, Values values);
 
-// The format of the line that stands for turns of a loop which are not told; it shows their number.
+// The format of the line that replaces loop iterations which are not printed. The field in it shows
+// their number.
 inline constexpr std::string_view kTurnsLeftOut =
     "... and {} more iterations of this loop, then its last:";
 

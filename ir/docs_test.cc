@@ -1,4 +1,6 @@
-// docs/programs.md lists the table of ops, and what it shows is read.
+// Proves that docs/programs.md lists every op of the table with its operands, that the programs
+// shown on the page parse, and that an unknown op name yields suggestions. `--rewrite` regenerates
+// the list.
 #include <fstream>
 #include <sstream>
 #include <string>

@@ -1,3 +1,5 @@
+// Answers questions about dtypes from the rows of dtypes.def. Every layer asks here instead of
+// switching on the dtype.
 #include "ir/dtype.h"
 
 #include <array>

@@ -1,4 +1,5 @@
-// Element types of arrays.  Names are those printed in types: `f32`, `s32`, `bool`.
+// The element types of arrays. DTypeName gives the names that types are printed with: `f32`, `s32`,
+// `bool`. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,25 +16,26 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 28;
 
-// Bytes one element occupies; a bool takes one byte, 0 or 1, and so do integers and floats of fewer
-// than 8 bits.
+// Returns the bytes that one element occupies. A bool takes one byte, 0 or 1. Integers and floats
+// of fewer than 8 bits take one byte too.
 int64_t ByteWidth(DType dtype);
-// Bits that tell one value from another: 4 of an s4.
+// Returns the number of bits that hold the value: 4 for s4.
 int BitWidth(DType dtype);
 std::string_view DTypeName(DType dtype);
 std::optional<DType> ParseDType(std::string_view name);
 
 bool IsFloat(DType dtype);  // f4, f8, f16, bf16, f32, f64
 bool IsComplex(DType dtype);
-// The dtype of the real and the imaginary part. Requires: IsComplex(dtype).
+// Returns the dtype of the real and the imaginary part. Requires: IsComplex(dtype).
 DType PartDType(DType dtype);
-bool IsInexact(DType dtype);  // float or complex: has tangents of its own dtype
+bool IsInexact(DType dtype);  // float or complex: its tangents have the same dtype
 bool IsSignedInt(DType dtype);
 bool IsUnsignedInt(DType dtype);
 bool IsInteger(DType dtype);  // signed or unsigned, not bool
-// Whether kernels exist for it: bool, integers of 8 to 64 bits, f16, bf16, f32, f64.
+// Returns whether kernels exist for the dtype: bool, integers of 8 to 64 bits, f16, bf16, f32, f64.
 bool IsComputable(DType dtype);
-// The dtype in which its elements are computed with: f32 for narrower floats, else itself.
+// Returns the dtype in which elements are computed: f32 for narrower floats, otherwise `dtype`
+// itself.
 DType ComputeDType(DType dtype);
 
 }  // namespace tessera::ir

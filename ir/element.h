@@ -1,4 +1,4 @@
-// The elements of each dtype as C++ sees them: how they are stored, and the type to compute with.
+// How C++ sees the elements of each dtype: the type that stores them and the type to compute with.
 // Stateless; thread-safe, in the default rounding mode.
 #pragma once
 #include <complex>
@@ -10,9 +10,9 @@
 
 namespace tessera::ir {
 
-// Storage holds an element in memory; Compute is a C++ type that holds each value exactly, of which
-// there are far fewer. Load converts to it, Store back: floats are rounded, integers keep their low
-// bits.
+// Storage is the C++ type that holds an element in memory. Compute is a C++ type that represents
+// each value exactly; there are far fewer Compute types than dtypes. Load converts an element to
+// Compute, and Store converts it back: floats are rounded, and integers keep their low bits.
 template <DType>
 struct Element;
 
@@ -41,7 +41,7 @@ struct ElementOf {
   }
 
  private:
-  // The low bits, extended by their sign.
+  // Returns the low kBits bits of x, sign-extended.
   template <class T>
   static T Wrapped(T x) {
     const int shift = 8 - kBits;
@@ -82,7 +82,8 @@ constexpr int BitWidthOf() {
   return Element<kD>::kBits;
 }
 
-// A float of that dtype from a double. Rounds once, but to bf16 by way of f32, as XLA does.
+// Returns the float of dtype kD nearest to a double. It is rounded once, except that bf16 is
+// rounded by way of f32, as XLA does.
 template <DType kD>
 StorageType<kD> StoreDouble(double x) {
   static_assert(std::is_floating_point_v<ComputeType<kD>>);
@@ -98,7 +99,8 @@ template <DType kD>
 struct DTypeTag {
   static constexpr DType kDType = kD;
 };
-// Calls f with the tag of `dtype`. All rules that look at elements branch on their dtype here.
+// Calls f with the tag of `dtype`. Code that looks at elements branches on the dtype here and
+// nowhere else.
 template <class F>
 decltype(auto) VisitDType(DType dtype, F&& f) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// Discrete Fourier transforms. Stateless; thread-safe.
+// Discrete Fourier transforms as ops. Stateless; thread-safe.
 #pragma once
 #include <vector>
 
@@ -8,10 +8,11 @@ namespace tessera::ir {
 
 enum class FftKind { kFft, kIfft, kRfft, kIrfft };
 
-// The transform of the last dims of x, one for each of `lengths`: StableHLO's fft. Of kFft and
-// kIfft, which divides by the number of elements, x is complex and has these dims; of kRfft it is
-// real, f32 or f64, and of the last dim the first half, and one more, is given; of kIrfft x is such
-// a half, and the result is real. Throws StatusException.
+// Returns the transform of the last dims of x, one dim for each entry of `lengths`, as StableHLO's
+// fft does. For kFft and kIfft, x is complex and has these dims; kIfft divides by the number of
+// elements. For kRfft, x is real (f32 or f64), and the result holds only the first half of the last
+// dim plus one element. For kIrfft, x is such a half, and the result is real. Throws
+// StatusException.
 Value Fft(Value x, FftKind kind, const std::vector<int64_t>& lengths);
 
 }  // namespace tessera::ir

@@ -1,9 +1,9 @@
-// Formulas on Values. Their ops are emitted in the order in which they are written, whatever the
-// order in which a compiler evaluates operands, so that a program is the same from every build.
+// Formulas on Values. The ops of a formula are emitted in the order in which they are written,
+// whatever order a compiler evaluates operands in, so every build produces the same program.
 //
-// A Formula is emitted once, when its value is first asked for: those that it is made of come
-// before it, from left to right. A number takes the type of the operand beside it. Belongs to the
-// thread of the builder; functions throw StatusException.
+// A Formula is emitted once, when its value is first asked for; its operands are emitted before it,
+// from left to right. A number takes the type of the operand beside it. A Formula belongs to the
+// thread of its builder. The functions throw StatusException.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,11 +22,11 @@ class Formula {
   explicit Formula(std::function<Value()> emit)
       : node_(std::make_shared<Node>(Node{Value(), std::move(emit), 0})) {}
 
-  // Requires: not a number.
+  // Returns the value, emitting it first if needed. Requires: the formula is not a number.
   Value value() const;
   Value operator*() const { return value(); }
   bool is_number() const { return !node_->value && node_->emit == nullptr; }
-  // A constant of the type of `like` for a number, else the value.
+  // Returns a constant of the type of `like` if the formula is a number, otherwise its value.
   Value Beside(Value like) const;
 
  private:
@@ -38,7 +38,7 @@ class Formula {
   std::shared_ptr<Node> node_;
 };
 
-// An op of one and of two operands as functions on formulas.
+// Apply an op of one operand, of two operands, and a comparison, to formulas.
 Formula Apply(Value (*op)(Value), Formula x);
 Formula Apply(Value (*op)(Value, Value), Formula x, Formula y);
 Formula CompareFormulas(Formula x, Formula y, const char* direction);
@@ -48,7 +48,8 @@ inline Formula operator+(Formula x, Formula y) { return Apply(Add, std::move(x),
 inline Formula operator-(Formula x, Formula y) { return Apply(Sub, std::move(x), std::move(y)); }
 inline Formula operator*(Formula x, Formula y) { return Apply(Mul, std::move(x), std::move(y)); }
 inline Formula operator/(Formula x, Formula y) { return Apply(Div, std::move(x), std::move(y)); }
-// Of integers the remainder; of bools and integers the bits.
+// The operator % is the remainder of integers. The operators &, |, ^ and ~ are logical on bools and
+// bitwise on integers.
 inline Formula operator%(Formula x, Formula y) { return Apply(Rem, std::move(x), std::move(y)); }
 inline Formula operator&(Formula x, Formula y) { return Apply(And, std::move(x), std::move(y)); }
 inline Formula operator|(Formula x, Formula y) { return Apply(Or, std::move(x), std::move(y)); }
@@ -57,7 +58,7 @@ inline Formula operator~(Formula x) { return Apply(Not, std::move(x)); }
 inline Formula operator<<(Formula x, Formula y) {
   return Apply(ShiftLeft, std::move(x), std::move(y));
 }
-// Of integers without sign.
+// Shifts unsigned integers: zeros fill.
 inline Formula operator>>(Formula x, Formula y) {
   return Apply(ShiftRightLogical, std::move(x), std::move(y));
 }
@@ -80,9 +81,9 @@ inline Formula operator!=(Formula x, Formula y) {
   return CompareFormulas(std::move(x), std::move(y), "NE");
 }
 
-// One of the branches is not a number.
+// Selects by `condition`. Requires: at least one of the branches is not a number.
 Formula Where(Formula condition, Formula on_true, Formula on_false);
-// A number as an array of the type of `like`.
+// Returns a number as an array of the type of `like`.
 Formula Like(const Formula& like, double number);
 inline Formula IsNan(const Formula& x) { return x != x; }
 
@@ -121,28 +122,30 @@ TESSERA_FORMULA_BINARY(Nextafter)
 
 // ---- Loops. -------------------------------------------------------------------------------------
 
-// Whether some element of an array of bools holds.
+// Returns whether some element of an array of bools is true.
 Value AnyOf(Value bools);
-// The carry after `step` for as long as `holds`, a bool of any shape, does for some element. Both
-// take the carry and then `consts`. The step gives a carry of the same types.
+// Applies `step` to the carry as long as some element of `holds` is true, and returns the final
+// carry. The result of `holds` is an array of bools of any shape. Both functions take the carry and
+// then `consts`. The step returns a carry of the same types.
 std::vector<Value> Loop(std::vector<Value> carry, std::vector<Value> consts,
                         const std::function<Value(Values carry, Values consts)>& holds,
                         const std::function<std::vector<Value>(Values carry, Values consts)>& step);
 
 struct TangentOptions {
-  int num_consts = 0;  // the first operands, which have no derivatives
-  // So many derivatives in turn follow the rule; those after them are the derivatives of f.
+  int num_consts = 0;  // number of leading operands that have no derivatives
+  // The number of successive derivatives that follow the rule. Derivatives beyond it are those of
+  // f.
   int rules = 1;
-  // The tangent is a sum with a term for each operand. Those of operands by which nothing is
-  // differentiated are left out: they may be infinite, or have no derivatives.
+  // Whether the tangent is a sum with one term for each operand. The terms of operands that are not
+  // differentiated are then left out, since they may be infinite or may have no derivatives.
   bool by_operand = false;
 };
-// f(operands), whose derivative is `tangent`(operands, result of f, tangents): the tangents of the
-// operands of inexact dtypes but for the consts.
+// Returns f(operands) with the derivative tangent(operands, result of f, tangents). The tangents
+// are those of the operands of inexact dtypes, without the consts.
 using TangentFn = std::function<Value(Values operands, Value result, Values tangents)>;
 Value WithTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
                   const TangentFn& tangent, const TangentOptions& options = {});
-// f(operands) without derivatives; `name` is what an error calls it.
+// Returns f(operands) without derivatives. Errors call it `name`.
 Value WithoutTangent(std::vector<Value> operands, const std::function<Value(Values operands)>& f,
                      const char* name);
 

@@ -1,5 +1,6 @@
-// Values whose placement somebody asked for: a checkpoint_name whose name begins so marks one, for
-// the client to find in the plan. Policies of checkpoint know nothing of it.
+// Marks values whose placement the user asked for. The mark is a checkpoint_name whose name begins
+// with kInspectedPrefix; the client finds it in the plan. The policies of `checkpoint` ignore such
+// names.
 #pragma once
 #include <string_view>
 

@@ -1,3 +1,5 @@
+// The check that the text parser and the reader of messages make on a literal that came from
+// outside. The rest of the system may then assume that all elements are valid.
 #include "ir/literal.h"
 
 #include <algorithm>

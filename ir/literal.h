@@ -1,11 +1,11 @@
-// What the bytes of a literal may be, which its readers check.
+// Checks the bytes of a literal. The readers of programs call it. Stateless; thread-safe.
 #pragma once
 #include "ir/array.h"
 
 namespace tessera::ir {
 
-// Whether each byte is one that an element of the dtype has: 0 or 1 for a bool; of an element of
-// fewer than 8 bits the others are those of its sign, or 0.
+// Returns whether each byte is a valid element of the dtype. A byte of a bool is 0 or 1. The unused
+// bits of an element of fewer than 8 bits repeat its sign, or are 0 if the dtype is unsigned.
 bool HasOnlyElements(const Array& literal);
 
 }  // namespace tessera::ir

@@ -1,3 +1,6 @@
+// Meshes and partition specs: the numbering of devices, the text forms, and the check of a mesh.
+// Everyone who needs the coordinates or the group of a device asks here, so that planner, evaluator
+// and workers number devices in the same way.
 #include "ir/mesh.h"
 
 #include <algorithm>

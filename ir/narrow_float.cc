@@ -1,3 +1,5 @@
+// Conversions between doubles and the float formats of 8 and 4 bits. Element<> (element.h) calls
+// them for every load and store of such an element.
 #include "ir/narrow_float.h"
 
 #include <algorithm>
@@ -10,10 +12,12 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits, bias;
-  int nan;        // the code of NaN; -1: the format has none
-  int too_large;  // the code of infinity and of what is too large
+  // The code of NaN, or -1 if the format has none.
+  int nan;
+  // The code of infinity. Numbers that are too large get it as well.
+  int too_large;
   bool has_sign = true;
-  bool nan_is_negative_zero = false;  // one NaN, and no -0
+  bool nan_is_negative_zero = false;  // there is one NaN, in the place of -0
 };
 constexpr Format FormatOf(DType dtype) {
   switch (dtype) {
@@ -23,7 +27,8 @@ constexpr Format FormatOf(DType dtype) {
       return {4, 3, 7, 0x7c, 0x78};
     case DType::kF8E3M4:
       return {3, 4, 3, 0x78, 0x70};
-    case DType::kF8E4M3FN:  // all ones are NaN, and the rest of that exponent are finite
+    // A code of only ones is NaN; the other codes with that exponent are finite.
+    case DType::kF8E4M3FN:
       return {4, 3, 7, 0x7f, 0x7f};
     case DType::kF8E4M3B11FNUZ:
       return {4, 3, 11, 0x80, 0x80, true, true};
@@ -31,9 +36,10 @@ constexpr Format FormatOf(DType dtype) {
       return {4, 3, 8, 0x80, 0x80, true, true};
     case DType::kF8E5M2FNUZ:
       return {5, 2, 16, 0x80, 0x80, true, true};
-    case DType::kF8E8M0FNU:  // powers of two; no zero
+    case DType::kF8E8M0FNU:  // powers of two, no zero
       return {8, 0, 127, 0xff, 0xff, false};
-    default:  // f4e2m1fn
+    // This is f4e2m1fn.
+    default:
       return {2, 1, 1, -1, 0x7};
   }
 }
@@ -82,16 +88,21 @@ float NarrowToFloat(DType dtype, uint8_t bits) {
   return (*tables)[static_cast<int>(dtype)][bits];
 }
 
+// Rounds a double to a format by its description in FormatOf. The arithmetic is on integers and in
+// units of the last place, so that one path serves normal and subnormal numbers of all formats and
+// rounds exactly once. NaN, infinity and numbers that are too large become what JAX makes of them.
 uint8_t DoubleToNarrow(DType dtype, double value) {
   const Format f = FormatOf(dtype);
   const int sign = f.has_sign && std::signbit(value) ? 1 << (f.exponent_bits + f.mantissa_bits) : 0;
   const auto with_sign = [&](int code) { return static_cast<uint8_t>(code | sign); };
-  if (std::isnan(value)) return f.nan < 0 ? 0x8 : with_sign(f.nan);  // f4e2m1fn has -0 for it
-  // Without a zero, NaN is what is none as a float, too: JAX converts by way of one.
+  // f4e2m1fn has no NaN and uses -0 instead.
+  if (std::isnan(value)) return f.nan < 0 ? 0x8 : with_sign(f.nan);
+  // A format without zero has no value for a number that is at most 0 as a float, so it becomes
+  // NaN. The number is tested as a float because JAX converts by way of f32.
   if (!f.has_sign && static_cast<float>(value) <= 0) return static_cast<uint8_t>(f.nan);
   if (std::isinf(value)) return with_sign(f.too_large);
-  // In units of the last place, in which all values of an exponent are integers, subnormal ones
-  // too. The units are rounded as integers.
+  // Count in units of the last place: all values of one exponent are then integers, and so are the
+  // subnormal ones. The units are rounded as integers.
   const auto bits = std::bit_cast<uint64_t>(std::fabs(value));
   const int exponent = static_cast<int>(bits >> 52) - 1023;
   const uint64_t mantissa = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;

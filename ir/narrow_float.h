@@ -1,8 +1,8 @@
-// Float formats that no C++ type holds: bf16, f16 (IEEE binary16), and those of 8 and 4 bits, as
-// the low bits of an integer. Conversions to them round to nearest, ties to even. References:
-// Micikevicius et al., "FP8 Formats for Deep Learning" (2022); the OCP microscaling formats (2023);
-// what becomes of NaN, infinity and numbers that are too large is as in JAX 0.10.2. Stateless;
-// thread-safe, in the default rounding mode.
+// Float formats that no C++ type holds: bf16, f16 (IEEE binary16), and the formats of 8 and 4 bits.
+// An element is the low bits of an integer. Conversions to these formats round to nearest, ties to
+// even. NaN, infinity and numbers that are too large are treated as in JAX 0.10.2. Stateless;
+// thread-safe, in the default rounding mode. References: Micikevicius et al., "FP8 Formats for Deep
+// Learning" (2022); the OCP microscaling formats (2023).
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera::ir {
 inline float Bf16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
-// A NaN keeps its upper bits and becomes quiet.
+// Rounds to bf16. A NaN keeps its upper bits and becomes quiet.
 inline uint16_t FloatToBf16(float value) {
   const auto u = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -24,20 +24,20 @@ inline uint16_t FloatToBf16(float value) {
 inline float F16ToFloat(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
-  // The bits with float's bias; of infinity and NaN with its largest exponent. The rest are
-  // rescaled, which is exact and makes subnormals normal.
+  // `special` gets the largest exponent of a float, for infinity and NaN. All other numbers are
+  // rescaled to the bias of a float, which is exact and makes subnormals normal.
   const uint32_t special = sign | 0x7f800000u | (magnitude << 13);
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   const uint32_t finite = std::bit_cast<uint32_t>(scaled) | sign;
   return std::bit_cast<float>(magnitude >= 0x7c00u ? special : finite);
 }
-// A NaN keeps its upper bits and becomes quiet.
+// Rounds to f16. A NaN keeps its upper bits and becomes quiet.
 inline uint16_t FloatToF16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   const uint32_t rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // To add 0.5 rounds to a multiple of the smallest f16.
+  // Adding 0.5 rounds the number to a multiple of the smallest f16.
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const uint32_t subnormal = std::bit_cast<uint32_t>(shifted) - 0x3f000000u;
   const uint32_t number = magnitude < 0x38800000u ? subnormal : rounded;
@@ -45,7 +45,8 @@ inline uint16_t FloatToF16(float value) {
   const uint32_t finite = magnitude >= 0x477ff000u ? 0x7c00u : number;
   return static_cast<uint16_t>(sign | (magnitude > 0x7f800000u ? nan : finite));
 }
-// Rounds once: to a float between the two nearest ones, marked by its last bit, and then to an f16.
+// Rounds once. The double first becomes a float whose last bit is set if the conversion was
+// inexact, so that the rounding of that float to f16 is right.
 inline uint16_t DoubleToF16(double value) {
   const auto nearest = static_cast<float>(value);
   auto bits = std::bit_cast<uint32_t>(nearest);
@@ -57,7 +58,7 @@ inline uint16_t DoubleToF16(double value) {
   return FloatToF16(std::bit_cast<float>(bits));
 }
 
-// The formats of 8 and 4 bits. Requires: `dtype` is one of them.
+// Conversions of the formats of 8 and 4 bits. Requires: `dtype` is one of these formats.
 float NarrowToFloat(DType dtype, uint8_t bits);  // exact
 uint8_t DoubleToNarrow(DType dtype, double value);
 

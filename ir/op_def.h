@@ -1,9 +1,9 @@
-// What an op is: one constant of type OpDef, complete at compile time.
+// Defines what an op is: one constant of type OpDef, complete at compile time.
 //
 // A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock. Each
-// is written, derived from the family, or unsupported with a reason the user reads; an unset rule
-// does not compile (Checked).  Rules see the op with inputs and outputs already mapped into the
-// destination program.  They throw StatusException on user errors (docs/decisions/0001).
+// rule is written, derived from the family, or unsupported with a reason that the user reads; an
+// unset rule does not compile (Checked). Rules see the op with inputs and outputs already mapped
+// into the destination program. They throw StatusException on user errors (docs/decisions/0001).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,7 +22,7 @@
 
 namespace tessera::ir {
 
-// ---- What inference sees. --------------------------------------------------------------------
+// ---- The inputs of inference. ----------------------------------------------------------------
 struct InferContext {
   const OpDef& def;
   const Scope& scope;
@@ -30,30 +30,32 @@ struct InferContext {
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
 };
-// Shape, dtype and weak flag of each result.  Shardings and manual axes types come from the next
-// two rules; an op whose infer gives them in full (regions) says so with the rule `Inferred`.
+// Infers shape, dtype and weak flag of each result. Shardings and manual axes types come from the
+// next two rules. An op with regions infers them in full itself, and says so with the rule
+// `Inferred`.
 using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
-// Completes `out` (the results of infer) with Explicit shardings, or with manual axes types.
+// Completes `out`, the results of infer, with Explicit shardings or with manual axes types.
 using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
 
 // ---- Factors: the op's indices, as in einsum. --------------------------------------------------
-// kPassThrough: in operands and results, and the op on shards is the op.  kReduction: in operands
-// only, combined by the signature's ReduceKind.  kReplicated: need-replication, must not be
-// sharded. kPermutation: in operands and results, and where it is cut the op's `partition`
-// exchanges what each shard needs of the others.  Reference: Shardy's sharding rules.
+// The kinds of factors. kPassThrough: the index is in operands and results, and the op on shards is
+// the op itself. kReduction: the index is in operands only, and the signature's ReduceKind combines
+// along it. kReplicated: the index must not be sharded (need-replication). kPermutation: the index
+// is in operands and results; where it is cut, the op's `partition` exchanges the data that a shard
+// needs from other shards. Reference: Shardy's sharding rules.
 enum class FactorKind : uint8_t { kPassThrough, kReduction, kReplicated, kPermutation };
 struct Factor {
   FactorKind kind;
   int64_t size;
 };
-using FactorList = std::vector<int>;            // of one dim, major to minor
-using TensorFactors = std::vector<FactorList>;  // per dim
+using FactorList = std::vector<int>;            // the factors of one dim, major to minor
+using TensorFactors = std::vector<FactorList>;  // the factors of each dim
 struct Signature {
   std::vector<Factor> factors;
   std::vector<TensorFactors> operands, results;
   ReduceKind reduce = ReduceKind::kNone;
 
-  // Returns the index of the new factor.
+  // Adds a factor and returns its index.
   int Add(FactorKind kind, int64_t size) {
     factors.push_back({kind, size});
     return static_cast<int>(factors.size()) - 1;
@@ -61,102 +63,110 @@ struct Signature {
 };
 using FactorsFn = Signature (*)(const InferContext&, absl::Span<const Type> out);
 
-// ---- What a transform's rule sees. -------------------------------------------------------------
+// ---- The inputs of a transform's rule. --------------------------------------------------------
 struct RuleContext {
   Builder& b;
   const OpDef& def;
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
   std::vector<Value> in, out;  // in the destination program; transpose gets no linear operands
-  std::vector<Type> in_types, out_types;  // of the source op
-  MappedAxis batch = {};                  // for batching rules: what is mapped
+  std::vector<Type> in_types, out_types;  // types in the source program
+  MappedAxis batch = {};                  // for batching rules: the axis that is mapped
 };
-// Tangents of the results from tangents of the operands; a default Value is a symbolic zero.  `out`
-// holds the primal results already.  For region ops (jvp_emits_primals) `out` is empty and the rule
-// returns the primal results followed by the tangents.
+// Returns the tangents of the results, given the tangents of the operands. A default Value is a
+// symbolic zero. `out` already holds the primal results, except for ops with regions
+// (jvp_emits_primals): their `out` is empty, and the rule returns the primal results followed by
+// the tangents.
 using JvpFn = std::vector<Value> (*)(const RuleContext&, Values tangents);
-// Cotangents of the linear operands from those of the results.  `linear[i]` marks the operands to
-// differentiate; entries for others are ignored.
+// Returns the cotangents of the linear operands, given the cotangents of the results. `linear[i]`
+// marks the operands to differentiate. The returned entries of other operands are ignored.
 using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents,
                                            const std::vector<bool>& linear);
-// `in` are batched values; dims[i] is the batch dim of operand i or -1.  Returns the results and
-// the batch dim of each (or -1).
+// Returns the batched results and the batch dim of each, or -1 for a result that is not batched.
+// `in` are batched values, and dims[i] is the batch dim of operand i or -1.
 struct Batched {
   std::vector<Value> values;
   std::vector<int> dims;
 };
-// `size` is that of c.batch.
+// `size` is the size of c.batch.
 using BatchFn = Batched (*)(const RuleContext&, absl::Span<const int> dims, int64_t size);
-// `in` are shards, sharded as factor_axes say; returns the results' shards (reductions completed).
+// Returns the shards of the results, with reductions completed. `in` are shards of the operands,
+// sharded as factor_axes say.
 struct PartitionContext {
   const Signature& signature;
-  const std::vector<AxisList>& factor_axes;  // per factor, major to minor
+  const std::vector<AxisList>& factor_axes;  // the axes of each factor, major to minor
   std::vector<Type> local_out;               // local types of the results
 };
 using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
-// The attributes of the op on shards; for derived partition of ops whose attributes hold sizes.
+// Returns the attributes of the op on shards. Needed for a derived partition of an op whose
+// attributes hold sizes.
 using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
-// The operands of the op on shards, with what each shard needs of the others; for derived partition
-// of ops whose windows reach over the edges of blocks.
+// Returns the operands of the op on shards, extended by the data that each shard needs from others.
+// Needed for a derived partition of an op whose windows reach over the edges of blocks.
 using ExchangeFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
-// Splits an op with regions into a known part, which needs no tangents, and an unknown one
-// (transform/partial_eval.h calls it).  `known` marks operands; emits the known part through
-// `known_b`, the rest through `unknown_b`; ops without the rule are known iff all operands are.
+// Splits an op with regions into a known part, which needs no tangents, and an unknown part
+// (transform/partial_eval.h calls it). `known` marks the known operands. The rule emits the known
+// part through `known_b` and the rest through `unknown_b`. An op without this rule is known if all
+// its operands are known.
 struct PartialEvalContext;
 using PartialEvalFn = void (*)(PartialEvalContext&);
 
-// How values flow between an op and one of its regions, for the planner's sharding propagation.
-// Reference: Shardy's data-flow edges.
+// Describes how values flow between an op and one of its regions. The planner propagates shardings
+// along these edges. Reference: Shardy's data-flow edges.
 struct DataFlowEdge {
-  int outer = 0, inner = 0;  // index of the op's operand (result), of the region's param (result)
-  bool leading_dim = false;  // outer has a dim 0 that inner lacks (scan's xs and ys)
-  DimAxes prefix = {};       // axes that shard outer and are Manual inside; empty: none
+  // Index of the op's operand (result) and of the region's param (result).
+  int outer = 0, inner = 0;
+  bool leading_dim = false;  // outer has a dim 0 that inner lacks (xs and ys of a scan)
+  DimAxes prefix = {};       // axes that shard outer and are Manual inside; empty if there are none
 };
 struct RegionDataFlow {
   std::vector<DataFlowEdge> operands, results;
-  std::vector<std::pair<int, int>> carries;  // region param, region result of the same sharding
+  // Pairs of a region's param and result that share a sharding.
+  std::vector<std::pair<int, int>> carries;
 };
 inline constexpr int64_t kUnknownTripCount = -1;
 struct DataFlow {
-  std::vector<RegionDataFlow> regions;  // of each region
-  AxisList manual_axes;                 // Manual inside; partitioning inlines such a body
-  // How often the body runs; kUnknownTripCount with a predicate.
+  std::vector<RegionDataFlow> regions;  // one entry for each region
+  AxisList manual_axes;  // axes that are Manual inside; partitioning inlines such a body
+  // How often the body runs, or kUnknownTripCount if the op has a predicate.
   int64_t trip_count = 1;
   bool reverse = false;   // iterates over leading dims from the end
-  int branch_index = -1;  // the operand, an s32, that chooses among branches
+  int branch_index = -1;  // index of the operand, an s32, that chooses the branch
 };
 using DataFlowFn = DataFlow (*)(const InferContext&);
-// The types of a derivative rule's params, from the op's operands and the regions before the rule.
-// Requires: those regions are as the op's inference wants them.
+// Returns the types of a derivative rule's params, given the op's operands and the regions before
+// the rule. Requires: the op's inference has accepted those regions.
 using RuleParamsFn = std::vector<Type> (*)(const InferContext&, size_t region);
-// The attributes of the op on those of its operands and results that are kept. The two of a carry
-// go together.
+// Returns the attributes of the op after some of its operands and results have been dropped. The
+// masks mark the ones that are kept. The operand and the result of a carry are kept or dropped
+// together.
 using KeepFn = Attrs (*)(const Attrs&, const std::vector<bool>& operands,
                          const std::vector<bool>& results);
-// The attributes of an op that takes one more constant of region `k`, as its operand and the
-// region's param of these indices.
+// The attributes of an op after it has got one more constant for region `k`, and the indices of the
+// new operand and of the new param of the region.
 struct AddedConstant {
   Attrs attrs;
   int operand = 0, param = 0;
 };
 using AddConstantFn = AddedConstant (*)(const Attrs&, size_t k);
-// The sharding that an op fixes for its result 0, or null.
+// Returns the sharding that an op fixes for its result 0, or null if it fixes none.
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
-// ---- Index maps: a result as strided copies. ----------------------------------------------------
-// An offset known at run time, in flat elements: stride * clamp(n, 0, max), where n is the flat
-// element offset + sum(strides * j) of the operand.
+// ---- Index maps: a result described as strided copies. ------------------------------------------
+// An offset that is known only at run time, in flat elements: stride * clamp(n, 0, max). Here n is
+// the element of the operand at the flat index offset + sum(strides * j).
 struct DynamicOffset {
   int operand = 0;
   int64_t max = 0;
   int64_t stride = 0;
   int64_t offset = 0;
-  Dims strides = {};  // per dim of the piece; none: all are 0
+  Dims strides = {};  // per dim of the piece; if empty, all are 0
 };
-// A strided copy into the result. Its element j, at index start + step * j of the result plus the
-// offsets in `write`, which have no strides, is the source's flat element offset + sum(strides * j)
-// plus the offsets in `read`. The source is an operand, the literal, or an iota: the flat index
-// itself, converted.
+// A strided copy into the result. The element with index j of the piece goes to the index start +
+// step * j of the result, moved by the offsets in `write`, which have no strides. It is read from
+// the source at the flat index offset + sum(strides * j) plus the offsets in `read`. The source is
+// an operand, the literal, or an iota, which yields the flat index itself, converted to the
+// result's dtype.
 struct IndexPiece {
   static constexpr int kIota = -1, kLiteral = -2;
   int source = kIota;
@@ -164,81 +174,88 @@ struct IndexPiece {
   int64_t offset = 0;
   Dims strides;
   std::vector<DynamicOffset> read, write;
-  // The element is the literal, a scalar, where an offset in `read` had to be clamped. Such a piece
-  // is all of the result, in order, from an operand.
+  // Whether an element is the literal, a scalar, if an offset in `read` had to be clamped. The
+  // piece then covers all of the result, in order, and reads from an operand.
   bool fills = false;
 };
-// Together the pieces cover the result; later pieces overwrite earlier ones.
+// The pieces together cover the result. Later pieces overwrite earlier ones.
 struct IndexMap {
   std::vector<IndexPiece> pieces;
   std::optional<Array> literal;
-  // Offsets and strides count the real and imaginary parts of complex numbers, of which each array
-  // of them has a last dim of two, in `start`, `step` and `shape` too. No piece is the literal.
+  // Whether the map is about the real and imaginary parts of complex numbers. Offsets and strides
+  // then count parts, and each complex array has an additional last dim of size two, also in
+  // `start`, `step` and `shape`. No piece of such a map is the literal.
   bool of_parts = false;
 };
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
-// Whether the piece is all of a result of type `out`, in order from the source's first element.
+// Returns whether the piece is all of a result of type `out`, in order from the source's first
+// element.
 bool IsWhole(const IndexPiece& piece, const Type& out);
 
 // ---- Scatters. ---------------------------------------------------------------------------------
-// The operands are one for each result, which begins as it is; the indices; and the updates of each
-// result. How updates are written: with a `reduce`, or a computation, each is combined with what is
-// there. Index j of `shape` is the updates' flat element sum(read * j), and goes to the result's
-// element sum(write * j) plus the offsets in `shifts`.
+// The operands of a scatter are one array for each result, then the indices, then the updates of
+// each result. A result begins as a copy of its array. A ScatterMap says how the updates are
+// written: an op with a `reduce` or a computation combines each update with the element that is
+// there. The update for index j of `shape` is the element sum(read * j) of the updates and goes to
+// element sum(write * j) of the result, moved by the offsets in `shifts`.
 struct ScatterMap {
   Dims shape;
-  // Of the first dims: no two indices that differ along them go to the same element. Along the
-  // others, in row-major order, one update comes after the other.
+  // How many leading dims of `shape` are parallel: two indices that differ along them never go to
+  // the same element. Along the other dims the updates are applied one after the other, in
+  // row-major order.
   int num_parallel = 0;
   Dims read, write;
   std::vector<DynamicOffset> shifts;
-  bool drops = false;  // an update is dropped where an offset had to be clamped
+  bool drops = false;  // an update is dropped if an offset had to be clamped
 };
 using ScatterMapFn = ScatterMap (*)(const InferContext&);
 // ---- Sorting: results as rows of the operands in another order. --------------------------------
-// The operands have one shape. A row is what lies along `dimension`; it gets the order of its keys:
-// numbers ascending, -0 as +0, NaNs last, false before true. Of equals the first comes first. There
-// is a result for each operand.
+// The operands have one shape, and each has one result. A row is the elements along `dimension`.
+// All operands are reordered alike, by the keys of their rows: numbers ascend, -0 counts as +0,
+// NaNs are last, false comes before true. Equal keys keep their order.
 struct SortRule {
   int dimension = 0;
-  int num_keys = 1;                   // the first operands, of which later ones decide among equals
-  bool descending = false;            // in IEEE's total order: -0 below +0, NaNs by their sign
-  std::optional<int64_t> first = {};  // how many elements of each sorted row are kept; else all
-  bool indices = false;               // a last result, of s32, says where each stood in its row
+  // The number of leading operands that are keys; a later key decides among equals.
+  int num_keys = 1;
+  bool descending = false;  // descending, in IEEE's total order: -0 below +0, NaNs by their sign
+  // How many elements of each sorted row are kept; all if absent.
+  std::optional<int64_t> first = {};
+  bool indices = false;  // a last result, of s32, holds the former index of each element
 };
 using SortFn = SortRule (*)(const Attrs&);
 
-// ---- Contractions: result[b, m, n] = sum over k of a[b, m, k] b[b, k, n].
-// -------------------------- Each of the four is any number of dims. Operands and result are read
-// and written at strides, in flat elements, so that windows of operand 0 may overlap.
+// ---- Contractions: result[b, m, n] = sum over k of a[b, m, k] b[b, k, n]. ----------------------
+// Each of b, m, n and k stands for any number of dims. Operands and result are read and written at
+// strides, in flat elements, so that windows of operand 0 may overlap.
 struct ContractionMap {
-  // Zeros are put before, after and between the elements of operand 0 along each dim first; without
-  // them there are no entries.
+  // The numbers of zeros that are first put before, after and between the elements of operand 0
+  // along each dim. Empty if there are no zeros.
   Dims low, high, interior;
-  int a = 0;  // the operand that is a; the other one is b
+  int a = 0;  // index of the operand that is a; the other operand is b
   Dims batch, m, n, k;
-  Dims a_strides;  // over batch, m, k
-  Dims b_strides;  // over batch, k, n
-  Dims c_strides;  // of the result, over batch, m, n
+  Dims a_strides;  // strides of a over batch, m, k
+  Dims b_strides;  // strides of b over batch, k, n
+  Dims c_strides;  // strides of the result over batch, m, n
 };
 using ContractionMapFn = ContractionMap (*)(const InferContext&, absl::Span<const Type> out);
-// The shape of operand 0 with its zeros, if any.
+// Returns the shape of operand 0 including the zeros of `map`.
 Dims PaddedShape(const ContractionMap& map, const Dims& shape);
 
 struct Cost {
   double flops = 0;
-  double bytes = 0;  // read and written
+  double bytes = 0;  // bytes read and written
 };
 using CostFn = Cost (*)(const InferContext&, absl::Span<const Type> out);
 
 // ---- Reference semantics. ----------------------------------------------------------------------
-// Elementwise ops: out[k][i] = f(in[0][i], ...) for n elements; computed in the compute type and
-// rounded to the dtype. `operand` is the dtype of the last operand (select's cases, clamp's
-// bounds), `result` of result 0. Operands are already broadcast to n elements.
+// The meaning of an elementwise op: out[k][i] = f(in[0][i], ...) for n elements, computed in the
+// compute type and rounded to the dtype. `operand` is the dtype of the last operand (the cases of
+// select, the bounds of clamp), and `result` the dtype of result 0. Operands are already broadcast
+// to n elements.
 struct Scalar {
   void (*eval)(const Attrs&, DType operand, DType result, const void* const* in, void* const* out,
                int64_t n) = nullptr;
-  // The function as a graph of scalar primitives, one root per result.
+  // Records the function as a graph of scalar primitives, with one root for each result.
   ScalarGraph (*record)(const Attrs&, DType operand, DType result) = nullptr;
 };
 class Evaluator;  // eval/eval.h
@@ -252,9 +269,10 @@ struct EvalContext {
 };
 using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
-// Bytes that evaluating takes besides the results, at most.
+// Returns a bound on the bytes that evaluating takes besides the results.
 using ScratchFn = int64_t (*)(const InferContext&, absl::Span<const Type> out);
-// Region and collective ops see every shard (mesh coordinate) at once: in[operand][shard].
+// Ops with regions and collectives see the shards of all mesh coordinates at once:
+// in[operand][shard].
 using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
                                                              absl::Span<const Shards> in);
 
@@ -273,8 +291,10 @@ struct Rule {
   constexpr bool derived() const { return kind == kDerived; }
   constexpr bool refused() const { return kind == kRefused; }
 };
-// jvp: linear in every operand at once, apply the op to the tangents.  batch: elementwise.
-// partition: local op, then complete reductions.  sharding: unify by factors.  varying: all equal.
+// A rule with the value Derived{} is derived from the family. jvp: the op is linear in all operands
+// at once, so it is applied to the tangents. batch: the op is elementwise. partition: the op runs
+// on local shards, then reductions are completed. sharding: unified by factors. varying: all
+// operands vary over the same axes.
 struct Derived {
   template <class Fn>
   constexpr operator Rule<Fn>() const {  // NOLINT(google-explicit-constructor)
@@ -298,12 +318,13 @@ struct AttrSpec {
 inline constexpr int kAnyNumber = -1, kUnsetNumber = -2;
 
 struct OpDef {
-  std::string_view name;      // on the wire and in text: StableHLO's, or lax's where it has none
-  std::string_view lax_name;  // in error texts: lax's
+  // Name on the wire and in text: StableHLO's, or lax's if StableHLO has none.
+  std::string_view name;
+  std::string_view lax_name;  // lax's name, for error texts
   Family family = Family::kUnset;
-  int num_operands = kUnsetNumber;            // or kAnyNumber
-  absl::Span<const RegionRole> regions = {};  // their roles
-  bool repeats_region = false;                // there may be any number of the last one, but not 0
+  int num_operands = kUnsetNumber;            // a number, or kAnyNumber
+  absl::Span<const RegionRole> regions = {};  // roles of the regions
+  bool repeats_region = false;  // the last region may occur any number of times, but at least once
   absl::Span<const AttrSpec> attrs = {};
   Lowering lowering = Lowering::kUnset;
   InferFn infer = nullptr;
@@ -314,34 +335,36 @@ struct OpDef {
   bool jvp_emits_primals = false;
   Rule<TransposeFn> transpose = {};
   Rule<BatchFn> batch = {};
-  BatchFn batch_along = nullptr;  // collectives: for calls whose `axes` name the batch itself
+  // Collectives: the rule for calls whose `axes` name the batch itself.
+  BatchFn batch_along = nullptr;
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
   ExchangeFn exchange = nullptr;
   PartialEvalFn partial_eval = nullptr;
-  DataFlowFn data_flow = nullptr;        // ops with regions that are planned
+  DataFlowFn data_flow = nullptr;        // ops whose regions are planned
   RuleParamsFn rule_params = nullptr;    // ops with derivative rules
-  KeepFn keep = nullptr;                 // those whose attributes tell of operands or results
+  KeepFn keep = nullptr;                 // ops with attributes about operands or results
   AddConstantFn add_constant = nullptr;  // ops that repeat a region
   FixedShardingFn fixed_sharding = nullptr;
   Rule<CostFn> cost = {};
-  Scalar scalar = {};                          // elementwise
-  IndexMapFn index_map = nullptr;              // index maps
+  Scalar scalar = {};                          // elementwise ops
+  IndexMapFn index_map = nullptr;              // ops that are index maps
   ScatterMapFn scatter_map = nullptr;          // scatters
   ContractionMapFn contraction_map = nullptr;  // contractions
-  EvalFn eval = nullptr;                       // others
-  ScratchFn scratch = nullptr;                 // those whose eval takes memory of its own
-  EvalShardsFn eval_shards = nullptr;          // regions and collectives
+  EvalFn eval = nullptr;                       // all other ops
+  ScratchFn scratch = nullptr;                 // ops whose eval takes additional memory
+  EvalShardsFn eval_shards = nullptr;          // ops with regions and collectives
   ReduceKind reduce = ReduceKind::kNone;
-  // Collectives, over the group that attribute `axes` names. all_gather concatenates along
-  // `all_gather_dimension`; reduce_scatter splits along `scatter_dimension`; all_to_all splits
-  // along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that dim is
-  // removed or inserted. permute's pairs are `perm`.
+  // The kind of a collective over the group that attribute `axes` names. all_gather concatenates
+  // along `all_gather_dimension`; reduce_scatter splits along `scatter_dimension`; all_to_all
+  // splits along `split_dimension` and concatenates along `concat_dimension`; without `tiled` that
+  // dim is removed or inserted. permute's pairs are the attribute `perm`.
   CollectiveKind collective = CollectiveKind::kNone;
-  SortFn sort = nullptr;  // sorts
-  bool effect = false;    // is run for what it does, though nobody uses its results
+  SortFn sort = nullptr;  // sorting ops
+  bool effect = false;    // the op has an effect, so it is run even if nobody uses its results
 
-  // The role of region i; an op that repeats a region may have more of them than `regions`.
+  // Returns the role of region i. An op that repeats a region may have more regions than `regions`
+  // lists.
   constexpr RegionRole RoleOf(size_t i) const {
     return i < regions.size() ? regions[i] : regions.back();
   }
@@ -349,7 +372,8 @@ struct OpDef {
     return !regions.empty() && regions[0] != RegionRole::kComputation &&
            regions[0] != RegionRole::kRule;
   }
-  // All regions but the first are then rules; without a planned region the first one is too.
+  // Whether the op has derivative rules. All regions but the first are then rules; the first is one
+  // too if the op has no planned region.
   constexpr bool has_rules() const {
     return !regions.empty() && regions.back() == RegionRole::kRule;
   }
@@ -383,7 +407,7 @@ consteval OpDef Checked(OpDef d) {
   if (d.has_planned_regions() && !d.partial_eval) throw "op with regions has no partial evaluation";
   if (!d.scalar.eval && !d.index_map && !d.contraction_map && !d.eval && !d.eval_shards)
     throw "op has no evaluator";
-  // The lowering promises a backend certain fields.
+  // The lowering promises a backend that certain fields are set.
   if ((d.lowering == Lowering::kScalar) != (d.scalar.record != nullptr))
     throw "op has no scalar graph, or has one and is lowered otherwise";
   if ((d.lowering == Lowering::kRegion) != d.has_planned_regions())
@@ -417,7 +441,7 @@ consteval OpDef Checked(OpDef d) {
   return d;
 }
 
-// Whether the op, or one in its regions, is run for what it does.
+// Returns whether the op, or an op in its regions, has an effect.
 inline bool HasEffects(const Op& op) {
   if (op.def->effect) return true;
   for (const FunctionRef& region : op.regions)
@@ -425,44 +449,46 @@ inline bool HasEffects(const Op& op) {
   return false;
 }
 
-// Every op of ops.def, in order; lookup by wire name (null when unknown).
+// AllOps returns every op of ops.def in order. FindOp looks an op up by its wire name and returns
+// null if there is none.
 absl::Span<const OpDef* const> AllOps();
 const OpDef* FindOp(std::string_view wire_name);
 
-// Derived rules, called by the generic walks when a rule is `Derived{}`.
+// Derived rules. The generic walks call them when a rule is `Derived{}`.
 namespace derive {
 absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
 absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
-// Its parts: operands vary over the same axes; and the axes along which operands are reduced, where
-// each must be reduced or unreduced.
+// The two parts of VaryingAllEqual. CheckVaryingEqual checks that all operands vary over the same
+// axes. ReducedOf returns the axes along which operands are reduced; along these each operand must
+// be reduced or unreduced.
 absl::Status CheckVaryingEqual(const InferContext&);
 absl::StatusOr<AxisSet> ReducedOf(const InferContext&);
 std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
 Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
-// An operand that is the same for the whole batch, with a batch dim of this size at `dim`: sharded,
-// and varying, as those of batched values are.
+// Adds a batch dim of this size at `dim` to an operand that is the same for the whole batch. The
+// result is sharded, and varies, like batched values.
 Value WithBatchDim(const RuleContext&, Value x, int dim, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
-// The combination of what the shards along `axes` have. Requires: `kind` is a reduction's that is
-// not an index.
+// Returns the combination of the values that the shards along `axes` hold. Requires: `kind` is a
+// reduction, but not an index (kArgMax, kArgMin).
 Value Complete(Value local, ReduceKind kind, const AxisList& axes);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
-// Evaluates an op with an index map.
+// Evaluates an op that has an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);
-// What operand 0, of shape `from`, fills of an array of shape `to` that it is padded to, as op pad
-// says; nullopt: nothing.
+// Returns the piece that operand 0, of shape `from`, fills when it is padded to shape `to` as the
+// op pad says. Returns nullopt if it fills nothing.
 std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims& low,
                                    const Dims& interior);
-// Evaluates a contraction: floats are summed in double, integers modulo 2^64.
+// Evaluates a contraction. Floats are summed in double, integers modulo 2^64.
 absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext&, absl::Span<const Array> in);
 }  // namespace derive
 
-// Throws the error of an unsupported rule:
-// "Differentiation rule for 'pmax' not implemented: <reason> (model.cc:41)".
+// Throws the error of an unsupported rule, such as "Differentiation rule for 'pmax' not
+// implemented: <reason> (model.cc:41)".
 [[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason,
                                const Site& site);
-// Operand i, for a transpose rule that reads it.  Throws if it is linear too: the op is then not
-// linear in its operands, as in x * x.
+// Returns operand i, for a transpose rule that reads it. Throws if the operand is linear too, as in
+// x * x: the op is then not linear in its operands.
 Value NonLinearOperand(const RuleContext& c, int i);
 
 }  // namespace tessera::ir

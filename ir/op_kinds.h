@@ -1,5 +1,5 @@
 // Enumerations that classify ops: families, lowerings, and the roles of regions. An OpDef
-// (op_def.h) names one family and one lowering. Code that only tells ops apart by these includes
+// (op_def.h) names one family and one lowering. Code that tells ops apart only by these includes
 // this header.
 #pragma once
 #include <cstdint>
@@ -18,35 +18,37 @@ enum class Family : uint8_t {
   kCollective,
   kCast,
 };
-// How a backend runs the op.  A new ordinary op never needs a new kind.
+// How a backend runs the op. A new ordinary op never needs a new kind.
 enum class Lowering : uint8_t {
   kUnset,
   kScalar,        // one loop over the scalar graph
-  kReduce,        // a loop with a combiner, a ReduceKind or a computation
-  kContract,      // sums of products of two operands (ContractionMap says which)
-  kIndexMap,      // each result element is an operand element at a static affine index, or a fill
+  kReduce,        // a loop with a combiner: a ReduceKind or a computation
+  kContract,      // sums of products of two operands (see ContractionMap)
+  kIndexMap,      // each result element is a fill, or an operand element at a static affine index
   kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
-  kScan,          // each element along attribute `dimension` is combined with those before it;
-                  // from the end, with `reverse`
-  kScatter,       // writes elements at run-time offsets, or combines them with what is there
-  kCollective,    // exchanges data along mesh axes (CollectiveKind says how)
-  kRegion,        // runs nested functions
-  kAlias,         // result is the operand: casts of manual axes types, sharding_constraint
-  kBarrier,       // results are the operands, and what reads any comes after all of these
-  kHost,  // no code: the host evaluates it on every backend, on copies of a device's operands
-  kSort,  // puts rows in order (SortRule says how): code on a CPU; on accelerators as kHost
+  // Each element along attribute `dimension` is combined with those before it, or with `reverse`
+  // with those after it.
+  kScan,
+  kScatter,     // writes elements at run-time offsets, or combines them with the elements there
+  kCollective,  // exchanges data along mesh axes (see CollectiveKind)
+  kRegion,      // runs nested functions
+  kAlias,       // the result is the operand: casts of manual axes types, sharding_constraint
+  kBarrier,     // the results are the operands; readers of any result come after all operands
+  kHost,        // no code: the host evaluates it on every backend, on copies of a device's operands
+  kSort,  // puts rows in order (see SortRule): has code on a CPU; on accelerators it is like kHost
 };
 
 // The role of a region in its op. Bodies, predicates and branches are planned, differentiated,
-// batched and lowered as the ops around them are. The others only the rules of their op read: a
-// computation is a function of scalars (a combiner, a comparator); a rule says how the op is
-// differentiated, and is gone when a program is planned (DropRules in transform/transform.h).
+// batched and lowered like the ops around them. Regions of the other roles are read only by the
+// rules of their op. A computation is a function of scalars (a combiner, a comparator). A rule says
+// how the op is differentiated; rules are gone when a program is planned (DropRules in
+// transform/transform.h).
 enum class RegionRole : uint8_t {
   kBody,         // runs once, or trip_count times, or while the predicate holds
-  kPredicate,    // before each run of the body; its result, a bool, says whether there is one
-  kBranch,       // one of several, of which `branch_index` chooses the one that runs
-  kComputation,  // of scalars
-  kRule,         // a derivative of the first region, which is a body, or missing
+  kPredicate,    // runs before each run of the body; its result, a bool, says whether the body runs
+  kBranch,       // one of several; `branch_index` chooses the branch that runs
+  kComputation,  // a function of scalars
+  kRule,         // a derivative of the first region; that region is a body, or there is no body
 };
 
 }  // namespace tessera::ir

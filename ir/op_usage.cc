@@ -1,3 +1,5 @@
+// The words for ops: the generated tables of docs/programs.md (ir_docs_test writes them) and the
+// hints that the readers of programs add to the error about an unknown op.
 #include "ir/op_usage.h"
 
 #include <algorithm>
@@ -19,14 +21,14 @@ constexpr OpUsage kUsages[] = {
 #undef TESSERA_USAGE
 };
 
-// In the order of the enum.
+// These are in the order of the enum Family.
 constexpr std::string_view kFamilies[] = {
     "",         "Elementwise",  "Reductions", "Contractions", "Data movement",
     "Indexing", "Control flow", "Random",     "Collectives",  "Casts",
 };
 static_assert(std::size(kFamilies) == static_cast<size_t>(Family::kCast) + 1);
 
-// In the order of the enum.
+// These are in the order of the enum AttrKind.
 constexpr std::string_view kAttrKinds[] = {
     "bool",  "int",   "float",   "string",   "ints",      "strings",
     "bools", "dtype", "literal", "sharding", "shardings",

@@ -9,18 +9,18 @@
 namespace tessera::ir {
 
 struct OpUsage {
-  std::string_view name;      // on the wire and in text
-  std::string_view operands;  // their usual names: "x, y"; "..." stands for more
+  std::string_view name;      // name on the wire and in text
+  std::string_view operands;  // usual names of the operands: "x, y"; "..." stands for more
   std::string_view summary;
 };
-// In the order of AllOps().
+// Returns the descriptions in the order of AllOps().
 absl::Span<const OpUsage> OpUsages();
 
-// The tables of docs/programs.md, one per family.
+// Returns the tables of docs/programs.md, one for each family.
 std::string OpsMarkdown();
 
-// The hint for an unknown name: "; did you mean exponential? docs/programs.md lists the ops".
-// Knows lax's names, too.
+// Returns the hint for an unknown name: "; did you mean exponential? docs/programs.md lists the
+// ops". The names of lax are recognised too.
 std::string SuggestOps(std::string_view unknown);
 
 }  // namespace tessera::ir

@@ -1,9 +1,9 @@
-// The ops as functions on Values: what rules and the SDK use.
+// The ops as functions on Values. Rules and the SDK build programs with them.
 //
-// They insert the implicit casts of JAX's public API: a weak literal takes the other operand's
-// dtype, an operand that is invarying where another varies gets `pvary`. Elementwise ops of two
-// operands repeat scalars, and dims of size 1 of arrays of one rank, as lax does; numpy's
-// broadcasting between ranks is the client's (client/numpy.h). All throw StatusException.
+// The functions insert the implicit casts of JAX's public API: a weak literal takes the dtype of
+// the other operand, and an invarying operand gets `pvary` if another operand varies. Elementwise
+// ops of two operands repeat scalars, and also dims of size 1 of arrays of one rank, as lax does.
+// Broadcasting between ranks is the client's (client/numpy.h). All functions throw StatusException.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -42,43 +42,48 @@ inline Value operator+(Value x, Value y) { return Add(x, y); }
 inline Value operator-(Value x, Value y) { return Sub(x, y); }
 inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
-// An op without attributes applied to operands that agree. Arithmetic and functions of complex
-// numbers are those of their parts (complex.cc).
+// Applies an op without attributes to operands that agree. Arithmetic and functions of complex
+// numbers are composed of ops on their parts (complex.cc).
 Value Elementwise(const OpDef& def, std::vector<Value> operands);
-// `direction` is StableHLO's: EQ NE LT LE GT GE. Of floats in the order of their values, in which
-// NaN is none; or in the total order, where -0 is below 0 and NaN at the end of its sign.
+// `direction` is one of StableHLO's EQ NE LT LE GT GE. Compare orders floats by value, and a NaN
+// has no place in that order. CompareTotalOrder uses the total order, in which -0 is below 0 and a
+// NaN is at the end of its sign.
 Value Compare(Value x, Value y, std::string_view direction);
 Value CompareTotalOrder(Value x, Value y, std::string_view direction);
-// Elements of `on_true` where `pred` (bool; a scalar or of the cases' shape), else of `on_false`.
+// Returns the elements of `on_true` where `pred` is true and those of `on_false` elsewhere. `pred`
+// is a bool array: a scalar, or of the shape of the cases.
 Value Select(Value pred, Value on_true, Value on_false);
-Value Clamp(Value min, Value x, Value max);  // min and max: scalar or x's shape
-Value Convert(Value x, DType dtype);         // strong; x itself if it has that type already
-// The same bits. An element of more bits becomes a last dim of several, the lowest first; of fewer,
-// the last dim becomes one element.
+Value Clamp(Value min, Value x, Value max);  // min and max: scalars or of x's shape
+Value Convert(Value x, DType dtype);  // strong type; returns x itself if it already has that type
+// Reinterprets the bits of x. If an element of x has more bits than `dtype`, it becomes a last dim
+// of several elements, the lowest bits first. If it has fewer bits, the last dim becomes one
+// element.
 Value BitcastConvert(Value x, DType dtype);
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
 Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
-Value CheckpointName(Value x, std::string name);  // x, as policies of Checkpoint know it
+// Returns x under a name by which the policies of Checkpoint know it.
+Value CheckpointName(Value x, std::string name);
 // Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
 std::vector<Value> Harmonize(std::vector<Value> operands);
-// x on a mesh with Explicit axes, its dims sharded as `dims` (empty: not at all), unreduced and
-// reduced along these Explicit axes. Where its operand is unreduced and the result is not, terms
-// are added up. Reference: jax.sharding.reshard.
+// Returns x on a mesh with Explicit axes, with its dims sharded as `dims` says (empty: not at all),
+// and unreduced and reduced along the given Explicit axes. The terms along an axis are added up if
+// x is unreduced along it and the result is not. Reference: jax.sharding.reshard.
 Value Reshard(Value x, DimAxes dims, const AxisSet& unreduced = {}, const AxisSet& reduced = {});
-// x, which is equal along these Manual and Explicit axes, as reduced along them.
+// Returns x, which is equal along these Manual and Explicit axes, as a value reduced along them.
 Value ReducedAlong(Value x, const AxisSet& axes);
-// Makes only the varying axes agree: pvary up to the union.
+// Makes only the varying axes agree: each operand gets `pvary` up to the union.
 std::vector<Value> MatchVarying(std::vector<Value> operands);
 
 // ---- data_movement.cc ----
-Value Constant(Builder& b, Array literal);  // rank 0
+Value Constant(Builder& b, Array literal);  // `literal` has rank 0
 Value Constant(Builder& b, DType dtype, double value);
 Value Full(Builder& b, DType dtype, Dims shape, double value);
-// A constant of x's shape and dtype, sharding and varying axes.
+// Returns a constant with the shape, dtype, sharding and varying axes of x.
 Value FullLike(Value x, double value);
-Value Full(Builder& b, const Type& like, double value);  // likewise from a type
+// Returns a constant with the shape, dtype, sharding and varying axes of `like`.
+Value Full(Builder& b, const Type& like, double value);
 Value Zeros(Builder& b, const Type& like);
 Value Iota(Builder& b, DType dtype, Dims shape, int dimension);
 Value BroadcastInDim(Value x, Dims shape, std::vector<int64_t> broadcast_dimensions);
@@ -87,30 +92,34 @@ Value Transpose(Value x, std::vector<int64_t> permutation);
 Value Slice(Value x, Dims start_indices, Dims limit_indices, Dims strides = {});
 Value SliceInDim(Value x, int dim, int64_t start, int64_t limit);
 Value Concatenate(std::vector<Value> xs, int dimension);
-// Amounts may be negative at the edges; `interior` >= 0.
+// The amounts `low` and `high` may be negative; `interior` must not be.
 Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
           std::vector<int64_t> interior = {});
 Value Reverse(Value x, std::vector<int64_t> dimensions);
-// Composites: x with a new dim of `size` at `dim`; moving one dim; dropping or adding 1-sized dims.
+// Composites: they give x a new dim of `size` at `dim`, move one dim, drop dims of size 1, and add
+// dims of size 1.
 Value BroadcastNewDim(Value x, int dim, int64_t size);
 Value MoveDim(Value x, int from, int to);
 Value Squeeze(Value x, std::vector<int64_t> dims);
 Value ExpandDims(Value x, std::vector<int64_t> dims);
 
 // ---- indexing.cc ----
-// Start indices are one rank-0 integer per dim and are clamped so that the slice is within bounds.
+// There is one start index, an integer of rank 0, for each dim. The start indices are clamped so
+// that the slice is within bounds.
 Value DynamicSlice(Value x, std::vector<Value> starts, Dims slice_sizes);
 Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts);
-// Index `i` along `dim`, which is dropped; and the inverse, which writes it.
+// DynamicIndexInDim returns the element of x at index `i` of `dim`, and drops that dim.
+// DynamicUpdateIndexInDim is the inverse: it writes `row` there.
 Value DynamicIndexInDim(Value x, Value i, int dim);
 Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim);
 
 // ---- gather.cc, scatter.cc ----
-// `fill_value`, a scalar of x's dtype, is NaN, the lowest signed or the highest unsigned number, or
-// true if it is not given.
+// `fill_value` is a scalar of x's dtype. If it is not given, it is NaN, the lowest signed number,
+// the highest unsigned number, or true, depending on the dtype.
 Value Gather(Value x, Value start_indices, const GatherDimensionNumbers& dims, Dims slice_sizes,
              const GatherScatterOptions& options = {}, std::optional<Array> fill_value = {});
-// Updates are written in the order of their index vectors, row-major: the last of several stays.
+// Updates are written in the row-major order of their index vectors. If several go to one element,
+// the last one stays.
 Value Scatter(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
               const GatherScatterOptions& options = {});
 Value ScatterAdd(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
@@ -121,8 +130,9 @@ Value ScatterMin(Value x, Value indices, Value updates, const ScatterDimensionNu
                  const GatherScatterOptions& options = {});
 Value ScatterMax(Value x, Value indices, Value updates, const ScatterDimensionNumbers& dims,
                  const GatherScatterOptions& options = {});
-// `computation`, of scalars: (elements..., updates...) -> (elements...). It is applied once for
-// each update, in the order of the index vectors. Emits one of the above where that is the same.
+// `computation` is a function of scalars: (elements..., updates...) -> (elements...). It is applied
+// once for each update, in the order of the index vectors. If one of the scatters above does the
+// same, that op is emitted instead.
 std::vector<Value> ScatterBy(std::vector<Value> xs, Value indices, std::vector<Value> updates,
                              FunctionRef computation, const ScatterDimensionNumbers& dims,
                              const GatherScatterOptions& options = {});
@@ -138,17 +148,20 @@ Value ArgMax(Value x, int dimension, DType index_dtype = DType::kS32);
 Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
 
 // ---- reduce.cc ----
-// `computation`, of scalars: (elements..., elements...) -> (elements...), associative. Each of
-// `inits`, a scalar, comes before all elements. Emits one of the above where that is the same.
+// `computation` is an associative function of scalars: (elements..., elements...) -> (elements...).
+// Each of `inits`, a scalar, comes before all elements. If one of the reductions above does the
+// same, that op is emitted instead.
 std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, FunctionRef computation,
                           std::vector<int64_t> dimensions);
 
 // ---- computation.cc ----
-// A computation of scalars applied to each element of arrays of one shape: StableHLO's `map`.
+// Applies a computation of scalars to each element of arrays of one shape, as StableHLO's `map`
+// does.
 std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs);
 
 // ---- cumulative.cc ----
-// Each element along `dimension` combined with those before it; `reverse`: with those after it.
+// Combines each element along `dimension` with the elements before it, or, with `reverse`, with the
+// elements after it.
 Value Cumsum(Value x, int dimension, bool reverse = false);
 Value Cumprod(Value x, int dimension, bool reverse = false);
 Value Cummax(Value x, int dimension, bool reverse = false);
@@ -156,26 +169,28 @@ Value Cummin(Value x, int dimension, bool reverse = false);
 Value Cumlogsumexp(Value x, int dimension, bool reverse = false);
 
 // ---- sort.cc ----
-// Arrays of one shape in ascending order along `dimension`, by the first `num_keys` of them; NaNs
-// are last.
+// Sorts arrays of one shape in ascending order along `dimension`, by the first `num_keys` of them.
+// NaNs are last.
 std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = true,
                         int num_keys = 1);
-// Arrays of one shape in the order of `comparator`, of scalars: (left of x0, right of x0, left of
-// x1, ...) -> bool, whether left comes first. Equals stay in their order. A comparator that orders
-// nothing gives them in some order.
+// Sorts arrays of one shape along `dimension` by a function of scalars, `comparator`: (left of x0,
+// right of x0, left of x1, ...) -> bool, whether left comes first. Equal elements keep their order.
+// If the comparator is not an order, the resulting order is unspecified.
 std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
                           bool is_stable = true);
-// The k largest along `dimension`, descending, and their indices (s32); of equals the first comes
-// first. Floats are in IEEE's total order, as in XLA: -0 is below +0, and NaN above infinity, or,
-// if it has a sign, below all.
+// Returns the k largest elements along `dimension`, descending, and their indices (s32). If
+// elements are equal, the first comes first. Floats are ordered by IEEE's total order, as in XLA:
+// -0 is below +0; a NaN is above infinity, or below everything if its sign bit is set.
 std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);
 
 // ---- contraction.cc ----
 struct DotDims {
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 };
-// Result dims: batch, lhs free, rhs free.  `out_sharding` decides an Explicit ambiguity.  Products
-// are added up as `preferred_element_type`, which the result then has; none: the operands' dtype.
+// The dims of the result are the batch dims, the free dims of lhs, then the free dims of rhs.
+// `out_sharding` resolves an ambiguity of Explicit shardings. Products are added up in
+// `preferred_element_type`, which is also the dtype of the result; without it, in the operands'
+// dtype.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
                  const PartitionSpec* out_sharding = nullptr,
                  std::optional<DType> preferred_element_type = {},
@@ -183,15 +198,16 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- convolution.cc ----
-// The dims of each: of the batch, of features, then the spatial ones; a kernel's, rhs, are those of
-// the result's features, of the input's, then the spatial ones.
+// The order of the dims of each array. lhs_spec and out_spec: batch, features, spatial dims.
+// rhs_spec, of the kernel: features of the result, features of the input, spatial dims.
 struct ConvDimensionNumbers {
   std::vector<int64_t> lhs_spec, rhs_spec, out_spec;
 };
-// Per spatial dim; what is empty is 1 everywhere, or no padding.
+// Options of each spatial dim. An empty list means 1 everywhere, or no padding.
 struct ConvOptions {
   std::vector<int64_t> window_strides = {};
-  std::vector<std::pair<int64_t, int64_t>> padding = {};      // before and after; may be negative
+  // Before and after the elements; may be negative.
+  std::vector<std::pair<int64_t, int64_t>> padding = {};
   std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // the distance between elements
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
@@ -202,115 +218,125 @@ Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
                          ConvOptions options = {});
 
 // ---- sliding_window.cc ----
-// x with its windows along `dimensions` as dims behind its own. Of dim i of these a window has
-// window_dimensions[i] elements, window_dilations[i] apart, and is window_strides[i] from the next.
+// Returns x with its windows along `dimensions` as additional dims behind its own. For the i-th of
+// these dims, a window has window_dimensions[i] elements that are window_dilations[i] apart, and
+// the next window begins window_strides[i] later.
 Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
                         std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
                         std::vector<int64_t> window_dilations);
-// Per dim; the padding may be negative.
+// The windows along each dim. The padding may be negative.
 struct WindowDimensions {
   std::vector<int64_t> sizes, strides, base_dilations, dilations;
   std::vector<std::pair<int64_t, int64_t>> padding;
 
-  int64_t places() const;  // the elements of a window
+  // Returns the number of elements of a window.
+  int64_t places() const;
 };
-// Arrays of one shape, combined over each window as by Reduce; those of up to this many places by a
-// computation that has no reduction of its own, which may not be associative, in turn. Composite:
-// padded by the initial values, then reduced over their windows.
+// Combines the elements of arrays of one shape over each window, as Reduce does. Composite: the
+// arrays are padded by the initial values, then reduced over their windows. If the computation has
+// no reduction op of its own, windows of up to kPlacesInTurnMax elements are combined one element
+// after the other, so that the computation need not be associative.
 inline constexpr int64_t kPlacesInTurnMax = 64;
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window);
-// `init` everywhere, to which `scatter` combines each element of `source` at the element of x that
-// `select`, of two of them, keeps among those of its window; what is beyond x's ends is none.
-// Composite: a reduction over windows finds the places, and a scatter writes there.
+// Returns `init` everywhere, combined with the elements of `source` by `scatter`. Each element of
+// `source` goes to the element of x that `select`, applied pairwise, keeps from its window;
+// elements beyond x's ends are not considered. Composite: a reduction over windows finds the
+// places, and a scatter writes there.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window);
 
 // ---- complex.cc ----
-// Complex numbers, c64 or c128, and their parts, f32 or f64.
+// Functions of complex numbers (c64 or c128) and of their parts (f32 or f64).
 Value Real(Value x);
 Value Imag(Value x);
 Value Complex(Value re, Value im);
 Value Conj(Value x);
 
 // ---- solves.cc ----
-// Matrices are the last two dims, of f32, f64, c64 or c128; those before them are a batch. x^H is
-// the conjugate of x's transpose. The lower factor l of x = l l^H, or, with `lower` false, the
-// upper one of u^H u; the other triangle of x is not read. NaNs where x is not positive definite.
+// Cholesky returns the lower factor l of x = l l^H, or, with `lower` false, the upper factor u of
+// u^H u. The other triangle of x is not read. The result is NaN where x is not positive definite.
+// In this and all functions of linear algebra below, matrices are the last two dims, of f32, f64,
+// c64 or c128; the dims before them are a batch. x^H is the conjugate of x's transpose.
 Value Cholesky(Value x, bool lower = true);
 struct TriangularSolveOptions {
-  bool left_side = true;                      // the y of op(a) y = b, else of y op(a) = b
+  bool left_side = true;                      // solves op(a) y = b for y, otherwise y op(a) = b
   bool lower = false;                         // which triangle of a is read
-  bool transpose = false, conjugate = false;  // op(a) is a, its transpose, conjugate, or both
-  bool unit_diagonal = false;                 // the diagonal of a is of ones, and not read
+  bool transpose = false, conjugate = false;  // op(a) is a, its transpose, its conjugate, or both
+  bool unit_diagonal = false;                 // the diagonal of a is all ones, and is not read
 };
 Value TriangularSolve(Value a, Value b, const TriangularSolveOptions& options = {});
-// The x of t x = b, [..., n, k], t by its diagonals, [..., n]. Row i of t is below[i], diagonal[i]
-// and above[i]: the first of `below` and the last of `above` are none. NaNs where t is singular.
+// Returns the x of t x = b. b is [..., n, k], and t is given by its diagonals, each [..., n]: row i
+// of t is below[i], diagonal[i], above[i]. The first element of `below` and the last of `above` are
+// not part of t. The result is NaN where t is singular.
 Value TridiagonalSolve(Value below, Value diagonal, Value above, Value b);
 
 // ---- factorizations.cc ----
-// x of [..., m, n], with rows swapped, is l u: l, of ones on the diagonal, is below that of `lu`,
-// and u on and above it. Row i was swapped with row pivots[i], in turn; `permutation` has the rows
-// of x in their order after that.
+// The factors of x, [..., m, n], with rows swapped: l u. l, with ones on the diagonal, is the part
+// of `lu` below the diagonal, and u is the part on and above it. Row i was swapped with row
+// pivots[i], in turn. `permutation` lists the rows of x in their order after the swaps.
 struct LuResult {
   Value lu, pivots, permutation;
 };
 LuResult Lu(Value x);
-// r of x = q r, and below it the reflectors whose product is q; and their factors, taus.
+// Returns r of x = q r, with the reflectors whose product is q below it, and the factors of the
+// reflectors, taus.
 std::pair<Value, Value> Geqrf(Value x);
 Value HouseholderProduct(Value a, Value taus);
-// Geqrf of x with its columns in the order `pivots`, s32, counted from 1, by which r's diagonal
-// descends. Columns where `first`, s32, is not 0 come before all others.
+// The Geqrf of x with its columns in the order `pivots` (s32, counted from 1), in which r's
+// diagonal descends. Columns where `first` (s32) is not 0 come before all others.
 struct Geqp3Result {
   Value packed, pivots, taus;
 };
 Geqp3Result Geqp3(Value x, Value first);
-// q and r; of q the first min(m, n) columns, or with full_matrices all m.
+// Returns q and r. q has its first min(m, n) columns, or all m with full_matrices.
 std::pair<Value, Value> Qr(Value x, bool full_matrices = false);
-// And the columns of x, s32, in the order in which they are q r.
+// The factors q and r of x with its columns reordered, and the order of the columns of x (s32).
 struct PivotedQrResult {
   Value q, r, pivots;
 };
 PivotedQrResult PivotedQr(Value x, bool full_matrices = false);
 
 // ---- eigen.cc ----
-// The eigenvectors of x = x^H, as columns, and its eigenvalues, which are real, ascending. One
-// triangle is read.
+// Returns the eigenvectors of x = x^H, as columns, and its eigenvalues, which are real and ascend.
+// Only one triangle of x is read.
 std::pair<Value, Value> Eigh(Value x, bool lower = true);
-// s, descending, and with compute_uv u and vt, of x = u diag(s) vt. `algorithm`: "", by dividing
-// and conquering, or "QR", by qr steps.
+// Returns s, descending, and with compute_uv also u and vt, of x = u diag(s) vt. `algorithm` is ""
+// for divide and conquer, or "QR" for QR steps.
 std::vector<Value> Svd(Value x, bool full_matrices, bool compute_uv,
                        std::string_view algorithm = "");
-// The eigenvalues of any square x, and its left eigenvectors, v^H x = w v^H, and right ones,
-// x v = w v, as columns of length 1; all are complex. The vectors have derivatives only if these
-// are asked for: they are right where no eigenvalue is repeated.
+// Returns the eigenvalues of any square x, then its left eigenvectors (v^H x = w v^H) and right
+// eigenvectors (x v = w v) as columns of length 1. All are complex. The vectors have derivatives
+// only with enable_eigvec_derivs: these derivatives are right only where no eigenvalue is repeated.
 struct EigOptions {
   bool left = true, right = true, enable_eigvec_derivs = false;
 };
 std::vector<Value> Eig(Value x, const EigOptions& options = {});
-// t, triangular, or of real x with blocks of 2 on its diagonal, and q if asked for, of x = q t q^H.
+// Returns t, and q if it is asked for, of x = q t q^H. t is triangular, or for real x has blocks of
+// 2 on its diagonal.
 std::vector<Value> Schur(Value x, bool compute_schur_vectors = true);
-// h of x = q h q^H, with zeros below the diagonal that is below the main one, where the reflectors
-// stand whose product is q; and their factors, taus.
+// Returns h of x = q h q^H, and the factors, taus, of the reflectors whose product is q. h is zero
+// below its first subdiagonal; the reflectors are stored there.
 std::pair<Value, Value> Hessenberg(Value x);
-// As Hessenberg, of x = x^H: h has three diagonals, and is real. One triangle is read, and written.
+// Like Hessenberg, for x = x^H: h is real and has three diagonals. Only one triangle is read and
+// written.
 struct TridiagonalResult {
   Value packed, diagonal, off_diagonal, taus;
 };
 TridiagonalResult Tridiagonal(Value x, bool lower = true);
 
 // ---- random.cc ----
-// One block of the cipher per element: u32; keys are scalars or of the counters' shape.  Reference:
-// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+// Computes one block of the cipher per element. All operands are u32; the keys are scalars or have
+// the counters' shape. Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+// (2011).
 std::pair<Value, Value> Threefry2x32(Value key0, Value key1, Value count0, Value count1);
 
 // ---- collectives.cc ----
 Value Psum(Value x, AxisList axes);
 Value Pmax(Value x, AxisList axes);
 Value Pmin(Value x, AxisList axes);
-// `dimension`: where blocks are concatenated (tiled) or the new dim is inserted.  `to`: "varying",
-// "invarying" or "reduced".
+// `dimension` is the dim in which blocks are concatenated (tiled) or the position of the new dim.
+// `to` is "varying", "invarying" or "reduced".
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to = "varying");
 Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled);
 Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm);
@@ -318,8 +344,9 @@ Value AllToAll(Value x, AxisList axes, int split_dimension, int concat_dimension
 Value AxisIndex(Builder& b, AxisList axes);  // s32, row-major over `axes`
 
 // ---- casts.cc ----
-// What x is along Manual axes, by name: from invarying to varying or to reduced, from varying to
-// unreduced, from reduced to varying. x itself for no axes, and where types are not tracked.
+// Casts that change how x varies along Manual axes: from invarying to varying or to reduced, from
+// varying to unreduced, from reduced to varying. They return x itself if there are no axes, or if
+// types are not tracked.
 Value Pvary(Value x, const AxisSet& axes);
 Value Preduced(Value x, const AxisSet& axes);
 Value VaryUnreducedCast(Value x, const AxisSet& axes);
@@ -330,21 +357,24 @@ std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view
 std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
                               const CheckpointPolicy& policy = {});
 std::vector<Value> OptimizationBarrier(Builder& b, Values xs);
-// f: (consts..., carry..., x slices...) -> (carry..., y slices...).  Operands: consts, carry, xs.
+// f is (consts..., carry..., x slices...) -> (carry..., y slices...). The operands are consts,
+// carry, xs.
 std::vector<Value> Scan(Builder& b, FunctionRef f, Values operands, int num_consts, int num_carry,
                         int64_t length, bool reverse = false);
-// Runs branch `index` (s32, clamped) on the operands.
+// Runs the branch with the number `index` (s32, clamped) on the operands.
 std::vector<Value> Case(Value index, std::vector<FunctionRef> branches, Values operands);
-// predicate: (its consts, carry...) -> bool; body: (its consts, carry...) -> (carry...). Operands:
-// the predicate's consts, the body's, the carry.
+// predicate is (its consts..., carry...) -> bool, and body is (its consts..., carry...) ->
+// (carry...). The operands are the consts of the predicate, the consts of the body, and the carry.
 std::vector<Value> While(Builder& b, FunctionRef predicate, FunctionRef body, Values operands,
                          int num_predicate_consts, int num_body_consts);
-// The scope of a body, and the types of the arguments' shards in it; throws the boundary's errors.
+// ManualScope returns the scope of a body. ManualShardTypes returns the types of the arguments'
+// shards in that scope. Both throw the errors of the boundary.
 Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma);
 std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,
                                    const std::vector<PartitionSpec>& in_specs,
                                    const AxisList& manual_axes, bool check_vma);
-// Casts results that vary by their out_spec and not in the body.
+// A result whose out_spec names an axis along which it does not vary in the body is cast to
+// varying.
 std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
                                      std::vector<PartitionSpec> in_specs,
                                      std::vector<PartitionSpec> out_specs, AxisList manual_axes,
@@ -352,18 +382,18 @@ std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
 Value ShardingConstraint(Value x, PartitionSpec spec);
 
 // ---- custom_derivatives.cc ----
-// f: (consts, args) -> results. rule: (consts, args, tangents of the inexact args) -> (results,
-// tangents of the inexact results). Operands: consts, args. The consts have no tangents.
+// f is (consts, args) -> results. rule is (consts, args, tangents of the inexact args) -> (results,
+// tangents of the inexact results). The operands are consts, args. The consts have no tangents.
 std::vector<Value> CustomJvpCall(Builder& b, FunctionRef f, FunctionRef rule, Values operands,
                                  int num_consts);
-// f: (consts, args) -> results. fwd: (consts, args) -> (results, residuals). bwd: (consts,
+// f is (consts, args) -> results. fwd is (consts, args) -> (results, residuals). bwd is (consts,
 // residuals, cotangents of the inexact results) -> cotangents of the inexact args.
 std::vector<Value> CustomVjpCall(Builder& b, FunctionRef f, FunctionRef fwd, FunctionRef bwd,
                                  Values operands, int num_consts);
 
 // ---- custom_linear_solve.cc ----
-// The x of matvec(consts, x) = b, which solve(consts, b) finds; matvec is linear in x. The
-// transposed functions, (consts, x) -> x, are both given or both null. Operands: consts, b.
+// Returns the x of matvec(consts, x) = b, which solve(consts, b) finds. matvec is linear in x. The
+// transposed functions, (consts, x) -> x, are both given or both null. The operands are consts, b.
 struct LinearSolveFns {
   FunctionRef solve, matvec, transpose_solve, transpose_matvec;
 };

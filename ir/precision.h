@@ -1,9 +1,10 @@
-// How exact products are at least: lax.Precision. Attribute `precision` of dot_general and
-// convolution says it in JAX's words, "high" or "highest"; without it, it is the default.
+// The lowest precision at which products may be computed: lax.Precision. The attribute `precision`
+// of dot_general and convolution holds it in JAX's words, "high" or "highest". Without the
+// attribute it is the default.
 //
-// Devices that can take factors of f32 as TF32, with 10 bits of mantissa, for products whose
-// precision is not kHighest, and add these up in f32, as XLA does on GPUs. All others, and the
-// evaluator, multiply numbers as they are (docs/decisions/0023).
+// If the precision is not kHighest, devices that support it take factors of f32 as TF32, with 10
+// bits of mantissa, and add the products up in f32, as XLA does on GPUs. All other devices, and the
+// evaluator, multiply numbers as they are (docs/decisions/0023). Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,7 +19,7 @@ enum class Precision : uint8_t { kDefault, kHigh, kHighest };
 std::string_view PrecisionName(Precision precision);  // "default", "high", "highest"
 std::optional<Precision> FindPrecision(std::string_view name);
 
-// That of an op which inference has checked.
+// Returns the precision of an op. Requires: inference has checked the op.
 Precision PrecisionOf(const Attrs& attrs);
 void SetPrecision(Precision precision, Attrs* attrs);
 

@@ -1,3 +1,5 @@
+// The hashes of programs and small queries about them. The client and the coordinator cache
+// executables by StructuralHash, so its input must not depend on names, sites or pointers.
 #include "ir/program.h"
 
 #include <cstring>
@@ -10,8 +12,8 @@
 namespace tessera::ir {
 namespace {
 
-// Feeds a structure to SHA-256 in an injective form: every list and string with its length, every
-// alternative with its index.
+// Feeds a structure to SHA-256 in an injective form: every list and string is preceded by its
+// length, and every alternative by its index.
 class Hasher {
  public:
   void Add(const Function& f) {

@@ -1,3 +1,5 @@
+// The table of all ops, and the errors of rules that an op does not have. Readers of programs find
+// ops by their wire name here.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +11,7 @@
 namespace tessera::ir {
 namespace {
 
-// A list instead of registration, which the linker of a static library could drop.
+// A written list; with self-registration the linker of a static library could drop ops.
 constexpr const OpDef* kAllOps[] = {
 #define TESSERA_OP(Symbol, wire, lax) &ops::k##Symbol,
 #define TESSERA_UNARY TESSERA_OP
@@ -50,7 +52,8 @@ std::string_view ReduceKindName(ReduceKind kind) {
   constexpr std::string_view kNames[] = {"none", "sum", "prod",   "max",   "min",
                                          "and",  "or",  "argmax", "argmin"};
   const auto i = static_cast<size_t>(kind);
-  return i < std::size(kNames) ? kNames[i] : "?";  // a peer may have sent an unknown kind
+  // A peer may have sent an unknown kind.
+  return i < std::size(kNames) ? kNames[i] : "?";
 }
 
 }  // namespace tessera::ir

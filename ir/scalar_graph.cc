@@ -1,3 +1,5 @@
+// Graphs of scalar primitives: construction, the canonical numbering, and their text. The rules of
+// elementwise ops record such graphs, and the workers' code generators translate them.
 #include "ir/scalar_graph.h"
 
 #include <bit>
@@ -13,7 +15,8 @@
 namespace tessera::ir {
 namespace {
 
-// Nodes are equal if all fields are, the constant by its bits (so that -0 is not 0).
+// Two nodes are equal if all their fields are equal. Constants are compared by their bits, so that
+// -0 differs from 0.
 using NodeKey = std::tuple<ScalarPrim, DType, std::vector<int>, uint64_t, int64_t>;
 NodeKey KeyOf(const ScalarNode& n) {
   return {n.prim, n.dtype, n.args, std::bit_cast<uint64_t>(n.value), n.int_value};

@@ -1,7 +1,7 @@
-// The scalar function of an elementwise op as data: a small graph of about forty primitives, which
-// is all a code generator must know.  ops/scalar_math.h defines each primitive.  Operands of a
-// primitive have one dtype (but for the predicate of Select); bf16 takes part in Input and Convert
-// only.  Thread-compatible.
+// The scalar function of an elementwise op as data: a small graph of about forty primitives. A code
+// generator has to know nothing else. ops/scalar_math.h defines each primitive. The operands of a
+// primitive have one dtype, except for the predicate of Select. bf16 occurs in Input and Convert
+// only. Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -32,22 +32,23 @@ std::string_view ScalarPrimName(ScalarPrim prim);
 
 struct ScalarNode {
   ScalarPrim prim;
-  DType dtype;            // of the result
+  DType dtype;            // dtype of the result
   std::vector<int> args;  // indices of earlier nodes
-  double value = 0;       // kConstant (floats); kInput: operand index
-  int64_t int_value = 0;  // kConstant (integers, bool)
+  double value = 0;       // kConstant: its value, if a float; kInput: the operand index
+  int64_t int_value = 0;  // kConstant: its value, if an integer or bool
 };
 struct ScalarGraph {
-  std::vector<ScalarNode> nodes;  // each after its arguments
-  std::vector<int> roots;         // one per result
+  std::vector<ScalarNode> nodes;  // each node comes after its arguments
+  std::vector<int> roots;         // one root for each result
 
   // Appends a node and returns its index.
   int Add(ScalarPrim prim, DType dtype, std::initializer_list<int> args, double value = 0,
           int64_t int_value = 0);
   std::string ToString() const;  // one line per node, then the roots
 };
-// The same graph with equal nodes merged, dead ones dropped, and the rest numbered depth first from
-// the roots: the order of evaluation of the C++ that recorded it leaves no trace.
+// Returns an equal graph in which equal nodes are merged, dead ones are dropped, and the rest is
+// numbered depth first from the roots. The numbering then does not depend on the order in which the
+// C++ code that recorded the graph was evaluated.
 ScalarGraph Canonical(const ScalarGraph& graph);
 
 }  // namespace tessera::ir

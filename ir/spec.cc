@@ -1,3 +1,5 @@
+// The one check of a spec against a mesh and a shape. The planner, the readers of programs,
+// placements and the client all call it and word their own errors.
 #include "ir/spec.h"
 
 #include <algorithm>

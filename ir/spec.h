@@ -1,4 +1,4 @@
-// Whether a PartitionSpec fits a mesh and the shape of an array.  Stateless; thread-safe.
+// Checks whether a PartitionSpec fits a mesh and the shape of an array. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace tessera::ir {
 
-// Whether `axes` begins with all of `prefix`.
+// Returns whether `axes` begins with all of `prefix`.
 bool IsPrefix(const AxisList& prefix, const AxisList& axes);
 
-// The first reason why a spec does not fit.  The caller words the error, since it knows whether the
+// The first reason why a spec does not fit. The caller words the error, since it knows whether the
 // spec stands in a program, in a placement or in a call.
 struct SpecFault {
   enum Kind : uint8_t {
@@ -25,7 +25,8 @@ struct SpecFault {
   std::string axis;
   int64_t shards = 1;
 };
-// Checks the dims in order, the axes of each before its size.
+// Returns the first fault, or nullopt if the spec fits. Checks the dims in order, and the axes of
+// each dim before its size.
 std::optional<SpecFault> FindSpecFault(const PartitionSpec& spec, const Mesh& mesh,
                                        const Dims& shape);
 

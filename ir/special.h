@@ -1,22 +1,22 @@
 // Special functions with the names of jax.lax, composed of other ops. Stateless; thread-safe.
 //
-// Operands are floats of one dtype, of one shape or scalars; f16 and bf16 compute in f32. They
-// have JAX's values, by its algorithms, and its derivatives: what has none in JAX has none here,
-// and differentiating it throws NOT_IMPLEMENTED. All throw StatusException.
+// Operands are floats of one dtype, and of one shape or scalars. f16 and bf16 are computed in f32.
+// The functions have the values of JAX, by JAX's algorithms, and JAX's derivatives. A derivative
+// that JAX lacks throws NOT_IMPLEMENTED here. All functions throw StatusException.
 #pragma once
 #include "ir/builder.h"
 
 namespace tessera::ir {
 
-// Hurwitz's zeta function, the sum of (q + k)^-x. No derivatives, as in JAX.
+// Hurwitz's zeta function, the sum of (q + k)^-x. It has no derivatives, as in JAX.
 Value Zeta(Value x, Value q);
-// The derivative of digamma of order m, a whole number. It has derivatives with respect to x.
+// The derivative of order m of digamma; m is a whole number. It has derivatives with respect to x.
 Value Polygamma(Value m, Value x);
-// The regularized incomplete gamma functions, lower and upper, with both derivatives.
+// The regularized incomplete gamma functions, lower and upper, with derivatives for both operands.
 Value Igamma(Value a, Value x);
 Value Igammac(Value a, Value x);
-// The derivative of igamma with respect to a; and that of a sample x of Gamma(a, 1). They have no
-// derivatives.
+// The derivative of igamma with respect to a, and the derivative of a sample x of Gamma(a, 1) with
+// respect to a. Neither has derivatives.
 Value IgammaGradA(Value a, Value x);
 Value RandomGammaGrad(Value a, Value x);
 // The regularized incomplete beta function. It has derivatives with respect to x.

@@ -1,3 +1,5 @@
+// The copies behind slices, transposes, broadcasts and index maps on the host, and behind transfers
+// of shards. The evaluator, the contraction rule and the client's buffers call them.
 #include "ir/strided.h"
 
 #include <cstring>
@@ -11,7 +13,7 @@ void CopyRow(int64_t n, const std::byte* src, int64_t src_step, std::byte* dst, 
   for (int64_t i = 0; i < n; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, kWidth);
 }
 
-// Steps are in bytes.
+// Copies one row. The steps are in bytes.
 void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, std::byte* dst,
              int64_t dst_step) {
   if (src_step == width && dst_step == width) {
@@ -34,6 +36,9 @@ void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, s
 
 }  // namespace
 
+// Walks all indices but the last like an odometer and copies the last dim as one row. Rows are
+// copied by CopyRow, which has a loop for each element width and uses memcpy for contiguous rows;
+// most of the time is spent there.
 void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const Dims& src_strides,
                  std::byte* dst, const Dims& dst_strides) {
   const int rank = static_cast<int>(shape.size());
@@ -45,7 +50,8 @@ void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const D
   }
   const int last = rank - 1;
   Dims index(rank, 0);
-  int64_t from = 0, to = 0;  // in elements
+  // Flat offsets, in elements.
+  int64_t from = 0, to = 0;
   while (true) {
     CopyRow(width, shape[last], src + from * width, src_strides[last] * width, dst + to * width,
             dst_strides[last] * width);

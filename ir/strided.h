@@ -9,14 +9,14 @@
 
 namespace tessera::ir {
 
-// dst[sum(i_d * dst_strides_d)] = src[sum(i_d * src_strides_d)] for every index i below `shape`.
-// Strides count elements of `width` bytes and may be zero or negative; src and dst must not
-// overlap.
+// Copies dst[sum(i_d * dst_strides_d)] = src[sum(i_d * src_strides_d)] for every index i below
+// `shape`. Strides count elements of `width` bytes and may be zero or negative. src and dst must
+// not overlap.
 void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const Dims& src_strides,
                  std::byte* dst, const Dims& dst_strides);
-// The dense array whose element i is x[offset + sum(i_d * strides_d)].
+// Returns the dense array whose element i is x[offset + sum(i_d * strides_d)].
 Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shape);
-// `x` with its dims in the order of `permutation`, dense.
+// Returns `x` with its dims in the order of `permutation`, as a dense array.
 Array Permuted(const Array& x, absl::Span<const int64_t> permutation);
 
 }  // namespace tessera::ir

@@ -1,3 +1,6 @@
+// Prints programs, and parses them by recursive descent. Texts reach the parser from users' files,
+// from requests and from golden tests, so it treats every byte as hostile. It emits ops through
+// ir::Builder, which infers and checks types like a trace does.
 #include "ir/text.h"
 
 #include <algorithm>
@@ -35,7 +38,7 @@ std::string DoubleText(double v) {
   return buf;
 }
 
-// One element as a number if that is exact, else the bytes in hex.
+// Prints a single element as a number if that is exact, otherwise all bytes in hex.
 std::string LiteralText(const Array& a) {
   std::string out = absl::StrCat("dense<", MakeType(a.dtype(), a.shape()).ToString(), ": ");
   const bool number = a.num_elements() == 1 && IsComputable(a.dtype()) && std::isfinite(a.At(0));
@@ -81,7 +84,7 @@ struct AttrPrinter {
   }
 };
 
-// A function's name as the parser reads it.
+// Returns a function's name in the form that the parser reads.
 std::string NameText(const std::string& name) {
   std::string out = name.empty() ? "f" : name;
   for (char& c : out)
@@ -108,12 +111,17 @@ struct Interface {
   std::vector<std::string> in_names, out_names;
 };
 
-// The scope that the text of region `k` takes over: that of its op, or none for a computation.
+// Returns the scope that the text of region `k` inherits: the scope of its op, or an empty scope
+// for a computation.
 Scope ScopeAround(const OpDef& def, size_t k, const Scope& scope) {
   const bool computation = !def.regions.empty() && def.RoleOf(k) == RegionRole::kComputation;
   return computation ? Scope{} : scope;
 }
 
+// Prints a function and, indented, the regions of its ops. The mesh and the flag `unchecked` are
+// printed only where they differ from `outer`, the scope that the parser would assume anyway;
+// `outer` is null for the entry function, whose mesh PrintProgram has printed. Regions have no
+// interface of their own.
 void Print(const Function& f, const PrintOptions& options, int indent, const Interface& interface,
            const Scope* outer, std::string* out) {
   const std::string pad(indent, ' ');
@@ -132,8 +140,8 @@ void Print(const Function& f, const PrintOptions& options, int indent, const Int
   } else if (outer == nullptr && !f.scope.check_vma) {
     *out += " unchecked";
   }
-  // Of a vmap's body that has not been batched yet. No text of a program has it, or is read with
-  // it.
+  // Only the body of a vmap that has not been batched yet has mapped axes. The text of a program
+  // never contains them, and the parser does not read them.
   if (!f.scope.mapped.empty())
     absl::StrAppend(out, " mapped (",
                     absl::StrJoin(f.scope.mapped, ", ",
@@ -187,7 +195,7 @@ class Parser {
     p.entry = ReadFunction(scope, 0, &s);
     SkipSpace();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
-    // A list without any entry set stays empty.
+    // A list in which no entry is set stays empty.
     const auto keep = [](auto& from, auto* to, const auto& is_set) {
       if (std::any_of(from.begin(), from.end(), is_set)) *to = std::move(from);
     };
@@ -201,7 +209,7 @@ class Parser {
   }
 
  private:
-  // "program text, line 3, column 7: <what>", at the last token read.
+  // Returns "program text, line 3, column 7: <what>" for the position of the last token read.
   std::string AtToken(std::string_view what) const {
     int line = 1, column = 1;
     for (size_t i = 0; i < token_ && i < text_.size(); ++i) {
@@ -239,7 +247,8 @@ class Parser {
            c == '>';
   }
   static bool NameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-  // Whether `token` comes next, as a whole word if it is one.
+  // Returns whether `token` comes next. If the token is a word, it must end where a word of the
+  // text ends.
   bool NextIs(std::string_view token) {
     SkipSpace();
     if (text_.substr(pos_, token.size()) != token) return false;
@@ -265,7 +274,7 @@ class Parser {
     Expect("%");
     return Name();
   }
-  // The longest run of characters that a number may have.
+  // Returns the longest run of characters that a number may have.
   std::string NumberText() {
     SkipSpace();
     const size_t begin = pos_;
@@ -342,6 +351,9 @@ class Parser {
     List("{", "}", [&] { axes.push_back(Quoted('\'')); });
     return axes;
   }
+  // Reads P(...) with the entries of the dims and the axes `unreduced` and `reduced`. An entry is
+  // an axis, a tuple of axes, None, or `?`, which makes the dim open. `open` stays empty if no dim
+  // is open, so that equal specs have one form.
   PartitionSpec ReadSpec() {
     PartitionSpec p;
     std::vector<bool> open;
@@ -379,6 +391,10 @@ class Parser {
     return p;
   }
 
+  // Reads dense<TYPE: VALUE>, where VALUE is the bytes in hex or one number that fills the literal.
+  // The type is checked and its size is bounded before any memory is allocated, since the text may
+  // come from a stranger. The order of the branches matters: large u64 values do not fit in an
+  // int64.
   Array ReadLiteral() {
     Expect("dense");
     Expect("<");
@@ -416,15 +432,16 @@ class Parser {
       one = Array::Scalar(t.dtype, d);
     else
       Fail("expected a number");
-    // One number fills the literal, so a short text can ask for much memory: all such literals
-    // share a bound.
+    // One number fills the literal, so a short text can ask for much memory. All such literals of a
+    // program together have one bound.
     if ((filled_bytes_ += bytes) > limits_.attr_bytes)
       OverLimit(absl::StrCat("literals filled by one number hold more than ", limits_.attr_bytes,
                              " bytes"));
     return ReadStrided(one, 0, Dims(t.rank(), 0), t.shape);
   }
 
-  // `kind` resolves what the text alone leaves open: an empty list, an int where a double is meant.
+  // `kind` resolves an ambiguity of the text: the kind of an empty list, or a double that is
+  // written as an integer.
   AttrValue ReadAttr(std::optional<AttrKind> kind) {
     SkipSpace();
     if (pos_ >= text_.size()) Fail("expected a value");
@@ -480,6 +497,10 @@ class Parser {
     return depth == 0 && Accept("as") ? Quoted('"') : std::string();
   }
 
+  // Reads a function: its params, declared results, scope and ops. A region (depth > 0) inherits
+  // `outer` unless the text gives another mesh. The params become values of the builder only after
+  // the scope is known, because their types are checked in it. Declared result types are compared
+  // with the inferred ones at the position of `return`, so that the error points there.
   FunctionRef ReadFunction(const Scope& outer, int depth, Interface* interface) {
     if (depth > limits_.region_depth)
       OverLimit(absl::StrCat("regions nest deeper than ", limits_.region_depth));
@@ -536,9 +557,13 @@ class Parser {
     return b.Build(results);
   }
 
+  // Reads one op with its attributes, declared types and regions, and emits it through the builder.
+  // The attribute kinds of the op table resolve ambiguous values. All limits are tested as soon as
+  // something is read, before more of the text is processed. An error about the whole op is
+  // reported at its first token.
   void ReadOp(Builder& b, std::map<std::string, Value>* env, int depth) {
     b.SetSite(Here());
-    const size_t begin = token_;  // position of errors about the whole op
+    const size_t begin = token_;  // position for errors about the whole op
     if (++ops_ > limits_.ops)
       OverLimit(absl::StrCat("the program has more than ", limits_.ops, " ops"));
     std::vector<std::string> names;
@@ -614,7 +639,7 @@ class Parser {
   const char* const file_;
 };
 
-// Any bytes of the text may end up in a message, which must be printable and valid UTF-8.
+// The text may put any bytes into a message, but messages must be printable and valid UTF-8.
 absl::Status Printable(const absl::Status& status) {
   constexpr size_t kLongest = 2000;
   std::string message;

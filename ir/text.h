@@ -1,4 +1,4 @@
-// The text form of programs and functions: parse(print(p)) == p.
+// The text form of programs and functions: parse(print(p)) == p. Stateless; thread-safe.
 //
 //   mesh (data=2, model=2)
 //   func main(%0: f32[8,16] P('data'), %1: f32[16,4]) -> (f32[8,4] P('data')) {
@@ -6,8 +6,9 @@
 //     return %2
 //   }
 //
-// After its type and sharding an argument or a result of the program may have a display name, as
-// "args[0].w1".  An argument that is written %x, and not %0, has the display name "%x" by default.
+// An argument or a result of the program may have a display name after its type and sharding, such
+// as "args[0].w1". An argument that is written %x, and not %0, has the display name "%x" by
+// default.
 #pragma once
 #include <string>
 #include <string_view>
@@ -24,9 +25,10 @@ struct PrintOptions {
 std::string PrintFunction(const Function& f, const PrintOptions& options = {});
 std::string PrintProgram(const Program& p, const PrintOptions& options = {});
 
-// Errors are MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and column of the text, or the op's own
-// error with the line, as (program.txt:3).  The limits hold while reading; text of any bytes is
-// safe.  `file` names the file in errors and must outlive the program (InternFile).
+// Parses and verifies a program. An error is MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and
+// column of the text, or the op's own error with its line, such as (program.txt:3). The limits are
+// enforced while reading, and text of any bytes is safe. `file` names the file in errors and must
+// outlive the program (InternFile).
 absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {},
                                      const char* file = "program.txt");
 

@@ -1,4 +1,5 @@
-// Text of any bytes: it is refused with a status, or what it says can be printed and read again.
+// Fuzzes the text parser. Text of any bytes is either refused with a status, or the program can be
+// printed and read again with the same text and the same hash.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,7 +1,8 @@
-// Golden transcripts of the text form: tests/golden/text/*.txt.
+// Proves the text form by golden transcripts, tests/golden/text/*.txt. The commands are:
 //
-//   parse            the program as it is printed, or the error; what is printed parses back equal
-//   eval a=1,2 b=3   the program on these numbers, one list for each param in turn
+//   parse            prints the parsed program, or the error; the print is parsed again and
+//   compared eval a=1,2 b=3   evaluates the program on these numbers, one list for each param in
+//   turn
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

@@ -1,3 +1,5 @@
+// The types of array values: their queries, their text form, and the check that a type is well
+// formed. InferTypes and the verifier check every type of a program here.
 #include "ir/type.h"
 
 #include <algorithm>
@@ -104,6 +106,10 @@ bool EqualButWeak(const Type& a, const Type& b) {
   return c == b;
 }
 
+// Checks sizes first, so that the number of elements, and with up to 64 bytes for an element also
+// the number of bytes, fits in an int64. All axis sets share one `seen`, since an axis can have
+// only one role in a type. A type may come from a client, so each fault is an error with a reason
+// and not a CHECK.
 absl::Status CheckType(const Type& t, const Mesh& mesh) {
   int64_t elements = 1;
   for (int64_t d : t.shape) {
@@ -153,6 +159,9 @@ Type CotangentType(const Type& type) {
   return t;
 }
 
+// Reads the form that ToString prints. It checks only the syntax: whether the axes exist and fit is
+// left to CheckType, which knows the mesh. Every failure gives the same error with an example of
+// the form.
 absl::StatusOr<Type> ParseType(std::string_view text) {
   Type t;
   absl::string_view s = ToAbsl(text);

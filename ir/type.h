@@ -1,11 +1,11 @@
-// The one type of an array value: dtype, shape, weak flag, and per mesh axis either the dim it
-// shards (Explicit axes) or how the value varies across it (Manual axes).
+// The one type of an array value: dtype, shape, weak flag, and for each mesh axis either the dim
+// that it shards (Explicit axes) or how the value varies across it (Manual axes).
 //
-// Printed in full: `f32[8@data,512]{V:model}`, a weak type as `f32[]~`.  The manual axes type
-// (reference: JAX's ManualAxisType): absent = invarying, V varying, U unreduced, R reduced. A value
-// is unreduced along an axis if its shards there are terms of it, which nobody has added up yet,
-// and reduced if they are equal and its cotangent is to be unreduced. Both may be so of Explicit
-// axes.
+// The full printed form is `f32[8@data,512]{V:model}`; a weak type is `f32[]~`. The letters are the
+// states of JAX's ManualAxisType: an axis that is not listed is invarying, V is varying, U
+// unreduced, R reduced. A value is unreduced along an axis if its shards there are terms of a sum
+// that have not been added up yet. It is reduced if the shards are equal and its cotangent is
+// unreduced. Explicit axes can be unreduced or reduced, too.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -27,7 +27,7 @@ struct Type {
   DType dtype = DType::kF32;
   Dims shape;
   bool weak = false;  // from a C++ literal: gives way to the other operand's dtype
-  DimAxes sharding;   // empty when no dim is sharded, else one entry per dim
+  DimAxes sharding;   // empty if no dim is sharded, otherwise one entry per dim
   AxisSet varying, unreduced, reduced;
 
   bool operator==(const Type&) const = default;
@@ -37,28 +37,29 @@ struct Type {
   bool is_sharded() const { return !sharding.empty(); }
   const AxisList& axes_of(int dim) const;  // the axes that shard `dim`, possibly none
   void set_axes_of(int dim, AxisList axes);
-  // The union of varying, unreduced and reduced.
+  // Returns the union of varying, unreduced and reduced.
   AxisSet NonInvaryingAxes() const;
   std::string ToString() const;
 };
 
-// A type of this dtype and shape that is neither weak nor sharded nor varying.
+// Returns a type of this dtype and shape that is neither weak nor sharded nor varying.
 Type MakeType(DType dtype, Dims shape);
-// Drops an all-empty sharding.  Every Type in a program is normalised.
+// Drops a sharding whose entries are all empty. Every Type in a program is normalised.
 void Normalize(Type* type);
-// Whether shape and dtype are equal; ignores the weak flag, sharding and manual axes type.
+// Returns whether shape and dtype are equal. Ignores the weak flag, sharding and manual axes type.
 bool SameShapeAndDType(const Type& a, const Type& b);
-// Whether the types are equal but for `weak`.
+// Returns whether the types are equal except for `weak`.
 bool EqualButWeak(const Type& a, const Type& b);
-// `type` is well formed in `mesh`: non-negative dims, named axes exist, Explicit axes shard and are
-// used once and divide their dim; the axes of the three sets are Manual, unreduced and reduced ones
-// Explicit too, and none is used twice.
+// Checks that `type` is well formed in `mesh`: dims are not negative, and all named axes exist. The
+// axes in the sharding are Explicit and divide their dims. The axes of the three sets are Manual;
+// unreduced and reduced ones may be Explicit too. No axis is used twice.
 absl::Status CheckType(const Type& type, const Mesh& mesh);
-// The spec written on the type's Explicit axes, and its unreduced and reduced axes.
+// Returns the type's Explicit axes, and its unreduced and reduced axes, as a spec.
 PartitionSpec SpecOf(const Type& type);
-// The type of a cotangent: integer dtypes have none (see IsInexact); U and R swap.
+// Returns the type of a cotangent, in which U and R are swapped. Integer dtypes have no cotangents
+// (see IsInexact).
 Type CotangentType(const Type& type);
-// Parses what ToString prints.
+// Parses the form that ToString prints.
 absl::StatusOr<Type> ParseType(std::string_view text);
 
 std::string TypesToString(absl::Span<const Type> types);  // f32[8], s32[]

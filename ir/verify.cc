@@ -1,3 +1,5 @@
+// The verifier of programs. The text parser, the coordinator's admission and its jail, and the
+// client's tools call it, so a program from outside is trusted only after it has passed here.
 #include "ir/verify.h"
 
 #include <algorithm>
@@ -27,6 +29,9 @@ class Verifier {
  public:
   explicit Verifier(const Limits& limits) : limits_(limits) {}
 
+  // Checks one function and, through CheckOp, its regions. The bounds on depth, ops and mesh are
+  // tested before any work that grows with them. `defined` tracks SSA order: an op may use only
+  // values that came before it, and in the end every value has a definition.
   absl::Status Check(const Function& f, int64_t depth) {
     if (depth > limits_.region_depth)
       return OverLimit("regions nest deeper than ", limits_.region_depth);
@@ -62,6 +67,10 @@ class Verifier {
     return v >= 0 && v < static_cast<ValueId>(defined.size()) && defined[v];
   }
 
+  // Checks one op: the sizes against the limits, the operands, its regions, and then that inference
+  // gives the types that the program states. Regions are checked before inference, because the
+  // rules rely on well-formed regions. Result values are marked as defined only after their types
+  // agree.
   absl::Status CheckOp(const Function& f, const Op& op, std::vector<bool>* defined, int64_t depth) {
     if (op.def == nullptr) return Malformed(f, "an op has no definition");
     if (static_cast<int64_t>(std::max(op.operands.size(), op.results.size())) >
@@ -79,7 +88,8 @@ class Verifier {
     }
     if (static_cast<int64_t>(op.regions.size()) > limits_.values_per_op)
       return OverLimit(ToAbsl(op.def->name), " has more than ", limits_.values_per_op, " regions");
-    ops_ += static_cast<int64_t>(op.regions.size());  // One that does nothing is some work, too.
+    // A region without ops is some work, too.
+    ops_ += static_cast<int64_t>(op.regions.size());
     for (const FunctionRef& r : op.regions) {
       if (r == nullptr) return Malformed(f, "an op has an empty region");
       TESSERA_RETURN_IF_ERROR(Check(*r, depth + 1));

@@ -1,4 +1,5 @@
-// Checks that a program is well formed: the client does before sending, the server after receiving.
+// Checks that a program is well formed. The client checks before sending, the server after
+// receiving. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -8,20 +9,21 @@
 namespace tessera::ir {
 
 struct Limits {
-  int64_t ops = 1'000'000;  // those of regions, and the regions, included
+  int64_t ops = 1'000'000;  // ops, with those in regions; each region counts as one more
   int64_t region_depth = 64;
-  int64_t values_per_op = 4096;  // operands, results or regions
+  int64_t values_per_op = 4096;  // operands, results or regions of an op
   int64_t rank = 32;
   int64_t mesh_devices = 65'536;
-  int64_t attr_bytes = 16 << 20;  // of one attribute
+  int64_t attr_bytes = 16 << 20;  // bytes of one attribute
 };
 
-// Checks SSA order, ops, attributes, that every type is the inferred one, regions in their scopes,
-// shardings that fit the params and results.  MALFORMED_PROGRAM, LIMIT_EXCEEDED or the op's error.
+// Checks SSA order, ops, attributes, that every type equals the inferred one, regions in their
+// scopes, and that shardings fit the params and results. Errors are MALFORMED_PROGRAM,
+// LIMIT_EXCEEDED or the op's own.
 absl::Status Verify(const Program& program, const Limits& limits = {});
 absl::Status VerifyFunction(const Function& f, const Limits& limits = {});
-// Checks only shardings and names: one per param or result, or none; no sharding longer than its
-// rank, no name that is too long or not printable ASCII.
+// Checks only shardings and names. There is one for each param or result, or there are none. No
+// sharding is longer than its value's rank, and names are not too long and are printable ASCII.
 absl::Status VerifySignature(const Program& program);
 
 }  // namespace tessera::ir

@@ -1,3 +1,5 @@
+// The checksum of array bytes, computed for every chunk on the wire. On x86-64 the crc32
+// instruction does the work; elsewhere, and on CPUs without it, tables do.
 #include "ir/api/crc32c.h"
 
 #include <array>
@@ -10,7 +12,8 @@
 namespace tessera::api {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // bits reversed
+// The polynomial with its bits reversed.
+constexpr uint32_t kPolynomial = 0x82f63b78;
 
 std::array<std::array<uint32_t, 256>, 8> MakeTables() {
   std::array<std::array<uint32_t, 256>, 8> t{};
@@ -38,7 +41,8 @@ uint32_t ByTables(uint32_t c, const unsigned char* p, size_t size) {
   return c;
 }
 
-// Polynomials modulo the checksum's, bits reversed: the top bit is the constant term.
+// Constants and functions on polynomials modulo the checksum's polynomial. Bits are reversed: the
+// top bit is the constant term.
 constexpr uint32_t kOne = 0x80000000;
 
 uint32_t Times(uint32_t a, uint32_t b) {
@@ -50,7 +54,7 @@ uint32_t Times(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x to the power of 8 * `bytes`.
+// Returns x to the power of 8 * `bytes`.
 uint32_t Shift(uint64_t bytes) {
   uint32_t square = kOne >> 8;  // x^8
   uint32_t power = kOne;
@@ -68,9 +72,9 @@ uint64_t WordAt(const unsigned char* p) {
   return word;
 }
 
-// The instruction has a latency of three cycles and a throughput of one: this interleaves three
-// runs of `kRun` bytes while there are three (Gopal et al., "Fast CRC computation for iSCSI
-// polynomial using CRC32 instruction", 2011).
+// The crc32 instruction has a latency of three cycles and a throughput of one. This function
+// therefore interleaves three runs of `kRun` bytes as long as there are three (Gopal et al., "Fast
+// CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
 template <size_t kRun>
 __attribute__((target("sse4.2"))) uint32_t ThreeRuns(uint32_t c, const unsigned char*& p,
                                                      size_t& size) {

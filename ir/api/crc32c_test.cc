@@ -1,3 +1,6 @@
+// Proves that Crc32c agrees with published values and with the bitwise definition, for sizes and
+// alignments around the fast paths, and that checksums of parts combine to the checksum of the
+// whole.
 #include "ir/api/crc32c.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +12,7 @@
 namespace tessera::api {
 namespace {
 
-// RFC 3720, B.4.
+// The values are from RFC 3720, B.4.
 TEST(Crc32cTest, PublishedValues) {
   EXPECT_EQ(Crc32c(0, "123456789", 9), 0xe3069283u);
   EXPECT_EQ(Crc32c(0, std::string(32, '\0').data(), 32), 0x8a9136aau);
@@ -29,7 +32,7 @@ TEST(Crc32cTest, PartsMakeUpTheWhole) {
   }
 }
 
-// Bit by bit, as the checksum is defined.
+// Computes the checksum bit by bit, as it is defined.
 uint32_t ByDefinition(const unsigned char* p, size_t size) {
   uint32_t c = ~0u;
   for (size_t i = 0; i < size; ++i) {

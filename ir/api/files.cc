@@ -1,3 +1,5 @@
+// The rules for array files. The coordinator's scheduler checks requests to save and load with
+// them, and executors check again before they touch their disk.
 #include "ir/api/files.h"
 
 #include <set>
@@ -36,7 +38,7 @@ absl::StatusOr<FileFormat> CheckFilePath(std::string_view text) {
 
 namespace {
 
-// Whether the format has a name for the dtype.
+// Returns whether the format has a name for the dtype.
 bool HasDType(FileFormat format, ir::DType dtype) {
   if (format == FileFormat::kNumpy)
     return ir::IsComplex(dtype) || (ir::IsComputable(dtype) && dtype != ir::DType::kBF16);
@@ -46,6 +48,9 @@ bool HasDType(FileFormat format, ir::DType dtype) {
 
 }  // namespace
 
+// Checks a file as a whole: how many arrays its format can hold, that it has a name for each dtype,
+// and that the names of arrays are usable and distinct. A .npy holds one array without a name.
+// `__metadata__` is refused because safetensors uses it for a header entry of its own.
 absl::Status CheckFileArrays(FileFormat format, absl::Span<const FileArrayInfo> arrays) {
   if (arrays.empty() || arrays.size() > kMaxArraysPerFile) {
     return MakeError(

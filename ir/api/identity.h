@@ -1,14 +1,15 @@
-// How the members of a cluster are named in their certificates.
+// The names by which the members of a cluster appear in their certificates.
 #pragma once
 
 namespace tessera::api {
 
-// The DNS name in every worker's certificate, and in no other.  Whoever connects to an executor
-// (its data port, its peers) checks for it in place of the address, which may be any: gRPC's
-// target name override.  The coordinator goes by the names and addresses in its certificate.
+// The DNS name in every worker's certificate, and in no other. A client or peer that connects to an
+// executor (its data port, its peer port) checks for this name instead of the address, which can be
+// any: gRPC's target name override. The coordinator is checked by the names and addresses in its
+// certificate.
 inline constexpr char kWorkerServerName[] = "worker.tessera";
 
-// A worker's certificate names it by this URI followed by the worker's name.
+// A worker's certificate names the worker by this URI followed by the worker's name.
 inline constexpr char kWorkerUriPrefix[] = "tessera://workers/";
 
 }  // namespace tessera::api

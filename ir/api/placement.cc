@@ -1,3 +1,6 @@
+// The arithmetic of placements, and their check. The scheduler and admission check the placements
+// that clients send; afterwards everyone who moves shards computes from a placement which block of
+// the array lies on which device.
 #include "ir/api/placement.h"
 
 #include <set>
@@ -16,6 +19,8 @@ const ir::AxisList& AxesOf(const ir::PartitionSpec& spec, size_t dim) {
   return dim < spec.dims.size() ? spec.dims[dim] : kNone;
 }
 
+// Words the error for a fault that FindSpecFault found. The texts about rank and divisibility
+// follow JAX's, so that users of JAX recognise the mistake.
 absl::Status FaultError(const ir::SpecFault& fault, const Placement& placement,
                         const ir::Dims& shape) {
   const std::string spec = placement.spec.ToString();
@@ -45,6 +50,9 @@ absl::Status FaultError(const ir::SpecFault& fault, const Placement& placement,
 
 }  // namespace
 
+// Checks a placement from a client before anything is computed from it: the mesh, the devices, then
+// the spec. A spec that is too long is reported before the faults of arrays at rest, because those
+// faults refer to dims of the spec that must exist; all other faults of the spec come last.
 absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   const ir::Mesh& mesh = placement.mesh;
   const ir::PartitionSpec& spec = placement.spec;
@@ -89,7 +97,8 @@ ir::Dims ShardStarts(const Placement& placement, const ir::Dims& shape, int64_t 
 }
 
 std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::Dims& shape) {
-  // Coordinates along the axes that shard a dim, so that empty dims do not merge shards.
+  // Compares the coordinates along the axes that shard a dim and not the start indices, since the
+  // shards of an empty dim all start at 0.
   std::set<std::vector<int64_t>> seen;
   std::vector<int> ordinals;
   for (int64_t k = 0; k < placement.mesh.num_devices(); ++k) {

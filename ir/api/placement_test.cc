@@ -1,3 +1,5 @@
+// Proves that the shards of a placement tile the array in mesh order, which results come inline
+// with the end of a run, and that each kind of wrong placement gives its own error.
 #include "ir/api/placement.h"
 
 #include "base/testing/status_matchers.h"
@@ -37,7 +39,7 @@ TEST(PlacementTest, BlocksTileTheArray) {
 }
 
 TEST(PlacementTest, MajorAxisComesFirst) {
-  EXPECT_EQ(ShardStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // x=0, y=1
+  EXPECT_EQ(ShardStarts(On({{"y", "x"}}), {12}, 1), Dims({4}));  // device 1 has x=0, y=1
   EXPECT_EQ(ShardStarts(On({{"x", "y"}}), {12}, 1), Dims({2}));
 }
 
@@ -55,7 +57,7 @@ TEST(PlacementTest, SmallResultsComeWithTheEndOfARun) {
   const std::vector<const ArraySpec*> many(65, &kilo);
   EXPECT_EQ(InlineResults(many, kInlineBytesMax).size(), 64);
   EXPECT_THAT(InlineResults({&scalar}, 3), IsEmpty());
-  // A term of a sum is no block.
+  // A shard that is a term of a sum is not a block of the array.
   ArraySpec term = of(4);
   term.placement.spec.unreduced = {"x"};
   EXPECT_THAT(InlineResults({&term, &scalar}, kInlineBytesMax), ElementsAre(1));

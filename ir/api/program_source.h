@@ -1,4 +1,5 @@
-// A program as a client gives it: bytes of one of the forms in which programs travel.
+// A program as a client sends it: bytes in one of the forms in which programs travel. Borrows the
+// bytes.
 #pragma once
 #include <cstdint>
 #include <string_view>

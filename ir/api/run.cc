@@ -1,3 +1,5 @@
+// The sequence of service calls that runs a program once: compile, put, execute, wait, get. It is
+// shared by the server's RunProgram and by the command line, so both clean up in the same way.
 #include "ir/api/run.h"
 
 #include <algorithm>
@@ -10,9 +12,10 @@
 namespace tessera::api {
 namespace {
 
-constexpr absl::Duration kGrace = absl::Seconds(1);  // beyond the deadline, for the reply
+// Time beyond the deadline for the reply to arrive.
+constexpr absl::Duration kGrace = absl::Seconds(1);
 
-// Deletes its arrays in its destructor.
+// Deletes the arrays that were added to it when it goes out of scope.
 class ScopedArrays {
  public:
   explicit ScopedArrays(Service& service) : service_(service) {}
@@ -46,6 +49,10 @@ absl::Status Await(Service& service, uint64_t operation, absl::Duration left) {
 
 }  // namespace
 
+// Runs the five steps in order and stops at the first error. Uploads count against the deadline;
+// what is left of it becomes the deadline of the run. A fetch gets at least kGrace, so that a run
+// that ended in time can still deliver. Arrays are deleted on every way out; results are spared
+// only if `keep` is set.
 absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& program,
                                      const std::vector<ir::Array>& inputs,
                                      const RunOptions& options) {

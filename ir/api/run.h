@@ -1,5 +1,5 @@
 // Runs a program on host values: compiles it, puts its inputs, executes it and gets its results.
-// The server does so for RunProgram, the command line for `tessera run`. Blocking; thread-safe.
+// The server uses it for RunProgram, the command line for `tessera run`. Blocking; thread-safe.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace tessera::api {
 
-// Every function may be null.
+// The options of RunProgram. Every function may be null.
 struct RunOptions {
-  absl::Time deadline = absl::InfiniteFuture();  // on the clock of SteadyNow()
-  bool keep = false;  // leave the results on the devices, else delete all
+  absl::Time deadline = absl::InfiniteFuture();  // a time of SteadyNow()
+  bool keep = false;  // leaves the results on the devices instead of deleting them
   bool fetch = true;  // read the results
-  // Runs the step that `what` names, "compile", "input 0" or "result 1", or abandons it with an
-  // error. An abandoned step may still run: it uses only the service and what it owns.
+  // Runs the step that `what` names ("compile", "input 0" or "result 1"), or abandons it with an
+  // error. An abandoned step may still be running: it uses only the service and data of its own.
   std::function<absl::Status(const std::string& what, const std::function<absl::Status()>& step)>
       carry_out = nullptr;
-  // Called before inputs are put.
+  // Called before the inputs are put.
   std::function<void(const CompileReply& plan)> on_plan = nullptr;
   // Waits until the operation has ended, and returns its error.
   std::function<absl::Status(uint64_t operation)> await = nullptr;
@@ -30,10 +30,10 @@ struct RunOptions {
 struct RunResult {
   CompileReply plan;
   ExecuteReply run;
-  std::vector<ir::Array> values;  // empty without `fetch`
+  std::vector<ir::Array> values;  // empty if `fetch` is false
 };
 
-// Requires: one input per parameter, of its type.
+// Requires: there is one input for each parameter, of its type.
 absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& program,
                                      const std::vector<ir::Array>& inputs,
                                      const RunOptions& options);

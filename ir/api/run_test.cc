@@ -1,3 +1,5 @@
+// Proves the order of RunProgram's steps and that every array it made is deleted however the run
+// ends. The service is a fake that records the calls and fails where a test asks for it.
 #include "ir/api/run.h"
 
 #include <optional>
@@ -14,7 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// A program of two parameters and one result: arrays 1 and 2 are put, array 9 is made.
+// A service with one program of two parameters and one result. Put makes the arrays 1 and 2, and
+// Execute makes the array 9.
 class FakeService final : public Service {
  public:
   absl::StatusOr<CompileReply> Compile(const CompileRequest&) override {

@@ -1,3 +1,6 @@
+// Signs and checks tickets, and derives their keys. The coordinator signs a ticket for a client;
+// the executor checks it on its data port, with a key that only it, its worker and the coordinator
+// know.
 #include "ir/api/ticket.h"
 
 #include <openssl/crypto.h>
@@ -18,7 +21,7 @@
 namespace tessera::api {
 namespace {
 
-// v1|access|incarnation|array|device|dtype|dims|expiry in ms
+// The fields of a ticket's body: v1|access|incarnation|array|device|dtype|dims|expiry in ms.
 constexpr size_t kFields = 8;
 constexpr size_t kMaxTicketBytes = 4096;
 
@@ -75,14 +78,17 @@ std::string SignTicket(const Ticket& t, std::string_view key) {
   return body;
 }
 
+// Checks the signature before it trusts any field, in constant time. A ticket for another
+// incarnation is called stale, not refused, so that the client asks for a new one after an executor
+// has restarted. The time is checked last, since the expiry is one of the signed fields.
 absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
                                    uint64_t incarnation) {
   if (text.size() > kMaxTicketBytes) return Refused("too long");
   const size_t cut = text.rfind('|');
   if (cut == std::string_view::npos) return Refused("not a ticket");
   const absl::string_view body = ToAbsl(text.substr(0, cut));
-  // Another incarnation's signature cannot be checked, and need not be: such a ticket grants
-  // nothing.
+  // The signature of a ticket for another incarnation cannot be checked. It need not be checked,
+  // since such a ticket grants nothing.
   const std::vector<absl::string_view> f = absl::StrSplit(body, '|');
   uint64_t named = 0;
   if (f.size() == kFields && f[0] == "v1" && absl::SimpleAtoi(f[2], &named) && named != incarnation)
@@ -91,7 +97,7 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
   const std::string_view given = text.substr(cut + 1);
   if (given.size() != mac.size() || CRYPTO_memcmp(given.data(), mac.data(), mac.size()) != 0)
     return Refused("not signed by this coordinator");
-  // We signed it, so parsing can only fail between versions.
+  // The body was signed by us, so parsing can fail only if versions differ.
   Ticket t;
   int access = 0;
   int64_t expires_ms = 0;

@@ -1,4 +1,5 @@
-// Tickets of any bytes: refused as they are; and, signed, read back as what they say or refused.
+// Fuzzes CheckTicket. Arbitrary bytes must be refused; arbitrary bodies with a valid signature must
+// be refused or give a ticket that survives signing and checking again.
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::string_view kKey = "0123456789abcdef";
 
-// Any body under a mark that holds, as only a coordinator could make it.
+// Returns any body with a valid signature, as only a coordinator could make it.
 std::string Signed(absl::string_view body) {
   unsigned char mac[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
@@ -34,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr uint64_t kIncarnation = 7;
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
-  // Nothing in the corpus knows the key.
+  // The corpus does not know the key, so no input of it is signed.
   TESSERA_CHECK(!CheckTicket({text.data(), text.size()}, kKey, now, kIncarnation).ok());
 
   const auto read = CheckTicket(Signed(text), kKey, now, kIncarnation);

@@ -1,3 +1,5 @@
+// Proves that a ticket survives signing and checking, that any changed byte or foreign key is
+// refused, and that tickets of other incarnations and times are stale.
 #include "ir/api/ticket.h"
 
 #include "base/testing/status_matchers.h"
@@ -30,7 +32,7 @@ TEST(TicketTest, RefusesEveryChangedByte) {
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = bad[i] == '1' ? '2' : '1';
-    // With another incarnation's number it says that it is not for this one.
+    // If the changed byte is the incarnation, the ticket names another executor and is stale.
     const bool names_another = good.substr(0, i) == "v1|2|";
     EXPECT_THAT(CheckTicket(bad, "key", absl::UnixEpoch(), 7),
                 ReasonIs(names_another ? "TICKET_STALE" : "TICKET_REFUSED"))
@@ -59,7 +61,8 @@ TEST(TicketTest, EveryIncarnationOfEveryExecutorHasAKeyOfItsOwn) {
         TicketKeyFor("key", "w0/0", 7), TicketKeyFor("key", "w0/1", 8),
         TicketKeyFor("key", "w0/11", 7), WorkerTicketKey("key", "w0"), std::string("key")}) {
     EXPECT_NE(other, own);
-    // What another worker, or another executor, knows makes no ticket for this one.
+    // The key of another worker or executor, or the coordinator's own key, makes no ticket for this
+    // executor.
     EXPECT_THAT(CheckTicket(SignTicket(Sample(), other), own, absl::UnixEpoch(), 7),
                 ReasonIs("TICKET_REFUSED"));
   }

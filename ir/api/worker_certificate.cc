@@ -1,3 +1,5 @@
+// The contents of workers' certificates. The enrollment service signs them for workers that join,
+// and `tessera init` writes them to the state directory.
 #include "ir/api/worker_certificate.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// What a worker's certificate says: what the coordinator signs for those that join, and what
-// `tessera init` makes for those that are there from the start.  Stateless; thread-safe.
+// The contents of a worker's certificate. The coordinator signs such certificates for workers that
+// join, and `tessera init` makes them for workers that exist from the start. Stateless;
+// thread-safe.
 #pragma once
 #include <string>
 
@@ -8,8 +9,8 @@
 
 namespace tessera::api {
 
-// Holds the names of ir/api/identity.h and no address, so that no worker can pass for the
-// coordinator.
+// Returns a specification with the names of ir/api/identity.h and without any address, so that no
+// worker can pass for the coordinator.
 // VALUE_ERROR: `name` is not 1 to 63 letters, digits, '.', '-' and '_'.
 absl::StatusOr<pki::CertificateSpec> WorkerCertificate(const std::string& name);
 

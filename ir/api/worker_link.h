@@ -1,19 +1,19 @@
 // The interface between the coordinator and a worker: plain messages, passed by a direct call
 // (embed/) or over gRPC streams (server/rpc, worker/rpc; worker.proto has the same names).
 //
-// Commands go down, reports come up; neither waits for the other.  The coordinator calls
-// WorkerLink, the worker calls WorkerEvents; both are thread-safe and never block.  An executor is
-// named by (worker, index, incarnation): a command for a lost incarnation is dropped, since
-// ExecutorLost has already failed what it belonged to.
+// Commands go down, reports come up, and neither side waits for the other. The coordinator calls
+// WorkerLink, the worker calls WorkerEvents; both are thread-safe and never block. An executor is
+// named by (worker, index, incarnation). A command for a lost incarnation is dropped, since
+// ExecutorLost has already failed the operation that it belonged to.
 //
-// Order.  An executor carries out the Launch and Transfer commands in the order sent, which is the
-// same global order on every executor, so collectives cannot deadlock.  LoadProgram and
-// ConfigureCommunicator take effect before any later Launch; the worker may prepare them at once.
-// DeleteBuffers takes effect after every earlier Launch.  WriteBuffer, ReadBuffer and CancelLaunch
-// do not wait for launches, except that a read waits for the buffer's producer.
+// Order. An executor carries out the Launch and Transfer commands in the order in which they were
+// sent. This order is the same global order on every executor, so collectives cannot deadlock.
+// LoadProgram and ConfigureCommunicator take effect before any later Launch; the worker may prepare
+// them at once. DeleteBuffers takes effect after every earlier Launch. WriteBuffer, ReadBuffer and
+// CancelLaunch do not wait for launches, except that a read waits for the buffer's producer.
 //
-// Buffers.  A shard is (array id, local device): an array has at most one shard on a device.  Ids
-// are given by the coordinator and are never used twice.
+// Buffers. A shard is named by (array id, local device): an array has at most one shard on a
+// device. The coordinator assigns the ids and never uses one twice.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -36,76 +36,78 @@ namespace tessera::api {
 
 // ---- Registration. ------------------------------------------------------------------------------
 struct ExecutorInfo {
-  int32_t index = 0;         // within the worker
+  int32_t index = 0;         // index within the worker
   uint64_t incarnation = 0;  // unique to the process; never 0
   std::string device_kind;   // "cpu", "gpu"
   int32_t num_devices = 1;
   std::string data_endpoint;  // host:port of its DataService as clients reach it; "" in process
   std::string peer_endpoint;  // host:port for collectives as peers reach it; "" in process
-  // host:port of its DataService as peers reach it, which copy arrays from it; "" in process
+  // host:port of its DataService for peers, which copy arrays from it; "" in process
   std::string peer_data_endpoint;
-  int64_t memory_bytes = 0;  // per device; 0: unknown
-  bool files = false;        // it has a --files-dir: arrays can be saved and loaded
-  std::string files_folder;  // executors with the same value share the directory; "": unknown
-  // It has served a coordinator since it started, and is of use only to one that adopts it.
+  int64_t memory_bytes = 0;  // memory per device; 0 if unknown
+  bool files = false;        // has a --files-dir: arrays can be saved and loaded
+  std::string files_folder;  // the same for all executors that share the directory; "" if unknown
+  // Whether it has served a coordinator since it started. Only a coordinator that adopts it can use
+  // it then.
   bool has_state = false;
-  // Measured when it started, of a device while all of them work: f32 arithmetic, and memory read
-  // and written; 0: not measured.
+  // Speeds of one device while all devices work, measured at the start of the executor: f32
+  // arithmetic, and memory read and written. 0 if not measured.
   double flops_per_second = 0, memory_bytes_per_second = 0;
 };
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts
   std::string host;
-  int opset = ir::kOpset;  // the newest op set it runs
+  int opset = ir::kOpset;  // the newest op set that it runs
   std::vector<ExecutorInfo> executors;
-  int64_t host_memory_bytes = 0;  // for all its CPU devices together; 0: unknown
+  int64_t host_memory_bytes = 0;  // for all its CPU devices together; 0 if unknown
   Build build = {};
 };
-// An executor whose state the coordinator knows, and goes on with.
+// An executor whose state the coordinator knows and continues to use.
 struct AdoptedExecutor {
-  int32_t executor = 0;  // index
+  int32_t executor = 0;  // index of the executor
   uint64_t incarnation = 0;
   bool operator==(const AdoptedExecutor&) const = default;
 };
 // The coordinator's reply to a registration.
 struct Welcome {
-  uint64_t session = 0;      // the registration id, for every report; no client's session
-  uint64_t epoch = 0;        // of the coordinator: greater at each start
-  absl::Duration heartbeat;  // report at least this often
+  uint64_t session = 0;      // the registration id, named in every report; not a client's session
+  uint64_t epoch = 0;        // number of the coordinator's start; greater at each start
+  absl::Duration heartbeat;  // the worker reports at least this often
   absl::Duration lease;      // the worker is lost after this long without a report
   std::string ticket_key;    // the worker's key for tickets (ir/api/ticket.h)
-  absl::Time clock;          // the coordinator's wall clock now, by which tickets expire
-  // How long executors keep their state for a coordinator that is away.
+  absl::Time clock;          // the coordinator's wall clock now; tickets expire by this clock
+  // How long executors keep their state while the coordinator is away.
   absl::Duration outage_grace = {};
-  // Of the executors registered with `has_state`; the others of these are started anew.
+  // The adopted ones among the executors registered with `has_state`. The worker starts the other
+  // ones anew.
   std::vector<AdoptedExecutor> adopted = {};
-  Build build = {};      // of the coordinator
-  int32_t protocol = 1;  // what both speak
+  Build build = {};      // the coordinator's build
+  int32_t protocol = 1;  // the version that both sides speak
 };
-// What an executor says first on its own stream to the coordinator.
+// The first message of an executor on its own stream to the coordinator.
 struct Attachment {
-  int32_t executor = 0;  // index
+  int32_t executor = 0;  // index of the executor
   uint64_t incarnation = 0;
-  uint64_t session = 0;  // of its worker's registration
+  uint64_t session = 0;  // session of its worker's registration
   std::string key;       // its ticket key (ir/api/ticket.h)
-  uint64_t epoch = 0;    // of the coordinator that it means
+  uint64_t epoch = 0;    // epoch of the coordinator that it means to reach
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
-// Connects to the other members.  A generation is one set of executor incarnations; its number is
-// never reused.  The reply is CommunicatorReady.  Launches name the generation they use.
+// Connects to the other members. A generation is one set of executor incarnations; its number is
+// never reused. The reply is CommunicatorReady. Launches name the generation that they use.
 struct ConfigureCommunicator {
   struct Member {
     std::string executor;  // "worker/index"
     uint64_t incarnation = 0;
-    std::string endpoint;     // peer endpoint
-    int32_t num_devices = 1;  // of the executor
+    std::string endpoint;     // the member's peer endpoint
+    int32_t num_devices = 1;  // number of devices of the executor
     bool operator==(const Member&) const = default;
   };
   uint64_t generation = 0;
   std::vector<Member> members;
   int32_t self = 0;    // index of the receiver in members
-  std::string secret;  // with which peers authenticate each other
+  std::string secret;  // secret with which peers authenticate each other
 };
 // Closes the connections and fails the collectives that wait on them.
 struct CloseCommunicator {
@@ -115,18 +117,18 @@ struct CloseCommunicator {
 struct LoadProgram {
   struct Coordinate {
     int32_t member = 0;  // index of its executor in the communicator's members
-    int32_t device = 0;  // local to that executor
+    int32_t device = 0;  // local index at that executor
     bool operator==(const Coordinate&) const = default;
   };
   uint64_t executable = 0;
   std::string name;  // for messages only
-  // The program of one device: params, results and every value are shards; all mesh axes are Manual
-  // and check_vma is false.  entry->scope.mesh is the mesh.
+  // The program of one device: params, results and all other values are shards, all mesh axes are
+  // Manual, and check_vma is false. entry->scope.mesh is the mesh.
   ir::Program program;
-  std::vector<Coordinate> coordinates;  // per mesh device, row-major
-  int32_t self = 0;                     // the receiver's member index
-  std::string tenant = {};              // whose program it is; its code is no one else's
-  // The receiver's mesh devices: {mesh device, local device}.
+  std::vector<Coordinate> coordinates;  // one per mesh device, row-major
+  int32_t self = 0;                     // index of the receiver in the members
+  std::string tenant = {};  // the owner of the program; its code is shared with no other tenant
+  // Returns the receiver's mesh devices as pairs {mesh device, local device}.
   std::vector<std::pair<int64_t, int32_t>> Local() const {
     std::vector<std::pair<int64_t, int32_t>> local;
     for (size_t k = 0; k < coordinates.size(); ++k)
@@ -138,42 +140,44 @@ struct LoadProgram {
 struct UnloadPrograms {
   std::vector<uint64_t> executables;
 };
-// Runs an executable on every local device of it.  Argument a on device d is the buffer (args[a],
-// d), result r becomes (results[r], d).  The reply is LaunchDone or LaunchFailed once every local
-// device has ended.  A launch whose argument has failed fails with the argument's error.
+// Runs an executable on all of the receiver's devices that it uses. Argument a on device d is the
+// buffer (args[a], d), and result r becomes (results[r], d). The reply is LaunchDone or
+// LaunchFailed once all of these devices have ended. If an argument has failed, the launch fails
+// with the argument's error.
 struct Launch {
   uint64_t launch = 0;
-  uint64_t sequence = 0;  // place in the global order; 0: not known any more
+  uint64_t sequence = 0;  // place in the global order; 0 if it is not known any more
   uint64_t executable = 0;
-  uint64_t generation = 0;  // communicator; 0: one executor, none needed
+  uint64_t generation = 0;  // generation of the communicator; 0: one executor, none needed
   std::vector<uint64_t> args, results;
-  // Empty: none.  The launch frees or reuses the buffer, unless it fails before it reaches the
-  // device.
+  // Marks donated arguments; empty if there are none. The launch frees or reuses their buffers,
+  // unless it fails before it reaches the device.
   std::vector<bool> donate;
   absl::Duration timeout = absl::InfiniteDuration();  // from the start of the launch
-  // Small shards of results, whose values LaunchDone returns inline.
+  // A small shard of a result; LaunchDone returns its value inline.
   struct InlineResult {
     int32_t result = 0;  // index into results
-    int32_t device = 0;  // local
+    int32_t device = 0;  // local index
     bool operator==(const InlineResult&) const = default;
   };
   std::vector<InlineResult> inline_results = {};
 };
-// Assembles shards of a new array from slices of shards of another, on any executors.  In the same
-// order as launches; the reply is LaunchDone or LaunchFailed.  A source on another executor is read
-// from its DataService with the ticket, which waits for the source's producer.
+// Assembles shards of a new array from slices of shards of another array, which may lie on any
+// executors. It is ordered like a launch; the reply is LaunchDone or LaunchFailed. A source on
+// another executor is read from that executor's DataService with the ticket; the read waits for the
+// source's producer.
 struct Transfer {
   struct Piece {
     bool local = false;  // the source is on this executor: (source, source_device)
     uint64_t source = 0;
     int32_t source_device = 0;
-    std::string endpoint, ticket;                // when not local
-    ir::Dims source_starts, dest_starts, shape;  // a slice of each shard
-    std::string executor = {};                   // when not local: where it is, for errors
+    std::string endpoint, ticket;                // if not local
+    ir::Dims source_starts, dest_starts, shape;  // a slice of each of the two shards
+    std::string executor = {};  // if not local: the executor of the source, for errors
   };
   struct Shard {
     int32_t device = 0;
-    std::vector<Piece> pieces;  // cover the shard
+    std::vector<Piece> pieces;  // together they cover the shard
   };
   uint64_t launch = 0;
   uint64_t sequence = 0;
@@ -183,44 +187,47 @@ struct Transfer {
   std::vector<Shard> shards;
   absl::Duration timeout = absl::InfiniteDuration();
 };
-// A small shard relayed by the coordinator (RunProgram, or any shard when embedded).  The reply is
-// BufferWritten.
+// Writes a small shard that the coordinator relays (for RunProgram, or any shard if embedded). The
+// reply is BufferWritten.
 struct WriteBuffer {
   uint64_t array = 0;
   int32_t device = 0;
   ir::Array value;
 };
-// The reply is BufferRead when the buffer is ready or has failed.
+// Reads a shard. The reply is BufferRead when the buffer is ready or has failed.
 struct ReadBuffer {
   uint64_t request = 0;
   uint64_t array = 0;
   int32_t device = 0;
 };
-// A shard and the part of a file's array that it is saved to or loaded from.
+// A shard, and the part of a file's array that it is saved to or loaded from.
 struct FileShard {
-  int32_t index = 0;  // into the file's arrays
+  int32_t index = 0;  // index into the file's arrays
   uint64_t array = 0;
   int32_t device = 0;
-  ir::Dims starts, shape;  // of the shard in the array
+  ir::Dims starts, shape;  // position and shape of the shard in the array
   bool operator==(const FileShard&) const = default;
 };
-// Writes shards, which have been produced earlier in the order, into one file under the worker's
-// --files-dir (ir/api/files.h), together with other executors that share the directory. The file is
-// complete once part 0 is done. In the same order as launches; the reply is LaunchDone or
-// LaunchFailed.
+// Writes shards that were produced earlier in the order into one file under the worker's
+// --files-dir (ir/api/files.h). Other executors that share the directory write their parts of the
+// same file. The file is complete once part 0 is done. The command is ordered like a launch; the
+// reply is LaunchDone or LaunchFailed.
 struct SaveShards {
   uint64_t launch = 0;
   uint64_t sequence = 0;
   std::string path;
-  std::string token;                  // names the temporary file; never reused
-  bool overwrite = false;             // a file that is there
-  int32_t part = 0, parts = 1;        // the receiver among those that write the file
-  std::vector<FileArrayInfo> arrays;  // all that the file will hold, in this order
-  std::vector<FileShard> shards;      // the receiver's
+  // Names the temporary file. A token is never reused.
+  std::string token;
+  bool overwrite = false;  // whether to replace an existing file
+  // The receiver's number among the executors that write the file, and how many they are.
+  int32_t part = 0, parts = 1;
+  std::vector<FileArrayInfo> arrays;  // all arrays that the file will hold, in this order
+  std::vector<FileShard> shards;      // the shards that the receiver writes
   absl::Duration timeout = absl::InfiniteDuration();
 };
-// Loads shards from a file. Each is reported by BufferWritten; then, once, LaunchDone or
-// LaunchFailed. Unordered: whoever reads the arrays waits until they are written.
+// Loads shards from a file. Each shard is reported by BufferWritten. Then LaunchDone or
+// LaunchFailed follows once. The command is not ordered: a reader of the arrays waits until they
+// are written.
 struct LoadShards {
   uint64_t launch = 0;
   std::string path;
@@ -228,31 +235,32 @@ struct LoadShards {
   std::vector<FileShard> shards;
   absl::Duration timeout = absl::InfiniteDuration();
 };
-// The reply is FileInspected.
+// Reads the description of a file. The reply is FileInspected.
 struct InspectFile {
   uint64_t request = 0;
   std::string path;
 };
-// Frees the shards of these arrays on every local device; unknown ids are no error.
+// Frees the shards of these arrays on every local device. Unknown ids are not an error.
 struct DeleteBuffers {
   std::vector<uint64_t> arrays;
 };
-// Ends the launch with `why`, whether it waits or runs; no effect on one that has ended.
+// Ends the launch with the error `why`, whether it is waiting or running. Has no effect if it has
+// ended.
 struct CancelLaunch {
   uint64_t launch = 0;
   absl::Status why;
 };
-// Finish what was sent, then report LaunchDone for it and exit.
+// Finishes the commands sent so far, reports LaunchDone for them, and exits.
 struct Drain {};
-// Kills the process and starts another, because it did not acknowledge the end of an operation. The
-// daemon does so without the process's help; the reply is ExecutorLost with the reason. An executor
-// inside the coordinator's process cannot be killed: there it does nothing.
+// Kills the process and starts another one, because it did not acknowledge the end of an operation.
+// The daemon does this without the process's help; the reply is ExecutorLost with the reason. An
+// executor inside the coordinator's process cannot be killed: there the command does nothing.
 struct KillExecutor {
   std::string reason;
 };
 
-// The coordinator has processed the executor's reports up to this number for good: also after its
-// own restart it knows what they say. See Report.
+// The coordinator has processed the executor's reports up to this number for good: it remembers
+// them even after its own restart. See Report.
 struct AcknowledgeReports {
   uint64_t through = 0;
 };
@@ -263,16 +271,17 @@ using Command =
                  LoadShards, InspectFile, KillExecutor, AcknowledgeReports>;
 
 // ---- Worker -> coordinator. ---------------------------------------------------------------------
-// Every report of an executor names its incarnation; those of an old one are dropped.
+// The body types of reports. A report of an executor names its incarnation; reports of an old
+// incarnation are dropped.
 struct Heartbeat {
-  // An executor's state as its daemon reads it from shared memory.
+  // The state of an executor. The daemon reads it from shared memory.
   struct Executor {
-    int32_t executor = 0;         // index
-    absl::Duration progress_age;  // since its launch last made progress; 0 when it runs nothing
-    absl::Duration silence = {};  // since it last replied to its daemon; 0 while it does
+    int32_t executor = 0;         // index of the executor
+    absl::Duration progress_age;  // since its launch last made progress; 0 if it runs nothing
+    absl::Duration silence = {};  // since it last replied to its daemon; 0 while it replies
     uint64_t launch = 0;          // the launch that runs; 0: none or unknown
-    std::string op = {};          // the op that runs; "": unknown
-    bool waiting = false;         // the op waits for other devices
+    std::string op = {};          // the op that runs; "" if unknown
+    bool waiting = false;         // the op is waiting for other devices
     bool operator==(const Executor&) const = default;
   };
   std::vector<Executor> executors = {};
@@ -284,34 +293,37 @@ struct CommunicatorReady {
 struct ProgramLoaded {
   uint64_t executable = 0;
   absl::Status status;
-  int64_t memory_bytes = 0;  // peak per device, scratch included
+  int64_t memory_bytes = 0;  // peak per device, including scratch memory
 };
-// What exchanges have shown of links; 0: unknown.
+// The speed of links as exchanges have shown it. 0 means unknown.
 struct LinkSpeed {
-  bool between_executors = false;  // or among the executor's devices
-  double bytes_per_second = 0;     // that a device sends
-  double latency_seconds = 0;      // of one round of an exchange
+  // Whether the links are between executors; otherwise they are among the executor's own devices.
+  bool between_executors = false;
+  double bytes_per_second = 0;  // rate at which one device sends
+  double latency_seconds = 0;   // latency of one round of an exchange
 };
 struct LaunchDone {
   uint64_t launch = 0;
   absl::Duration run_time;
-  // The requested inline results, without those that were deleted meanwhile.
+  // A requested inline result. Results that were deleted meanwhile are left out.
   struct InlineResult {
     uint64_t array = 0;
     int32_t device = 0;
     ir::Array value;
   };
   std::vector<InlineResult> inline_results = {};
-  std::vector<LinkSpeed> links = {};  // those that have changed
+  std::vector<LinkSpeed> links = {};  // links whose speed has changed
 };
 // The status names the op, its source location and, for a collective, the missing devices.
 struct LaunchFailed {
   uint64_t launch = 0;
   absl::Status status;
-  // It failed before any device of the executor got its arguments: the donated ones are intact.
+  // Whether the launch failed before any device of the executor got its arguments. Donated
+  // arguments are then intact.
   bool inputs_kept = false;
 };
-// A shard has been written completely, by ticket or by WriteBuffer; or it never will be.
+// A shard has been written completely, by ticket or by WriteBuffer, or it never will be (see
+// `status`).
 struct BufferWritten {
   uint64_t array = 0;
   int32_t device = 0;
@@ -329,39 +341,41 @@ struct FileInspected {
 struct ExecutorLost {
   std::string reason;   // "killed by signal 9"
   uint64_t launch = 0;  // the launch that ran; 0: none or unknown
-  std::string op;       // the op in flight, "psum (model.cc:41)"; "" when unknown
+  std::string op;       // the op in flight, such as "psum (model.cc:41)"; "" if unknown
 };
 // A new process serves the index.
 struct ExecutorReady {
   ExecutorInfo info;
 };
 
-// What an executor that attaches again has; its first report on the stream. The reports that were
-// not acknowledged follow it in order, then those of what happens from then on: one that is listed
-// as running is not among those that follow unless it has ended meanwhile.
+// The state of an executor that attaches again. It is the first report on the stream. The reports
+// that were not acknowledged follow it in order, and then the reports of later events. The end of
+// an operation that is listed as running is therefore not among the old reports; it follows only if
+// the operation has ended meanwhile.
 //
-// Of the commands sent before, those whose effect is neither listed nor reported were lost on the
-// way; or their effect was undone by a later one: an array that is not listed was deleted, donated
-// to an operation that is listed, or never came. A listed array or executable that the coordinator
-// does not know is of a command that it has forgotten. ReadBuffer and InspectFile that were not
-// answered will not be.
+// Commands sent earlier whose effect is neither listed nor reported were lost on the way, or a
+// later command undid their effect. For example, an array that is not listed was deleted, was
+// donated to an operation that is listed, or never came. A listed array or executable that the
+// coordinator does not know belongs to a command that the coordinator has forgotten. A ReadBuffer
+// or InspectFile that was not answered will never be.
 struct ExecutorInventory {
   struct Device {
-    // Arrays, ascending: those that have their value, those whose value is still to come, those
-    // whose producer has failed.
+    // Array ids, ascending: arrays that have their value, arrays whose value is still to come, and
+    // arrays whose producer has failed.
     std::vector<uint64_t> ready, expected, failed;
     bool operator==(const Device&) const = default;
   };
-  std::vector<Device> devices = {};        // all of the executor, in order
+  std::vector<Device> devices = {};        // all devices of the executor, in order
   std::vector<uint64_t> running = {};      // operations (`launch`) that wait or run, ascending
-  std::vector<uint64_t> ended = {};        // those whose ends follow, ascending
-  std::vector<uint64_t> executables = {};  // loaded, ascending
-  std::vector<uint64_t> compiling = {};    // executables that ProgramLoaded is still to come of
-  std::vector<uint64_t> generations = {};  // of communicators that are configured, ascending
-  // By place in `running`: their sequence numbers, and their communicators or 0.
+  std::vector<uint64_t> ended = {};        // operations whose ends follow, ascending
+  std::vector<uint64_t> executables = {};  // loaded executables, ascending
+  std::vector<uint64_t> compiling = {};    // executables whose ProgramLoaded is still to come
+  std::vector<uint64_t> generations = {};  // generations of configured communicators, ascending
+  // For each entry of `running`, its sequence number, and its communicator or 0.
   std::vector<uint64_t> sequences = {}, running_generations = {};
-  // The number of the last report that was made before. What those say of arrays and programs that
-  // are there is said here, and what has gone since is not.
+  // The number of the last report made before this one. The inventory includes the effects of those
+  // reports on arrays and programs that still exist; arrays and programs that have gone since are
+  // not mentioned.
   uint64_t reports = 0;
 };
 
@@ -372,8 +386,9 @@ struct Report {
   int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;
   ReportBody body;
-  // Of an executor's report that is kept until it is acknowledged, and sent again after its stream
-  // has ended: these count from 1. The same number of an incarnation is the same report. 0: others.
+  // The number of a report that the executor keeps until it is acknowledged, and sends again after
+  // its stream has ended. Numbers count from 1. If an incarnation uses a number twice, it is the
+  // same report. 0 for all other reports.
   uint64_t number = 0;
 };
 
@@ -382,25 +397,26 @@ struct Report {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  // The registration is accepted, and these executors that came with state are adopted; a transport
-  // passes the Welcome on. Precedes the first Send; a link that is not accepted is closed without
-  // it.
+  // The coordinator has accepted the registration and adopts these executors, which came with
+  // state. A transport passes the Welcome on. Called before the first Send; a link that is not
+  // accepted is closed without this call.
   virtual void Accept(const std::vector<AdoptedExecutor>& adopted) { (void)adopted; }
   virtual void Send(int32_t executor, uint64_t incarnation, Command command) = 0;
-  // As Send. An executor of this process that has done the command by then may set `*report`, which
-  // it then makes in no other way, and return true; it has made those before.
+  // Like Send, for an executor in this process. If the executor completes the command during the
+  // call, and has made all earlier reports, it may set `*report` and return true. It then makes
+  // this report in no other way.
   virtual bool SendForReport(int32_t executor, uint64_t incarnation, Command command,
                              Report* report) {
     (void)report;
     Send(executor, incarnation, std::move(command));
     return false;
   }
-  // The executor's reports up to this number are processed for good; a transport says so at some
-  // time (AcknowledgeReports).
+  // The executor's reports up to this number have been processed for good. A transport tells the
+  // executor so at some time (AcknowledgeReports).
   virtual void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
     (void)executor, (void)incarnation, (void)number;
   }
-  // The coordinator has dropped the worker and sends nothing more; a transport closes its
+  // The coordinator has dropped the worker and sends nothing more. A transport closes its
   // connection.
   virtual void Close(const absl::Status& why) { (void)why; }
 };
@@ -409,14 +425,15 @@ class WorkerLink {
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
-  // `link` may be used until Disconnect returns.  If the name is taken, or for another reason the
-  // registration is rejected, it is closed with the error.
+  // Registers a worker. `link` may be used until Disconnect returns. If the registration is
+  // rejected, for example because the name is taken, the link is closed with the error.
   virtual absl::StatusOr<Welcome> Register(const Registration& registration,
                                            std::shared_ptr<WorkerLink> link) = 0;
-  // Reports come in the order of their events on the executor.  Unknown sessions are ignored.
+  // Receives a report. The reports of an executor come in the order of its events. Reports with an
+  // unknown session are ignored.
   virtual void OnReport(uint64_t session, Report report) = 0;
-  // The worker is not connected.  One that returns within its outage grace registers with the same
-  // incarnations, those that have served with `has_state`.
+  // The worker is no longer connected. If it returns within its outage grace, it registers with the
+  // same incarnations; those that have served a coordinator have `has_state` set.
   virtual void Disconnect(uint64_t session, const absl::Status& why) = 0;
 };
 

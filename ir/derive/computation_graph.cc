@@ -1,3 +1,5 @@
+// Turns a computation of scalars into one scalar graph by inlining its ops. Workers compile
+// reductions and scatters by a computation from such graphs, and the planner weighs them.
 #include "ir/derive/computation_graph.h"
 
 #include <algorithm>
@@ -9,15 +11,17 @@
 namespace tessera::ir {
 namespace {
 
-// What a computation may come to, which may be compiled several times into one kernel; and how many
-// ops it may run, most of which add no node.
+// Bounds on a computation. kNodesMax bounds its graph, since it may be compiled several times into
+// one kernel. kOpsMax bounds the ops that are inlined, most of which add no node.
 constexpr size_t kNodesMax = 128;
 constexpr int kOpsMax = 1024;
-constexpr size_t kResultsMax = 8;  // a kernel has params for some of each
+// A kernel has several params for each result.
+constexpr size_t kResultsMax = 8;
 
 class Inliner {
  public:
-  // The nodes of the results of `f` of these arguments; false if there are none.
+  // Appends the nodes for the results of `f` on these arguments. Returns false if `f` has no scalar
+  // form.
   bool Run(const Function& f, const std::vector<int>& args, std::vector<int>* results) {
     std::vector<int> env(f.types.size(), -1);
     std::copy(args.begin(), args.end(), env.begin());
@@ -76,7 +80,7 @@ class Inliner {
     return true;
   }
 
-  // Of scalars: an operand as it is, or a constant.
+  // On scalars, an index map is an operand itself or a constant.
   bool RunIndexMap(const Function& f, const Op& op, const std::vector<int>& in,
                    std::vector<int>* out) {
     const std::vector<Type> types = ElementsAt(f.types, op.operands);
@@ -143,6 +147,8 @@ std::optional<ScalarGraph> GraphOf(const Function& f) {
   return inliner.Take(std::move(roots));
 }
 
+// Weighs a primitive by the instructions that it takes: divisions and roots a few, functions many.
+// Only the order of magnitude matters, since the sum is compared with the bound of a kernel's size.
 int WeightOf(ScalarPrim prim) {
   constexpr int kSimple = 1, kDivision = 6, kFunction = 20;
   switch (prim) {
@@ -180,7 +186,8 @@ int WeightOf(const ScalarGraph& graph) {
 }
 
 int64_t RunLength(int64_t rows, const ScalarGraph& computation) {
-  // What a kernel may read and compute, for compilers and registers are bounded.
+  // Bounds on what one kernel reads and computes. Compile time grows with them, and registers are
+  // limited.
   constexpr int64_t kReadsMax = 16, kNodesInRunMax = 112, kWeightMax = 240;
   const auto operands = static_cast<int64_t>(computation.roots.size());
   const auto nodes = static_cast<int64_t>(computation.nodes.size());

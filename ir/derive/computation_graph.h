@@ -1,5 +1,5 @@
 // The computations of ops (RegionRole::kComputation) as scalar graphs, from which backends make
-// code; and which bodies may stand in place of their op. Stateless; thread-safe.
+// code. IsCall says which ops can be replaced by their body. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,26 +11,27 @@ namespace tessera::ir {
 
 struct DataFlow;  // op_def.h
 
-// Input i is param i, root k result k. nullopt if the computation has no such form: a loop or a
-// branch, a dtype without kernels (HasKernels), more than eight results, or more than a hundred
-// primitives or so.
+// Returns the graph of a computation: input i is param i, and root k is result k. Returns nullopt
+// if the computation has no such form: a loop or a branch, a dtype without kernels (HasKernels),
+// more than eight results, or more than about a hundred primitives.
 // Requires: `computation` passed the inference of its op, so that its values are scalars.
 std::optional<ScalarGraph> GraphOf(const Function& computation);
 
-// What an element of a primitive, or of a graph's roots, costs in simple operations: bounds the
-// size of kernels.
+// Returns the cost of one element of a primitive, or of a graph's roots, in simple operations. It
+// bounds the size of kernels.
 int WeightOf(ScalarPrim prim);
 int WeightOf(const ScalarGraph& graph);
 
-// A reduction by a computation combines neighbours in pairs, and has kernels that do so several
-// times over: each makes runs of up to so many neighbours along a dim of `rows` one, a power of
-// two; and so many elements are left of the rows. Requires: rows > 1.
+// A reduction by a computation combines neighbours in pairs. One kernel does several rounds of
+// this: it combines runs of up to RunLength neighbours, a power of two, along a dim of `rows`
+// elements. NumRuns is the number of elements that are then left of the `rows`. Requires: rows > 1.
 int64_t RunLength(int64_t rows, const ScalarGraph& computation);
 int64_t NumRuns(int64_t rows, const ScalarGraph& computation);
 
-// Whether the op has a computation, as all of its regions are then.
+// Returns whether the op has a computation. All of its regions are then computations.
 bool HasComputation(const OpDef& def);
-// Whether an op with this data flow runs one body, once, on values as they are: no branch or loop.
+// Returns whether an op with this data flow runs one body, once, on unchanged values: it is neither
+// a branch nor a loop.
 bool IsCall(const OpDef& def, const DataFlow& flow);
 
 }  // namespace tessera::ir

@@ -1,3 +1,5 @@
+// Proves which graph a computation becomes, that computations without a scalar form have none, and
+// how many neighbours a kernel combines.
 #include "ir/derive/computation_graph.h"
 
 #include "ir/ops.h"
@@ -31,7 +33,7 @@ TEST(GraphOf, HasTheOpsAndConstants) {
             "return %4, %0\n");
 }
 
-// Bounded by the rows, by what the kernel reads, and by what it computes.
+// The length is bounded by the rows, by the number of reads of a kernel, and by its computation.
 TEST(RunLength, IsAPowerOfTwoThatAKernelBears) {
   const auto graph_of = [](int operands, int nodes) {
     ScalarGraph graph;
@@ -50,7 +52,7 @@ TEST(RunLength, IsAPowerOfTwoThatAKernelBears) {
   EXPECT_EQ(NumRuns(2, graph_of(1, 3)), 1);
 }
 
-// Each op rounds its result, as it does elsewhere.
+// Each op rounds its result, as it does outside a computation.
 TEST(GraphOf, RoundsNarrowFloatsAfterEachOp) {
   EXPECT_EQ(GraphText({DType::kBF16}, [](const V& v) { return V{v[0] * FullLike(v[0], 3)}; }),
             "%0 = Input 0 : bf16\n"
@@ -84,7 +86,7 @@ TEST(GraphOf, IsNoneOfWhatHasNoScalarForm) {
   EXPECT_EQ(GraphText({DType::kC64}, [](const V& v) { return v; }), "none");
   EXPECT_NE(GraphText({DType::kF32}, [](const V& v) { return V(8, v[0]); }), "none");
   EXPECT_EQ(GraphText({DType::kF32}, [](const V& v) { return V(9, v[0]); }), "none");
-  // Too much of it: a hundred nodes are, twice as many are not.
+  // Too many nodes: a hundred are accepted, twice as many are not.
   const auto powers = [](int n) {
     return GraphText({DType::kF32}, [n](const V& v) {
       Value y = v[0];

@@ -1,4 +1,5 @@
-// Evaluates a contraction: the products that its map names, one after the other.
+// Evaluates a contraction: adds up the products that its map names. It is the reference for the
+// matmuls and kernels of the backends, and the evaluator runs it where no hook does.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +23,7 @@ namespace {
 using Strides = absl::Span<const int64_t>;
 using Offsets = std::vector<int64_t>;
 
-// Of each index below `sizes`, in row-major order, the flat element.
+// Returns, for each index below `sizes` in row-major order, the offset of its flat element.
 Offsets OffsetsOf(const Dims& sizes, Strides strides) {
   Offsets offsets = {0};
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -35,7 +36,8 @@ Offsets OffsetsOf(const Dims& sizes, Strides strides) {
   return offsets;
 }
 
-// Where elements lie: that of a, at (b, m, k), is at a_batch[b] + a_m[m] + a_k[k], and so on.
+// The offsets of the elements. The element of a at (b, m, k) is at a_batch[b] + a_m[m] + a_k[k],
+// and so on.
 struct Places {
   Offsets a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
 
@@ -54,13 +56,13 @@ struct Places {
   }
 };
 
-// Four rows of the result at a time share each row of b.
+// Computes four rows of the result at a time, so that they share each row of b.
 template <class Acc, class In, class Store>
 void Multiply(const Places& at, const In* a, const In* b, Store store) {
   constexpr size_t kRows = 4;
   const size_t m = at.a_m.size(), n = at.b_n.size(), num_k = at.a_k.size();
   std::vector<Acc> sums(kRows * n), row(n);
-  // One product alone is no sum, which would make 0 of -0.
+  // A single product is not a sum: starting from 0 would make 0 of -0.
   const Acc from = num_k == 1 ? -Acc{} : Acc{};
   for (size_t batch = 0; batch < at.a_batch.size(); ++batch) {
     for (size_t i = 0; i < m; i += kRows) {
@@ -82,7 +84,8 @@ void Multiply(const Places& at, const In* a, const In* b, Store store) {
   }
 }
 
-// In the dtype in which its own computes, with zeros put in as the map says.
+// Returns the operand in the dtype that elements are computed in, with the zeros that the map
+// inserts.
 Array Prepared(const ContractionMap& map, int operand, const Array& x) {
   Array wide = ConvertArray(x, ComputeDType(x.dtype()));
   if (operand != 0 || map.low.empty()) return wide;
@@ -122,7 +125,7 @@ absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext& c,
       Multiply<double>(at, x.As<T>().data(), y.As<T>().data(),
                        [&](int64_t i, double v) { out.Set(i, v); });
     } else if constexpr (kIsComputable<kD> && std::is_integral_v<T> && kD != DType::kBool) {
-      // The low bytes come first: they are the product modulo 2^width.
+      // The low bytes come first, and they are the product modulo 2^width.
       Multiply<uint64_t>(at, x.As<T>().data(), y.As<T>().data(),
                          [&](int64_t i, uint64_t v) { std::memcpy(to + i * width, &v, width); });
     }

@@ -1,4 +1,5 @@
-// The derived rules, which follow from an op's factor signature or its family.
+// The derived rules: they follow from an op's factor signature or its family. The builder and the
+// generic walks call them for every rule that an op's row leaves as Derived{}.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,7 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), parts...));
 }
 
-// The axes of one op's operands by factor; an error where two operands disagree.
+// Returns the axes of one op's operands by factor, or an error where two operands disagree.
 absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const Signature& s) {
   std::vector<AxisList> axes(s.factors.size());
   for (size_t i = 0; i < c.in.size(); ++i) {
@@ -82,6 +83,10 @@ absl::Status CheckVaryingEqual(const InferContext& c) {
   return absl::OkStatus();
 }
 
+// Finds the reduced axes of the operands and checks that every operand can take part: along such an
+// axis it is reduced or unreduced itself. The error distinguishes operands that are cut along the
+// axis from those that are replicated, because the user resolves the two cases differently. The
+// words are JAX's.
 absl::StatusOr<AxisSet> ReducedOf(const InferContext& c) {
   AxisSet reduced;
   for (const Type& t : c.in) {
@@ -112,8 +117,8 @@ absl::StatusOr<AxisSet> ReducedOf(const InferContext& c) {
 
 namespace {
 
-// Whether the op of the terms of sums gives the terms of its result: it is linear in all operands
-// at once.
+// Returns whether the op, applied to the terms of sums, gives the terms of its result. This holds
+// if it is linear in all operands at once.
 bool TakesTerms(const InferContext& c, const std::vector<Type>& out) {
   const DType dtype = c.in[0].dtype;
   for (const Type& t : c.in)
@@ -179,7 +184,8 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
       in.push_back(MoveDim(c.in[i], dims[i], at));
     } else if (whole) {
       in.push_back(WithBatchDim(c, c.in[i], at, size));
-    } else {  // a rank-0 operand of an op on arrays
+      // This is a rank-0 operand of an op on arrays.
+    } else {
       in.push_back(dims[i] < 0 ? c.in[i] : BroadcastInDim(c.in[i], shape, {at}));
     }
   }
@@ -189,8 +195,8 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
 
 namespace {
 
-// The product of what the shards have. A dim that divides is exchanged, so that each shard
-// multiplies one block, and the blocks are gathered; else all gather all.
+// Returns the product of the shards' values. If a dim divides, it is exchanged, so that each shard
+// multiplies one block, and the blocks are gathered. Otherwise every shard gathers all values.
 Value CompleteProduct(Value local, const AxisList& axes) {
   const int64_t n = local.builder().mesh().SizeOf(axes);
   int dim = 0;
@@ -240,7 +246,7 @@ LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
   const std::vector<Value> in = c.def.exchange ? c.def.exchange(c, p) : c.in;
   out.values = c.b.Emit(c.def, in, attrs, {c.regions.begin(), c.regions.end()});
   AxisList reduced;
-  int64_t terms = 1;  // of each shard
+  int64_t terms = 1;  // number of terms that each shard adds up
   for (size_t f = 0; f < p.factor_axes.size(); ++f) {
     if (p.signature.factors[f].kind != FactorKind::kReduction) continue;
     reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
@@ -248,7 +254,8 @@ LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
   }
   if (reduced.empty()) return out;
   if (p.signature.reduce == ReduceKind::kSum) {
-    // A sum is one of 0 too, which it is of -0s alone; a term alone is itself.
+    // A sum of several terms starts from 0, so a sum of -0s is 0. A shard with one term has not
+    // added the 0.
     for (Value& v : out.values)
       if (terms == 1 && IsFloat(v.dtype())) v = v + FullLike(v, 0);
     out.pending = SummedAxes(p.signature, p.factor_axes);

@@ -1,3 +1,5 @@
+// Translates between the shardings of dims and the factors of ops. The planner propagates and cuts
+// by factors; the derived rules and the rules of partition use the same translation.
 #include "ir/derive/factors.h"
 
 namespace tessera::ir {
@@ -67,7 +69,8 @@ bool IsLinear(const ScalarGraph& graph) {
       case ScalarPrim::kAdd:
       case ScalarPrim::kSub:
         return true;
-      case ScalarPrim::kNeg:  // The opposite of a sum that is 0 is -0, the sum of opposites is not.
+      // -(a + b) and (-a) + (-b) differ if the sum is 0: the first is -0.
+      case ScalarPrim::kNeg:
         return !IsFloat(node.dtype);
       case ScalarPrim::kConvert:
         return IsFloat(node.dtype) && IsFloat(graph.nodes[node.args[0]].dtype);

@@ -1,4 +1,5 @@
-// Conversions between the axes that shard a dim and the factors the dim is made of.
+// Converts between the axes that shard a dim and the factors that the dim consists of. Stateless;
+// thread-safe.
 #pragma once
 #include <optional>
 #include <vector>
@@ -7,35 +8,39 @@
 
 namespace tessera::ir {
 
-// The axes of one dim (major to minor) dealt out to its factors (major to minor); nullopt when an
-// axis would straddle two factors or a minor factor would be sharded before its major one in full.
+// Distributes the axes of one dim (major to minor) over its factors (major to minor). Returns
+// nullopt if an axis would straddle two factors, or if a minor factor would be sharded before its
+// major one in full.
 std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
                                                const Signature& signature, const Mesh& mesh);
-// The reverse for a whole tensor: dims from factor axes, and the local type that leaves.
+// JoinAxes is the reverse for a whole tensor: it returns the dims' axes from the factors' axes.
+// LocalType returns the type of a shard under such a sharding.
 DimAxes JoinAxes(const TensorFactors& dims, const std::vector<AxisList>& factor_axes);
 Type LocalType(const Type& global, const DimAxes& sharding, const Mesh& mesh);
-// The signature of an op of a function.
+// Returns the signature of an op of a function.
 Signature SignatureOf(const Function& f, const Op& op);
-// The data flow of an op of a function, whose regions are planned.
+// Returns the data flow of an op of a function. Requires: the op's regions are planned.
 DataFlow DataFlowOf(const Function& f, const Op& op);
-// What an op of a function costs by its rule, regions included; nothing if it has none.
+// Returns the cost of an op of a function by its rule, including its regions, or zero if it has no
+// rule.
 Cost CostOf(const Function& f, const Op& op);
-// Whether the dtypes of an elementwise function have kernels: all of them, but for those whose
-// elements are only selected and fit a register.
+// Returns whether the elementwise function has kernels: all its dtypes have, except dtypes whose
+// elements are only selected and fit in a register.
 bool HasKernels(const ScalarGraph& graph);
-// Whether the function is linear in all its inputs at once, but for how it rounds: sums and
-// differences of them. Sufficient, not necessary.
+// Returns whether the function, apart from rounding, is linear in all its inputs at once: it
+// consists of sums and differences of them. The test is sufficient, not necessary.
 bool IsLinear(const ScalarGraph& graph);
 
 namespace derive {
-// What the derived partition rule emits before sums over shards: `pending` are the axes along which
-// the shards of each result are still to be added up. Other reductions are completed.
+// The output of the derived partition rule before sums over shards. `pending` are the axes along
+// which the shards of each result still have to be added up. Reductions other than sums are
+// completed.
 struct LocalResults {
   std::vector<Value> values;
   AxisList pending;
 };
 LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p);
-// The axes along which PartitionButSums leaves sums pending.
+// Returns the axes along which PartitionButSums leaves sums pending.
 AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes);
 }  // namespace derive
 

@@ -1,4 +1,5 @@
-// Evaluates an index map: copies its pieces one after the other.
+// Evaluates an index map by copying its pieces one after the other. It is the reference for the
+// backends' copies and views, and the evaluator runs it where no hook does.
 #include <algorithm>
 #include <limits>
 
@@ -9,8 +10,8 @@
 namespace tessera::ir::derive {
 namespace {
 
-// The offsets of a point together; `clamped`: whether one had to be clamped. A value beyond 2^63
-// counts as large.
+// The sum of the offsets at a point. `clamped` says whether an offset had to be clamped. A value of
+// 2^63 or more counts as large.
 struct Shift {
   int64_t sum = 0;
   bool clamped = false;
@@ -31,7 +32,7 @@ Shift ShiftAt(const std::vector<DynamicOffset>& shifts, const Dims& index,
   return shift;
 }
 
-// Whether offset + sum(strides * j) is in [0, n) for every index j of `shape`.
+// Returns whether offset + sum(strides * j) is in [0, n) for every index j of `shape`.
 bool Inside(int64_t offset, const Dims& strides, const Dims& shape, int64_t n) {
   int64_t low = offset, high = offset;
   for (size_t d = 0; d < shape.size(); ++d)
@@ -39,7 +40,7 @@ bool Inside(int64_t offset, const Dims& strides, const Dims& shape, int64_t n) {
   return low >= 0 && high < n;
 }
 
-// The iota offset + sum(strides * j), as an array in which dims of stride 0 have size 1.
+// Returns the iota offset + sum(strides * j) as an array in which dims of stride 0 have size 1.
 Array Numbers(const IndexPiece& piece, DType dtype) {
   Dims shape = piece.shape;
   for (size_t d = 0; d < shape.size(); ++d)
@@ -59,7 +60,9 @@ Array Numbers(const IndexPiece& piece, DType dtype) {
   return out;
 }
 
-// Copies a box for each index of the dims over which the offsets differ.
+// Copies one piece. It copies a box for each index of those dims along which the run-time offsets
+// differ, since within a box the copy is strided. All bounds are checked, because the offsets come
+// from the data.
 void Copy(const IndexPiece& piece, const Array& from, int64_t offset, const Dims& strides,
           const Array* fill, absl::Span<const Array> in, Array* out) {
   const Dims dense = StridesOf(out->shape());
@@ -116,7 +119,7 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
   piece.strides = StridesOf(from);
   for (size_t d = 0; d < from.size(); ++d) {
     const int64_t by = from[d] <= 1 ? 1 : interior[d] + 1;
-    // Elements first .. last go to indices low + i * by, within the result.
+    // The elements first .. last go to the indices low + i * by, within the result.
     const int64_t first = low[d] >= 0 ? 0 : (-low[d] + by - 1) / by;
     const int64_t room = to[d] - 1 - low[d];
     const int64_t last = room < 0 ? -1 : std::min(from[d] - 1, room / by);
@@ -131,7 +134,7 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
 
 namespace {
 
-// The same map on parts of complex numbers, as numbers of their own.
+// Evaluates the map on the parts of complex numbers, which are elements of their own there.
 std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
                                absl::Span<const Array> in) {
   const auto of_parts = [](const Type& t) {
@@ -157,6 +160,9 @@ std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
 
 }  // namespace
 
+// Builds the result piece by piece. If the first piece is the whole of its source, the result
+// shares the source's bytes, so that reshapes and constants copy nothing. Only a map without such a
+// piece allocates first.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Type> types;
   for (const Array& a : in) types.push_back(MakeType(a.dtype(), a.shape()));
@@ -168,7 +174,8 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
     const bool numbers = piece.source == IndexPiece::kIota;
     if (!numbers && !out && IsWhole(piece, type)) {
       const Array& from = piece.source == IndexPiece::kLiteral ? *map.literal : in[piece.source];
-      if (from.num_elements() == type.num_elements()) {  // Shares the bytes.
+      // The result shares the bytes of its source.
+      if (from.num_elements() == type.num_elements()) {
         out = from.Reshaped(type.shape);
         continue;
       }

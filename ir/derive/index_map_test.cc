@@ -1,4 +1,5 @@
-// Index maps: what their evaluation shares, and which piece is the whole of its source.
+// Proves on the index maps of several ops which piece is the whole of its source, when the
+// evaluation shares bytes, and where a piece reads its run-time offsets.
 #include <gtest/gtest.h>
 
 #include "base/status_exception.h"
@@ -66,6 +67,7 @@ TEST(IndexMapTest, AnUpdateReadsEachStartThatCanDiffer) {
   EXPECT_EQ(map.pieces[1].write[0].stride, 6);
 }
 
+// The offsets of a gather lie in its index vectors, one for each entry that can differ.
 TEST(IndexMapTest, AGatherReadsEachIndexVectorWhereItLies) {
   const Type x = MakeType(DType::kF32, {4, 6, 1}), indices = MakeType(DType::kS32, {5, 3});
   Attrs attrs = {{"offset_dims", List{1, 2}},        {"collapsed_slice_dims", List{0}},
@@ -78,7 +80,7 @@ TEST(IndexMapTest, AGatherReadsEachIndexVectorWhereItLies) {
   EXPECT_EQ(piece.shape, (Dims{5, 2, 1}));
   EXPECT_EQ(piece.strides, (Dims{0, 1, 1}));
   EXPECT_FALSE(piece.fills);
-  // Nothing moves along the dim of size 1.
+  // A dim of size 1 needs no offset.
   ASSERT_EQ(piece.read.size(), 2);
   EXPECT_EQ(piece.read[0].max, 3);
   EXPECT_EQ(piece.read[0].stride, 6);

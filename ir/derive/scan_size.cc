@@ -1,3 +1,5 @@
+// The estimate by which backends choose between an accelerator and the host for scans and scatters
+// (docs/decisions/0018). It compares rough times of the two.
 #include "ir/derive/scan_size.h"
 
 #include <algorithm>
@@ -9,14 +11,14 @@
 namespace tessera::ir {
 namespace {
 
-// In us, for an accelerator on a PCIe bus. A thread's next element waits for memory; one that is
-// another thread's is only looked at.
+// Times in us for an accelerator on a PCIe bus. A thread waits for memory for each element of its
+// own. An element that belongs to another thread is only looked at.
 constexpr double kElement = 0.3;
 constexpr double kLook = 0.03;
-constexpr double kThreads = 65'536;  // that run at the same time
-constexpr double kStaging = 50;      // waiting for what was enqueued, two copies
+constexpr double kThreads = 65'536;  // threads that run at the same time
+constexpr double kStaging = 50;      // waiting for the steps enqueued before, and two copies
 constexpr double kStagedBytes = 20'000;
-constexpr double kEvaluated = 0.005;  // an element, by the host
+constexpr double kEvaluated = 0.005;  // the host's time for one element
 constexpr double kDeviceMax = 100'000;
 
 }  // namespace
@@ -41,7 +43,7 @@ ScanSize ScanSizeOf(const Function& f, const Op& op) {
 
 bool IsForAccelerators(const ScanSize& size) {
   const auto rows = static_cast<double>(size.rows), length = static_cast<double>(size.length);
-  // Threads of one row share its updates.
+  // The threads of a row share its updates.
   const double sharing = size.updates ? std::clamp(kThreads / std::max(rows, 1.0), 1.0, 1024.0) : 1;
   const double element = kElement / sharing + (size.updates ? kLook : 0);
   const double device = length * element * std::max(rows / kThreads, 1.0);

@@ -1,5 +1,5 @@
-// How much the ops go through that do one thing after the other (Lowering::kScan and kScatter), for
-// whoever decides where they run. Stateless; thread-safe.
+// The amount of work of ops that handle elements one after the other (Lowering::kScan and
+// kScatter). Backends decide by it where such an op runs. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -8,23 +8,24 @@
 namespace tessera::ir {
 
 struct ScanSize {
-  int64_t rows = 0;      // which may be gone through at the same time
-  int64_t length = 0;    // of each, one element after the other
-  int64_t bytes = 0;     // of the operands and the results
-  bool updates = false;  // places known at run time, so that threads may share a row by places
+  int64_t rows = 0;    // rows that can be handled at the same time
+  int64_t length = 0;  // elements of each row, one after the other
+  int64_t bytes = 0;   // bytes of the operands and the results
+  // Places are known only at run time, so threads may share a row by places.
+  bool updates = false;
 };
-// Requires: the op of `f` has one of the two lowerings, and passed its inference.
+// Requires: the op of `f` has one of the two lowerings and passed its inference.
 ScanSize ScanSizeOf(const Function& f, const Op& op);
 
-// Whether backends have code for it: what one thread does in a row no cancel ends, so that more
-// than this is the host's evaluator's on every backend.
+// Whether backends have code for the op. One thread's work on a row cannot be cancelled, so on
+// every backend the host evaluates ops with longer rows.
 inline constexpr int64_t kScannedMax = 1 << 24;
 inline bool HasCode(const ScanSize& size) { return size.length <= kScannedMax; }
 
-// Whether an accelerator, of which each thread goes through a row, or through a row's updates of
-// some places, is at an end before the op's operands have been copied to the host and evaluated
-// there, and soon, as no cancel ends it. A long row of few is the host's: a device's thread is
-// slow, and a device has no use for one.
+// Returns whether an accelerator should run the op. Each of its threads handles a row, or a row's
+// updates at some of the places. It should be done before the operands would have been copied to
+// the host and evaluated there, and it should be done soon, since it cannot be cancelled. A few
+// long rows are for the host: a device's thread is slow, and a few threads use little of a device.
 bool IsForAccelerators(const ScanSize& size);
 
 }  // namespace tessera::ir

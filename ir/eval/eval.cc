@@ -1,3 +1,5 @@
+// The reference evaluator. Tests compare every backend with it. Executors run little programs on
+// it, and the ops that have no code of their own (docs/decisions/0004, 0014).
 #include "ir/eval/eval.h"
 
 #include <algorithm>
@@ -13,7 +15,8 @@
 namespace tessera::ir {
 namespace {
 
-// The types of the op's results; if these are not consecutive values, in `*storage`.
+// Returns the types of the op's results. Uses `*storage` only if the results are not consecutive
+// values.
 absl::Span<const Type> ResultTypes(const Function& f, const Op& op, std::vector<Type>* storage) {
   for (size_t r = 1; r < op.results.size(); ++r)
     if (op.results[r] != op.results[r - 1] + 1) return *storage = ElementsAt(f.types, op.results);
@@ -24,7 +27,8 @@ absl::Span<const Type> ResultTypes(const Function& f, const Op& op, std::vector<
 std::vector<Array> EvalScalar(const OpDef& def, const Attrs& attrs,
                               absl::Span<const Type> out_types, absl::Span<const Array> in) {
   const Dims& shape = out_types[0].shape;
-  std::vector<Array> expanded, out;  // `expanded`: scalar operands of an op on arrays
+  // `expanded` holds the scalar operands of an op on arrays, repeated to the shape of the result.
+  std::vector<Array> expanded, out;
   absl::InlinedVector<const void*, 4> in_ptrs;
   absl::InlinedVector<void*, 2> out_ptrs;
   for (const Array& a : in) {
@@ -54,7 +58,8 @@ absl::Status CheckArg(const Function& f, int i, const Array& a) {
                                                         "; expected ", t.ToString()));
 }
 
-// The index of the last op that uses or makes each value; of results of the function, -1.
+// Returns, for each value, the index of the last op that uses or makes it; -1 for results of the
+// function.
 absl::InlinedVector<int, 32> LastUses(const Function& f) {
   absl::InlinedVector<int, 32> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -77,7 +82,7 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
   return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran it"));
 }
 
-// Whether the op is evaluated shard by shard.
+// Returns whether the op is evaluated shard by shard.
 bool IsPerShard(const Evaluator& ev, const Op& op) {
   return op.def->scalar.eval || op.def->index_map || op.def->contraction_map || op.def->eval ||
          (ev.options().hook && op.def->lowering == Lowering::kCollective);
@@ -128,13 +133,16 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
   return ElementsAt(env, f.results);
 }
 
+// Runs a function whose ops are all evaluated shard by shard, which is the common case: plain
+// values instead of vectors of shards. A value moves out of `env` at its last use, so that its
+// memory is freed early.
 absl::StatusOr<std::vector<Array>> Evaluator::RunOne(const Function& f, std::vector<Array> args) {
   TESSERA_RETURN_IF_ERROR(CheckNumArgs(f, args.size()));
   for (int i = 0; i < f.num_params; ++i) TESSERA_RETURN_IF_ERROR(CheckArg(f, i, args[i]));
   const auto last_use = LastUses(f);
   absl::InlinedVector<std::optional<Array>, 8> env(f.types.size());
   for (int i = 0; i < f.num_params; ++i) env[i] = std::move(args[i]);
-  // The value at `k` of the list; where `gone`, nobody needs it after the list.
+  // Returns the value at `k` of the list. If `gone` is set, nobody needs the value after this list.
   const auto take = [&env](absl::Span<const ValueId> list, size_t k, bool gone) {
     std::optional<Array>& value = env[list[k]];
     const auto later = list.subspan(k + 1);

@@ -1,3 +1,5 @@
+// Predicts the memory that an evaluation takes. The planner's bound on memory counts it, and so
+// does the CPU backend for the programs and steps that it evaluates.
 #include "ir/eval/memory.h"
 
 #include <algorithm>
@@ -14,7 +16,8 @@ int64_t BytesOf(const Function& f, const std::vector<ValueId>& values) {
   return bytes;
 }
 
-// Operand 0 with zeros put in, and where the products' elements lie.
+// Returns the bytes of operand 0 with its zeros inserted, and of the offsets of the products'
+// elements.
 int64_t ScratchForContraction(const InferContext& c, const std::vector<Type>& out) {
   const absl::Span<const Type> in = c.in;
   const ContractionMap map = c.def.contraction_map(c, out);
@@ -29,16 +32,21 @@ int64_t ScratchForContraction(const InferContext& c, const std::vector<Type>& ou
 
 }  // namespace
 
+// Adds up the allocations that the evaluators of ops make beside their results. The cases mirror
+// the code of eval.cc and ir/derive; an op that allocates on its own declares it by
+// `OpDef::scratch`. Regions run one after the other, so only the largest counts.
 int64_t ScratchBytes(const Function& f, const Op& op) {
   int64_t scratch = 0;
   for (const FunctionRef& region : op.regions) {
     scratch = std::max(scratch, PeakBytes(*region));
   }
   const bool elementwise = op.def->scalar.eval != nullptr && !op.results.empty();
-  // A scalar operand is expanded; a contraction or a collective may copy its operands once.
+  // An elementwise op expands scalar operands. A contraction or a collective may copy its operands
+  // once.
   const bool copies =
       op.def->lowering == Lowering::kContract || op.def->lowering == Lowering::kCollective;
-  // What a computation combines is copied from the operands, twice, with the place of each element.
+  // The elements that a computation combines are copied from the operands twice, with their
+  // positions.
   const bool gathers = !op.regions.empty() && !op.def->has_planned_regions();
   for (const ValueId v : op.operands) {
     if (gathers) {
@@ -62,7 +70,7 @@ int64_t ScratchBytes(const Function& f, const Op& op) {
 }
 
 int64_t PeakBytes(const Function& f) {
-  // Params belong to the caller and live to the end, as do results.
+  // Params belong to the caller and live to the end; so do results.
   constexpr int kForever = 1 << 30;
   std::vector<int> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -77,7 +85,7 @@ int64_t PeakBytes(const Function& f) {
   for (size_t v = f.num_params; v < last.size(); ++v) {
     if (last[v] >= 0 && last[v] != kForever) dead[last[v]].push_back(static_cast<int>(v));
   }
-  // A value that is returned twice, or is also an argument, is copied to a buffer for each.
+  // A value that is returned twice, or is also an argument, is copied to a buffer for each result.
   int64_t peak = params + BytesOf(f, f.results);
   for (size_t i = 0; i < f.ops.size(); ++i) {
     live += BytesOf(f, f.ops[i].results);

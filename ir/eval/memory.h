@@ -1,4 +1,4 @@
-// The memory that the reference evaluator takes. Stateless; thread-safe.
+// Predicts the memory that the reference evaluator takes. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -6,10 +6,10 @@
 
 namespace tessera::ir {
 
-// The peak of a function: arguments, live values, and what the current op allocates, regions
-// included.
+// Returns the peak memory of a function: arguments, live values, and the allocations of the current
+// op, including its regions.
 int64_t PeakBytes(const Function& f);
-// What the op allocates while it runs, besides its results.
+// Returns the bytes that the op allocates while it runs, besides its results.
 int64_t ScratchBytes(const Function& f, const Op& op);
 
 }  // namespace tessera::ir

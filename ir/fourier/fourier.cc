@@ -1,3 +1,6 @@
+// Plans and runs Fourier transforms: how a length is divided into passes, which rows or columns
+// share the lanes of a vector, and what is kept for the next transform. ops/fft.cc calls it to
+// evaluate the op `fft`; the inner loops are in kernels_inl.h. Reference: docs/decisions/0022.
 #include "ir/fourier/fourier.h"
 
 #include <algorithm>
@@ -18,18 +21,19 @@
 namespace tessera::ir::fourier {
 namespace {
 
-// Rows of up to kShortMax, and columns of up to kDirectMax, are transformed as they are, longer
-// ones as two dims. So are rows of up to kDirectMax whose two dims would leave many lanes of the
-// vectors idle.
+// Rows of up to kShortMax elements and columns of up to kDirectMax are transformed directly, longer
+// ones as two dims. Rows of up to kDirectMax are also transformed directly if their two dims would
+// leave many lanes of the vectors idle.
 constexpr int64_t kShortMax = 128, kDirectMax = 2048;
 constexpr double kBusyMin = 0.75;
-// Longer rows are shared out among threads one by one.
+// A row of at least this length is shared among threads; shorter rows are distributed over the
+// threads.
 constexpr int64_t kSharedMin = 1 << 15;
-// This many parts of the work are computed at the same time, at most; of long columns, which take
-// more memory, fewer.
+// The largest number of parts of the work that are computed at the same time. Long columns take
+// more memory, so fewer of their parts are.
 constexpr int64_t kPartsMax = 32, kLongPartsMax = 4;
 
-// Memory for vectors.
+// Aligned memory for vectors.
 template <class T>
 class Scratch {
  public:
@@ -44,18 +48,21 @@ class Scratch {
   T* const data_;
 };
 
-// More digits than results have: what is multiplied is rounded once.
+// The factors are computed with more digits than the results have, so that each is rounded once.
 using Number = std::complex<long double>;
 
-// exp(-2 pi i turns / n), the angle within an eighth of a turn, where it is most exact.
+// Returns exp(-2 pi i turns / n). The angle is reduced to an eighth of a turn, where the functions
+// are most exact.
 Number Root(int64_t turns, int64_t n) {
   turns %= n;
   const auto angle = [&](int64_t part) {
     return 2 * std::numbers::pi_v<long double> * static_cast<long double>(part) /
            static_cast<long double>(8 * n);
   };
-  const int64_t eighth = 8 * turns / n, past = 8 * turns - eighth * n;  // of n parts of an eighth
-  const int64_t near = eighth % 2 == 0 ? past : n - past;  // to a multiple of a quarter
+  // `past` counts in n parts of an eighth.
+  const int64_t eighth = 8 * turns / n, past = 8 * turns - eighth * n;
+  // The distance to a multiple of a quarter of a turn.
+  const int64_t near = eighth % 2 == 0 ? past : n - past;
   const long double c = std::cos(angle(near)), s = std::sin(angle(near));
   const int64_t quarter = (eighth + 1) / 2;
   const long double sine = eighth % 2 == 0 ? s : -s;
@@ -71,7 +78,7 @@ Number Root(int64_t turns, int64_t n) {
   }
 }
 
-// Roots of unity of many elements, from the products of few.
+// Many roots of unity as products of few that are stored.
 class Roots {
  public:
   explicit Roots(int64_t n) : n_(n) {
@@ -96,7 +103,7 @@ void Put(Number x, T* to) {
   to[1] = static_cast<T>(x.imag());
 }
 
-// The prime factors of n, ascending.
+// Returns the prime factors of n, ascending.
 std::vector<int64_t> PrimesOf(int64_t n) {
   std::vector<int64_t> primes;
   for (int64_t p = 2; p * p <= n; ++p)
@@ -104,14 +111,14 @@ std::vector<int64_t> PrimesOf(int64_t n) {
   if (n > 1) primes.push_back(n);
   return primes;
 }
-// The divisor of n nearest to its square root, from below.
+// Returns the largest divisor of n that is at most its square root.
 int64_t HalfOf(int64_t n) {
   for (auto a = static_cast<int64_t>(std::sqrt(static_cast<double>(n))); a > 1; --a)
     if (n % a == 0) return a;
   return 1;
 }
 
-// The part of the vectors' lanes that are busy in transforms of two dims.
+// Returns the share of the vectors' lanes that are busy in transforms of two dims.
 template <class T>
 double BusyPart(int64_t n) {
   const int64_t rows = HalfOf(n), width = BestKernels<T>().width;
@@ -124,7 +131,7 @@ template <class T>
 bool IsDirect(int64_t n) {
   return n <= kShortMax || (n <= kDirectMax && BusyPart<T>(n) < kBusyMin);
 }
-// The length from n on whose transform, of one row, is quickest, more or less.
+// Returns the length, n or more, whose transform of one row takes the least time, approximately.
 template <class T>
 int64_t QuickLength(int64_t n) {
   const int64_t most = 5 * n / 4 + 16;
@@ -141,7 +148,7 @@ int64_t QuickLength(int64_t n) {
   return best;
 }
 
-// The passes of one length, and their factors.
+// The passes for one length, and their factors.
 template <class T>
 class Line {
  public:
@@ -183,19 +190,20 @@ class Line {
   std::vector<T> factors_;
 };
 
-// What transforms of one length need. Constant after construction.
+// The tables for transforms of one length. Constant after construction.
 template <class T>
 struct Plan {
   int64_t n = 0;
-  Line<T> line;  // direct
-  // As two dims, n = rows.n * cols.n: columns, of rows.n elements, first.
+  Line<T> line;  // for a direct transform
+  // A transform in two dims, n = rows.n * cols.n. The columns, of rows.n elements, are transformed
+  // first.
   bool is_two = false;
   Line<T> first, second;
   std::vector<T> between;
-  // By a chirp.
+  // A transform by a chirp.
   std::vector<T> chirp, spectrum;
   std::shared_ptr<const Plan<T>> inner;
-  // From and to real rows of twice the length.
+  // Factors for transforms between complex rows and real rows of twice the length.
   std::vector<T> halves;
 
   int64_t bytes() const {
@@ -210,13 +218,15 @@ enum class Shape { kRows, kColumns };
 template <class T>
 std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape);
 
-// What is known of lengths used last. The bytes of all are bounded; what is larger is used once.
+// Returns the plan for a length. The plans of lengths used last are kept, up to a bound on their
+// bytes. A plan that is larger is used once and dropped.
 template <class T>
 std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
-  constexpr int64_t kKept = int64_t{32} << 20;  // of each precision
+  constexpr int64_t kKept = int64_t{32} << 20;  // for each precision
   struct Kept {
     absl::Mutex mu;
-    std::list<std::pair<Shape, std::shared_ptr<const Plan<T>>>> plans;  // used last: first
+    // The plan used last comes first.
+    std::list<std::pair<Shape, std::shared_ptr<const Plan<T>>>> plans;
     int64_t bytes = 0;
   };
   static Kept& kept = *new Kept;
@@ -246,7 +256,7 @@ class Run {
   explicit Run(ParallelFor parallel_for)
       : kernels_(BestKernels<T>()), parallel_for_(parallel_for) {}
 
-  // Rows, each of whose elements follow one another; row r begins at complex number r * stride.
+  // Rows whose elements are adjacent. Row r begins at the complex number r * stride.
   struct Rows {
     int64_t count = 0;
     const T* in = nullptr;
@@ -267,7 +277,7 @@ class Run {
                     [&](int64_t begin, int64_t end) { FewRows(plan, Part(rows, begin, end)); });
   }
 
-  // Columns of numbers that follow one another, `inner` apart, in `outer` blocks.
+  // Transforms columns in `outer` blocks; the elements of a column are `inner` apart.
   absl::Status OfColumns(int64_t outer, int64_t inner, bool inverse, T scale, const T* in, T* out,
                          const Plan<T>& plan) const {
     const int64_t n = plan.n;
@@ -305,7 +315,7 @@ class Run {
         n < kSharedMin ? kPartsMax : kLongPartsMax);
   }
 
-  // `plan` is of half the length, if that is even, of rows of 2 * plan.n numbers.
+  // Transforms real rows of even length 2 * plan.n by a complex transform of half their length.
   absl::Status FromHalves(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
     const int64_t h = plan.n;
     TESSERA_RETURN_IF_ERROR(OfRows(plan, {rows, in, h, out, h + 1, false, 1}));
@@ -340,7 +350,7 @@ class Run {
           const T* const w = plan.halves.data() + 2 * k;
           const T even_re = a[0] + b[0], even_im = a[1] - b[1];
           const T re = a[0] - b[0], im = a[1] + b[1];
-          // The difference times the conjugate of the root.
+          // This is the difference times the conjugate of the root.
           const T odd_re = re * w[0] + im * w[1], odd_im = im * w[0] - re * w[1];
           T *const to = z + 2 * k, *const back = z + 2 * (h - k);
           to[0] = even_re - odd_im, to[1] = even_im + odd_re;
@@ -351,7 +361,7 @@ class Run {
     return OfRows(plan, {rows, out, h, out, h, true, scale});
   }
 
-  // By a transform of complex numbers: `plan` is of the rows' length.
+  // Transforms real rows of odd length by a complex transform of the same length, plan.n.
   absl::Status FromOdd(const Plan<T>& plan, int64_t rows, const T* in, T* out) const {
     const int64_t n = plan.n, half = n / 2 + 1;
     return EachRow(plan, rows, [&](int64_t r, T* z, const auto& transform) {
@@ -387,8 +397,8 @@ class Run {
     return part;
   }
 
-  // Calls work(begin, end) for parts of [0, n), whose sizes are multiples of `at_once`, if
-  // possible.
+  // Calls work(begin, end) for parts of [0, n). The sizes of the parts are multiples of `at_once`
+  // if possible.
   template <class F>
   absl::Status InGroups(int64_t n, int64_t at_once, int64_t length, const F& work,
                         int64_t parts_max = kPartsMax) const {
@@ -398,7 +408,7 @@ class Run {
       work(groups * begin / parts * at_once, std::min(groups * end / parts * at_once, n));
     });
   }
-  // Calls f(row, memory for it, its transform in place).
+  // Calls f(row, memory for the row, function that transforms this memory in place).
   template <class F>
   absl::Status EachRow(const Plan<T>& plan, int64_t rows, const F& f) const {
     const int64_t n = plan.n;
@@ -416,15 +426,17 @@ class Run {
         f(r, z.get(), [&](bool inverse, T scale) {
           FewRows(plan, {1, z.get(), n, z.get(), n, inverse, scale});
           return absl::OkStatus();
-        }).IgnoreError();  // it has none without threads
+          // There is no error without threads.
+        }).IgnoreError();
     });
   }
 
-  // On this thread.
+  // Transforms rows on this thread.
   void FewRows(const Plan<T>& plan, const Rows& rows) const {
     if (plan.is_two || plan.inner) {
       for (int64_t r = 0; r < rows.count; ++r)
-        OneRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();  // it has none without threads
+        // There is no error without threads.
+        OneRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();
       return;
     }
     const int64_t width = kernels_.width;
@@ -442,6 +454,9 @@ class Run {
                     .scratch = scratch.get()});
   }
 
+  // Transforms one row, by the method of its plan. In two dims, the columns are transformed and
+  // multiplied by the factors between the dims, and then the rows are. The lanes of a vector are
+  // neighbouring columns or rows, so that a single row fills the vectors and threads can share it.
   absl::Status OneRow(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
     if (plan.inner) return ByChirp(plan, row, parallel_for);
     if (!plan.is_two) {
@@ -487,8 +502,9 @@ class Run {
     });
   }
 
-  // With k j = (k^2 + j^2 - (k - j)^2) / 2: the product with a chirp, the convolution with its
-  // conjugate, whose transform is the plan's spectrum, the product again.
+  // Bluestein's transform. Since k j = (k^2 + j^2 - (k - j)^2) / 2, it is a product with a chirp, a
+  // convolution with the chirp's conjugate, whose transform is the plan's spectrum, and a product
+  // again.
   absl::Status ByChirp(const Plan<T>& plan, const Rows& row, ParallelFor parallel_for) const {
     const int64_t n = plan.n, m = plan.inner->n;
     const Scratch<T> scratch(2 * m);
@@ -534,7 +550,8 @@ void SetChirp(int64_t n, Plan<T>* plan) {
     if (i > 0) Put(back, plan->spectrum.data() + 2 * (m - i));
   }
   T* const z = plan->spectrum.data();
-  Run<T>(InOrder).OfRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();  // it has none
+  // It has no error without threads.
+  Run<T>(InOrder).OfRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();
 }
 
 template <class T>
@@ -592,7 +609,7 @@ int64_t LengthMax(int64_t n) {
 }
 
 int64_t ScratchBytes(int64_t rows, int64_t n, int64_t width, bool columns) {
-  // A chirp's transforms are of at most 5 / 4 * 2 n elements or so (QuickLength).
+  // A chirp is transformed at a length of about 5 / 4 * 2 n at most (QuickLength).
   constexpr int64_t kVector = 64;
   const int64_t m = 3 * n + 16;
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(m)) * kRadixMax) + 1;

@@ -1,5 +1,5 @@
-// Transforms beside the definition, computed with more digits, of many lengths and layouts, with
-// the kernels of every set of instructions that this machine has.
+// Compares transforms of many lengths and layouts with their definition, computed with more digits,
+// and with the kernels of every instruction set that this machine has.
 #include "ir/fourier/fourier.h"
 
 #include <gmock/gmock.h>
@@ -35,13 +35,13 @@ Number Root(int64_t turns, int64_t n, bool inverse) {
                                         static_cast<long double>(turns % n) /
                                         static_cast<long double>(n));
 }
-// The number x[i] of an array of numbers.
+// Returns the complex number x[i].
 template <class T>
 Number At(const std::vector<T>& x, int64_t i) {
   return {x[2 * i], x[2 * i + 1]};
 }
-// How far results may be off, of the root of the sum of the squares of what is transformed. A chirp
-// takes two transforms of some four times the length.
+// Returns the error that a result may have, relative to the root of the sum of the squares of its
+// inputs. A chirp takes two transforms of about four times the length.
 template <class T>
 double Near(int64_t n) {
   return static_cast<double>(std::numeric_limits<T>::epsilon()) / 2 *
@@ -51,7 +51,8 @@ double Near(int64_t n) {
 struct Layout {
   int64_t outer, n, inner;
 };
-// The largest error of some elements: of few, or all that a step apart.
+// Expects a small largest error. All elements are compared if there are few, otherwise elements at
+// a fixed step.
 template <class T>
 void ExpectDefined(const Layout& l, bool inverse, T scale, const std::vector<T>& x,
                    const std::vector<T>& y) {
@@ -94,8 +95,8 @@ TEST(Fourier, ShortLengthsInEveryLayout) {
     }
 }
 
-// As two dims, with lanes to spare and without; of odd radices; by a chirp, whose own transforms
-// are long too; columns that are not computed as they are.
+// The lengths cover two dims with and without idle lanes, odd radices, chirps whose own transforms
+// are long, and columns that are not transformed directly.
 TEST(Fourier, LongLengths) {
   for (const int64_t n : {256, 360, 997, 1024, 1331, 2018, 3600, 4096, 7921, 16384, 32768, 32771})
     for (const Layout& l : {Layout{1, n, 1}, {3, n, 1}, {1, n, 3}}) {
@@ -122,7 +123,7 @@ void CheckReal(int64_t rows, int64_t n) {
     }
     for (int64_t i = 0; i < 2 * half; ++i)
       ASSERT_NEAR(y[2 * r * half + i], whole[2 * r * n + i], near) << n << " at " << i;
-    // They count as 0.
+    // These imaginary parts are taken as 0.
     y[2 * r * half + 1] = 3;
     if (n % 2 == 0) y[2 * (r * half + half - 1) + 1] = -5;
   }
@@ -142,7 +143,8 @@ TEST(Fourier, RealRows) {
   }
 }
 
-// Rows are computed alike, wherever they are and however many there are; a NaN stays in its own.
+// Checks that a row is computed in the same way wherever it stands and however many rows there are,
+// and that a NaN stays in its own row.
 template <class T>
 void CheckRows(int64_t n) {
   constexpr int64_t kRows = 37;
@@ -190,7 +192,7 @@ TEST(Fourier, SharesItsWorkAndStops) {
   }
 }
 
-// Each set of instructions by itself: vectors of another width, with idle lanes and without.
+// Checks each instruction set alone, for every number of lanes up to its vector's width.
 template <class T>
 void CheckKernels() {
   const KernelList<T> all = AllKernels<T>();
@@ -198,7 +200,7 @@ void CheckKernels() {
   for (int k = 0; k < all.count; ++k) {
     const Kernels<T>& kernels = *all.kernels[k];
     const int64_t width = kernels.width;
-    // 12 = 4 * 3, with the factors of the first pass.
+    // The length is 12 = 4 * 3. These are the factors of the two passes.
     std::vector<T> factors;
     const auto add = [&](Number x) {
       factors.push_back(static_cast<T>(x.real()));

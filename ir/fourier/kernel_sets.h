@@ -1,10 +1,10 @@
-// The sets of kernels that BestKernels chooses from. Internal to ir/fourier.
+// The sets of kernels from which BestKernels chooses. Internal to ir/fourier.
 #pragma once
 #include "ir/fourier/kernels.h"
 
 namespace tessera::ir::fourier {
 
-// Constants without constructors: no code runs before main, on any machine.
+// Constants without constructors, so that no code for a special instruction set runs before main.
 extern const Kernels<float> kPlainOfF32, kAvx2OfF32, kAvx512OfF32;
 extern const Kernels<double> kPlainOfF64, kAvx2OfF64, kAvx512OfF64;
 

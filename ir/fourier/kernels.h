@@ -1,19 +1,23 @@
-// The inner loops of Fourier transforms, compiled once for each set of instructions. Internal to
+// The inner loops of Fourier transforms, compiled once for each instruction set. Internal to
 // ir/fourier; stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
 namespace tessera::ir::fourier {
 
-// One step of a transform of length n = l1 * radix * ido: transforms of length `radix` of elements
-// ido apart, l1 of them in each block, and then a factor for each element.
+// One step of a transform of length n = l1 * radix * ido. It transforms groups of `radix` elements
+// that are ido apart, l1 groups in each block, and then multiplies each element by a factor.
 struct Pass {
   int64_t radix = 0, l1 = 0, ido = 0;
-  int64_t twiddles = 0;  // where its factors begin: of j > 0 and i < ido, (j - 1) * ido + i
-  int64_t roots = 0;     // where the radix-th roots of unity begin, of radices without own code
+  // The index of its first factor. The factor for j > 0 and i < ido is at (j - 1) * ido + i behind
+  // it.
+  int64_t twiddles = 0;
+  // The index of the first radix-th root of unity. Only radices without code of their own use it.
+  int64_t roots = 0;
 };
 
-// A transform of length n, whose prime factors are small. Numbers are complex, real part first.
+// A transform of length n, whose prime factors are small. Numbers are complex, with the real part
+// first.
 template <class T>
 struct Steps {
   int64_t n = 0;
@@ -22,14 +26,14 @@ struct Steps {
   const T* factors = nullptr;
 };
 
-// Where elements are: element i of lane j is complex number i * element + j * lane.
+// Positions of elements: element i of lane j is the complex number i * element + j * lane.
 struct Strides {
   int64_t element = 0, lane = 0;
 };
 
-// Transforms of up to `width` lanes at once: sums of x_k exp(-2 pi i j k / n). Swapping the real
-// and imaginary parts of what is read, and of what is written, makes it the inverse transform.
-// `factors`, if any, are multiplied with the results, at strides as `out`'s; then `scale` is. `in`
+// Transforms up to `width` lanes at once: sums of x_k exp(-2 pi i j k / n). The transform is the
+// inverse one if the real and imaginary parts are swapped both when reading and when writing. The
+// results are multiplied by `factors`, if given, at the strides of `out`, and then by `scale`. `in`
 // may be `out`.
 template <class T>
 struct Lanes {
@@ -44,8 +48,8 @@ struct Lanes {
   T* scratch = nullptr;  // 4 * n * width numbers, aligned to 64 bytes
 };
 
-// Of n complex numbers, the products with `factors` and `scale`. As of Lanes, parts are swapped on
-// the way. `in` may be `out`.
+// The products of n complex numbers with `factors` and `scale`. The parts can be swapped when
+// reading and writing, as in Lanes. `in` may be `out`.
 template <class T>
 struct Products {
   int64_t n = 0;
@@ -58,15 +62,15 @@ struct Products {
 
 template <class T>
 struct Kernels {
-  int64_t width = 0;  // how many lanes a call computes at once
+  int64_t width = 0;  // number of lanes that a call computes at once
   void (*run)(const Lanes<T>& lanes) = nullptr;
   void (*multiply)(const Products<T>& products) = nullptr;
 };
 
-// Those of the best instructions that this machine has.
+// Returns the kernels for the best instruction set of this machine.
 template <class T>
 const Kernels<T>& BestKernels();
-// All that this machine can run, for tests; the first is the one every machine runs.
+// All kernels that this machine can run, for tests. `kernels[0]` runs on every machine.
 template <class T>
 struct KernelList {
   const Kernels<T>* kernels[3] = {};
@@ -75,7 +79,7 @@ struct KernelList {
 template <class T>
 KernelList<T> AllKernels();
 
-// The largest prime factor of a length that Steps can have.
+// The largest prime factor that the length of Steps can have.
 inline constexpr int64_t kRadixMax = 97;
 
 }  // namespace tessera::ir::fourier

@@ -1,5 +1,6 @@
-// The inner loops of Fourier transforms for the instructions of x86-64 machines with AVX2 and FMA
-// (CMakeLists.txt says so to the compiler).
+// The inner loops of Fourier transforms for x86-64 machines with AVX2 and FMA. CMakeLists.txt
+// passes the compiler the options for these instructions; BestKernels takes the loops if the
+// machine has them.
 #include "ir/fourier/kernel_sets.h"
 #include "ir/fourier/kernels_inl.h"
 

@@ -1,7 +1,7 @@
-// The code of ir/fourier/kernels.h, as templates of the width of vectors in numbers. Included by
-// one file for each set of instructions, which is why nothing here has a name outside it and
-// nothing of the standard library that might be compiled is called: the linker would keep one copy
-// for all machines.
+// The code of ir/fourier/kernels.h, as templates over the number of elements in a vector. One file
+// for each instruction set includes it. Everything in it is therefore in an anonymous namespace,
+// and it calls nothing from the standard library that could be compiled out of line: the linker
+// would keep a single copy for all machines.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -21,7 +21,7 @@ template <class T, int W>
 struct Vectors {
   using V = typename VectorOf<T, W>::Type;
   using Loose = typename VectorOf<T, W>::Loose;
-  // Numbers re + i im of each lane.
+  // The complex numbers re + i im, one for each lane.
   struct C {
     V re, im;
     friend C operator+(const C& a, const C& b) { return {a.re + b.re, a.im + b.im}; }
@@ -34,7 +34,7 @@ struct Vectors {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
   static C Scaled(const C& a, T by) { return {a.re * by, a.im * by}; }
-  // -i a
+  // Returns -i a.
   static C Turned(const C& a) { return {a.im, -a.re}; }
 
   // ---- Order within vectors. ----
@@ -50,7 +50,7 @@ struct Vectors {
     for (int i = 0; i < W; ++i)
       if ((i & H) == 0) SwapBlocks<H>(rows[i], rows[i + H], std::make_integer_sequence<int, W>());
   }
-  // Element j of row i to element i of row j.
+  // Moves element j of row i to element i of row j.
   static void Transpose(V* rows) {
     if constexpr (W >= 16) SwapAll<8>(rows);
     if constexpr (W >= 8) SwapAll<4>(rows);
@@ -67,7 +67,7 @@ struct Vectors {
     Store(p, __builtin_shufflevector(c.re, c.im, (E / 2 + (E % 2) * W)...));
     Store(p + W, __builtin_shufflevector(c.re, c.im, (W / 2 + E / 2 + (E % 2) * W)...));
   }
-  // W complex numbers, one after the other.
+  // Loads W adjacent complex numbers.
   static C LoadNumbers(const T* p) {
     return Parts(Load(p), Load(p + W), std::make_integer_sequence<int, W>());
   }
@@ -78,7 +78,7 @@ struct Vectors {
 
 // ---- Transforms of few elements. ----
 
-// The sums of x_k exp(-2 pi i j k / R), in place.
+// Computes the sums of x_k exp(-2 pi i j k / R), in place.
 template <class T, int W, int R>
 struct Butterfly;
 
@@ -146,7 +146,7 @@ struct Butterfly<T, W, 8> {
     C even[4] = {x[0], x[2], x[4], x[6]}, odd[4] = {x[1], x[3], x[5], x[7]};
     Butterfly<T, W, 4>::Run(even);
     Butterfly<T, W, 4>::Run(odd);
-    // Times exp(-2 pi i j / 8).
+    // Multiply by exp(-2 pi i j / 8).
     const C a = odd[1], b = odd[3];
     odd[1] = Vs::Scaled(C{a.re + a.im, a.im - a.re}, kRoot);
     odd[2] = Vs::Turned(odd[2]);
@@ -158,8 +158,8 @@ struct Butterfly<T, W, 8> {
   }
 };
 
-// Of an odd prime: elements k and R - k have the same cosines, and sines of opposite sign. `roots`
-// are cosines and sines of 2 pi m / radix.
+// Transforms an odd prime number of elements. The elements k and R - k have the same cosines, and
+// sines of opposite sign. `roots` holds the cosines and sines of 2 pi m / radix.
 template <class T, int W, class Get, class Put>
 void OddPrime(int64_t radix, const T* roots, const Get& get, const Put& put) {
   using Vs = Vectors<T, W>;
@@ -245,7 +245,7 @@ struct Runner {
   using V = typename Vs::V;
   using C = typename Vs::C;
 
-  // ---- Elements to vectors, one for each, and back. ----
+  // ---- Loads and stores: one vector for each element. ----
   static C Swapped(const C& c, bool swaps) { return swaps ? C{c.im, c.re} : c; }
 
   static void LoadOne(const Lanes<T>& l, int64_t i, C* to) {

@@ -1,5 +1,5 @@
-// The inner loops of Fourier transforms for the instructions that every machine has: 16 bytes at
-// once.
+// The inner loops of Fourier transforms for the instructions that every machine has, with vectors
+// of 16 bytes. BestKernels takes them if the machine has no better set.
 #include "ir/fourier/kernel_sets.h"
 #include "ir/fourier/kernels_inl.h"
 

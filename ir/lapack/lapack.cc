@@ -1,3 +1,5 @@
+// Opens OpenBLAS when the first op of linear algebra runs, and calls its routines
+// (docs/decisions/0020). The evaluators in ir/ops (solves, factorizations, eigen) are the callers.
 #include "ir/lapack/lapack.h"
 
 #include <dlfcn.h>
@@ -17,13 +19,15 @@
 namespace tessera::ir::lapack {
 namespace {
 
-// The one beside the program, or the system's; then Debian's variant with threads, by its folder.
+// The names are tried in turn: the library beside the program or the system's, then Debian's
+// variant with threads by its full path.
 constexpr const char* kFiles[] = {"libopenblas.so.0",
                                   "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"};
 
-// OpenBLAS picks its kernels by the model of the processor, and one that came after it, or that a
-// hypervisor does not name, gets those of 2004, at a fifth of the speed. This names what the
-// processor can do instead while the library is opened, unless the user named something.
+// OpenBLAS picks its kernels by the model of the processor. A model that is newer than the library,
+// or that a hypervisor does not name, gets the kernels of 2004, at a fifth of the speed. While the
+// library is opened, this class names kernels by what the processor can do, unless the user has
+// named some.
 class NamedKernels {
  public:
   NamedKernels() {
@@ -49,8 +53,9 @@ class NamedKernels {
   bool set_;
 };
 
-// Opens `file`, or says why not. OpenBLAS starts a thread for each processor that the one which
-// opens it may run on, and none of ours has work for them: it sees a single processor.
+// Opens `file`, or stores the reason for a failure in `*why`. OpenBLAS starts one thread for each
+// processor that the opening thread may run on. We have no work for these threads, so the opening
+// thread is limited to one processor meanwhile.
 void* OpenForCallers(const char* file, std::string* why) {
   cpu_set_t all, one;
   const bool narrowed = sched_getaffinity(0, sizeof all, &all) == 0;
@@ -72,8 +77,8 @@ void* OpenForCallers(const char* file, std::string* why) {
     *why = error ? error : file;
     return nullptr;
   }
-  // Built without threads it does not lock its scratch either: two callers at once get the same,
-  // and wrong results. Built with OpenMP it locks against OpenMP's threads alone.
+  // A library built without threads does not lock its scratch memory: two callers at once share it
+  // and get wrong results. One built with OpenMP locks only against the threads of OpenMP.
   constexpr int kPthreads = 1;
   void* const variant = dlsym(handle, "openblas_get_parallel");
   if (variant == nullptr || reinterpret_cast<int (*)()>(variant)() != kPthreads) {
@@ -114,8 +119,8 @@ std::string SymbolOf(const char* real, const char* complex) {
   return absl::StrCat(std::string(1, letter), kIsComplex<T> ? complex : real, "_");
 }
 
-// A routine's scratch is asked for by a call with a size of -1, which puts the size where the
-// scratch would be.
+// Calls a routine twice. The first call has a scratch size of -1, which makes the routine store the
+// size that it needs in place of the scratch.
 template <class T, class F>
 int WithScratch(const F& call) {
   T size = 0;
@@ -127,8 +132,8 @@ int WithScratch(const F& call) {
   return call(scratch.data(), &n);
 }
 
-// Real eigenvectors as LAPACK packs them: of a pair of conjugates the real part in the first's
-// column, and the imaginary part in the second's.
+// Unpacks real eigenvectors from LAPACK's form: a pair of conjugates has its real part in the first
+// column and its imaginary part in the second.
 template <class T>
 void Unpack(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& packed,
             std::complex<T>* v, int ldv) {
@@ -146,7 +151,8 @@ void Unpack(int n, const std::vector<std::complex<T>>& w, const std::vector<T>& 
 
 }  // namespace
 
-// Fortran's calls: everything by address, and the lengths of strings behind the arguments.
+// These are calls of Fortran: every argument is passed by address, and the lengths of strings
+// follow behind the arguments.
 template <class T>
 void Routines<T>::Trsm(char side, char uplo, char trans, char diag, int m, int n, const T* a,
                        int lda, T* b, int ldb) const {
@@ -297,6 +303,9 @@ int Routines<T>::Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, 
   });
 }
 
+// Complex matrices are passed through. For a real matrix LAPACK returns eigenvalues as two arrays
+// and packs each conjugate pair of vectors into two real columns; the results are converted to
+// complex numbers, so that callers see one form.
 template <class T>
 int Routines<T>::Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
                       std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr,
@@ -339,7 +348,7 @@ template <class T>
 int Routines<T>::Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const {
   const char job = vectors ? 'V' : 'N', sort = 'N';
   int sorted = 0;
-  std::vector<T> w(2 * std::max(1, n));  // real and imaginary parts apart
+  std::vector<T> w(2 * std::max(1, n));  // the real and the imaginary parts
   std::vector<Part<T>> reals(std::max(1, n));
   return WithScratch<T>([&](T* scratch, const int* size) {
     int info = 0;
@@ -388,8 +397,8 @@ int Routines<T>::Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, in
   return info;
 }
 
-// Gesdd takes the most: 4 k^2 + 7 k, and blocks of 64 columns of each side; 8 ints for each of k.
-// Of complex numbers it takes 2 k^2 fewer, and up to 5 k^2 + 5 k or 2 (m + n) k + k real ones.
+// Gesdd takes the most: 4 k^2 + 7 k numbers, blocks of 64 columns of each side, and 8 k ints. For
+// complex numbers it takes 2 k^2 fewer, and up to 5 k^2 + 5 k or 2 (m + n) k + k real ones.
 template <class T>
 double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
   const auto k = static_cast<double>(std::min(m, n)), sides = static_cast<double>(m + n);
@@ -397,14 +406,17 @@ double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
   if (kIsComplex<T>) bytes += (5 * k * k + 2 * sides * k + 7 * k + 2 * sides) * sizeof(Part<T>);
   return bytes;
 }
-// Blocks of 64 columns and 65 x 64 for products of reflectors; real vectors before they are
-// complex; eigenvalues, once in parts.
+// Adds blocks of 64 columns, 65 x 64 numbers for products of reflectors, real vectors before they
+// become complex, and eigenvalues in separate parts.
 template <class T>
 double Routines<T>::MoreOfEigenvalues(int64_t n) {
   const auto size = static_cast<double>(n);
   return (2 * size * size + 80 * size + 65 * 64 + 8) * sizeof(T);
 }
 
+// Looks up all routines of one type, once for the process. A missing library or routine is
+// remembered as an error that tells the user what to install, and is no crash: a program without
+// linear algebra runs without the library.
 template <class T>
 absl::StatusOr<const Routines<T>*> Load() {
   static const auto* const kLoaded = [] {

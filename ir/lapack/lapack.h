@@ -1,10 +1,10 @@
-// The routines of LAPACK and BLAS that linear algebra is evaluated by, of OpenBLAS.
+// The routines of LAPACK and BLAS, from OpenBLAS, by which linear algebra is evaluated.
 //
-// The library is loaded by the first call, not with the program: most programs need none of it, and
-// reading its 35 MB costs a process a millisecond or two. Each call runs on the caller's thread
-// alone. Matrices are column-major, of the dtypes f32, f64, c64 and c128; `ld` is how far a column
-// is from the next. x^H is the conjugate of x's transpose, for real numbers the transpose.
-// Thread-safe.
+// The library is loaded by the first call and not with the program: most programs do not need it,
+// and reading its 35 MB costs a process a millisecond or two. Each call runs only on the caller's
+// thread. Matrices are column-major, with the dtypes f32, f64, c64 and c128; `ld` is the distance
+// from one column to the next. x^H is the conjugate of x's transpose, which for real numbers is the
+// transpose. Thread-safe.
 //
 // Reference: the LAPACK Users' Guide, https://netlib.org/lapack/lug/.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace tessera::ir::lapack {
 
-// The numbers that T is made of: double for std::complex<double>, and for double.
+// The real type that T is made of: double for std::complex<double> and for double.
 template <class T>
 struct PartsOf {
   using Type = T;
@@ -28,8 +28,8 @@ struct PartsOf<std::complex<T>> {
 template <class T>
 using Part = typename PartsOf<T>::Type;
 
-// Symbols of the library, by the routine's name without its letter for the type of elements: that
-// for real numbers, and that for complex ones.
+// The symbols of the library: the routine's name without the letter for the type of elements, first
+// for real and then for complex numbers.
 #define TESSERA_LAPACK_ROUTINES(X) \
   X(trsm, trsm)                    \
   X(gemm, gemm)                    \
@@ -47,58 +47,63 @@ using Part = typename PartsOf<T>::Type;
   X(sytrd, hetrd)                  \
   X(gtsv, gtsv)
 
-// The calls for one type of elements. What they return is LAPACK's `info`: 0, or i > 0 for what
-// the routine says, or i < 0 for a NaN that it does not take. Those with scratch allocate it.
+// The calls for one type of elements. They return LAPACK's `info`: 0 for success, i > 0 as
+// described at the routine, i < 0 for a NaN that the routine does not accept. Routines that need
+// scratch allocate it.
 template <class T>
 class Routines {
  public:
-  // b = op(a)^-1 b, or b op(a)^-1, for a triangular; `side` is L or R, `uplo` U or L, `trans` N, T
-  // or C, for a^H, `diag` N, or U for a diagonal of ones, which is not read. b is m x n.
+  // Computes b = op(a)^-1 b, or b op(a)^-1, for a triangular a. `side` is L or R, `uplo` is U or L,
+  // `trans` is N, T, or C for a^H. `diag` is N, or U for a diagonal of ones, which is not read. b
+  // is m x n.
   void Trsm(char side, char uplo, char trans, char diag, int m, int n, const T* a, int lda, T* b,
             int ldb) const;
-  // c -= a b, of m x n, a of m x k.
+  // Computes c -= a b; c is m x n and a is m x k.
   void SubtractProduct(int m, int n, int k, const T* a, int lda, const T* b, int ldb, T* c,
                        int ldc) const;
-  // a = L L^H or U^H U, in the triangle `uplo`, the only one that is read and written. i > 0: a is
-  // not positive definite.
+  // Factors a = L L^H or U^H U in the triangle `uplo`; the other triangle is neither read nor
+  // written. i > 0: a is not positive definite.
   int Potrf(char uplo, int n, T* a, int lda) const;
-  // a = P L U, L with ones on its diagonal; row i was swapped with row pivots[i], counted from 1.
-  // i > 0: U is singular.
+  // Factors a = P L U; L has ones on its diagonal. Row i was swapped with row pivots[i], counted
+  // from 1. i > 0: U is singular.
   int Getrf(int m, int n, T* a, int lda, int* pivots) const;
-  // a = Q R: R, and below it the reflectors of Q, whose factors are min(m, n) taus.
+  // Factors a = Q R. R replaces a, and below it are the reflectors of Q, whose factors are min(m,
+  // n) taus.
   int Geqrf(int m, int n, T* a, int lda, T* taus) const;
-  // As Geqrf, of the columns of a in the order that `pivots` gets, counted from 1. Those where it
-  // is not 0 before come first.
+  // Like Geqrf, but reorders the columns of a. `pivots` receives the order, counted from 1. Columns
+  // whose entry of `pivots` is not 0 before the call come first.
   int Geqp3(int m, int n, T* a, int lda, int* pivots, T* taus) const;
-  // The first n columns of the product of k reflectors, in place; m >= n >= k.
+  // Computes the first n columns of the product of k reflectors, in place; m >= n >= k.
   int Orgqr(int m, int n, int k, T* a, int lda, const T* taus) const;
-  // Eigenvalues of a = a^H, of which the triangle `uplo` is read, ascending, and vectors as columns
-  // of a. i > 0: it did not converge.
+  // Computes the eigenvalues of a = a^H, ascending, and the eigenvectors as columns of a. Only the
+  // triangle `uplo` of a is read. i > 0: it did not converge.
   int Syevd(char uplo, int n, T* a, int lda, Part<T>* w) const;
-  // Singular values, descending. `job`: N, them alone; S, min(m, n) columns of u and rows of vt; A,
-  // all. a is overwritten. i > 0: it did not converge. Gesvd takes longer, and less scratch.
+  // Compute singular values, descending. `job` is N for the values alone; S for min(m, n) columns
+  // of u and rows of vt; A for all of them. a is overwritten. i > 0: it did not converge. Gesvd
+  // takes longer and less scratch.
   int Gesdd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
             int ldvt) const;
   int Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
             int ldvt) const;
-  // Eigenvalues, and where `left` or `right`, vectors as columns; a is overwritten. i > 0: it did
-  // not converge.
+  // Computes eigenvalues, and with `left` and `right` the vectors, as columns. a is overwritten. i
+  // > 0: it did not converge.
   int Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
            std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr, int ldvr) const;
-  // a = Z T Z^H: T in place of a, and where `vectors`, Z. i > 0: it did not converge.
+  // Factors a = Z T Z^H: T replaces a, and with `vectors` Z is returned. i > 0: it did not
+  // converge.
   int Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const;
-  // a = Q H Q^H: H, and below the diagonal below its main one the reflectors of Q, whose factors
-  // are n - 1 taus.
+  // Factors a = Q H Q^H. H replaces a; the reflectors of Q are below H's first subdiagonal, and
+  // their factors are n - 1 taus.
   int Gehrd(int n, T* a, int lda, T* taus) const;
-  // The same of a = a^H, of which the triangle `uplo` is read and written; and H's diagonal of n
-  // and the n - 1 beside it.
+  // Like Gehrd, for a = a^H; only the triangle `uplo` is read and written. It returns H's diagonal,
+  // n elements, and the n - 1 elements beside it, too.
   int Sytrd(char uplo, int n, T* a, int lda, Part<T>* d, Part<T>* e, T* taus) const;
-  // b = a^-1 b for a tridiagonal, of n - 1 elements below and above its diagonal; all are
-  // overwritten. b is n x nrhs. i > 0: a is singular.
+  // Computes b = a^-1 b for a tridiagonal a, with n - 1 elements below and above its diagonal. All
+  // arguments are overwritten. b is n x nrhs. i > 0: a is singular.
   int Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, int ldb) const;
 
-  // Bytes of scratch that Geqrf, Geqp3, Orgqr, Syevd and those of singular values may take; and
-  // what Geev, Gees, Gehrd and Sytrd may take beyond that.
+  // ScratchBytes bounds the scratch of Geqrf, Geqp3, Orgqr, Syevd, Gesdd and Gesvd.
+  // MoreOfEigenvalues bounds the scratch that Geev, Gees, Gehrd and Sytrd take in addition.
   static double ScratchBytes(int64_t m, int64_t n);
   static double MoreOfEigenvalues(int64_t n);
 
@@ -111,11 +116,12 @@ class Routines {
 #undef TESSERA_ROUTINE
 };
 
-// NOT_IMPLEMENTED, and where to get it, if the library is not there or lacks a routine.
+// Returns the routines. NOT_IMPLEMENTED, with the place to get the library, if it is missing or
+// lacks a routine.
 template <class T>
 absl::StatusOr<const Routines<T>*> Load();
-// The processor whose kernels the library runs, in OpenBLAS's word, such as "SkylakeX"; "" if it
-// does not say.
+// Returns the processor whose kernels the library runs, in OpenBLAS's words, such as "SkylakeX", or
+// "" if the library does not tell.
 absl::StatusOr<std::string> Kernels();
 
 extern template absl::StatusOr<const Routines<float>*> Load();

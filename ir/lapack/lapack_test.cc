@@ -1,3 +1,5 @@
+// Proves on the machine's OpenBLAS that several threads may call a routine at once, and that the
+// library runs the kernels for the instructions that the processor has.
 #include "ir/lapack/lapack.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +16,8 @@
 namespace tessera::ir::lapack {
 namespace {
 
-// n + 1 on the diagonal, and some numbers below 1 beside it: positive definite.
+// Returns a matrix with n + 1 on the diagonal and numbers below 1 beside it, which is positive
+// definite.
 std::vector<float> Matrix(int n, int seed) {
   std::vector<float> a(size_t{1} * n * n);
   for (int j = 0; j < n; ++j)
@@ -24,7 +27,7 @@ std::vector<float> Matrix(int n, int seed) {
   return a;
 }
 
-// A library that shares scratch among callers gives a few in a hundred of these wrong.
+// A library that shares scratch among callers gets a few in a hundred of these calls wrong.
 TEST(Lapack, ThreadsThatCallAtOnceGetWhatOneGets) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Routines<float>* const lapack, Load<float>());
   constexpr int kSide = 64, kMatrices = 16, kThreads = 8, kCalls = 2000;
@@ -49,7 +52,7 @@ TEST(Lapack, ThreadsThatCallAtOnceGetWhatOneGets) {
 }
 
 #if defined(__x86_64__)
-// Also where OpenBLAS does not know the processor's model.
+// The kernels must also be right if OpenBLAS does not know the processor's model.
 TEST(Lapack, TheKernelsAreWhatTheProcessorCanDo) {
   if (getenv("OPENBLAS_CORETYPE") != nullptr) GTEST_SKIP() << "the environment names the kernels";
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::string kernels, Kernels());

@@ -1,5 +1,5 @@
-// Shared by the ops over named axes: which axes an op names, and whether they are there. Internal
-// to ir/; stateless; thread-safe.
+// Helpers for the ops over named axes (collectives and casts): which axes an op names, and checks
+// that these axes exist. Internal to ir/. Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,27 +9,29 @@
 
 namespace tessera::ir::ops {
 
-// The attribute of these ops.
+// The only attribute of these ops: the names of their axes.
 inline constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 inline const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 
-// Those of the axes along which manual axes types are tracked: the mesh's; and the others, of
-// vmaps.
+// OfMesh returns those of the given axes that belong to the mesh; only along these are manual axes
+// types tracked. OfVmaps returns the others, which name the mapped axes of vmaps.
 AxisList OfMesh(const Scope& scope, AxisList axes);
 AxisList OfVmaps(const Scope& scope, AxisList axes);
 inline AxisList MeshAxesOf(const InferContext& c) { return OfMesh(c.scope, AxesOf(c.attrs)); }
 
-// Each is a Manual axis or one of a vmap, and is named once. NAME_ERROR, VALUE_ERROR.
+// Checks that each axis is a Manual axis of the mesh or a mapped axis of a vmap, and that no axis
+// is named twice. Returns NAME_ERROR or VALUE_ERROR otherwise.
 absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes);
-// The op names at least one such axis.
+// Like CheckBound for the axes of the op, and checks that the op names at least one axis.
 absl::Status CheckAxes(const InferContext& c);
 
 bool ContainsAll(const AxisSet& set, const AxisList& axes);
 bool Disjoint(const AxisSet& set, const AxisList& axes);
-// The error of an op whose operand is in several states over its axes.
+// Returns the text of the error for an op whose operand is in different states along its axes.
 std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes);
 
-// Of an op that treats all dims alike: the batch dim is one more dim of the operand.
+// The batching rule of an op that treats all dims alike: emits the op on the batched operand, whose
+// batch dim is just one more dim.
 Batched BatchElementwise(const RuleContext& c, absl::Span<const int> dims, int64_t size);
 
 }  // namespace tessera::ir::ops

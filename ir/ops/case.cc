@@ -1,7 +1,7 @@
-// case (lax.cond, lax.switch): runs one of several branches, chosen by an index.
+// The op case (lax.cond, lax.switch), which runs one of several branches, chosen by an index.
 //
-// Operand 0 is the index, an s32 that is clamped to the branches there are; the others are the
-// params of every branch.
+// Operand 0 is the index, an s32 that is clamped to the number of branches. The other operands are
+// the params of every branch.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -29,6 +29,9 @@ std::vector<Value> WithIndex(Value index, Values args) {
 
 // ---- Types. ----
 
+// Checks that all branches take the operands and return the same types. A result is weak only if it
+// is weak in every branch. The errors hint at a cast if types differ only in the axes over which
+// they vary.
 absl::StatusOr<std::vector<Type>> InferCase(const InferContext& c) {
   if (c.in.empty() || c.in[0].rank() != 0 || c.in[0].dtype != DType::kS32)
     return TypeError(c, "the index of the branch is ",
@@ -67,7 +70,7 @@ Signature CaseFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// Of the branch that costs most.
+// Returns the cost of the most expensive branch.
 Cost CaseCost(const InferContext& c, absl::Span<const Type>) {
   Cost most;
   for (const FunctionRef& branch : c.regions) {
@@ -95,14 +98,16 @@ std::vector<Value> CaseJvp(const RuleContext& c, Values tangents) {
       out_active);
 }
 
-// The residuals of all branches. Those that are the same operand, or the same result, of the op
-// are one; of the others each branch fills as many as it has of a type, and zeros remain.
+// The residuals of all branches, which share one list because the branches share the op's operands.
+// Residuals that are the same operand, or the same result, of the op are one entry. Other residuals
+// are shared by type: each branch fills as many entries of a type as it needs, and fills the rest
+// with zeros.
 class Residuals {
  public:
-  // Returns which of the residuals each one of a branch is.
+  // Returns the index in all() for each residual of the branch.
   std::vector<int> Add(const DedupedResiduals& branch) {
     std::vector<int> slots;
-    std::map<int, int> own;  // by result of the branch's known part
+    std::map<int, int> own;  // keyed by result of the branch's known part
     for (const DedupedResiduals::Source& s : branch.sources) {
       if (s.is_param || s.index < num_out_) {
         slots.push_back(Find({s.is_param, s.index, -1}));
@@ -117,8 +122,10 @@ class Residuals {
 
   struct Residual {
     bool is_param;
-    int index;  // of a param or result of the known part; -1: a result of its own
-    int own;    // the type's number of a result of its own; else -1
+    // The index of a param or a result of the known part. It is -1 for a residual of a branch's
+    // own.
+    int index;
+    int own;  // index in own_types() for a branch's own residual; else -1
   };
   explicit Residuals(int num_out) : num_out_(num_out) {}
   const std::vector<Residual>& all() const { return all_; }
@@ -132,7 +139,7 @@ class Residuals {
     all_.push_back(r);
     return static_cast<int>(all_.size()) - 1;
   }
-  // The first residual of its own of this type that the branch does not fill yet.
+  // Returns the first own residual of this type that the branch has not filled yet.
   int NextOf(const Type& type, const std::map<int, int>& taken) {
     for (size_t t = 0; t <= own_types_.size(); ++t) {
       if (t == own_types_.size()) own_types_.push_back(type);
@@ -141,7 +148,7 @@ class Residuals {
                                     [&](const auto& other) { return other.second == slot; }))
         return slot;
     }
-    return -1;  // Not reached: the last type is new.
+    return -1;  // not reached, because the last type is new
   }
 
   int num_out_;
@@ -149,6 +156,10 @@ class Residuals {
   std::vector<Type> own_types_;
 };
 
+// Splits every branch at the same operands and results, because the known and the unknown op each
+// have one signature. If the index is unknown, the whole op is. The branches have different
+// residuals, and the op returns all of them: a branch fills the residuals of other branches with
+// zeros, and its unknown part ignores them.
 void CasePartialEval(PartialEvalContext& c) {
   const std::vector<FunctionRef>& branches = c.op.regions;
   if (!c.known[0]) return KeepUnknown(c);
@@ -171,7 +182,7 @@ void CasePartialEval(PartialEvalContext& c) {
     slots.push_back(residuals.Add(deduped.back()));
   }
 
-  // The known part returns the known results, then the residuals of their own.
+  // The known part returns the known results, then the branches' own residuals.
   const std::vector<Type>& own = residuals.own_types();
   std::vector<FunctionRef> known_branches;
   for (size_t k = 0; k < branches.size(); ++k) {
@@ -240,9 +251,9 @@ std::vector<Value> CaseTranspose(const RuleContext& c, Values cts,
 
 // ---- Batching. ----
 
-// With an index of its own for each member of the batch every branch is run, and its results are
-// selected. The operands of a branch pass through a select too, so that no derivative comes out of
-// a branch that a member does not take.  Reference: JAX's _cond_batching_rule.
+// If each member of the batch has its own index, every branch is run, and its results are selected.
+// The operands of a branch pass through a select too, so that no derivative comes out of a branch
+// that a member does not take. Reference: JAX's _cond_batching_rule.
 Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims) {
   const int last = static_cast<int>(c.regions.size()) - 1;
   Value index = dims[0] == 0 ? c.in[0] : MoveDim(c.in[0], dims[0], 0);
@@ -288,7 +299,7 @@ Batched BatchIndex(const RuleContext& c, absl::Span<const int> dims) {
 Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   if (dims[0] >= 0) return BatchIndex(c, dims);
   const std::vector<int> inner(dims.begin() + 1, dims.end());
-  // A result is batched if some branch makes it so.
+  // A result is batched if some branch makes it batched.
   std::vector<int> out_dims(c.out_types.size(), -1);
   for (const FunctionRef& branch : c.regions) {
     const BatchResult batched = ValueOrThrow(Batch(*branch, inner, c.batch));
@@ -305,7 +316,7 @@ Batched CaseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
 
 absl::StatusOr<std::vector<Shards>> EvalCase(const EvalContext& c, absl::Span<const Shards> in) {
   const auto last = static_cast<int64_t>(c.regions.size()) - 1;
-  std::map<int64_t, std::vector<int>> shards_of;  // by branch
+  std::map<int64_t, std::vector<int>> shards_of;  // keyed by branch
   for (size_t shard = 0; shard < in[0].size(); ++shard)
     shards_of[std::clamp<int64_t>(in[0][shard].As<int32_t>()[0], 0, last)].push_back(
         static_cast<int>(shard));

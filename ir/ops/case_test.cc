@@ -1,3 +1,6 @@
+// The op case: the choice of a branch, derivatives, batching with one index or with an index for
+// each member, checks of the branches, and devices that take different branches. The generic checks
+// of transform_checks.h drive most tests.
 #include "ir/op_def.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
@@ -14,7 +17,7 @@ using ::testing::HasSubstr;
 Type S32() { return MakeType(DType::kS32, {}); }
 Array Int(int64_t i) { return Array::ScalarInt(DType::kS32, i); }
 
-// Branches that keep different things for a gradient: sin(x) y; x y exp(x y); y.
+// Returns branches that keep different residuals for a gradient: sin(x) y; x y exp(x y); y.
 std::vector<FunctionRef> Branches() {
   const std::vector<Type> in = {F64({3}), F64({3})};
   using V = std::vector<Value>;
@@ -30,7 +33,8 @@ std::vector<FunctionRef> Branches() {
             return V{v[1], v[1] * v[1]};
           })};
 }
-// (index, x, y) -> cos of the chosen branch's results, of which the index is a constant if given.
+// Returns (index, x, y) -> the branch's results, the first under cos. If `index` is given, it is a
+// constant.
 FunctionRef Chosen(std::optional<int> index = {}) {
   return Fn({S32(), F64({3}), F64({3})}, [&](Builder& b, const std::vector<Value>& p) {
     const Value i = index ? Constant(b, Array::ScalarInt(DType::kS32, *index)) : p[0];
@@ -74,7 +78,7 @@ TEST(Case, NestsOfTransforms) {
   CheckBatch(*VjpFn(*Chosen(), InexactParams(*Chosen())), {-1, 0, -1, 0, 0});
 }
 
-// The branch that a member does not take is run for it all the same.
+// A branch that a member does not take is run for the member too, and its results are dropped.
 TEST(Case, ABatchedBranchThatIsNotTakenGivesNoNanToAGradient) {
   const FunctionRef f = Fn({S32(), F64({})}, [](Builder&, const std::vector<Value>& p) {
     using V = std::vector<Value>;
@@ -90,17 +94,19 @@ TEST(Case, ABatchedBranchThatIsNotTakenGivesNoNanToAGradient) {
   EXPECT_THAT(got, ElementsAre(1, 0.5));
 }
 
-// Residuals of one type share what the op returns: each branch fills it with its own.
+// The branches share the results of the op that hold residuals of one type: each branch fills them
+// with its own.
 TEST(Case, ResidualsOfOneTypeAreShared) {
   const Linearized lin = *Linearize(*Chosen(), {false, true, true});
   size_t results = 0;
   for (const Op& op : lin.forward->ops)
     if (op.def->name == "case") results = op.results.size();
-  // The two primal results, and what the branch with the most residuals keeps.
+  // These are the two primal results, and the residuals of the branch that has the most.
   EXPECT_GE(results, 3u);
   EXPECT_LE(results, 6u);
 }
 
+// Every kind of disagreement between operands and branches is refused with a text that names it.
 TEST(Case, OperandsAndResultsOfBranchesMustAgree) {
   const auto refused = [](const std::vector<Type>& in,
                           const std::vector<FunctionRef>& branches) -> absl::Status {
@@ -136,7 +142,7 @@ TEST(Case, HasNoMoreBranchesThanAnOpMayHave) {
   });
   EXPECT_THAT(VerifyFunction(*f, {.values_per_op = 5}), IsOk());
   EXPECT_THAT(VerifyFunction(*f, {.values_per_op = 4}), ReasonIs("LIMIT_EXCEEDED"));
-  // A branch without ops counts as one.
+  // A branch without ops counts as one op.
   EXPECT_THAT(VerifyFunction(*f, {.ops = 6}), IsOk());
   EXPECT_THAT(VerifyFunction(*f, {.ops = 5}), ReasonIs("LIMIT_EXCEEDED"));
 }
@@ -158,7 +164,7 @@ TEST(A10, BranchesThatVaryOverDifferentAxesAreTold) {
   EXPECT_THAT(message, HasSubstr("pcast(..., ('x',), to='varying') to result 0 of branch 1"));
 }
 
-// Four devices; those with an odd index along `i` take branch 1.
+// Returns a function on four devices, in which those with an odd index along `i` take branch 1.
 FunctionRef OddsTakeTheOther(bool exchanges) {
   const Scope outer = MeshScope({{"i", 4, AxisType::kAuto}});
   const Scope inner = MeshScope({{"i", 4, AxisType::kManual}});

@@ -1,6 +1,7 @@
-// Casts between what a value may be along a Manual axis: equal everywhere (invarying), different
-// (varying), a term of a sum (unreduced), or equal with a cotangent of terms (reduced). They move
-// nothing, and say what their transposes are to do.
+// Casts between the states of a value along a Manual axis: equal on all devices (invarying),
+// different (varying), a term of a sum (unreduced), or equal with a cotangent that is unreduced
+// (reduced). A cast moves no data; its purpose is to determine its transpose. Harmonize inserts
+// these ops, and users call them through pcast.
 //
 // Reference: JAX's pvary, preduced, vary_unreduced_cast and reduced_vary_cast.
 #include <algorithm>
@@ -22,7 +23,7 @@ absl::StatusOr<std::vector<Type>> InferCast(const InferContext& c) {
   return std::vector<Type>{c.in[0]};
 }
 
-// What a type is along an axis; null: invarying.
+// The member of Type that holds the axes in a state. Null stands for invarying.
 using State = AxisSet Type::*;
 std::string_view NameOf(State state) {
   return state == nullptr            ? "invarying"
@@ -53,7 +54,7 @@ absl::StatusOr<std::vector<Array>> EvalCast(const EvalContext&, absl::Span<const
   return std::vector<Array>{in[0]};
 }
 
-// A cast; `d` has its names, its type rule and its transpose.
+// Completes the row of a cast. `d` holds its names, its typing rule and its transpose.
 consteval OpDef CastOp(OpDef d) {
   d.family = Family::kCast;
   d.num_operands = 1;
@@ -72,7 +73,7 @@ consteval OpDef CastOp(OpDef d) {
 
 AxisSet SetOf(const AxisList& axes) { return {axes.begin(), axes.end()}; }
 
-// ---- pvary: from invarying to varying; its transpose is the sum. ----
+// ---- pvary: from invarying to varying, with a psum as its transpose. ----
 
 absl::Status PvaryStates(const InferContext& c, std::vector<Type>* out) {
   return Cast(c, nullptr, &Type::varying, out);
@@ -81,13 +82,13 @@ std::vector<Value> TransposePvary(const RuleContext& c, Values ct, const std::ve
   return {c.b.scope().check_vma ? Psum(ct[0], AxesOf(c.attrs)) : ct[0]};
 }
 
-// ---- preduced: from invarying to reduced; its transpose adds up the terms. ----
+// ---- preduced: from invarying to reduced. The transpose adds up the cotangent's terms. ----
 
 absl::Status PreducedStates(const InferContext& c, std::vector<Type>* out) {
   return Cast(c, nullptr, &Type::reduced, out);
 }
 
-// ---- vary_unreduced_cast: what varies is taken for the terms of a sum. ----
+// ---- vary_unreduced_cast: from varying to unreduced. The shards are then terms of a sum. ----
 
 absl::Status VaryUnreducedStates(const InferContext& c, std::vector<Type>* out) {
   return Cast(c, &Type::varying, &Type::unreduced, out);
@@ -97,7 +98,7 @@ std::vector<Value> TransposeVaryUnreduced(const RuleContext& c, Values ct,
   return {ReducedVaryCast(ct[0], SetOf(AxesOf(c.attrs)))};
 }
 
-// ---- reduced_vary_cast: from reduced to varying; its transpose leaves the terms. ----
+// ---- reduced_vary_cast: from reduced to varying. The transpose makes cotangents unreduced. ----
 
 absl::Status ReducedVaryStates(const InferContext& c, std::vector<Type>* out) {
   return Cast(c, &Type::reduced, &Type::varying, out);

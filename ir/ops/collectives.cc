@@ -1,10 +1,10 @@
-// Collectives over named mesh axes.
+// Collectives over named axes: their types, derivatives, batching and evaluation.
 //
-// Typing follows JAX's manual axis types: the ops are strict, the functions of ops.h insert
-// `pvary`. Sums take terms as well (unreduced), and what is gathered may be reduced. In a scope
-// with check_vma=false no such types are tracked and psum transposes to psum. So it is along the
-// mapped axis of a vmap, along which no types are ever tracked; Batch makes collectives over it ops
-// on the batch dim.
+// Typing follows JAX's manual axes types. The ops are strict, and the functions of ops.h insert
+// `pvary`. Sums also take unreduced operands, and a gathered result may be reduced. In a scope with
+// check_vma=false no such types are tracked, and psum transposes to psum. Types are never tracked
+// along the mapped axis of a vmap either. Batch turns collectives over a mapped axis into ops on
+// the batch dim.
 #include <algorithm>
 #include <complex>
 #include <map>
@@ -35,7 +35,8 @@ absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
                     " for operand ", c.in[0].ToString());
 }
 
-// The operand is in the state `set` says over all the axes: it varies, or is unreduced.
+// Checks that the operand is in the state of `set` along all the axes: that it varies, or that it
+// is unreduced.
 absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
   const Type& t = c.in[0];
   const AxisList axes = MeshAxesOf(c);
@@ -56,13 +57,14 @@ absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
                     "); apply pcast(..., to='varying') first");
 }
 absl::Status CheckVaries(const InferContext& c) { return CheckStates(c, c.in[0].varying); }
-// Of a sum: terms, or what varies.
+// Returns whether the operand of a sum is unreduced along all the axes. Otherwise it has to vary.
 bool IsOfTerms(const InferContext& c) {
   const AxisList axes = MeshAxesOf(c);
   return !axes.empty() && ContainsAll(c.in[0].unreduced, axes);
 }
 
-// The manual axes type is the operand's, less the axes when the result is equal along them.
+// The result's manual axes type is that of the operand, without the axes along which the result
+// becomes equal.
 absl::Status StaysVarying(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(CheckVaries(c));
   return SameVmaAsFirst(c, out);
@@ -103,7 +105,8 @@ absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
 }
 // ---- Shapes. ----
 
-// The dtype and shape of the operand: strong, and without states along axes.
+// Returns the dtype and shape of the operand, as a type that is not weak and in no state along
+// axes.
 absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
   return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
@@ -222,8 +225,11 @@ absl::StatusOr<std::vector<Type>> InferAxisIndex(const InferContext& c) {
   return std::vector<Type>{MakeType(DType::kS32, {})};
 }
 
-// ---- Factors: dims that the collective changes stay whole, others pass through. -----------------
+// ---- Factors: dims that the collective changes need replication, and others pass through. -----
 
+// Returns the signature of an op that changes only the `operand_whole` dims of its operand and the
+// `result_whole` dims of its result. These need replication. The other dims of both correspond to
+// each other in order.
 Signature Dimensionwise(absl::Span<const int> operand_whole, absl::Span<const int> result_whole,
                         const Type& in, const Type& out) {
   Signature s;
@@ -330,7 +336,8 @@ std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std:
 
 // ---- Batching. ----
 
-// Attributes `names` are dims of the unbatched operand (of the same rank as the result).
+// Returns the attributes for a batched operand. The attributes `names` are dims of the unbatched
+// operand, which has the same rank as the result.
 Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
   Attrs out = attrs;
   for (std::string_view name : names) {
@@ -340,7 +347,8 @@ Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, in
   return out;
 }
 
-// Tiled collectives keep the rank.  Others remove or insert a dim, so the batch dim goes in front.
+// Tiled collectives keep the rank. The others remove or insert a dim, so the batch dim goes in
+// front.
 Batched BatchExchange(const RuleContext& c, int batch_dim,
                       absl::Span<const std::string_view> names) {
   const bool tiled = c.attrs.Bool("tiled");
@@ -358,15 +366,15 @@ Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t)
   return BatchExchange(c, dims[0], {"split_dimension", "concat_dimension"});
 }
 
-// ---- Batching of a call whose axes name the batch, on the batch dim. The axes before and after it
-// are those of the mesh, or of vmaps further out. ----
+// ---- Batching of a call whose axes include the batch's own axis, which becomes an op on the batch
+// dim. The axes before and after it belong to the mesh, or to vmaps further out. ----
 
-// The axes of the call around the batch, in the destination. Axes of the mesh that cut the batch
-// come just before what each coordinate has of it.
+// The axes of the call around the batch's axis, in the destination. Axes of the mesh that cut the
+// batch come just before the part of the batch that each coordinate has.
 struct Around {
-  AxisList before, after, rest;  // rest: both
+  AxisList before, after, rest;  // `rest` has both
   int64_t num_before = 1, size = 1, num_after = 1;
-  bool is_cut = false;  // by axes of the mesh
+  bool is_cut = false;  // whether axes of the mesh cut the batch
 
   explicit Around(const RuleContext& c) : size(c.batch.size) {
     bool passed = false;
@@ -389,7 +397,7 @@ struct Around {
   }
 };
 
-// `x` with its first dim sharded over `axes`.
+// Returns `x` with its first dim sharded over `axes`.
 Value FirstDimOver(Value x, const AxisList& axes) {
   Type type = x.type();
   type.set_axes_of(0, axes);
@@ -397,7 +405,8 @@ Value FirstDimOver(Value x, const AxisList& axes) {
   return ShardedLike(x, type);
 }
 
-// The operand with the batch dim in front, unsharded; and the result that carries it there.
+// BatchFirst returns the operand with the batch dim in front and unsharded. FirstIsBatch returns a
+// result whose batch dim is in front.
 Value BatchFirst(const RuleContext& c, absl::Span<const int> dims) {
   if (dims[0] >= 0) return FirstDimOver(MoveDim(c.in[0], dims[0], 0), {});
   return BroadcastNewDim(Pvary(c.in[0], walk::CutMissing(c.batch, c.in[0])), 0, c.batch.size);
@@ -406,7 +415,8 @@ Batched FirstIsBatch(const RuleContext& c, Value x) {
   return {{FirstDimOver(x, c.batch.sharding)}, {0}};
 }
 
-// Dim `at` in place of `count` dims, from there on; and dims of these sizes in place of dim `at`.
+// Fold merges `count` dims, from dim `at` on, into one. Unfold splits dim `at` into dims of these
+// sizes.
 Value Fold(Value x, int at, int count) {
   Dims shape = x.shape();
   for (int i = 1; i < count; ++i) {
@@ -422,13 +432,13 @@ Value Unfold(Value x, int at, const Dims& sizes) {
   return Reshape(x, shape);
 }
 
-// The sum, largest or smallest of the batch.
+// Returns the sum, the maximum or the minimum over the batch.
 Value ReduceBatch(ReduceKind kind, Value x, int dim) {
   if (kind == ReduceKind::kMax) return ReduceMax(x, {dim});
   if (kind == ReduceKind::kMin) return ReduceMin(x, {dim});
   return ReduceSum(x, {dim});
 }
-// The same where all members are `x`, `size` in number.
+// Like ReduceBatch, for a batch of `size` members that are all equal to `x`.
 Value ReduceCopies(ReduceKind kind, Value x, int64_t size) {
   return kind == ReduceKind::kSum ? Mul(x, FullLike(x, static_cast<double>(size))) : x;
 }
@@ -448,7 +458,8 @@ Batched ReduceAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64
   return {{AlongAxes(c.def, x, Around(c).rest)}, {-1}};
 }
 
-// What all have, one behind the other in front, then put where it goes.
+// Brings the blocks of all members and devices into one dim in front, in the order of the axes, and
+// then moves that dim to its place.
 Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const Around along(c);
   const auto dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
@@ -464,8 +475,8 @@ Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64
     x = MoveDim(x, 0, dim);
   }
   if (c.attrs.Bool("tiled")) x = Fold(x, dim, 2);
-  // The type does not say that it is equal along the axes that cut the batch, as what is the same
-  // for all members must be.
+  // A result that is the same for all members would have to be equal along the axes that cut the
+  // batch, which its type does not say. It is given a batch dim instead.
   if (along.is_cut) return {{walk::WithBatchDim(c.batch, x, 0)}, {0}};
   return {{x}, {-1}};
 }
@@ -485,7 +496,7 @@ Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
   return FirstIsBatch(c, x);
 }
 
-// Members that stand one behind the other at the destinations take each other's place in whole.
+// Consecutive destinations that get members from consecutive sources are moved as one slice.
 Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   if (!Around(c).rest.empty())
     Throw(ErrorKind::kNotImplemented,
@@ -511,7 +522,8 @@ Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
       c, parts.size() == 1 ? parts[0] : Concatenate(MatchVarying(std::move(parts)), 0));
 }
 
-// Each receiver's pieces go to it, and become one dim of what all its senders sent.
+// Moves each piece to its receiver. The pieces that a receiver gets from all senders become one
+// dim.
 Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Around along(c);
   const auto split = static_cast<int>(c.attrs.Int("split_dimension"));
@@ -521,7 +533,8 @@ Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int
   Dims blocks{along.num_before, along.size, along.num_after};
   if (tiled) blocks.push_back(x.dim(split + 1) / (along.num_before * along.size * along.num_after));
   x = Unfold(x, split + 1, blocks);
-  // From [sender, ..., before, receiver, after, ...] to [receiver, before, after, sender, ...].
+  // Move dims from [sender, ..., before, receiver, after, ...] to [receiver, before, after, sender,
+  // ...].
   DimList order{split + 2, split + 1, split + 3, 0};
   const DimList others = DimsExcept(x.rank(), order);
   order.insert(order.end(), others.begin(), others.end());
@@ -550,9 +563,9 @@ Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t siz
   return FirstIsBatch(c, index);
 }
 
-// ---- Reference semantics, on all shards at once. ----
+// ---- Reference semantics, evaluated on all shards at once. ----
 
-// The shards of one group, in group order, and the index of this shard among them.
+// The shards of one group, in group order, and the position of this shard among them.
 struct Group {
   std::vector<const Array*> blocks;
   int64_t position = 0;
@@ -579,7 +592,8 @@ std::vector<Group> Groups(const EvalContext& c, const Shards& in) {
   return groups;
 }
 
-// Combines two elements by `kind`, a sum, max or min, as the elementwise op of that name does.
+// Combines two elements by `kind`, which is a sum, max or min, as the elementwise op of that name
+// does.
 template <class T>
 T Combine(ReduceKind kind, T a, T b) {
   if (kind == ReduceKind::kMax) return scalar::math::Max(a, b);
@@ -587,7 +601,7 @@ T Combine(ReduceKind kind, T a, T b) {
   return scalar::math::Add(a, b);
 }
 
-// Folds bools, which are not summed, as 0 and 1.
+// Folds integers, and bools as 0 and 1. Bools are never summed.
 template <class T>
 void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   const absl::Span<T> acc = out->MutableAs<T>();
@@ -642,7 +656,7 @@ absl::StatusOr<std::vector<Shards>> EvalReduce(const EvalContext& c, absl::Span<
   return OnEachShard(c, in, [&](const Group& g) { return Fold(c.def.reduce, g); });
 }
 
-// `blocks` concatenated along `dim`, or stacked there as a new dim.
+// Returns the `blocks` concatenated along `dim`, or stacked there as a new dim.
 Array Join(const std::vector<Array>& blocks, int64_t dim, bool tiled, const Type& type) {
   Array out(type.dtype, type.shape);
   Dims starts(type.shape.size(), 0);
@@ -654,7 +668,8 @@ Array Join(const std::vector<Array>& blocks, int64_t dim, bool tiled, const Type
   }
   return out;
 }
-// The `index`th of `n` pieces of `x` along `dim`; a piece of one row loses the dim when not tiled.
+// Returns piece `index` of the `n` pieces of `x` along `dim`. If it is not tiled, a piece has one
+// row and loses the dim.
 Array Piece(const Array& x, int64_t dim, int64_t n, int64_t index, bool tiled) {
   Dims starts(x.rank(), 0), shape = x.shape();
   shape[dim] /= n;
@@ -734,7 +749,7 @@ constexpr AttrSpec kAllToAllAttrs[] = {{"axes", AttrKind::kStrings},
 
 constexpr Refused kPerShard{"a collective is already a per-shard op"};
 
-// A linear collective; `d` has the fields that differ.
+// Completes the row of a linear collective. `d` has the fields that differ.
 consteval OpDef Collective(OpDef d) {
   d.family = Family::kCollective;
   d.num_operands = 1;
@@ -746,7 +761,7 @@ consteval OpDef Collective(OpDef d) {
   return Checked(d);
 }
 
-// The largest or smallest along axes.
+// The row of a collective that returns the maximum or the minimum along axes.
 consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
   return Collective(
       {.name = name,
@@ -848,13 +863,14 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
 
 namespace {
 
-// The operand cast to vary over all of `axes`.
+// Returns the operand, cast to vary along all of `axes`.
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
   ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));
   const AxisList of_mesh = ops::OfMesh(scope, axes);
   if (!scope.check_vma || ops::ContainsAll(x.type().varying, of_mesh)) return x;
-  // A sum adds up terms as they are; the others say that they do not take them.
+  // A sum takes unreduced operands as they are. The inference of the other ops refuses such
+  // operands.
   if (ops::ContainsAll(x.type().unreduced, of_mesh) || ops::ContainsAll(x.type().reduced, of_mesh))
     return x;
   if (!ops::Disjoint(x.type().NonInvaryingAxes(), of_mesh))

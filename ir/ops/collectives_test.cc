@@ -1,4 +1,5 @@
-// Collectives: typing, meaning on every shard, batching and transposes.
+// Collectives: their types, their results on every shard, batching and transposes. OnGrid evaluates
+// one op on the shards of a 2 x 3 grid of devices.
 #include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
@@ -13,7 +14,7 @@ Scope Grid(bool check_vma = true) {
 }
 const AxisSet kIJ = {"i", "j"};
 
-// One op on shards of the grid: shard d holds blocks[d].
+// Evaluates one op on the shards of the grid. Shard d holds blocks[d].
 std::vector<Array> OnGrid(const std::vector<Array>& blocks, const Body& body) {
   const Type t = Varying(MakeType(blocks[0].dtype(), blocks[0].shape()), kIJ);
   const FunctionRef f = Fn(Grid(), {t}, body);
@@ -116,10 +117,12 @@ TEST(AllToAll, UntiledExchangesRows) {
     return std::vector<Value>{AllToAll(p[0], {"j"}, 0, 1, false)};
   });
   EXPECT_EQ(out[1].shape(), (Dims{2, 3}));
-  // Device (0,1) holds row 1 of each of its group, as columns.
+  // Device (0,1) holds row 1 of each device in its group, as columns.
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 12, 22, 3, 13, 23));
 }
 
+// The functions of ops.h cast operands that do not vary, and the ops themselves refuse them, as in
+// JAX.
 TEST(Typing, FollowsJax) {
   const Type invarying = F32({4}), v = Varying(F32({4}), {"i"}), vv = Varying(F32({6}), kIJ);
   auto type_of = [](const Type& t, const Body& body) {
@@ -131,7 +134,7 @@ TEST(Typing, FollowsJax) {
   EXPECT_EQ(
       type_of(vv, [](Builder&, const auto& p) { return std::vector<Value>{Psum(p[0], {"i"})}; }),
       "f32[6]{V:j}");
-  // An invarying operand is cast: n times the value.
+  // An invarying operand is cast, so that the result is n times its value.
   EXPECT_EQ(type_of(invarying,
                     [](Builder&, const auto& p) { return std::vector<Value>{Psum(p[0], {"i"})}; }),
             "f32[4]");
@@ -162,7 +165,7 @@ TEST(Typing, FollowsJax) {
               HasSubstr("must be applied to a device-varying type"));
   const auto again = TryFn(Grid(), {v}, emit(ops::kPvary, {{"axes", AxisList{"i"}}}));
   EXPECT_THAT(std::string(again.status().message()), HasSubstr("Unsupported pcast from=varying"));
-  // No states without checks.
+  // Without checks, types have no states along axes.
   EXPECT_EQ(Fn(Grid(false), {vv},
                [](Builder&, const auto& p) {
                  return std::vector<Value>{Pvary(Psum(p[0], {"i"}), {"i"})};
@@ -172,6 +175,7 @@ TEST(Typing, FollowsJax) {
             "f32[6]");
 }
 
+// Operand sizes that do not fit the group are refused, with JAX's words.
 TEST(Typing, SizesMustFit) {
   const Type v = Varying(F32({4}), kIJ);
   auto error = [&](const Body& body) {
@@ -199,7 +203,8 @@ TEST(Typing, SizesMustFit) {
               HasSubstr("Found an unbound axis name: q"));
 }
 
-// Every collective inside one manual_computation, so that the generic checks drive all shards.
+// Returns a manual_computation with `body` as its body, so that the generic checks drive all
+// shards.
 FunctionRef Sharded(const Body& body, bool check_vma, Dims shape) {
   const Scope outer = MeshScope({{"i", 2}, {"j", 3}});
   const std::vector<PartitionSpec> specs = {{{{"i", "j"}}, {}, {}, {}}};
@@ -211,6 +216,8 @@ FunctionRef Sharded(const Body& body, bool check_vma, Dims shape) {
   });
 }
 
+// Every collective inside one shard_map, with tracked types and without: derivatives of both modes,
+// and vmap.
 TEST(Rules, DerivativesAndBatching) {
   struct Row {
     const char* name;

@@ -1,3 +1,5 @@
+// Recognises comparators that order by keys. SortBy emits the op `sort` instead of `sort_by` for
+// these: backends have code for it, while a comparator has to be evaluated on the host.
 #include "ir/ops/comparator.h"
 
 #include <algorithm>
@@ -11,7 +13,8 @@
 namespace tessera::ir::ops {
 namespace {
 
-// A scalar of the comparator that stands for one of its params in comparisons.
+// A scalar of the comparator that compares as one of its params, possibly converted or with zeros
+// or NaNs made equal.
 struct Side {
   int param = 0;
   bool zeros_alike = false, nans_alike = false;
@@ -20,13 +23,14 @@ struct Side {
   bool is_left() const { return param % 2 == 0; }
 };
 
-// A comparison of both sides of an operand.
+// A comparison of the left and the right side of an operand.
 struct Comparison {
   int operand = 0;
   std::string direction;  // with the left side first
   bool total = false, as_numbers = false;
 };
 
+// Matches the ops of a comparator, from its result back to its params.
 class Reader {
  public:
   explicit Reader(const Function& f) : f_(f), by_(f.types.size(), nullptr) {
@@ -34,7 +38,9 @@ class Reader {
       for (const ValueId v : op.results) by_[v] = &op;
   }
 
-  // (x0 < y0) | (x0 == y0 & ((x1 < y1) | ...)), each `|` and `&` either way round.
+  // Matches (x0 < y0) | (x0 == y0 & ((x1 < y1) | ...)), where the operands of each `|` and `&` may
+  // stand in either order. All comparisons must have the same direction, and no operand may occur
+  // twice.
   std::optional<KeyOrder> Read() const {
     KeyOrder order;
     std::optional<std::string> direction;
@@ -75,7 +81,7 @@ class Reader {
     if (!op || f_.types[v].rank() != 0) return std::nullopt;
     return op->attrs.Literal("value").At(0);
   }
-  // Whether converting keeps order and equality.
+  // Returns whether converting keeps order and equality.
   static bool HoldsAll(DType to, DType from) {
     if (BitWidth(to) <= BitWidth(from)) return false;
     if (IsFloat(from)) return to == DType::kF32 || to == DType::kF64;
@@ -94,7 +100,8 @@ class Reader {
     return side && side->param == param;
   }
 
-  // A conversion and the selects of zeros and of NaNs, in any order, are as deep as it goes.
+  // Returns the side that `v` stands for. A depth of 3 is enough for one conversion, one select of
+  // zeros and one select of NaNs, in any order.
   std::optional<Side> SideOf(ValueId v, int depth = 3) const {
     if (v < f_.num_params) return Side{static_cast<int>(v)};
     if (depth == 0) return std::nullopt;
@@ -123,6 +130,8 @@ class Reader {
     return std::nullopt;
   }
 
+  // Returns the comparison that `v` is. A comparison of the right side with the left one is turned
+  // around. A comparison in the total order counts only if zeros and NaNs were made equal before.
   std::optional<Comparison> ComparisonOf(ValueId v) const {
     const Op* const op = OpOf(v, kCompare);
     if (!op) return std::nullopt;
@@ -133,7 +142,7 @@ class Reader {
     if (IsComplex(dtype)) return std::nullopt;
     Comparison found{a->operand(), op->attrs.Str("direction"), op->attrs.Has("compare_type")};
     if (found.total) {
-      // In the total order as such -0 and 0 are not equal, nor are NaNs.
+      // In the total order alone, -0 and 0 differ, and so do NaNs.
       if (!a->zeros_alike || !a->nans_alike || !b->zeros_alike || !b->nans_alike)
         return std::nullopt;
     } else {
@@ -154,7 +163,8 @@ class Reader {
   }
 
   const Function& f_;
-  std::vector<const Op*> by_;  // the op that makes each value, null of params
+  // the op that makes each value, or null for a param
+  std::vector<const Op*> by_;
 };
 
 }  // namespace

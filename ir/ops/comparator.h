@@ -1,4 +1,5 @@
-// What a comparator of sort_by sorts by. Internal to ir/ and its tests; stateless; thread-safe.
+// Finds out which order a comparator of sort_by describes. Internal to ir/ and its tests;
+// stateless; thread-safe.
 #pragma once
 #include <optional>
 #include <vector>
@@ -7,18 +8,19 @@
 
 namespace tessera::ir::ops {
 
-// An order by keys, each of which decides between those that are equal by the keys before it.
+// An order by keys. Each key decides among elements that are equal by the keys before it.
 struct KeyOrder {
-  std::vector<int> keys;    // operands
-  bool descending = false;  // by all keys
-  // A key compares its floats as numbers, which orders no NaN: StableHLO leaves open where the
-  // elements end, and so may whoever runs the sort.
+  std::vector<int> keys;    // operand numbers, the most significant first
+  bool descending = false;  // by every key
+  // Some key compares floats as numbers, which gives NaNs no place in the order. StableHLO then
+  // leaves open where the elements end up, and so may the backend that sorts.
   bool leaves_nans_open = false;
 };
 
-// Of a comparator of (left, right) pairs of scalars, one for each operand of a sort: the keys, if
-// it is an order of `sort`, which has -0 as +0 and NaNs alike, after all numbers; nullopt of every
-// other. Knows the comparators of lax.sort and the single comparison.
+// Returns the keys by which a comparator orders, if its order is one that the op `sort` has: -0
+// equal to +0, and all NaNs equal and after all numbers. Returns nullopt for every other
+// comparator. The comparator takes (left, right) pairs of scalars, one pair for each operand of the
+// sort. The comparators of lax.sort and single comparisons are recognised.
 std::optional<KeyOrder> OrderOf(const Function& comparator);
 
 }  // namespace tessera::ir::ops

@@ -1,9 +1,11 @@
-// real, imag and complex, and arithmetic on complex numbers, which is arithmetic on their parts.
+// The ops real, imag and complex, and arithmetic on complex numbers, which is arithmetic on their
+// parts. ir::Elementwise calls OfComplex for complex operands, so that no backend has to know
+// complex arithmetic.
 //
-// Derivatives: those of the parts. A cotangent c pairs with a tangent t to the real part of c t, as
-// in JAX, so that the cotangent of an imaginary part is minus that of the number's. Reference: JAX,
-// "The Autodiff Cookbook", complex numbers. Formulas: W. Kahan, "Branch cuts for complex elementary
-// functions" (1987).
+// The derivatives are those of the parts. A cotangent c and a tangent t pair to the real part of c
+// t, as in JAX. Therefore the cotangent of the imaginary part is minus the imaginary part of the
+// number's cotangent. Reference: JAX, "The Autodiff Cookbook", complex numbers;
+// docs/decisions/0021. Formulas: W. Kahan, "Branch cuts for complex elementary functions" (1987).
 #include "ir/ops/complex.h"
 
 #include <algorithm>
@@ -27,7 +29,8 @@ Types InferPart(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// As many elements as `shape` has, from those of operand `source` that are `apart`.
+// Returns a piece that fills a result of `shape` with elements of operand `source` that are `apart`
+// elements apart.
 IndexPiece AllOf(const Dims& shape, int source, int64_t apart) {
   IndexPiece piece;
   piece.source = source;
@@ -131,11 +134,11 @@ Value IsInf(Value x) {
   const Value size = Abs(x);
   return Compare(size, FullLike(x, kInfinity), "EQ");
 }
-// x, or `other` where `pred`.
+// Returns x, or `other` where `pred` holds.
 Value Unless(Value pred, Value x, double other) { return Select(pred, FullLike(x, other), x); }
 
-// f(sqrt(re^2 + im^2)), where the squares, and their root, may be too large or too small. Requires
-// that f(a b) = f(a) f(b), and that f(infinity) is infinity.
+// Returns f(sqrt(re^2 + im^2)), without computing the squares or their root, which may overflow or
+// underflow. Requires that f(a b) = f(a) f(b), and that f(infinity) is infinity.
 template <class F>
 Value OfMagnitude(const Parts& x, const F& f) {
   const Value a = Abs(x.re), b = Abs(x.im);
@@ -144,7 +147,8 @@ Value OfMagnitude(const Parts& x, const F& f) {
   const Value of_more = f(more);
   const Value root = of_more * f(Sqrt(1.0 + ratio * ratio));
   const Value infinite = IsInf(a);
-  return Unless(Or(infinite, IsInf(b)), root, kInfinity);  // also beside a NaN
+  // A number with an infinite part has infinite magnitude, even if its other part is NaN.
+  return Unless(Or(infinite, IsInf(b)), root, kInfinity);
 }
 Value Magnitude(const Parts& x) {
   return OfMagnitude(x, [](Value size) { return size; });
@@ -156,7 +160,8 @@ Parts Product(const Parts& x, const Parts& y) {
   return {re, ad + x.im * y.re};
 }
 
-// By the conjugate of a divisor that is scaled by the larger of its parts.
+// Multiplies with the conjugate of the divisor, after the divisor was scaled by the larger of its
+// parts.
 Parts Quotient(const Parts& x, const Parts& y) {
   const Value a = Abs(y.re);
   const Value larger = Max(a, Abs(y.im));
@@ -174,16 +179,18 @@ Parts Reciprocal(const Parts& x) {
   return Quotient({one, FullLike(x.re, 0)}, x);
 }
 
-// In f64, in which products of f32 are exact and a sum of them that cancels keeps its digits.
+// Converts f32 to f64, in which products of two f32 are exact and a sum of them keeps its digits if
+// it cancels.
 Value Wide(Value x) { return x.dtype() == DType::kF32 ? Convert(x, DType::kF64) : x; }
 
-// What is real stays so.
+// Returns exp(x). A real x gives a real result.
 Parts ExpOf(const Parts& x) {
   const Value e = Exp(x.re), is_real = IsZero(x.im);
   const Value re = e * Cos(x.im), im = e * Sin(x.im);
   return {re, Select(is_real, x.im, im)};
 }
-// Close to 1 the logarithm of the magnitude is that of what is added to 1.
+// Close to 1, computes the logarithm of the magnitude by log1p of the amount by which its square
+// differs from 1.
 Parts LogOf(const Parts& x) {
   const Value size_re = Abs(x.re), size_im = Abs(x.im);
   const Value a = Max(size_re, size_im), b = Min(size_re, size_im);
@@ -197,7 +204,7 @@ Parts LogOf(const Parts& x) {
   const Value re = Select(is_near, near, far);
   return {re, Atan2(x.im, x.re)};
 }
-// |1 + x|^2 - 1 = re (2 + re) + im^2
+// For small x, uses |1 + x|^2 - 1 = re (2 + re) + im^2.
 Parts Log1pOf(const Parts& x) {
   const Value wide = Wide(x.re), wide_im = Wide(x.im);
   const Value squares = wide * (2.0 + wide);
@@ -207,7 +214,7 @@ Parts Log1pOf(const Parts& x) {
   const Parts large = LogOf({1.0 + x.re, x.im});
   return {Select(is_small, small, large.re), large.im};
 }
-// exp(re) cos(im) - 1 = (exp(re) - 1) cos(im) - 2 sin(im / 2)^2
+// Uses exp(re) cos(im) - 1 = (exp(re) - 1) cos(im) - 2 sin(im / 2)^2.
 Parts Expm1Of(const Parts& x) {
   const Value half = Sin(0.5 * x.im), m = Expm1(x.re), e = Exp(x.re);
   const Value scaled = m * Cos(x.im);
@@ -215,29 +222,31 @@ Parts Expm1Of(const Parts& x) {
   return {re, e * Sin(x.im)};
 }
 
-// With t = sqrt((|x| + |re|) / 2) the parts are t and im / (2 t), or |im| / (2 t) and t with the
-// sign of im.
+// With t = sqrt((|x| + |re|) / 2), the parts of the root are t and im / (2 t) if re is not
+// negative. Otherwise they are |im| / (2 t), and t with the sign of im.
 Parts SqrtOf(const Parts& x) {
   const Value size = 0.5 * Magnitude(x);
   const Value t = Sqrt(size + 0.5 * Abs(x.re));
   const Value half = 0.5 * Abs(x.im);
   const Value other = half / Unless(IsZero(t), t, 1);
   const Value is_right = Compare(x.re, FullLike(x.re, 0), "GE");
-  // Of -0 too, which is below 0 in the total order.
+  // The total order tells -0, which is below 0 there, from 0: the root's imaginary part takes its
+  // sign too.
   const Value below = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");
   const Value im = Select(is_right, other, t), minus = -im;
   const Value re = Select(is_right, t, other);
   return {re, Select(below, minus, im)};
 }
 
-// The principal root, whose angle is a third of the number's. Reference: StableHLO's interpreter;
-// XLA and JAX have cube roots of real numbers only.
+// Returns the principal root, whose angle is a third of the number's. Reference: StableHLO's
+// interpreter. XLA and JAX have cube roots of real numbers only.
 Parts CbrtOf(const Parts& x) {
   const Value root = OfMagnitude(x, Cbrt);
   const Value whole = Atan2(x.im, x.re);
   const Value angle = whole / FullLike(whole, 3), is_real = IsZero(angle);
   const Value re = root * Cos(angle), im = root * Sin(angle);
-  return {re, Select(is_real, angle, im)};  // A real number's root is real, also if it is infinite.
+  // The root of a real number is real, even if the number is infinite.
+  return {re, Select(is_real, angle, im)};
 }
 
 Parts SinOf(const Parts& x) {
@@ -250,13 +259,13 @@ Parts CosOf(const Parts& x) {
   const Value re = c * Cosh(x.im);
   return {re, -(s * Sinh(x.im))};
 }
-// sinh(x) = -i sin(i x), and so on.
+// Uses sinh(x) = -i sin(i x), and similar identities below.
 Parts SinhOf(const Parts& x) {
   const Parts turned = SinOf({-x.im, x.re});
   return {turned.im, -turned.re};
 }
 Parts CoshOf(const Parts& x) { return CosOf({-x.im, x.re}); }
-// With h = tanh(re) and t = tan(im): (h (1 + t^2) + i t / cosh(re)^2) / (1 + h^2 t^2).
+// With h = tanh(re) and t = tan(im), returns (h (1 + t^2) + i t / cosh(re)^2) / (1 + h^2 t^2).
 Parts TanhOf(const Parts& x) {
   const Value h = Tanh(x.re), t = Tan(x.im);
   const Value hh = h * h, tt = t * t;
@@ -280,7 +289,7 @@ Parts SignOf(const Parts& x) {
   const Value re = x.re / by;
   return {re, x.im / by};
 }
-// exp(y log(x)). 0 to the power of 0 is 1, to others 0.
+// Returns exp(y log(x)). 0 to the power of 0 is 1, and 0 to any other power is 0.
 Parts PowerOf(const Parts& x, const Parts& y) {
   const Value none = IsZero(Magnitude(x));
   const Value re = Unless(none, x.re, 1);
@@ -291,7 +300,7 @@ Parts PowerOf(const Parts& x, const Parts& y) {
   const Value of_re = Select(none, of_zero, power.re);
   return {of_re, Unless(none, power.im, 0)};
 }
-// -i log((x + i y) / sqrt(x^2 + y^2))
+// Returns -i log((x + i y) / sqrt(x^2 + y^2)).
 Parts Atan2Of(const Parts& y, const Parts& x) {
   const Parts xx = Product(x, x), yy = Product(y, y);
   const Value re = xx.re + yy.re;
@@ -308,6 +317,9 @@ Parts PartsOf(Value x) {
   return {re, Imag(x)};
 }
 
+// Looks up the formula of `def` and emits it. The parts of the operands are taken first, because
+// every formula needs them. Ops that have no formula here, such as erf, return nullopt, and
+// inference then refuses their complex operands.
 std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
   using Unary = Parts (*)(const Parts&);
   constexpr std::pair<const OpDef*, Unary> kUnary[] = {
@@ -340,7 +352,8 @@ std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
   if (&def == &kDiv) return Joined(Quotient(x, y));
   if (&def == &kPow) return Joined(PowerOf(x, y));
   if (&def == &kAtan2) return Joined(Atan2Of(x, y));
-  if (&def == &kMax || &def == &kMin) {  // by the real parts, then by the imaginary ones
+  // Complex numbers are ordered by their real parts, then by their imaginary parts.
+  if (&def == &kMax || &def == &kMin) {
     const char* const first = &def == &kMax ? "GT" : "LT";
     const Value same = Compare(x.re, y.re, "EQ");
     const Value later = And(same, Compare(x.im, y.im, first));
@@ -355,7 +368,8 @@ std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
 namespace tessera::ir {
 namespace {
 
-// A part of a number that is made of parts, or is the same everywhere, is found without making it.
+// Returns a part of x. If x was made of parts, or is a constant or a broadcast, the part is found
+// without emitting `def`, so that chains of complex functions become chains of real ones.
 Value PartOf(const OpDef& def, Value x) {
   Builder& b = x.builder();
   const bool is_real = &def == &ops::kReal;

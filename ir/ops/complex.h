@@ -8,11 +8,12 @@
 
 namespace tessera::ir::ops {
 
-// What an elementwise op without attributes is of operands of one complex dtype and one shape;
-// nullopt for one that complex numbers have not.
+// Returns the composite of real ops that applies `def`, an elementwise op without attributes, to
+// operands of the same complex dtype and shape. Returns nullopt if complex numbers do not have the
+// function.
 std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in);
 
-// The numbers a + bi.
+// The complex number re + i im, element by element.
 struct Parts {
   Value re, im;
 };

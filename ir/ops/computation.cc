@@ -1,3 +1,5 @@
+// Checks and evaluates computations, the regions of scalars in reduce, sort_by, scatter_by and
+// reduce_window. Inference calls the checks, and the reference evaluator calls Lanes.
 #include "ir/ops/computation.h"
 
 #include <algorithm>
@@ -13,10 +15,12 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// Evaluated together: enough that the walk over the ops is cheap beside their work.
+// The number of tuples that are evaluated together, so large that the walk over the ops is cheap
+// beside their work.
 constexpr int64_t kTuplesMax = 4096;
 
-// Functions that occur often are looked at once.
+// Checks the values and ops of `f` and of the functions in it. A function that occurs often is
+// checked once.
 absl::Status CheckInside(const InferContext& c, const Function& f,
                          std::unordered_set<const Function*>& seen) {
   if (!seen.insert(&f).second) return absl::OkStatus();
@@ -46,7 +50,7 @@ absl::Status CheckScalars(const InferContext& c, const char* what, const std::ve
   return absl::OkStatus();
 }
 
-// `f` with a new dim 0 of `size` in every param and result.
+// Returns `f` with a new dim 0 of `size` in every param and result.
 FunctionRef OverDim(const Function& f, int64_t size) {
   return ValueOrThrow(Batch(f, std::vector<int>(f.num_params, 0), size,
                             std::vector<int>(f.results.size(), 0)))
@@ -86,18 +90,22 @@ double FlopsOf(const InferContext& c, int64_t times) {
   return CostOf(*c.regions[0]).flops * static_cast<double>(times);
 }
 
+// Batches the computation over a dim and runs it on blocks of tuples: evaluating it tuple by tuple
+// would cost a walk over its ops for each. Batched functions are kept, so that a call of few tuples
+// that comes often pays for the batching once.
 absl::StatusOr<std::vector<Array>> Lanes::Run(const std::vector<Array>& args) {
   const Function& f = *c_.regions[0];
   const int64_t n = args[0].num_elements();
   std::vector<Array> out;
   for (const Type& t : f.result_types()) out.emplace_back(t.dtype, Dims{n});
-  int64_t tuples = 1;  // A power of two, so that there are few functions.
+  int64_t tuples = 1;  // a power of two, so that there are few functions
   while (tuples < std::min(n, kTuplesMax)) tuples *= 2;
   FunctionRef& batched = batched_[tuples];
   if (batched == nullptr) {
     TESSERA_ASSIGN_OR_RETURN(batched, CatchStatusOr([&] { return OverDim(f, tuples); }));
   }
-  // Without the hook, which knows the ops of the program; on one shard, wherever the op stands.
+  // Run without the caller's per-op hook, which knows only the ops of the program. The evaluator
+  // has one shard, whatever the scope of the op.
   EvalOptions options;
   options.check_cancel = c_.evaluator.options().check_cancel;
   Evaluator evaluator(std::move(options));
@@ -109,7 +117,7 @@ absl::StatusOr<std::vector<Array>> Lanes::Run(const std::vector<Array>& args) {
       Array& part = in.emplace_back(arg.dtype(), Dims{tuples});
       std::byte* const to = part.MutableData();
       std::copy_n(arg.data() + begin * width, count * width, to);
-      // The last tuple again, on which a loop ends.
+      // Fill up the block with copies of the last tuple, on which a loop is known to end.
       for (int64_t i = count; i < tuples; ++i)
         std::copy_n(to + (count - 1) * width, width, to + i * width);
     }
@@ -124,7 +132,7 @@ absl::StatusOr<std::vector<Array>> Lanes::Run(const std::vector<Array>& args) {
 
 }  // namespace ops
 
-// There is no op for it: the batched computation is the same program with one op less to know.
+// There is no op for `map`. The batched computation is the same program, and needs one op less.
 std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs) {
   if (xs.empty() || static_cast<int>(xs.size()) != computation->num_params)
     Throw(ErrorKind::kTypeError, absl::StrCat("map: the computation has ", computation->num_params,

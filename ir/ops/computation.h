@@ -1,8 +1,8 @@
-// What the ops share whose region is a computation (RegionRole::kComputation): a closed function of
+// Shared by the ops whose region is a computation (RegionRole::kComputation): a closed function of
 // scalars that combines or compares elements. Internal to ir/; stateless; thread-safe.
 //
-// A computation stands in no mesh, wherever its op does: it means the same on every shard, so that
-// what moves an op from one scope to another leaves it as it is.
+// A computation stands in no mesh, whatever the scope of its op. It means the same on every shard,
+// so a transform that moves an op to another scope leaves the computation as it is.
 #pragma once
 #include <map>
 #include <string_view>
@@ -16,37 +16,42 @@ namespace tessera::ir::ops {
 
 inline constexpr RegionRole kOneComputation[] = {RegionRole::kComputation};
 
-// Checks that the op's region is a computation from scalars of `params` to scalars of `results`,
-// and that it has no other values than scalars and no collective.
+// Checks that the op's region is a computation from scalars of dtypes `params` to scalars of dtypes
+// `results`, and that all its values are scalars and none of its ops is a collective.
 absl::Status CheckComputation(const InferContext& c, absl::Span<const DType> params,
                               absl::Span<const DType> results);
 
 std::vector<DType> DTypesOf(absl::Span<const Type> types);
 
-// The op that a computation of two params is, whichever comes first; null if it is none.
+// If the computation of two params is a single op on them, in either order, returns that op, else
+// null.
 const OpDef* SoleOp(const Function& computation);
-// The op that reduces by this computation alone, reduce_sum of `add`; null if there is none.
+// Returns the op that reduces by this computation, for example reduce_sum for `add`, or null if
+// there is none.
 const OpDef* ReductionBy(const Function& computation);
 
-// The op's regions, to emit it again.
+// Returns the op's regions, so that a rule can emit the op again.
 inline std::vector<FunctionRef> RegionsOf(const RuleContext& c) {
   return {c.regions.begin(), c.regions.end()};
 }
 
-// The flops of applying the op's computation `times` times.
+// Returns the flops of applying the op's computation `times` times.
 double FlopsOf(const InferContext& c, int64_t times);
 
-// Evaluates a computation on many tuples of scalars at once.
+// Evaluates a computation on many tuples of scalars at once. Used by the evaluators of ops with
+// computations.
 class Lanes {
  public:
-  // `c` must outlive it.
+  // `c` must outlive this object.
   explicit Lanes(const EvalContext& c) : c_(c) {}
-  // args[param] has an element for each tuple, in any shape; so has each result, in shape {n}.
+  // args[param] has one element for each tuple, in any shape. Each result has one element for each
+  // tuple, in shape {n}.
   absl::StatusOr<std::vector<Array>> Run(const std::vector<Array>& args);
 
  private:
   const EvalContext& c_;
-  std::map<int64_t, FunctionRef> batched_;  // by the number of tuples it takes
+  // the batched computations, by the number of tuples that they take
+  std::map<int64_t, FunctionRef> batched_;
 };
 
 }  // namespace tessera::ir::ops

@@ -1,4 +1,6 @@
-// Ops whose region is a computation of scalars: reduce, sort_by, scatter_by, and the map of one.
+// Ops whose region is a computation of scalars: reduce, sort_by, scatter_by and MapComputation. The
+// tests cover the computations that are recognised as known ops, the results, the scopes in which
+// such ops may stand, and the errors.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -26,7 +28,7 @@ FunctionRef Scalars(const std::vector<DType>& params, const std::function<V(cons
 FunctionRef Of(Value (*op)(Value, Value), DType d = DType::kF32) {
   return Scalars({d, d}, [&](const V& v) { return V{op(v[0], v[1])}; });
 }
-// Wire names of the ops of `f`, constants left out.
+// Returns the wire names of the ops of `f`, without constants.
 std::string OpsOf(const Function& f) {
   std::string out;
   for (const Op& op : f.ops)
@@ -36,8 +38,10 @@ std::string OpsOf(const Function& f) {
 }
 auto Refused(const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); }
 
-// ---- What has an op of its own. ----
+// ---- Computations for which there is an op. ----
 
+// A reduction by a known op is emitted as the op for it, and an initial value that changes nothing
+// is left out.
 TEST(Reduce, OfAKnownMonoidIsItsOp) {
   const auto of = [](const FunctionRef& computation, DType d, std::optional<double> init) {
     return OpsOf(*Fn({MakeType(d, {3, 4}), MakeType(d, {})}, [&](Builder& b, const V& v) {
@@ -59,7 +63,7 @@ TEST(Reduce, OfAKnownMonoidIsItsOp) {
   EXPECT_EQ(of(Of(Min, i), i, 2147483647), "reduce_min");
   EXPECT_EQ(of(Of(And, i), i, -1), "reduce_and");
   EXPECT_EQ(of(Of(Or, i), i, 0), "reduce_or");
-  // Others are not known, though they begin alike.
+  // Other computations are not recognised, even if they begin in the same way.
   EXPECT_EQ(of(Of(Xor, i), i, {}), "reduce");
   EXPECT_EQ(of(Of(Sub), f, {}), "reduce");
   EXPECT_EQ(of(Scalars({f, f}, [](const V& v) { return V{v[0] + v[0]}; }), f, {}), "reduce");
@@ -111,13 +115,14 @@ TEST(SortBy, OfOneComparisonIsASort) {
   EXPECT_EQ(of(0, "GT", 1), "reverse reverse sort reverse reverse");
   EXPECT_EQ(of(1, "LT", 0), "reverse reverse sort reverse reverse");
   EXPECT_EQ(of(2, "LT", 3), "sort");
-  // Of equals the one that came later is put first, or other operands are compared.
+  // These comparators put the element that came later first if both are equal, or compare different
+  // operands.
   EXPECT_EQ(of(0, "LE", 1), "sort_by");
   EXPECT_EQ(of(0, "LT", 2), "sort_by");
   EXPECT_EQ(of(0, "LT", 0), "sort_by");
 }
 
-// The comparator of lax.sort, with its key's zeros and NaNs replaced by what `zero` and `nan` are.
+// Returns a key as lax.sort's comparator forms it, with zeros replaced by `zero` and NaNs by `nan`.
 Value Key(Value x, double zero = 0, double nan = std::numeric_limits<double>::quiet_NaN(),
           bool zeros_last = false) {
   const auto zeros = [&](Value y) {
@@ -127,6 +132,8 @@ Value Key(Value x, double zero = 0, double nan = std::numeric_limits<double>::qu
   return zeros_last ? zeros(nans(x)) : nans(zeros(x));
 }
 
+// The comparators that lax.sort builds become the op sort, and comparators that differ from them
+// slightly do not.
 TEST(SortBy, OfTheComparatorsOfLaxSortIsASort) {
   const auto of = [](auto less) {
     const Type x = F32({2, 4}), i = S32({2, 4});
@@ -158,8 +165,8 @@ TEST(SortBy, OfTheComparatorsOfLaxSortIsASort) {
               And(total(Key(p[key]), Key(p[key + 1]), equal), Compare(p[2], p[3], second)));
   };
   EXPECT_EQ(of([&](const V& p) { return lexicographic(p, "LT", "EQ", 0); }), "sort");
-  // Not the order of sort: -0 before 0, NaNs before numbers or of several kinds, keys that rise and
-  // fall, equality of another key, none at all.
+  // These are not orders of sort: -0 before 0, NaNs before numbers or of several kinds, keys that
+  // rise and fall, equality of another key, and no order at all.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::function<Value(const V&)>> others = {
       [&](const V& p) { return total(p[0], p[1], "LT"); },
@@ -214,10 +221,10 @@ TEST(SortBy, DescendingKeepsEqualsInTheirOrder) {
   EXPECT_THAT(got[1].ToDoubles(), ::testing::ElementsAre(3, 1, 4, 0, 2, 5));
 }
 
-// ---- Meanings. ----
+// ---- Results. ----
 
-// Neighbours are combined, in the elements' order: a computation that does not commute, products of
-// 2 x 2 matrices, comes out right.
+// Neighbours are combined in the order of the elements. A computation that does not commute, the
+// product of 2 x 2 matrices, therefore gives the right result.
 TEST(Reduce, KeepsTheOrderOfTheElements) {
   const DType d = DType::kF64;
   const FunctionRef product = Scalars(std::vector<DType>(8, d), [](const V& v) {
@@ -270,7 +277,7 @@ FunctionRef SortedBy(int64_t n, const std::function<Value(const V&)>& comes_firs
 
 TEST(SortBy, IsAStableSortOfEveryLength) {
   for (int64_t n = 0; n < 70; ++n) {
-    // By the last digit, descending: many are equal.
+    // Sorts by the last digit, descending, so that many elements are equal.
     const FunctionRef f = SortedBy(n, [](const V& v) {
       const Value ten = FullLike(v[0], 10), left = Rem(v[0], ten);
       return Compare(left, Rem(v[1], ten), "GT");
@@ -287,7 +294,7 @@ TEST(SortBy, IsAStableSortOfEveryLength) {
   }
 }
 
-// More pairs than are compared together, and rows beside one another.
+// There are more pairs than are compared together, and the rows lie beside one another.
 TEST(SortBy, ManyElements) {
   const int64_t n = 3000, rows = 3;
   const FunctionRef f = Fn({S32({n, rows})}, [&](Builder&, const V& v) {
@@ -313,7 +320,7 @@ TEST(SortBy, ManyElements) {
   }
 }
 
-// Whatever a comparator says, its sort ends with the elements it began with.
+// Whatever a comparator answers, the sort ends with the elements with which it began.
 TEST(SortBy, AComparatorThatContradictsItselfPermutes) {
   const std::function<Value(const V&)> comparators[] = {
       [](const V& v) { return Compare(v[0], v[0], "EQ"); },  // always
@@ -375,8 +382,8 @@ TEST(MapComputation, IsTheComputationOnEachElement) {
   EXPECT_THAT(map({F64({2}), F32({2})}), Refused("map: operand 1 is f32[2]; expected f64[2]"));
 }
 
-// Where its op stands on a mesh the constants of a computation vary, and are sharded, as its
-// elements are.
+// If the op stands on a mesh, the constants of a computation vary, and are sharded, like its
+// elements.
 TEST(MapComputation, StandsWhereItsOperandsDo) {
   const DType d = DType::kF32;
   const FunctionRef twice = Scalars({d}, [](const V& v) { return V{v[0] * FullLike(v[0], 2)}; });
@@ -395,9 +402,9 @@ TEST(MapComputation, StandsWhereItsOperandsDo) {
   });
 }
 
-// ---- Scopes and forms. ----
+// ---- Scopes and text forms. ----
 
-// Tangents have the types of what they are tangent to, wherever the op stands.
+// A tangent has the type of its primal, wherever the op stands.
 TEST(Reduce, DerivativesKeepShardingsAndVaryingAxes) {
   const FunctionRef computation =
       Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{v[0] + v[1] + v[0] * v[1]}; });
@@ -425,7 +432,7 @@ TEST(Reduce, DerivativesKeepShardingsAndVaryingAxes) {
   check(MeshScope({{"i", 2, AxisType::kManual}}), Varying(F32({4, 6}), {"i"}), F32({}), {1});
 }
 
-// The op may stand on any mesh and move to another: its computation stands in none.
+// An op may stand on any mesh and move to another one, while its computation stands in no mesh.
 TEST(Computation, StandsInNoMesh) {
   const FunctionRef less =
       Scalars({DType::kF32, DType::kF32}, [](const V& v) { return V{Compare(v[0], v[1], "LE")}; });
@@ -452,6 +459,8 @@ TEST(Computation, StandsInNoMesh) {
       Refused("sort: the computation stands in mesh"));
 }
 
+// Each way in which operands, attributes and computation may disagree is refused, with a text that
+// names op and fault.
 TEST(Computation, ErrorsNameOpAndFault) {
   const DType f = DType::kF32, i = DType::kS32;
   const auto reduce = [](const std::vector<Type>& types, const FunctionRef& computation,
@@ -483,7 +492,7 @@ TEST(Computation, ErrorsNameOpAndFault) {
       Refused("result 0 of the computation is bool[]; expected f32[]"));
   EXPECT_THAT(reduce(good, Fn({F32({2}), F32({})}, [](Builder&, const V& v) { return V{v[1]}; })),
               Refused("param 0 of the computation is f32[2]; expected f32[]"));
-  // Scalars inside, too: what one combination costs is known.
+  // Values inside must be scalars too, so that the cost of one combination is known.
   EXPECT_THAT(reduce(good, Scalars({f, f},
                                    [](const V& v) {
                                      return V{ReduceSum(BroadcastInDim(v[0], {1 << 20}, {}), {0})};
@@ -529,7 +538,7 @@ TEST(Computation, ErrorsNameOpAndFault) {
               Refused("param 0 of the computation is f64[]; expected f32[]"));
 }
 
-// What has no derivative says so, as JAX does of scatter_apply.
+// scatter_by has no derivative and says so, as JAX does for scatter_apply.
 TEST(ScatterBy, HasNoDerivative) {
   const FunctionRef f = Fn({F64({4}), S32({2, 1}), F64({2})}, [](Builder&, const V& v) {
     return ScatterBy({v[0]}, v[1], {v[2]}, Of(Sub, DType::kF64), IntoVector());

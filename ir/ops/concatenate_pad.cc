@@ -1,4 +1,4 @@
-// concatenate and pad. Attributes and semantics are StableHLO's.
+// The ops concatenate and pad. Attributes and semantics are StableHLO's.
 #include <algorithm>
 #include <limits>
 
@@ -11,6 +11,9 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
+// Checks that the operands agree in dtype and in all other dims, and adds up their sizes along the
+// dim. A sum that does not fit in 64 bits is refused, because a program that was read may hold any
+// size.
 Types InferConcatenate(const InferContext& c) {
   if (c.in.empty()) return ValueError(c, "takes at least one operand, got none");
   const int64_t dim = c.attrs.Int("dimension");
@@ -56,7 +59,8 @@ absl::Status ConcatenateSharding(const InferContext& c, std::vector<Type>* out) 
   return absl::OkStatus();
 }
 
-// Linear, so pending sums over the same axes may be concatenated.
+// The op is linear in all operands at once, so operands that are unreduced over the same axes may
+// be concatenated.
 absl::Status ConcatenateStates(const InferContext& c, std::vector<Type>* out) {
   for (const Type& x : c.in)
     if (x.varying != c.in[0].varying || x.unreduced != c.in[0].unreduced ||
@@ -114,7 +118,8 @@ constexpr OpDef kConcatenate = Movement({.name = "concatenate",
                                          .batch = BatchConcatenate,
                                          .index_map = ConcatenateMap});
 
-// ---- pad: x with `interior` padding, then padded (or cropped, where negative) at both edges. ----
+// ---- pad: puts `interior` elements between those of x, then pads (or crops, where negative) both
+// edges. ----
 namespace {
 
 Types InferPad(const InferContext& c) {
@@ -148,13 +153,13 @@ bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
          (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
 }
 
-// Blocks pass through where each element is put among as many others.
+// Blocks of a dim pass through if padding puts each element among a fixed number of fills.
 Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
   return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
     const int64_t size = c.in[0].shape[d], low = c.attrs.Ints("edge_padding_low")[d],
                   high = c.attrs.Ints("edge_padding_high")[d];
     if (PadsNothing(c.attrs, size, d)) return size;
-    // A block of one element has nothing between elements.
+    // A block of one element has nothing between its elements.
     const bool puts = size > 0 && low >= 0 && high >= 0 && size <= out[0].shape[d] &&
                       low + high == c.attrs.Ints("interior_padding")[d];
     return puts ? size : 0;
@@ -170,14 +175,15 @@ DimList Negated(DimList list) {
   return list;
 }
 
-// The type of a mask that lies as an array of type `x` does.
+// Returns the type of a mask with the shape, sharding and varying axes of an array of type `x`.
 Type MaskType(Type x) {
   x.dtype = DType::kBool;
   x.unreduced = x.reduced = {};
   return x;
 }
 
-// x's cotangent is the slice at x's elements; padding_value's is the sum of the rest.
+// The cotangent of x is the slice at x's elements. The cotangent of padding_value is the sum of the
+// remaining elements.
 std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vector<bool>& linear) {
   std::vector<Value> out(2);
   if (!cts[0]) return out;
@@ -201,7 +207,7 @@ std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vec
   return out;
 }
 
-// A batched padding value is chosen where the padded mask says fill.
+// If the padding value is batched, a padded mask tells where to choose it.
 Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   Value x = BatchInFront(c, dims, 0, size);
   const DimList low = WithInserted(c.attrs.Ints("edge_padding_low"), 0, int64_t{0});
@@ -216,7 +222,7 @@ Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   return {{Select(v[0], v[1], v[2])}, {0}};
 }
 
-// Fills with the padding value, then copies the part of x that is within bounds.
+// The map fills the result with the padding value, then copies the part of x that is within bounds.
 IndexMap PadMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece fill = ContiguousPiece(1, out[0].shape);
   fill.strides.assign(out[0].rank(), 0);
@@ -272,12 +278,13 @@ bool IsZero(Value v) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
-// A padding value that is equal everywhere, where `x` is of terms or reduced, as one that is so
-// too: of terms one is the value and the others are zeros.
+// Makes a padding value that is equal everywhere unreduced and reduced along the axes along which
+// `x` is. If `x` is unreduced, one shard's term is the value and those of the others are zeros.
 Value PaddingLike(Value x, Value padding_value) {
   const Type &want = x.type(), &have = padding_value.type();
   if (have.unreduced == want.unreduced && have.reduced == want.reduced) return padding_value;
-  if (!have.NonInvaryingAxes().empty()) return padding_value;  // inference says what is wrong
+  // Inference reports the error.
+  if (!have.NonInvaryingAxes().empty()) return padding_value;
   AxisSet manual;
   for (const std::string& a : want.unreduced)
     if (x.builder().mesh().IsManual(a)) manual.insert(a);

@@ -1,4 +1,6 @@
-// dot_general.
+// The op dot_general, the product of two arrays over named dims, and the checks that convolution
+// shares with it. The rules keep `precision` and `out_sharding`, so that derivatives multiply as
+// exactly as the user asked.
 #include "ir/ops/contraction.h"
 
 #include <algorithm>
@@ -10,8 +12,8 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
-// The dims of one operand by their role in the contraction; each list in the attributes' order,
-// `free` ascending.
+// The dims of one operand by their role in the contraction. `batch` and `contract` are in the
+// attributes' order, `free` is ascending.
 struct OperandDims {
   DimList batch, contract, free;
 };
@@ -69,7 +71,7 @@ Types InferDot(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// (batch m k)(batch k n) -> (batch m n)
+// The factors of (batch m k)(batch k n) -> (batch m n).
 Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
   const OperandDims l = OperandDimsOf(c.attrs, true, c.in[0].rank()),
                     r = OperandDimsOf(c.attrs, false, c.in[1].rank());
@@ -93,7 +95,10 @@ Signature DotFactors(const InferContext& c, absl::Span<const Type>) {
   return s;
 }
 
-// Batch dims agree, contracting dims are sharded on one side at most, no axis is used twice.
+// The batch dims of both operands must agree, contracting dims may be sharded on one side only, and
+// no axis may be used twice in the result. An out_sharding decides the ambiguous cases. If it names
+// unreduced axes, both operands must be cut by exactly these axes along their contracting dims:
+// each shard then has one term of the sum. The errors are JAX's.
 absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
   TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
@@ -156,7 +161,7 @@ absl::Status DotSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// A product of terms is none of the sum's. What is reduced may be multiplied with what is cut.
+// An unreduced operand is refused: a product of sums is not the sum of the products of their terms.
 absl::Status DotStates(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(derive::CheckVaryingEqual(c));
   for (const Type& t : c.in)
@@ -177,9 +182,9 @@ absl::Status DotStates(const InferContext& c, std::vector<Type>* out) {
 
 // ---- Derivatives. ----
 
-// The cotangent of one operand: the result's, contracted with the other operand over the other's
-// free dims, then transposed.  Has the operand's sharding, so that none is ambiguous.
-// Reference: JAX's _dot_general_transpose_lhs.
+// Returns the cotangent of one operand. It is the result's cotangent, contracted with the other
+// operand over the other's free dims, then transposed. The product is given the operand's sharding,
+// so that no sharding is ambiguous. Reference: JAX's _dot_general_transpose_lhs.
 Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   const Type& x = c.in_types[lhs ? 0 : 1];
   Value y = NonLinearOperand(c, lhs ? 1 : 0);
@@ -190,8 +195,8 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   DimList ct_batch, ct_other;
   for (int64_t d = 0; d < nb; ++d) ct_batch.push_back(d);
   for (size_t d = 0; d < other.free.size(); ++d) ct_other.push_back(first_other + d);
-  // Dims of the result: batch, this operand's free dims, then its contracting dims in the order in
-  // which the other operand has them.
+  // The product has these dims: batch, this operand's free dims, then its contracting dims in the
+  // order of the other operand's dims.
   std::vector<size_t> by_other(mine.contract.size());
   for (size_t i = 0; i < by_other.size(); ++i) by_other[i] = i;
   std::sort(by_other.begin(), by_other.end(),
@@ -203,7 +208,7 @@ Value DotCotangent(const RuleContext& c, Value ct, bool lhs) {
   for (const std::string& a : x.reduced)
     if (!c.b.mesh().IsManual(a)) spec.unreduced.push_back(a);
   const bool sharded = x.is_sharded() || y.type().is_sharded() || ct.type().is_sharded();
-  // In the wider dtype of the two, where preferred_element_type made them differ.
+  // Multiply in the wider of the two dtypes, which differ where preferred_element_type was given.
   const DType wide = ByteWidth(ct.dtype()) < ByteWidth(y.dtype()) ? y.dtype() : ct.dtype();
   const Value wide_ct = Convert(ct, wide), wide_y = Convert(y, wide);
   Value product = DotGeneral(wide_ct, wide_y, {ct_batch, other.batch, ct_other, other.free},
@@ -219,8 +224,11 @@ std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vec
   return out;
 }
 
-// ---- Batching: a batch dim where both have it, else a free dim of the one that has. ----
+// ---- Batching: a batch dim if both operands have the mapped dim, else a free dim of the one that
+// has it. ----
 
+// The mapped dim stands first in the result if both operands have it. If only one has it, it stands
+// among that operand's free dims, and no broadcast of the other is needed.
 Batched BatchDot(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const OperandDims l = OperandDimsOf(c.attrs, true, c.in_types[0].rank());
   const OperandDims r = OperandDimsOf(c.attrs, false, c.in_types[1].rank());
@@ -350,6 +358,9 @@ constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
 // ---- The functions of ops.h. --------------------------------------------------------------------
 namespace tessera::ir {
 
+// Reduces products of complex numbers, and of numbers without kernels, to products that have
+// kernels: four real products, or one of wider numbers. The op is emitted only for computable
+// dtypes, so that no backend has to know the others.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec* out_sharding,
                  std::optional<DType> preferred_element_type, Precision precision) {
   const bool is_complex = IsComplex(lhs.dtype()) && lhs.dtype() == rhs.dtype();
@@ -357,7 +368,7 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims, const PartitionSpec*
     return Convert(DotGeneral(lhs, rhs, dims, out_sharding, {}, precision),
                    *preferred_element_type);
   const auto is_moved_only = [](DType d) { return !IsComputable(d) && !IsComplex(d); };
-  // Numbers without kernels are multiplied as wider ones, and what comes out is rounded once.
+  // Numbers without kernels are multiplied as wider ones, and the result is rounded once.
   const bool of_moved = lhs.dtype() == rhs.dtype() && is_moved_only(lhs.dtype());
   if (of_moved || (preferred_element_type && is_moved_only(*preferred_element_type))) {
     const DType wide = IsFloat(lhs.dtype()) ? DType::kF32 : DType::kS32;

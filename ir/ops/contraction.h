@@ -1,5 +1,5 @@
-// What the contractions share: ops of two operands that sum products of their elements. Internal to
-// ir/ops. Stateless; thread-safe.
+// Shared by the contractions, which are ops of two operands that sum products of their elements:
+// dot_general and convolution. Internal to ir/ops. Stateless; thread-safe.
 #pragma once
 #include <vector>
 
@@ -7,11 +7,12 @@
 
 namespace tessera::ir::ops {
 
-// The dtype of the result: the operands', or the one that attribute `preferred_element_type` names.
+// Returns the dtype of the result: that of the operands, or the one that attribute
+// `preferred_element_type` names.
 absl::StatusOr<DType> ProductDType(const InferContext& c);
-// Refuses an attribute `precision` of another name than "high" and "highest".
+// Refuses an attribute `precision` other than "high" and "highest".
 absl::Status CheckPrecision(const InferContext& c);
-// The rule of products: (xy)' = x'y + xy'.
+// The derivative rule of products: (xy)' = x'y + xy'.
 std::vector<Value> BilinearJvp(const RuleContext& c, Values tangents);
 
 }  // namespace tessera::ir::ops

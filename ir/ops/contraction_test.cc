@@ -1,3 +1,5 @@
+// The op dot_general: results on small arrays, its rules against the evaluator (rule_checks.h),
+// Explicit shardings, and the attributes that its rules pass on.
 #include "ir/ops/testing/rule_checks.h"
 #include "ir/text.h"
 
@@ -34,7 +36,8 @@ TEST(DotGeneral, EvaluatesAsWrittenByHand) {
   }
 }
 
-// Against the definition, one element at a time, with more rows than one pass holds.
+// Compares with the definition, one element at a time. There are more rows than one pass of the
+// evaluator holds.
 TEST(DotGeneral, AgreesWithItsDefinitionForScatteredDims) {
   // lhs [k0, b, m, k1], rhs [n, k1, k0, b] -> [b, m, n]
   const int64_t k0 = 3, b = 2, m = 7, k1 = 2, n = 5;
@@ -115,7 +118,8 @@ TEST(DotGeneral, CotangentsHaveTheOperandsDtypeWhateverWasPreferred) {
   }
 }
 
-// Requires: the results are all that the ops of `b` are for.
+// Checks that the ops of `b` have this number of products, all of the highest precision. Requires:
+// `results` need all ops of `b`.
 void ExpectHighest(Builder& b, std::vector<Value> results, int products) {
   const std::string text = PrintFunction(*b.Build(std::move(results)));
   const auto count = [&](std::string_view what) {
@@ -127,6 +131,7 @@ void ExpectHighest(Builder& b, std::vector<Value> results, int products) {
   EXPECT_EQ(count("precision=\"highest\""), products) << text;
 }
 
+// The products that the rules emit keep the precision of the op.
 TEST(DotGeneral, WhatRulesMakeOfItHasItsPrecision) {
   const Attrs attrs = With(Matmul(), "precision", std::string("highest"));
   const Type x = MakeType(DType::kF32, {2, 3}), y = MakeType(DType::kF32, {3, 4}),
@@ -170,7 +175,7 @@ TEST(DotGeneral, WhatTheFunctionMakesOfItHasItsPrecision) {
         DotGeneral(x, y, {{}, {}, {1}, {0}}, nullptr, row.preferred, Precision::kHighest);
     ExpectHighest(b, {product}, row.products);
   }
-  // The default is no attribute, so that it is one program.
+  // The default precision has no attribute, so that there is one form of the program.
   Builder b(Scope{});
   const Value x = b.Param(MakeType(DType::kF32, {2, 2}));
   const Value by_default = Matmul2D(x, x);
@@ -184,7 +189,7 @@ TEST(DotGeneral, PartitionIsWhole) {
   const std::vector<std::string> x = {"x"}, y = {"y"}, yx = {"y", "x"}, none;
   const Case c{
       "", &kDotGeneral, {F64({2, 4, 8}, 1), F64({2, 8, 4}, 2)}, DotAttrs({0}, {0}, {2}, {1})};
-  // Factors: batch, m, n, k.
+  // The factors are batch, m, n, k.
   CheckPartition(c, mesh, {x, y, none, none}, 1e-12);
   CheckPartition(c, mesh, {none, x, y, none}, 1e-12);
   CheckPartition(c, mesh, {none, none, none, yx}, 1e-12);
@@ -241,6 +246,7 @@ TEST(DotGeneral, BatchingInsertsTheMappedDimsAxesIntoOutSharding) {
   EXPECT_EQ(out.values[0].type().ToString(), "f32[4@x,8,8@y]");
 }
 
+// Each fault of operands and attributes is refused, with a text that names the op and the fault.
 TEST(DotGeneral, ErrorsNameOpAndFault) {
   auto bad = [](const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); };
   EXPECT_THAT(On("f32[8,512]", "f32[256,8]", Matmul()),

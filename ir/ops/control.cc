@@ -1,4 +1,4 @@
-// call, checkpoint, optimization_barrier and sharding_constraint.
+// The ops call, checkpoint, optimization_barrier and sharding_constraint.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -45,7 +45,7 @@ void CallPartialEval(PartialEvalContext& c) {
                                 unknown_out);
 }
 
-// The words for policies in programs, in the order of CheckpointPolicy::Kind.
+// The names of policies in programs, in the order of CheckpointPolicy::Kind.
 constexpr const char* kPolicies[] = {"nothing", "everything",  "dots",        "dots_without_batch",
                                      "names",   "other_names", "except_names"};
 CheckpointPolicy::Kind PolicyOf(const Attrs& attrs) {
@@ -61,7 +61,7 @@ bool HasBatch(const Function& f, const Op& op) {
   const InferContext c{*op.def, f.scope, in, op.attrs, op.regions};
   return !op.def->contraction_map(c, out).batch.empty();
 }
-// Whether the policy keeps the results of an op of the body.
+// Returns whether the policy keeps the results of an op of the body.
 bool IsKept(const Attrs& policy, const Function& f, const Op& op) {
   const bool named = op.def == &kCheckpointName && !IsInspected(op.attrs.Str("name"));
   const auto has_name = [&] {
@@ -87,7 +87,8 @@ bool IsKept(const Attrs& policy, const Function& f, const Op& op) {
   return false;
 }
 
-// The values of the body that are kept: results of ops whose operands are all known.
+// Returns the values of the body that are kept. They are results of ops whose operands are all
+// known.
 std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
                                 const std::vector<bool>& known_in) {
   std::vector<ValueId> kept;
@@ -105,7 +106,8 @@ std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
   return kept;
 }
 
-// The body's results `which`, computed from its params and, after them, from `kept` values of it.
+// Returns a function that computes `results` of the body from its params, followed by the values
+// `kept`.
 FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
                      const std::vector<ValueId>& results) {
   std::vector<bool> needed(body.types.size(), false), given(body.types.size(), false);
@@ -134,10 +136,12 @@ FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
   return b.Build(ElementsAt(env, results));
 }
 
-// The known side keeps the results and what the policy says; the unknown side computes the rest of
-// the body again from the operands and these.
+// The known side computes the known results, and keeps the values that the policy names. The
+// unknown side computes the rest of the body again, from the operands and the values that were
+// kept.
 void CheckpointPartialEval(PartialEvalContext& c) {
-  // What the effects need is not computed again for them.
+  // Effects are held back to be run with values that the known side has computed. They need no
+  // second computation.
   if (c.options.hold_effects) return CallPartialEval(c);
   const Function& body = *c.op.regions[0];
   const std::vector<ValueId> kept = KeptValues(c.op.attrs, body, c.known);
@@ -153,7 +157,7 @@ void CheckpointPartialEval(PartialEvalContext& c) {
   const FunctionRef again =
       DropEffects(BodyFrom(body, kept, ElementsAt(body.results, unknown_out)));
   const FunctionRef rest = Dce(*again, /*keep_params=*/false, &used);
-  // The results of the known side: what is known of the body's, then what is kept and used.
+  // The known side returns the known results of the body, then the values that are kept and used.
   std::vector<int> keep = walk::Iota(static_cast<int>(known_out.size()));
   for (size_t k = 0; k < kept.size(); ++k)
     if (used[body.num_params + k]) keep.push_back(static_cast<int>(known_out.size() + k));
@@ -179,15 +183,16 @@ std::vector<Value> CallTranspose(const RuleContext& c, Values cts,
   return TransposeCall(c, cts, linear, c.def, c.attrs);
 }
 
-// A barrier around the values that are not absent.
+// Emits a barrier around the values that are present.
 std::vector<Value> BarrierOf(Builder& b, Values values) {
   const std::vector<Value> present = DropAbsent(values);
   if (present.empty()) return {values.begin(), values.end()};
   return ScatterByMask(OptimizationBarrier(b, present), IsValid(values));
 }
 
-// What is computed again is so after the cotangents are there, not with the original: else its
-// values would be kept from there on.
+// The barrier makes the second computation of the body wait for the cotangents. It could otherwise
+// run together with the first one, and its values would be kept from then on, which the checkpoint
+// is to avoid.
 std::vector<Value> CheckpointTranspose(const RuleContext& c, Values cts,
                                        const std::vector<bool>& linear) {
   std::vector<Value> residuals = c.in;
@@ -244,6 +249,8 @@ absl::StatusOr<std::vector<Array>> EvalIdentity(const EvalContext&, absl::Span<c
 
 // ---- sharding_constraint. ----
 
+// Checks a constraint in JAX's words. FindSpecFault finds the faults that any spec may have.
+// Manual, unreduced and reduced axes are refused here, because other specs may name them.
 absl::Status CheckSpec(const InferContext& c, const PartitionSpec& spec) {
   const Type& x = c.in[0];
   const Mesh& mesh = c.scope.mesh;
@@ -301,7 +308,8 @@ std::vector<Value> ConstraintTranspose(const RuleContext& c, Values cts, const s
   return {c.b.Emit1(c.def, {cts[0]}, c.attrs)};
 }
 
-// The batch dim is cut over vmap's spmd_axis_name; without one it is left to the planner.
+// The batch dim is cut over vmap's spmd_axis_name. Without spmd_axis_name it is left open for the
+// planner.
 Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   PartitionSpec spec = c.attrs.Spec("sharding");
   const AxisList& spmd = c.batch.spmd;
@@ -318,7 +326,7 @@ Batched ConstraintBatch(const RuleContext& c, absl::Span<const int> dims, int64_
   return {c.b.Emit(c.def, c.in, {{"sharding", spec}}), {dims[0]}};
 }
 
-// The planner has resharded the operand as the constraint says.
+// Returns the operand, which the planner has already resharded as the constraint says.
 std::vector<Value> ConstraintPartition(const RuleContext& c, const PartitionContext&) {
   return {c.in[0]};
 }
@@ -347,7 +355,7 @@ absl::StatusOr<std::vector<Type>> InferCheckpoint(const InferContext& c) {
   return InferCall(c);
 }
 
-// An op that calls its region; `d` has the fields that differ.
+// Completes the row of an op that calls its region. `d` has the fields that differ.
 consteval OpDef CallLike(OpDef d) {
   d.family = Family::kControlFlow;
   d.num_operands = kAnyNumber;

@@ -1,7 +1,8 @@
-// convolution: products of windows of one operand with another, a kernel.
+// The op convolution: products of windows of one operand, lhs, with another operand, rhs, the
+// kernel.
 //
-// Reference: StableHLO's convolution, and JAX's lax/convolution.py, whose transposes and batching
-// these are. The names of the attributes are StableHLO's.
+// Reference: StableHLO's convolution, whose attribute names these are; and JAX's
+// lax/convolution.py, from which the rules of transposition and batching come.
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -15,8 +16,9 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
-// What the attributes say. A spec lists dims: those of the batch and the features of an input or
-// the result, those of the result's and the input's features of a kernel; then the spatial ones.
+// The attributes of a convolution. A spec lists the dims of an array: first two that have a role,
+// then the spatial dims. For an input and a result the two are the batch and the features. For a
+// kernel they are the features of the result and the features of the input.
 struct Convolution {
   ConvDimensionNumbers dims;
   ConvOptions options;
@@ -96,10 +98,10 @@ Value Emit(Value lhs, Value rhs, const Convolution& conv) {
 
 // ---- Types. ----
 
-// Bounds sizes, so that sums of a few do not overflow.
+// The largest size of a dim, so that sums of a few sizes do not overflow.
 constexpr int64_t kSizeMax = int64_t{1} << 60;
 
-// The size of `n` elements with others put between each two.
+// Returns the size of `n` elements after dilation - 1 others were put between each two of them.
 absl::StatusOr<int64_t> Dilated(const InferContext& c, int64_t n, int64_t dilation) {
   if (n == 0) return 0;
   const __int128 size = static_cast<__int128>(n - 1) * dilation + 1;
@@ -127,6 +129,8 @@ absl::Status CheckPerSpatial(const InferContext& c, std::string_view what, const
   return absl::OkStatus();
 }
 
+// Checks the group counts against the sizes of batch and features, in JAX's order and words. The
+// rules below divide by the counts and rely on these checks.
 absl::Status CheckGroups(const InferContext& c, const Convolution& conv) {
   const Type &lhs = c.in[0], &rhs = c.in[1];
   const int64_t batch = lhs.shape[conv.dims.lhs_spec[0]],
@@ -162,6 +166,9 @@ absl::Status CheckGroups(const InferContext& c, const Convolution& conv) {
   return absl::OkStatus();
 }
 
+// Checks the attributes and infers the result's shape. Every size is bounded by 2^60, also that of
+// the padded and dilated operand, which no value has: ConvolutionMap computes with these sizes, and
+// a program that was read may hold any.
 Types InferConvolution(const InferContext& c) {
   const Type &lhs = c.in[0], &rhs = c.in[1];
   if (lhs.rank() != rhs.rank() || lhs.rank() < 2)
@@ -204,7 +211,8 @@ Types InferConvolution(const InferContext& c) {
   }
   for (int64_t& size : with_zeros) size = std::max<int64_t>(size, 1);
   TESSERA_RETURN_IF_ERROR(CountElements(c, with_zeros).status());
-  // Of each element of the result, a product for each element of the kernel that it is of.
+  // Each element of the result is a sum of one product for each element of the kernel for its
+  // feature.
   TESSERA_ASSIGN_OR_RETURN(const int64_t elements, CountElements(c, t.shape));
   const int64_t features = rhs.shape[conv.dims.rhs_spec[0]];
   const int64_t products = features == 0 ? 0 : rhs.num_elements() / features;
@@ -215,14 +223,17 @@ Types InferConvolution(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// What a spatial dim of lhs can be cut with. The dilated lhs has `step` elements for each of `size`
-// places, or of elements of the window; each of these, and those of lhs, is a block that can be cut
-// at the same points, with a halo.
+// Describes how a spatial dim of lhs can be cut together with another dim: the dim of places, at
+// which windows stand in the result, or the dim of the window in the kernel. This is possible if
+// the dilated lhs has `step` elements for each element of the other dim. Both dims are then cut at
+// the same points into blocks, and each shard needs a halo of lhs besides its block.
 struct Cut {
   enum Kind : uint8_t { kNone, kPlaces, kWindow } kind = kNone;
-  int64_t size = 0;                  // the blocks, as small as they can be
-  int64_t of_lhs = 1, of_other = 1;  // elements in each block
+  int64_t size = 0;  // number of blocks, which are as small as possible
+  // The number of elements of lhs, and of the other dim, in each block.
+  int64_t of_lhs = 1, of_other = 1;
 };
+// Tries to cut with the places first, because the result then needs no sum over the shards.
 Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_t d) {
   const ConvOptions& o = conv.options;
   const int64_t n = c.in[0].shape[conv.dims.lhs_spec[2 + d]],
@@ -246,8 +257,9 @@ Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_
                                        : blocks(Cut::kWindow, window, spread, places, stride);
 }
 
-// (g n, g c, in)(g o, c, window) -> (n, g o, out). Along a spatial dim each element stands for
-// itself where the window is one element that moves by one; else see Cut.
+// The factors of (g n, g c, in)(g o, c, window) -> (n, g o, out), where g are the groups of the
+// batch or of the features. A spatial dim passes through if the window is one element that moves by
+// one, because each element then stands for itself. For other windows see Cut.
 Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
   const ConvOptions& o = conv.options;
@@ -295,8 +307,8 @@ Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) 
   return s;
 }
 
-// As JAX: the kernel is whole everywhere and so are the features; the result is cut as lhs is,
-// where the new sizes divide.
+// JAX's rule: the kernel and the features of lhs must be unsharded. The result is sharded as lhs
+// is, and its sizes must be divisible.
 absl::Status ConvolutionSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
   TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t));
@@ -325,7 +337,7 @@ absl::Status ConvolutionSharding(const InferContext& c, std::vector<Type>* out) 
 
 // ---- Derivatives. ----
 
-// `x` with dim `from` merged into dim `into` of what is left, as its major part.
+// Returns `x` with dim `from` merged into dim `into` of the remaining dims, as its major part.
 Value MergedInto(Value x, int64_t from, int64_t into) {
   const Value moved = MoveDim(x, static_cast<int>(from), static_cast<int>(into));
   Dims shape = moved.shape();
@@ -333,7 +345,7 @@ Value MergedInto(Value x, int64_t from, int64_t into) {
   shape.erase(shape.begin() + into + 1);
   return Reshape(moved, shape);
 }
-// `x` with dim `d` split in two, of which the first has `major` elements.
+// Returns `x` with dim `d` split in two, of which the first has `major` elements.
 Value SplitOff(Value x, int64_t d, int64_t major) {
   Dims shape = x.shape();
   shape.insert(shape.begin() + d, major);
@@ -348,9 +360,9 @@ DimList Swapped(DimList spec) {
 DimList Spatial(const DimList& spec) { return {spec.begin() + 2, spec.end()}; }
 int64_t DilatedSize(int64_t n, int64_t dilation) { return n == 0 ? 0 : (n - 1) * dilation + 1; }
 
-// The sizes that the paddings of both cotangents come from, per spatial dim.
+// The sizes along a spatial dim from which the paddings of both cotangents are computed.
 struct Extent {
-  int64_t lhs, rhs, out;  // dilated: the result by the strides
+  int64_t lhs, rhs, out;  // dilated sizes; that of the result is dilated by the strides
 };
 Extent ExtentOf(const RuleContext& c, const Convolution& conv, size_t d) {
   const ConvOptions& o = conv.options;
@@ -366,7 +378,7 @@ void KeepSharding(const Type& like, bool sharded, PartitionSpec* spec, ConvOptio
   options->out_sharding = spec;
 }
 
-// The result's cotangent, convolved with the kernel from behind.
+// Returns the cotangent of lhs: the result's cotangent, convolved with the reversed kernel.
 Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
   const auto& [l, r, t] = conv.dims;
   const Type& x = c.in_types[0];
@@ -385,7 +397,8 @@ Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
     back.options.padding[d] = {before, e.lhs + e.rhs - 1 - e.out - before};
   }
   PartitionSpec spec;
-  // With groups of the batch the result has another shape than the operand.
+  // With groups of the batch, the product has another shape than the operand, so that its sharding
+  // does not fit.
   KeepSharding(x, sharded && conv.options.batch_group_count == 1, &spec, &back.options);
   const Value reversed = Reverse(Convert(kernel, ct.dtype()), Spatial(r));
   Value out = Emit(ct, reversed, back);
@@ -394,7 +407,7 @@ Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
   return Convert(sharded ? ShardedLike(out, x) : out, x.dtype);
 }
 
-// The operand, convolved with the result's cotangent.
+// Returns the cotangent of the kernel: lhs, convolved with the result's cotangent.
 Value RhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
   const auto& [l, r, t] = conv.dims;
   const Type& kernel = c.in_types[1];
@@ -427,11 +440,15 @@ std::vector<Value> TransposeConvolution(const RuleContext& c, Values cts,
   return out;
 }
 
-// ---- Batching: a batched input is more batch, a batched kernel more features, both are groups.
-// ----
+// ---- Batching: a mapped dim of the input joins the batch, one of the kernel joins the features,
+// and mapped dims of both become groups. ----
 
+// Emits one convolution for the whole batch, as JAX does. The mapped dim is merged into a dim of
+// the operand and split off the corresponding dim of the result, so that no new kind of convolution
+// is needed. A dim that is already divided into groups takes the mapped dim behind the groups,
+// which must stay outermost.
 Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  if (size == 0) {  // no groups
+  if (size == 0) {  // there are no groups of size 0
     Type none = c.out_types[0];
     none.shape.insert(none.shape.begin(), 0);
     if (none.is_sharded()) none.sharding.insert(none.sharding.begin(), AxisList{});
@@ -443,7 +460,7 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
   const AxisList axes = BatchAxes(c, dims);
   PartitionSpec spec;
   if (o.out_sharding != nullptr) spec = *o.out_sharding;
-  // The dim of the result that takes the mapped one is cut by its axes.
+  // The dim of the result into which the mapped dim goes is cut by the axes of the mapped dim.
   const auto emit = [&](Value lhs, Value rhs, int64_t taken) {
     if (o.out_sharding != nullptr && !axes.empty()) {
       if (!spec.dims[taken].empty())
@@ -463,7 +480,8 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
     return {{SplitOff(emit(lhs, rhs, t[1]), t[1], size)}, {static_cast<int>(t[1])}};
   }
   const int64_t groups = conv.groups();
-  // A dim that is in groups: the mapped one goes behind the groups, which stay outermost.
+  // Merges the mapped dim into `dim`, which is divided into groups. The mapped dim goes behind the
+  // groups, which stay outermost.
   const auto behind_groups = [&](Value x, int64_t mapped, int64_t dim) {
     const int64_t at = dim + (mapped <= dim ? 1 : 0);
     x = SplitOff(x, at, groups);
@@ -484,13 +502,17 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
   return {{MergedInto(out, t[1], t[1] + 1)}, {static_cast<int>(t[1])}};
 }
 
-// What a shard needs of the others along a cut spatial dim, and its padding.
+// The elements that a shard needs from other shards along a cut spatial dim, and the shard's own
+// padding.
 struct Halo {
-  const AxisList* axes = nullptr;  // null: nothing
+  const AxisList* axes = nullptr;  // null if the shard needs nothing
   int64_t low = 0, high = 0;
   std::pair<int64_t, int64_t> padding;
 };
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+// Computes the part of the dilated operand that this shard's places, or this shard's elements of
+// the window, read. The halo is the part beyond the shard's block, in whole elements. The padding
+// is what remains of the distance, so that windows stand in the same places as without the cut.
 Halo HaloOf(const RuleContext& c, const PartitionContext& p, const Convolution& conv, size_t d) {
   const auto& [l, r, t] = conv.dims;
   const ConvOptions& o = conv.options;
@@ -507,11 +529,13 @@ Halo HaloOf(const RuleContext& c, const PartitionContext& p, const Convolution& 
     std::swap(count, others);
     std::swap(step, other_step);
   }
-  // In the dilated operand, from where the block begins: what is read begins at -low.
+  // Positions are those in the dilated operand, counted from where this shard's block begins. The
+  // shard reads `size` elements from -low on.
   const int64_t size = (count - 1) * step + (others - 1) * other_step + 1;
   halo.low = FloorDiv(low, dilation);
   halo.high = FloorDiv(size - low - 1, dilation) + 1 - n;
-  halo.high += std::max<int64_t>(1 - (n + halo.low + halo.high), 0);  // one at least
+  // The shard's operand must keep at least one element.
+  halo.high += std::max<int64_t>(1 - (n + halo.low + halo.high), 0);
   const int64_t before = low - dilation * halo.low;
   halo.padding = {before, size - before - ((n + halo.low + halo.high - 1) * dilation + 1)};
   return halo;
@@ -527,7 +551,8 @@ std::vector<Value> ExchangeHalos(const RuleContext& c, const PartitionContext& p
   return {x, c.in[1]};
 }
 
-// A shard has fewer groups, where they are cut, and its own padding.
+// Returns the op's attributes for a shard, which has its own padding, and fewer groups if the
+// groups are cut.
 Attrs LocalizeConvolution(const RuleContext& c, const PartitionContext& p) {
   Attrs attrs = c.attrs;
   attrs.Erase("out_sharding");
@@ -547,14 +572,17 @@ Attrs LocalizeConvolution(const RuleContext& c, const PartitionContext& p) {
 
 // ---- Reference semantics. ----
 
-// An index of the products: how far a step along it goes in lhs, rhs and the result.
+// An index over which the products run: its size, and the stride of a step along it in lhs, rhs and
+// the result.
 struct Index {
   int64_t size = 1;
   int64_t lhs = 0, rhs = 0, out = 0;
 };
 
-// Matrices as large as the result's order of dims allows: those before its features, features,
-// those after. Windows become rows of lhs, which overlap.
+// Forms matrices that are as large as the order of the result's dims allows. The dims before the
+// features of the result become m and the features n, or, if other dims come after the features,
+// the features become m, the later dims n and the earlier dims a batch. The windows become rows of
+// lhs, which overlap.
 ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
   const ConvOptions& o = conv.options;
@@ -576,7 +604,8 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   const Dims ls = StridesOf(PaddedShape(map, lhs)), rs = StridesOf(rhs),
              ts = StridesOf(out[0].shape);
 
-  // Strides too large for an integer lead from one element to another in no array that exists.
+  // A stride that does not fit in an integer is never used, because no array that exists has two
+  // elements so far apart. It is replaced by 0.
   const auto times = [](int64_t a, int64_t b) {
     int64_t product;
     return __builtin_mul_overflow(a, b, &product) ? 0 : product;
@@ -587,12 +616,14 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
       o.feature_group_count > 1 ? times(rhs[r[1]], ls[l[1]]) : times(lhs[l[0]] / groups, ls[l[0]]),
       times(per_group, rs[r[0]]), times(per_group, ts[t[1]])};
   const Index feature = {per_group, 0, rs[r[0]], ts[t[1]]};
-  std::vector<Index> kept(lhs.size()), summed(lhs.size());  // by dim of the result, and of rhs
+  // `kept` is indexed by the dim of the result, `summed` by the dim of rhs.
+  std::vector<Index> kept(lhs.size()), summed(lhs.size());
   kept[t[0]] = {out[0].shape[t[0]], ls[l[0]], 0, ts[t[0]]};
   summed[r[1]] = {rhs[r[1]], ls[l[1]], rs[r[1]], 0};
   for (size_t d = 0; d < num_spatial; ++d) {
     const int64_t places = out[0].shape[t[2 + d]], window = rhs[r[2 + d]], step = ls[l[2 + d]];
-    // A stride or a dilation of one element means nothing, and may be any number.
+    // The stride of a single window, and the dilation of a single element, have no meaning and may
+    // be any number.
     kept[t[2 + d]] = {places, places <= 1 ? step : times(o.window_strides[d], step), 0,
                       ts[t[2 + d]]};
     summed[r[2 + d]] = {window, window <= 1 ? step : times(o.rhs_dilation[d], step), rs[r[2 + d]],
@@ -603,7 +634,8 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   std::vector<Index> batch, m, n;
   const auto before = absl::MakeConstSpan(kept).first(t[1]),
              after = absl::MakeConstSpan(kept).subspan(t[1] + 1);
-  if (per_group == 1 && groups > 1) {  // nothing is used twice by products of one window
+  // A matrix would have one row or column: no two products of a window share an element.
+  if (per_group == 1 && groups > 1) {
     batch.assign(before.begin(), before.end());
     batch.push_back(group);
     batch.insert(batch.end(), after.begin(), after.end());

@@ -1,3 +1,5 @@
+// The op convolution: errors, bounds of sizes, precision and shardings; and the composites
+// ReduceWindow and SelectAndScatter. The numbers themselves are compared with JAX's in tests/ops.
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -12,7 +14,8 @@ using IntList = std::vector<int64_t>;
 
 auto Bad(const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)); }
 
-// "NHC" with "HIO".
+// Returns the attributes of a convolution with one spatial dim, with dims "NHC" of the input and
+// "HIO" of the kernel.
 Attrs OneDim() {
   Builder b({}, "f");
   const Value x = b.Param(MakeType(DType::kF32, {2, 8, 4}));
@@ -64,7 +67,7 @@ TEST(Convolution, CotangentsHaveItsPrecision) {
   EXPECT_EQ(PrecisionOf(b.DefiningOp(dk)->attrs), Precision::kHighest);
 }
 
-// What bytes may say: nothing overflows.
+// A program that was read may hold any sizes, and none of them overflows.
 TEST(Convolution, SizesAreBounded) {
   const int64_t most = std::numeric_limits<int64_t>::max();
   const auto error = [](const Attrs& attrs, const char* x = "f32[2,8,4]") {
@@ -77,7 +80,7 @@ TEST(Convolution, SizesAreBounded) {
   EXPECT_THAT(error(With("rhs_dilation", IntList{most})), Bad("are too many"));
   TESSERA_EXPECT_OK(error(With("window_strides", IntList{most})));
   EXPECT_THAT(error(OneDim(), "f32[2,576460752303423488,4]"), Bad("too many"));
-  // A stride of the only window, and a dilation of the only place, may be anything.
+  // A stride of the only window, and a dilation of the only element, may be any number.
   const Array x = Iota(DType::kF32, {2, 8, 4}), kernel = Iota(DType::kF32, {1, 4, 2});
   Attrs far = With("window_strides", IntList{most});
   far.Set("rhs_dilation", IntList{most});
@@ -93,7 +96,7 @@ TEST(Convolution, ShardingIsOfWhatIsNotSummed) {
               Bad("specify the output sharding via `out_sharding`"));
 }
 
-// ---- Reductions of windows. ----
+// ---- ReduceWindow and SelectAndScatter. ----
 
 FunctionRef Pair(DType dtype, Value (*combine)(Value, Value)) {
   Builder b({}, "f");
@@ -123,7 +126,8 @@ TEST(SelectAndScatter, AddsWhereTheChosenIs) {
                                                   Pair(DType::kF32, Add), window)});
   const Array values = Array::Of(DType::kF32, {2, 4}, {-5, -7, -5, -6, 1, 2, 2, 0});
   const Array add = Array::Of(DType::kF32, {2, 2}, {1, 2, 3, 4});
-  // Windows are of elements {-, 0, 1} and {1, 2, 3}: what is beyond the end is never chosen.
+  // The windows hold the elements {-, 0, 1} and {1, 2, 3}. An element beyond the end is never
+  // chosen.
   EXPECT_EQ(RunOne(f, {values, add}).ToString(), "[[11, 10, 12, 10], [10, 17, 10, 10]]");
 }
 

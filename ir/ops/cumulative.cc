@@ -1,6 +1,6 @@
-// cumsum, cumprod, cummax, cummin and cumlogsumexp: every element combined with those before it
-// along a dim, or with those after it (`reverse`).  Floats are combined in a wider type; each
-// result is rounded once.  Reference: jax.lax.cumsum and its kin.
+// The ops cumsum, cumprod, cummax, cummin and cumlogsumexp: each element is combined with those
+// before it along a dim, or with those after it (`reverse`). Floats are combined in a wider type,
+// and each result is rounded once. Reference: jax.lax.cumsum and its kin.
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -17,7 +17,7 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-// What the elements are combined by; kNone is log(exp(a) + exp(b)).
+// Returns the kind by which elements are combined. kNone stands for log(exp(a) + exp(b)).
 ReduceKind KindOf(const OpDef& def) { return def.reduce; }
 int DimOf(const Attrs& attrs) { return static_cast<int>(attrs.Int("dimension")); }
 
@@ -39,7 +39,7 @@ Signature CumulativeFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// JAX's own rule: the dim is whole.
+// JAX's own rule: the dim must not be sharded.
 absl::Status CumulativeSharding(const InferContext& c, std::vector<Type>* out) {
   const int dim = DimOf(c.attrs);
   if (!c.in[0].axes_of(dim).empty())
@@ -98,7 +98,7 @@ Arrays EvalCumulative(const EvalContext& c, absl::Span<const Array> in) {
   return std::vector<Array>{out};
 }
 
-// ---- The same on values. ----
+// ---- The combination as emitted ops. ----
 
 Value FiniteOrZero(Value x) {
   const Value zero = FullLike(x, 0);
@@ -125,7 +125,7 @@ Value Combine(ReduceKind kind, Value a, Value b) {
   }
 }
 
-// What changes nothing when it is combined.
+// Returns the element that changes nothing when it is combined.
 Array Identity(ReduceKind kind, DType dtype) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto bits = static_cast<int>(8 * ByteWidth(dtype));
@@ -152,7 +152,7 @@ Value IdentityLike(ReduceKind kind, Value x) {
 
 // ---- Derivatives. ----
 
-// A combination of a and b, and its tangent.
+// Returns the combination of a and b, and its tangent.
 std::pair<Value, Value> CombineTangents(ReduceKind kind, Value a, Value da, Value b, Value db) {
   const Value both = Combine(kind, a, b);
   if (kind == ReduceKind::kProd) {
@@ -164,14 +164,15 @@ std::pair<Value, Value> CombineTangents(ReduceKind kind, Value a, Value da, Valu
     const Value of_a = Mul(Exp(Sub(a, shift)), da);
     return {both, Add(of_a, Mul(Exp(Sub(b, shift)), db))};
   }
-  // The tangent of the one that is chosen; of equals, the mean.
+  // The tangent is that of the chosen element, or the mean if both are equal.
   const Value sum = Add(da, db);
   const Value mean = Mul(sum, FullLike(sum, 0.5));
   const Value not_a = Select(Compare(b, both, "EQ"), db, da);
   return {both, Select(Compare(a, b, "EQ"), mean, not_a)};
 }
 
-// `x` moved by `step` along `dim`, away from where the combination begins; `fill` comes in.
+// Returns `x` moved by `step` along `dim`, away from the end where the combination begins. Elements
+// of `fill` come in there.
 Value Shifted(Value x, int dim, int64_t step, bool reverse, Value fill) {
   const int64_t n = x.dim(dim);
   const Value kept = SliceInDim(x, dim, reverse ? step : 0, reverse ? n : n - step);
@@ -179,8 +180,9 @@ Value Shifted(Value x, int dim, int64_t step, bool reverse, Value fill) {
   return reverse ? Concatenate({kept, rest}, dim) : Concatenate({rest, kept}, dim);
 }
 
-// In log2(n) steps, of which each combines every element with the one 1, 2, 4 ... before it, with
-// their tangents.  No division, so zeros need no special case; every step is differentiable again.
+// Takes log2(n) steps. Each step combines every element, and its tangent, with the element 1, 2, 4
+// ... places before it. Without division, zeros need no special case, and every step is
+// differentiable again.
 std::vector<Value> CumulativeJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   const ReduceKind kind = KindOf(c.def);
@@ -206,7 +208,7 @@ std::vector<Value> TransposeCumsum(const RuleContext& c, Values cts, const std::
 
 // ---- Shards. ----
 
-// Where the dim is cut, each block is combined with what the blocks before it come to.
+// If the dim is cut, combines each block with the combination of all blocks before it.
 std::vector<Value> PartitionCumulative(const RuleContext& c, const PartitionContext& p) {
   const ReduceKind kind = KindOf(c.def);
   const int dim = DimOf(c.attrs);

@@ -1,9 +1,10 @@
-// custom_jvp_call and custom_vjp_call: functions whose derivatives the user gives; and custom_lin,
-// the linear map that the derivative of the second is.
+// The ops custom_jvp_call and custom_vjp_call, which are functions whose derivatives the user
+// gives. The op custom_lin is the linear map that the derivative of a custom_vjp_call is.
 //
-// The first region is the function, the others are derivative rules. Operands are the constants,
-// which what the user's functions capture becomes, then the arguments. All regions but custom_lin's
-// take the constants first. A rule speaks of the tangents of floats and complex numbers only.
+// The first region of a call is the function, and the others are derivative rules. The operands are
+// the constants, which stand for the values that the user's functions capture, and then the
+// arguments. All regions except that of custom_lin take the constants first. Rules have tangents
+// for floats and complex numbers only. Reference: docs/decisions/0015.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +18,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// ---- What both calls share. ----
+// ---- Shared by both calls. ----
 
 int NumConsts(const RuleContext& c) { return static_cast<int>(c.attrs.Int("num_consts")); }
 
@@ -37,16 +38,17 @@ std::vector<Type> CotangentTypes(const std::vector<Type>& types) {
   return out;
 }
 
-// Whether the rule's terms of tangents that are absent are left out.
+// Returns whether the rule's terms for absent tangents are left out.
 bool DropsAbsent(const RuleContext& c) {
   return c.attrs.Has("symbolic_zeros") && c.attrs.Bool("symbolic_zeros");
 }
 
-// The tangents that a rule takes, with zeros for absent ones. `rules`: what the user of a captured
-// value would have to adapt.
+// Returns the tangents that a rule takes, with zeros for absent ones. A captured value must not
+// have a tangent; `rules` are the rules that the user would have to adapt for that, for the error.
 std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::string_view rules) {
   const int num_consts = NumConsts(c);
-  // A rule of the tangents that there are, and no tangent: the function has no derivatives.
+  // All operands are constants and the rule drops absent tangents: WithoutTangent made this
+  // function, which has no derivatives.
   if (num_consts == static_cast<int>(c.in.size()) && DropsAbsent(c))
     Throw(ErrorKind::kNotImplemented,
           absl::StrCat("Differentiation rule for '", c.regions[0]->name, "' not implemented",
@@ -72,13 +74,14 @@ std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::stri
   return out;
 }
 
-// What linear_transpose sees: the function itself, as nothing is differentiated.
+// linear_transpose transposes the function itself, because it does not differentiate.
 std::vector<Value> TransposeFirst(const RuleContext& c, Values cts,
                                   const std::vector<bool>& linear) {
   return TransposeCall(c, cts, linear, kCall, {});
 }
 
-// For Batch, the dims of results: 0 where one of the functions gives it a batch.
+// Returns dims for Batch to force on results: 0 for a result that any of the functions gives a
+// batch, else no preference.
 std::vector<int> ForceBatched(std::initializer_list<std::vector<int>> dims) {
   std::vector<int> out(dims.begin()->size(), -2);
   for (const std::vector<int>& of_one : dims)
@@ -141,9 +144,9 @@ absl::StatusOr<std::vector<Type>> InferCustomJvp(const InferContext& c) {
   return out;
 }
 
-// The rule's results, and its tangents without the terms of tangents that are absent: those may be
-// infinite, or have no derivatives. As the rule is linear in the tangents, it is its own derivative
-// by those that are present.
+// Returns the rule's results, and its tangents without the terms for absent tangents, which may be
+// infinite or have no derivatives. A rule is linear in the tangents. The terms for the present ones
+// are therefore the rule's own derivative with respect to these tangents.
 std::vector<Value> RuleOfPresent(const RuleContext& c, Values tangents, std::vector<Value> dots) {
   const Function& rule = *c.regions[1];
   std::vector<bool> active(c.in.size(), false);
@@ -173,7 +176,7 @@ Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t
       Concat<int>(in, InexactOf(ArgsOf(in, NumConsts(c)), ArgsOf(c.in_types, NumConsts(c))));
   const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, c.batch)).out_dims;
   const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, c.batch)).out_dims;
-  // A result has a batch if the function, the rule or its tangent has one.
+  // A result has a batch if the function gives it one, or the rule, or if its tangent has one.
   const auto n = static_cast<int>(of_function.size());
   std::vector<int> of_tangents(n, -1);
   int next = n;
@@ -187,8 +190,8 @@ Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t
 
 constexpr RegionRole kJvpRegions[] = {RegionRole::kBody, RegionRole::kRule};
 
-// ---- custom_vjp_call: the function, (consts, args) -> (results, residuals), and (consts,
-// residuals, cotangents of results) -> cotangents of args. ----
+// ---- custom_vjp_call: the regions are the function, (consts, args) -> (results, residuals), and
+// (consts, residuals, cotangents of results) -> cotangents of args. ----
 
 std::vector<Type> VjpRuleParams(const InferContext& c, size_t region) {
   const std::vector<Type> operands(c.in.begin(), c.in.end());
@@ -245,13 +248,15 @@ absl::StatusOr<std::vector<Type>> InferCustomVjp(const InferContext& c) {
   return out;
 }
 
-// The residuals, then the tangents; `bwd` takes the residuals and the cotangents of the results.
+// Emits custom_lin on the residuals and the tangents. `bwd` takes the residuals and the cotangents
+// of the results.
 std::vector<Value> CustomLin(Builder& b, FunctionRef bwd, Values residuals, Values tangents) {
   return b.Emit(kCustomLin, Concat({residuals.begin(), residuals.end()}, tangents),
                 {{"num_residuals", static_cast<int64_t>(residuals.size())}}, {std::move(bwd)});
 }
 
-// Runs fwd; the tangents are a linear map that only its transpose, bwd, is known of.
+// Runs fwd. The tangents become a custom_lin, because only the transpose of their linear map is
+// known, which is bwd.
 std::vector<Value> CustomVjpJvp(const RuleContext& c, Values tangents) {
   const std::vector<Value> dots = RuleTangents(c, tangents, "custom_vjp fwd and bwd rules");
   std::vector<Value> out = Inline(c.b, *c.regions[1], c.in);
@@ -263,8 +268,8 @@ std::vector<Value> CustomVjpJvp(const RuleContext& c, Values tangents) {
   return SpreadTangents(Concat(std::move(out), out_dots), AreInexact(c.out_types));
 }
 
-// The backward rule for a batch. The cotangent of an argument that the whole batch shares is the
-// sum of those of its members.
+// Returns the backward rule for a batch. If the whole batch shares an argument, its cotangent is
+// the sum of the cotangents of all members.
 FunctionRef BatchedBackward(const Function& bwd, const std::vector<int>& in,
                             const std::vector<int>& arg_dims, const MappedAxis& axis) {
   std::vector<int> force;
@@ -304,7 +309,8 @@ constexpr RegionRole kVjpRegions[] = {RegionRole::kBody, RegionRole::kRule, Regi
 constexpr std::string_view kOnlyTransposed =
     "can't apply forward-mode differentiation (jvp) to a custom_vjp function.";
 
-// The types of the residuals are the operands'; those of the cotangents are the region's own.
+// The residuals have the types of the operands. The cotangents have the types of the region's own
+// params.
 std::vector<Type> LinRuleParams(const InferContext& c, size_t) {
   const auto num_residuals = c.attrs.Int("num_residuals");
   std::vector<Type> out = c.regions[0]->param_types();
@@ -352,8 +358,8 @@ std::vector<Value> LinTranspose(const RuleContext& c, Values cts, const std::vec
   return Concat(std::vector<Value>(n), Inline(c.b, *c.regions[0], args));
 }
 
-// By the transpose of the region: what the evaluator says that a plan, which never holds the op,
-// would have to give.
+// Evaluates the op as the transpose of its region. This is for the evaluator alone: a plan never
+// contains the op.
 absl::StatusOr<std::vector<Array>> EvalLin(const EvalContext& c, absl::Span<const Array> in) {
   const Function& bwd = *c.regions[0];
   std::vector<bool> linear(bwd.num_params, true);

@@ -1,3 +1,6 @@
+// The ops custom_jvp_call, custom_vjp_call and custom_lin: that the function runs, that derivatives
+// follow the user's rules under every transform, and that rules which do not fit are refused. The
+// rules are right ones, or wrong on purpose, so that it shows which one was used.
 #include <cmath>
 #include <limits>
 
@@ -28,8 +31,8 @@ int Count(const Function& f, std::string_view name) {
 
 // ---- custom_jvp_call. ----
 
-// x y, and an s32 that counts along. The rule is right, and told from the product rule by the
-// sine in it.
+// Returns x y, and an s32 that counts along. The rule is right. It contains a sine, which the
+// product rule does not, so that tests can see which of the two a program contains.
 FunctionRef Product() {
   return Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})}, [](Builder& b, const V& v) {
     return V{v[0] * v[1], v[2] + Constant(b, DType::kS32, 1)};
@@ -42,7 +45,7 @@ FunctionRef ProductRule() {
     return V{v[0] * v[1], v[2] + Constant(b, DType::kS32, 1), one * (v[3] * v[1] + v[0] * v[4])};
   });
 }
-// (x, y, n) -> (cos(x y), n + 1) by a call of these.
+// Returns (x, y, n) -> (cos(x y), n + 1), which calls the product with its rule.
 FunctionRef CallsProduct() {
   return Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})}, [](Builder& b, const V& v) {
     const V out = CustomJvpCall(b, Product(), ProductRule(), v, 0);
@@ -52,7 +55,7 @@ FunctionRef CallsProduct() {
 
 TEST(CustomJvp, Derivatives) { CheckDerivatives(*CallsProduct(), 2, 1e-5); }
 
-// f(x) = x^2, whose rule says that the tangent is 10 dx + x.
+// Returns f(x) = x^2, whose rule gives the wrong tangent 10 dx + x.
 FunctionRef Square() {
   return Fn({F64({2})}, [](Builder&, const V& v) { return V{v[0] * v[0]}; });
 }
@@ -87,12 +90,12 @@ TEST(CustomJvp, Batches) {
   CheckBatch(*CallsProduct(), {0, -1, -1});
   CheckBatch(*CallsProduct(), {1, 0, 0});
   CheckBatch(*CallsProduct(), {-1, -1, 0});
-  // The rule is batched with its function: it is what the derivative of the batch goes by.
+  // The rule is batched with its function, and the derivative of the batch uses it.
   const FunctionRef batched = Batch(*WithOtherRule(), {1}, 3)->fn;
   const JvpResult jvp = *Jvp(*batched, {true});
   const Array x = Array::Of(DType::kF64, {2, 3}, {1, 2, 3, 4, 5, 6});
   const Array ones = Array::Of(DType::kF64, {2, 3}, {1, 1, 1, 1, 1, 1});
-  // The batch has moved to the front.
+  // The batch dim has moved to the front.
   EXPECT_THAT(Eval(*jvp.fn, {x, ones})[1].ToDoubles(), ElementsAre(11, 14, 12, 15, 13, 16));
 }
 
@@ -109,7 +112,8 @@ TEST(CustomJvp, InAScanTheRuleOfEveryStepIsUsed) {
     return Scan(b, body, v, 0, 1, 2);
   });
   const JvpResult jvp = *Jvp(*f, {true});
-  // x = 2: x' = 10 + 2 = 12 at 4; then 120 + 4 at 16.
+  // At x = 2 the tangent is 10 + 2 = 12, and x becomes 4. Then the tangent is 120 + 4, and x
+  // becomes 16.
   EXPECT_THAT(Eval(*jvp.fn, {F64s({2, 2}), F64s({1, 1})})[1].ToDoubles(), ElementsAre(124, 124));
 }
 
@@ -127,8 +131,8 @@ TEST(CustomJvp, ATransposeIsThatOfTheFunctionAsNothingIsDifferentiated) {
   EXPECT_THAT(Eval1(*transposed, {F64s({2, 3}), F64s({10, 100})}), ElementsAre(20, 300));
 }
 
-// f(x, y) = x y, whose rule is dx log y + dy x / y: of (1, 0), by x alone, minus infinity, by y
-// alone infinity, and their sum is no number.
+// f(x, y) = x y has the rule dx log y + dy x / y. At (1, 0) the tangent by x alone is minus
+// infinity, by y alone it is infinity, and by both it is NaN.
 TEST(CustomJvp, WithSymbolicZerosTermsOfAbsentTangentsAreLeftOut) {
   const auto f = [](bool symbolic_zeros) {
     return Fn({F64({1}), F64({1})}, [=](Builder& b, const V& v) {
@@ -179,6 +183,7 @@ absl::Status JvpRefusal(const FunctionRef& f, const FunctionRef& rule, int num_c
       .status();
 }
 
+// Each way in which a JVP rule may not fit its function is refused, with JAX's words.
 TEST(CustomJvp, TheRuleMustFitTheFunction) {
   const FunctionRef same = Fn({F64({2})}, [](Builder&, const V& v) { return v; });
   const auto rule = [](const Body& body) { return Fn({F64({2}), F64({2})}, body); };
@@ -214,7 +219,7 @@ TEST(CustomJvp, TheRuleMustFitTheFunction) {
 
 // ---- custom_vjp_call. ----
 
-// (x, y, n) -> (x y, n): residuals x and y, and a rule that is right.
+// Returns the functions of (x, y, n) -> (x y, n), with residuals x and y and a rule that is right.
 std::vector<FunctionRef> ProductVjp() {
   const std::vector<Type> in = {F64({3}), F64({3}), MakeType(DType::kS32, {})};
   return {Fn(in,
@@ -236,7 +241,7 @@ FunctionRef CallsProductVjp() {
     return V{Cos(out[0]), out[1]};
   });
 }
-// The sum of x, whose gradient is said to be 10 x.
+// Returns the sum of x, whose rule gives the wrong gradient 10 x.
 FunctionRef SumWithOtherRule() {
   return Fn({F64({2})}, [](Builder& b, const V& v) {
     return CustomVjpCall(
@@ -257,7 +262,7 @@ TEST(CustomVjp, RunsTheFunctionAndItsGradientTheRule) {
   const FunctionRef f = SumWithOtherRule();
   EXPECT_THAT(Eval1(*f, {F64s({2, 3})}), ElementsAre(5));
   EXPECT_THAT(Eval1(*GradFn(*f, {true}), {F64s({2, 3})}), ElementsAre(20, 30));
-  // The gradient is differentiated through fwd and bwd.
+  // The gradient is itself differentiated through fwd and bwd.
   const FunctionRef second = Fn({F64({2})}, [&](Builder& b, const V& v) {
     const V g = Inline(b, *GradFn(*f, {true}), v);
     return V{ReduceSum(g[0] * g[0], {0})};
@@ -272,7 +277,7 @@ TEST(CustomVjp, Batches) {
 }
 
 TEST(CustomVjp, NestsOfTransforms) {
-  // y is shared by the batch: its cotangent is a sum.
+  // The batch shares y, so its cotangent is a sum.
   for (const std::vector<int>& dims :
        {std::vector<int>{0, -1, -1}, {-1, 1, -1}, {1, 0, -1}, {0, 0, 0}})
     CheckDerivatives(*Batch(*CallsProductVjp(), dims, 3)->fn, 1, 1e-5);
@@ -282,7 +287,7 @@ TEST(CustomVjp, NestsOfTransforms) {
 
 TEST(CustomVjp, InAScanUnderACheckpoint) {
   const FunctionRef f = Fn({F64({2})}, [](Builder& b, const V& v) {
-    // x <- x + sum(x), with the rule's 10 x for the sum: a gradient of g + 10 x sum(g).
+    // x <- x + sum(x), where the rule gives 10 x for the sum, has the gradient g + 10 x sum(g).
     const FunctionRef body = Fn({F64({2})}, [](Builder& c, const V& p) {
       const FunctionRef step = Fn({F64({2})}, [](Builder& d, const V& q) {
         const Value sum = Inline(d, *SumWithOtherRule(), q)[0];
@@ -308,10 +313,11 @@ TEST(CustomVjp, ForwardModeCannotBePlanned) {
        {Jvp(*jvp.fn, {true, true}).status(), Batch(*jvp.fn, {0, 0}, 3).status()})
     EXPECT_THAT(std::string(refusal.message()),
                 HasSubstr("can't apply forward-mode differentiation (jvp)"));
-  // The gradient holds nothing of it.
+  // The gradient contains no op of forward mode.
   EXPECT_THAT(DropRules(GradFn(*f, {true})), IsOk());
 }
 
+// Each way in which a fwd or bwd rule may not fit the function is refused, with JAX's words.
 TEST(CustomVjp, RulesMustFitTheFunction) {
   const auto refused = [](const FunctionRef& f, const FunctionRef& fwd, const FunctionRef& bwd) {
     return TryFn({}, {F64({2})},
@@ -355,7 +361,7 @@ TEST(CustomVjp, CotangentsVaryAsTheirArguments) {
                 "0 of the bwd rule"));
 }
 
-// ---- What is run. ----
+// ---- The program that is run. ----
 
 TEST(DropRules, LeavesTheFunctionAlone) {
   const FunctionRef f = Fn({F64({3}), F64({3})}, [](Builder& b, const V& v) {
@@ -376,7 +382,7 @@ TEST(DropRules, LeavesTheFunctionAlone) {
   const std::vector<Array> args = RandomArgs(f->param_types(), 1);
   EXPECT_EQ(Eval1(*plain, args), Eval1(*f, args));
   EXPECT_EQ(plain->result_types(), f->result_types());
-  // A function without rules is the same one.
+  // A function without rules is returned as it is.
   EXPECT_EQ(*DropRules(plain), plain);
 }
 

@@ -1,8 +1,9 @@
-// custom_linear_solve: the x of A x = b by a solver of the user's, differentiated implicitly: with
-// A x = b, dA x + A dx = db.  Reference: JAX's lax.custom_linear_solve.
+// The op custom_linear_solve: the x of A x = b by a solver of the user's, differentiated implicitly
+// by dA x + A dx = db. Reference: JAX's lax.custom_linear_solve.
 //
-// Operands are constants, which all regions take first, then b. Regions: solve, b to x, which runs;
-// matvec, x to A x; and, for reverse mode, the same two of the transpose of A.
+// The operands are constants, which all regions take first, then b. The regions are solve (b to x),
+// which is the one that runs, and matvec (x to A x). For reverse mode there may also be the same
+// two functions of the transpose of A.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +22,7 @@ constexpr const char* kRegionNames[] = {"solve", "matvec", "transpose_solve", "t
 
 int NumConsts(const RuleContext& c) { return static_cast<int>(c.attrs.Int("num_consts")); }
 
-// ---- Types: x, b and the results of all regions have those of b. ----
+// ---- Types: x, b and the results of all regions have the types of b. ----
 
 std::vector<Type> RuleParams(const InferContext& c, size_t) { return {c.in.begin(), c.in.end()}; }
 
@@ -53,7 +54,7 @@ absl::StatusOr<std::vector<Type>> InferSolve(const InferContext& c) {
 
 // ---- Differentiation. ----
 
-// The tangents dA x of A x; absent where no constant of matvec has one.
+// Returns the tangents dA x of A x. They are absent if no constant of matvec has a tangent.
 std::vector<Value> MatvecTangents(const RuleContext& c, Values const_tangents, Values x) {
   std::vector<bool> active = IsValid(const_tangents);
   active.resize(c.in.size(), false);
@@ -65,7 +66,7 @@ std::vector<Value> MatvecTangents(const RuleContext& c, Values const_tangents, V
   return {all.begin() + static_cast<int64_t>(x.size()), all.end()};
 }
 
-// dx = A^-1 (db - dA x)
+// Computes dx = A^-1 (db - dA x) by running the solver again.
 std::vector<Value> SolveJvp(const RuleContext& c, Values tangents) {
   const int n = NumConsts(c);
   const std::vector<Value> x = c.b.Emit(c.def, c.in, c.attrs, {c.regions.begin(), c.regions.end()});
@@ -102,7 +103,7 @@ std::vector<Value> SolveTranspose(const RuleContext& c, Values cts, const std::v
                           c.regions[kSolve], c.regions[kMatvec]}));
 }
 
-// ---- Batching: x and b have a batch in front, whichever of them asked for it. ----
+// ---- Batching: x and b have the batch dim in front as soon as any operand is batched. ----
 
 Batched SolveBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const int n = NumConsts(c);

@@ -1,3 +1,6 @@
+// The op custom_linear_solve: implicit derivatives, batching and checks of the regions. Most tests
+// solve a 2 x 2 system whose solver is a formula; one has a solver with a loop, which could not be
+// differentiated itself.
 #include "ir/op_def.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
@@ -12,7 +15,8 @@ using ::testing::HasSubstr;
 
 using V = std::vector<Value>;
 
-// A = [[a0, a1], [0, a1]] is not symmetric; x of A x = b, and of its transpose, in closed form.
+// A = [[a0, a1], [0, a1]] is not symmetric. The solutions of A x = b and of the transposed equation
+// are in closed form.
 FunctionRef OnPair(const std::function<V(Value a0, Value a1, Value x0, Value x1)>& body) {
   return Fn({F64({}), F64({}), F64({}), F64({})},
             [&](Builder&, const V& v) { return body(v[0], v[1], v[2], v[3]); });
@@ -30,7 +34,8 @@ LinearSolveFns Fns(bool with_transpose = true) {
   });
   return fns;
 }
-// (a0, a1, b0, b1) -> sin of the solution; the constants are kept away from zero.
+// Returns (a0, a1, b0, b1) -> the solution, its first element under sin. The constants are kept
+// away from zero.
 FunctionRef Solves(bool with_transpose = true) {
   return OnPair([&](Value a, Value c, Value x, Value y) {
     const Value a2 = Exp(a), c2 = Exp(c);
@@ -65,13 +70,13 @@ TEST(CustomLinearSolve, NestsOfTransforms) {
   CheckBatch(*VjpFn(*Solves(), {true, true, true, true}), {0, -1, 0, -1, 0, -1});
 }
 
-// The solver loops until the residual is small, and cannot be transposed.
+// The solver loops until the residual is small, so it could not be transposed.
 TEST(CustomLinearSolve, TheSolverIsNotDifferentiated) {
   const FunctionRef f = Fn({F64({}), F64({})}, [](Builder& b, const V& v) {
     const Type s = F64({});
     LinearSolveFns fns;
     fns.matvec = Fn({s, s}, [](Builder&, const V& p) { return V{p[0] * p[1]}; });
-    // x <- x + (b - a x) / 2 while |b - a x| > 1e-12.
+    // x <- x + (b - a x) / 2 as long as |b - a x| > 1e-12.
     fns.solve = Fn({s, s}, [s](Builder& c, const V& p) {
       const FunctionRef going = Fn({s, s, s}, [](Builder&, const V& q) {
         const Value rest = Abs(q[1] - q[0] * q[2]);

@@ -1,5 +1,5 @@
-// Ops whose every result element is an operand element or a fill: one section each.
-// Attributes and semantics are StableHLO's; constraint labels (C1...) are its specification's.
+// Ops whose result consists of operand elements and fills, with one section for each op. Attributes
+// and semantics are StableHLO's. The labels C1, C2 ... name the constraints of its specification.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -36,12 +36,13 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
-// Ops without operands are the same under every transform.
+// Batches an op without operands, which is the same for every member of the batch.
 Batched SameForAll(const RuleContext& c, absl::Span<const int>, int64_t) {
   return {c.b.Emit(c.def, {}, c.attrs), {-1}};
 }
 
-// The start of this device's shard of a dim: its index along `axes` times the shard's size.
+// Returns the index at which this device's shard of a dim begins: its index along `axes` times the
+// shard's size.
 Value BlockStart(Builder& b, const AxisList& axes, int64_t local_size) {
   Value index = AxisIndex(b, axes);
   return Mul(index, FullLike(index, static_cast<double>(local_size)));
@@ -54,7 +55,7 @@ Types InferConstant(const InferContext& c) {
   return std::vector<Type>{MakeType(value.dtype(), value.shape())};
 }
 
-// Literals usually have rank 0; of a larger one every device slices its shard.
+// A literal usually has rank 0. From a larger one, every device slices its own shard.
 std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContext& p) {
   Value whole = c.b.Emit1(c.def, {}, c.attrs);
   const Dims& local = p.local_out[0].shape;
@@ -104,7 +105,8 @@ Types InferIota(const InferContext& c) {
   return std::vector<Type>{MakeType(dtype, shape)};
 }
 
-// The indices of this device's shard, counted in integers, so that every sharding rounds alike.
+// Returns the indices of this device's shard. They are counted in integers and converted at the
+// end, so that every sharding rounds alike.
 std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p) {
   const int dim = static_cast<int>(c.attrs.Int("iota_dimension"));
   const DType dtype = c.attrs.Dtype("dtype");
@@ -160,7 +162,7 @@ Types InferBroadcast(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// An operand dim of 1 that becomes more than 1.
+// Returns whether operand dim `d` has size 1 and the result dim is larger.
 bool Expands(const Type& x, const Type& out, const DimList& at, int d) {
   return x.shape[d] != out.shape[at[d]];
 }
@@ -192,8 +194,9 @@ absl::Status BroadcastSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// An out_sharding says along which Explicit axes the result is unreduced or reduced: the op adds up
-// terms, or takes one value for them.
+// An out_sharding says along which Explicit axes the result is unreduced or reduced. In the plan
+// the op then adds up an unreduced operand, or makes a whole value one term of a sum whose other
+// terms are zeros.
 absl::Status BroadcastStates(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
   if (!c.attrs.Has("out_sharding")) return absl::OkStatus();
@@ -207,12 +210,12 @@ absl::Status BroadcastStates(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// Sums over the broadcast dims.
+// Sums the cotangent over the broadcast dims.
 std::vector<Value> TransposeBroadcast(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
   const DimList& at = c.attrs.Ints("broadcast_dimensions");
-  DimList kept;  // result dims, in the operand's order
+  DimList kept;  // dims of the result, in the operand's order
   for (int d = 0; d < x.rank(); ++d)
     if (!Expands(x, c.out_types[0], at, d)) kept.push_back(at[d]);
   Value sum = ReduceSum(cts[0], DimsExcept(c.out_types[0].rank(), kept));
@@ -275,9 +278,9 @@ Types InferReshape(const InferContext& c) {
   return std::vector<Type>{WithShape(c.in[0], shape)};
 }
 
-// Splits both shapes, from the major end, into common factors.  Where the remaining parts of two
-// dims do not divide one another, their common divisor still passes through and the rest needs
-// replication up to the next common boundary.  Reference: Shardy's reshape rule.
+// Splits both shapes, from the major end, into common factors. Where the remaining parts of two
+// dims do not divide one another, their common divisor still passes through. The rest needs
+// replication up to the next common boundary. Reference: Shardy's reshape rule.
 class CommonFactors {
  public:
   CommonFactors(const Dims& from, const Dims& to) : from_(from), to_(to) {
@@ -307,7 +310,7 @@ class CommonFactors {
   }
 
  private:
-  // Moves past dims that are used up; dims of 1 get factors of their own.
+  // Moves past dims that are used up. Dims of size 1 get factors of their own.
   void Advance(const Dims& shape, size_t* at, int64_t* left, TensorFactors* factors) {
     while (*at < shape.size() && *left == 1) {
       if (started_.insert({factors, *at}).second) {
@@ -317,6 +320,8 @@ class CommonFactors {
       if (*left == 1) ++*at;
     }
   }
+  // Gives replicated factors to the remaining parts of the current dims, and to further dims on
+  // both sides, until both sides cover the same number of elements.
   void FindWholeGroup() {
     int64_t a = left_, b = right_;
     s_.operands[0][i_].push_back(s_.Add(FactorKind::kReplicated, a));
@@ -333,6 +338,8 @@ class CommonFactors {
     }
     left_ = right_ = 1;
   }
+  // For shapes without elements: the leading dims that are equal pass through, and all others need
+  // replication.
   void FindWhenEmpty() {
     bool same = true;
     for (size_t d = 0; d < from_.size() || d < to_.size(); ++d) {
@@ -348,8 +355,8 @@ class CommonFactors {
 
   const Dims &from_, &to_;
   Signature s_;
-  size_t i_ = 0, j_ = 0;          // the current dims
-  int64_t left_ = 1, right_ = 1;  // what remains of them
+  size_t i_ = 0, j_ = 0;          // the current dims of `from_` and `to_`
+  int64_t left_ = 1, right_ = 1;  // the parts of them that have no factor yet
   std::set<std::pair<const TensorFactors*, size_t>> started_;
 };
 
@@ -357,6 +364,9 @@ Signature ReshapeFactors(const InferContext& c, absl::Span<const Type> out) {
   return CommonFactors(c.in[0].shape, out[0].shape).Find();
 }
 
+// Without out_sharding, follows the operand's sharding through the common factors of both shapes.
+// Refuses, in JAX's words, an axis that would cut a factor that needs replication, and a sharding
+// of factors that the axes of the result's dims cannot express.
 absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
   Type& t = (*out)[0];
   TESSERA_ASSIGN_OR_RETURN(const bool given, ApplyOutSharding(c, &t, /*takes_terms=*/true));
@@ -392,8 +402,8 @@ absl::Status ReshapeSharding(const InferContext& c, std::vector<Type>* out) {
     }
   }
   DimAxes joined = JoinAxes(s.results[0], axes);
-  for (int d = 0; d < t.rank();
-       ++d) {  // a minor factor may not be sharded while a major one is whole
+  // A minor factor may not be sharded while a major one is whole.
+  for (int d = 0; d < t.rank(); ++d) {
     std::vector<AxisList> want;
     for (int f : s.results[0][d]) want.push_back(axes[f]);
     if (SplitAxes(joined[d], s.results[0][d], s, mesh) != want) return refused;
@@ -510,12 +520,14 @@ Types InferSlice(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// Whether each element of the result along dim `d` is one of as many elements of the operand.
+// Returns whether each element of the result along dim `d` comes from one block of `stride`
+// elements of the operand.
 bool IsOneOfEach(const Attrs& attrs, int d, int64_t size, int64_t kept) {
   const int64_t start = attrs.Ints("start_indices")[d], stride = attrs.Ints("strides")[d];
   return kept > 0 && start < stride && static_cast<__int128>(kept) * stride == size;
 }
-// A dim of unchanged size passes through, and so do blocks of which each gives one element.
+// A dim of unchanged size passes through. A dim whose blocks give one element each passes through
+// in blocks.
 Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
   return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
     const int64_t size = c.in[0].shape[d], kept = out[0].shape[d];
@@ -605,7 +617,7 @@ Signature ReverseFactors(const InferContext& c, absl::Span<const Type> out) {
   for (int64_t d : c.attrs.Ints("dimensions")) s.factors[d].kind = FactorKind::kPermutation;
   return s;
 }
-// The first block becomes the last.
+// Exchanges blocks between shards, so that the first block becomes the last.
 std::vector<Value> ExchangeReversed(const RuleContext& c, const PartitionContext& p) {
   Value x = c.in[0];
   for (const int64_t d : c.attrs.Ints("dimensions")) {
@@ -671,7 +683,8 @@ Value Full(Builder& b, DType dtype, Dims shape, double value) {
 
 Value Full(Builder& b, const Type& like, double value) {
   Value x = Pvary(Constant(b, like.dtype, value), like.varying);
-  // Outside shard_map one term is the value and the others are zeros; inside all are the same.
+  // Outside shard_map, one shard gets the value as its term and the others get zeros. Inside, all
+  // shards have the same term, so that the sum is right for zero alone.
   AxisSet terms;
   for (const std::string& a : like.unreduced)
     if (b.mesh().IsManual(a)) terms.insert(a);

@@ -1,3 +1,5 @@
+// Data movement ops: results on small arrays, rules against the evaluator (rule_checks.h), types on
+// Explicit and Manual axes, and errors.
 #include "ir/ops/testing/rule_checks.h"
 
 namespace tessera::ir::ops::testing {
@@ -66,6 +68,7 @@ TEST(DataMovement, MovesEveryElementWidth) {
 
 // ---- Rules. ----
 
+// Returns one case for each linear op and each kind of its attributes, among them empty arrays.
 std::vector<Case> Linear() {
   const Array pad = Array::Scalar(DType::kF64, 0.5);
   return {
@@ -111,7 +114,7 @@ TEST_P(LinearMovement, BatchIsLoopForEveryMappedDim) {
     dims[0] = at;
     CheckBatch(batched, dims);
     if (c.in.size() < 2) continue;
-    // The last operand alone, then both.
+    // Then the last operand is batched too, and then alone.
     shape = c.in.back().shape();
     const int last_at = std::min<int>(at, static_cast<int>(shape.size()));
     shape.insert(shape.begin() + last_at, 3);
@@ -149,7 +152,8 @@ TEST(DataMovement, PartitionIsWhole) {
   CheckPartition({"", &kReshape, {F64({8, 3}, 1)}, ShapeAttrs({2, 4, 3})}, kMesh, {x, y, none});
   CheckPartition({"", &kReshape, {F64({2, 4, 3}, 1)}, ShapeAttrs({8, 3})}, kMesh, {x, y, none});
   CheckPartition({"", &kTranspose, {F64({4, 6}, 1)}, Permutation({1, 0})}, kMesh, {x, y});
-  // Factors: dim 0 passes; dim 1 is cut, so its two sizes must be whole.
+  // The factors are dim 0, which passes through, and the two sizes of dim 1, which is sliced and
+  // must be whole.
   CheckPartition({"", &kSlice, {F64({8, 5}, 1)}, SliceAttrs({0, 1}, {8, 4}, {1, 2})}, kMesh,
                  {yx, none, none});
   CheckPartition({"", &kConcatenate, {F64({4, 2}, 1), F64({4, 3}, 2)}, Dimension(1)}, kMesh,
@@ -159,7 +163,8 @@ TEST(DataMovement, PartitionIsWhole) {
   CheckPartition({"", &kReverse, {F64({4, 2}, 1)}, Dimensions({1})}, kMesh, {yx, none});
 }
 
-// The factors of a reshape as "operand -> result", passing ones as letters, others as '.'.
+// Returns the factors of a reshape as "operand -> result". Factors that pass through are letters,
+// and others are '.'.
 std::string FactorsOf(Dims from, Dims to) {
   const std::vector<Type> in = {MakeType(DType::kF32, from)}, out = {MakeType(DType::kF32, to)};
   const Attrs attrs = ShapeAttrs(to);
@@ -203,6 +208,8 @@ absl::StatusOr<std::string> On(const OpDef& def, std::vector<std::string> in, At
   return TypeOn(ExplicitMesh(), def, in, attrs);
 }
 
+// Shardings follow the dims, and a sharding that would need communication is refused unless
+// out_sharding gives one.
 TEST(DataMovement, ExplicitShardingsFollowJax) {
   EXPECT_THAT(On(kReshape, {"f32[4@x,6@y,8]"}, ShapeAttrs({4, 2, 3, 8})),
               IsOkAndHolds("f32[4@x,2@y,3,8]"));

@@ -1,4 +1,6 @@
-// debug_print. Reference: jax.debug.print.
+// The op debug_print, which tells the evaluator its operands. Only functions inside the client
+// contain it: before a program is sent, the client splits off what is printed and evaluates it
+// itself. Reference: jax.debug.print; docs/decisions/0026.
 #include "ir/debug_print.h"
 
 #include <algorithm>
@@ -22,7 +24,7 @@ Signature NoFactorsShared(const InferContext& c, absl::Span<const Type>) {
   return s;
 }
 
-// Every operand carries the batch in front, before the batches that it has already.
+// Puts the new batch dim in front of every operand, before the batch dims that it has already.
 Batched PrintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   std::vector<Value> in = c.in;
   for (size_t i = 0; i < in.size(); ++i)
@@ -33,6 +35,8 @@ Batched PrintBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {};
 }
 
+// Calls the evaluator's print hook once for each member of the batch, in row-major order, with the
+// operands' elements for that member. Without a hook nothing is printed.
 absl::StatusOr<std::vector<Array>> EvalPrint(const EvalContext& c, absl::Span<const Array> in) {
   const auto& print = c.evaluator.options().print;
   if (!print) return std::vector<Array>{};

@@ -1,3 +1,7 @@
+// Arithmetic and checks on dims, the sharding helpers of ops that change shapes, and the exchange
+// of halos between shards. The rules of most op families call these functions: inference calls the
+// checks, batching the functions with `Batch` in their names, and the partition stage WithHalo and
+// BlockBegin.
 #include "ir/ops/dims.h"
 
 #include <algorithm>
@@ -93,14 +97,15 @@ namespace {
 bool IsExplicit(const Mesh& mesh, const std::string& axis) {
   return mesh.Has(axis) && mesh.TypeOf(axis) == AxisType::kExplicit;
 }
-// Those of the axes that are Explicit.
+// Returns the Explicit ones among `axes`.
 AxisList ExplicitOf(const Mesh& mesh, const AxisSet& axes) {
   AxisList out;
   for (const std::string& a : axes)
     if (IsExplicit(mesh, a)) out.push_back(a);
   return out;
 }
-// The dims of `like`'s sharding, and the Explicit axes along which `x` is unreduced or reduced.
+// Returns a spec with the sharding of `like`'s dims and with the Explicit axes along which `x` is
+// unreduced or reduced.
 PartitionSpec DimsOfOne(const Type& like, Value x) {
   PartitionSpec spec;
   spec.dims = like.sharding;
@@ -109,7 +114,7 @@ PartitionSpec DimsOfOne(const Type& like, Value x) {
   spec.reduced = ExplicitOf(x.builder().mesh(), x.type().reduced);
   return spec;
 }
-// On Explicit axes sharding_constraint only asserts; this moves the value.
+// Moves the value to `spec`. A sharding_constraint would not do: on Explicit axes it only asserts.
 Value ReshardTo(Value x, PartitionSpec spec) {
   return x.builder().Emit1(kBroadcastInDim, {x},
                            {{"shape", x.shape()},
@@ -207,9 +212,15 @@ DType IndexTypeFor(int64_t n) {
   return n > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
 }
 
+// Builds the block from slices of neighbouring shards, which one ppermute per neighbour delivers. A
+// halo may be larger than a block: then it also reaches shards that are two or more hops away.
+// Where fewer shards exist than the halo asks for, the rest is padded with zeros, so that every
+// shard runs the same program.
 Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high) {
   const int64_t n = x.dim(dim), shards = x.builder().mesh().SizeOf(axes);
-  // The last `count` elements of the block `hop` before this one, or the first of that after it.
+  // Returns what this shard receives from the block that lies `hop` blocks before its own: the last
+  // `count` elements of that block. If `hop` is negative, that block lies after it and its first
+  // `count` elements are received.
   const auto from = [&](int64_t hop, int64_t count) {
     std::vector<std::pair<int64_t, int64_t>> pairs;
     for (int64_t i = 0; i < shards; ++i)

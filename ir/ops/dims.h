@@ -1,5 +1,5 @@
-// Arithmetic on dims, batch dims and specs that the shape-changing op files share. Stateless;
-// thread-safe.
+// Arithmetic on dims, batch dims and partition specs, shared by the ops that change shapes.
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -13,10 +13,10 @@ namespace tessera::ir::ops {
 using DimList = std::vector<int64_t>;
 
 bool Contains(absl::Span<const int64_t> dims, int64_t dim);
-// 0 .. rank-1 without those in `a` or `b`, ascending.
+// Returns the dims 0 .. rank-1 that are neither in `a` nor in `b`, ascending.
 DimList DimsExcept(int rank, absl::Span<const int64_t> a, absl::Span<const int64_t> b = {});
 DimList InversePermutation(absl::Span<const int64_t> permutation);
-// Checks that entries are distinct dims of an operand of `rank`; `what` is the attribute's name.
+// Checks that `dims` are distinct dims of an operand of `rank`. `what` is the attribute's name.
 absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
                                absl::Span<const int64_t> dims, int rank);
 
@@ -27,24 +27,27 @@ absl::Status CheckDimension(const InferContext& c);
 // If the op has an out_sharding, writes its dims to `out` and returns true. It may name unreduced
 // and reduced axes if the op `takes_terms`.
 absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms = false);
-// The result keeps operand 0's sharding, also on dims whose size changes where the new size
-// divides; `doing` names the op as JAX's error does ("slicing").
+// Gives the result the sharding of operand 0. A dim whose size changes keeps its axes too, and must
+// be divisible by them. A result of a single element is not sharded. `doing` names the op as JAX's
+// error does ("slicing").
 absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out);
 // Gives the result the sharding of operand 0.
 absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
-// `x`, resharded if its dims are not sharded as `like`'s. What it is unreduced or reduced along
-// stays.
+// Returns `x`, resharded if its dims are not sharded as those of `like`. The axes along which `x`
+// is unreduced or reduced stay the same.
 Value ShardedLike(Value x, Type like);
-// `x`, resharded if it is not unreduced and reduced along exactly these of the Explicit axes.
+// Returns `x`, resharded if the Explicit axes along which it is unreduced and reduced are not
+// exactly these.
 Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced);
-// `x` broadcast to the shape and sharding of `like`; its dim i becomes dim `dims[i]`.
+// Returns `x` broadcast to the shape and sharding of `like`. Dim i of `x` becomes dim `dims[i]`.
 Value BroadcastLike(Value x, const Type& like, DimList dims);
-// Adds out_sharding = how `like`'s dims are sharded, if they are, for an op that leaves `x`
-// unreduced and reduced where it is.
+// Sets out_sharding to the sharding of `like`'s dims, if they are sharded. The op's result then
+// stays unreduced and reduced along the axes along which `x` is.
 void SetOutSharding(Attrs* attrs, const Type& like, Value x);
 
 // ---- Batching. ----
-// The index of an unbatched operand's dim after a batch dim was inserted at `batch`.
+// Returns the index that dim `dim` of an unbatched operand has after a batch dim was inserted at
+// `batch`.
 inline int64_t PastBatch(int64_t dim, int batch) { return dim < batch ? dim : dim + 1; }
 DimList PastBatch(absl::Span<const int64_t> dims, int batch);
 template <class T>
@@ -52,28 +55,31 @@ std::vector<T> WithInserted(std::vector<T> list, int at, T value) {
   list.insert(list.begin() + at, std::move(value));
   return list;
 }
-// The axes that shard the mapped dim, which every batched operand shares.
+// Returns the axes that shard the mapped dim. All batched operands share them.
 AxisList BatchAxes(const RuleContext& c, absl::Span<const int> dims);
-// Operand `i` with the batch dim in front; broadcast if it has none.
+// Returns operand `i` with the batch dim in front. An operand without a batch dim is broadcast.
 Value BatchInFront(const RuleContext& c, absl::Span<const int> dims, size_t i, int64_t size);
-// `attrs` whose out_sharding, if any, has `axes` inserted at dim `at`.
+// Returns `attrs` with `axes` inserted at dim `at` of its out_sharding, if it has one.
 Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes);
 
-// `x`, in `like`'s dtype when it is only weakly typed.
+// Returns `x`, converted to the dtype of `like` if `x` is weakly typed.
 Value ConvertIfWeak(Value x, Value like);
-// The number of elements; an error for a negative dim or a count beyond 64 bits.
+// Returns the number of elements, or an error if a dim is negative or the number does not fit in 64
+// bits.
 absl::StatusOr<int64_t> CountElements(const InferContext& c, const Dims& shape);
 
 // ---- Partition. ----
-// The attributes on shards: `shape` is the shard's, and there is no out_sharding.
+// Returns the op's attributes for shards: `shape` is the local shape, and there is no out_sharding.
 Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
-// The dtype of indices along a dim of `n` elements.
+// Returns the dtype for indices along a dim of `n` elements.
 DType IndexTypeFor(int64_t n);
-// `x`, this shard's block of a dim that is cut by `axes`, with `low` elements of the blocks before
-// it and `high` of those after it; zeros where there are none. A negative number leaves elements of
-// the block out. Requires: 0 < x.dim(dim).
+// Extends `x`, this shard's block of a dim that is cut by `axes`, with the `low` elements before it
+// and the `high` elements after it, which are exchanged with the neighbouring shards. Beyond the
+// ends of the dim the elements are zeros. A negative number leaves elements of the block out.
+// Requires: 0 < x.dim(dim).
 Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high);
-// Where the block of this shard begins in a dim that is cut by `axes` into blocks of `size`.
+// Returns the index at which this shard's block begins, in a dim that is cut by `axes` into blocks
+// of `size`.
 Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index = DType::kS32);
 
 }  // namespace tessera::ir::ops

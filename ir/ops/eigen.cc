@@ -1,6 +1,7 @@
-// eigh and svd: eigenvalues of symmetric, or Hermitian, matrices, and singular values, with their
-// vectors; eig, and the forms of matrices that eigenvalues are found by: schur, hessenberg,
-// tridiagonal.
+// The ops eigh, svd, eig, schur, hessenberg and tridiagonal, evaluated by LAPACK on the host. eigh
+// returns the eigenvalues and eigenvectors of symmetric, or Hermitian, matrices, and svd the
+// singular values and vectors. eig takes any square matrix, and the other three return the forms of
+// a matrix from which eigenvalues are found.
 //
 // Reference: JAX's lax.linalg. Derivatives: M. Giles, "An extended collection of matrix derivative
 // results for forward and reverse mode algorithmic differentiation" (2008).
@@ -17,7 +18,8 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-// The scratch of larger ones has more bytes than LAPACK's integers can say.
+// The largest side of a matrix. The size in bytes of the scratch for larger ones does not fit in
+// LAPACK's integers.
 constexpr int64_t kSizeMax = 16384;
 
 absl::Status CheckSize(const InferContext& c) {
@@ -27,14 +29,14 @@ absl::Status CheckSize(const InferContext& c) {
                     kSizeMax, " rows or columns");
 }
 
-// The coefficients 1 / (y - x) off the diagonal, and 0 on it.
+// Returns 1 / differences off the diagonal, and 0 on it.
 Value Inverses(Value differences) {
   const Value zero = Zeros(differences.builder(), differences.type()), on = OnDiagonal(differences);
   const Value safe = Select(on, FullLike(differences, 1), differences);
   return Select(on, zero, Div(FullLike(differences, 1), safe));
 }
 
-// ---- eigh: a v = v diag(w), w ascending. Results: v, w. ----
+// ---- eigh: a v = v diag(w), with w ascending. The results are v and w. ----
 
 Types InferEigh(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
@@ -43,7 +45,7 @@ Types InferEigh(const InferContext& c) {
   return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, RealDType(a.dtype), {ColsOf(a)})};
 }
 
-// With m = v^H da v: dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
+// With m = v^H da v, dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
 std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value v = c.out[0], w = c.out[1];
   const Value da = Symmetrized(tangents[0], c.attrs.Bool("lower"));
@@ -75,7 +77,8 @@ Arrays EvalEigh(const EvalContext& c, absl::Span<const Array> in) {
 
 constexpr AttrSpec kEighAttrs[] = {{"lower", AttrKind::kBool}};
 
-// ---- svd: a = u diag(s) vt, s descending. Results: s, and with compute_uv u and vt. ----
+// ---- svd: a = u diag(s) vt, with s descending. The results are s and, with compute_uv, u and vt.
+// ----
 
 Types InferSvd(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
@@ -96,9 +99,10 @@ std::string_view AlgorithmOf(const Attrs& attrs) {
   return attrs.Has("algorithm") ? std::string_view(attrs.Str("algorithm")) : "";
 }
 
-// With x = u^H da v: ds is its diagonal; du = u (f (x s + s x^H)), dv = v (f (s x + x^H s)), where
-// f is 1 / (s of the column^2 - s of the row^2); and what da has beyond the span of u, or of v. Of
-// complex vectors u alone turns, by the imaginary part of x's diagonal over s.
+// With x = u^H da v, ds is its diagonal. With f = 1 / (s of the column^2 - s of the row^2), du = u
+// (f (x s + s x^H)) and dv = v (f (s x + x^H s)). To these come the parts of da beyond the span of
+// u and of v. If the vectors are complex, u alone turns, by the imaginary part of x's diagonal over
+// s.
 std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
@@ -142,6 +146,8 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   return {ds, du, Adjoint(dv)};
 }
 
+// Calls LAPACK's divide-and-conquer routine, or its QR iteration if the attribute asks for it. A
+// matrix with elements that are not finite, or for which LAPACK does not converge, gets NaNs.
 Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
@@ -149,7 +155,7 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const bool by_qr = c.attrs.Has("algorithm");
   const int64_t of_u = !vectors ? 0 : full ? m : k, of_v = !vectors ? 0 : full ? n : k;
   std::vector<Array> out = ResultsOf(c);
-  if (k == 0 && full && vectors) {  // vectors of nothing: the identity
+  if (k == 0 && full && vectors) {  // the vectors of nothing are the identity
     for (size_t r = 1; r < out.size(); ++r) {
       const int64_t side = out[r].shape().back();
       for (int64_t i = 0; i < out[r].num_elements(); ++i)
@@ -181,8 +187,8 @@ constexpr AttrSpec kSvdAttrs[] = {{"full_matrices", AttrKind::kBool},
                                   {"compute_uv", AttrKind::kBool},
                                   {"algorithm", AttrKind::kString, /*required=*/false}};
 
-// ---- eig: a v = w v of any square a. Results: w, and those asked for of the left and the right
-// vectors. ----
+// ---- eig: a v = w v for any square a. The results are w, then the left and the right vectors if
+// they are asked for. ----
 
 DType ComplexDType(DType dtype) {
   return dtype == DType::kF32 ? DType::kC64 : dtype == DType::kF64 ? DType::kC128 : dtype;
@@ -201,8 +207,9 @@ Types InferEig(const InferContext& c) {
 
 Value SumOfRows(Value x) { return ReduceSum(x, {x.rank() - 2}); }
 
-// With p = v^-1 da v: dw is its diagonal, and dv = v (p / (w of the column - w of the row)) and the
-// multiple of v that keeps its length, and its largest element real, as LAPACK has them.
+// With p = v^-1 da v, dw is its diagonal, and dv = v (p / (w of the column - w of the row)) plus a
+// multiple of v. That multiple keeps the length of v, and keeps its largest element real, because
+// LAPACK normalises vectors in this way.
 std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value solved = SolvedByLu(v, da);
   const Value p = Matmul(solved, v);
@@ -225,6 +232,9 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   return {dw, u + v * by};
 }
 
+// The derivative needs the right eigenvectors, so it computes them if the op did not. Without any
+// vectors asked for, only dw is returned, which takes one solve. The left vectors are the right
+// ones of the adjoint matrix.
 std::vector<Value> EigJvp(const RuleContext& c, Values tangents) {
   const bool left = c.attrs.Bool("compute_left_eigenvectors"),
              right = c.attrs.Bool("compute_right_eigenvectors");
@@ -291,7 +301,7 @@ int64_t EigenScratch(const InferContext& c, absl::Span<const Type> out) {
   return MatrixScratch(c, out) + static_cast<int64_t>(std::min(all, 0x1p60));
 }
 
-// ---- schur: a = q t q^H. Results: t, and with compute_schur_vectors q. ----
+// ---- schur: a = q t q^H. The results are t and, with compute_schur_vectors, q. ----
 
 Types InferSchur(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
@@ -320,8 +330,9 @@ Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
 
 constexpr AttrSpec kSchurAttrs[] = {{"compute_schur_vectors", AttrKind::kBool}};
 
-// ---- hessenberg and tridiagonal: a = q h q^H. Results: h with the reflectors of q beyond its
-// diagonals; of tridiagonal the main one and that beside it; the factors of the reflectors. ----
+// ---- hessenberg and tridiagonal: a = q h q^H. The first result is h, with the reflectors of q
+// beyond its diagonals. tridiagonal then returns the main diagonal and the one beside it. The last
+// result has the factors of the reflectors. ----
 
 absl::Status CheckNotEmpty(const InferContext& c) {
   if (ColsOf(c.in[0]) > 0) return absl::OkStatus();

@@ -1,5 +1,6 @@
-// Elementwise ops.  An op defines its function on one scalar and its derivative; the family
-// (pointwise.h) supplies the rest.  Derivatives are JAX's, also where the function has none.
+// Elementwise ops. Each op defines its function on one scalar and its derivative; the family
+// (pointwise.h) supplies the rest. The derivatives are JAX's, also at points where the function has
+// none.
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -15,15 +16,15 @@ using scalar::Like;
 using scalar::TypeOf;
 using enum scalar::Domain;
 
-// C++ leaves open which of two arguments is evaluated first.  Where both emit, the first is named,
-// so that every compiler builds the same program.
-//
+// C++ leaves open which of two arguments is evaluated first. Where both arguments emit ops, the
+// first is a named variable, so that every compiler builds the same program.
 Value Where(Value pred, Value x, double otherwise) {
   return Select(pred, x, FullLike(x, otherwise));
 }
 Value IsZero(Value x) { return Compare(x, FullLike(x, 0), "EQ"); }
 
-constexpr AutodiffRules kFlat = {ZeroTangents};  // piecewise constant, or without tangents
+// Rules of ops that are piecewise constant, or whose results have no tangents.
+constexpr AutodiffRules kFlat = {ZeroTangents};
 
 }  // namespace
 
@@ -38,7 +39,7 @@ Value NegAdjoint(const RuleContext&, Value ct) { return -ct; }
 
 constexpr auto kSignBody = [](auto x) {
   const auto of_nonzero = Select(x < 0, Like(x, -1), Like(x, 1));
-  // Zeros keep their sign bit, NaNs stay.
+  // Zeros keep their sign bit, and NaNs stay NaN.
   return Select((x == 0) | (x != x), x, of_nonzero);
 };
 }  // namespace
@@ -180,7 +181,8 @@ Value SameTangent(Value d, Value, Value, Value) { return d; }
 Value NegatedTangent(Value d, Value, Value, Value) { return -d; }
 Value SameCotangent(const RuleContext&, Value ct) { return ct; }
 
-// A sum of partial sums is a partial sum, if both operands are.
+// A sum of two unreduced values is unreduced. An unreduced value cannot be added to one that is
+// not.
 absl::Status AddStates(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &y = c.in[1];
   if (x.unreduced == y.unreduced) return derive::VaryingAllEqual(c, out);
@@ -200,7 +202,7 @@ Value MulJvpY(Value dy, Value x, Value, Value) { return x * dy; }
 Value MulAdjointX(const RuleContext& c, Value ct) { return ct * NonLinearOperand(c, 1); }
 Value MulAdjointY(const RuleContext& c, Value ct) { return NonLinearOperand(c, 0) * ct; }
 
-// A partial sum times a value that is the same everywhere (reduced) is a partial sum.
+// An unreduced value times a value that is equal everywhere (reduced) is unreduced.
 absl::Status MulStates(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &y = c.in[1];
   if (x.unreduced.empty() && y.unreduced.empty()) return derive::VaryingAllEqual(c, out);
@@ -237,13 +239,13 @@ Value RemJvpY(Value dy, Value x, Value y, Value) {
 }
 
 Value PowJvpX(Value dx, Value x, Value y, Value) { return dx * (y * Pow(x, y - FullLike(y, 1))); }
-// d/dy x^y = log(x) x^y, and 0 where x is 0.
+// Computes d/dy x^y = log(x) x^y, which is 0 where x is 0.
 Value PowJvpY(Value dy, Value x, Value, Value z) {
   const Value is_zero = IsZero(x);
   return dy * (Log(Select(is_zero, FullLike(x, 1), x)) * z);
 }
 
-// 1 for the operand that is the result, 1/2 for each of two equal ones.
+// Returns 1 where `operand` is the result, but 1/2 where both operands are, and 0 elsewhere.
 Value ShareOf(Value operand, Value other, Value result) {
   const Value one = FullLike(result, 1);
   const Value is_result = Where(Compare(operand, result, "EQ"), one, 0);
@@ -294,7 +296,7 @@ constexpr auto kRunIsFinite = [](const Attrs&, DType operand, DType, auto run) {
   });
 };
 
-// Calls f with the relation named by `direction`; false when none is.
+// Calls f with the relation that `direction` names. Returns false if there is no such relation.
 template <class F>
 bool WithRelation(std::string_view direction, F f) {
   if (direction == "EQ") return f([](auto x, auto y) { return x == y; }), true;
@@ -306,8 +308,8 @@ bool WithRelation(std::string_view direction, F f) {
   return false;
 }
 
-// The bits of a float as an integer that ascends in IEEE 754's total order: -NaN, -inf, ... -0, 0,
-// ... inf, NaN.
+// Returns the bits of a float as an integer that ascends in IEEE 754's total order: -NaN, -inf, ...
+// -0, 0, ... inf, NaN.
 template <class X>
 auto InTotalOrder(X x) {
   if constexpr (scalar::kIsFloat<X>) {
@@ -387,7 +389,7 @@ absl::Status SelectStates(const InferContext& c, std::vector<Type>* out) {
   return SameStatesAs(c, 1, 3, "select cases must have the same shardings", out);
 }
 
-// Elements are moved as they are, whatever their dtype.
+// Moves elements as bytes, whatever their dtype.
 void EvalSelect(const Attrs&, DType operand, DType, const void* const* in, void* const* out,
                 int64_t n) {
   const int64_t width = ByteWidth(operand);
@@ -447,12 +449,13 @@ absl::StatusOr<std::vector<Type>> InferClamp(const InferContext& c) {
   return std::vector<Type>{out};
 }
 
-// A bound, or the tangent of one, broadcast to the operand's shape.
+// Broadcasts a bound, or the tangent of a bound, to the operand's shape.
 Value BroadcastBound(Value bound, const Type& out) {
   if (bound.rank() != out.rank()) bound = BroadcastInDim(bound, out.shape, {});
   return ShardedLike(bound, out);
 }
-// The operand's tangent strictly inside the bounds, a bound's outside; zero where they are equal.
+// The result's tangent is that of the operand where the operand lies strictly inside the bounds,
+// and that of a bound where the operand lies outside. It is zero where the operand equals a bound.
 std::vector<Value> ClampJvp(const RuleContext& c, Values d) {
   const Type& type = c.out_types[0];
   const Value min = BroadcastBound(c.in[0], type), x = ShardedLike(c.in[1], type),
@@ -476,7 +479,8 @@ absl::StatusOr<std::vector<Type>> InferConvert(const InferContext& c) {
   out.weak = c.attrs.Has("weak") && c.attrs.Bool("weak");
   return std::vector<Type>{out};
 }
-// Rounding to another float keeps a partial sum one, as in JAX; integers are not sums of tangents.
+// A conversion between floats keeps an unreduced value unreduced although it rounds, as in JAX.
+// Integers have no such rule: they are never sums of tangents.
 absl::Status ConvertStates(const InferContext& c, std::vector<Type>* out) {
   return IsFloat(c.in[0].dtype) && IsFloat((*out)[0].dtype) ? SameVmaAsFirst(c, out)
                                                             : derive::VaryingAllEqual(c, out);
@@ -486,7 +490,8 @@ void EvalConvert(const Attrs&, DType operand, DType result, const void* const* i
                  int64_t n) {
   ConvertElements(operand, in[0], result, out[0], n);
 }
-// By way of the dtypes that are computed in; but f64 becomes f16 in one step, which rounds once.
+// Converts by way of the dtypes that are computed in. f64 becomes f16 in one step, so that it is
+// rounded only once.
 ScalarGraph RecordConvert(const Attrs&, DType operand, DType result) {
   ScalarGraph graph;
   int id = graph.Add(ScalarPrim::kInput, operand, {}, 0);
@@ -543,11 +548,14 @@ namespace {
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, int64_t, uint32_t>;
 
-// NaN stays NaN, or becomes infinity where no bit is left that tells them apart. Reference: XLA's
-// EmitReducePrecisionIR, and StableHLO's interpreter.
+// Rounds a float to fewer bits. NaN stays NaN, or becomes infinity if no mantissa bit is left to
+// tell them apart. Reference: XLA's EmitReducePrecisionIR, and StableHLO's interpreter.
 struct PrecisionReduction {
   int exponent_bits, mantissa_bits;
 
+  // Works on the bits: it rounds the mantissa in the integer domain, and then replaces numbers
+  // whose exponent is out of range. An integer sum carries into the exponent where rounding needs
+  // it. Evaluator and graph share this code, so that every backend rounds alike.
   template <class X>
   X operator()(X x) const {
     using T = TypeOf<X>;
@@ -557,19 +565,21 @@ struct PrecisionReduction {
     constexpr int64_t kExponentMask = ((int64_t{1} << kExponent) - 1) << kMantissa;
     auto bits = scalar::Bitcast<BitsOf<T>>(x);
     const auto sign = bits & kSignMask;
-    if (mantissa_bits < kMantissa) {  // to nearest, ties to even; a carry raises the exponent
+    // Rounds to nearest, ties to even. A carry raises the exponent.
+    if (mantissa_bits < kMantissa) {
       const int64_t last = int64_t{1} << (kMantissa - mantissa_bits);
       const auto odd = ShrL(bits & last, Like(bits, kMantissa - mantissa_bits));
       bits = (bits + (odd + (last / 2 - 1))) & ~(last - 1);
     }
-    if (exponent_bits < kExponent) {  // too large: infinity; too small: zero
+    // Numbers that are too large become infinity, and those that are too small become zero.
+    if (exponent_bits < kExponent) {
       const int64_t bias = (int64_t{1} << (kExponent - 1)) - 1;
       const int64_t reach = (int64_t{1} << (exponent_bits - 1)) - 1;
       const auto exponent = bits & kExponentMask;
       bits = Select(exponent > ((bias + reach) << kMantissa), sign | kExponentMask, bits);
       bits = Select(exponent <= ((bias - reach) << kMantissa), sign, bits);
     }
-    // A float without a mantissa has no code for NaN: its only exponent of ones is infinity's.
+    // A float without mantissa bits has no code for NaN: the exponent of all ones means infinity.
     const X of_nan = mantissa_bits > 0 ? x : Like(x, std::numeric_limits<T>::infinity());
     return Select(x != x, of_nan, scalar::Bitcast<T>(bits));
   }
@@ -596,18 +606,19 @@ Value ReducePrecisionAdjoint(const RuleContext& c, Value ct) {
 constexpr AttrSpec kReducePrecisionAttrs[] = {{"exponent_bits", AttrKind::kInt},
                                               {"mantissa_bits", AttrKind::kInt}};
 }  // namespace
-// Of terms each is rounded, as in JAX: the sum of these is not the sum rounded.
+// The result of an unreduced operand is unreduced, as in JAX, although each term is rounded by
+// itself and the sum of the rounded terms is not the rounded sum.
 constexpr OpDef kReducePrecision = Elementwise(
     "reduce_precision", "reduce_precision", 1, InferReducePrecision,
     kScalarFrom<kRunReducePrecision>, {Derived{}, Adjoints<ReducePrecisionAdjoint>, SameVmaAsFirst},
     kReducePrecisionAttrs);
 
-// ---- stop_gradient: x, whose tangent is dropped. -----------------------------------------------
+// ---- stop_gradient: returns x and drops its tangent. ---------------------------------------
 constexpr OpDef kStopGradient = Unary<kAnything, [](auto x) { return x; }>(
     "stop_gradient", "stop_gradient",
     {ZeroTangents, Refused{"its derivative is zero by definition"}});
 
-// ---- checkpoint_name: x; the name is for the policies of checkpoint. ---------------------------
+// ---- checkpoint_name: returns x. The name is for the policies of checkpoint. ---------------
 namespace {
 absl::StatusOr<std::vector<Type>> InferCheckpointName(const InferContext& c) {
   if (c.attrs.Str("name").empty()) return ValueError(c, "needs a name that is not empty");

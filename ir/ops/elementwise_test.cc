@@ -1,3 +1,6 @@
+// Elementwise ops, with the implicit casts of the functions on Values: results against C++
+// functions, recorded graphs against the evaluator, derivatives, types, errors. Expected floats are
+// computed in double and rounded once, as the ops are defined.
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -51,11 +54,11 @@ std::vector<int64_t> IntsOf(const Array& a) {
 Attrs Direction(const char* d) { return {{"direction", std::string(d)}}; }
 Attrs To(DType d) { return {{"dtype", d}}; }
 
-// Bits equal, any two NaNs alike.
+// Returns whether the bits are equal. All NaNs count as equal.
 bool Same(double a, double b) {
   return (a != a && b != b) || std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
-// `exact` rounded once to f32, and from there to bf16.
+// Returns `exact` rounded to `dtype`: once to f32, and from there to bf16.
 double Rounded(DType dtype, double exact) {
   if (dtype == DType::kF64) return exact;
   const float f = static_cast<float>(exact);
@@ -133,7 +136,7 @@ const BinaryRow kBinaryRows[] = {
     {ops::kMin, [](double x, double y) { return -IeeeMax(-x, -y); }},
 };
 
-// All pairs of `values`.
+// Returns all pairs of `values`, as the list of first and the list of second elements.
 template <class T>
 std::pair<std::vector<T>, std::vector<T>> Pairs(const std::vector<T>& values) {
   std::pair<std::vector<T>, std::vector<T>> out;
@@ -191,7 +194,7 @@ const IntRow kIntRows[] = {
     {ops::kPow,
      [](Wide x, Wide y, int bits) -> Wide {
        if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
-       Wide p = 1;  // the exponent matters only modulo what 64 squarings can reach
+       Wide p = 1;  // the caller leaves out exponents above 150
        for (Wide k = 0; k < y && k < 200; ++k)
          p = LowBits(static_cast<Wide>(static_cast<unsigned __int128>(p) * LowBits(x, bits)), bits);
        return p;
@@ -272,6 +275,7 @@ TEST(Elementwise, LogisticStaysFinite) {
   EXPECT_TRUE(std::isnan(y.At(4)));
 }
 
+// The inverse is checked by erf itself, up to the digits that rounding of the argument has lost.
 TEST(Elementwise, ErfInvUndoesErf) {
   for (const auto& [dtype, tolerance] :
        {std::pair(DType::kF64, 4e-15), std::pair(DType::kF32, 3e-7)}) {
@@ -281,7 +285,7 @@ TEST(Elementwise, ErfInvUndoesErf) {
         const double x = Eval(ops::kErfInv, {Array::Of(dtype, {1}, {at})}).At(0);
         // Newton's correction is the error of x.
         const double slope = 2 / std::sqrt(M_PI) * std::exp(-x * x);
-        // 1 - x^2 has lost this much of its last digits, for us as for XLA.
+        // 1 - x^2 has lost this much of its last digits, in this op as in XLA's.
         const double lost = tolerance / 4 / (1 - at * at) / std::max(1.0, 2 * std::fabs(x));
         EXPECT_LE(std::fabs((std::erf(x) - at) / slope),
                   tolerance * std::fabs(x) + lost * std::fabs(at))
@@ -295,7 +299,7 @@ TEST(Elementwise, ErfInvUndoesErf) {
     EXPECT_TRUE(std::isnan(edge.At(3)));
     EXPECT_TRUE(std::isnan(edge.At(4)));
   }
-  // The tail of f64: 1 - p is far below the other branches' reach.
+  // In the tail of f64, 1 - p is far smaller than the other branches can reach.
   const double x = Eval(ops::kErfInv, {F64({1 - 1e-12})}).At(0);
   EXPECT_NEAR(std::erfc(x) / 1e-12, 1, 2e-4);  // 1 - p has four digits left
 }
@@ -355,7 +359,7 @@ TEST(Elementwise, FloatsBecomeIntegersTowardsZeroAndSaturate) {
   }
   EXPECT_THAT(IntsOf(Eval(ops::kConvert, {F64({1e19, -1e19, 9e15, kNaN})}, To(DType::kS64))),
               ElementsAre(INT64_MAX, INT64_MIN, 9000000000000000, 0));
-  // 2^31 and 2^63 are floats, the integers below them are not.
+  // 2^31 and 2^63 are floats, but the largest integers below them are not.
   EXPECT_THAT(
       IntsOf(Eval(ops::kConvert, {Array::Of(DType::kF32, {2}, {2147483648.0, 2147483520.0})},
                   To(DType::kS32))),
@@ -433,7 +437,8 @@ TEST(Elementwise, ReducePrecisionToNoMantissaMakesNanInfinite) {
 
 // ---- The recorded graphs. ----------------------------------------------------------------------
 
-using Cell = std::variant<bool, int32_t, uint32_t, int64_t, float, double>;  // bf16 is a float
+// The value of a node. A bf16 is held as a float.
+using Cell = std::variant<bool, int32_t, uint32_t, int64_t, float, double>;
 
 // Calls f with a C++ value of the dtype.
 template <class F>
@@ -460,7 +465,7 @@ Cell CellOf(const Array& a, int64_t i) {
   });
 }
 
-// One node that is a function of its arguments, all of one C++ type T.
+// Computes one node that is a function of its arguments, all of the same C++ type T.
 template <class T>
 std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
   namespace m = scalar::math;
@@ -487,6 +492,9 @@ std::optional<Cell> Compute(ScalarPrim prim, const std::vector<T>& x) {
   // clang-format on
 }
 
+// Interprets one node of a graph, with scalar_math.h for the primitives. `env` has the values of
+// the nodes before it. Returns nullopt if the node has arguments for which there is no such
+// primitive.
 std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
                             const std::vector<Cell>& in) {
   if (n.prim == ScalarPrim::kInput) return in[static_cast<size_t>(n.value)];
@@ -517,7 +525,7 @@ std::optional<Cell> RunNode(const ScalarNode& n, const std::vector<Cell>& env,
           args.push_back(std::get<T>(env[a]));
         }
         if constexpr (std::is_same_v<T, bool>) {
-          // As integers: vector<bool> hands out proxies.
+          // Compute as integers, because vector<bool> hands out proxies.
           const std::vector<int32_t> wide(args.begin(), args.end());
           if (n.prim == ScalarPrim::kNot) return Cell(!args[0]);
           std::optional<Cell> c = Compute<int32_t>(n.prim, wide);
@@ -539,7 +547,7 @@ std::vector<Cell> RunGraph(const ScalarGraph& g, const std::vector<Cell>& in) {
                     << g.ToString();
       return std::vector<Cell>(g.roots.size());
     }
-    // The node says what its dtype is, and is right.
+    // The node states its dtype, and the value has that dtype.
     const bool typed =
         WithType(n.dtype, []<class T>(T v) -> Cell { return v; }).index() == value->index();
     EXPECT_TRUE(typed) << std::string(ScalarPrimName(n.prim)) << " is not "
@@ -602,6 +610,8 @@ std::vector<Attrs> AttrsToTry(const OpDef& def) {
   return {{}};
 }
 
+// For every op with a scalar function, on every dtype it accepts, the graph gives the bits that the
+// evaluator gives.
 TEST(Elementwise, EveryGraphComputesWhatTheEvaluatorDoes) {
   std::mt19937_64 rng(20240521);
   int compared = 0;
@@ -618,7 +628,7 @@ TEST(Elementwise, EveryGraphComputesWhatTheEvaluatorDoes) {
           types.push_back(MakeType(d, {200}));
         }
         const auto out_types = InferTypes(*def, {}, types, attrs, {});
-        if (!out_types.ok()) continue;  // not in the op's domain
+        if (!out_types.ok()) continue;  // the dtype is not in the op's domain
         ++dtypes;
         TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> out, EvaluateOp(*def, {}, in, attrs));
         const ScalarGraph g = def->scalar.record(attrs, dtype, (*out_types)[0].dtype);
@@ -644,7 +654,8 @@ TEST(Elementwise, EveryGraphComputesWhatTheEvaluatorDoes) {
 }
 
 TEST(ScalarGraph, IsCanonical) {
-  // 1 / (1 + exp(-x)): the constant once, nodes depth first, bf16 widened and rounded once.
+  // 1 / (1 + exp(-x)) has the constant once, its nodes are depth first, and bf16 is widened and
+  // rounded once.
   EXPECT_EQ(ops::kLogistic.scalar.record({}, DType::kBF16, DType::kBF16).ToString(),
             "%0 = Constant 1 : f32\n"
             "%1 = Input 0 : bf16\n"
@@ -659,7 +670,7 @@ TEST(ScalarGraph, IsCanonical) {
 
 // ---- Derivatives. ------------------------------------------------------------------------------
 
-// A function of f64[n] operands that is one op.
+// Returns a function of f64 operands of `shape` that consists of one op.
 FunctionRef OneOp(const OpDef& def, int operands, const Attrs& attrs, Dims shape = {1}) {
   Builder b{Scope{}};
   std::vector<Value> params;
@@ -675,7 +686,7 @@ double CallScalar(const Function& f, const std::vector<double>& x, size_t result
   return out.ok() ? (*out)[result].At(0) : kNaN;
 }
 
-// The derivative by jvp along operand `i`.
+// Returns the derivative by jvp along operand `i`.
 double Partial(const OpDef& def, const std::vector<double>& x, size_t i, const Attrs& attrs = {}) {
   std::vector<bool> active(x.size(), false);
   active[i] = true;
@@ -692,6 +703,7 @@ struct JvpRow {
   const OpDef& def;
   std::vector<std::vector<double>> points;
 };
+// At points where the functions are smooth, including those around the bounds of clamp.
 TEST(Elementwise, DerivativesAreFiniteDifferences) {
   const std::vector<std::vector<double>> unary = {{0.3}, {-0.7}, {0.95}},
                                          positive = {{0.3}, {2.7}, {11}};
@@ -733,7 +745,7 @@ TEST(Elementwise, DerivativesAreFiniteDifferences) {
   for (const JvpRow& row : rows)
     for (const std::vector<double>& x : row.points)
       for (size_t i = 0; i < x.size(); ++i) {
-        // Of a clamp whose bounds cross JAX differentiates `max` alone.
+        // For a clamp whose bounds cross, JAX differentiates `max` alone.
         std::vector<double> up = x, down = x;
         up[i] += h;
         down[i] -= h;
@@ -778,7 +790,8 @@ TEST(Elementwise, IntegersHaveNoTangents) {
   EXPECT_THAT(jvp.out_active, ElementsAre(false, false, false, false));
 }
 
-// <ct, f(x)> = <transpose(ct), x> for f linear in operand `i`, the others fixed.
+// Checks <ct, f(x)> = <transpose(ct), x> for an f that is linear in operand `i`, with the others
+// fixed.
 void CheckTranspose(const FunctionRef& f, size_t i, std::vector<Array> in,
                     const std::string& what) {
   std::vector<bool> linear(in.size(), false);
@@ -816,7 +829,7 @@ TEST(Elementwise, TransposesKeepTheInnerProduct) {
     const Value p = b.Param(MakeType(DType::kBool, {3}));
     std::vector<Value> cases = {b.Param(MakeType(DType::kF64, {3})),
                                 b.Param(MakeType(DType::kF64, {3}))};
-    // The other case is the constant zero, so that the whole is linear.
+    // The other case is the constant zero, so that the select is linear.
     std::vector<Value> in = {Zeros(b, cases[0].type()), Zeros(b, cases[0].type())};
     in[side - 1] = cases[side - 1];
     CheckTranspose(b.Build({Select(p, in[0], in[1])}), side, {Ints(DType::kBool, {1, 0, 1}), x, y},
@@ -873,6 +886,7 @@ absl::Status ErrorOf(const OpDef& def, std::vector<Type> in, const Attrs& attrs 
 }
 Type T(std::string_view text) { return ParseType(text).value(); }
 
+// The texts of the errors begin with lax's words for the same fault.
 TEST(ElementwiseErrors, SayWhatLaxSays) {
   EXPECT_THAT(ErrorOf(ops::kExp, {T("s32[3]")}),
               ReasonIs("TYPE_ERROR", "exp: requires a floating dtype, got s32; convert it"));
@@ -960,6 +974,7 @@ TEST(ElementwiseTypes, TangentsHaveTheShardingOfTheResult) {
   EXPECT_EQ(t->result_types()[1].ToString(), "f64[8@x]");
 }
 
+// Which states along a Manual axis each op accepts, and which it refuses.
 TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
   const Scope s = ManualScope();
   EXPECT_EQ(TypeOf(ops::kMul, s, {T("f32[3]{V:x}"), T("f32[3]{V:x}")}), "f32[3]{V:x}");
@@ -978,7 +993,7 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
               ReasonIs("SHARDING_TYPE_ERROR", "RHS should be reduced along the same axes LHS is"));
   EXPECT_THAT(times_terms("f32[3]{U:x}"), ReasonIs("SHARDING_TYPE_ERROR", "mul is bilinear"));
   EXPECT_THAT(times_terms("f32[3]{V:x}"), ReasonIs("VALUE_ERROR", "varying manual axes to match"));
-  // What is reduced goes with what is reduced alone.
+  // A reduced operand must be combined with a reduced one.
   EXPECT_EQ(TypeOf(ops::kMax, s, {T("f32[3]{R:x}"), T("f32[3]{R:x}")}), "f32[3]{R:x}");
   EXPECT_THAT(ErrorOf(ops::kMax, {T("f32[3]{R:x}"), T("f32[3]")}, {}, s),
               ReasonIs("SHARDING_TYPE_ERROR", "Inputs cannot be replicated on the same axes"));
@@ -992,6 +1007,8 @@ TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
                 ReasonIs("NOT_IMPLEMENTED", HasSubstr("unreduced rule for")));
 }
 
+// Select takes unreduced cases if the predicate is not unreduced, and both cases must be in the
+// same state.
 TEST(ElementwiseTypes, SelectTakesTermsWherePredicateIsNone) {
   const Scope s = ManualScope();
   const Type pred = T("bool[3]"), terms = T("f32[3]{U:x}"), reduced = T("f32[3]{R:x}");
@@ -1050,7 +1067,7 @@ TEST(ElementwiseTypes, PadOfTermsTakesTermsOrZero) {
   EXPECT_THAT(CatchStatus([&] { Pad(x, Constant(b, DType::kF32, 5), {1}, {0}); }),
               ReasonIs("NOT_IMPLEMENTED", "unreduced rule for pad is not implemented"));
   EXPECT_THAT(CatchStatus([&] { Pad(x, fill, {1}, {0}); }), ReasonIs("NOT_IMPLEMENTED"));
-  // Outside shard_map one term is the value, and the others are zeros.
+  // Outside shard_map, one shard's term of the padding is the value, and the others are zeros.
   Builder typed(ExplicitScope());
   const Value terms = Reshard(typed.Param(T("f32[4]")), {{}}, {"x"});
   EXPECT_EQ(type(Pad(terms, Constant(typed, DType::kF32, 5), {1}, {0})), "f32[5]{U:x}");
@@ -1072,11 +1089,13 @@ TEST(Harmonize, WeakOperandsGiveWay) {
   EXPECT_EQ(Select(Compare(x, weak, "LT"), x, weak).type().ToString(), "bf16[3]");
   EXPECT_EQ(Clamp(weak_int, x, weak).type().ToString(), "bf16[3]");
   EXPECT_EQ(Convert(weak, DType::kF32).type().ToString(), "f32[]");
-  // A weak float does not turn an integer array into one.
+  // A weak float does not turn an integer array into floats.
   EXPECT_THAT(CatchStatus([&] { n + weak; }),
               ReasonIs("TYPE_ERROR", "add: dtypes differ: s32 and f32"));
 }
 
+// Scalars and dims of size 1 grow to the other operand's shape and sharding, but shapes of
+// different ranks do not fit.
 TEST(Harmonize, ScalarsAndDimsOfSizeOneAreRepeated) {
   Builder b(ExplicitScope());
   const Value x = b.Param(T("f32[8@x]")), scalar = b.Param(T("f32[]")), row = b.Param(T("f32[1]"));
@@ -1090,14 +1109,14 @@ TEST(Harmonize, ScalarsAndDimsOfSizeOneAreRepeated) {
   const Value wide = b.Param(T("f32[8@x,4]")), column = b.Param(T("f32[8@x,1]"));
   EXPECT_EQ((column * b.Param(T("f32[1,4]"))).type().ToString(), "f32[8@x,4]");
   EXPECT_THAT(CatchStatus([&] { x* wide; }), ReasonIs("TYPE_ERROR", "got incompatible shapes"));
-  // Neither of two shardings gives way, nor does a mesh axis cut two dims.
+  // If both operands are sharded, neither gives way, and a mesh axis never cuts two dims.
   EXPECT_THAT(CatchStatus([&] { wide* b.Param(T("f32[8@y,1]")); }),
               ReasonIs("SHARDING_TYPE_ERROR",
                        "got incompatible shardings for broadcasting: "
                        "f32[8@x,4], f32[8@y,1]"));
   EXPECT_THAT(CatchStatus([&] { column* b.Param(T("f32[1,4@x]")); }),
               ReasonIs("SHARDING_TYPE_ERROR", "produces an illegally sharded result"));
-  // 2^53 + 1 has no double.
+  // 2^53 + 1 is not a double, so the constant must not pass through one.
   Builder ints{Scope{}};
   const Value n = ints.Param(T("s64[1]"));
   const FunctionRef f =

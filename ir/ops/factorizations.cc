@@ -1,8 +1,8 @@
-// lu, geqrf, geqp3, householder_product and qr.
+// The ops lu, geqrf, geqp3, householder_product and qr, evaluated by LAPACK on the host.
 //
 // Reference: JAX's lax.linalg. Derivatives: S. Walter and L. Lehmann, "Algorithmic differentiation
-// of linear algebra functions with application in optimum experimental design" (2010); of all of q,
-// "Differentiating the full QR decomposition" (arXiv 2409.13374).
+// of linear algebra functions with application in optimum experimental design" (2010). For the full
+// q: "Differentiating the full QR decomposition" (arXiv 2409.13374).
 #include <algorithm>
 #include <numeric>
 #include <tuple>
@@ -24,8 +24,9 @@ Value LeadingBlock(Value x, int64_t rows, int64_t cols) {
   return Slice(x, Dims(x.rank(), 0), std::move(limit));
 }
 
-// ---- lu: p a = l u. Results: l below the diagonal and u, the rows that were swapped with each of
-// the first, and the rows of a in the order of p a. ----
+// ---- lu: p a = l u. The first result has l below its diagonal and u on and above it. The second
+// lists the rows with which the first rows were swapped in turn, the third the rows of a in the
+// order of p a. ----
 
 Types InferLu(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
@@ -34,7 +35,7 @@ Types InferLu(const InferContext& c) {
                            OfBatch(c, DType::kS32, {RowsOf(a)})};
 }
 
-// x with zeros behind it, to n x n.
+// Returns x padded with zeros at the end, to n x n.
 Value Completed(Value x, int64_t n) {
   DimList zeros(x.rank(), 0), high = zeros;
   high[x.rank() - 2] = n - x.dim(x.rank() - 2);
@@ -42,8 +43,8 @@ Value Completed(Value x, int64_t n) {
   return Pad(x, Constant(x.builder(), x.dtype(), 0), std::move(zeros), std::move(high));
 }
 
-// With x = l^-1 (p da) u^-1, dl = l (x below the diagonal) and du = (x on and above it) u. Matrices
-// that are not square: l and u are completed by ones on the diagonal.
+// With x = l^-1 (p da) u^-1, computes dl = l (x below the diagonal) and du = (x on and above it) u.
+// If the matrix is not square, l and u are completed by ones on the diagonal.
 std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   const Value packed = c.out[0];
   const int64_t m = packed.dim(packed.rank() - 2), n = packed.dim(packed.rank() - 1),
@@ -63,10 +64,11 @@ std::vector<Value> LuJvp(const RuleContext& c, Values tangents) {
   return {dl + Matmul(Triu(x), u), Value(), Value()};
 }
 
-// l and u in place of a, m rows of n, by blocks of columns: a block is factored, and what it
-// changes of those behind it is computed in parts that threads share. Parts are of one size, so
-// that the bits do not depend on the threads. An error stops it. LAPACK sees rows as columns, so
-// that it multiplies transposes, from the right; the block alone is turned for it.
+// Computes l and u in place of a, which has m rows of n elements, by blocks of columns. A block is
+// factored, and the changes to the columns behind it are computed in parts that threads share. The
+// parts have a fixed size, so that the bits do not depend on the number of threads. An error, such
+// as a cancellation, ends the computation. LAPACK reads rows as columns, so it sees the transpose
+// of a: products are taken from the right, and only the block itself is transposed for it.
 template <class T>
 absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack, int64_t m,
                          int64_t n, T* a, int* swaps) {
@@ -110,13 +112,16 @@ absl::Status FactorLarge(const EvalContext& c, const lapack::Routines<T>& lapack
   return absl::OkStatus();
 }
 
+// Factors the matrices of a batch at the same time, each on one thread. A single large matrix goes
+// by FactorLarge instead, because threads would otherwise be idle. LAPACK's swaps, counted from 1,
+// become the pivots and the permutation.
 Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n);
   std::vector<Array> out = ResultsOf(c);
-  if (n == 0)  // rows stay where they are
+  if (n == 0)  // the rows stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % m));
-  // Of several matrices each is a thread's.
+  // The size from which a single matrix is worth sharing among threads.
   constexpr int64_t kLargeMin = 512;
   const int64_t count = CountOf(shape);
   absl::Status stopped;
@@ -148,7 +153,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   return done;
 }
 
-// ---- geqrf and householder_product: qr by reflectors, and the matrix that reflectors make. ----
+// ---- geqrf and householder_product: QR by reflectors, and the product of the reflectors. ----
 
 Types InferGeqrf(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
@@ -185,7 +190,7 @@ Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back();
   std::vector<Array> out = ResultsOf(c);
-  if (m == 0)  // columns stay where they are
+  if (m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[1].num_elements(); ++i)
       out[1].Set(i, static_cast<double>(i % n + 1));
   return ForEachMatrix(c, in[0].dtype(), CountOf(shape), out,
@@ -237,8 +242,8 @@ Arrays EvalHouseholderProduct(const EvalContext& c, absl::Span<const Array> in) 
                        });
 }
 
-// ---- qr: a = q r, q unitary, r upper triangular; with pivoting, of the columns of a in the order
-// of a third result. ----
+// ---- qr: a = q r, where q is unitary and r upper triangular. With pivoting, q r are the columns
+// of a in the order of a third result. ----
 
 bool IsPivoting(const Attrs& attrs) { return attrs.Has("pivoting") && attrs.Bool("pivoting"); }
 
@@ -252,9 +257,9 @@ Types InferQr(const InferContext& c) {
   return out;
 }
 
-// Where a has at least as many rows as columns, and r is square. With y = q^H da r^-1 and w = (y
-// below the diagonal) - its adjoint + (the imaginary part of y's diagonal), dq = q (w - y) + da
-// r^-1 and dr = (y - w) r.
+// For an a with at least as many rows as columns, so that r is square. With y = q^H da r^-1 and w =
+// (y below the diagonal) - its adjoint + (the imaginary part of y's diagonal), returns dq = q (w -
+// y) + da r^-1 and dr = (y - w) r.
 std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
   const Value da_r = TriangularSolve(r, da, {.left_side = false});
   const Value y = Matmul(Adjoint(q), da_r);
@@ -269,8 +274,8 @@ std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
   return {dq, Matmul(y - w, r)};
 }
 
-// Beyond the first min(m, n) columns: those of r follow from q, and those of q, which could be any,
-// move as little as the first do.
+// Beyond the first min(m, n) columns, the columns of r follow from q. The columns of q there are
+// not unique, and move as little as the first columns do.
 std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = RowsOf(a), n = ColsOf(a);
@@ -315,15 +320,18 @@ std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   return out;
 }
 
+// Computes r and the reflectors by Geqrf, or by Geqp3 with pivoting, and q as the product of the
+// reflectors. With pivoting, a matrix with an element that is not finite gets NaNs: the columns are
+// ordered by their norms, among which a NaN has no place.
 Arrays EvalQr(const EvalContext& c, absl::Span<const Array> in) {
   const Dims& shape = in[0].shape();
   const int64_t m = shape[shape.size() - 2], n = shape.back(), k = std::min(m, n),
                 of_q = c.attrs.Bool("full_matrices") ? m : k;
   const bool pivoting = IsPivoting(c.attrs);
   std::vector<Array> out = ResultsOf(c);
-  if (pivoting && m == 0)  // columns stay where they are
+  if (pivoting && m == 0)  // the columns stay where they are
     for (int64_t i = 0; i < out[2].num_elements(); ++i) out[2].Set(i, static_cast<double>(i % n));
-  // Without columns q is the identity.
+  // A matrix without columns still has a q, the identity.
   const int64_t count = n == 0 && of_q > 0 ? out[0].num_elements() / (m * of_q) : CountOf(shape);
   return ForEachMatrix(c, in[0].dtype(), count, out,
                        [&]<class T>(const lapack::Routines<T>& lapack, int64_t index) {

@@ -1,5 +1,5 @@
-// Shared by the op files: constructors that fill in a family's rules, and small checks whose errors
-// use the op's lax name.
+// Helpers that all op files share: rules that many families use, and small checks whose errors
+// begin with the op's lax name. Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace tessera::ir::ops {
 
-// "mul: <message>" as VALUE_ERROR or TYPE_ERROR; Builder adds the source location.
+// Return "mul: <message>" as an error of the named kind. Builder adds the source location.
 template <class... Parts>
 absl::Status ValueError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
@@ -28,21 +28,22 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
                    absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
 }
 
-// NOT_IMPLEMENTED, with the list of dtypes that have kernels, if `dtype` has none.
+// Returns NOT_IMPLEMENTED, with the list of the dtypes that have kernels, if `dtype` has none.
 absl::Status CheckComputable(const InferContext& c, DType dtype);
 
 // Adds a factor of this kind for every dim of `t`, and returns them.
 TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind);
-// The elementwise signature: one pass-through factor per dim of the result, shared by every operand
-// of that rank (rank-0 operands have none).
+// The signature of elementwise ops: one pass-through factor per dim of the result. Operands of the
+// same rank share the factors; operands of rank 0 have none.
 Signature Pointwise(const InferContext&, absl::Span<const Type> out);
-// Every dim of operands and results has its own need-replication factor: nothing may be sharded.
+// Gives every dim of operands and results its own need-replication factor, so that nothing may be
+// sharded.
 Signature ReplicateAll(const InferContext&, absl::Span<const Type> out);
-// Gives the results the manual axes type of operand 0 (ops of one array).
+// Gives the results the manual axes type of operand 0. For ops of one array.
 absl::Status SameVmaAsFirst(const InferContext&, std::vector<Type>* out);
-// Adds nothing: infer gave the types in full.
+// Changes nothing: for ops whose infer rule gives the types in full.
 absl::Status Inferred(const InferContext&, std::vector<Type>* out);
-// Zero, for casts.
+// Returns a cost of zero, for casts.
 Cost NoCost(const InferContext&, absl::Span<const Type> out);
 
 }  // namespace tessera::ir::ops

@@ -1,6 +1,7 @@
-// fft: discrete Fourier transforms along the last dims.
+// The op fft: discrete Fourier transforms along the last dims, which the host evaluates by
+// ir/fourier.
 //
-// Reference: StableHLO's fft; JAX's lax.fft for its derivatives.
+// Reference: StableHLO's fft; JAX's lax.fft for its derivatives; docs/decisions/0022.
 #include "ir/fft.h"
 
 #include <algorithm>
@@ -28,10 +29,14 @@ FftKind KindOf(const Attrs& attrs) {
   return static_cast<FftKind>(at - kKinds.begin());
 }
 const std::vector<int64_t>& LengthsOf(const Attrs& attrs) { return attrs.Ints("fft_length"); }
-// From real numbers, or to them, along the last dim.
+// Returns whether the transform is from real numbers or to them, so that the complex side has only
+// half of the last dim.
 bool HalvesLast(FftKind kind) { return kind == FftKind::kRfft || kind == FftKind::kIrfft; }
 DType NumberOf(DType d) { return d == DType::kF32 ? DType::kC64 : DType::kC128; }
 
+// Checks the lengths against the operand's last dims. Lengths are bounded because the factors of a
+// length are computed at once, on one thread. The bound is lower for a length with a large prime
+// factor.
 Types InferFft(const InferContext& c) {
   const Type& x = c.in[0];
   if (std::find(kKinds.begin(), kKinds.end(), c.attrs.Str("fft_type")) == kKinds.end())
@@ -57,7 +62,8 @@ Types InferFft(const InferContext& c) {
     if (length < 0 || size != (is_half ? half : length))
       return ValueError(c, "length ", length, " of dim ", first + i, " does not fit ",
                         x.ToString());
-    // The largest prime of a length that is too long in any case takes long to find.
+    // For a length that is too long in any case, the largest prime factor, which takes long to
+    // find, is not looked for.
     const int64_t most = fourier::LengthMax(length > fourier::LengthMax(1) ? 1 : length);
     if (length > most)
       return ValueError(c, "length ", length, " of dim ", first + i,
@@ -72,8 +78,8 @@ Types InferFft(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// A transformed dim that is cut can be made whole by an exchange, except where half of it is left
-// out: half of a dim is seldom cut evenly.
+// A transformed dim that is cut can be made whole by an exchange. The exception is a dim of which
+// half is left out, because half of a dim can seldom be cut evenly.
 Signature FftFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   const Type& x = c.in[0];
@@ -106,7 +112,7 @@ absl::Status FftSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// The transform of `lengths`, which are those of the last dims.
+// Emits the transform of the last dims, whose lengths are `lengths`.
 Value Emit(Value x, FftKind kind, std::vector<int64_t> lengths) {
   Attrs attrs;
   attrs.Set("fft_type", std::string(kKinds[static_cast<int>(kind)]));
@@ -114,9 +120,9 @@ Value Emit(Value x, FftKind kind, std::vector<int64_t> lengths) {
   return x.builder().Emit1(kFft, {x}, std::move(attrs));
 }
 
-// The matrix of a transform is its own transpose. From real numbers the first half of the results
-// is kept, so that the others have no cotangents; to real numbers each one of the half, but for the
-// first and the middle one, stands for two.
+// The matrix of a transform is its own transpose. A transform from real numbers keeps the first
+// half of its results, so the others have zero cotangents. In a transform to real numbers each
+// element of the half stands for two, except for the first and the middle one.
 std::vector<Value> TransposeFft(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const FftKind kind = KindOf(c.attrs);
@@ -149,14 +155,14 @@ Batched BatchFft(const RuleContext& c, absl::Span<const int> dims, int64_t size)
   return {{c.b.Emit1(c.def, {BatchInFront(c, dims, 0, size)}, c.attrs)}, {0}};
 }
 
-// Dim `dim` of x, transformed.
+// Returns x with dim `dim` transformed.
 Value AlongDim(Value x, int dim, FftKind kind) {
   const int last = x.rank() - 1;
   const int64_t length = x.dim(dim);
   return MoveDim(Emit(MoveDim(x, dim, last), kind, {length}), last, dim);
 }
-// Where the dim is cut: one exchange makes it whole and cuts another instead, if there is one that
-// divides; else it is gathered, and each shard keeps its own block of the result.
+// If the dim is cut, an all-to-all makes it whole and cuts another dim instead, if the shards
+// divide one. Otherwise the dim is gathered, and each shard keeps its own block of the result.
 Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
   Builder& b = x.builder();
   const int64_t shards = b.mesh().SizeOf(axes);
@@ -171,8 +177,9 @@ Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
   return DynamicSlice(whole, std::move(starts), x.shape());
 }
 
-// Dims that are whole are transformed at once, and those that are cut one by one: from real numbers
-// after the dim that is halved, to them before.
+// The last dims are transformed at once as far as they are not cut. The dims before them are
+// transformed one by one. They come after the halved dim in a transform from real numbers, and
+// before it in a transform to real numbers.
 std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p) {
   const FftKind kind = KindOf(c.attrs);
   const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
@@ -181,7 +188,7 @@ std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p)
   const auto axes_of = [&](int d) -> const AxisList& {
     return p.factor_axes[p.signature.operands[0][d][0]];
   };
-  int whole = x.rank();  // dims from here on are
+  int whole = x.rank();  // the first of the last dims that are not cut
   while (whole > first && axes_of(whole - 1).empty()) --whole;
   const auto others = [&](FftKind of) {
     for (int d = first; d < whole; ++d)
@@ -194,7 +201,7 @@ std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p)
   return {x};
 }
 
-// 5 n log2(n) for each transform, as is usual.
+// Counts 5 n log2(n) flops for each transform, as is usual.
 Cost FftCost(const InferContext& c, absl::Span<const Type> out) {
   const Type& larger = c.in[0].num_elements() > out[0].num_elements() ? c.in[0] : out[0];
   Cost cost;
@@ -205,7 +212,8 @@ Cost FftCost(const InferContext& c, absl::Span<const Type> out) {
   return cost;
 }
 
-// Transforms run one after the other. To real numbers the others are in a copy of the operand.
+// The transforms run one after the other, so the largest scratch counts. A transform to real
+// numbers also has a copy of the operand, in which the other dims are transformed.
 int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
   const int64_t width =
@@ -220,6 +228,10 @@ int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   return most;
 }
 
+// Transforms the dims one by one, the last dim first. A transform to real numbers has its last dim
+// last, because only its result is real, and transforms the other dims before in a copy. The factor
+// 1 / elements of an inverse transform is applied along the last dim. The evaluator's threads share
+// the rows of each transform.
 template <class T>
 Arrays Evaluate(const EvalContext& c, const Array& x) {
   const FftKind kind = KindOf(c.attrs);
@@ -237,7 +249,7 @@ Arrays Evaluate(const EvalContext& c, const Array& x) {
   double elements = 1;
   for (const int64_t length : lengths) elements *= static_cast<double>(length);
   const T all = inverse ? static_cast<T>(1 / elements) : T{1};
-  // Along dim d of numbers of the shape, from `from` to `into`.
+  // Transforms dim d of an array of `shape`, whose elements are complex, from `from` to `into`.
   const auto along = [&](const Dims& shape, int d, T scale, T* into) {
     int64_t outer = 1, inner = 1;
     for (int i = 0; i < x.rank(); ++i) (i < d ? outer : inner) *= i == d ? 1 : shape[i];

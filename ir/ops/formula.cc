@@ -1,3 +1,6 @@
+// Emits the ops of formulas (formula.h) in the order in which they are written, and builds loops
+// and functions with custom derivatives from C++ functions. client/ and the rules of special
+// functions write their composites with it.
 #include "ir/formula.h"
 
 #include <utility>
@@ -7,7 +10,8 @@ namespace tessera::ir {
 Value Formula::value() const {
   if (!node_->value) {
     node_->value = node_->emit();
-    node_->emit = nullptr;  // what it is made of is not needed any more
+    // Release the emitter and with it the operands that it holds.
+    node_->emit = nullptr;
   }
   return node_->value;
 }
@@ -17,7 +21,8 @@ Value Formula::Beside(Value like) const {
 
 namespace {
 
-// The values of two formulas, one of which is not a number, from left to right.
+// Emits two formulas from left to right. Requires: one of them is not a number; it gives a number
+// its type.
 std::pair<Value, Value> Both(const Formula& x, const Formula& y) {
   if (x.is_number()) {
     const Value right = y.value();
@@ -62,6 +67,9 @@ Value AnyOf(Value bools) {
   return dims.empty() ? bools : ReduceOr(bools, dims);
 }
 
+// Builds a `while` op. The predicate and the body are traced by calling `holds` and `step` on
+// params; both get all of `consts`, so that neither has to say which ones it reads. The types are
+// matched first, because a carry must have the same varying axes before and after a step.
 std::vector<Value> Loop(
     std::vector<Value> carry, std::vector<Value> consts,
     const std::function<Value(Values carry, Values consts)>& holds,
@@ -93,7 +101,7 @@ std::vector<Value> Loop(
 
 namespace {
 
-// A function on params of the types of `operands`.
+// Traces `body` as a function whose params have the types of `operands`.
 FunctionRef OnParams(Values operands, const char* name,
                      const std::function<std::vector<Value>(Builder&, Values)>& body) {
   const Builder& b = operands.front().builder();

@@ -1,5 +1,5 @@
-// More functions of floats, written in those of elementwise.cc: inverse and hyperbolic ones, erfc
-// and the gamma function's. Derivatives are JAX's.
+// More elementwise functions of floats, built from those of elementwise.cc: inverse and hyperbolic
+// functions, erfc, and the gamma function and its derivative. The derivatives are JAX's.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -24,7 +24,8 @@ constexpr TypeOf<X> kNotANumber = std::numeric_limits<TypeOf<X>>::quiet_NaN();
 namespace {
 Value Exp2Jvp(Value dx, Value, Value y) { return dx * (std::numbers::ln2 * y); }
 
-// By squaring, with one reciprocal at the end.
+// Raises x to a power by repeated squaring, with one reciprocal at the end if the exponent is
+// negative.
 struct IntegerPowerBody {
   int64_t exponent;
   template <class X>
@@ -76,7 +77,8 @@ constexpr OpDef kAsin =
         "asin", "asin", {Chain<AsinJvp>});
 constexpr OpDef kAcos = Unary<kFloats, [](auto x) {
   const auto angle = 2.0 * Atan2(Sqrt((1.0 - x) * (1.0 + x)), 1.0 + x);
-  return Select(x == -1.0, Like(x, std::numbers::pi), angle);  // Both are 0 there.
+  // At x = -1 both arguments of atan2 are 0.
+  return Select(x == -1.0, Like(x, std::numbers::pi), angle);
 }>("acos", "acos", {Chain<AcosJvp>});
 constexpr OpDef kAtan =
     Unary<kFloats, [](auto x) { return Atan2(x, Like(x, 1)); }>("atan", "atan", {Chain<AtanJvp>});
@@ -95,7 +97,7 @@ Value AtanhJvp(Value dx, Value x, Value) {
   return reciprocal * (dx / (1.0 - x));
 }
 
-// exp(a) / 2, for an exp(a) that may overflow.
+// Returns exp(a) / 2 for an a whose exp(a) may overflow.
 template <class X>
 X HalfExp(X a) {
   const X root = Exp(0.5 * a);
@@ -112,7 +114,8 @@ constexpr auto kCoshBody = []<class X>(X x) {
   const X e = Exp(Abs(x));
   return Select(Abs(x) < 20.0, 0.5 * (e + 1.0 / e), HalfExp(Abs(x)));
 };
-// log(a + sqrt(a^2 + 1)), by what is added to 1; a square that overflows is left out.
+// Computes log(a + sqrt(a^2 + 1)) as log1p of the amount that is added to 1. Where a is so large
+// that its square may overflow, it computes log(2 a) instead.
 constexpr auto kAsinhBody = []<class X>(X x) {
   const X a = Abs(x);
   const X near = Log1p(a + a * a / (1.0 + Sqrt(a * a + 1.0)));
@@ -140,8 +143,9 @@ Value ErfcJvp(Value dx, Value x, Value) {
   return (-2.0 * std::numbers::inv_sqrtpi) * (dx * Exp(-Square(x)));
 }
 
-// exp(x^2) erfc(x), highest power first: of 1/x^2, times 1/x, from 1 to 2 and from there on.
-// Reference: Moshier, Cephes, ndtrf.c, which is also what XLA evaluates.
+// Coefficients of polynomials p, highest power first, such that erfc(x) = exp(-x^2) (1/x) p(1/x^2).
+// Near is for x from 1 to 2, Far for x above 2. Reference: Moshier, Cephes, ndtrf.c, which is also
+// what XLA evaluates.
 constexpr float kErfcNear32[] = {
     2.326819970068386e-2f,  -1.387039388740657e-1f, 3.687424674597105e-1f,
     -5.824733027278666e-1f, 6.210004621745983e-1f,  -4.944515323274145e-1f,
@@ -149,7 +153,8 @@ constexpr float kErfcNear32[] = {
 constexpr float kErfcFar32[] = {
     -1.047766399936249e+1f, 1.297719955372516e+1f, -7.495518717768503e+0f, 2.921019019210786e+0f,
     -1.015265279202700e+0f, 4.218463358204948e-1f, -2.820767439740514e-1f, 5.641895067754075e-1f};
-// The quotients of polynomials of x, from 1 to 8 and from there on. Reference: Cephes, ndtr.c.
+// Coefficients of polynomials of x whose quotient is exp(x^2) erfc(x): Near / NearBelow for x from
+// 1 to 8, and Far / FarBelow for x above 8. Reference: Cephes, ndtr.c.
 constexpr double kErfcNear64[] = {
     2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0,
     4.86371970985681366614e1,   1.96520832956077098242e2,  5.26445194995477358631e2,
@@ -186,7 +191,8 @@ constexpr auto kErfcBody = []<class X>(X x) {
     const X far = Horner(kErfcFar64, a) / Horner(kErfcFarBelow64, a);
     tail = scale * Select(a < 8.0, near, far);
   }
-  tail = Select(scale == 0.0, Like(x, 0), tail);  // Far out the quotients are none of numbers.
+  // For large x the quotients are NaN, because their numerators and denominators overflow.
+  tail = Select(scale == 0.0, Like(x, 0), tail);
   return Select(a < 1.0, 1.0 - Erf(x), Select(x < 0.0, 2.0 - tail, tail));
 };
 }  // namespace
@@ -196,8 +202,9 @@ constexpr OpDef kErfc = Unary<kFloats, kErfcBody>("erfc", "erfc", {Chain<ErfcJvp
 namespace {
 Value LgammaJvp(Value dx, Value x, Value) { return dx * Digamma(x); }
 
-// The derivative of digamma, from 1/2 on: by psi1(x) = psi1(x + 1) + 1 / x^2 up to where the
-// asymptotic series is exact. Reference: Abramowitz and Stegun (1964), 6.4.6 and 6.4.12.
+// Returns the derivative of digamma for x from 1/2 on. Applies psi1(x) = psi1(x + 1) + 1 / x^2
+// until the argument is so large that the asymptotic series is accurate. Reference: Abramowitz and
+// Stegun (1964), 6.4.6 and 6.4.12.
 Value TrigammaAboveHalf(Value x) {
   constexpr int kShift = 10;
   Value sum = FullLike(x, 0);
@@ -207,7 +214,7 @@ Value TrigammaAboveHalf(Value x) {
   }
   const Value reciprocal = 1.0 / (static_cast<double>(kShift) + x);
   const Value square = Square(reciprocal);
-  Value series = FullLike(x, 5.0 / 66);  // of Bernoulli numbers
+  Value series = FullLike(x, 5.0 / 66);  // the coefficients are Bernoulli numbers
   for (const double b : {-1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6}) {
     const Value next = series * square;
     series = b + next;
@@ -217,7 +224,7 @@ Value TrigammaAboveHalf(Value x) {
   const Value head = reciprocal + 0.5 * square;
   return sum + (head + tail);
 }
-// Below by psi1(x) = pi^2 / sin^2(pi x) - psi1(1 - x).
+// For x below 1/2 applies psi1(x) = pi^2 / sin^2(pi x) - psi1(1 - x).
 Value DigammaJvp(Value dx, Value x, Value) {
   const Value reflects = Compare(x, FullLike(x, 0.5), "LT");
   const Value mirrored = 1.0 - x;
@@ -237,7 +244,7 @@ constexpr double kLanczos[] = {
     771.3234287776530788486528258894,   -176.61502916214059906584551354,
     12.507343278686904814458936853,     -0.13857109526572011689554707,
     9.984369578019570859563e-6,         1.50563273514931155834e-7};
-// log(g + 1/2), and log(g + 1/2 + z) of it.
+// kLogOfShift is log(g + 1/2), from which LogShifted computes log(g + 1/2 + z).
 constexpr double kLogOfShift = 2.0149030205422647;
 template <class X>
 X LogShifted(X z) {
@@ -245,7 +252,7 @@ X LogShifted(X z) {
 }
 
 constexpr auto kLgammaBody = []<class X>(X x) {
-  // Below 1/2 by gamma(x) gamma(1 - x) = pi / sin(pi x).
+  // For x below 1/2 applies gamma(x) gamma(1 - x) = pi / sin(pi x).
   const auto reflects = x < 0.5;
   const X z = Select(reflects, -x, x - 1.0);
   X series = Like(x, kLanczosBase);
@@ -263,7 +270,9 @@ constexpr auto kLgammaBody = []<class X>(X x) {
 constexpr auto kDigammaBody = []<class X>(X x) {
   const auto reflects = x < 0.5;
   const X z = Select(reflects, -x, x - 1.0);
-  X above = Like(x, 0), below = Like(x, kLanczosBase);  // of the series' logarithmic derivative
+  // `above` and `below` are the numerator and the denominator of the series' logarithmic
+  // derivative.
+  X above = Like(x, 0), below = Like(x, kLanczosBase);
   for (int i = 0; i < 8; ++i) {
     const X term = z + (i + 1.0);
     above = above - kLanczos[i] / (term * term);
@@ -285,12 +294,15 @@ namespace {
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
 
-// `step` is the distance of two neighbours' bits: bf16 and f16 compute in f32, of which they are
-// the upper bits. `least` is the smallest number that is not 0, and `largest` the largest that is
-// finite: f16's neighbours below `normal` are `least` apart, while f32's are closer.
+// Adds or subtracts `step` in the bits of x to get to its neighbour. bf16 and f16 are computed in
+// f32, whose upper bits they are, so that their step is larger than 1. f16 also needs the other
+// numbers: `least` is its smallest positive number, `normal` its smallest normal one and `largest`
+// its largest finite one. Below `normal` the neighbours in f16 are `least` apart, while those in
+// f32 are closer.
 struct NextAfterBody {
   int64_t step = 1;
-  double least = 0, normal = 0, largest = 0;  // 0: as the bits have it
+  // All are 0 if the neighbours are those in the dtype that is computed in.
+  double least = 0, normal = 0, largest = 0;
 
   template <class X>
   X operator()(X x, X y) const {
@@ -311,7 +323,7 @@ struct NextAfterBody {
     };
     const auto subnormal = Select(away | (x == 0.0), size + least, size - least);
     const auto next = scalar::Bitcast<T>(Select(away, bits + step, bits - step));
-    // From `normal` towards 0 the neighbours are as close as below it.
+    // Between `normal` and 0 the neighbours are `least` apart.
     const auto small = (size < normal) | ((size == normal) & ~away);
     const auto finite = Select(small, signed_as(subnormal), next);
     const auto moved = Select(size > largest, signed_as(Like(x, largest)), finite);

@@ -1,4 +1,5 @@
-// gather: the windows of an operand at positions that index vectors say (ir/ops/windows.h).
+// The op gather: reads the windows of an operand at positions that index vectors give
+// (ir/ops/windows.h).
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -13,6 +14,9 @@ using Types = absl::StatusOr<std::vector<Type>>;
 
 WindowDims GatherDimsOf(const Attrs& attrs) { return {attrs, kGatherNames}; }
 
+// The result has the window sizes in its dims of windows, and the sizes of the indices in its dims
+// of positions. A window may have no element in a dim that the result lacks, but only if the result
+// is empty: otherwise there would be nothing to read.
 Types InferGather(const InferContext& c) {
   const Type &x = c.in[0], &indices = c.in[1];
   const WindowDims w = GatherDimsOf(c.attrs);
@@ -36,7 +40,7 @@ Types InferGather(const InferContext& c) {
   for (int d = 0; d < indices.rank(); ++d)
     if (g.indices_to_block[d] >= 0) t.shape[g.indices_to_block[d]] = indices.shape[d];
   TESSERA_ASSIGN_OR_RETURN(const int64_t elements, CountElements(c, t.shape));
-  // Dims that the result lacks are read all the same.
+  // Dims that the result lacks are read too, so their windows must have one element.
   for (const DimList& single : {w.collapsed, w.batching})
     for (const int64_t d : single)
       if (elements > 0 && sizes[d] != 1)
@@ -48,7 +52,8 @@ Types InferGather(const InferContext& c) {
 
 Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
   const Geometry g(GatherDimsOf(c.attrs), c.in[0].rank(), c.in[1].rank());
-  // A dim in which windows have one element is completed by a sum, where there is one.
+  // If a dim in which windows have one element is cut, a sum over the shards completes the result.
+  // This needs a dtype that has sums.
   const FactorKind indexed =
       IsComputable(c.in[0].dtype) ? FactorKind::kReduction : FactorKind::kReplicated;
   WindowFactors f = FactorsOf(g, c.in[0], c.in[1], out[0], {FactorKind::kPassThrough, indexed});
@@ -58,8 +63,8 @@ Signature GatherFactors(const InferContext& c, absl::Span<const Type> out) {
   return f.s;
 }
 
-// Without out_sharding: dims of windows that are whole keep the operand's axes, dims of positions
-// have none unless the operand is batched with them.
+// Without out_sharding, dims that windows take whole keep the operand's axes. Dims of positions are
+// unsharded, unless the operand is batched with them.
 absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &indices = c.in[1];
   Type& t = (*out)[0];
@@ -87,7 +92,8 @@ absl::Status GatherSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// What is read where a window is out of bounds.  Reference: lax.gather's fill_value.
+// Returns the value that is read where a window is out of bounds. Reference: lax.gather's
+// fill_value.
 Array FillOf(const Attrs& attrs, DType dtype) {
   if (attrs.Has("fill_value")) return attrs.Literal("fill_value");
   if (IsInexact(dtype)) return Array::Scalar(dtype, std::numeric_limits<double>::quiet_NaN());
@@ -99,7 +105,7 @@ Array FillOf(const Attrs& attrs, DType dtype) {
       dtype, static_cast<int64_t>(std::numeric_limits<uint64_t>::max() >> (64 - bits)));
 }
 
-// One piece: windows at offsets that the index vectors say.
+// The result is one piece whose offsets are read from the index vectors.
 IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
   const Type &x = c.in[0], &indices = c.in[1];
   const WindowDims w = GatherDimsOf(c.attrs);
@@ -111,7 +117,7 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.fills = ModeOf(c.attrs) == GatherScatterMode::kFillOrDrop;
   if (piece.fills) map.literal = FillOf(c.attrs, x.dtype);
-  Dims vector(out[0].rank(), 0);  // where the index vectors lie
+  Dims vector(out[0].rank(), 0);  // strides by which the index vectors lie
   for (int d = 0; d < indices.rank(); ++d)
     if (const int64_t at = g.indices_to_block[d]; at >= 0 && indices.shape[d] > 1)
       vector[at] = index_strides[d];
@@ -130,7 +136,8 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
   return map;
 }
 
-// The attributes of the scatter whose updates are windows that a gather reads.
+// Returns the attributes of the scatter that writes the windows which a gather with attributes
+// `gather` reads.
 Attrs ScatterAttrsOf(const Attrs& gather, const Type& operand) {
   Attrs attrs = WithOptionsOf(gather);
   GatherDimsOf(gather).WriteTo(&attrs, kScatterNames);
@@ -138,7 +145,7 @@ Attrs ScatterAttrsOf(const Attrs& gather, const Type& operand) {
   return attrs;
 }
 
-// Tangents beyond the operand are zero.
+// Tangents of elements beyond the operand are zero.
 std::vector<Value> GatherJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   Attrs attrs = c.attrs;
@@ -173,7 +180,7 @@ Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t si
   return {{EmitMatched(c.def, {x, at}, std::move(attrs))}, {0}};
 }
 
-// Windows that are whole are whole on every shard.
+// Windows that take a dim whole take it whole on every shard.
 Attrs LocalizeGather(const RuleContext& c, const PartitionContext&) {
   Attrs attrs = c.attrs;
   attrs.Erase("out_sharding");
@@ -184,8 +191,8 @@ Attrs LocalizeGather(const RuleContext& c, const PartitionContext&) {
   return attrs;
 }
 
-// Where an indexed dim is cut, each shard reads the windows in its own block, and the sum over
-// shards has them all.
+// If an indexed dim is cut, each shard reads the windows in its own block, and reads zeros for the
+// others. The sum over the shards then has all windows.
 std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext& p) {
   const WindowDims w = GatherDimsOf(c.attrs);
   const LocalIndices local = LocalIndicesOf(c, p, w, c.attrs.Ints("slice_sizes"));
@@ -195,7 +202,8 @@ std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext&
   Attrs attrs = LocalizeGather(c, p);
   for (const char* promise : {"indices_are_sorted", "unique_indices"}) attrs.Erase(promise);
   attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
-  attrs.Set("fill_value", Array::Scalar(dtype, IsFloat(dtype) ? -0.0 : 0.0));  // adds nothing
+  // Zeros that change nothing when the shards are summed.
+  attrs.Set("fill_value", Array::Scalar(dtype, IsFloat(dtype) ? -0.0 : 0.0));
   const Value mine = EmitMatched(kGather, {c.in[0], local.indices}, std::move(attrs));
   Value all = Convert(Psum(Convert(mine, summed), local.axes), dtype);
   if (!local.in_bounds) return {all};
@@ -209,7 +217,7 @@ std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext&
   return {Select(BroadcastInDim(in_bounds, all.shape(), positions), all, fill)};
 }
 
-// Reads what it returns.
+// The op reads as many bytes as it returns, and the indices.
 Cost GatherCost(const InferContext& c, absl::Span<const Type> out) {
   return {0, static_cast<double>(2 * out[0].num_bytes() + c.in[1].num_bytes())};
 }

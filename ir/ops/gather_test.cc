@@ -1,3 +1,5 @@
+// The ops gather and scatter: windows that are out of bounds, the order of writes, errors, Explicit
+// shardings, and derivatives that are refused. The attributes read and write rows of a matrix.
 #include "ir/ops/testing/rule_checks.h"
 #include "ir/transform/transform.h"
 
@@ -8,7 +10,7 @@ using IntList = std::vector<int64_t>;
 
 auto Bad(const char* text) { return StatusIs(absl::StatusCode::kInvalidArgument, text); }
 
-// Rows of a matrix.
+// Returns the attributes of a gather that reads rows of a matrix with four columns.
 Attrs Rows(std::string mode = "clip") {
   return {{"offset_dims", IntList{1}},          {"collapsed_slice_dims", IntList{0}},
           {"operand_batching_dims", IntList{}}, {"start_indices_batching_dims", IntList{}},
@@ -69,7 +71,7 @@ TEST(Scatter, TheLastOfSeveralWritesStays) {
   EXPECT_EQ(Text(kScatterMin, {m, at, u}, IntoRows("clip")), "[[0, 0], [0, 0], [0, 0]]");
 }
 
-// Without kernels, and yet moved.
+// Dtypes without kernels are moved too.
 TEST(Gather, MovesEveryDType) {
   for (DType d : {DType::kS8, DType::kU16, DType::kF16, DType::kC64, DType::kF8E5M2}) {
     const std::string name(DTypeName(d));
@@ -79,6 +81,7 @@ TEST(Gather, MovesEveryDType) {
   }
 }
 
+// Each fault of the dimension numbers is refused, with a text that names the op and the fault.
 TEST(Gather, ErrorsNameOpAndFault) {
   const std::vector<std::string> in = {"f32[3,4]", "s32[2,1]"};
   EXPECT_THAT(Gathered(in, Rows()), IsOkAndHolds("f32[2,4]"));
@@ -98,7 +101,7 @@ TEST(Gather, ErrorsNameOpAndFault) {
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{2, 4})),
               Bad("the window along dim 0 of f32[3,4] has 2 elements; expected 1 at most"));
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{1, 5})), Bad("expected 4 at most"));
-  // Nothing could be read there.
+  // There would be nothing to read for the result.
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{0, 4})),
               Bad("the window along dim 0 of f32[3,4] has 0 elements, and the result f32[2,4] no "
                   "dim for it; expected 1"));
@@ -133,7 +136,7 @@ TEST(Scatter, ErrorsNameOpAndFault) {
               ReasonIs("NOT_IMPLEMENTED", "c64"));
 }
 
-// The rules of JAX's gather and scatter.
+// The rules are those of JAX's gather and scatter.
 TEST(Gather, ExplicitShardingsFollowJax) {
   EXPECT_THAT(Gathered({"f32[3,4@x]", "s32[2,1]"}, Rows()), IsOkAndHolds("f32[2,4@x]"));
   const char* ask = "Use `.at[...].get(out_sharding=)`";
@@ -173,7 +176,7 @@ TEST(Scatter, ExplicitShardingsFollowJax) {
               IsOkAndHolds("f32[4@x,4]"));
 }
 
-// What depends on which write came last, or divides, is refused as in JAX.
+// A derivative that depends on which write came last, or that would divide, is refused, as in JAX.
 TEST(Scatter, DerivativesThatNeedUniqueIndicesSaySo) {
   for (const OpDef* def : {&kScatter, &kScatterMul}) {
     Builder b(Scope{});

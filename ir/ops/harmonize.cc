@@ -1,5 +1,5 @@
-// The elementwise ops as functions on Values, and the implicit casts they insert: those of JAX's
-// lax, and no others.
+// The elementwise ops as functions on Values (declared in ir/ops.h), and the implicit casts that
+// they insert: those of JAX's lax, and no others.
 #include <algorithm>
 #include <optional>
 
@@ -19,7 +19,8 @@ bool IsConstant(Value v) {
   return op && op->def == &ops::kConstant;
 }
 
-// bool < integer < floating: a weak type may be promoted, never demoted.
+// Returns the rank of a dtype's category: bool < integer < floating. A weak type may be promoted to
+// a higher category, never demoted.
 int CategoryOf(DType d) { return d == DType::kBool ? 0 : IsInteger(d) ? 1 : 2; }
 
 Value ConvertWeak(Value x, DType dtype, bool weak) {
@@ -28,12 +29,14 @@ Value ConvertWeak(Value x, DType dtype, bool weak) {
       ops::kConvert, {x}, weak ? Attrs{{"dtype", dtype}, {"weak", true}} : Attrs{{"dtype", dtype}});
 }
 
-// The dtype weak operands take: that of the strong ones, or, if all are weak, the highest.
+// Returns the dtype that weak operands take: the dtype of the strong operands or, if all are weak,
+// the highest.
 std::optional<DType> CommonDType(Values operands) {
   std::optional<DType> strong, weak;
   for (const Value& v : operands) {
     std::optional<DType>& best = v.type().weak ? weak : strong;
-    if (!v.type().weak && strong) continue;  // strong ones that differ are inference's error
+    // Strong dtypes that differ are an error, which inference reports.
+    if (!v.type().weak && strong) continue;
     const auto rank = [](DType d) { return std::pair(CategoryOf(d), ByteWidth(d)); };
     if (!best || rank(*best) < rank(v.dtype())) best = v.dtype();
   }
@@ -50,9 +53,10 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
   return operands;
 }
 
-// The shape and sharding that operands share once scalars, and dims of size 1 of arrays of one
-// rank, are repeated. nullopt where that does not make them equal, or nothing is repeated:
-// inference says what is wrong.
+// Returns the shape and sharding that the operands share once scalars, and dims of size 1 in arrays
+// of the same rank, are repeated. Returns nullopt where that does not make the shapes equal, which
+// inference reports, and where nothing has to be repeated. Throws if the operands' shardings do not
+// fit together: unlike shapes they would otherwise be combined silently.
 std::optional<Type> CommonShape(Values operands) {
   if (std::all_of(operands.begin(), operands.end(),
                   [&](const Value& v) { return v.shape() == operands[0].shape(); }))
@@ -87,7 +91,8 @@ std::optional<Type> CommonShape(Values operands) {
   return common;
 }
 
-// Dims of size 1 that grow are dropped first: broadcast_in_dim then maps each dim once.
+// Drops the dims of size 1 that grow, and then broadcasts: broadcast_in_dim maps each dim of its
+// operand once.
 Value GrownTo(Value x, const Type& like) {
   std::vector<int64_t> dropped, kept;
   for (int d = 0; d < x.rank(); ++d) (x.shape()[d] == like.shape[d] ? kept : dropped).push_back(d);
@@ -102,7 +107,7 @@ std::vector<Value> MatchShapes(std::vector<Value> operands) {
   return operands;
 }
 
-// Makes dtypes agree, and literals take the shape and sharding of the first array.
+// Makes dtypes agree, and gives literals the shape and sharding of the first array.
 std::vector<Value> MatchLiterals(std::vector<Value> operands) {
   std::vector<bool> is_literal;
   for (const Value& v : operands)
@@ -134,7 +139,8 @@ std::vector<Value> MatchVarying(std::vector<Value> operands) {
 
 namespace {
 
-// A scalar is reduced beside an operand that is, and does not differ along these axes.
+// Makes a scalar reduced along the axes along which another operand is. The scalar must be equal
+// along all axes.
 std::vector<Value> MatchReduced(std::vector<Value> operands) {
   AxisSet reduced;
   for (const Value& v : operands) reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
@@ -152,9 +158,9 @@ std::vector<Value> Harmonize(std::vector<Value> operands) {
 
 namespace {
 
-// The dtype in which numbers of 8 bits and fewer are computed that have no kernels: one that has
-// all their values, from which results are rounded, or cut to their low bits, once. nullopt for
-// others.
+// Returns the dtype in which to compute with numbers of at most 8 bits that have no kernels. It
+// holds all their values, and the result is rounded, or cut to its low bits, once. Returns nullopt
+// for other dtypes.
 std::optional<DType> WideFor(DType d) {
   if (IsComputable(d) || IsComplex(d)) return std::nullopt;
   if (IsFloat(d)) return DType::kF32;
@@ -165,7 +171,8 @@ std::optional<DType> WideFor(const std::vector<Value>& operands) {
                                  [&](const Value& v) { return v.dtype() == operands[0].dtype(); });
   return alike && !operands.empty() ? WideFor(operands[0].dtype()) : std::nullopt;
 }
-// Whether the low bits of the result are those of the operands' low bits, extended by their sign.
+// Returns whether the op may be computed on operands that are extended by their sign, because the
+// low bits of its result are then the result on the narrow operands.
 bool ExtendsToMoreBits(const OpDef& def) {
   const OpDef* const known[] = {&ops::kAdd, &ops::kSub,  &ops::kMul, &ops::kDiv, &ops::kRem,
                                 &ops::kNeg, &ops::kAbs,  &ops::kMax, &ops::kMin, &ops::kAnd,
@@ -232,7 +239,7 @@ Value Select(Value pred, Value on_true, Value on_false) {
 }
 
 Value Clamp(Value min, Value x, Value max) {
-  // Bounds may stay scalars; a literal that arrays clamp may not.
+  // Bounds may stay scalars. A literal that is clamped by arrays may not.
   std::vector<Value> in = x.rank() == 0 ? MatchLiterals({min, x, max}) : MatchDTypes({min, x, max});
   return x.builder().Emit1(ops::kClamp, MatchVarying(std::move(in)));
 }
@@ -252,7 +259,7 @@ Value SameWidth(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return x.builder().Emit1(ops::kBitcastConvert, {x}, {{"dtype", dtype}});
 }
-// 0, width, 2 * width ... along a last dim of size n.
+// Returns 0, width, 2 * width ... along a last dim of size n.
 Value BitOffsets(Builder& b, DType dtype, Dims shape, int64_t n, int width) {
   shape.push_back(n);
   const auto last = static_cast<int>(shape.size()) - 1;
@@ -262,6 +269,9 @@ Value BitOffsets(Builder& b, DType dtype, Dims shape, int64_t n, int width) {
 
 }  // namespace
 
+// Emits the op itself only between dtypes of the same width. Between different widths it works on
+// unsigned integers: shifts and a convert take an element apart, and shifts and a sum join
+// elements. Every backend, transform and sharding rule has these ops already.
 Value BitcastConvert(Value x, DType dtype) {
   const int from = BitWidth(x.dtype()), to = BitWidth(dtype);
   const bool has_bits = !IsComplex(x.dtype()) && !IsComplex(dtype) && x.dtype() != DType::kBool &&
@@ -272,8 +282,9 @@ Value BitcastConvert(Value x, DType dtype) {
                     absl::StrCat("bitcast_convert_type: cannot read ", x.type().ToString(), " as ",
                                  ToAbsl(DTypeName(dtype)), "; its last dim must hold the ", to,
                                  " bits of an element, ", to / from, " elements of ", from)));
-  if (from == to || !has_bits) return SameWidth(x, dtype);  // the op says what is wrong
-  // Integers of fewer than 8 bits cannot be shifted.
+  // If has_bits is false, inference of the op reports the error.
+  if (from == to || !has_bits) return SameWidth(x, dtype);
+  // Integers of fewer than 8 bits cannot be shifted, so they are converted to wider ones.
   const DType wide = UnsignedOfBits(std::max({from, to, 8}));
   x = SameWidth(x, UnsignedOfBits(from));
   x = Convert(x, wide);
@@ -287,7 +298,8 @@ Value BitcastConvert(Value x, DType dtype) {
   Dims shape = x.shape();
   shape.pop_back();
   const Value offsets = BitOffsets(x.builder(), wide, shape, to / from, from);
-  x = ReduceSum(ShiftLeft(x, offsets), {last});  // no two have a bit in common
+  // The sum is an `or`: no two elements have a bit in common.
+  x = ReduceSum(ShiftLeft(x, offsets), {last});
   return SameWidth(x, dtype);
 }
 

@@ -1,4 +1,5 @@
-// Slices at run-time offsets.  Start indices are clamped so that the slice is within bounds.
+// The ops dynamic_slice and dynamic_update_slice: slices at run-time offsets. Start indices are
+// clamped so that the slice is within bounds.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -19,7 +20,8 @@ consteval OpDef Indexing(OpDef d) {
   return Checked(d);
 }
 
-// Checks that operands from `first` on are one rank-0 integer per dim of operand 0, of one dtype.
+// Checks that the operands from `first` on are rank-0 integers of one dtype, one for each dim of
+// operand 0.
 absl::Status CheckStarts(const InferContext& c, size_t first) {
   const Type& x = c.in[0];
   if (c.in.size() - first != static_cast<size_t>(x.rank()))
@@ -32,8 +34,8 @@ absl::Status CheckStarts(const InferContext& c, size_t first) {
   return first < c.in.size() ? CheckComputable(c, c.in[first].dtype) : absl::OkStatus();
 }
 
-// The start of a slice of shape `block` in operand 0: one operand from `first` on per dim, clamped
-// to bounds.
+// Returns the offset of a slice of shape `block` in operand 0. The start along each dim is one
+// operand, from `first` on, clamped to bounds.
 std::vector<DynamicOffset> StartShifts(const Type& x, const Dims& block, int first) {
   const Dims strides = StridesOf(x.shape);
   std::vector<DynamicOffset> shifts;
@@ -46,29 +48,32 @@ std::vector<Value> OperandsFrom(const std::vector<Value>& values, size_t first) 
   return {values.begin() + first, values.end()};
 }
 
-// ---- Batched starts: a gather or scatter of a window for each. ----
+// ---- Batched starts: a gather or a scatter with one window for each member of the batch. ----
 
 bool AnyBatched(absl::Span<const int> dims) {
   return std::any_of(dims.begin(), dims.end(), [](int d) { return d >= 0; });
 }
 
-// A start index of 0 of the others' dtype, the first of which is operand `first`.
+// Returns a start index of 0 in the dtype of the other start indices, the first of which is operand
+// `first`.
 Value ZeroStart(const RuleContext& c, size_t first) {
   return Constant(c.b, first < c.in.size() ? c.in[first].dtype() : DType::kS32, 0);
 }
 
-// The starts of windows of shape `window` in operand 0, operands from `first` on, as index vectors
-// [size, dims]: of the dims along which a window can move.
+// The starts of windows in operand 0, as index vectors of shape [size, dims]. `dims` are the dims
+// along which a window can move.
 struct StartVectors {
   Value vectors;
   DimList dims;
 };
+// Builds the vectors from the start operands, from `first` on. `window` is the shape of a window,
+// and `size` the number of members in the batch.
 StartVectors StartVectorsOf(const RuleContext& c, absl::Span<const int> dims, size_t first,
                             const Dims& window, int64_t size) {
   StartVectors out;
   std::vector<Value> columns;
   for (size_t d = 0; d < window.size(); ++d) {
-    // All of them if none moves, so that there is a vector.
+    // If no dim can move, all dims are taken, so that there is an index vector at all.
     if (window[d] == c.in_types[0].shape[d] && window != c.in_types[0].shape) continue;
     out.dims.push_back(static_cast<int64_t>(d));
     columns.push_back(ExpandDims(BatchInFront(c, dims, first + d, size), {1}));
@@ -96,7 +101,7 @@ Types InferDynamicSlice(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Dims taken whole pass through; others need replication.
+// Dims that are taken whole pass through. Others need replication.
 Signature DynamicSliceFactors(const InferContext& c, absl::Span<const Type> out) {
   Signature s;
   s.operands.resize(c.in.size());
@@ -123,7 +128,7 @@ std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
   return {DynamicSlice(tangents[0], OperandsFrom(c.in, 1), c.attrs.Ints("slice_sizes"))};
 }
 
-// The start operands of an op that is transposed.
+// Returns the start operands of an op that is transposed.
 std::vector<Value> KnownFrom(const RuleContext& c, int first) {
   std::vector<Value> out;
   for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(NonLinearOperand(c, i));
@@ -135,7 +140,8 @@ std::vector<Value> TransposeDynamicSlice(const RuleContext& c, Values cts,
   std::vector<Value> out(c.in_types.size());
   if (!cts[0] || !linear[0]) return out;
   const Type x = CotangentType(c.in_types[0]);
-  Type whole = x;  // an update has the sharding of its target
+  // An update has the sharding of its target.
+  Type whole = x;
   whole.sharding = cts[0].type().sharding;
   out[0] = ShardedLike(DynamicUpdateSlice(Zeros(c.b, whole), cts[0], KnownFrom(c, 1)), x);
   return out;
@@ -239,7 +245,7 @@ std::vector<Value> DynamicUpdateSliceJvp(const RuleContext& c, Values tangents) 
   return {DynamicUpdateSlice(x, update, OperandsFrom(c.in, 2))};
 }
 
-// The overwritten part of x gets a zero cotangent; the update gets the slice.
+// The overwritten part of x gets a zero cotangent. The update gets the slice of the cotangent.
 std::vector<Value> TransposeDynamicUpdateSlice(const RuleContext& c, Values cts,
                                                const std::vector<bool>& linear) {
   std::vector<Value> out(c.in_types.size());
@@ -295,7 +301,7 @@ constexpr OpDef kDynamicUpdateSlice = Indexing({.name = "dynamic_update_slice",
 namespace tessera::ir {
 namespace {
 
-// `head` followed by the starts, in one dtype.
+// Returns `head` followed by the starts, which are converted to one dtype.
 std::vector<Value> WithStarts(std::vector<Value> head, std::vector<Value> starts) {
   auto strong = std::find_if(starts.begin(), starts.end(), [](Value v) { return !v.type().weak; });
   for (Value& v : starts) v = Convert(v, (strong == starts.end() ? starts[0] : *strong).dtype());

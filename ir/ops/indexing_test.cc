@@ -1,3 +1,5 @@
+// The ops dynamic_slice and dynamic_update_slice: clamped starts, rules against the evaluator
+// (rule_checks.h), types and errors.
 #include "ir/ops/testing/rule_checks.h"
 
 namespace tessera::ir::ops::testing {
@@ -45,7 +47,7 @@ TEST_P(LinearIndexing, TransposePassesTheDotProductTest) { CheckTranspose(GetPar
 INSTANTIATE_TEST_SUITE_P(All, LinearIndexing, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
-// Every choice of what is batched, and batch dims anywhere; starts run past both ends.
+// Covers every choice of batched operands, with batch dims anywhere. The starts run past both ends.
 TEST(Indexing, BatchedDynamicSliceIsLoop) {
   const Array x = F64({7, 5}, 1), i = Int(3), j = Int(1);
   const Array is = Ints({-2, 0, 3, 5, 4, 99}), js = Ints({1, 0, 2, 7, -1, 3});
@@ -61,7 +63,7 @@ TEST(Indexing, BatchedDynamicSliceIsLoop) {
   }
   CheckBatch({"", &kDynamicSlice, {x, is, j}, sizes}, {-1, 0, -1});
   CheckBatch({"", &kDynamicSlice, {x, is, js}, sizes}, {-1, 0, 0});
-  // Every start of every size, in another dtype.
+  // Covers every start of every size, in another dtype.
   for (int64_t size = 0; size <= 8; ++size) {
     const Array rows = Random(DType::kBF16, {10, 8}, 3);
     CheckBatch({"", &kDynamicSlice, {rows, Ints({0, 1, 2, 3, 4, 5, 6, 7, 8, -1})}, Sizes({size})},

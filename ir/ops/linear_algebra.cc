@@ -1,3 +1,6 @@
+// The rules that all ops of linear algebra share, and functions on batches of matrices with which
+// their derivatives are written. The op tables of solves.cc, factorizations.cc and eigen.cc refer
+// to the rules by LinearAlgebra.
 #include "ir/ops/linear_algebra.h"
 
 #include <algorithm>
@@ -22,7 +25,8 @@ Value Triangle(Value x, int64_t k, std::string_view direction) {
   const Value inside = Compare(shifted, Indices(x, x.rank() - 1), direction);
   return Select(inside, x, Zeros(x.builder(), x.type()));
 }
-// Repeats vectors along a new dim, the last but one or the last.
+// Repeats vectors along a new dim, which is the last or the last but one. `kept` is the dim that
+// the vectors' own elements take.
 Value Repeated(Value x, Value like, int kept) {
   DimList dims = DimsExcept(like.rank() - 2, {});
   dims.push_back(kept);
@@ -126,14 +130,17 @@ Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
   const auto elements = static_cast<double>(x.num_elements());
   const int64_t shorter = x.rank() < 2 ? 1 : std::min(RowsOf(x), ColsOf(x));
   cost.flops = elements * static_cast<double>(std::max<int64_t>(shorter, 1));
-  // A triangular solve does so for each right-hand side.
+  // A triangular solve costs as much again for each right-hand side.
   for (size_t i = 1; i < c.in.size(); ++i)
     cost.flops += static_cast<double>(c.in[i].num_elements()) * static_cast<double>(shorter);
   return cost;
 }
 
+// Adds up the copies of one matrix of each operand and result, and LAPACK's own memory, for as many
+// matrices as are factored at once. The sum is kept as a double, because the matrices of an empty
+// batch may have any size.
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out) {
-  double bytes = 0;  // matrices of an empty batch may have any size
+  double bytes = 0;  // may exceed 64 bits
   const auto add = [&](const Type& t) {
     auto one = static_cast<double>(ByteWidth(t.dtype));
     for (int d = std::max(t.rank() - 2, 0); d < t.rank(); ++d)
@@ -198,7 +205,8 @@ Value Tril(Value x, int64_t k) { return Triangle(x, k, "GE"); }
 Value Triu(Value x, int64_t k) { return Triangle(x, k, "LE"); }
 
 Value Symmetrized(Value x, bool lower) {
-  if (IsComplex(x.dtype())) {  // the diagonal is real
+  // The diagonal of a Hermitian matrix is real.
+  if (IsComplex(x.dtype())) {
     const Value re = Symmetrized(Real(x), lower), im = Imag(x);
     const Value off = lower ? Tril(im, -1) : Triu(im, 1);
     return Complex(re, off - MatrixTranspose(off));

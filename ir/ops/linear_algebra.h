@@ -1,5 +1,5 @@
-// What the ops of linear algebra share: matrices are the last two dims, of f32, f64, c64 or
-// c128, and all dims before them are a batch. Internal to ir/; stateless; thread-safe.
+// Shared by the ops of linear algebra. Matrices are the last two dims of an array of f32, f64, c64
+// or c128, and all dims before them are a batch. Internal to ir/; stateless; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -9,23 +9,23 @@
 namespace tessera::ir::ops {
 
 // ---- Types. ----
-// Checks that operand `i` is a batch of matrices; `min_rank` 1: of vectors.
+// Checks that operand `i` is a batch of matrices, or, with `min_rank` 1, a batch of vectors.
 absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank = 2);
 absl::Status CheckSquare(const InferContext& c, size_t i);
-// Checks that operand 0 is no larger than what LAPACK's blocked routines can count memory for.
+// Checks that operand 0 is small enough for LAPACK's blocked routines to count their memory.
 absl::Status CheckWorkspace(const InferContext& c);
 inline int64_t RowsOf(const Type& t) { return t.shape[t.rank() - 2]; }
 inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
-// The dtype of a complex number's parts, and of a float: itself.
+// Returns the dtype of a complex number's parts, or a float's own dtype.
 DType RealDType(DType dtype);
-// The batch dims of operand 0, then `last`.
+// Returns the type with the batch dims of operand 0, followed by `last`.
 Type OfBatch(const InferContext& c, DType dtype, const Dims& last);
 
 // ---- Rules. ----
-// The last `kLast` dims of operand 0 are its matrices, or its vectors; those before them are the
+// The last `last` dims of operand 0 are its matrices, or its vectors. The dims before them are the
 // batch, with which every operand and result begins.
 Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int last);
-// As JAX's: matrices are whole, and batches alike.
+// JAX's rule: matrices must be unsharded, and the batches of all operands sharded alike.
 absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int last);
 template <int kLast>
 Signature FactorsOfBatch(const InferContext& c, absl::Span<const Type> out) {
@@ -36,12 +36,12 @@ absl::Status ShardingOfBatch(const InferContext& c, std::vector<Type>* out) {
   return BatchSharding(c, out, kLast);
 }
 Batched BatchMatrices(const RuleContext& c, absl::Span<const int> dims, int64_t size);
-// Rows times columns times the shorter of them, of each matrix of operand 0.
+// Counts rows times columns times the shorter of them, for each matrix of operand 0.
 Cost MatrixCost(const InferContext& c, absl::Span<const Type> out);
-// Evaluations factor up to this many matrices of a batch at the same time.
+// The number of matrices of a batch that an evaluation factors at the same time, at most.
 inline constexpr int64_t kMatricesAtOnceMax = 8;
-// For each of these: copies of one matrix of each operand and result, and what LAPACK takes for one
-// of operand 0.
+// Returns the bytes for all matrices that are factored at the same time. Each takes copies of one
+// matrix of every operand and result, and the memory that LAPACK takes for a matrix of operand 0.
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out);
 int64_t MatricesAtOnce(const InferContext& c);
 
@@ -62,28 +62,31 @@ consteval OpDef LinearAlgebra(OpDef d) {
 
 // ---- Matrices as values. ----
 Value MatrixTranspose(Value x);
-Value Adjoint(Value x);  // the conjugate of its transpose
+Value Adjoint(Value x);  // the conjugate of the transpose
 Value Matmul(Value x, Value y);
-// Elements [i, j] with i + k >= j, or, of Triu, i + k <= j; zeros elsewhere.
+// Tril keeps the elements [i, j] with i + k >= j, and Triu those with i + k <= j. The others become
+// zero.
 Value Tril(Value x, int64_t k = 0);
 Value Triu(Value x, int64_t k = 0);
-// The symmetric, or Hermitian, matrix that the triangle on and below the diagonal, or above it,
-// stands for.
+// Returns the symmetric, or Hermitian, matrix for which a triangle stands: that on and below the
+// diagonal, or that on and above it.
 Value Symmetrized(Value x, bool lower);
-// Of square matrices: their diagonals, and the bools of where these are, from row `first` on.
+// DiagonalOf returns the diagonals of square matrices. OnDiagonal returns bools that are true on
+// the diagonal, from row `first` on.
 Value DiagonalOf(Value x);
 Value OnDiagonal(Value like, int64_t first = 0);
-// Vectors as matrices of one row, or of one column, repeated to the shape of `like`.
+// Return vectors as matrices of one row, or of one column, repeated to the shape of `like`.
 Value AsRows(Value x, Value like);
 Value AsColumns(Value x, Value like);
-// Of real and complex x alike: its real part, and it times, and divided by, real numbers.
+// These work for real and complex x alike: the real part of x, and x times, or divided by, real
+// numbers `by`.
 Value RealPart(Value x);
 Value Scaled(Value by, Value x);
 Value Over(Value x, Value by);
-// The rows of each matrix in the order of `rows`, and its columns.
+// Return the rows of each matrix in the order of `rows`, and its columns in the order of `columns`.
 Value TakeRows(Value x, Value rows);
 Value TakeColumns(Value x, Value columns);
-// The y of a y = b, or, with `adjoint`, of a^H y = b, by lu.
+// Returns the y of a y = b, or, with `adjoint`, of a^H y = b, found by an LU factorization of a.
 Value SolvedByLu(Value a, Value b, bool adjoint = false);
 
 }  // namespace tessera::ir::ops

@@ -1,5 +1,5 @@
-// How ops of linear algebra are evaluated: each matrix of a batch in turn, by LAPACK. Internal to
-// ir/; stateless; thread-safe.
+// The evaluation of ops of linear algebra, which LAPACK computes for each matrix of a batch.
+// Internal to ir/; stateless; thread-safe.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,8 +18,9 @@
 
 namespace tessera::ir::ops {
 
-// Writes the transpose of m rows of n elements, `ld` apart, as n rows of m, `ldt` apart: in squares
-// that stay in the caches, and whose rows are written whole.
+// Writes the transpose of m rows of n elements, which are `ld` apart, as n rows of m elements,
+// which are `ldt` apart. It goes by squares that stay in the caches, and writes their rows as a
+// whole.
 template <class T>
 void TransposeMatrix(int64_t m, int64_t n, const T* rows, int64_t ld, T* transpose, int64_t ldt) {
   constexpr int64_t kSide = 16;
@@ -32,21 +33,22 @@ void TransposeMatrix(int64_t m, int64_t n, const T* rows, int64_t ld, T* transpo
         for (int64_t i = 0; i < height; ++i) to[j * ldt + i] = from[i * ld + j];
     }
 }
-// Matrix `index` of `x`, m x n, column after column.
+// Returns the m x n matrix `index` of `x`, column after column.
 template <class T>
 std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
   std::vector<T> columns(m * n);
   TransposeMatrix(m, n, reinterpret_cast<const T*>(x.data()) + index * m * n, n, columns.data(), m);
   return columns;
 }
-// The first m rows and n columns of a matrix whose columns are `ld` apart, as matrix `index`.
+// Writes the first m rows and n columns of a matrix, whose columns are `ld` apart, as matrix
+// `index` of `out`.
 template <class T>
 void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
                 int64_t index) {
   TransposeMatrix(n, m, columns.data(), ld,
                   reinterpret_cast<T*>(out->MutableData()) + index * m * n, n);
 }
-// What is at `index` of arrays of `size` elements each.
+// Returns the elements of matrix or vector `index` of an array in which each has `size` elements.
 template <class T>
 T* At(Array* out, int64_t index, int64_t size) {
   return reinterpret_cast<T*>(out->MutableData()) + index * size;
@@ -66,7 +68,8 @@ void FillWithNan(T* to, int64_t n) {
     std::fill_n(to, n, T{kNan, kNan});
 }
 
-// About the multiplications for one of `count` matrices: some times the third power of its side.
+// Estimates the multiplications for one of `count` matrices as a few times the third power of its
+// side.
 inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
   double elements = 1;
   for (const Type& t : c.out_types)
@@ -74,8 +77,9 @@ inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
   return static_cast<int64_t>(4 * std::min(elements * std::sqrt(elements), 0x1p50));
 }
 
-// Calls f(routines, index) for each of `count` matrices of `dtype`, of which threads share many,
-// and gives `out`, whose elements f wrote. Arrays without elements are left as they are.
+// Calls f(routines, index) for each of `count` matrices of `dtype`, and returns `out`, whose
+// elements f wrote. Threads share the matrices if there are several. A count of 0 leaves the arrays
+// as they are.
 template <class F>
 absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
                                                  std::vector<Array>& out, const F& f) {
@@ -111,13 +115,15 @@ absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dty
       return run(std::complex<double>{});
   }
 }
-// All of whose elements are to be written.
+// Returns arrays for all results. The elements are uninitialised, and all of them have to be
+// written.
 inline std::vector<Array> ResultsOf(const EvalContext& c) {
   std::vector<Array> out;
   for (size_t i = 0; i < c.out_types.size(); ++i) out.push_back(ResultOf(c, i));
   return out;
 }
-// The number of matrices, the last `last` dims being one; 0 where these have no elements.
+// Returns the number of matrices, each of which is the last `last` dims, or 0 if the matrices have
+// no elements.
 inline int64_t CountOf(const Dims& shape, int last = 2) {
   int64_t count = 1;
   for (size_t d = 0; d < shape.size(); ++d)

@@ -1,8 +1,8 @@
-// manual_computation (shard_map): a body that runs once per coordinate of the manual axes, on
+// The op manual_computation (shard_map), whose body runs once per coordinate of the manual axes, on
 // shards.
 //
-// The region is typed in the scope in which `manual_axes` are Manual.  The specs say how arguments
-// are sharded and how results are assembled; the results are not moved.
+// The region is typed in the scope in which `manual_axes` are Manual. The specs say how arguments
+// are sharded and how results are assembled. The op moves no data.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Specs = std::vector<PartitionSpec>;
 
-// The scope of the body.
+// Returns the scope of the body.
 Scope Inside(const Scope& outer, const AxisList& manual_axes, bool check_vma) {
   return {outer.mesh.With(manual_axes, AxisType::kManual), check_vma, outer.mapped};
 }
@@ -30,7 +30,7 @@ const AxisList& AxesAt(const PartitionSpec& spec, int dim) {
   static const AxisList& none = *new AxisList;
   return dim < static_cast<int>(spec.dims.size()) ? spec.dims[dim] : none;
 }
-// The manual axes that `spec` does not mention, in mesh order.
+// Returns the manual axes that `spec` does not mention, in the order of `manual_axes`.
 AxisList Unmentioned(const PartitionSpec& spec, const AxisList& manual_axes) {
   AxisList out;
   for (const std::string& a : manual_axes)
@@ -46,7 +46,7 @@ AxisList InMeshOrder(const Mesh& mesh, const AxisList& axes) {
 
 // ---- Checks at the boundary. ----
 
-// An argument or a result of the op, for messages: "in_specs[3]", "out_specs[0]".
+// An argument or a result of the op. For messages, it is called "in_specs[3]" or "out_specs[0]".
 struct BoundaryValue {
   const InferContext& c;
   const char* specs;  // "in_specs" or "out_specs"
@@ -55,6 +55,9 @@ struct BoundaryValue {
   std::string Name() const { return absl::StrCat(specs, "[", index, "]"); }
 };
 
+// Checks the axes that are to be Manual, in JAX's words: they must exist, must not be Manual
+// already, and must neither name nor shard the mapped dim of a vmap. A nested shard_map must agree
+// about check_vma, because the types of its operands are tracked or not by the outer one.
 absl::Status CheckMeshAndAxes(const InferContext& c) {
   const Mesh& mesh = c.scope.mesh;
   const AxisList& manual = c.attrs.Strings("manual_axes");
@@ -86,8 +89,8 @@ absl::Status CheckMeshAndAxes(const InferContext& c) {
   return absl::OkStatus();
 }
 
-// Unreduced and reduced axes are of a mesh whose axes are Explicit outside and Manual inside, where
-// types say what is unreduced.
+// Unreduced and reduced axes are allowed if all axes of the mesh are Explicit outside and Manual
+// inside, and types track which values are unreduced.
 absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
   if (spec.unreduced.empty() && spec.reduced.empty()) return absl::OkStatus();
   const InferContext& c = s.c;
@@ -109,6 +112,9 @@ absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
   return absl::OkStatus();
 }
 
+// Checks a spec by itself and against the rank of the value, in JAX's words. Later functions index
+// dims by the spec without checking. An out spec that is too long for a scalar gets a hint, because
+// scalars cannot be concatenated.
 absl::Status CheckSpec(const BoundaryValue& s, const PartitionSpec& spec, const Type& type) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
@@ -185,7 +191,7 @@ absl::Status CheckExplicit(const BoundaryValue& s, const PartitionSpec& spec, co
   return absl::OkStatus();
 }
 
-// The type of an argument's shard in the body.
+// Returns the type of an argument's shard in the body.
 absl::StatusOr<Type> BlockType(const BoundaryValue& s, const PartitionSpec& spec, const Type& arg) {
   const InferContext& c = s.c;
   TESSERA_RETURN_IF_ERROR(CheckSpec(s, spec, arg));
@@ -211,7 +217,8 @@ absl::StatusOr<Type> BlockType(const BoundaryValue& s, const PartitionSpec& spec
   return t;
 }
 
-// An out spec promises that the result is equal along every axis that it leaves out.
+// Checks the promise of an out spec, namely that the result is equal along every axis that the spec
+// leaves out.
 absl::Status CheckPromise(const BoundaryValue& s, const PartitionSpec& spec, const Type& result) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
@@ -248,7 +255,7 @@ absl::Status CheckPromise(const BoundaryValue& s, const PartitionSpec& spec, con
   return check(spec.reduced, result.reduced, " is not reduced", "reduced");
 }
 
-// The type of the array whose shards have type `result`.
+// Returns the type of the array whose shards have type `result`.
 absl::StatusOr<Type> AssembledType(const BoundaryValue& s, const PartitionSpec& spec,
                                    const Type& result) {
   const InferContext& c = s.c;
@@ -269,7 +276,8 @@ absl::StatusOr<Type> AssembledType(const BoundaryValue& s, const PartitionSpec& 
   return t;
 }
 
-// The type of each argument's shard; checks all that can be checked without the body.
+// Returns the type of each argument's shard. Checks everything that can be checked without the
+// body.
 absl::StatusOr<std::vector<Type>> BlockTypes(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMeshAndAxes(c));
   const Specs& in_specs = c.attrs.Specs("in_specs");
@@ -327,7 +335,8 @@ struct ManualAttrs {
         check_vma(attrs.Bool("check_vma")),
         in_specs(attrs.Specs("in_specs")),
         out_specs(attrs.Specs("out_specs")) {}
-  // The same computation with another body and specs.  The body's types already fit the specs.
+  // Emits the same op with another body and other specs. The types of the body already fit the
+  // specs.
   std::vector<Value> Emit(Builder& b, FunctionRef body, Values args, Specs in, Specs out) const {
     return b.Emit(kManualComputation, args,
                   {{"in_specs", std::move(in)},
@@ -358,7 +367,8 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
                         jvp.out_active);
 }
 
-// A residual is stacked over all the axes along which it may differ, or stays of terms.
+// Returns the spec of a residual. It is concatenated over all axes along which it may differ, and
+// it stays unreduced or reduced along the axes along which it is.
 PartitionSpec ResidualSpec(const ManualAttrs& p, const Mesh& mesh, const Type& t) {
   AxisList axes;
   for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
@@ -375,8 +385,9 @@ bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
 }
 
-// The body with residuals (results from `num_out` on) as `specs` say, and the body that takes them
-// as params.
+// The body with the residuals, which are the results from `num_out` on, in the form that `specs`
+// need; and the body that takes residuals in this form as params. A scalar gets a dim of size 1
+// along which it can be concatenated.
 FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
   return WithMappedResults(f, [&](int k, Value v) {
     return k >= num_out && NeedsSingleton(specs[k], v.type()) ? ExpandDims(v, {0}) : v;
@@ -393,12 +404,16 @@ FunctionRef WithSingletonParams(const Function& f, const std::vector<bool>& sing
   return b.Build(Inline(b, f, args));
 }
 
+// Splits the body and emits a shard_map for each part. Residuals leave the first shard_map and
+// enter the second one with specs by which every device gets its own value back. A residual that is
+// an argument of the op is passed on as that argument, with its own spec.
 void ManualPartialEval(PartialEvalContext& c) {
   const ManualAttrs p(c.op.attrs);
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.options));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
-  // Without checks a result may break its promise and differ between shards.
+  // Without checks a result may break its promise and differ between shards, so it cannot stand for
+  // a residual.
   const DedupedResiduals deduped =
       DedupeResiduals(*pe.known, num_out, /*search_results=*/p.check_vma);
 
@@ -434,8 +449,8 @@ void ManualPartialEval(PartialEvalContext& c) {
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
 }
 
-// Without tracked types the body has no casts, and the boundary makes up for them: the cotangent of
-// a replicated result is divided among its copies, and that of a replicated argument is summed.
+// Without tracked types the body has no casts, and the boundary compensates for them. The cotangent
+// of a replicated result is divided among its copies, and that of a replicated argument is summed.
 FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args,
                         const Specs& ct_specs, const Specs& out_specs) {
   Builder b(f.scope, f.name);
@@ -452,7 +467,7 @@ FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args
   return b.Build(out);
 }
 
-// The cotangent of what is unreduced is reduced, and the other way round.
+// The cotangent of an unreduced value is reduced, and the other way round.
 Specs OfCotangents(Specs specs) {
   for (PartitionSpec& s : specs) std::swap(s.unreduced, s.reduced);
   return specs;
@@ -475,8 +490,7 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
       linear);
 }
 
-// ---- Batching: the batch dim is whole on every coordinate, but for vmap's spmd_axis_name.
-// --------
+// ---- Batching: coordinates have the whole batch, except along vmap's spmd_axis_name. ----
 
 Specs WithBatchAxes(Specs specs, absl::Span<const int> dims, const AxisList& cut) {
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -488,7 +502,7 @@ Specs WithBatchAxes(Specs specs, absl::Span<const int> dims, const AxisList& cut
   return specs;
 }
 
-// Those of vmap's spmd axes that are Manual in the body cut the batch there.
+// The batch is cut inside the body by the axes of vmap's spmd_axis_name that are Manual there.
 Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const ManualAttrs p(c.attrs);
   AxisList cut;
@@ -511,7 +525,7 @@ Batched ManualBatch(const RuleContext& c, absl::Span<const int> dims, int64_t si
 
 // ---- Reference semantics. ----
 
-// The start of the shard of `device` in the array.
+// Returns the index at which the shard of `device` begins in the array.
 Dims ShardStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, const Dims& block) {
   Dims starts(block.size(), 0);
   for (size_t d = 0; d < block.size(); ++d)
@@ -519,17 +533,22 @@ Dims ShardStarts(const Mesh& mesh, int64_t device, const PartitionSpec& spec, co
   return starts;
 }
 
-// Whether `device` is the first along `axes`.
+// Returns whether `device` is the first one along `axes`.
 bool IsFirst(const Mesh& mesh, int64_t device, const AxisList& axes) {
   return mesh.IndexAlong(device, axes) == 0;
 }
 
+// Cuts each argument into shards by its spec, runs the body on the shards of all devices, and
+// assembles the results. Shards that are copies of each other are written once, from the first
+// device. An unreduced result is summed over its axes first, because outside the op the evaluator
+// knows whole arrays only.
 absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<const Shards> in) {
   const ManualAttrs p(c.attrs);
   const Function& body = *c.regions[0];
   const Mesh& mesh = c.scope.mesh;
-  // One shard per coordinate of the manual axes for each shard outside, sorted by device.
-  std::vector<std::pair<int64_t, size_t>> shards;  // device, shard outside
+  // There is one shard per coordinate of the manual axes for each shard outside. They are sorted by
+  // device.
+  std::vector<std::pair<int64_t, size_t>> shards;  // pairs of device and shard outside
   const std::vector<int64_t> outside = c.evaluator.shard_devices();
   for (size_t o = 0; o < outside.size(); ++o)
     for (int64_t device : mesh.GroupOf(outside[o], p.manual_axes)) shards.emplace_back(device, o);
@@ -541,7 +560,8 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   for (size_t i = 0; i < in.size(); ++i)
     for (const auto& [device, o] : shards) {
       const Dims& shape = body.types[i].shape;
-      // Of terms, the first is the value, and the others are zeros.
+      // The first device's term of an unreduced argument is the value, and the other terms are
+      // zeros.
       args[i].push_back(
           IsFirst(mesh, device, p.in_specs[i].unreduced)
               ? SliceBlock(in[i][o], ShardStarts(mesh, device, p.in_specs[i], shape), shape)
@@ -575,7 +595,7 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   return out;
 }
 
-// Inside, an operand's shard no longer has the axes its spec names.
+// Inside the body, an operand's shard no longer has the axes that its spec names.
 DataFlow ManualDataFlow(const InferContext& c) {
   const Function& body = *c.regions[0];
   RegionDataFlow edges = EdgesOf(body, 0);
@@ -640,8 +660,8 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
 
 namespace {
 
-// The body with a cast on each result that varies by its spec and not in the body: equal shards are
-// concatenated.
+// Returns the body with a cast on each result that varies by its spec but not in the body. The
+// shards of such a result are equal and are concatenated.
 FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec>& out_specs) {
   if (!body->scope.check_vma || out_specs.size() != body->results.size()) return body;
   std::vector<AxisSet> missing(out_specs.size());

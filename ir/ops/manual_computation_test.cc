@@ -1,5 +1,5 @@
-// Programs of per-shard code: values, types, derivatives, batching, and the errors at the boundary.
-// The A-numbers are those of JAX's documented programs that the SDK must match.
+// Programs of per-shard code: values, types, derivatives, batching, and the errors at the boundary
+// of shard_map. The A-numbers are those of JAX's documented programs that the SDK must match.
 #include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
@@ -21,13 +21,13 @@ std::vector<double> Arange(int n) {
   return out;
 }
 
-// shard_map over every axis of `mesh`.
+// Builds a shard_map over every axis of `mesh`, or over `axes` if there are any.
 struct ShardMap {
   Mesh mesh;
   std::vector<Type> args;
   Specs in, out;
   bool check_vma = true;
-  AxisList axes = {};  // all when empty
+  AxisList axes = {};  // if empty, all axes
 
   absl::StatusOr<FunctionRef> Try(const Body& body) const {
     AxisList manual = axes;
@@ -88,7 +88,8 @@ TEST(A04, OutSpecsAreAPromise) {
   EXPECT_THAT(Eval1(*f, {Of({4, 2, 2}, Arange(16))}), ElementsAre(0, 8, 16, 24));
 }
 
-// grad inside the body, of an invarying parameter: summed over the shards, unless it is cast first.
+// A gradient inside the body with respect to an invarying parameter is summed over the shards,
+// unless the parameter is cast first.
 TEST(A05, GradientOfInvaryingParameterIsSummed) {
   for (bool cast : {false, true}) {
     const ShardMap sm{MeshOf({{"d", 2}}), {F64({2}), F64({4, 2})}, {P(), P({{"d"}})}, {P({{"d"}})}};
@@ -152,7 +153,7 @@ TEST(A08, InvaryingOperandIsCastOnce) {
   int casts = 0;
   for (const Op& op : f->ops[0].regions[0]->ops) casts += op.def == &ops::kPvary;
   EXPECT_EQ(casts, 1);
-  // The op itself is strict.
+  // The op itself is strict, unlike the functions of ops.h.
   EXPECT_THAT(sm.Error([](Builder& b, const std::vector<Value>& p) { return b.Emit(ops::kMul, p); },
                        "VALUE_ERROR"),
               HasSubstr("requires varying manual axes to match"));
@@ -314,7 +315,7 @@ TEST(ExplicitAxes, InSpecsAssertAndResultsCarryThem) {
   EXPECT_EQ(fits(kIdentity)->result_types()[0], x);
   EXPECT_THAT((ShardMap{mesh, {x}, {P({{"y"}, {"x"}})}, {P()}}.Error(kIdentity, "VALUE_ERROR")),
               HasSubstr("does not match the specs of the input"));
-  // Partial: y stays in the types inside.
+  // The shard_map is partial, so that y stays in the types inside.
   const ShardMap partial{mesh, {x}, {P({{"x"}})}, {P({{"x"}})}, true, {"x"}};
   const FunctionRef f = partial([](Builder&, const std::vector<Value>& p) {
     EXPECT_EQ(p[0].type().ToString(), "f64[4,4@y]{V:x}");
@@ -324,8 +325,8 @@ TEST(ExplicitAxes, InSpecsAssertAndResultsCarryThem) {
   CheckDerivatives(*f);
 }
 
-// A body with what differentiation meets: invarying and varying inputs, scalar residuals,
-// collectives in the middle, a scan, a checkpoint.
+// Returns a body with everything that differentiation meets: invarying and varying inputs, scalar
+// residuals, collectives in the middle, a scan, and a checkpoint.
 FunctionRef Mixed(bool check_vma) {
   const ShardMap sm{MeshOf({{"i", 2}, {"j", 2}}),
                     {F64({3}), F64({4, 3}), F64({})},
@@ -353,7 +354,8 @@ FunctionRef Mixed(bool check_vma) {
 }
 
 TEST(Derivatives, OfMixedBodiesInBothModes) {
-  // Without checks a result that is not varying over j is still one of equal copies: fine.
+  // Without checks, a result that does not vary over j is still one of several equal copies, so its
+  // derivatives are right.
   for (bool check_vma : {true, false}) {
     SCOPED_TRACE(check_vma);
     CheckDerivatives(*Mixed(check_vma), 2, 1e-5);
@@ -393,6 +395,8 @@ TEST(Batching, KeepsTheBatchWhole) {
   CheckBatch(*VjpFn(*f, {true, true, true}), {-1, 1, -1, 0, -1});
 }
 
+// A shard_map in the body of another one may take a further axis, and the body then exchanges along
+// both.
 TEST(Nesting, InnerShardMapTakesTheOtherAxis) {
   const Mesh mesh = MeshOf({{"x", 2}, {"y", 2}});
   const ShardMap outer{mesh, {F64({4, 4})}, {P({{"x"}})}, {P({{"x"}})}, true, {"x"}};
@@ -408,7 +412,7 @@ TEST(Nesting, InnerShardMapTakesTheOtherAxis) {
   });
   const auto x = Of({4, 4}, Arange(16));
   const auto got = Eval1(*f, {x});
-  // Element (r, c) meets those at rows r mod 2 and columns c mod 2 of every block.
+  // Element (r, c) is combined with those at rows r mod 2 and columns c mod 2 of every block.
   for (int r = 0; r < 4; ++r)
     for (int c = 0; c < 4; ++c) {
       double sum = 0;

@@ -1,4 +1,5 @@
-// Shared by the op files of data movement. Stateless; thread-safe.
+// Helpers of the data movement ops, such as slice and pad: their common rules and factor signature.
+// Stateless; thread-safe.
 #pragma once
 #include <string_view>
 #include <utility>
@@ -7,8 +8,8 @@
 
 namespace tessera::ir::ops {
 
-// Fills in the rules that these ops share: linear in every operand, the manual axes type of operand
-// 0.
+// Fills in the rules that these ops share. They are linear in every operand, and the results have
+// the manual axes type of operand 0.
 consteval OpDef Movement(OpDef d) {
   d.family = Family::kDataMovement;
   d.lowering = Lowering::kIndexMap;
@@ -20,15 +21,18 @@ consteval OpDef Movement(OpDef d) {
   return Checked(d);
 }
 
-// `x` with another shape: keeps dtype and weak flag.
+// Returns type `x` with another shape. Keeps dtype and weak flag.
 Type WithShape(const Type& x, Dims shape);
-// Checks that attribute `what` has one entry per dim of operand 0, of `rank`.
+// Checks that attribute `what`, which has `length` entries, has one entry per dim of operand 0,
+// which has rank `rank`.
 absl::Status CheckLength(const InferContext& c, std::string_view what, size_t length, int rank);
-// A copy of the flat elements of `source`, in order, to `shape` at the result's origin.
+// Returns the piece that copies the flat elements of `source`, in order, to the box `shape` at the
+// result's origin.
 IndexPiece ContiguousPiece(int source, const Dims& shape);
 
-// The same where dims are cut in blocks: blocks(d) of equal size on both sides, of which each of
-// the result comes from that of operand 0; 0 where both need replication.
+// Returns the signature of an op that moves elements within blocks of a dim. Dim d of operand 0 and
+// of the result is cut into blocks(d) blocks of equal size, and each block of the result comes from
+// the same block of operand 0. If blocks(d) is 0, the dim needs replication on both sides.
 template <class Blocks>
 Signature PassThroughInBlocks(const InferContext& c, absl::Span<const Type> out, Blocks blocks) {
   Signature s;

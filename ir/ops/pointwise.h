@@ -1,5 +1,5 @@
 // The elementwise family: constructors that turn a lambda and a derivative into an op, and adapters
-// that let a rule be written as its formula.  Included by op files only; everything here is pure.
+// that let a rule be written as its formula. Included by op files only; everything here is pure.
 #pragma once
 #include <vector>
 
@@ -14,10 +14,10 @@ using scalar::Domain;
 // ---- Checks, with lax's error texts. -----------------------------------------------------------
 // Checks that every operand's dtype is in `domain` and has kernels.
 absl::Status CheckDomain(const InferContext& c, int domain);
-// Check that all operands have one dtype; one shape.
+// Check that all operands have the same dtype, and that all have the same shape.
 absl::Status CheckSameDType(const InferContext& c, absl::Span<const Type> types);
 absl::Status CheckSameShape(const InferContext& c, absl::Span<const Type> types);
-// (3,) and (2, 3), as Python prints them.
+// Formats dims as Python prints tuples, such as (3,) and (2, 3).
 std::string TupleOf(const Dims& dims);
 
 absl::StatusOr<std::vector<Type>> InferSame(const InferContext& c, int domain);
@@ -25,7 +25,7 @@ template <int kDomain>
 absl::StatusOr<std::vector<Type>> InferPointwise(const InferContext& c) {
   return InferSame(c, kDomain);
 }
-// As InferPointwise, with a bool result.
+// Like InferPointwise, but the result is of dtype bool.
 template <int kDomain>
 absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
   absl::StatusOr<std::vector<Type>> types = InferSame(c, kDomain);
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<Type>> InferPredicate(const InferContext& c) {
   return types;
 }
 
-// The polynomial of w with these coefficients, highest power first.
+// Returns the value at w of the polynomial with these coefficients, highest power first.
 template <class X, class C, size_t kN>
 X Horner(const C (&coefficients)[kN], X w) {
   X p = Like(w, coefficients[0]);
@@ -42,14 +42,14 @@ X Horner(const C (&coefficients)[kN], X w) {
 }
 
 // ---- Reference semantics. ----------------------------------------------------------------------
-// An op says once, as a generic lambda, which body it runs on which dtypes:
+// Each op states once, as a generic lambda, which body it runs for which dtypes:
 //
 //   [](const Attrs&, DType operand, DType result, auto run) {
 //     ... run.template Call<kResult, kOperands...>(body);
 //   }
 //
-// where kResult and kOperands are the dtypes that are computed in (ComputeDType). Its loop and its
-// graph both follow from that.
+// kResult and kOperands are the dtypes in which the body computes (ComputeDType). The op's loop
+// (RunLoop) and its scalar graph (RunRecord) both follow from this lambda.
 struct RunLoop {
   scalar::Elements elements;
   template <DType kOut, DType... kIn, class Body>
@@ -89,8 +89,9 @@ void RunSame(DType dtype, const Body& body, const Run& run) {
     (std::make_index_sequence<kArity>());
   });
 }
-// A class of its own: clang 14 takes the lambdas of different arguments for one when a lambda in a
-// template depends on the template's parameters and is itself a template argument.
+// A class rather than a lambda. When a lambda inside a template depends on the template's
+// parameters and is itself a template argument, clang 14 treats the lambdas of different template
+// arguments as one.
 template <int kDomain, int kArity, auto kBody>
 struct SameDType {
   template <class Run>
@@ -141,23 +142,24 @@ consteval OpDef Binary(std::string_view wire, std::string_view lax, AutodiffRule
 }
 
 // ---- Rules as formulas. ------------------------------------------------------------------------
-// Literals take the shape and type of the value beside them.
+// A literal takes the shape and type of the value beside it.
 inline Value operator*(double a, Value x) { return FullLike(x, a) * x; }
 inline Value operator+(double a, Value x) { return FullLike(x, a) + x; }
 inline Value operator-(double a, Value x) { return FullLike(x, a) - x; }
 inline Value operator/(double a, Value x) { return FullLike(x, a) / x; }
-// For results that are locally constant in every operand, or have no tangents.
+// The jvp rule of ops whose results are locally constant in every operand, or have no tangents.
 std::vector<Value> ZeroTangents(const RuleContext& c, Values tangents);
-// a + b, where an absent one is zero, sharded as a result of that type.
+// Returns a + b, where an absent value counts as zero. The sum is sharded like `type`, the type of
+// the result.
 Value AddTangents(Value a, Value b, const Type& type);
 
-// The chain rule of y = f(x): dy from dx, x and y.
+// The chain rule of y = f(x), which computes dy from dx, x and y.
 using Formula1 = Value (*)(Value dx, Value x, Value y);
 template <Formula1 kFormula>
 std::vector<Value> Chain(const RuleContext& c, Values d) {
   return {d[0] ? kFormula(d[0], c.in[0], c.out[0]) : Value()};
 }
-// The chain rule of z = f(x, y): the part of dz that comes from one operand.
+// One summand in the chain rule of z = f(x, y): the part of dz that comes from one operand.
 using Formula2 = Value (*)(Value d, Value x, Value y, Value z);
 template <Formula2 kFromX, Formula2 kFromY>
 std::vector<Value> Chain(const RuleContext& c, Values d) {
@@ -165,7 +167,7 @@ std::vector<Value> Chain(const RuleContext& c, Values d) {
   const Value b = d[1] ? kFromY(d[1], c.in[0], c.in[1], c.out[0]) : Value();
   return {AddTangents(a, b, c.out_types[0])};
 }
-// The cotangent of each operand; nullptr where the op is not linear in it.
+// The cotangent of one operand. The rule of an operand in which the op is not linear is nullptr.
 using AdjointRule = Value (*)(const RuleContext& c, Value ct);
 template <AdjointRule... kAdjoints>
 std::vector<Value> Adjoints(const RuleContext& c, Values ct, const std::vector<bool>& linear) {

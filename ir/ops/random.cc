@@ -1,9 +1,9 @@
-// Random bits: the counter-based cipher of JAX's default generator.
+// Random bits: the counter-based cipher of JAX's default generator, as an elementwise op.
 #include "ir/ops/pointwise.h"
 
 namespace tessera::ir::ops {
 
-// ---- threefry2x32: operands key0, key1, count0, count1; results the two words of the block. -----
+// ---- threefry2x32: takes key0, key1, count0, count1 and returns the two words of a block. ----
 namespace {
 
 // Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), Threefry-2x32-20.

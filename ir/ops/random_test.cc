@@ -1,3 +1,5 @@
+// Tests the op threefry2x32 in the reference evaluator: its bits are the published ones, and
+// operands of wrong types are refused.
 #include <cstdint>
 
 #include "base/testing/status_matchers.h"
@@ -17,7 +19,8 @@ Array U32(Dims shape, std::vector<uint32_t> values) {
   return a;
 }
 
-// The known answers of the cipher's authors (Random123, kat_vectors, threefry2x32 20 rounds).
+// The expected values are those that the cipher's authors publish (Random123, kat_vectors,
+// threefry2x32 with 20 rounds).
 TEST(Threefry2x32, MatchesTheKnownAnswers) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const std::vector<Array> out,

@@ -1,8 +1,9 @@
-// reduce: arrays of one shape, combined over dims by any computation.
+// The op reduce: arrays of one shape, combined over dims by any computation.
 //
-// The computation is associative, as StableHLO and lax ask: neighbours are combined in pairs, which
-// keeps the elements' order and is done for all pairs at once. Operands: the arrays, then as many
-// initial values, each a scalar that comes before all elements.
+// The computation must be associative, as StableHLO and lax require. Neighbours are therefore
+// combined in pairs, which keeps the order of the elements and lets all pairs be computed at once.
+// The operands are the arrays and as many initial values. An initial value is a scalar that comes
+// before all elements.
 //
 // Reference: StableHLO's reduce; jax.lax.reduce.
 #include <algorithm>
@@ -25,13 +26,15 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
 
-// The dims, minor to major: rows are combined before columns, which keeps the row-major order.
+// Returns the dims from minor to major. Reducing rows before columns keeps the elements in
+// row-major order.
 DimList FromMinor(DimList dims) {
   std::sort(dims.rbegin(), dims.rend());
   return dims;
 }
 
-// The first half of the operands, the arrays; or the second one, the initial values.
+// Elements returns the first half of the operands, the arrays. Inits returns the second half, the
+// initial values.
 template <class T>
 std::vector<T> Elements(const std::vector<T>& operands) {
   return {operands.begin(), operands.begin() + operands.size() / 2};
@@ -43,6 +46,9 @@ std::vector<T> Inits(const std::vector<T>& operands) {
 
 // ---- Types and shardings. ----
 
+// Checks in lax's words that arrays and initial values fit together, then that the computation
+// takes scalars of their dtypes. The weak flag survives where both the array and its initial value
+// are weak.
 Types InferReduce(const InferContext& c) {
   const size_t n = c.in.size() / 2;
   if (n == 0 || c.in.size() % 2 != 0)
@@ -88,7 +94,7 @@ Signature ReduceFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// Reducing over a sharded dim is allowed: the result's type lacks its axes.
+// A sharded dim may be reduced. The result's type lacks the axes of that dim.
 absl::Status ReduceSharding(const InferContext& c, std::vector<Type>* out) {
   for (size_t k = 0; k < out->size(); ++k) {
     if (!c.in[k].is_sharded()) continue;
@@ -107,9 +113,9 @@ Cost ReduceCost(const InferContext& c, absl::Span<const Type> out) {
   return cost;
 }
 
-// ---- The reduction as ordinary ops, for what has no rule of its own. ----
+// ---- The reduction as ordinary ops, for transforms that have no rule of their own. ----
 
-// Elements first, first + 2, ... of `count` along `dim`.
+// Returns `count` elements of `x` along `dim`: first, first + 2 and so on.
 Value EverySecond(Value x, int dim, int64_t first, int64_t count) {
   Dims start(x.rank(), 0), limit = x.shape(), strides(x.rank(), 1);
   start[dim] = first;
@@ -118,7 +124,8 @@ Value EverySecond(Value x, int dim, int64_t first, int64_t count) {
   return Slice(x, std::move(start), std::move(limit), std::move(strides));
 }
 
-// The reductions of rows along `dim`, which keep it with one element; in pairs of neighbours.
+// Reduces rows along `dim` by combining pairs of neighbours. The results keep the dim, with one
+// element.
 std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value> xs, int dim) {
   while (xs[0].dim(dim) > 1) {
     const int64_t n = xs[0].dim(dim), half = n / 2;
@@ -132,15 +139,17 @@ std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value
   return xs;
 }
 
-// `inits` have the results' shape. If a dim is cut by axes[dim], the blocks' reductions are
-// gathered and reduced: as rows are before columns, the elements' order is kept.
+// Reduces the arrays as ordinary ops. `inits` have the results' shape. If a dim is cut by
+// axes[dim], the blocks' reductions are gathered and reduced. Rows are reduced before columns, so
+// that the elements keep their order.
 std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Value> xs,
                                  const std::vector<Value>& inits, const DimList& dimensions,
                                  const DimAxes& axes) {
   for (const int64_t d : FromMinor(dimensions)) {
     const int dim = static_cast<int>(d);
     if (xs[0].dim(dim) == 0) return inits;
-    for (Value& x : xs) {  // Halves need not divide over the axes.
+    // The axes need not divide the halves.
+    for (Value& x : xs) {
       Type whole = x.type();
       whole.set_axes_of(dim, {});
       x = ShardedLike(x, whole);
@@ -154,7 +163,8 @@ std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Val
   return MapComputation(computation, Concat(inits, xs));
 }
 
-// A function of the op's operands.
+// Returns the reduction in pairs as a function of the op's operands, so that it can be
+// differentiated or batched.
 FunctionRef InPairs(const RuleContext& c, const std::vector<Type>& in,
                     const std::vector<Type>& out) {
   Builder b(c.b.scope(), "reduce");
@@ -168,7 +178,7 @@ FunctionRef InPairs(const RuleContext& c, const std::vector<Type>& in,
   return b.Build(got);
 }
 
-// As in JAX, through the pairs; which also tell how the initial values count.
+// Differentiates the reduction in pairs, as JAX does. This includes the initial values.
 std::vector<Value> ReduceJvp(const RuleContext& c, Values tangents) {
   const FunctionRef f = InPairs(c, TypesOf(c.in), TypesOf(c.out));
   const JvpResult jvp = ValueOrThrow(Jvp(*f, IsValid(tangents)));
@@ -195,6 +205,9 @@ Batched BatchReduce(const RuleContext& c, absl::Span<const int> dims, int64_t si
   return {c.b.Emit(c.def, MatchVarying(std::move(in)), std::move(attrs), RegionsOf(c)), front};
 }
 
+// Emits the op itself if no reduced dim is cut. Otherwise it reduces in pairs, because the partial
+// results of a computation cannot be completed by a sum or maximum over devices: they have to be
+// gathered in order.
 std::vector<Value> PartitionReduce(const RuleContext& c, const PartitionContext& p) {
   const DimAxes axes = JoinAxes(p.signature.operands[0], p.factor_axes);
   const DimList& dims = Reduced(c.attrs);
@@ -207,8 +220,8 @@ std::vector<Value> PartitionReduce(const RuleContext& c, const PartitionContext&
 
 // ---- Reference semantics. ----
 
-// `x`, of shape (outer, n, inner), with the first n / 2 of its rows replaced by `pairs`, and the
-// others dropped but for an odd last one.
+// Replaces the first n / 2 of the rows of `x`, which has shape (outer, n, inner), by `pairs`. Drops
+// the other rows, except for the last one if n is odd.
 Array Paired(const Array& x, const Array& pairs) {
   const int64_t outer = x.shape()[0], n = x.shape()[1], inner = x.shape()[2], half = n / 2;
   const Array whole = pairs.Reshaped({outer, half, inner});
@@ -219,6 +232,9 @@ Array Paired(const Array& x, const Array& pairs) {
   return out;
 }
 
+// Combines pairs of neighbours like ReduceInPairs, dim by dim, so that the evaluator gives what the
+// emitted ops give. All pairs of a step are evaluated in one call of Lanes, because a call for each
+// pair would walk over the computation's ops every time.
 Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   const size_t n = in.size() / 2;
   std::vector<Array> xs(in.begin(), in.begin() + n), inits;
@@ -243,7 +259,8 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
     }
     shape[d] = std::min<int64_t>(shape[d], 1);
   }
-  if (xs[0].num_elements() > 0) {  // Else the initial values remain.
+  // Without elements, the initial values are the result.
+  if (xs[0].num_elements() > 0) {
     inits.insert(inits.end(), xs.begin(), xs.end());
     TESSERA_ASSIGN_OR_RETURN(inits, lanes.Run(inits));
   }
@@ -279,7 +296,7 @@ constexpr OpDef kReduce = Checked({.name = "reduce",
 // ---- The function of ops.h. ---------------------------------------------------------------------
 namespace {
 
-// The reductions that have an op of their own.
+// A reduction that has an op of its own.
 struct Monoid {
   const OpDef* combine;
   Value (*pair)(Value, Value);
@@ -297,7 +314,8 @@ const Monoid* FindMonoid(const Function& computation) {
   return at == std::end(kAll) ? nullptr : at;
 }
 
-// Whether `init` is a literal that changes nothing: what the reduction makes of no elements.
+// Returns whether `init` is a literal that changes nothing: the result of the reduction of no
+// elements.
 bool IsIdentity(const Monoid& monoid, Value init) {
   const Op* const op = init.builder().DefiningOp(init);
   if (op == nullptr || op->def != &ops::kConstant) return false;
@@ -324,7 +342,7 @@ std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, Funct
   Attrs attrs = {{"dimensions", dimensions}};
   const Monoid* const known = FindMonoid(*computation);
   if (known == nullptr) return b.Emit(ops::kReduce, in, std::move(attrs), {std::move(computation)});
-  // Refuse what the general one refuses, in its words.
+  // Refuse what the op reduce refuses, with its errors, although another op is emitted.
   ThrowIfError(InferTypes(ops::kReduce, b.scope(), TypesOf(in), attrs, {&computation, 1}).status());
   const Value total =
       dimensions.empty() ? in[0] : b.Emit1(*known->reduction, {in[0]}, std::move(attrs));

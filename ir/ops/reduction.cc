@@ -1,4 +1,5 @@
-// Reductions over dims.  Floats are accumulated in a wider type and rounded once; integers wrap.
+// Reductions over dims by the ops that have a ReduceKind, and argmax and argmin. Floats are
+// accumulated in a wider type and rounded once; integers wrap.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,7 +18,7 @@ using Arrays = absl::StatusOr<std::vector<Array>>;
 
 const DimList& Reduced(const Attrs& attrs) { return attrs.Ints("dimensions"); }
 
-// ---- Types and shardings, shared by all. ----
+// ---- Types and shardings, shared by all reductions. ----
 
 bool Accepts(ReduceKind kind, DType dtype) {
   switch (kind) {
@@ -52,7 +53,8 @@ Types InferReduce(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// One factor per operand dim; those of `reduced` are of `kind` and not in the result.
+// Returns a signature with one factor for each dim of the operand. The factors of `reduced` dims
+// are of `kind` and do not occur in the result.
 Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind kind) {
   Signature s;
   s.reduce = c.def.reduce;
@@ -68,13 +70,13 @@ Signature DropFactors(const InferContext& c, const DimList& reduced, FactorKind 
 }
 
 Signature ReduceFactors(const InferContext& c, absl::Span<const Type>) {
-  // Partial ands and ors of integers cannot be completed by a max or min across devices.
+  // An `and` or `or` of integer bits cannot be completed by a max or min across devices.
   const bool bits = c.def.reduce == ReduceKind::kAnd || c.def.reduce == ReduceKind::kOr;
   const bool whole = bits && c.in[0].dtype != DType::kBool;
   return DropFactors(c, Reduced(c.attrs), whole ? FactorKind::kReplicated : FactorKind::kReduction);
 }
 
-// Reducing over a sharded dim is allowed: the result's type lacks its axes.
+// A sharded dim may be reduced. The result's type lacks the axes of that dim.
 absl::Status DropSharding(const InferContext& c, const DimList& reduced, Type* out) {
   if (!c.in[0].is_sharded()) return absl::OkStatus();
   out->sharding.clear();
@@ -118,7 +120,8 @@ bool IsNan(W v) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(v);
   return false;
 }
-// Integer sums and products wrap: W is a type whose overflow is defined.
+// The type in which sums and products are computed. Integers wrap, so theirs is unsigned, where
+// overflow is defined.
 template <class W>
 using Wrap = std::conditional_t<std::is_floating_point_v<W>, W, uint64_t>;
 
@@ -141,7 +144,7 @@ Wide<kD> Identity(ReduceKind kind) {
   }
 }
 
-// The reduction of `n` contiguous elements.
+// Returns the reduction of `n` contiguous elements.
 template <DType kD>
 Wide<kD> ReduceRow(ReduceKind kind, const Storage<kD>* row, int64_t n) {
   using W = Wide<kD>;
@@ -173,7 +176,8 @@ Wide<kD> ReduceRow(ReduceKind kind, const Storage<kD>* row, int64_t n) {
   return acc;
 }
 
-// The operand with the reduced dims last, so that each result element reads one contiguous row.
+// Returns the operand with the reduced dims last, so that each element of the result reads one
+// contiguous row.
 Array ReducedLast(const Array& x, const DimList& reduced) {
   DimList order = DimsExcept(x.rank(), reduced), sorted = reduced;
   std::sort(sorted.begin(), sorted.end());
@@ -198,7 +202,7 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
 
 constexpr AttrSpec kReduceAttrs[] = {{"dimensions", AttrKind::kInts}};
 
-// The common fields of the reductions over `dimensions`.
+// Fills in the fields that the reductions over `dimensions` share.
 consteval OpDef Reduction(OpDef d) {
   d.family = Family::kReduction;
   d.num_operands = 1;
@@ -207,7 +211,7 @@ consteval OpDef Reduction(OpDef d) {
   d.infer = InferReduce;
   d.factors = ReduceFactors;
   d.sharding = ReduceSharding;
-  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = Derived{};  // refuses pending sums
+  if (d.varying.kind == Rule<TypeFn>::kUnset) d.varying = Derived{};  // refuses unreduced operands
   if (d.transpose.kind == Rule<TransposeFn>::kUnset) d.transpose = Refused{"it is not linear"};
   d.batch = BatchReduce;
   d.partition = Derived{};
@@ -218,7 +222,7 @@ consteval OpDef Reduction(OpDef d) {
 
 // ---- reduce_sum. ----
 
-// Every summed element has the sum's cotangent.
+// Gives every summed element the cotangent of the sum.
 std::vector<Value> TransposeSum(const RuleContext& c, Values cts, const std::vector<bool>&) {
   if (!cts[0]) return {Value()};
   const Type& x = c.in_types[0];
@@ -237,15 +241,16 @@ constexpr OpDef kReduceSum = Reduction({.name = "reduce_sum",
 // ---- reduce_prod. ----
 namespace {
 
-// (p, t) of a product and its tangent, halving one dim at a time: (pq)' = p'q + pq'.  No division,
-// so zeros need no special case; every step is differentiable again.
+// Computes a product p and its tangent t by halving one dim at a time, with (pq)' = p'q + pq'.
+// Without division, zeros need no special case, and every step is differentiable again.
 std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   Value p = c.in[0], t = tangents[0];
   for (int64_t d : Reduced(c.attrs)) {
     const int dim = static_cast<int>(d);
     if (p.dim(dim) == 0) return {Zeros(c.b, c.out[0].type())};
-    if (!p.type().axes_of(dim).empty()) {  // halves need not divide over the axes
+    // Halves may not be divisible by the axes.
+    if (!p.type().axes_of(dim).empty()) {
       Type whole = p.type();
       whole.set_axes_of(dim, {});
       p = ShardedLike(p, whole);
@@ -274,7 +279,7 @@ constexpr OpDef kReduceProd = Reduction({.name = "reduce_prod",
 // ---- reduce_max, reduce_min. ----
 namespace {
 
-// The mean of the tangents where the operand equals the result.  Reference: JAX's
+// Returns the mean of the tangents of the elements that equal the result. Reference: JAX's
 // _reduce_chooser_jvp_rule.
 std::vector<Value> ChooserJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
@@ -304,7 +309,7 @@ constexpr OpDef kReduceAnd = Reduction(
 constexpr OpDef kReduceOr = Reduction(
     {.name = "reduce_or", .lax_name = "reduce_or", .jvp = NoTangent, .reduce = ReduceKind::kOr});
 
-// ---- argmax, argmin: the lowest index of the best element; the first NaN wins. ----
+// ---- argmax, argmin: the lowest index of the best element. A NaN counts as the best. ----
 namespace {
 
 Types InferArg(const InferContext& c) {
@@ -339,8 +344,8 @@ Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, {c.in[0]}, attrs), {dims[0] - (dim < dims[0])}};
 }
 
-// Where the dim is cut: the best of all blocks' best elements, and of the blocks that have it the
-// lowest index. If there is a NaN, the blocks with one have it.
+// If the dim is cut, finds the best of all blocks' best elements, and the lowest index in the
+// blocks that have this element. If there is a NaN, the blocks that contain one have it.
 std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p) {
   const auto dim = static_cast<int>(c.attrs.Int("dimension"));
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];

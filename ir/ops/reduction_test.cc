@@ -1,3 +1,5 @@
+// Reductions over dims, argmax and argmin: results on small arrays, wide sums, NaNs and ties, rules
+// against the evaluator (rule_checks.h), types and errors.
 #include "ir/ops/testing/rule_checks.h"
 
 namespace tessera::ir::ops::testing {
@@ -180,7 +182,7 @@ TEST(Reduction, ErrorsNameOpAndFault) {
   EXPECT_THAT(On(kArgMin, "f32[2]", Chain(0, DType::kF32)), bad("expected an integer type"));
 }
 
-// The tangent of a product over a sharded dim first makes the dim whole.
+// The tangent of a product over a sharded dim is computed on the whole dim.
 TEST(Reduction, JvpOfProductOverShardedDimHasTheResultsType) {
   Builder b(Scope{ExplicitMesh()});
   Value x = b.Param(ValueOrThrow(ParseType("f64[6@x,4@y]")));

@@ -1,3 +1,5 @@
+// The helpers of region.h. The rules of control.cc, scan.cc, while.cc, case.cc and the other ops
+// with regions call them when such an op is inferred, transformed or evaluated.
 #include "ir/ops/region.h"
 
 #include <algorithm>
@@ -53,7 +55,7 @@ std::string PcastHint(const Type& have, const Type& other, std::string_view what
 absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out) {
   std::string hint =
       PcastHint(in, out, absl::StrCat("the initial carry value corresponding to carry[", k, "]"));
-  // A carry that varies over more on input than on output cannot be cast back.
+  // A carry that varies over more axes on input than on output cannot be cast back.
   if (!std::includes(out.varying.begin(), out.varying.end(), in.varying.begin(), in.varying.end()))
     hint.clear();
   if (!hint.empty()) hint = absl::StrCat(", so the varying manual axes do not match", hint);
@@ -68,7 +70,8 @@ absl::Status CarryMismatch(std::string_view function, int k, const Type& in, con
 
 namespace {
 
-// `scope` with the axes that are Auto or Explicit in both scopes as they are in `other`.
+// Returns `scope` with axis types taken from `other`, for the axes that are Auto or Explicit in
+// both scopes.
 Scope WithAxisTypesOf(Scope scope, const Scope& other) {
   for (MeshAxis& a : scope.mesh.axes)
     if (a.type != AxisType::kManual && other.mesh.Has(a.name) && !other.mesh.IsManual(a.name))
@@ -76,7 +79,7 @@ Scope WithAxisTypesOf(Scope scope, const Scope& other) {
   return scope;
 }
 
-// The type without the axes that are of different types in the two meshes.
+// Returns the type without the axes that have different types in the two meshes.
 Type OnCommonAxes(Type t, const Mesh& a, const Mesh& b) {
   for (AxisList& axes : t.sharding)
     std::erase_if(axes, [&](const std::string& axis) { return a.TypeOf(axis) != b.TypeOf(axis); });
@@ -86,8 +89,8 @@ Type OnCommonAxes(Type t, const Mesh& a, const Mesh& b) {
 
 }  // namespace
 
-// Axes that are Explicit here may be Auto in the region, or the other way round: such axes are in
-// the types on one side alone.
+// Axes that are Explicit in this scope may be Auto in the region, or the other way round. An axis
+// of this kind occurs in the types on one side only, so the comparison leaves it out.
 absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c) {
   const Function& f = *c.regions[0];
   TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, WithAxisTypesOf(c.scope, f.scope), c.in.size()));
@@ -125,7 +128,8 @@ std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::ve
   const std::vector<Value> args =
       Concat(ElementsAt(c.in, walk::Where(linear, false)), DropAbsent(cts));
   std::vector<Value> out = ScatterByMask(c.b.Emit(as, args, attrs, {transposed}), linear);
-  // What the region saw as Auto has no sharding yet.
+  // Axes that are Auto in the region have no place in its types, so the cotangents are resharded
+  // like the operands.
   if (f.scope != c.b.scope())
     for (size_t i = 0; i < out.size(); ++i)
       if (out[i]) out[i] = ShardedLike(out[i], c.in_types[i]);

@@ -1,5 +1,6 @@
-// Shared by the ops with regions.  Internal to ir/ops; functions throw StatusException unless they
-// return a status.
+// Shared by the ops with regions: checks, the rules of ops that call a function, and the pieces of
+// which the rules of loops are made. Internal to ir/ops. Functions throw StatusException unless
+// they return a status. Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,40 +18,43 @@ namespace tessera::ir::ops {
 
 inline constexpr RegionRole kOneBody[] = {RegionRole::kBody};
 
-// The region's cost: the sum over its ops, nested regions included.
+// Returns the cost of a region: the sum over its ops, including those of nested regions.
 Cost CostOf(const Function& f);
-// Checks that region `k` is in `scope` and takes this many params.
+// Checks that region `k` is in `scope` and takes `num_params` params.
 absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params);
-// The error of a carry that a body, "scan" or "while_loop body", does not return as it takes it.
+// Returns the error for carry `k` of a body that returns it with another type than it takes.
+// `function` names the body, "scan" or "while_loop body".
 absl::Status CarryMismatch(std::string_view function, int k, const Type& in, const Type& out);
-// ". This might be fixed by applying pcast(...) to <what>" if that makes the manual axes type of a
-// value of type `have` that of both; else "".
+// Returns ". This might be fixed by applying pcast(...) to <what>" if a cast would make the types
+// `have` and `other` equal, else "". The cast makes a value of type `have` vary over more axes.
 std::string PcastHint(const Type& have, const Type& other, std::string_view what);
 
-// ---- Rules of ops that apply their first region to all operands, as call does. ----
-// The types of the operands are those of its params but for `weak`.
+// ---- Rules of ops that apply their first region to all operands, like call. ----
+// The operands have the types of its params, except for `weak`.
 absl::StatusOr<std::vector<Type>> InferCall(const InferContext& c);
-// Results that are params share their factors; other dims have factors of their own.
+// A result that is a param shares the factors of that param. All other dims have factors of their
+// own.
 Signature CallFactors(const InferContext& c, absl::Span<const Type> out);
 DataFlow CallDataFlow(const InferContext& c);
 Cost CallCost(const InferContext& c, absl::Span<const Type> out);
-// Emits `as`, an op that applies its one region, with the transposed region.
+// Transposes the first region and emits `as`, an op that applies its one region, with it.
 std::vector<Value> TransposeCall(const RuleContext& c, Values cts, const std::vector<bool>& linear,
                                  const OpDef& as, const Attrs& attrs);
 absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in);
 
 // ---- For ops with derivative rules. ----
-// Checks that rule `k`, called `name` in the error, takes what the op's rule_params says.
+// Checks that rule `k`, which the error calls `name`, takes params of the types that the op's
+// rule_params gives.
 absl::Status CheckRuleParams(const InferContext& c, size_t k, std::string_view name);
-// The attribute num_consts, checked: the consts are the first operands.
+// Returns the attribute num_consts after checking it. The constants are the first operands.
 absl::StatusOr<int> CheckedNumConsts(const InferContext& c);
 
-// Edges between the operands from `first_operand` on and the region's params, in order, and between
-// its results and those of the op.
+// Returns edges between the operands from `first_operand` on and the region's params, in order, and
+// between the region's results and those of the op.
 RegionDataFlow EdgesOf(const Function& region, int first_operand);
 
 std::vector<bool> IsValid(Values values);
-// Which of the types have tangents.
+// Returns which of the types have tangents.
 std::vector<bool> AreInexact(absl::Span<const Type> types);
 std::vector<Value> DropAbsent(Values values);
 template <class T>
@@ -66,26 +70,30 @@ template <class T>
 std::vector<T> Part(const std::vector<T>& v, int begin, int count) {
   return {v.begin() + begin, v.begin() + begin + count};
 }
-// The values at the indices where `mask` is set, absent ones elsewhere.
+// Returns a list with the given values at the indices where `mask` is set, and absent values
+// elsewhere.
 std::vector<Value> ScatterByMask(Values values, const std::vector<bool>& mask);
-// `out` is the primal results, one per entry of `active`, then the tangents of the active ones.
-// Returns the same with an absent tangent for each of the others.
+// `out` has the primal results, one per entry of `active`, followed by the tangents of the active
+// ones. Returns the same list with an absent tangent added for each of the others.
 std::vector<Value> SpreadTangents(std::vector<Value> out, const std::vector<bool>& active);
 
-// The function with `map` of each result, given its index, in its place.
+// Returns the function with each result replaced by map(index of the result, result).
 FunctionRef WithMappedResults(const Function& f, absl::FunctionRef<Value(int, Value)> map);
 std::vector<bool> Flipped(std::vector<bool> mask);
-// A partial evaluation that leaves the op to the unknown side.
+// A partial evaluation rule that leaves the whole op to the unknown side.
 void KeepUnknown(PartialEvalContext& c);
-// Runs `f` on some of the current shards; in[param][shard] and (*out)[result][shard] are of all.
+// Runs `f` on some of the current shards. in[param][shard] and (*out)[result][shard] have entries
+// for all shards.
 absl::Status RunOnShards(Evaluator& evaluator, const Function& f, absl::Span<const Shards> in,
                          const std::vector<int>& shards, std::vector<Shards>* out);
 
-// The jvp of a loop's body with tangents for the carries that some iteration gives one, which are
-// added to `active`. The carries are the params from `carry0` on, and the first results.
+// Returns the jvp of a loop's body. A carry has a tangent if some iteration gives it one; such
+// carries are added to `active`. The carries are the params from `carry0` on, and the first
+// results.
 JvpResult JvpOfBody(const Function& body, int carry0, int num_carry, std::vector<bool>* active);
-// The split of a loop's body at the least fixpoint of "a carry is known"; other carries are forced
-// to be unknown.
+// The split of a loop's body into a known and an unknown part. A carry is known if it is known at
+// the start and every iteration keeps it known; this is a fixpoint. The other carries are forced to
+// be unknown.
 struct BodySplit {
   std::vector<bool> known;  // per param
   PartialEvalResult pe;
@@ -93,15 +101,15 @@ struct BodySplit {
 BodySplit SplitBody(const Function& body, int carry0, int num_carry, std::vector<bool> known,
                     PartialEvalOptions options = {});
 
-// The known part of a split region without the residuals that are its params or, with
-// `search_results`, its other results.
+// The known part of a split region with fewer residuals. Residuals that are params of the known
+// part are left out and, with `search_results`, also those that are among its other results.
 struct DedupedResiduals {
-  FunctionRef known;  // the first `num_out` results, then the residuals that remain
+  FunctionRef known;  // returns the first `num_out` results, then the remaining residuals
   struct Source {
     bool is_param;
-    int index;  // of a param of `known`, or of one of its results
+    int index;  // index of a param of `known`, or of one of its results
   };
-  std::vector<Source> sources;  // of each residual
+  std::vector<Source> sources;  // where to find each residual
 };
 DedupedResiduals DedupeResiduals(const Function& known, int num_out, bool search_results = true);
 

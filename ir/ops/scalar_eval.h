@@ -1,10 +1,10 @@
-// One generic lambda defines an elementwise op.  Called on Num<T> it computes; called on Expr<T> it
-// records a ScalarGraph.  Included by op files only; everything here is pure.
+// One generic lambda defines an elementwise op. Called with Num<T> it computes; called with Expr<T>
+// it records a ScalarGraph. Included by op files only; everything here is pure.
 //
 //   Unary<kFloats, [](auto x) { return 1.0 / (1.0 + Exp(-x)); }>("logistic", "logistic", {...})
 //
-// bf16 and f16 are not types of the lambda: elements are widened to f32, the lambda runs on f32,
-// the result is rounded once.  The recorded graph shows the two conversions.
+// The lambda is never called with bf16 or f16. Elements of these dtypes are widened to f32, the
+// lambda runs on f32, and the result is rounded once. The recorded graph shows both conversions.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -47,7 +47,7 @@ constexpr bool IsDTypeOf() {
   return kIsComputable<kD> && std::is_same_v<ComputeType<kD>, T> &&
          (sizeof(StorageType<kD>) == sizeof(T));
 }
-// The dtype that is stored as a T and computed with as one.
+// The dtype whose elements are both stored and computed as T.
 template <class T>
 inline constexpr DType kDTypeOf = [] {
   DType found = DType::kBool;
@@ -63,7 +63,7 @@ Expr<R> Recorded(ScalarPrim prim, Expr<T> x, Expr<U>... rest) {
   return {x.graph, x.graph->Add(prim, kDTypeOf<R>, {x.id, rest.id...})};
 }
 
-// `value` as a scalar like `x`.
+// Returns the constant `value` as a scalar of the same kind and type as the other argument.
 template <class T, class V>
 Num<T> Like(Num<T>, V value) {
   return {static_cast<T>(value)};
@@ -159,7 +159,7 @@ enum Domain : int {
   kNumbers = kInts | kFloats,
   kAnything = kBools | kNumbers,
 };
-// The set that the dtype is in; 0 of one without kernels.
+// Returns the set to which the dtype belongs, or 0 for a dtype without kernels.
 template <DType kD>
 constexpr int DomainOf() {
   using C = ComputeType<kD>;
@@ -169,11 +169,12 @@ constexpr int DomainOf() {
   return std::is_signed_v<C> ? kSignedInts : kUnsignedInts;
 }
 
-// Ends the process: inference has let `dtype` pass to an op that is not defined on it.
+// Ends the process. Called when inference let `dtype` pass for an op that is not defined on it,
+// which is a bug of ours.
 [[noreturn]] void PassedInference(DType dtype);
 
-// Calls f with the tag of `dtype`.  Requires: `dtype` is computable and in the domain, which
-// inference has checked.
+// Calls f with the tag of `dtype`. Requires: `dtype` is computable and in the domain; inference
+// checks both.
 template <int kDomain, class F>
 void Dispatch(DType dtype, F f) {
   VisitDType(dtype, [&]<DType kD>(DTypeTag<kD> tag) {
@@ -183,7 +184,8 @@ void Dispatch(DType dtype, F f) {
       PassedInference(kD);
   });
 }
-// The same with the dtype that it is computed in: that of a lambda's scalars.
+// Like Dispatch, but calls f with the tag of the dtype in which `dtype` is computed: the dtype of a
+// lambda's scalars.
 template <int kDomain, class F>
 void DispatchCompute(DType dtype, F f) {
   VisitDType(ComputeDType(dtype), [&]<DType kD>(DTypeTag<kD> tag) {
@@ -204,25 +206,27 @@ std::array<X, kN> AsArray(std::array<X, kN> x) {
   return x;
 }
 
-// What a lambda runs on: operand j of `in`, the last of dtype `operand`, and results of dtype
-// `result`.
+// The arrays on which a lambda runs. in[j] is operand j. The last operand has dtype `operand`; the
+// results have dtype `result`.
 struct Elements {
   DType operand, result;
   const void* const* in;
   void* const* out;
   int64_t n;
 };
-inline constexpr int64_t kChunk = 1024;  // elements whose widened copies stay in the nearest cache
-// Memory for the widened copies of a chunk. Nothing is in it at first, also where it is part of a
-// tuple, which would clear an array.
+// The number of elements in a chunk, so few that the widened copies of a chunk stay in the nearest
+// cache.
+inline constexpr int64_t kChunk = 1024;
+// Memory for the widened copies of a chunk. It is left uninitialised, also as a member of a tuple,
+// which would set the elements of a plain array to zero.
 template <DType kD>
 struct Room {
   Room() {}  // NOLINT(modernize-use-equals-default): that would be cleared, too
   std::array<StorageType<kD>, kChunk> elements;
 };
 
-// Elements [begin, begin + n) of an operand as a lambda of kD takes them. bf16 and f16 are widened
-// into `room`.
+// Returns elements [begin, begin + n) of an operand in the form that a lambda on dtype kD takes.
+// bf16 and f16 are widened into `room`.
 template <DType kD>
 const StorageType<kD>* Widened(DType dtype, const void* in, int64_t begin, int64_t n,
                                StorageType<kD>* room) {
@@ -236,11 +240,12 @@ const StorageType<kD>* Widened(DType dtype, const void* in, int64_t begin, int64
   return static_cast<const StorageType<kD>*>(in) + begin;
 }
 
-// out[k][i] = body(in[0][i], in[1][i], ...)[k], where the lambda takes kIn and gives kOut, the
-// dtypes that are computed in.
+// Computes out[k][i] = body(in[0][i], in[1][i], ...)[k]. The lambda takes scalars of dtypes kIn and
+// returns scalars of dtype kOut, which are dtypes that are computed in. Works chunk by chunk, so
+// that narrow floats are widened and rounded in the cache.
 template <DType kOut, DType... kIn, class Body>
 void Loop(const Body& body, const Elements& e) {
-  // Every operand is of the last one's dtype but for predicates.
+  // Every operand has the dtype of the last one, except for predicates.
   const auto dtype_of = [&](DType computed) {
     return computed == ComputeDType(e.operand) ? e.operand : computed;
   };
@@ -271,12 +276,13 @@ void Loop(const Body& body, const Elements& e) {
   (std::make_index_sequence<sizeof...(kIn)>());
 }
 
-// Adds operand `index` of dtype `from` as a lambda of dtype `to` sees it, and returns its node.
+// Adds an input node for operand `index` of dtype `from`, and a conversion if the lambda sees it as
+// another dtype `to`. Returns the node that the lambda uses.
 int AddInput(ScalarGraph* graph, int index, DType from, DType to);
-// Makes the node the next root, of dtype `to`.
+// Makes the node the next root, converted to dtype `to` if needed.
 void AddRoot(ScalarGraph* graph, int node, DType to);
 
-// The same lambda as a graph.
+// Returns the graph of the lambda that Loop runs.
 template <DType kOut, DType... kIn, class Body>
 ScalarGraph Record(const Body& body, DType operand, DType result) {
   ScalarGraph graph;

@@ -1,9 +1,9 @@
-// The definition of each scalar primitive (scalar_graph.h) on C++ numbers, with which every code
-// generator is compared, bit for bit.
+// The definition of each scalar primitive (scalar_graph.h) on C++ numbers. Every code generator is
+// compared with it, bit for bit.
 //
 // Integers follow XLA: arithmetic wraps, x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, x rem 0
-// is x, a shift by the width or more gives 0 (or the sign).  f32 functions are computed in double
-// and rounded once.  Stateless; thread-safe, in the default rounding mode.
+// is x, and a shift by the width or more gives 0 (or the sign). f32 functions are computed in
+// double and rounded once. Stateless; thread-safe. All functions assume the default rounding mode.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -22,7 +22,8 @@ template <class T>
 concept Float = std::floating_point<T>;
 template <Int T>
 using Unsigned = std::make_unsigned_t<T>;
-// In which arithmetic wraps: narrower types would be promoted to int.
+// The unsigned type in which arithmetic wraps. Types narrower than uint32_t would be promoted to
+// int, which may overflow.
 template <Int T>
 using Wrapping = std::conditional_t<(sizeof(T) < sizeof(uint32_t)), uint32_t, Unsigned<T>>;
 
@@ -69,7 +70,7 @@ T Div(T x, T y) {
   }
   return x / y;
 }
-// Has the sign of the dividend.
+// The result has the sign of the dividend.
 template <Float T>
 T Rem(T x, T y) {
   return std::fmod(x, y);
@@ -87,7 +88,8 @@ template <Float T>
 T Pow(T x, T y) {
   return static_cast<T>(std::pow(static_cast<double>(x), static_cast<double>(y)));
 }
-// By squaring.  A negative exponent gives 0, but for the bases 1 and -1.
+// Raises x to a power by repeated squaring. A negative exponent gives 0, except for the bases 1 and
+// -1.
 template <Int T>
 T Pow(T x, T y) {
   if constexpr (std::is_signed_v<T>) {
@@ -101,7 +103,7 @@ T Pow(T x, T y) {
   return result;
 }
 
-// NaN if either is; -0 is less than +0.
+// Returns NaN if either operand is NaN. -0 is less than +0.
 template <Float T>
 T Max(T x, T y) {
   if (x != x) return x;
@@ -123,7 +125,7 @@ T Min(T x, T y) {
   return y < x ? y : x;
 }
 
-// ---- Functions of floats: in double, rounded once. ----
+// ---- Functions of floats: computed in double and rounded once. ----
 #define TESSERA_VIA_DOUBLE(Name, function)                   \
   template <Float T>                                         \
   T Name(T x) {                                              \
@@ -170,7 +172,7 @@ template <Int T>
 T Not(T x) {
   return static_cast<T>(~x);
 }
-// The amount is taken as unsigned.
+// Returns whether a shift by `amount`, taken as unsigned, leaves no bit of the number.
 template <Int T>
 bool ShiftsOut(T amount) {
   return Unsigned<T>(amount) >= std::numeric_limits<Unsigned<T>>::digits;
@@ -198,7 +200,7 @@ T Clz(T x) {
   return static_cast<T>(std::countl_zero(Unsigned<T>(x)));
 }
 
-// ---- Comparisons: false where a NaN is, but for Ne. ----
+// ---- Comparisons: false if an operand is NaN, except for Ne. ----
 #define TESSERA_COMPARISON(Name, op) \
   template <class T>                 \
   bool Name(T x, T y) {              \
@@ -217,8 +219,8 @@ T Select(bool pred, T on_true, T on_false) {
 }
 
 // ---- Conversions. ----
-// To bool: is not 0.  Float to integer: towards zero, saturating, NaN to 0.  Between integers: the
-// low bits.
+// A conversion to bool tells whether the number is not 0. From float to integer it truncates
+// towards zero and saturates, and NaN becomes 0. Between integers it keeps the low bits.
 template <class To, class From>
 To Convert(From x) {
   if constexpr (Bool<To>) {

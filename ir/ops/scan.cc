@@ -1,4 +1,4 @@
-// scan: a loop of static length over slices, with carries.
+// The op scan: a loop of static length over slices of its operands, with carries.
 //
 // The region takes (consts, carries, slices) and returns (carries, slices), in this order.
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// The layout of operands and results.
+// The numbers of operands and results of each kind, which come in this order.
 struct Layout {
   int num_consts, num_carry, num_xs, num_ys;
   int64_t length;
@@ -65,6 +65,8 @@ absl::Status CheckCounts(const InferContext& c) {
   return absl::OkStatus();
 }
 
+// Checks the layout first, because the loops over operands and carries below rely on it. The body's
+// own result types become the types of the carries, and its slices get the scanned dim in front.
 absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckRegion(c, 0, c.scope, c.in.size()));
   TESSERA_RETURN_IF_ERROR(CheckCounts(c));
@@ -98,7 +100,7 @@ absl::StatusOr<std::vector<Type>> InferScan(const InferContext& c) {
   return out;
 }
 
-// A carry shares its factors between operand and result; the scanned dim needs replication.
+// A carry shares its factors between operand and result. The scanned dim needs replication.
 Signature ScanFactors(const InferContext& c, absl::Span<const Type> out) {
   const Layout l(c.attrs, c.in.size(), out.size());
   Signature s;
@@ -123,7 +125,8 @@ Cost ScanCost(const InferContext& c, absl::Span<const Type>) {
 
 // ---- Forward differentiation. ----
 
-// The indices of a range's active tangents, which follow `num_primals` values.
+// The indices of the tangents that belong to a range of primals. Active tangents follow
+// `num_primals` values.
 struct TangentPositions {
   const std::vector<bool>& active;
   int num_primals;
@@ -144,6 +147,10 @@ std::vector<int> Range(int begin, int count) {
   return out;
 }
 
+// Differentiates the body and emits one loop that computes primals and tangents together. Jvp puts
+// all tangents behind all primals, but a scan needs constants, carries and slices in this order, so
+// params and results are reordered. A carry whose initial value has no tangent starts with zeros if
+// an iteration gives it one.
 std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[0];
@@ -158,7 +165,8 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
   const std::vector<int> results =
       Join({Range(0, l.num_carry), out.In(0, l.num_carry), Range(l.num_carry, l.num_ys),
             out.In(l.num_carry, l.num_ys)});
-  // Operands in the body's natural order (all primals, then tangents), then as the params above.
+  // `natural` has the operands in the order of Jvp: all primals, then the tangents. ElementsAt puts
+  // them in the order of `params`.
   std::vector<Value> natural = c.in;
   for (int i = 0; i < body.num_params; ++i)
     if (active[i]) natural.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
@@ -174,16 +182,20 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
 
 // ---- Partial evaluation. ----
 
-// The residuals of the unknown loop: loop-invariant ones are constants, others are scanned.
+// The residuals of the unknown loop. Loop-invariant residuals are constants of it, and the others
+// are scanned.
 struct LoopResiduals {
-  std::vector<bool> invariant;  // per residual
-  std::vector<Value> values;    // outside the loop, on the known side
+  std::vector<bool> invariant;  // one entry per residual
+  std::vector<Value> values;    // values outside the loop, on the known side
 };
 
-// The results of the known loop's body: its own, then the residuals that the loop has to stack.
+// The results of the known loop's body: its own results, then the residuals that the loop has to
+// stack.
 struct LoopResults {
-  std::vector<int> results;   // indices into the body's results
-  std::vector<int> position;  // of each residual among them; -1: it is a slice of an operand
+  std::vector<int> results;  // indices into the body's results
+  // The place of each residual among the results. It is -1 if the residual is a slice of an
+  // operand.
+  std::vector<int> position;
 };
 LoopResults ChooseLoopResults(const DedupedResiduals& deduped, int num_out, int num_carry,
                               int xs0) {
@@ -191,7 +203,8 @@ LoopResults ChooseLoopResults(const DedupedResiduals& deduped, int num_out, int 
   for (size_t k = 0; k < deduped.sources.size(); ++k) {
     const DedupedResiduals::Source& s = deduped.sources[k];
     if (s.is_param && s.index >= xs0) continue;
-    // A carry's result is its last value only: its history is a residual of its own.
+    // The loop returns only the last value of a carry, so that the history of the carry is a
+    // residual of its own.
     if (!s.is_param && s.index >= num_carry && s.index < num_out) {
       out.position[k] = s.index;
       continue;
@@ -202,7 +215,9 @@ LoopResults ChooseLoopResults(const DedupedResiduals& deduped, int num_out, int 
   return out;
 }
 
-// Emits the known loop, sets the known results, and returns its residuals.
+// Emits the known loop, sets the known results, and returns the residuals of the loop. Ops of the
+// body that depend on constants alone are computed before the loop, so that their results are not
+// stacked once per iteration.
 LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySplit& split) {
   const Function& known = *split.pe.known;
   const int num_out = static_cast<int>(known.results.size()) - split.pe.num_residuals;
@@ -213,8 +228,8 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   };
   const int num_consts = count(0, l.num_consts), num_carry = count(l.carry0(), l.num_carry);
 
-  // Hoist the ops that depend on constants only, but for those with effects. A loop in the body has
-  // put its own before it.
+  // Hoist the ops that depend only on constants, except for those with effects. A loop inside the
+  // body has already hoisted its own.
   std::vector<bool> is_const(known.num_params, false), in_loop(known.results.size(), false);
   std::fill_n(is_const.begin(), num_consts, true);
   std::fill_n(in_loop.begin(), num_out, true);
@@ -257,14 +272,17 @@ LoopResiduals EmitKnownLoop(PartialEvalContext& c, const Layout& l, const BodySp
   return out;
 }
 
+// Splits the body, emits the known loop, and then the unknown loop, which reads the residuals of
+// each iteration. Residuals that no iteration changes become constants of the unknown loop. All
+// others are stacked over the iterations by the known loop and scanned by the unknown one.
 void ScanPartialEval(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size(), c.out_types.size());
   const BodySplit split = SplitBody(*c.op.regions[0], l.carry0(), l.num_carry, c.known, c.options);
   const LoopResiduals residuals = EmitKnownLoop(c, l, split);
   if (split.pe.unknown->results.empty() && !split.pe.unknown->effects) return;
 
-  // The unknown body has its residuals, then the unknown params; the loop wants constants, carries,
-  // slices.
+  // The params of the unknown body are its residuals, then the unknown params. The loop needs
+  // constants, carries and slices in this order.
   const int num_residuals = split.pe.num_residuals;
   std::vector<int> consts, carries, slices;
   std::vector<Value> const_args, carry_args, slice_args;
@@ -292,8 +310,9 @@ void ScanPartialEval(PartialEvalContext& c) {
 
 // ---- Transpose: the loop backwards. ----
 
-// The body of the backward loop: (constants that are not linear; cotangents of the constants so
-// far, cotangents of the carries; slices that are not linear, cotangents of the result slices).
+// Returns the body of the backward loop. It takes the constants that are not linear; the cotangents
+// of the constants, summed up so far, and the cotangents of the carries; the slices that are not
+// linear, and the cotangents of the result slices.
 FunctionRef BackwardBody(const Function& body, const std::vector<bool>& linear, const Layout& l) {
   const FunctionRef step = ValueOrThrow(TransposeFunction(body, linear));
   const std::vector<int> others = walk::Where(linear, false);
@@ -318,11 +337,14 @@ FunctionRef BackwardBody(const Function& body, const std::vector<bool>& linear, 
   return b.Build(out);
 }
 
+// Emits a loop that runs backwards over the slices. Cotangents of the carries are carried from
+// iteration to iteration, those of constants are summed up as further carries, and those of slices
+// are results of the iteration that read them.
 std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
                                  const std::vector<bool>& linear_in) {
   const Layout l(c);
-  // Every carry is treated as linear: one that starts from a constant (zero) still passes
-  // cotangents to the iterations before.
+  // Every carry is treated as linear. A carry that starts from a constant, such as zero, still
+  // passes cotangents to earlier iterations.
   std::vector<bool> linear = linear_in;
   std::fill_n(linear.begin() + l.carry0(), l.num_carry, true);
   // Unused result slices have no cotangent.
@@ -353,6 +375,9 @@ std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
 
 // ---- Batching. ----
 
+// Batches the body until the set of batched carries no longer grows, because a carry must have the
+// same type before and after an iteration. Batched carries have the batch dim in front. Scanned
+// operands keep the scanned dim in front of it.
 Batched ScanBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Layout l(c);
   const Function& body = *c.regions[0];
@@ -408,13 +433,15 @@ void WriteRow(Array* y, int64_t i, const Array& row) {
   WriteBlock(y, starts, row.Reshaped(shape));
 }
 
+// Runs the iterations one after the other on all shards at once, so that collectives in the body
+// see every shard. Result slices are written into arrays that are allocated before the loop.
 absl::StatusOr<std::vector<Shards>> EvalScan(const EvalContext& c, absl::Span<const Shards> in) {
   const Layout l(c.attrs, in.size(), c.out_types.size());
   const size_t shards = c.evaluator.shard_devices().size();
   std::vector<Shards> carry(in.begin() + l.carry0(), in.begin() + l.xs0()), ys;
   for (int k = 0; k < l.num_ys; ++k) {
     const Type& t = c.out_types[l.num_carry + k];
-    // One array per shard, written in place.
+    // There is one array per shard, which is written in place.
     Shards shard_arrays;
     for (size_t shard = 0; shard < shards; ++shard) shard_arrays.emplace_back(t.dtype, t.shape);
     ys.push_back(std::move(shard_arrays));
@@ -438,7 +465,8 @@ absl::StatusOr<std::vector<Shards>> EvalScan(const EvalContext& c, absl::Span<co
   return Join({carry, ys});
 }
 
-// Consts and carries are whole in every iteration; xs and ys lose their leading dim inside.
+// Constants and carries have the same shape inside the body. xs and ys lose their leading dim
+// there.
 DataFlow ScanDataFlow(const InferContext& c) {
   const int consts = static_cast<int>(c.attrs.Int("num_consts"));
   const int carry = static_cast<int>(c.attrs.Int("num_carry"));

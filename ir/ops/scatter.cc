@@ -1,9 +1,10 @@
-// scatter, scatter_add, scatter_mul, scatter_min and scatter_max: an operand with updates written,
-// or combined with what is there, at positions that index vectors say (ir/ops/windows.h); and
-// scatter_by, which combines several operands at once by any computation.
+// The ops scatter, scatter_add, scatter_mul, scatter_min and scatter_max: an operand into which
+// updates are written, or with which they are combined, at positions that index vectors give
+// (ir/ops/windows.h). The op scatter_by combines the elements of several operands at once by any
+// computation.
 //
-// Updates are written in the order of their positions, row-major: of several writes of one element
-// the last stays.
+// Updates are written in the order of their positions, row-major. If several updates write the same
+// element, the last one stays.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
@@ -25,13 +26,16 @@ bool IsUnique(const Attrs& attrs) {
   return attrs.Has("unique_indices") && attrs.Bool("unique_indices");
 }
 
-// The size of a window along each dim of the operand, from the shape of the updates.
+// Returns the size of a window along each dim of the operand, derived from the shape of the
+// updates.
 Dims WindowOf(const Geometry& g, const Dims& updates) {
   Dims sizes;
   for (const int64_t at : g.operand_to_block) sizes.push_back(at < 0 ? 1 : updates[at]);
   return sizes;
 }
 
+// InferScatterBy calls this too, with one operand at a time. Window sizes are not attributes here:
+// they follow from the shape of the updates.
 Types InferScatter(const InferContext& c) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   if (c.def.reduce != ReduceKind::kNone) {
@@ -55,8 +59,8 @@ Types InferScatter(const InferContext& c) {
       return ValueError(c, "dim ", at, " of the updates ", updates.ToString(), " is for dim ", d,
                         " of the indices ", indices.ToString(), "; expected equal sizes");
   const Dims window = WindowOf(g, updates.shape);
-  // An operand without elements takes any updates, as in StableHLO and JAX: none of them has a
-  // place.
+  // An operand without elements takes any updates, as in StableHLO and JAX: none of the updates has
+  // a place.
   const bool writes = updates.num_elements() > 0 && x.num_elements() > 0;
   if (writes) TESSERA_RETURN_IF_ERROR(CheckWindow(c, w, window));
   for (int d = 0; d < x.rank(); ++d)
@@ -68,9 +72,9 @@ Types InferScatter(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Indexed dims pass through: every shard has all index vectors, and writes those in its own block.
-// Positions of what is combined may be cut as well; those of what replaces, or is combined in an
-// order, are gathered.
+// Indexed dims pass through: every shard has all index vectors, and writes the updates in its own
+// block. Positions may also be cut if updates are combined in any order. If updates replace
+// elements, or are combined in a fixed order, the positions are gathered.
 Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
   const FactorKind positions =
       c.def.reduce == ReduceKind::kNone ? FactorKind::kReplicated : FactorKind::kReduction;
@@ -82,7 +86,8 @@ Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
   return f.s;
 }
 
-// The result has the operand's sharding, completed on dims that are batched with the indices.
+// The result has the operand's sharding. Dims that are batched with the indices take theirs where
+// the operand has none.
 absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   Type& t = (*out)[0];
@@ -123,16 +128,18 @@ absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// The dims of windows that no index moves, and those of positions that the operand is batched with,
-// are parallel: neighbours along the last of them are closest in the operand. Then come the other
-// positions, in their order, and what is left of the windows.
+// The parallel dims come first: dims of windows that no index moves, and dims of positions with
+// which the operand is batched. They are sorted so that neighbours along the last of them are
+// closest in the operand. Then come the other positions, in their order, and the remaining dims of
+// the windows.
 ScatterMap MapScatter(const InferContext& c) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Geometry g(w, x.rank(), indices.rank());
   const Dims strides = StridesOf(x.shape), index_strides = StridesOf(indices.shape);
   struct Dim {
-    int64_t size, read, write = 0, vector = 0;  // vector: the stride of index vectors
+    // `vector` is the stride of the index vectors along the dim.
+    int64_t size, read, write = 0, vector = 0;
   };
   std::vector<Dim> parallel, positions, windows;
   const Dims update_strides = StridesOf(updates.shape);
@@ -177,7 +184,7 @@ ScatterMap MapScatter(const InferContext& c) {
   return map;
 }
 
-// Combines a run of updates with the elements that are there.
+// Combines a run of `n` updates with the elements that are there.
 template <DType kD>
 void CombineRun(ReduceKind kind, std::byte* to_bytes, const std::byte* from_bytes, int64_t n) {
   using Traits = Element<kD>;
@@ -196,6 +203,8 @@ void CombineRun(ReduceKind kind, std::byte* to_bytes, const std::byte* from_byte
   }
 }
 
+// Copies the operand and applies the updates in the order of their positions, one contiguous run at
+// a time. The dtype is dispatched outside of the loop over runs, because runs may be short.
 Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Array &indices = in[1], &updates = in[2];
@@ -230,7 +239,8 @@ Arrays EvalScatter(const EvalContext& c, absl::Span<const Array> in) {
 
 // ---- Derivatives. ----
 
-// The attributes of the gather that reads the windows of a scatter from `operand`.
+// Returns the attributes of the gather that reads from `operand` the windows which a scatter
+// writes.
 Attrs GatherAttrsOf(const Attrs& scatter, const Type& operand, const Type& indices,
                     const Type& updates) {
   const WindowDims w = ScatterDimsOf(scatter);
@@ -281,8 +291,8 @@ std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
   return out;
 }
 
-// Which update each element of the result has, as numbers from 1, tells which tangents count.
-// Reference: JAX's _scatter_jvp.
+// Scatters the numbers of the updates, from 1 on, to find out which update each element of the
+// result has. This tells which tangents count. Reference: JAX's _scatter_jvp.
 std::vector<Value> ScatterJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
   const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
@@ -301,7 +311,7 @@ std::vector<Value> ScatterJvp(const RuleContext& c, Values tangents) {
   return {EmitScatter(kScatterAdd, c, of_operand, c.in[1], of_updates)};
 }
 
-// Linear in the operand alone, or in both if no element is written twice.
+// The op is linear in the operand alone, or in operand and updates if no element is written twice.
 std::vector<Value> TransposeScatter(const RuleContext& c, Values cts,
                                     const std::vector<bool>& linear) {
   std::vector<Value> out(3);
@@ -339,7 +349,8 @@ std::vector<Value> TransposeScatterMul(const RuleContext& c, Values cts,
   return out;
 }
 
-// The mean of the tangents of what equals the result.  Reference: JAX's _scatter_extremal_jvp.
+// Returns the mean of the tangents of all candidates that equal the result. Reference: JAX's
+// _scatter_extremal_jvp.
 std::vector<Value> ScatterExtremumJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
   const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);
@@ -369,9 +380,9 @@ Attrs LocalAttrs(const RuleContext& c) {
   return attrs;
 }
 
-// Where positions are cut each shard combines its updates with elements that change nothing, and
-// the shards' results with those of the operand. Of the least and the largest, the operand's own
-// elements change nothing.
+// If positions are cut, each shard combines its updates with elements that change nothing. Then the
+// shards' results are combined with each other and with the operand. For min and max, the operand's
+// own elements serve as those that change nothing, because combining them twice has no effect.
 std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext& p) {
   const WindowDims w = ScatterDimsOf(c.attrs);
   const Geometry g(w, c.in[0].rank(), c.in[1].rank());
@@ -457,9 +468,10 @@ constexpr OpDef kScatterMax = ScatterLike({.name = "scatter_max",
 // ---- scatter_by: operands of one shape, the indices, and updates for each operand. ----
 namespace {
 
-// The number of operands that updates are for.
+// Returns the number of operands that have updates.
 size_t NumScattered(size_t operands) { return (operands - 1) / 2; }
-// Of operand k: it, the indices and its updates, which is what the other scatters have.
+// Returns operand k, the indices and the updates of operand k, which are the operands of the other
+// scatters.
 template <class T>
 std::vector<T> Scattered(absl::Span<const T> operands, size_t k) {
   const size_t n = NumScattered(operands.size());
@@ -562,11 +574,13 @@ ScatterMap MapScatterBy(const InferContext& c) {
   return map;
 }
 
-// Elements of an operand, and the updates that each is combined with, all at once.
+// A set of different elements of an operand and, for each of them, the update to combine it with. A
+// wave is computed at once.
 struct Wave {
   std::vector<int64_t> elements, updates;
 };
-// An element that is updated more than once is in as many waves, in the order of its updates.
+// Distributes the updates over waves. An element that is updated several times is in as many waves,
+// in the order of its updates.
 std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& indices,
                           const Array& updates) {
   std::vector<Wave> waves;
@@ -575,7 +589,7 @@ std::vector<Wave> WavesOf(const EvalContext& c, const Array& x, const Array& ind
   const Geometry g(w, x.rank(), indices.rank());
   const Dims window = WindowOf(g, updates.shape());
   const WindowRuns runs(g, x.shape(), window, updates.shape());
-  std::unordered_map<int64_t, size_t> times;  // that an element was updated
+  std::unordered_map<int64_t, size_t> times;  // the number of updates of each element so far
   ForEachWindow(w, g, ModeOf(c.attrs), x.shape(), window, indices, updates.shape(),
                 [&](int64_t operand, int64_t block) {
                   if (operand < 0) return;
@@ -666,7 +680,8 @@ Value ScatterOne(const OpDef& def, Value x, Value indices, Value updates,
                           ScatterAttrs(indices, dims, options));
 }
 
-// The scatter of one operand that is scatter_by with this computation; null if there is none.
+// Returns the scatter of one operand that does what scatter_by does with this computation, or null
+// if there is none.
 const OpDef* KnownScatter(const Function& computation) {
   const bool replaces = computation.num_params == 2 && computation.results == std::vector{1};
   if (replaces) return &ops::kScatter;
@@ -713,7 +728,7 @@ std::vector<Value> ScatterBy(std::vector<Value> xs, Value indices, std::vector<V
   const OpDef* const known = KnownScatter(*computation);
   if (known == nullptr)
     return b.Emit(ops::kScatterBy, in, std::move(attrs), {std::move(computation)});
-  // Refuse what the general one refuses, in its words.
+  // Refuse what scatter_by refuses, with its errors, although another op is emitted.
   ThrowIfError(
       InferTypes(ops::kScatterBy, b.scope(), TypesOf(in), attrs, {&computation, 1}).status());
   return b.Emit(*known, in, std::move(attrs));

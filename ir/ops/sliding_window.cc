@@ -1,7 +1,8 @@
-// sliding_window_view: the windows of an array, as dims behind its own; and what is made of them.
+// The op sliding_window_view, which shows the windows of an array as dims behind its own, and the
+// composites built on it: ReduceWindow and SelectAndScatter.
 //
 // Reference: NumPy's sliding_window_view, with strides and dilations. StableHLO's reduce_window is
-// a reduction of its last dims.
+// a reduction of the last dims of such a view.
 #include <algorithm>
 #include <limits>
 
@@ -13,8 +14,9 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
-// Per windowed dim: the operand's dim, how many elements a window has along it, how far one is from
-// the next, and how far its elements are from each other.
+// The attributes, one entry per windowed dim: the operand's dim, the number of elements that a
+// window has along it, the distance from one window to the next, and the distance between elements
+// of a window.
 struct Windows {
   const DimList &dims, &sizes, &strides, &dilations;
 
@@ -25,10 +27,10 @@ struct Windows {
         dilations(attrs.Ints("window_dilations")) {}
 };
 
-// The number of windows along a dim of `n` elements.
+// Returns the number of windows along a dim of `n` elements.
 int64_t CountOf(int64_t n, int64_t size, int64_t stride, int64_t dilation) {
   if (n == 0) return 0;
-  // One of an element has no dilation.
+  // The dilation of a window with a single element has no meaning and may be any number.
   if (size > 1 && dilation > (n - 1) / (size - 1)) return 0;
   return (n - 1 - (size - 1) * dilation) / stride + 1;
 }
@@ -55,15 +57,15 @@ Types InferWindows(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// The number of windows along dim `d`, the i-th of `w`, if each lies within as many elements of the
-// operand, of which it is a block.
+// Returns the number of windows along dim `d`, the i-th of `w`, if the dim consists of one block
+// for each window and the windows lie within their blocks. Otherwise returns 0.
 int64_t BlocksOf(const Windows& w, size_t i, int64_t size, int64_t count) {
   const __int128 span = static_cast<__int128>(w.sizes[i] - 1) * w.dilations[i] + 1;
   const bool within = count > 0 && w.sizes[i] > 0 && span <= w.strides[i] &&
                       static_cast<__int128>(count) * w.strides[i] == size;
   return within ? count : 0;
 }
-// Dims without a window pass through, and so do blocks with a window each.
+// Dims without a window pass through, and so do blocks that contain one window each.
 Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
   const Windows w(c.attrs);
   Signature s;
@@ -89,7 +91,7 @@ Signature WindowsFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// As JAX's of windows: a cut dim stays cut where its new size divides.
+// JAX's rule for windows: a cut dim stays cut, and its new size must be divisible.
 absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
   const Type& x = c.in[0];
   if (!x.is_sharded()) return absl::OkStatus();
@@ -101,13 +103,15 @@ absl::Status WindowsSharding(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 
-// The sum over the windows along dim `d`, of stride and dilation, at each of the `n` places that
-// they cover; `window` is the dim of the places in a window. Places in windows that are i apart are
-// spread so that those of one element differ by the same step everywhere, which a flat slice
-// undoes.
+// The transpose of the view along one dim. Dim `d` of x counts windows of this stride and dilation,
+// and `window` is the dim of the places within a window. Returns, for each of the `n` elements that
+// the windows cover, the sum of the values at the places that stand for the element. x is first
+// padded so that the distance between windows is 1. In the flattened dims of places and windows,
+// the values of one element are then a constant distance apart, so that one slice and one reshape
+// align them for a sum over the places.
 Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t dilation) {
   const int64_t size = x.dim(window), count = x.dim(d);
-  // The dim of places comes right before that of windows.
+  // Puts the dim of places right before that of windows.
   const int at = window < d ? d - 1 : d;
   x = MoveDim(x, window, at);
   const int positions = at + 1;
@@ -117,8 +121,8 @@ Value OverlapAdd(Value x, int d, int window, int64_t n, int64_t stride, int64_t 
   interior[positions] = count <= 1 ? 0 : stride - 1;
   high[positions] = all - before - (count == 0 ? 0 : (count - 1) * stride + 1);
   x = Pad(x, Constant(x.builder(), x.dtype(), 0), low, high, interior);
-  // Element i + (size - 1 - w) * dilation of place w is flat (size - 1) * dilation + w * (all -
-  // dilation) + i.
+  // Element i + (size - 1 - w) * dilation of place w has the flat index (size - 1) * dilation + w *
+  // (all - dilation) + i.
   Dims shape = x.shape();
   shape[at] *= shape[positions];
   shape.erase(shape.begin() + positions);
@@ -165,7 +169,8 @@ IndexMap WindowsMap(const InferContext& c, absl::Span<const Type> out) {
   std::copy(from.begin(), from.end(), piece.strides.begin());
   for (size_t i = 0; i < w.dims.size(); ++i) {
     const int64_t d = w.dims[i], step = from[d];
-    // A stride or a dilation of one element means nothing, and may be any number.
+    // The stride of a single window, and the dilation of a single element, have no meaning and may
+    // be any number.
     piece.strides[d] = out[0].shape[d] <= 1 ? step : step * w.strides[i];
     piece.strides[from.size() + i] = w.sizes[i] <= 1 ? step : step * w.dilations[i];
   }
@@ -214,8 +219,8 @@ int64_t WindowDimensions::places() const {
 
 namespace {
 
-// The windows are dims from `rank` on: each place in them is combined, row-major, with those
-// before.
+// Combines the elements of each window one after the other, row-major, beginning with the initial
+// value. The dims from `rank` on are those of the windows.
 std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
                           const FunctionRef& computation, int rank) {
   const Dims shape = windows[0].shape();
@@ -240,6 +245,11 @@ std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<V
 
 }  // namespace
 
+// Pads the arrays with the initial values, views their windows, and reduces the dims of the view. A
+// computation without a reduction op of its own may not be associative, as StableHLO allows here;
+// the windows of such a computation are combined in turn as long as they are small. Larger ones are
+// reduced in pairs, because in turn each place of a window adds a copy of the computation to the
+// program.
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window) {
   if (xs.empty() || xs.size() != inits.size())
@@ -279,7 +289,8 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 
 namespace {
 
-// (a, place of a, b, place of b) -> the one that stays and its place; a place outside is negative.
+// Returns the computation (a, place of a, b, place of b) -> (the chosen element, its place).
+// Elements outside of the array have a negative place, and are never chosen over another.
 FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
   Builder b({}, "select");
   const Type value = MakeType(dtype, {}), index = MakeType(place, {});
@@ -297,6 +308,10 @@ FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
 
 }  // namespace
 
+// A reduction over windows, with the elements' places carried along, finds the winner of each
+// window. A scatter then combines `source` at the winners' places. The windowed dims are flattened
+// to one, so that a place is a single index, and the plain dims become batching dims, which
+// shardings can cut.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window) {
   Builder& b = x.builder();
@@ -306,7 +321,7 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
           absl::StrCat("select_and_scatter: window_dimensions has ", window.sizes.size(),
                        " entries; expected ", rank, ", one for each dim"));
   if (x.type().num_elements() == 0) return BroadcastInDim(init, x.shape(), {});
-  // Dims without a window go along; the places in the others are one number.
+  // Plain dims, which have no window, are kept. A place in the other dims is a single number.
   std::vector<int64_t> along, windowed;
   for (int d = 0; d < rank; ++d) {
     const bool plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
@@ -324,7 +339,7 @@ Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, Fu
   const DType place = ops::IndexTypeFor(places);
   const Value numbers = Reshape(Iota(b, place, {places}, 0), spatial);
   const Value at = BroadcastInDim(numbers, x.shape(), windowed);
-  // What is beyond the ends has no place, so that its value does not matter.
+  // Elements beyond the ends have a negative place, so that their values do not matter.
   std::vector<Value> operands = MatchVarying({x, at});
   const Value none = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
   const Value winners =

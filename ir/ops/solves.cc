@@ -1,4 +1,4 @@
-// cholesky, triangular_solve and tridiagonal_solve.
+// The ops cholesky, triangular_solve and tridiagonal_solve, evaluated by LAPACK on the host.
 //
 // Reference: StableHLO's cholesky and triangular_solve; JAX's lax.linalg. Derivatives: M. Giles,
 // "An extended collection of matrix derivative results for forward and reverse mode algorithmic
@@ -21,8 +21,8 @@ Types InferCholesky(const InferContext& c) {
   return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
 }
 
-// With a = L L^H, dL = L phi(L^-1 da L^-H), where phi keeps the lower triangle and halves the
-// diagonal. Only one triangle of a is read, and of da.
+// With a = L L^H, computes dL = L phi(L^-1 da L^-H), where phi keeps the lower triangle and halves
+// the diagonal. Only one triangle of a and of da is read.
 std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
   const bool lower = c.attrs.Bool("lower");
   const Value l = lower ? c.out[0] : Adjoint(c.out[0]);
@@ -36,7 +36,8 @@ std::vector<Value> CholeskyJvp(const RuleContext& c, Values tangents) {
   return {lower ? dl : Adjoint(dl)};
 }
 
-// Row after row, the lower triangle is the upper one of what LAPACK sees: of the transpose.
+// Matrices are stored row after row, and LAPACK reads them column after column. It therefore sees
+// the transpose, whose upper triangle is our lower one.
 Arrays EvalCholesky(const EvalContext& c, absl::Span<const Array> in) {
   const int64_t n = in[0].shape().back();
   const bool lower = c.attrs.Bool("lower");
@@ -85,7 +86,7 @@ Types InferTriangularSolve(const InferContext& c) {
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 
-// a dx = db - da x
+// The derivative dx solves a dx = db - da x.
 std::vector<Value> TriangularSolveJvp(const RuleContext& c, Values tangents) {
   const TriangularSolveOptions o = OptionsOf(c.attrs);
   Value rhs = tangents[1];
@@ -107,7 +108,7 @@ std::vector<Value> TransposeTriangularSolve(const RuleContext& c, Values cts,
   return {Value(), TriangularSolve(NonLinearOperand(c, 0), cts[0], o)};
 }
 
-// Row after row, LAPACK sees the transposes of a and b: x^T op(a)^T = b^T.
+// LAPACK reads rows as columns, so it sees the transposes of a and b, and solves x^T op(a)^T = b^T.
 Arrays EvalTriangularSolve(const EvalContext& c, absl::Span<const Array> in) {
   const TriangularSolveOptions o = OptionsOf(c.attrs);
   const Dims& shape = in[1].shape();
@@ -133,10 +134,10 @@ constexpr AttrSpec kTriangularSolveAttrs[] = {{"left_side", AttrKind::kBool},
                                               {"unit_diagonal", AttrKind::kBool},
                                               {"transpose_a", AttrKind::kString}};
 
-// ---- tridiagonal_solve: the x of t x = b, t by its three diagonals. ----
+// ---- tridiagonal_solve: the x of t x = b, where t is given by its three diagonals. ----
 
-// Operands: the elements below the diagonal, of which the first is none, those on it, those above
-// it, of which the last is none, and b.
+// The operands are the elements below the diagonal, of which the first is ignored, the elements on
+// the diagonal, the elements above it, of which the last is ignored, and b.
 Types InferTridiagonalSolve(const InferContext& c) {
   for (size_t i = 0; i < 3; ++i) {
     TESSERA_RETURN_IF_ERROR(CheckMatrix(c, i, 1));
@@ -151,7 +152,7 @@ Types InferTridiagonalSolve(const InferContext& c) {
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 
-// Elements of the one before, or after, along `dim`, and a zero.
+// Returns `x` moved by `by` along `dim`, with a zero coming in.
 Value Shifted(Value x, int dim, int64_t by) {
   DimList low(x.rank(), 0), high = low;
   low[dim] = by;

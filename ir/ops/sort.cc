@@ -1,8 +1,8 @@
-// sort, sort_by and top_k.
+// The ops sort, sort_by and top_k.
 //
-// Elements are in the order of lax.sort: numbers ascending, -0 as +0, NaNs last, false before true;
-// of top_k, in IEEE's total order from the greatest; of sort_by, in that of its comparator.
-// Reference: jax.lax.sort, jax.lax.top_k; StableHLO's sort.
+// sort puts elements in the order of lax.sort: numbers ascending, -0 equal to +0, NaNs last, false
+// before true. sort_by follows its comparator. top_k follows IEEE's total order from the greatest
+// element down. Reference: jax.lax.sort, jax.lax.top_k; StableHLO's sort.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -35,8 +35,8 @@ std::vector<Value> NoTangents(const RuleContext& c) {
   return std::vector<Value>(c.out_types.size());
 }
 
-// The elements of `x` along `dim` that `indices` names: lax's take_along_axis.  All other dims
-// agree.
+// Returns the elements of `x` along `dim` that `indices` names, like lax's take_along_axis. All
+// other dims of both must agree.
 Value TakeAlong(Value x, Value indices, int dim) {
   GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {dim};
@@ -53,7 +53,8 @@ Value TakeAlong(Value x, Value indices, int dim) {
 
 // ---- The order. ----
 
-// A number whose unsigned order is that of the elements; `total`: as SortRule::descending has it.
+// Returns a number whose unsigned order is the order of the elements. `total` selects IEEE's total
+// order, which SortRule::descending requires.
 uint64_t Rank(const Array& x, int64_t at, bool total) {
   constexpr uint64_t kSign = uint64_t{1} << 63;
   if (total && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
@@ -73,8 +74,8 @@ uint64_t Rank(const Array& x, int64_t at, bool total) {
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
-// The order of the elements of a row, of which element i is at begin + i * stride, by the keys; of
-// the first `k` alone. Elements that are equal stay in their order.
+// Returns the order by the keys of the elements of a row, or only its first `k` entries. Element i
+// of the row is at begin + i * stride. Elements that are equal stay in their order.
 std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_t stride, int64_t n,
                              bool descending, int64_t k) {
   std::vector<std::vector<uint64_t>> ranks;
@@ -97,7 +98,8 @@ std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_
   return order;
 }
 
-// Calls f(begin, row) for each row of `shape` along `dim`: where it begins, and its number.
+// Calls f(begin, row) for each row of `shape` along `dim`, with the flat element where it begins
+// and its number.
 template <class F>
 void ForEachRow(const Dims& shape, int dim, const F& f) {
   const int64_t stride = StridesOf(shape)[dim], n = shape[dim];
@@ -108,7 +110,7 @@ void ForEachRow(const Dims& shape, int dim, const F& f) {
 
 // ---- sort: operands of one shape along `dimension`, by the first `num_keys`. ----
 
-// What sort and sort_by ask of their operands.
+// Checks the operands of sort and sort_by, and returns the types of the results.
 Types InferRows(const InferContext& c) {
   if (c.in.empty()) return TypeError(c, "takes at least one operand, got nothing");
   TESSERA_RETURN_IF_ERROR(CheckDimension(c));
@@ -140,7 +142,7 @@ Signature SortFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// JAX's own rule: the operands agree, and the sorted dim is whole.
+// JAX's own rule: the operands agree, and the sorted dim is not sharded.
 absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
   for (const Type& t : c.in) {
     if (t.sharding != c.in[0].sharding)
@@ -155,7 +157,7 @@ absl::Status SortSharding(const InferContext& c, std::vector<Type>* out) {
   return ShardingOfFirst(c, out);
 }
 
-// The comparator of one operand more, which it leaves out of account.
+// Returns the comparator with params for one more operand, which it ignores.
 FunctionRef WithOneMore(const Function& comparator, DType dtype) {
   Builder b(comparator.scope, comparator.name);
   std::vector<Value> params;
@@ -164,7 +166,8 @@ FunctionRef WithOneMore(const Function& comparator, DType dtype) {
   return b.Build(Inline(b, comparator, params));
 }
 
-// Tangents follow their primals: an iota that is sorted along says where from.
+// Tangents follow their primals. An iota that is sorted along with them tells where each element
+// came from.
 std::vector<Value> SortJvp(const RuleContext& c, Values tangents) {
   if (std::none_of(tangents.begin(), tangents.end(), [](const Value& t) { return t.valid(); }))
     return NoTangents(c);
@@ -193,8 +196,9 @@ Batched BatchSort(const RuleContext& c, absl::Span<const int> dims, int64_t size
   return {out, std::vector<int>(out.size(), 0)};
 }
 
-// Where the sorted dim is cut: one exchange makes it whole and cuts another instead, if there is
-// one that divides; else the dim is gathered, and each shard keeps its own block of what is sorted.
+// If the sorted dim is cut, an all-to-all makes it whole and cuts another dim instead, if the
+// shards divide one. Another all-to-all undoes this after sorting. Otherwise the dim is gathered,
+// and each shard keeps its own block of the sorted result.
 std::vector<Value> PartitionSort(const RuleContext& c, const PartitionContext& p) {
   const int dim = DimOf(c.attrs);
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
@@ -223,7 +227,7 @@ std::vector<Value> PartitionSort(const RuleContext& c, const PartitionContext& p
   return out;
 }
 
-// A comparison for each element and level of the merge.
+// Counts one comparison for each element and each level of a merge sort.
 Cost SortCost(const InferContext& c, absl::Span<const Type> out) {
   Cost cost;
   const int64_t n = c.in[0].shape[DimOf(c.attrs)];
@@ -259,7 +263,7 @@ SortRule SortOfKeys(const Attrs& attrs) {
   return {.dimension = DimOf(attrs), .num_keys = static_cast<int>(attrs.Int("num_keys"))};
 }
 
-// What sort and sort_by have in common.
+// Fills in the fields that sort and sort_by share.
 consteval OpDef Sorting(OpDef d) {
   d.family = Family::kReduction;
   d.num_operands = kAnyNumber;
@@ -304,10 +308,10 @@ Cost SortByCost(const InferContext& c, absl::Span<const Type> out) {
   return cost;
 }
 
-// Calls f(stride, places) for each stage of a network that sorts n elements: the element at each of
-// `places` is compared with that `stride` behind it, and the two change places if they must. No
-// element is in two pairs of a stage. Reference: Batcher's merge exchange; Knuth, The Art of
-// Computer Programming, volume 3, algorithm 5.2.2M.
+// Calls f(stride, places) for each stage of a network that sorts n elements. In a stage, the
+// element at each of `places` is compared with the one `stride` places after it, and the two are
+// exchanged if necessary. No element is in two pairs of a stage. Reference: Batcher's merge
+// exchange; Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2M.
 template <class F>
 absl::Status ForEachStage(int64_t n, const F& f) {
   if (n < 2) return absl::OkStatus();
@@ -327,7 +331,7 @@ absl::Status ForEachStage(int64_t n, const F& f) {
   return absl::OkStatus();
 }
 
-// Calls f with an element of `width` bytes, a power of two.
+// Calls f with an array of `width` bytes, a power of two, as the type of an element.
 template <int64_t kWidth = 1, class F>
 void WithElement(int64_t width, const F& f) {
   if constexpr (kWidth < 16) {
@@ -336,18 +340,20 @@ void WithElement(int64_t width, const F& f) {
   f(std::array<std::byte, kWidth>());
 }
 
-// Rows of elements, which change places; each row has the elements of every operand.
+// Rows of elements that are exchanged during sorting. Each row has the elements of every operand,
+// and the place where each element stood at first.
 class Rows {
  public:
-  // `xs` have the rows along their last dim, of `n` elements.
+  // The last dim of `xs` holds the rows, of `n` elements each.
   Rows(std::vector<Array> xs, int64_t n) : xs_(std::move(xs)), n_(n) {
     came_.resize(xs_[0].num_elements());
     for (size_t i = 0; i < came_.size(); ++i) came_[i] = static_cast<int64_t>(i);
   }
   const std::vector<Array>& xs() const { return xs_; }
 
-  // The elements at `places` of each row and those `by` behind them: of every operand those that
-  // came later, then those that came earlier.
+  // Returns the pairs of elements at `places` and `by` places after them, in every row, as a
+  // comparator takes them: for every operand the elements that came later at first, then the
+  // elements that came earlier.
   std::vector<Array> Pairs(int64_t by, const std::vector<int64_t>& places) const {
     std::vector<Array> sides;
     const auto pairs = static_cast<int64_t>(places.size()) * num_rows();
@@ -365,7 +371,8 @@ class Rows {
       }
     return sides;
   }
-  // Of each pair the one that came later goes first if it `is_less`, else the other one.
+  // Puts each pair in order. The element that came later goes first if `is_less` holds for the
+  // pair, else the other one.
   void Exchange(int64_t by, const std::vector<int64_t>& places, const bool* is_less) {
     for (Array& x : xs_)
       WithElement(ByteWidth(x.dtype()), [&](auto element) {
@@ -390,12 +397,13 @@ class Rows {
 
   std::vector<Array> xs_;
   int64_t n_;
-  std::vector<int64_t> came_;  // of each element: where it stood at first
+  std::vector<int64_t> came_;  // the place where each element stood at first
 };
 
-// A network compares what it compares whatever the answers are: a comparator that contradicts
-// itself ends with some permutation, and all pairs of a stage are compared at once. Of two elements
-// the one that came first stays so unless the other is less: equals stay in their order.
+// Sorts with a network, which makes the same comparisons whatever their answers are. So all pairs
+// of a stage are compared at once, and a comparator that contradicts itself ends with some
+// permutation. In a pair, the element that came first stays first unless the other one is less:
+// elements that are equal stay in their order.
 Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
   if (in[0].num_elements() == 0) return std::vector<Array>(in.begin(), in.end());
   const int dim = DimOf(c.attrs);
@@ -430,8 +438,9 @@ constexpr OpDef kSortBy = Sorting({.name = "sort_by",
                                    .cost = SortByCost,
                                    .eval = EvalSortBy});
 
-// ---- top_k: the `k` largest along `dimension`, and where they are. As in XLA, +0 is larger than
-// -0, a NaN than infinity, and a NaN with a sign less than all. ----
+// ---- top_k: the `k` largest elements along `dimension`, and their indices. The order is that of
+// XLA: +0 is larger than -0, a NaN is larger than infinity, and a NaN with a sign is smaller than
+// all numbers. ----
 namespace {
 
 Types InferTopK(const InferContext& c) {
@@ -483,7 +492,8 @@ Batched BatchTopK(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, {c.in[0]}, std::move(attrs)), {dims[0], dims[0]}};
 }
 
-// The best of each block, then the best of these, which are in the order of the blocks.
+// Takes the best of each block, then the best of these. They are in the order of the blocks, so
+// that ties keep theirs.
 std::vector<Value> PartitionTopK(const RuleContext& c, const PartitionContext& p) {
   const int dim = DimOf(c.attrs);
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
@@ -568,12 +578,12 @@ std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dim
   Attrs attrs = {{"dimension", int64_t{dimension}}, {"is_stable", is_stable}};
   const std::optional<ops::KeyOrder> order = ops::OrderOf(*comparator);
   if (!order) return b.Emit(ops::kSortBy, xs, std::move(attrs), {std::move(comparator)});
-  // Refuse what the general one refuses, in its words.
+  // Refuse what the op sort_by refuses, with its errors, although the op sort is emitted.
   ThrowIfError(InferTypes(ops::kSortBy, b.scope(), TypesOf(xs), attrs, {&comparator, 1}).status());
-  std::vector<int> places = order->keys;  // of each operand of the sort, among those given
+  std::vector<int> places = order->keys;  // the index in `xs` of each operand of the sort
   for (int i = 0; i < static_cast<int>(xs.size()); ++i)
     if (std::find(places.begin(), places.end(), i) == places.end()) places.push_back(i);
-  // Equals that were reversed twice are in their order.
+  // Reversing before and after a stable ascending sort keeps equal elements in their order.
   const auto reversed = [&](Value x) { return order->descending ? Reverse(x, {dimension}) : x; };
   std::vector<Value> in;
   for (const int i : places) in.push_back(reversed(xs[i]));

@@ -1,3 +1,5 @@
+// The ops sort and top_k, and the types of cumulative ops: stability, errors and Explicit
+// shardings. computation_test.cc has the tests of sort_by.
 #include "ir/ops/testing/rule_checks.h"
 
 namespace tessera::ir::ops::testing {

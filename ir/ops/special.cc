@@ -1,6 +1,7 @@
-// The algorithms are those that JAX has (jax/_src/lax/special.py and XLA's decompositions), of
-// Cephes: S. Moshier, "Methods and Programs for Mathematical Functions" (1989); for the incomplete
-// beta function the continued fraction of https://dlmf.nist.gov/8.17.E23 by Lentz's method.
+// Special functions composed of elementwise ops and loops, which client/special.cc offers to users.
+// The algorithms are those of JAX (jax/_src/lax/special.py and XLA's decompositions). Most come
+// from Cephes: S. Moshier, "Methods and Programs for Mathematical Functions" (1989). The incomplete
+// beta function uses the continued fraction of https://dlmf.nist.gov/8.17.E23 by Lentz's method.
 #include "ir/special.h"
 
 #include <cmath>
@@ -21,8 +22,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 bool IsNarrow(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
-// Of the dtypes that compute: the distance of 1 to the next number, the least normal number and the
-// largest one.
+// Properties of the dtype in which `dtype` is computed: the distance from 1 to the next number, the
+// smallest normal number and the largest finite one.
 struct Limits {
   double eps, tiny, max;
   explicit Limits(DType dtype) {
@@ -38,7 +39,7 @@ struct Limits {
   }
 };
 
-// Scalars repeated to the shape of the others.
+// Returns the operands with scalars broadcast to the shape of the others.
 std::vector<Value> OneShape(std::vector<Value> in) {
   in = Harmonize(std::move(in));
   const Value* full = &in[0];
@@ -50,7 +51,7 @@ std::vector<Value> OneShape(std::vector<Value> in) {
   return in;
 }
 
-// f of operands of f32 or f64; its result in their dtype.
+// Returns f of the operands, computed in f32 or f64. The result has the operands' dtype.
 Value InWide(Values in, const std::function<Value(const std::vector<Value>&)>& f) {
   const DType dtype = in[0].dtype();
   std::vector<Value> wide(in.begin(), in.end());
@@ -59,8 +60,8 @@ Value InWide(Values in, const std::function<Value(const std::vector<Value>&)>& f
   return Convert(f(wide), dtype);
 }
 
-// The same in f64, for formulas in which f32 loses more digits than a few ulp: a result of f32 is
-// rounded once, and one of fewer bits is that of f32, rounded.
+// Like InWide, but computes f32 in f64, for formulas that lose more than a few ulp in f32. A result
+// of f32 is rounded once. A result of f16 or bf16 is rounded to f32 first.
 Value InDouble(Values in, const std::function<Value(const std::vector<Value>&)>& f) {
   return InWide(in, [&](const std::vector<Value>& own) {
     if (own[0].dtype() != DType::kF32) return f(own);
@@ -72,7 +73,8 @@ Value InDouble(Values in, const std::function<Value(const std::vector<Value>&)>&
 
 // ---- Zeta and polygamma. ------------------------------------------------------------------------
 
-// Ten terms, and what follows them by Euler and Maclaurin's formula.
+// Returns the sum of ten terms, and of the remaining terms by the Euler-Maclaurin formula. Where
+// the next term is vanishingly small beside the sum, returns the sum alone.
 F ZetaSeries(const F& x, const F& q) {
   const double tiny_step = x.value().dtype() == DType::kF64
                                ? std::numeric_limits<double>::denorm_min()
@@ -120,8 +122,8 @@ F PolygammaOf(const F& m, const F& x) {
   const F out = Where(m == 0, Digamma(x), of_order);
   return Where((m != Floor(m)) | (m < 0), kNaN, out);
 }
-// The rules of higher derivatives are nested in one another; behind the last, derivatives are those
-// of the series.
+// The number of derivatives that have a rule of their own, polygamma of the next order. The rules
+// are nested in one another. Still higher derivatives are those of the series.
 constexpr int kNestedRules = 3;
 
 Value NestedPolygamma(Value m, Value x, int rules) {
@@ -139,15 +141,18 @@ Value NestedPolygamma(Value m, Value x, int rules) {
 
 // ---- Incomplete gamma functions. ----------------------------------------------------------------
 
-// What is computed: the function, its derivative by a, or that of a sample by a.
+// The quantity to compute: the function, its derivative with respect to a, or the derivative of a
+// sample of Gamma(a, 1) with respect to a.
 enum class Gamma { kValue, kDerivative, kSampleDerivative };
 
-// For x below 1 or a: the sum of x^n / (a (a + 1) ... (a + n)), times `ax`, x^a exp(-x) / gamma(a).
-// Elements that are not enabled stay as they begin.
+// For x below 1 or below a: returns the sum of x^n / (a (a + 1) ... (a + n)) times `ax`, which is
+// x^a exp(-x) / gamma(a), or what `mode` asks for. Elements that are not enabled keep their initial
+// values, so that they do not prolong the loop. An element whose sum does not converge is NaN.
 F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
   const bool derivative = mode != Gamma::kValue;
   const double eps = Limits(x.value().dtype()).eps;
-  // Where terms shrink too slowly, as those of a of more than 1e10 or so near x, there is none.
+  // Terms shrink too slowly if a is larger than about 1e10 and x is close to it. The sum then has
+  // not converged after this many terms.
   constexpr double kTermsMax = 1 << 20;
   const Value terms = Constant(x.value().builder(), DType::kS32, 0);
   std::vector<Value> init = {*enabled, *a, *Like(a, 1), *Like(a, 1), terms};
@@ -187,7 +192,10 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode
   return -(dsum + sum * dlogax) * x / a;
 }
 
-// For larger x the complement, by a continued fraction: p(k) / q(k), and their derivatives by a.
+// For larger x: returns the complement, by a continued fraction p(k) / q(k), or what `mode` asks
+// for. The derivatives of p and q with respect to a are carried along in the same loop. p and q are
+// scaled down together whenever p grows too large for the dtype. Elements that are not enabled stay
+// as they are.
 F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
   const bool derivative = mode != Gamma::kValue;
   const DType dtype = x.value().dtype();
@@ -255,11 +263,14 @@ F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, Gamma m
   return -((dlast + last * dlogax) * x);
 }
 
+// Factors that both expansions need. `ax` is x^a exp(-x) / gamma(a), and `underflow` tells where it
+// is 0.
 struct GammaFactors {
   F ax, underflow;
   GammaFactors(const F& a, const F& x, DType dtype)
       : ax(a * Log(x) - x - Lgamma(a)), underflow(ax < -std::log(Limits(dtype).max)) {
-    // Emitted before what uses it.
+    // `underflow` was made from the logarithm of x^a exp(-x) / gamma(a), and from here on `ax` is
+    // the number itself. It is a formula, emitted before the first op that uses it.
     ax = Exp(ax);
   }
 };
@@ -302,7 +313,7 @@ F GammaDerivativeOf(const F& a, const F& x, Gamma mode) {
   return Where(domain_error | is_nan, kNaN, out);
 }
 
-// d igamma / d x: the density of Gamma(a, 1).
+// Returns the derivative of igamma with respect to x: the density of Gamma(a, 1).
 F GammaDensity(const F& a, const F& x) { return Exp(-x + (a - 1) * Log(x) - Lgamma(a)); }
 
 Value GammaFunction(Value a, Value x, F (*of)(const F&, const F&), double sign) {
@@ -331,7 +342,8 @@ Value GammaDerivative(Value a, Value x, Gamma mode, const char* name) {
 
 // ---- The incomplete beta function. --------------------------------------------------------------
 
-// All elements go on until the last one has converged.
+// Evaluates the continued fraction by Lentz's method. All elements take part until the last one has
+// converged, or until the limit of iterations: further steps do not change a converged element.
 F BetaFraction(const F& a, const F& b, const F& x) {
   const DType dtype = x.value().dtype();
   const double small = Limits(dtype).eps / 2;
@@ -379,7 +391,7 @@ F BetaOf(const F& a0, const F& b0, const F& x0) {
   const F is_one = (a_is_zero & ~x_is_zero) | (b_is_zero & x_is_one);
   const F out_of_domain = (a0 < 0) | (b0 < 0) | (x0 < 0) | (x0 > 1);
   const F is_nan = out_of_domain | (a_is_zero & b_is_zero) | (IsNan(a0) | IsNan(b0) | IsNan(x0));
-  // The fraction converges where x is small; else the function is that of the other end.
+  // The fraction converges where x is small. Elsewhere uses I(a, b, x) = 1 - I(b, a, 1 - x).
   const F converges = x0 < (a0 + 1) / (a0 + b0 + 2);
   const F a = Where(converges, a0, b0), b = Where(converges, b0, a0);
   const F x = Where(converges, x0, 1 - x0);
@@ -397,8 +409,8 @@ F BetaOf(const F& a0, const F& b0, const F& x0) {
 
 // ---- Bessel functions. --------------------------------------------------------------------------
 
-// Chebyshev's coefficients of Cephes: of x up to 8, and of 32 / x - 2 beyond; for f32 the last ones
-// of each.
+// Coefficients of Chebyshev series in Cephes. `near` is a series in x / 2 - 2 for x up to 8, `far`
+// one in 32 / x - 2 beyond. f32 needs only the last coefficients of each.
 struct BesselCoefficients {
   std::vector<double> near, far;
 };
@@ -452,7 +464,7 @@ const BesselCoefficients& I1e(DType dtype) {
                                          {k64.far.begin() + 18, k64.far.end()}};
   return dtype == DType::kF64 ? k64 : k32;
 }
-// Clenshaw's recurrence.
+// Evaluates a Chebyshev series by Clenshaw's recurrence.
 F Chebyshev(const F& x, const std::vector<double>& coefficients) {
   F b0 = Like(x, 0), b1 = b0, b2 = b0;
   for (const double c : coefficients) {
@@ -468,7 +480,8 @@ F BesselOf(const F& x, int order) {
   const F size = Abs(x);
   const F series = Chebyshev(0.5 * size - 2, k.near);
   const F near = order == 0 ? series : size * series;
-  // Near 0, which divides by nothing, so that it has a derivative.
+  // Where x is near, the far series is computed at 8: it would divide by 0 at x = 0, and x would
+  // then have no derivative.
   const F is_near = size <= 8;
   const F large = Where(is_near, 8, size);
   const F far = Chebyshev(32 / large - 2, k.far) / Sqrt(large);
@@ -476,7 +489,7 @@ F BesselOf(const F& x, int order) {
   return order == 0 ? of_size : Sign(x) * of_size;
 }
 
-// Two derivatives in turn follow JAX's rules, which at 0 are not those of the series.
+// The first two derivatives follow JAX's rules. At 0 these are not the derivatives of the series.
 constexpr int kBesselRules = 2;
 
 Value NestedBessel(Value x, int order, int rules) {

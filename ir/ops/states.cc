@@ -1,3 +1,5 @@
+// The typing rule that select, gather, the scatters and similar ops share for unreduced operands.
+// The `varying` rules of these ops call it during inference.
 #include "ir/ops/states.h"
 
 namespace tessera::ir::ops {

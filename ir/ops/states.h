@@ -1,4 +1,5 @@
-// What ops that move elements make of terms of sums. Stateless; thread-safe.
+// The manual axes types of ops that move or select elements, where an operand may be unreduced (its
+// shards are terms of a sum). Stateless; thread-safe.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -7,9 +8,10 @@
 
 namespace tessera::ir::ops {
 
-// Gives the results the manual axes type of operands [first, last), of which the op moves or
-// selects elements, so that of terms it gives terms: they must be unreduced and reduced along the
-// same axes, as `what` tells. The other operands, which say what goes where, may be no terms.
+// Gives the results the manual axes type of operands [first, last), the operands whose elements the
+// op moves or selects. If these operands are terms of a sum, the results are terms too. All of them
+// must be unreduced and reduced along the same axes; `what` is the text of the error if they are
+// not. The other operands say which elements go where and must not be unreduced.
 absl::Status SameStatesAs(const InferContext& c, size_t first, size_t last, std::string_view what,
                           std::vector<Type>* out);
 

@@ -1,7 +1,8 @@
-// while (lax.while_loop): runs its body on the carries for as long as the predicate holds.
+// The op while (lax.while_loop), which runs its body on the carries as long as the predicate holds.
 //
-// The predicate takes (its constants, carries) and returns a bool; the body takes (its constants,
-// carries) and returns the carries. Operands: the predicate's constants, the body's, the carries.
+// The predicate takes (its constants, carries) and returns a bool. The body takes (its constants,
+// carries) and returns the carries. The operands are the predicate's constants, the body's
+// constants and the carries.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +17,7 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// The layout of operands.
+// The numbers of operands of each kind, which come in this order.
 struct Layout {
   int num_predicate_consts, num_body_consts, num_carry;
 
@@ -28,7 +29,7 @@ struct Layout {
 
   int body0() const { return num_predicate_consts; }
   int carry0() const { return num_predicate_consts + num_body_consts; }
-  // The operands that are the params of a region, in order.
+  // The operands that a region takes as params, in order.
   std::vector<int> OfPredicate() const { return Join(0, num_predicate_consts); }
   std::vector<int> OfBody() const { return Join(body0(), num_body_consts); }
 
@@ -43,6 +44,8 @@ struct Layout {
 
 // ---- Types. ----
 
+// Checks both regions against the operands, in lax's words. The body must return each carry with
+// the type that it takes, because the next iteration gets it as its param.
 absl::StatusOr<std::vector<Type>> InferWhile(const InferContext& c) {
   const int64_t n = c.attrs.Int("num_predicate_consts"), m = c.attrs.Int("num_body_consts");
   const auto operands = static_cast<int64_t>(c.in.size());
@@ -83,7 +86,7 @@ Signature WhileFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-// Of one iteration: how many there are is not known.
+// Returns the cost of one iteration, because the number of iterations is not known.
 Cost WhileCost(const InferContext& c, absl::Span<const Type>) {
   const Cost a = CostOf(*c.regions[0]), b = CostOf(*c.regions[1]);
   return {a.flops + b.flops, a.bytes + b.bytes};
@@ -91,7 +94,7 @@ Cost WhileCost(const InferContext& c, absl::Span<const Type>) {
 
 // ---- Differentiation. ----
 
-// `f` with params of these types added at the end, which it does not use.
+// Returns `f` with unused params of these types added at the end.
 FunctionRef WithUnusedParams(const Function& f, absl::Span<const Type> types) {
   Builder b(f.scope, f.name);
   std::vector<Value> params;
@@ -100,13 +103,15 @@ FunctionRef WithUnusedParams(const Function& f, absl::Span<const Type> types) {
   return b.Build(Inline(b, f, params));
 }
 
+// Emits one loop whose carries are the primals and their tangents. The predicate gets the tangents
+// as params too, which it ignores: both regions of a while take all carries.
 std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
   const Layout l(c);
   const Function& body = *c.regions[1];
   std::vector<bool> active = ElementsAt(IsValid(tangents), l.OfBody());
   const JvpResult jvp = JvpOfBody(body, l.num_body_consts, l.num_carry, &active);
 
-  // The body wants (constants, their tangents, carries, their tangents).
+  // The body takes (constants, their tangents, carries, their tangents), in this order.
   std::vector<Value> const_tangents, carry_tangents;
   std::vector<int> const_positions, carry_positions;
   int next = body.num_params;
@@ -137,17 +142,18 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
 
 // ---- The effects of a body. ----
 
-// What the effects of an iteration read is kept of this many iterations, and of fewer if it is
-// large: of the first ones and of the last.
+// The values that the effects of an iteration read are kept for this many iterations, or for fewer
+// if the values are large. The iterations that are kept are the first ones and the last one.
 constexpr int64_t kKeptIterations = 1000, kKeptBytes = int64_t{64} << 20;
 
-// The effects of a body that is known apart from them, for iterations that are kept: they read
-// residuals, of which those that are not the body's constants are stacked.
+// A body that is split into its effects and the rest. The effects read residuals. Residuals that
+// are constants of the body are passed on, and all others are stacked over the iterations that are
+// kept.
 struct HeldEffects {
   PartialEvalResult pe;
   DedupedResiduals deduped;
-  std::vector<int> stacked;  // of `deduped.sources`
-  int64_t kept = 1;          // iterations
+  std::vector<int> stacked;  // indices in `deduped.sources`
+  int64_t kept = 1;          // number of iterations that are kept
 
   HeldEffects(const Function& body, int num_consts, PartialEvalOptions options)
       : pe(ValueOrThrow(PartialEval(body, std::vector<bool>(body.num_params, true), {}, options))),
@@ -165,13 +171,17 @@ struct HeldEffects {
   }
 };
 
-// The loop without its effects, which counts its iterations and stacks what the effects of those
-// that are kept read.
+// The results of the loop without its effects. This loop also counts its iterations, and stacks the
+// values that the effects read in the iterations that are kept.
 struct CountedLoop {
   std::vector<Value> out;     // the carries
   Value count;                // a scalar, s32
-  std::vector<Value> stacks;  // of `held.stacked`
+  std::vector<Value> stacks;  // one for each entry of `held.stacked`
 };
+// Emits the loop of CountedLoop. An iteration writes its residuals to the row of its number. All
+// iterations after the kept ones write to the last row, so that it ends up with the values of the
+// last iteration. The counter and the stacks vary over the axes along which the predicate varies,
+// because devices may then run different numbers of iterations.
 CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEffects& held) {
   const Function& predicate = *c.op.regions[0];
   const Function& known = *held.deduped.known;
@@ -213,7 +223,9 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
           Part(got, l.num_carry + 1, static_cast<int>(held.stacked.size()))};
 }
 
-// The effects of one kept iteration, `index`, of a loop that ran `count` times.
+// Returns the body of a scan over the kept iterations. It runs the effects of iteration `index` of
+// a loop that ran `count` times. Before the last kept iteration it prints how many iterations were
+// left out, if any.
 FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Type& number) {
   const Function& unknown = *held.pe.unknown;
   const auto say = [](const Function& like, absl::Span<const Type> params,
@@ -254,7 +266,8 @@ FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Ty
   return b.Build({Add(index, FullLike(index, 1))});
 }
 
-// The known side runs the loop and keeps what the effects read; the unknown side has the effects.
+// The known side runs the loop and keeps the values that the effects read. The unknown side runs
+// the effects.
 void HoldWhileEffects(PartialEvalContext& c) {
   const Layout l(c.op.attrs, c.in_types.size());
   if (c.op.regions[0]->effects)
@@ -277,8 +290,8 @@ void HoldWhileEffects(PartialEvalContext& c) {
        /*num_carry=*/1, held.kept, /*reverse=*/false);
 }
 
-// The known side runs the loop on what it knows, if it knows the predicate; the unknown side runs
-// all of it again, as under a checkpoint.  Reference: JAX's _while_partial_eval.
+// If the predicate is known, the known side runs the loop on the known carries. The unknown side
+// runs the whole loop again, as under a checkpoint. Reference: JAX's _while_partial_eval.
 void WhilePartialEval(PartialEvalContext& c) {
   if (c.options.hold_effects && (c.op.regions[0]->effects || c.op.regions[1]->effects))
     return HoldWhileEffects(c);
@@ -318,13 +331,14 @@ void WhilePartialEval(PartialEvalContext& c) {
 
 // ---- Batching. ----
 
-// The predicate's results for a batch: whether any member goes on.
+// Returns the predicate for a batch: whether it holds for any member.
 FunctionRef AnyHolds(const Function& batched_predicate) {
   return WithMappedResults(batched_predicate, [](int, Value v) { return ReduceOr(v, {0}); });
 }
 
-// The body for a batch whose members end in different iterations: it runs for all, and those that
-// have ended keep their carries. Params: the predicate's constants, the body's, the carries.
+// Returns the body for a batch whose members end in different iterations. It runs for all members,
+// and those that have ended keep their carries. The params are the predicate's constants, the
+// body's constants and the carries.
 FunctionRef KeepEnded(const Function& predicate, const Function& body, int num_predicate_consts,
                       int num_body_consts) {
   Builder b(body.scope, body.name);
@@ -340,6 +354,10 @@ FunctionRef KeepEnded(const Function& predicate, const Function& body, int num_p
   return b.Build(out);
 }
 
+// Batches predicate and body until the set of batched carries no longer grows. If the predicate
+// stays unbatched, all members end together and the loop needs nothing else. Otherwise the loop
+// runs until the last member has ended, and the body evaluates the predicate again to find out
+// which members go on.
 Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const Layout l(c);
   const Function &predicate = *c.regions[0], &body = *c.regions[1];
@@ -347,7 +365,8 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   const std::vector<int> predicate_consts = Part(all, 0, l.num_predicate_consts);
   std::vector<int> body_dims = Part(all, l.body0(), l.num_body_consts);
   for (int k = 0; k < l.num_carry; ++k) body_dims.push_back(dims[l.carry0() + k] >= 0 ? 0 : -1);
-  // A carry is batched if any iteration makes it so; all are where the predicate is.
+  // A carry is batched if any iteration makes it batched. If the predicate is batched, all carries
+  // are.
   BatchResult batched_predicate, batched_body;
   bool ends_apart = false;
   for (bool grew = true; grew;) {
@@ -380,7 +399,7 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
     return {While(c.b, batched_predicate.fn, batched_body.fn, Concat(operands, carries),
                   l.num_predicate_consts, l.num_body_consts),
             out_dims};
-  // The body asks the predicate too, and takes its constants.
+  // The body evaluates the predicate too, so it also takes the constants of the predicate.
   operands.insert(operands.begin() + l.body0(), c.in.begin(), c.in.begin() + l.body0());
   return {While(c.b, AnyHolds(*batched_predicate.fn),
                 KeepEnded(*batched_predicate.fn, *batched_body.fn, l.num_predicate_consts,
@@ -449,6 +468,8 @@ constexpr AttrSpec kWhileAttrs[] = {{"num_predicate_consts", AttrKind::kInt},
 
 }  // namespace
 
+// The transpose is refused in JAX's words: the number of iterations, and so the size of the
+// residuals, is not known before the loop runs.
 const OpDef kWhile = Checked(
     {.name = "while",
      .lax_name = "while_loop",

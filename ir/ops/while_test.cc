@@ -1,3 +1,5 @@
+// The op while: results and tangents against a scan of as many steps, partial evaluation, batching,
+// types, devices that run different numbers of iterations, and cancellation.
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 
@@ -13,7 +15,7 @@ Type S32() { return MakeType(DType::kS32, {}); }
 Array Int(int64_t i) { return Array::ScalarInt(DType::kS32, i); }
 Value Plus(Value x, double y) { return x + FullLike(x, y); }
 
-// (limit, c; i, x) -> (i + 1, sin(x) c + x) while i < limit.
+// Counted is the loop (limit, c; i, x) -> (i + 1, sin(x) c + x) while i < limit.
 FunctionRef Predicate() {
   return Fn({S32(), S32(), F64({3})},
             [](Builder&, const V& v) { return V{Compare(v[1], v[0], "LT")}; });
@@ -27,7 +29,7 @@ FunctionRef Counted() {
   return Fn({S32(), F64({3}), S32(), F64({3})},
             [](Builder& b, const V& p) { return While(b, Predicate(), Step(), p, 1, 1); });
 }
-// The same by a scan of `n` steps.
+// Returns the same computation as a scan of `n` steps.
 FunctionRef Scanned(int64_t n) {
   return Fn({F64({3}), S32(), F64({3})},
             [n](Builder& b, const V& p) { return Scan(b, Step(), p, 1, 2, n); });
@@ -41,7 +43,7 @@ TEST(While, RunsForAsLongAsThePredicateHolds) {
     ExpectNear(got, Eval(*Scanned(n), {c, Int(0), x}), 0, "the scan");
     EXPECT_EQ(got[0].IntAt(0), n);
   }
-  // It does not hold before the first iteration.
+  // The predicate does not hold before the first iteration.
   EXPECT_EQ(Eval(*Counted(), {Int(-2), c, Int(0), x})[1], x);
 }
 
@@ -53,7 +55,7 @@ TEST(While, TangentsAreThoseOfAScan) {
              Eval(*scan, {x[0], Int(0), x[1], x[2], x[3]}), 1e-12, "the scan's");
 }
 
-// A carry that starts without a tangent and gets one from another.
+// One carry starts without a tangent and gets one from another carry.
 TEST(While, ActiveCarriesReachAFixpoint) {
   const std::vector<Type> carry = {S32(), F64({}), F64({}), F64({})};
   const FunctionRef predicate =
@@ -73,7 +75,8 @@ TEST(While, ActiveCarriesReachAFixpoint) {
              "the scan's");
 }
 
-// What the loop knows it computes once; what depends on a tangent runs all of it again.
+// The known part of the loop runs once, and the part that depends on a tangent runs the whole loop
+// again.
 TEST(While, LinearizesToALoopThatRunsAgain) {
   const FunctionRef f = Counted();
   const std::vector<bool> active = {false, true, false, true};
@@ -115,7 +118,7 @@ TEST(While, Batches) {
   const FunctionRef f = Counted();
   CheckBatch(*f, {-1, -1, -1, 0});
   CheckBatch(*f, {-1, 1, -1, -1});
-  CheckBatch(*f, {0, -1, -1, 1});  // Members end in different iterations.
+  CheckBatch(*f, {0, -1, -1, 1});  // members end in different iterations
   CheckBatch(*f, {-1, -1, 0, -1});
   CheckBatch(*f, {0, 0, 0, 0});
 }
@@ -124,7 +127,7 @@ TEST(While, NestsOfTransforms) {
   const FunctionRef f = Counted();
   const FunctionRef jvp = Jvp(*f, {false, true, false, true})->fn;
   CheckBatch(*jvp, {0, -1, -1, 1, -1, 0});
-  // A loop in the predicate and one in the body.
+  // Both the predicate and the body contain a loop.
   const std::vector<Type> carry = {S32(), F64({3}), S32(), F64({3})};
   const FunctionRef inner_holds = Fn(carry, [&](Builder& b, const V& v) {
     return V{Compare(Call(b, f, v)[0], FullLike(v[0], 5), "LT")};

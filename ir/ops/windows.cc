@@ -1,3 +1,6 @@
+// Checks, factors and index arithmetic for windows at index vectors (windows.h). gather.cc and
+// scatter.cc call these functions from their rules, and their evaluators walk over the windows with
+// them.
 #include "ir/ops/windows.h"
 
 #include <limits>
@@ -38,6 +41,9 @@ Geometry::Geometry(const WindowDims& w, int operand_rank, int indices_rank) {
     if (d != w.index_vector_dim) indices_to_block[d] = positions[next++];
 }
 
+// Checks the constraints that gather and the scatters share, with StableHLO's names of the
+// attributes in the errors. Everything later relies on this check: Geometry indexes its lists by
+// these numbers without looking.
 absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, const Names& names) {
   const Type &x = c.in[0], &indices = c.in[1];
   if (!IsInteger(indices.dtype))
@@ -129,6 +135,9 @@ Value EmitMatched(const OpDef& def, std::vector<Value> in, Attrs attrs) {
   return b.Emit1(def, MatchVarying(std::move(in)), std::move(attrs));
 }
 
+// Assigns the factors of the indices first, because the block shares those of the positions, and
+// the operand those of the batched dims. A dim of the block whose window is smaller than the
+// operand gets a factor of its own that needs replication.
 WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, const Type& block,
                         WindowFactorKinds kinds) {
   WindowFactors f;
@@ -204,13 +213,18 @@ WindowDims BatchedDims(WindowDims w, bool operand, bool indices) {
     w.window = After(w.window);
   } else if (operand) {
     w.batching = After(w.batching);
-    w.window = FirstAnd(w.window);  // a window has all of it
+    // A window takes the mapped dim whole.
+    w.window = FirstAnd(w.window);
   } else {
     w.window = After(w.window);
   }
   return w;
 }
 
+// Clamps each entry to the whole operand, because the mode of the op refers to whole arrays, and
+// then subtracts the beginning of this shard's block. The arithmetic is done in a signed type that
+// holds every start. With fill_or_drop, entries that are out of bounds of the whole operand become
+// -1, so that no shard has their window.
 LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, const WindowDims& w,
                             const Dims& window) {
   LocalIndices local;
@@ -225,7 +239,8 @@ LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, con
     }
   if (local.axes.empty()) return local;
 
-  // Per entry of a vector: the last start within the operand, and where the shard's block begins.
+  // For each entry of a vector: the last start within the operand, and the place where the shard's
+  // block begins.
   const DType index = c.in[1].dtype();
   const bool wide = std::any_of(whole.shape.begin(), whole.shape.end(),
                                 [](int64_t n) { return n > std::numeric_limits<int32_t>::max(); });
@@ -244,7 +259,7 @@ LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, con
     }
     begins.push_back(Reshape(begin, {1}));
   }
-  // A value for each entry as one for each element of the indices.
+  // Spreads values, one for each entry of a vector, over all elements of the indices.
   const auto spread = [&](std::vector<Value> entries) {
     const Value all = Concatenate(std::move(entries), 0);
     const int rank = c.in[1].rank();

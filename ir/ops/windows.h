@@ -1,13 +1,14 @@
-// What gather and the scatters share: windows of an operand at positions that index vectors say.
-// Internal to ir/ops. Stateless; thread-safe.
+// Shared by gather and the scatters, which read or write windows of an operand at positions that
+// index vectors give. Internal to ir/ops. Stateless; thread-safe.
 //
-// All share a geometry. `indices` has an index vector at each of its positions, and each vector
-// says where a window of the operand begins. A block, which is gather's result or a scatter's
-// updates, has the windows of all positions: its dims are those of a window, and those of the
-// positions. The attributes are StableHLO's; `mode` is lax's GatherScatterMode: what becomes of a
-// window that is not within the operand. `clip` moves it inside, `fill_or_drop` reads the fill
-// value and writes nothing, and after `promise_in_bounds` there is none (if there is, it is as for
-// `clip`).
+// All of these ops have the same geometry. `indices` holds an index vector at each of its
+// positions, and each vector gives the place where a window of the operand begins. A block holds
+// the windows of all positions; it is the result of gather and the updates of a scatter. The dims
+// of a block are the dims of a window and the dims of the positions. The attributes are
+// StableHLO's. `mode` is lax's GatherScatterMode, which decides about windows that are not within
+// the operand. `clip` moves such a window inside. `fill_or_drop` reads it as the fill value and
+// drops its updates. `promise_in_bounds` promises that there are none; if there is one, it is
+// treated as with `clip`.
 //
 // Reference: StableHLO's gather and scatter; JAX's lax/slicing.py.
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace tessera::ir::ops {
 
-// The dimension numbers, by their names in gather and in the scatters.
+// The attribute names of the dimension numbers, which differ between gather and the scatters.
 struct Names {
   std::string_view window, collapsed, batching, indices_batching, index_map;
 };
@@ -33,12 +34,16 @@ constexpr Names kScatterNames = {"update_window_dims", "inserted_window_dims",
 
 // The dimension numbers of one op.
 struct WindowDims {
-  DimList window;            // of the block: the dims of a window, in the operand's order
-  DimList collapsed;         // of the operand: windows have one element there, and the block no dim
-  DimList batching;          // of the operand: as collapsed, but the position says which element
-  DimList indices_batching;  // of indices: the dims that say so
-  DimList index_map;         // which operand dim each entry of an index vector is of
-  int64_t index_vector_dim = 0;  // of indices; its rank: the vectors are its elements
+  DimList window;  // dims of the block that are dims of a window, in the operand's order
+  // Dims of the operand along which a window has one element. The block has no dim for them.
+  DimList collapsed;
+  // Dims of the operand like the collapsed ones, but there the position determines the element.
+  DimList batching;
+  DimList indices_batching;  // dims of `indices` that belong to the `batching` dims
+  DimList index_map;         // the operand dim for each entry of an index vector
+  // The dim of `indices` along which the vectors lie. If it is the rank of `indices`, each element
+  // is a vector.
+  int64_t index_vector_dim = 0;
 
   WindowDims(const Attrs& attrs, const Names& names)
       : window(attrs.Ints(names.window)),
@@ -57,20 +62,21 @@ struct WindowDims {
   }
 };
 
-// How the dims of operand, indices and block belong together; -1 where a dim has no counterpart.
+// The correspondence between the dims of operand, indices and block. An entry is -1 if the dim has
+// no counterpart.
 struct Geometry {
   DimList vector_of;           // per operand dim: its entry in an index vector
-  DimList operand_to_block;    // per operand dim: the block's dim of its windows
-  DimList operand_to_indices;  // per operand dim: the dim of indices it is batched with
-  DimList indices_to_block;    // per dim of indices: the block's dim of positions
+  DimList operand_to_block;    // per operand dim: the block's dim for it, a dim of the windows
+  DimList operand_to_indices;  // per operand dim: the dim of `indices` with which it is batched
+  DimList indices_to_block;  // per dim of `indices`: the block's dim for it, a dim of the positions
   int block_rank = 0;
 
   Geometry(const WindowDims& w, int operand_rank, int indices_rank);
 };
 
-// Checks all but the sizes of windows.
+// Checks everything except the sizes of the windows.
 absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, const Names& names);
-// Checks windows of `sizes` along the operand's dims.
+// Checks the window sizes, one for each dim of the operand.
 absl::Status CheckWindow(const InferContext& c, const WindowDims& w, const Dims& sizes);
 absl::Status CheckMode(const InferContext& c);
 GatherScatterMode ModeOf(const Attrs& attrs);
@@ -78,59 +84,67 @@ std::string NameOf(GatherScatterMode mode);
 
 inline constexpr AttrSpec kOutSharding = {"out_sharding", AttrKind::kSpec, /*required=*/false};
 void SetOptions(const GatherScatterOptions& options, Attrs* attrs);
-// Copies the mode and what the caller has promised of the indices.
+// Returns the mode of another op, and what its caller has promised about the indices.
 Attrs WithOptionsOf(const Attrs& other);
 Value EmitMatched(const OpDef& def, std::vector<Value> in, Attrs attrs);
 
-// ---- Factors and shardings, of an operand, its indices and a block. ----
+// ---- Factors and shardings of an operand, its indices and a block. ----
 
 struct WindowFactors {
-  Signature s;  // without operands and results
+  Signature s;  // the factors; its lists of operands and results are empty
   TensorFactors operand, indices, block;
 };
-// Dims that windows take whole and dims of positions with which the operand is batched pass
-// through. The other positions are `positions` factors; dims of the operand in which the index
-// vectors pick single elements are `indexed` factors.
+// Dims that windows take whole pass through, and so do dims of positions with which the operand is
+// batched. The other positions have factors of the kind `positions`. Dims of the operand in which
+// the index vectors pick single elements have factors of the kind `indexed`.
 struct WindowFactorKinds {
   FactorKind positions, indexed;
 };
 WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, const Type& block,
                         WindowFactorKinds kinds);
-// The axes that two batched dims share: one may be unsharded.
+// Returns the axes of two dims that belong together, one of which may be unsharded. Returns nullopt
+// if both are sharded and differ.
 std::optional<AxisList> Resolved(const AxisList& a, const AxisList& b);
 bool NamesAxisTwice(const Type& t);
-// The error of a sharding that the operands leave open. `method`: of `.at[...]`.
+// Returns the error for a sharding that the operands leave open. `method` is the method of
+// `.at[...]` to recommend.
 absl::Status AskForOutSharding(const InferContext& c, std::string_view method);
 
 // ---- Batching: the mapped dim comes first everywhere. ----
 
-// The dimension numbers with one more dim, of which operand and block have one, or indices and
-// block, or all.
+// Returns the dimension numbers with one more dim in front of the block, and of the operand and the
+// indices if these flags are set.
 WindowDims BatchedDims(WindowDims w, bool operand, bool indices);
 
 // ---- Partition. ----
 
-// Index vectors for the block of an operand that a shard has. If indexed dims are cut, entries
-// along them count from the beginning of the block, and the mode is fill_or_drop: what lies in
-// another shard's block is out of bounds.
+// Index vectors for the block of an operand that one shard has. If indexed dims are cut, the
+// entries along them count from the beginning of the block, and the mode is fill_or_drop: windows
+// in the block of another shard are out of bounds.
 struct LocalIndices {
-  AxisList axes;  // by which indexed dims are cut; empty: `indices` are as they were
+  // The axes by which indexed dims are cut. If there are none, `indices` are unchanged.
+  AxisList axes;
   Value indices;
-  Value in_bounds;  // of the whole operand, per entry; only for fill_or_drop, and if cut
+  // Whether each entry is within the bounds of the whole operand. Set for fill_or_drop if indexed
+  // dims are cut.
+  Value in_bounds;
 };
-// `c` is at shards, its in_types are those of whole arrays; operand 1 has the indices.
+// The operands in `c` are shards, but its in_types are those of whole arrays. Operand 1 has the
+// indices.
 LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, const WindowDims& w,
                             const Dims& window);
-// Zeros that change nothing when they are added: -0 for floats.
+// Returns zeros that change nothing when they are added: -0 for floats.
 Value AddedZeros(Value like);
 
 // ---- Reference semantics. ----
 
-// An index as a signed number: what does not fit is beyond every array.
+// Returns an index as a signed number. An unsigned index that does not fit is returned as a number
+// beyond every array.
 int64_t IndexAt(const Array& indices, int64_t at);
 
-// Calls f(operand, block) for each position, row-major, with the flat elements at which its window
-// begins in the operand (-1: it is out of bounds, and the mode is fill_or_drop) and in the block.
+// Calls f(operand, block) for each position, row-major. The arguments are the flat elements at
+// which the position's window begins in the operand and in the block. The first is -1 if the window
+// is out of bounds and the mode is fill_or_drop.
 template <class F>
 void ForEachWindow(const WindowDims& w, const Geometry& g, GatherScatterMode mode,
                    const Dims& operand, const Dims& window, const Array& indices, const Dims& block,
@@ -167,10 +181,11 @@ void ForEachWindow(const WindowDims& w, const Geometry& g, GatherScatterMode mod
   }
 }
 
-// The elements of a window, relative to its first one: runs of `length` that lie densely in both.
+// The elements of a window relative to its first one, as runs of `length` elements that are
+// contiguous in both arrays.
 struct WindowRuns {
   int64_t length = 1;
-  std::vector<int64_t> operand, block;  // where each run begins
+  std::vector<int64_t> operand, block;  // the elements at which each run begins
 
   WindowRuns(const Geometry& g, const Dims& operand_shape, const Dims& window,
              const Dims& block_shape);

@@ -1,3 +1,5 @@
+// The encoding of messages that carry array bytes, written by hand so that the bytes are not copied
+// into and out of protobuf objects. Every other field still goes through the generated classes.
 #include "ir/serial/chunk.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// Wire types of the protobuf encoding (protobuf.dev/programming-guides/encoding).
+// The wire types of the protobuf encoding (protobuf.dev/programming-guides/encoding).
 enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr int kVarintBytesMax = 10;
 
@@ -35,7 +37,7 @@ class Reader {
     }
     return false;
   }
-  // Passes the next `size` bytes to `f`, piece by piece.
+  // Passes the next `size` bytes to `f`, piece by piece. Returns false if there are fewer.
   template <class F>
   bool Take(uint64_t size, F f) {
     while (size > 0) {
@@ -66,6 +68,9 @@ std::string Before(const Message& rest, int64_t size) {
   return bytes;
 }
 
+// Walks the fields of the message by their tags. The data field becomes views into the pieces; all
+// other fields are copied as they are and parsed by the generated class at the end. Groups are
+// refused, since no message of ours has one.
 template <class Message>
 bool Split(absl::Span<const absl::string_view> pieces, Message* rest,
            std::vector<absl::string_view>* data) {
@@ -79,7 +84,8 @@ bool Split(absl::Span<const absl::string_view> pieces, Message* rest,
     const bool has_value = wire_type == kVarint || wire_type == kLengthDelimited;
     if (has_value && !reader.Varint(&value)) return false;
     if (tag == (uint64_t{Message::kDataFieldNumber} << 3 | kLengthDelimited)) {
-      data->clear();  // The last of repeated occurrences wins.
+      // If the field is repeated, its last occurrence wins.
+      data->clear();
       if (!reader.Take(value, [data](absl::string_view part) { data->push_back(part); }))
         return false;
       continue;

@@ -1,5 +1,5 @@
-// Splits and joins messages that carry bulk bytes without copying these. The wire format is
-// protobuf's: the generated classes read and write the same. Stateless; thread-safe.
+// Splits and joins messages that carry bulk bytes without copying the bytes. The wire format is
+// that of protobuf: the generated classes read and write the same bytes. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,12 +11,14 @@
 
 namespace tessera::ir::serial {
 
-// The encoded message up to its data, of which `size` bytes follow. Requires: `rest` has no data.
+// Returns the encoded message up to its data; the sender appends `size` bytes of data. Requires:
+// `rest` has no data.
 std::string BeforeData(const v1::WriteRequest& rest, int64_t size);
 std::string BeforeData(const v1::ReadResponse& rest, int64_t size);
 
-// Parses the message that is the concatenation of `pieces`: its data become views into them, the
-// other fields go to `*rest`. Returns false, with unspecified outputs, if it does not parse.
+// Parses the message that is the concatenation of `pieces`. The data of the message become views
+// into the pieces; the other fields go to `*rest`. Returns false, with unspecified outputs, if it
+// does not parse.
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::WriteRequest* rest,
                 std::vector<absl::string_view>* data);
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::ReadResponse* rest,

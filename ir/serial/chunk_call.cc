@@ -1,3 +1,6 @@
+// Streams of array bytes over gRPC, for clients and for executors that copy from other executors.
+// Messages are raw byte buffers of two slices: the encoded fields, and a view of the array's
+// memory.
 #include "ir/serial/chunk_call.h"
 
 #include <utility>
@@ -67,7 +70,8 @@ ChunkCall::ChunkCall(const std::shared_ptr<grpc::Channel>& channel, const std::s
                      grpc::ClientContext* context)
     : stub_(channel), call_(stub_.PrepareCall(context, method, &queue_)) {
   call_->StartCall(this);
-  Step();  // Finish reports its success.
+  // If the start fails, Finish reports it.
+  Step();
 }
 
 ChunkCall::~ChunkCall() {
@@ -101,10 +105,15 @@ grpc::Status ChunkCall::Finish() {
 bool ChunkCall::Step() {
   void* tag = nullptr;
   bool ok = false;
-  TESSERA_CHECK(queue_.Next(&tag, &ok));  // The queue is never shut down.
+  // The queue is shut down only in the destructor.
+  TESSERA_CHECK(queue_.Next(&tag, &ok));
   return ok;
 }
 
+// Checks every chunk before it counts: it must continue where the last one ended, stay inside the
+// block and match its checksum. The bytes are checksummed while they are copied into place.
+// `*received` therefore always says how many good bytes there are, and a caller can resume from
+// there after an error.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
                           const std::function<absl::Status(int64_t bytes)>& tell) {
   std::byte* const bytes = block->MutableData();

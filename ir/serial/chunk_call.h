@@ -1,5 +1,5 @@
-// gRPC messages that carry bulk bytes without copying these, and the calls of such messages.
-// Includes gRPC's headers: include it in few files.
+// gRPC messages that carry bulk bytes without copying them, and streaming calls of such messages.
+// Includes gRPC's headers: include this header in few files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +21,15 @@
 
 namespace tessera::ir::serial {
 
-// A received message: the views of `data` are valid as long as it lives. Thread-compatible.
+// A received message. The views in `data` are valid as long as the message lives.
+// Thread-compatible.
 template <class Message>
 class Chunk {
  public:
-  // Returns false if `buffer` holds no such message.
+  // Parses a message. Returns false if `buffer` does not hold a message of this type.
   bool Parse(const grpc::ByteBuffer& buffer);
-  const Message& rest() const { return rest_; }  // without its data
+  // Returns the message without its data.
+  const Message& rest() const { return rest_; }
   const std::vector<absl::string_view>& data() const { return data_; }
 
  private:
@@ -36,20 +38,20 @@ class Chunk {
   Message rest_;
 };
 
-// `rest` with `size` bytes of `array` from `at` on as its data. These are shared with the array,
-// until gRPC is done with them, which may be after the call.
+// Returns `rest` with `size` bytes of `array`, starting at `at`, as its data. The message shares
+// these bytes with the array until gRPC is done with them, which may be after the end of the call.
 grpc::ByteBuffer MakeChunk(const v1::WriteRequest& rest, const Array& array, int64_t at,
                            int64_t size);
 grpc::ByteBuffer MakeChunk(const v1::ReadResponse& rest, const Array& array, int64_t at,
                            int64_t size);
 
-// Any other message.
+// Convert all other messages.
 grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message);
 bool FromBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
-// One call of `method`, "/tessera.v1.DataService/Read", by blocking steps, each bounded by the
-// context's deadline. Once a step has failed Finish says why; it comes last, and always.
-// Thread-compatible, and context->TryCancel() from any thread.
+// One call of `method`, such as "/tessera.v1.DataService/Read", made by blocking steps. The
+// context's deadline bounds each step. If a step fails, Finish tells why; it must always be called,
+// and last. Thread-compatible, but any thread may call context->TryCancel().
 class ChunkCall {
  public:
   ChunkCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
@@ -68,10 +70,10 @@ class ChunkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// Reads ReadResponses to the end of the stream into `*block` from `*received` on, which counts the
-// bytes. Calls `tell` after each chunk; its error ends the reading. INTERNAL: a chunk leaves a gap,
-// overruns the block or does not parse. DATA_LOSS (CHECKSUM_MISMATCH): a chunk was damaged; the
-// bytes before it are good. OK does not mean that the call succeeded.
+// Reads ReadResponses into `*block`, starting at `*received`, until the stream ends. `*received`
+// counts the bytes. Calls `tell` after each chunk; an error of `tell` ends the reading. INTERNAL: a
+// chunk leaves a gap, overruns the block or does not parse. DATA_LOSS (CHECKSUM_MISMATCH): a chunk
+// was damaged; the bytes before it are good. OK does not mean that the call succeeded.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
                           const std::function<absl::Status(int64_t bytes)>& tell);
 

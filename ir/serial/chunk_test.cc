@@ -1,3 +1,5 @@
+// Proves that the encoding by hand agrees with protobuf in both directions, however the bytes are
+// cut into pieces, and that truncated or malformed messages are refused.
 #include "ir/serial/chunk.h"
 
 #include <gmock/gmock.h>
@@ -56,12 +58,13 @@ TEST(ChunkTest, TheLastDataCounts) {
   v1::ReadResponse rest;
   std::vector<absl::string_view> data;
   const std::string bytes = BeforeData(rest, 3) + "oneX" + BeforeData(rest, 3) + "two";
-  EXPECT_FALSE(SplitChunk({bytes}, &rest, &data));  // X is no field
+  EXPECT_FALSE(SplitChunk({bytes}, &rest, &data));  // X is not a field
   const std::string twice = BeforeData(rest, 3) + "one" + BeforeData(rest, 3) + "two";
   ASSERT_TRUE(SplitChunk({twice}, &rest, &data));
   EXPECT_THAT(data, ::testing::ElementsAre("two"));
 }
 
+// A truncated message is refused exactly when protobuf refuses it.
 TEST(ChunkTest, RefusesWhatIsNoMessage) {
   const std::string whole = BeforeData(Sample(), 300) + std::string(300, 'd');
   v1::WriteRequest rest;
@@ -75,11 +78,16 @@ TEST(ChunkTest, RefusesWhatIsNoMessage) {
   }
   EXPECT_GT(refused, 300);
   const absl::string_view kNone[] = {
-      "\x1b",                                          // a group begins
-      "\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  // data of 2^64 - 1 bytes
-      "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  // a tag that does not end
-      "\x25\x01",                                      // half a checksum
-      "\x0a\x01\xff",                                  // a ticket that is not UTF-8
+      // A group begins.
+      "\x1b",
+      // The data field claims 2^64 - 1 bytes.
+      "\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+      // A tag does not end.
+      "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+      // The checksum has only half of its bytes.
+      "\x25\x01",
+      // The ticket is not UTF-8.
+      "\x0a\x01\xff",
   };
   for (const absl::string_view bytes : kNone) {
     EXPECT_FALSE(SplitChunk({bytes}, &rest, &data)) << ::testing::PrintToString(bytes);

@@ -1,20 +1,23 @@
-// Structs and their wire forms: one list of fields each, from which both directions follow.
+// Converts structs to their wire forms and back. Each struct has one list of fields that serves
+// both directions.
 //
 //   TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host)
 //
-// says that both have fields of these names.  Then WriteFields(device, &proto) fills in the proto,
-// and ReadFields(proto, {}, &device) the struct.  The type of a field says how it is converted:
-//   numbers, bools, strings         as they are
+// says that both types have fields of these names. WriteFields(device, &proto) then fills in the
+// proto, and ReadFields(proto, {}, &device) the struct. The type of a field decides how it is
+// converted:
+//   numbers, bools, strings         unchanged
 //   ir::DType                       by name
 //   absl::Status                    absent when OK
 //   absl::Duration, absl::Time      absent when infinite; absent leaves the struct's own value
 //   std::optional<absl::Duration>   absent when empty
 //   absl::StatusOr<T>               the field, or the proto's field `status`
 //   std::vector<T>                  repeated
-//   programs, arrays, meshes, ...   as ToProto and FromProto say
+//   programs, arrays, meshes, ...   by ToProto and FromProto
 //   a struct with a list            by its list
-// Check(struct, limits), if this namespace has one for the struct, is called once its fields are
-// read: it checks what the types do not say, and may change the struct. Stateless; thread-safe.
+// If this namespace has a function Check(struct, limits) for the struct, it is called after the
+// fields have been read. It checks conditions that the types do not express, and may change the
+// struct. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,7 +37,8 @@
 namespace tessera::ir::serial {
 
 template <class T>
-struct Fields;  // specialised by TESSERA_FIELDS
+// Specialised by TESSERA_FIELDS.
+struct Fields;
 
 #define TESSERA_FIELD_(f)                                            \
   visit(                                                             \
@@ -43,7 +47,8 @@ struct Fields;  // specialised by TESSERA_FIELDS
       [](auto* p, const auto& value) { p->set_##f(value); },         \
       [](auto* p) { return p->mutable_##f(); });
 
-// Use in namespace tessera::ir::serial, before the lists of structs that contain this one.
+// Declares the list of a struct. Use it in namespace tessera::ir::serial, before the lists of
+// structs that contain this struct.
 #define TESSERA_FIELDS(Struct, Message, ...)                                       \
   template <>                                                                      \
   struct Fields<Struct> {                                                          \
@@ -56,7 +61,7 @@ struct Fields;  // specialised by TESSERA_FIELDS
 
 struct ReadLimits {
   Limits limits = {};
-  int64_t array_bytes_max = 0;  // of one array
+  int64_t array_bytes_max = 0;  // bound for each array
 };
 
 template <class T>
@@ -85,7 +90,8 @@ concept HasList = requires {
   typename Fields<T>::Proto;
 };
 
-// A wall-clock time is a Timestamp; a time of a clock with an arbitrary epoch is a Duration.
+// A wall-clock time becomes a Timestamp. A time of a clock with an arbitrary epoch becomes a
+// Duration.
 inline void WriteTime(absl::Duration from, google::protobuf::Duration* to) { *to = ToProto(from); }
 inline void WriteTime(absl::Time from, google::protobuf::Timestamp* to) { *to = ToProto(from); }
 inline void WriteTime(absl::Time from, google::protobuf::Duration* to) {
@@ -144,7 +150,8 @@ struct FieldWriter {
       if (!IsInfinite(value)) WriteTime(value, change(proto));
     } else if constexpr (kIsOptional<T>) {
       static_assert(IsTime<typename T::value_type>());
-      if (value) WriteTime(*value, change(proto));  // infinite ones too
+      // An infinite value is written, too: it differs from an absent one.
+      if (value) WriteTime(*value, change(proto));
     } else if constexpr (kIsStatusOr<T>) {
       if (!value.ok()) {
         *proto->mutable_status() = ToProto(value.status());
@@ -167,7 +174,8 @@ template <class P>
 struct FieldReader {
   const P& proto;
   const ReadLimits& limits;
-  absl::Status status;  // the error of the first field that does not read; later ones are skipped
+  // The error of the first field that cannot be read. Later fields are skipped.
+  absl::Status status;
 
   template <class T, class Get, class Has, class Set, class Mutable>
   void operator()(T& value, Get get, Has has, Set set, Mutable change) {
@@ -229,7 +237,7 @@ absl::Status ReadFields(const typename Fields<T>::Proto& from, const ReadLimits&
   return read.status;
 }
 
-// The same, by value.
+// Like WriteFields and ReadFields, but return the result by value.
 template <class T>
 typename Fields<T>::Proto Written(const T& from) {
   typename Fields<T>::Proto to;

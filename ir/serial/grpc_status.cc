@@ -1,3 +1,5 @@
+// Carries statuses over gRPC. Servers convert their results with ToGrpc, clients and workers
+// convert back, so that reason and details survive.
 #include "ir/serial/grpc_status.h"
 
 #include "absl/strings/str_cat.h"
@@ -6,7 +8,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// Fits into HTTP/2 trailers.
+// A longer message would not fit into HTTP/2 trailers.
 constexpr size_t kMessageMax = 3000;
 
 }  // namespace

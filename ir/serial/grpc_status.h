@@ -1,5 +1,5 @@
-// absl::Status over gRPC: the code, the message, and google.rpc.Status as details, which hold the
-// reason.  Pure functions; any thread.
+// Converts absl::Status for gRPC: the code, the message, and as details a google.rpc.Status, which
+// holds the reason. Stateless; thread-safe.
 #pragma once
 #include <optional>
 
@@ -8,10 +8,10 @@
 
 namespace tessera::ir::serial {
 
-// Messages are cut at 3000 bytes, since they travel in headers.
+// Converts a status. Messages are cut at 3000 bytes, since they travel in headers.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
-// What the peer said; nullopt where the error comes from the transport.
+// Returns the peer's status, or nullopt if the error comes from the transport.
 std::optional<absl::Status> DetailsOf(const grpc::Status& status);
 
 }  // namespace tessera::ir::serial

@@ -1,3 +1,5 @@
+// Finds out why a connection failed. The client and the worker call it only after a failure, to say
+// in the error whether nothing listens at the address or the two sides disagree about TLS.
 #include "ir/serial/probe.h"
 
 #include <chrono>
@@ -22,12 +24,12 @@ std::shared_ptr<grpc::ChannelCredentials> AnyCertificate() {
 
 }  // namespace
 
-// A channel is ready once the server has sent its HTTP/2 settings over it.
+// A channel becomes ready once the server has sent its HTTP/2 settings.
 bool Answers(const std::string& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit) {
   const auto end = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(limit);
   grpc::ChannelArguments arguments;
-  // A separate subchannel, without the backoff of other channels' failures.
+  // A subchannel of its own is not slowed down by the backoff of other channels.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);

@@ -1,5 +1,5 @@
-// Probes which protocol a server at an address speaks, once a connection to it has failed, for a
-// better error message. Thread-safe; blocks for at most `limit`.
+// Probes which protocol a server speaks after a connection to it has failed, so that the error
+// message can say so. Thread-safe; blocks for at most `limit`.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,20 +10,20 @@
 namespace tessera::ir::serial {
 
 enum class Speaks {
-  kNothing,    // nothing listens there, or something that is not a gRPC server
+  kNothing,    // nothing listens there, or it is not a gRPC server
   kPlainText,  // gRPC without TLS
   kTls,        // gRPC over TLS; the certificate is not verified
 };
 
-// `address` is HOST:PORT.
+// Returns what the server at `address`, HOST:PORT, speaks.
 Speaks Probe(const std::string& address, absl::Duration limit);
-// Whether a gRPC server there replies to a client with these credentials.
+// Returns whether a gRPC server at `address` replies to a client with these credentials.
 bool Answers(const std::string& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit);
 
-// Whether a gRPC call that ended as UNAVAILABLE with this message never had a connection.
+// Returns whether a gRPC call that ended as UNAVAILABLE with this message never had a connection.
 bool NeverConnected(const std::string& message);
-// The part of such a message that names the cause: "Connection refused".
+// Returns the part of such a message that names the cause: "Connection refused".
 std::string CauseOf(const std::string& message);
 
 }  // namespace tessera::ir::serial

@@ -1,3 +1,5 @@
+// Answers inquiries about the running process: its log level, build, options, metrics and last log
+// lines. The coordinator's diagnostics service asks every process of the cluster.
 #include "ir/serial/process_report.h"
 
 #include <sys/utsname.h>
@@ -17,7 +19,8 @@
 namespace tessera::ir::serial {
 namespace {
 
-// The line is written at the level that shows more, so that it is in the log either way.
+// The change is logged at the more verbose of the two levels, so that the line is in the log either
+// way.
 void TakeLogLevel(const LogLevelState& wanted) {
   const LogLevel before = CurrentLogLevel().level;
   if (wanted.level < before) SetLogLevel(wanted.level, wanted.reverts_in);
@@ -27,7 +30,8 @@ void TakeLogLevel(const LogLevelState& wanted) {
   if (wanted.level >= before) SetLogLevel(wanted.level, wanted.reverts_in);
 }
 
-// Of a flag that leads to a secret only that it is given.
+// Returns a flag for the report. If the flag leads to a secret, only the fact that it is given is
+// shown.
 std::string Redacted(const std::string& flag) {
   const size_t equals = flag.find('=');
   const std::string name = flag.substr(0, equals);
@@ -35,7 +39,7 @@ std::string Redacted(const std::string& flag) {
   return secret && equals != std::string::npos ? name + "=(given)" : flag;
 }
 
-// A field of text takes nothing else than UTF-8.
+// Replaces bytes that are not ASCII, since a protobuf string field must be UTF-8.
 std::string Ascii(std::string text) {
   for (char& c : text)
     if (static_cast<uint8_t>(c) >= 0x80) c = '?';

@@ -1,5 +1,5 @@
-// What this process answers when it is asked what it logs (proto/tessera/v1/diagnostics.proto): the
-// same in the coordinator, in a worker's daemon and in an executor.  Thread-safe.
+// The answer of this process to an inquiry (proto/tessera/v1/diagnostics.proto). The coordinator, a
+// worker's daemon and an executor all answer with this code. Thread-safe.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,23 +13,23 @@
 
 namespace tessera::ir::serial {
 
-// The longest time for which a level can be set.
+// The longest time for which a log level can be set.
 inline constexpr absl::Duration kLogLevelTimeMax = absl::Hours(24);
 
-// What SetLogLevel takes.  VALUE_ERROR: `level` is none; `time`, unless it is null, is not positive
-// or more than kLogLevelTimeMax.
+// Returns the arguments for SetLogLevel. VALUE_ERROR: `level` is not a log level, or `time` is not
+// null and is not positive or exceeds kLogLevelTimeMax.
 absl::StatusOr<LogLevelState> ReadLogLevel(const std::string& level,
                                            const google::protobuf::Duration* time);
 
-// Where a process's details come from.
+// Sources of a process's details.
 struct ProcessSources {
   std::string build = {};
   std::vector<std::string> options = {};  // flags, "--name=value"
-  absl::Time started = {};                // by SteadyNow
+  absl::Time started = {};                // a time of SteadyNow
   std::function<std::string()> metrics = nullptr;
 };
 
-// Sets what this process logs from now on, if the inquiry says so, and fills in the report but for
+// Sets the log level of this process if the inquiry asks for it, and fills in the report except for
 // its name.
 void AnswerInquiry(const v1::Inquiry& inquiry, const ProcessSources& sources,
                    v1::ProcessReport* report);

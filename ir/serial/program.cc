@@ -1,3 +1,6 @@
+// Programs as protobuf messages. The client writes them, the server reads them first in its jail
+// and then again itself (docs/decisions/0019), and the coordinator sends device programs to
+// executors in this form.
 #include "ir/serial/program.h"
 
 #include <algorithm>
@@ -18,7 +21,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// Far above any real program; each bounds memory that outlives the request.
+// The bounds are far above any real program. Each bounds memory that outlives the request.
 constexpr int kFilesMax = 1024;
 constexpr size_t kFileNameMax = 256;
 constexpr size_t kNameMax = 256;
@@ -31,7 +34,7 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
   return MakeError(ErrorKind::kLimitExceeded,
                    absl::StrCat("program: ", got, " ", what, ", at most ", limit, " are accepted"));
 }
-// Quotes an untrusted text for a message: escaped and truncated.
+// Quotes an untrusted text for a message, escaped and truncated.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("'", absl::CEscape(absl::string_view(text).substr(0, 64)), "'");
 }
@@ -58,6 +61,8 @@ v1::Type ToProto(const Type& type) {
   return out;
 }
 
+// Writes the alternative that the value holds. The chain of types must name each alternative of
+// AttrValue; the static_assert at its end fails if one is added and not handled here.
 void WriteAttribute(const std::string& name, const AttrValue& value, v1::Attribute* out) {
   out->set_name(name);
   std::visit(
@@ -97,7 +102,7 @@ class Writer {
  public:
   explicit Writer(v1::Program* out) : out_(out) {}
 
-  // The index of `f` in the program; a function shared by several ops is written once.
+  // Returns the index of `f` in the program. A function shared by several ops is written once.
   int Write(const Function& f) {
     if (auto it = index_.find(&f); it != index_.end()) return it->second;
     v1::Function fn;
@@ -131,7 +136,7 @@ class Writer {
   }
 
  private:
-  // The index plus one; 0 when the table is full.
+  // Returns the index plus one, or 0 if the table is full.
   int File(const char* file) {
     auto [it, added] = files_.try_emplace(file, out_->files_size() + 1);
     if (!added) return it->second;
@@ -199,6 +204,8 @@ absl::StatusOr<Type> ReadType(const v1::Type& proto, const Limits& limits) {
   return t;
 }
 
+// Reads one attribute by the field that is set. The size of the whole message is tested first,
+// which bounds all lists; literals and specs have readers with checks of their own.
 absl::StatusOr<AttrValue> ReadAttribute(const v1::Attribute& proto, const Limits& limits) {
   const int64_t size = static_cast<int64_t>(proto.ByteSizeLong());
   if (size > limits.attr_bytes + 1024)
@@ -247,7 +254,7 @@ absl::StatusOr<AttrValue> ReadAttribute(const v1::Attribute& proto, const Limits
   return Malformed(absl::StrCat("attribute ", Quoted(proto.name()), " has no value"));
 }
 
-// Rebuilds the functions of one program, in order.
+// Rebuilds the functions of a program, in order.
 class Reader {
  public:
   Reader(const v1::Program& proto, const Limits& limits) : proto_(proto), limits_(limits) {}
@@ -271,6 +278,10 @@ class Reader {
   }
 
  private:
+  // Rebuilds one function through a Builder, so that its types are inferred and not believed.
+  // Regions refer to earlier functions only, which excludes cycles. The counts of ops and depth
+  // include the regions at every use: shared functions could otherwise make a short message stand
+  // for an exponential program.
   absl::Status ReadFunction(const v1::Function& proto, FunctionRef* built) {
     if (proto.name().size() > kNameMax)
       return TooMany("bytes in a function's name", static_cast<int64_t>(proto.name().size()),
@@ -286,7 +297,8 @@ class Reader {
       TESSERA_ASSIGN_OR_RETURN(Type type, ReadType(p, limits_));
       values.push_back(b.Param(std::move(type)));
     }
-    // The number of ops, regions included, and the depth of regions, each counted once per use.
+    // The number of ops, including those in regions, and the depth of regions. A region counts at
+    // each use.
     int64_t ops = proto.ops_size();
     int64_t depth = 1;
     if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
@@ -299,7 +311,8 @@ class Reader {
           return Malformed(absl::StrCat(Quoted(op.name()), " refers to function ", r,
                                         ", which does not come before it"));
         regions.push_back(functions_[r]);
-        ops += 1 + ops_[r];  // One that does nothing is some work to read, too.
+        // A region without ops is some work to read, too.
+        ops += 1 + ops_[r];
         depth = std::max(depth, depth_[r] + 1);
         if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
         if (depth > limits_.region_depth)
@@ -320,7 +333,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Appends the source location, as the Builder's own errors have it.
+  // Appends the source location in the form that the Builder's own errors have.
   absl::Status WithSite(const absl::Status& status, const v1::Op& op) const {
     if (status.ok() || op.file() < 1 || op.file() > static_cast<int>(files_.size())) return status;
     const Site site{files_[op.file() - 1], op.line()};
@@ -331,6 +344,9 @@ class Reader {
     return out;
   }
 
+  // Reads one op and emits it. All indices and sizes come from the message and are checked here;
+  // names, attributes and types are checked by the table of ops and the builder. The result count
+  // in the message must agree with the inferred one, since later ops refer to values by number.
   absl::Status ReadOp(const v1::Op& proto, std::vector<FunctionRef> regions, Builder* b,
                       std::vector<Value>* values) {
     const OpDef* def = proto.name().size() <= kNameMax ? FindOp(proto.name()) : nullptr;
@@ -387,7 +403,8 @@ class Reader {
   const Limits& limits_;
   std::vector<const char*> files_;
   std::vector<FunctionRef> functions_;
-  std::vector<int64_t> ops_, depth_;  // per function
+  // The counts for each function.
+  std::vector<int64_t> ops_, depth_;
 };
 
 absl::StatusOr<std::vector<std::optional<PartitionSpec>>> ReadShardings(
@@ -461,7 +478,7 @@ absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits
     if (d < 0)
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("shape: a dim has size ", d, "; sizes are 0 or more"));
-    // Other dims must not overflow even if one is zero.
+    // The product of the other dims must not overflow, even if one dim is zero.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes) ||
         bytes >= (int64_t{1} << 62))
       return MakeError(ErrorKind::kLimitExceeded, "shape: the array has 2^62 bytes or more");

@@ -1,8 +1,8 @@
-// Programs, meshes, shardings and arrays to their wire form and back.
+// Converts programs, meshes, shardings and arrays to their wire form and back.
 //
-// Writing cannot fail.  Reading trusts nothing: every field is bounded by ir::Limits before memory
-// is taken for it, and functions are rebuilt through ir::Builder, so that every type is inferred
-// again and every op checked.  Stateless; thread-safe.
+// Writing cannot fail. Reading trusts nothing: ir::Limits bounds every field before memory is taken
+// for it. Functions are rebuilt through ir::Builder, so that every type is inferred again and every
+// op is checked. Stateless; thread-safe.
 #pragma once
 #include <vector>
 
@@ -21,17 +21,18 @@ v1::Mesh ToProto(const Mesh& mesh);
 v1::PartitionSpec ToProto(const PartitionSpec& spec);
 v1::Literal ToProto(const Array& array);
 
-// MALFORMED_PROGRAM, UNKNOWN_OP, LIMIT_EXCEEDED, or the error of the op that does not check.
+// Errors: MALFORMED_PROGRAM, UNKNOWN_OP, LIMIT_EXCEEDED, or the error of an op that is not valid.
 absl::StatusOr<Program> FromProto(const v1::Program& proto, const Limits& limits = {});
-// VALUE_ERROR or LIMIT_EXCEEDED.
+// Errors: VALUE_ERROR or LIMIT_EXCEEDED.
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& proto, const Limits& limits = {});
 absl::StatusOr<PartitionSpec> FromProto(const v1::PartitionSpec& proto, const Limits& limits = {});
-// `bytes_max` bounds the literal; its data must be as long as dtype and shape say.
+// `bytes_max` bounds the literal. The literal's data must have the size that dtype and shape imply.
 absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max,
                                 const Limits& limits = {});
 
-// A dtype by name; and a check that these can be the dims of an array of it: non-negative, at most
-// limits.rank of them, with a number of bytes below 2^62.
+// DTypeFromName finds a dtype by its name. CheckDims checks that `dims` can be the dims of an array
+// of this dtype: they are non-negative, there are at most limits.rank of them, and the number of
+// bytes is below 2^62.
 absl::StatusOr<DType> DTypeFromName(const std::string& name);
 absl::Status CheckDims(absl::Span<const int64_t> dims, DType dtype, const Limits& limits = {});
 

@@ -1,6 +1,6 @@
-// Messages of any content, from clients, coordinators and workers. An input that begins with
-// "# tessera.v1.Program" and a line's end is a message of that name in protobuf's text format; any
-// other is its first byte, which chooses the message, and wire bytes.
+// Fuzzes the readers of messages from clients, coordinators and workers. An input that begins with
+// "# tessera.v1.Program" and the end of a line is a message of that name in protobuf's text format.
+// In any other input the first byte chooses the message, and the rest is its wire bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@
 namespace tessera::ir::serial {
 namespace {
 
-// Says nothing: most inputs do not parse.
+// Ignores errors, because most inputs do not parse.
 class Silent : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
@@ -31,12 +31,12 @@ bool FromText(absl::string_view text, google::protobuf::Message* out) {
   Silent silent;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&silent);
-  parser.SetRecursionLimit(100);  // As the wire's.
+  parser.SetRecursionLimit(100);  // the same bound as for the wire format
   google::protobuf::io::ArrayInputStream in(text.data(), static_cast<int>(text.size()));
   return parser.Parse(&in, out);
 }
 
-// What was read is written in a form that reads as the same again.
+// Checks that a program that was read is written in a form that reads as the same program again.
 void CheckProgram(const Program& program) {
   const absl::Status verified = Verify(program);
   TESSERA_CHECK(verified.ok()) << verified;
@@ -47,7 +47,7 @@ void CheckProgram(const Program& program) {
   TESSERA_CHECK_EQ(ToProto(*again).SerializeAsString(), written.SerializeAsString());
 }
 
-// Reads, writes, sends, reads and writes: the written forms agree.
+// Reads, writes, sends, reads and writes again. The two written forms must agree.
 template <class Proto, class Read, class Write>
 void CheckRoundTrip(const Proto& proto, Read read, Write write) {
   const auto first = read(proto);
@@ -96,7 +96,7 @@ void Check(const v1::Envelope& proto) {
       [](const auto& value) { return ToEnvelope(value); });
   static_cast<void>(AnswerUnread(proto, absl::UnknownError("")));
 }
-// A body, in an envelope of its kind.
+// Checks a body in an envelope of its kind.
 template <v1::MessageKind kind, class Proto>
 void CheckBody(const Proto& proto) {
   v1::Envelope envelope;
@@ -124,7 +124,8 @@ void Handle(absl::string_view bytes, bool text) {
   if (text) {
     Proto parsed;
     if (!FromText(bytes, &parsed)) return;
-    // As it would arrive: what the wire refuses, such as text that is not UTF-8, is no message.
+    // Parse it as it would arrive, since the wire format refuses more, such as text that is not
+    // UTF-8.
     if (!proto.ParseFromString(parsed.SerializeAsString())) return;
   } else if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return;
@@ -132,7 +133,7 @@ void Handle(absl::string_view bytes, bool text) {
   Check(proto);
 }
 
-// Taken apart in pieces a message is what it is in one.
+// Checks that a message taken apart in pieces equals the message parsed as a whole.
 template <class Proto>
 void HandleChunk(absl::string_view bytes, bool text) {
   std::string sent(bytes);
@@ -148,7 +149,8 @@ void HandleChunk(absl::string_view bytes, bool text) {
   Proto whole, rest;
   const bool split = SplitChunk(pieces, &rest, &data);
   if (!whole.ParseFromString(sent)) return;
-  TESSERA_CHECK(split || !text);  // It need not take whatever is none of ours, such as groups.
+  // SplitChunk may refuse constructs that our messages never contain, such as groups.
+  TESSERA_CHECK(split || !text);
   if (!split) return;
   for (const absl::string_view part : data) rest.mutable_data()->append(part.data(), part.size());
   TESSERA_CHECK_EQ(rest.SerializeAsString(), whole.SerializeAsString());
@@ -197,7 +199,7 @@ void OneInput(absl::string_view input) {
 }  // namespace tessera::ir::serial
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // Inputs that are no message are logged, once each, if this is not said.
+  // Without this, protobuf would log each input that is not a message.
   static const bool quiet = [] {
     google::protobuf::SetLogHandler(nullptr);
     return true;

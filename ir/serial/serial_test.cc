@@ -1,4 +1,5 @@
-// Round trip_count of the wire form, and what is refused.
+// Proves that everything sent over the wire comes back the same (programs, statuses, commands,
+// reports, service messages), and that broken or oversized messages are refused with a reason.
 #include <string>
 
 #include "base/status_exception.h"
@@ -19,7 +20,7 @@ PartitionSpec Spec(DimAxes dims, std::vector<bool> open = {}) {
   return {std::move(dims), {}, {}, std::move(open)};
 }
 
-// f(x, y) = jit(g)(x + y) with g(a) = a * a, on a mesh.
+// Returns f(x, y) = jit(g)(x + y) with g(a) = a * a, on a mesh.
 Program Sample() {
   Builder g({TwoByTwo(), true}, "g");
   g.SetSite({InternFile("lib.cc"), 7});
@@ -59,7 +60,7 @@ TEST(ProgramSerialTest, ProgramsComeBackEqualWithTheirSites) {
   EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
 }
 
-// The axes of vmaps have no place on the wire: who names one there has not batched its body.
+// The mapped axes of vmaps are not part of the wire format. An op that names one was not batched.
 TEST(ProgramSerialTest, MappedAxesAreLeftOutAndUnbound) {
   MappedAxis axis = 2;
   axis.name = "i";
@@ -252,6 +253,7 @@ TEST(StatusSerialTest, DurationsComeBack) {
     EXPECT_EQ(FromProto(ToProto(d)), d);
 }
 
+// Every kind of command survives writing and reading with the same bytes.
 TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
   api::Transfer transfer{.launch = 3,
                          .sequence = 4,
@@ -307,6 +309,7 @@ TEST(WorkerSerialTest, CommandsComeBackTheSameBytes) {
   EXPECT_EQ(load.Local(), (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {3, 1}}));
 }
 
+// Every kind of report survives writing and reading with the same bytes.
 TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
   const absl::Status lost = MakeError(ErrorKind::kWorkerLost, "gone");
   const std::vector<api::ReportBody> bodies = {
@@ -337,7 +340,7 @@ TEST(WorkerSerialTest, ReportsComeBackTheSameBytes) {
   EXPECT_THAT(ReadReport(v1::Envelope()), ReasonIs("VALUE_ERROR"));
 }
 
-// A T, changed.
+// Returns a T after `change` has changed it.
 template <class T, class Change>
 T With(Change change) {
   T message;
@@ -345,6 +348,7 @@ T With(Change change) {
   return message;
 }
 
+// Fields that are outside their bounds or contradict each other are refused.
 TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
   const auto refuse = [](const api::Command& command, const char* reason, const char* why) {
     EXPECT_THAT(ReadCommand(ToEnvelope(0, 1, command)), ReasonIs(reason, why));
@@ -381,7 +385,7 @@ TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
   refuse(file, "LIMIT_EXCEEDED", "dims");
   file.arrays[0].name = std::string(1000, 'x');
   refuse(file, "VALUE_ERROR", "name is too long");
-  // Whoever waits for one that does not read is answered.
+  // A sender that waits for the reply to an unreadable command gets an answer.
   const auto answer = [](const api::Command& command) {
     return AnswerUnread(ToEnvelope(0, 1, command), MakeError(ErrorKind::kValueError, "why"));
   };
@@ -391,6 +395,7 @@ TEST(WorkerSerialTest, WhatIsOutOfBoundsIsRefused) {
   EXPECT_FALSE(answer(api::Drain{}).has_value());
 }
 
+// A registration with a missing, repeated or impossible field is refused.
 TEST(WorkerSerialTest, RegistrationsAreChecked) {
   const api::Registration good{
       "w0",

@@ -1,3 +1,5 @@
+// The wire forms of the client's interface. Both ends use it: client/remote and server/rpc. Most
+// fields are converted by their lists; the functions convert the few whose types differ.
 #include "ir/serial/service.h"
 
 #include <algorithm>
@@ -17,15 +19,15 @@ TESSERA_FIELDS(api::Device, v1::Device, id, kind, worker, host, executor, health
 TESSERA_FIELDS(api::Placement, v1::Placement, mesh, spec, devices)
 TESSERA_FIELDS(api::ArraySpec, v1::ArraySpec, dtype, shape, placement)
 TESSERA_FIELDS(api::PendingReason, v1::PendingReason, code, message, resources)
-// Converted by hand: state, kind and the times.
+// The fields state, kind and the times are converted by hand.
 TESSERA_FIELDS(api::Operation, v1::Operation, id, name, error, pending_reason, session, tenant,
                outputs)
-// Converted by hand: program, plan_only.
+// The fields program and plan_only are converted by hand.
 TESSERA_FIELDS(api::CompileRequest, v1::CompileProgramRequest, devices, name, explain, mesh,
                device_memory_bytes)
 TESSERA_FIELDS(api::CompileReply, v1::CompileProgramResponse, executable, in, out, explain_text,
                explain_json, memory_bound_bytes)
-// Converted by hand: inline_bytes_max, check_only.
+// The fields inline_bytes_max and check_only are converted by hand.
 TESSERA_FIELDS(api::ExecuteRequest, v1::ExecuteProgramRequest, executable, args, donate, deadline,
                release, session)
 TESSERA_FIELDS(api::ExecuteReply, v1::ExecuteProgramResponse, operation, outputs)
@@ -48,7 +50,7 @@ static absl::Status Check(const api::CompileRequest& request, const ReadLimits& 
 
 namespace {
 
-// Reads a message whose fields cannot fail to read.
+// Reads a message whose fields cannot fail to be read.
 template <class T, class P>
 T ReadPlain(const P& proto) {
   T out;
@@ -73,7 +75,7 @@ absl::StatusOr<api::ArraySpec> FromProto(const v1::ArraySpec& proto, const Limit
 
 v1::Operation ToProto(const api::Operation& operation) {
   v1::Operation out = Written(operation);
-  // On the wire 0 means "unspecified".
+  // On the wire, 0 means "unspecified".
   out.set_state(static_cast<v1::OperationState>(static_cast<int>(operation.state) + 1));
   out.set_kind(std::string(api::OperationKindName(operation.kind)));
   *out.mutable_create_time() = ToProto(operation.created);

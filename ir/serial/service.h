@@ -1,4 +1,4 @@
-// Messages of ir/api/service.h to their wire form and back.  Stateless; thread-safe.
+// Converts the messages of ir/api/service.h to their wire form and back. Stateless; thread-safe.
 #pragma once
 #include "absl/status/statusor.h"
 #include "ir/api/service.h"
@@ -27,7 +27,8 @@ v1::PendingReason ToProto(const api::PendingReason& reason);
 v1::CompileProgramRequest ToProto(const api::CompileRequest& request);
 absl::StatusOr<api::CompileRequest> FromProto(const v1::CompileProgramRequest& proto,
                                               const Limits& limits = {});
-// The request for `program`, which the message may name in other ways than by value.
+// Returns the request for `program`. The message may refer to the program in another way than by
+// value.
 absl::StatusOr<api::CompileRequest> CompileRequestOf(const v1::CompileProgramRequest& proto,
                                                      Program program, const Limits& limits = {});
 v1::CompileProgramResponse ToProto(const api::CompileReply& reply);

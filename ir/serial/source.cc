@@ -1,3 +1,5 @@
+// Reads uploaded programs of every form, and describes them. The server's jail calls it for
+// requests that carry a text, an artifact or a message.
 #include "ir/serial/source.h"
 
 #include <string>

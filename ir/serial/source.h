@@ -1,4 +1,5 @@
-// Programs as clients give them, to programs and descriptions. Stateless; thread-safe.
+// Converts programs in the forms in which clients send them to programs and to descriptions.
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -11,12 +12,12 @@
 
 namespace tessera::ir::serial {
 
-// The program, not verified yet. Errors: MALFORMED_PROGRAM, LIMIT_EXCEEDED, UNKNOWN_OP,
-// NOT_IMPLEMENTED and those of ops' rules.
+// Returns the program, which is not verified yet. Errors: MALFORMED_PROGRAM, LIMIT_EXCEEDED,
+// UNKNOWN_OP, NOT_IMPLEMENTED and the errors of ops' rules.
 absl::StatusOr<Program> ReadSource(const api::ProgramSource& source, const Limits& limits);
 
-// What the program is: an error only if there is nothing to say of it; why it would be refused is a
-// field.
+// Describes the program. It is an error only if nothing can be said about the program. If the
+// program would be refused, the reason is a field of the description.
 absl::StatusOr<v1::InspectProgramResponse> InspectSource(const api::ProgramSource& source,
                                                          const Limits& limits);
 v1::InspectProgramResponse Inspect(const Program& program);

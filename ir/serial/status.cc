@@ -1,3 +1,5 @@
+// Statuses, durations and times as messages. Errors to clients, reports of workers and stored
+// operations all have this form.
 #include "ir/serial/status.h"
 
 #include "base/status.h"
@@ -41,7 +43,7 @@ absl::Status FromProto(const google::rpc::Status& proto) {
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
   google::protobuf::Duration out;
-  // The range of google.protobuf.Duration: about 10,000 years.
+  // The range of google.protobuf.Duration is about 10,000 years.
   constexpr absl::Duration kMax = absl::Seconds(315'576'000'000);
   if (duration > kMax) duration = kMax;
   if (duration < -kMax) duration = -kMax;

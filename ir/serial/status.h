@@ -1,5 +1,5 @@
-// absl::Status to google.rpc.Status and back: code, message, and the reason as an ErrorInfo.
-// Stateless; thread-safe.
+// Converts absl::Status to google.rpc.Status and back: code, message, and the reason as an
+// ErrorInfo. Durations and times are converted, too. Stateless; thread-safe.
 #pragma once
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -12,7 +12,7 @@ namespace tessera::ir::serial {
 inline constexpr char kErrorDomain[] = "tessera.dev";
 
 google::rpc::Status ToProto(const absl::Status& status);
-// An unknown code becomes kUnknown; messages are truncated at 64 KiB.
+// An unknown code becomes kUnknown. Messages are truncated at 64 KiB.
 absl::Status FromProto(const google::rpc::Status& proto);
 
 google::protobuf::Duration ToProto(absl::Duration duration);

@@ -1,3 +1,5 @@
+// The wire forms of the link between coordinator and workers (docs/decisions/0007). Each message
+// has a list of fields, and a Check for the bounds that a received message must keep.
 #include "ir/serial/worker.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ constexpr size_t kTextMax = 1024;
 constexpr int kExecutorsMax = 1024;
 constexpr int kDevicesMax = 65'536;
 constexpr int64_t kRelayBytesMax = int64_t{1} << 31;
-constexpr double kRateMax = 1e18;  // per second
+constexpr double kRateMax = 1e18;  // rates are per second
 
 absl::Status Bad(const std::string& what) { return MakeError(ErrorKind::kValueError, what); }
 
@@ -32,7 +34,8 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 }  // namespace
 
-// The fields of an envelope's body, and its kind.  `launch` and `timeout` are envelope fields.
+// Declares the fields of an envelope's body, and its kind. `launch` and `timeout` are envelope
+// fields.
 #define TESSERA_MESSAGE(Name, KIND, ...)                                \
   TESSERA_FIELDS(api::Name, v1::Name __VA_OPT__(, ) __VA_ARGS__)        \
   namespace {                                                           \
@@ -123,7 +126,7 @@ static absl::Status Check(api::LinkSpeed& link, const ReadLimits&) {
   return absl::OkStatus();
 }
 
-// What is absent says protocol 1.
+// An absent field means protocol 1.
 static absl::Status Check(Build& build, const ReadLimits&) {
   if (build.version.size() > kNameMax || build.revision.size() > kNameMax)
     return Bad("build: its version or revision is too long");
@@ -270,7 +273,7 @@ absl::Status Open(const v1::Envelope& envelope, const Limits& limits, Message* o
   return ReadFields(body, {limits, kRelayBytesMax}, out);
 }
 
-// Reads the variant's alternative of the envelope's kind.
+// Reads the alternative of the variant that the envelope's kind names.
 template <class Variant, size_t i = 0>
 absl::StatusOr<Variant> OpenAny(const v1::Envelope& envelope, const Limits& limits,
                                 const char* unknown) {

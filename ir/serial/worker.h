@@ -1,5 +1,5 @@
-// Messages of ir/api/worker_link.h to the envelopes that carry them and back.  Stateless;
-// thread-safe.
+// Converts the messages of ir/api/worker_link.h to the envelopes that carry them, and back.
+// Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,24 +11,25 @@
 
 namespace tessera::ir::serial {
 
-// The sender fills in the epoch.
+// The sender sets the epoch of the envelope.
 v1::Envelope ToEnvelope(int32_t executor, uint64_t incarnation, const api::Command& command);
 v1::Envelope ToEnvelope(const api::Report& report);
 v1::Envelope ToEnvelope(const api::Registration& registration);
 v1::Envelope ToEnvelope(const api::Welcome& welcome);
 v1::Envelope ToEnvelope(const api::Attachment& attachment);
 
-// VALUE_ERROR: the envelope holds something else, or its body breaks a bound; LIMIT_EXCEEDED; the
-// error of a program that does not read.
+// Errors: VALUE_ERROR if the envelope holds another kind of message or its body breaks a bound;
+// LIMIT_EXCEEDED; or the error of a program that cannot be read.
 absl::StatusOr<api::Command> ReadCommand(const v1::Envelope& envelope, const Limits& limits = {});
 absl::StatusOr<api::Report> ReadReport(const v1::Envelope& envelope, const Limits& limits = {});
-// Names are printable and at most 128 bytes, at most 1024 executors, each index once, 1 to 65536
-// devices.
+// Checks that names are printable and at most 128 bytes long, that there are at most 1024 executors
+// with distinct indices, and that each has 1 to 65536 devices.
 absl::StatusOr<api::Registration> ReadRegistration(const v1::Envelope& envelope);
 absl::StatusOr<api::Welcome> ReadWelcome(const v1::Envelope& envelope);
 absl::StatusOr<api::Attachment> ReadAttachment(const v1::Envelope& envelope);
 
-// The report that fails a command that did not read with `why`; nullopt if none is expected.
+// Returns the report that fails an unreadable command with the error `why`, or nullopt if the
+// coordinator expects no report for it.
 std::optional<api::ReportBody> AnswerUnread(const v1::Envelope& envelope, const absl::Status& why);
 
 }  // namespace tessera::ir::serial

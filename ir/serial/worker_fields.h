@@ -1,4 +1,5 @@
-// The fields of worker.proto's messages that other messages hold as well; a struct has one list.
+// The field lists of those messages of worker.proto that other messages contain, too. A struct has
+// one list.
 #pragma once
 #include "ir/api/worker_link.h"
 #include "ir/serial/fields.h"

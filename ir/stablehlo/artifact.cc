@@ -1,3 +1,6 @@
+// Decodes the attributes, types and op names of an artifact by the rows of entries.def and
+// vhlo_ops.def. It is the second step of reading, after ReadBytecode; the importer and Inspect work
+// on its result.
 #include "ir/stablehlo/artifact.h"
 
 #include <algorithm>
@@ -27,7 +30,7 @@ class Decoder {
   explicit Decoder(Artifact& out) : out_(out), code_(out.code) {}
 
   absl::Status Decode() {
-    // Types first: an integer's width is its type's.
+    // Types come first, because the width of an integer is that of its type.
     out_.types.resize(code_.types.size());
     for (size_t i = 0; i < code_.types.size(); ++i) {
       TESSERA_RETURN_IF_ERROR(DecodeEntry(code_.types[i], kTypeRows, &out_.types[i],
@@ -69,7 +72,8 @@ class Decoder {
     return absl::OkStatus();
   }
 
-  // MLIR's encoding lacks floats of 8 bits and fewer: "f8E4M3FN", and a zero.
+  // MLIR's encoding lacks floats of 8 bits and fewer. They are texts such as "f8E4M3FN", with a
+  // zero at the end.
   static void ReadText(Bytes bytes, TypeOf* type) {
     if (bytes.empty() || bytes.size() > kFloatNameMax) return;
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size() - 1);
@@ -80,6 +84,9 @@ class Decoder {
   }
   static void ReadText(Bytes, Attr*) {}
 
+  // Reads one field by its letter in entries.def; a capital letter is a list of such fields.
+  // References are only checked to be in range: they may point forward or in circles. A number's
+  // width is that of the type that was read before it.
   void Read(Cursor& in, char field, Fields& out) {
     if (field >= 'A' && field <= 'Z') {
       const size_t count = in.Count("elements");
@@ -151,7 +158,7 @@ class Decoder {
     ++out.ints.size;
   }
 
-  // MLIR's integer type: its width, and in the low bits 0 for one without a sign of its own, which
+  // Decodes MLIR's integer type: a width, and in the two low bits 0 for no sign of its own, which
   // StableHLO takes as signed, 1 for signed, 2 for unsigned.
   void FitInteger(TypeOf& type) {
     const uint64_t encoded = out_.ints[type.ints.begin];
@@ -182,7 +189,7 @@ class Decoder {
     out_.ints[type.ints.begin] = static_cast<int64_t>(encoded >> 2);
   }
 
-  // Of a number's encoding; 0 for what is no number.
+  // Returns the number of bits in a number's encoding, or 0 if the type is not a number.
   int Bits(uint32_t index) const {
     if (index == kNone || index >= out_.types.size()) return 0;
     const TypeOf& type = out_.types[index];
@@ -200,7 +207,7 @@ class Decoder {
 
   Artifact& out_;
   const Bytecode& code_;
-  uint32_t type_ = kNone;  // the last that was read of this entry
+  uint32_t type_ = kNone;  // the type read last in this entry
 };
 
 // ---- Ops. ---------------------------------------------------------------------------------------
@@ -246,7 +253,7 @@ class OpDecoder {
         ": only VHLO's and Shardy's are read; send a portable artifact, as jax.export writes"));
   }
 
-  // `out` has where the op's attributes begin in `named`.
+  // Reads the op's attributes into `named`; `out->begin` says where they begin there.
   absl::Status ReadAttrs(const RawOp& op, const OpRow& row, Range* out) {
     std::string_view words = row.attributes;
     if (op.properties != kNone && code_.op_names[op.name].registered) {
@@ -263,14 +270,14 @@ class OpDecoder {
       out->size = out_.named.size() - out->begin;
       return in.Finish();
     }
-    // In a dictionary, among those that the op only carries.
+    // They are in a dictionary, among those that the op only carries.
     const uint32_t dictionary = op.properties != kNone ? op.properties : op.attrs;
     if (dictionary == kNone) return absl::OkStatus();
     if (out_.attrs[dictionary].kind != AttrKind::kDictionary)
       return MakeError(ErrorKind::kMalformedProgram,
                        absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
                                     " are no dictionary"));
-    // Ops that share one have its attributes once.
+    // Ops that share a dictionary have its attributes once in `named`.
     const auto [known, is_new] = read_.try_emplace({dictionary, op.name});
     if (!is_new) {
       *out = known->second;
@@ -301,8 +308,8 @@ class OpDecoder {
 
   Artifact& out_;
   const Bytecode& code_;
-  std::vector<const OpRow*> rows_;  // of code_.op_names
-  // What dictionaries have for op names.
+  std::vector<const OpRow*> rows_;  // the row of each of code_.op_names
+  // The attributes of dictionaries that were read, by dictionary and op name.
   std::map<std::pair<uint32_t, uint32_t>, Range> read_;
 };
 

@@ -1,11 +1,13 @@
-// A StableHLO portable artifact: its ops by name, with their attributes and types decoded.
+// A StableHLO portable artifact, decoded: its ops by name, with their attributes and types.
 //
 // Attributes and types are decoded into flat tables whose records refer to each other by index. A
-// record may mean itself or a later one, so whoever follows the references bounds how far.  What is
-// not known stays opaque, and is an error only for who needs it.
+// record may refer to itself or to a later record, so code that follows the references must bound
+// its depth. Unknown attributes and types stay opaque; they are an error only for code that needs
+// them.
 //
-// Versions: an op's version is part of its name in the artifact (add_v1).  Here the name is without
-// it, and an attribute that an older version lacks is absent, which means what the op did then.
+// Versions: an op's version is part of its name in the artifact (add_v1). Here the name is without
+// it. An attribute that an older version lacks is absent, which means what the op did in that
+// version. Thread-compatible; safe to read from several threads.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,7 +22,7 @@
 namespace tessera::ir::stablehlo {
 
 enum class AttrKind : uint8_t {
-  // Attributes.  kOpaque is any that is not known.
+  // Attributes. kOpaque is an unknown attribute.
   kOpaque,
   kArray,
   kBool,
@@ -92,9 +94,9 @@ enum class TypeKind : uint8_t {
   kWitness,
 };
 
-// The fields of an attribute or a type, as entries.def lists them: references to attributes and
-// types in `refs` (kNone for one that is absent), numbers in `ints`, where the length of a list
-// stands before it, and a text or bytes.
+// The fields of an attribute or a type, in the order of entries.def. `refs` holds references to
+// attributes and types (kNone for an absent one). `ints` holds numbers; the length of a list stands
+// before the list. `bytes` holds a text or bytes.
 struct Fields {
   Range refs;
   Range ints;
@@ -108,7 +110,7 @@ struct Attr : Fields {
 };
 struct TypeOf : Fields {
   TypeKind kind = TypeKind::kOpaque;
-  DType dtype = DType::kBool;  // of a kScalar
+  DType dtype = DType::kBool;  // dtype of a kScalar
 };
 
 struct NamedAttr {
@@ -116,45 +118,46 @@ struct NamedAttr {
   uint32_t attr = kNone;
 };
 
-// What an op name of the artifact means.
+// The decoded form of an op name of the artifact.
 struct OpForm {
   std::string_view dialect;  // "vhlo", "sdy", "builtin"
   std::string_view name;     // "add"
-  int version = 0;           // 0 for an op without one
+  int version = 0;           // 0 for an op without a version
   bool known = false;
 };
 
 struct Artifact {
   Bytecode code;
-  std::vector<Attr> attrs;      // of code.attrs
-  std::vector<TypeOf> types;    // of code.types
-  std::vector<OpForm> forms;    // of code.op_names
-  std::vector<Range> op_attrs;  // of code.ops: their own attributes, in named
+  std::vector<Attr> attrs;      // decoded code.attrs
+  std::vector<TypeOf> types;    // decoded code.types
+  std::vector<OpForm> forms;    // decoded code.op_names
+  std::vector<Range> op_attrs;  // for each of code.ops, its own attributes: a range of `named`
   std::vector<NamedAttr> named;
   std::vector<uint32_t> refs;
   std::vector<int64_t> ints;
 
   const OpForm& form(const RawOp& op) const { return forms[op.name]; }
-  // An attribute of the op's own by name, or kNone.  Those that it carries for others
-  // (mhlo.frontend_attributes, sdy.sharding) are in the dictionary code.ops[op].attrs.
+  // Returns one of the op's own attributes by its name, or kNone. Attributes that the op only
+  // carries for others (mhlo.frontend_attributes, sdy.sharding) are in the dictionary
+  // code.ops[op].attrs.
   uint32_t Find(uint32_t op, std::string_view name) const;
-  // The value under `name` in a dictionary, or kNone: also for an attribute that is no dictionary.
-  // Of a larger one than kDictionaryMax the first entries are seen.
+  // Returns the value under `name` in a dictionary, or kNone, also if `attr` is not a dictionary.
+  // Only the first kDictionaryMax entries are searched.
   uint32_t InDictionary(uint32_t attr, std::string_view name) const;
 };
 inline constexpr size_t kDictionaryMax = 256;
 
-// Errors: those of ReadBytecode; MALFORMED_PROGRAM for fields that do not decode; NOT_IMPLEMENTED
-// for artifacts of other dialects and for ops that a later StableHLO has, with the version of who
-// wrote. Borrows the bytes.
+// Reads an artifact. Borrows the bytes. Errors are those of ReadBytecode, MALFORMED_PROGRAM for
+// fields that do not decode, and NOT_IMPLEMENTED for artifacts of other dialects and for ops of a
+// later StableHLO; that error names the version of the writer.
 absl::StatusOr<Artifact> ReadArtifact(Bytes bytes, const ReadLimits& limits = {});
 
-// An untrusted text for a message: escaped and cut.
+// Returns an untrusted text for a message, escaped and truncated.
 std::string Quoted(std::string_view text);
 
-// "add", "sdy.mesh".
+// Returns the name of an op: "add", "sdy.mesh".
 std::string NameOf(const OpForm& form);
-// How many there are of each op, by NameOf: in alphabetical order.
+// Returns how often each op occurs, by its NameOf, in alphabetical order.
 std::vector<std::pair<std::string, int64_t>> CountOps(const Artifact& artifact);
 
 }  // namespace tessera::ir::stablehlo

@@ -1,8 +1,8 @@
-// Artifacts of any bytes: refused with a status, or read; the container is then written and read
-// again.
+// Fuzzes the reader of artifacts. Arbitrary bytes are refused with a status or read; the container
+// is then written and read again, and an imported program is exported and imported again.
 //
-// libFuzzer's mutations are mostly of the structure: of one artifact that is read the tables are
-// changed, and written again, so that what is changed lies behind the container's checks.
+// Most mutations change the structure: the tables of an artifact that can be read are changed and
+// written again, so that the change lies behind the checks of the container.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,8 @@
 
 namespace {
 
-// A program that was read is written, or refused by name; what is written is read again.
+// A program that was read can be exported, or is refused by name. The exported artifact can be read
+// again.
 void CheckExport(const tessera::ir::Program& program) {
   using namespace tessera::ir::stablehlo;
   const absl::StatusOr<std::string> bytes = ExportProgram(program);
@@ -42,7 +43,7 @@ void CheckExport(const tessera::ir::Program& program) {
       << again.status();
 }
 
-// Changes of the tables of an artifact, whose properties are those of version 5 or later.
+// Changes the tables of an artifact whose properties are those of version 5 or later.
 class Mutator {
  public:
   Mutator(tessera::ir::stablehlo::Bytecode code, unsigned seed)
@@ -63,21 +64,21 @@ class Mutator {
     const std::string& kept = kept_.emplace_back(std::move(bytes));
     return {reinterpret_cast<const uint8_t*>(kept.data()), kept.size()};
   }
-  // A number in place of another, of which some are near it and some are at a bound.
+  // Returns a number to replace another. Some are near the old one, and some are at a bound.
   uint8_t Number(uint8_t old) {
     constexpr uint8_t kBounds[] = {0, 1, 2, 3, 0x7f, 0x80, 0xfe, 0xff};
     switch (Below(4)) {
       case 0:
         return kBounds[Below(std::size(kBounds))];
       case 1:
-        return old + 2;  // one more, of a number below 64
+        return old + 2;  // one more, for a varint below 64
       case 2:
         return old - 2;
       default:
         return static_cast<uint8_t>(random_());
     }
   }
-  // Numbers are changed, added or taken away; or the bytes become those of another.
+  // Changes, inserts or removes a byte, or replaces all bytes by those of another entry.
   tessera::ir::stablehlo::Bytes Changed(tessera::ir::stablehlo::Bytes bytes,
                                         tessera::ir::stablehlo::Bytes other) {
     std::string out(bytes.begin(), bytes.end());
@@ -94,6 +95,9 @@ class Mutator {
     }
     return Kept(std::move(out));
   }
+  // Makes one change: the bytes of an attribute, a type or properties, the type of a value, an
+  // operand, the name of an op, or the dictionary that it carries. Attributes and properties are
+  // changed most often.
   void Change() {
     using namespace tessera::ir::stablehlo;
     RawOp* const op = One(&code_.ops);
@@ -143,7 +147,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
                                           unsigned seed) {
   using namespace tessera::ir::stablehlo;
   if (seed % 8 != 0) {
-    // What is read borrows the bytes, which are overwritten.
+    // The artifact that was read borrows its bytes, and `data` is overwritten.
     const std::vector<uint8_t> bytes(data, data + size);
     const absl::StatusOr<Bytecode> code = ReadBytecode({bytes.data(), bytes.size()});
     if (code.ok() && code->version >= 5 && !code->ops.empty()) {
@@ -157,6 +161,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   return LLVMFuzzerMutate == nullptr ? size : LLVMFuzzerMutate(data, size, max_size);
 }
 
+// Runs one input through all readers: inspection, import, import for a host, export, and the round
+// trip of the container. A program that was imported may exceed only the limits of the verifier.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::ir;
   using namespace tessera::ir::stablehlo;

@@ -1,3 +1,6 @@
+// Proves that artifacts of JAX and of every release of StableHLO are read with nothing left opaque,
+// that the writer's output is read the same, and that hostile bytes end in a status within the
+// limits.
 #include "ir/stablehlo/artifact.h"
 
 #include <gtest/gtest.h>
@@ -41,11 +44,11 @@ std::map<std::string, std::string> FilesIn(const std::filesystem::path& folder) 
     if (entry.is_regular_file()) files[entry.path().filename()] = ReadFile(entry.path());
   return files;
 }
-// What JAX 0.10.2 exports for small programs, and MLIR writes for some of hand.
+// Returns small programs exported by JAX 0.10.2, and some written by hand and encoded by MLIR.
 std::map<std::string, std::string> Exported() {
   return FilesIn(SourcePath("tests/fuzz/stablehlo"));
 }
-// Artifacts beside the checkout, or none.
+// Returns the folder with artifacts beside the checkout, if there is one.
 std::optional<std::filesystem::path> Shared(const std::string& folder) {
   const char* const shared = std::getenv("TESSERA_SHARED");
   if (shared == nullptr) return std::nullopt;
@@ -53,8 +56,8 @@ std::optional<std::filesystem::path> Shared(const std::string& folder) {
   return std::filesystem::is_directory(path) ? std::optional(path) : std::nullopt;
 }
 
-// The sections around an IR section, with one op name, builtin.module, and one attribute of these
-// bytes; an unknown location by default.
+// Returns an artifact with this IR section, one op name, builtin.module, and one attribute with
+// these bytes, which by default are an unknown location.
 std::string ArtifactOf(const std::string& ir, const std::string& attribute = "\x1f") {
   Emitter out;
   out.Append("ML\xefR");
@@ -77,10 +80,10 @@ std::string ArtifactOf(const std::string& ir, const std::string& attribute = "\x
   out.Section(1, dialects.bytes());
   out.Section(2, attribute);
   Emitter offsets;
-  offsets.VarInt(1);  // attributes
-  offsets.VarInt(0);  // types
-  offsets.VarInt(0);  // of the dialect
-  offsets.VarInt(1);  // so many
+  offsets.VarInt(1);  // number of attributes
+  offsets.VarInt(0);  // number of types
+  offsets.VarInt(0);  // the dialect
+  offsets.VarInt(1);  // number of its entries
   offsets.VarInt(attribute.size(), /*custom=*/true);
   out.Section(3, offsets.bytes());
   out.Section(4, ir);
@@ -116,6 +119,7 @@ TEST(CursorTest, TheFirstErrorStaysAndEverythingAfterItIsZero) {
                        HasSubstr("strings, byte 41: 1 words are announced, and 0 bytes are left")));
 }
 
+// Checks the decoded ops, attributes and types of a small program.
 TEST(ArtifactTest, WhatJaxExportsIsReadWithItsOpsAndAttributes) {
   const std::map<std::string, std::string> files = Exported();
   ASSERT_EQ(files.count("affine.mlirbc"), 1);
@@ -134,7 +138,8 @@ TEST(ArtifactTest, WhatJaxExportsIsReadWithItsOpsAndAttributes) {
     if (artifact.form(op).name != "dot_general") continue;
     const TypeOf& result = artifact.types[artifact.code.value_types[op.results.begin]];
     EXPECT_EQ(result.kind, TypeKind::kTensor);
-    EXPECT_THAT(Slice(artifact.ints, result.ints), ElementsAre(2, 4, 2));  // the rank, the dims
+    // The rank, then the dims.
+    EXPECT_THAT(Slice(artifact.ints, result.ints), ElementsAre(2, 4, 2));
     EXPECT_EQ(artifact.types[artifact.refs[result.refs.begin]].dtype, DType::kF32);
     const uint32_t contracted = artifact.Find(i, "lhs_contracting_dimensions");
     ASSERT_NE(contracted, kNone);
@@ -176,7 +181,7 @@ TEST(ArtifactTest, WhatIsWrittenIsReadTheSame) {
   EXPECT_GE(written, 5);
 }
 
-// Every release of StableHLO since 0.9, and what JAX wrote from 2023 to 2026.
+// The artifacts are of every release of StableHLO since 0.9, and of JAX from 2023 to 2026.
 TEST(ArtifactTest, ArtifactsOfEveryReleaseAreRead) {
   const auto compat = Shared("artifacts/compat"), jax = Shared("artifacts/jax");
   if (!compat || !jax) GTEST_SKIP() << "TESSERA_SHARED does not name the artifacts";
@@ -231,7 +236,7 @@ TEST(ArtifactTest, EachCutAndEachChangedByteEndsInAStatus) {
   for (const auto& [name, bytes] : Exported()) {
     SCOPED_TRACE(name);
     for (size_t i = 0; i < bytes.size(); ++i) {
-      // Copies of exactly their size, so that a read past the end is noticed.
+      // The copies have exactly their size, so that a read past the end is noticed.
       const std::vector<uint8_t> cut(bytes.begin(), bytes.begin() + i);
       EXPECT_FALSE(ReadArtifact(cut).ok()) << i << " bytes";
       std::vector<uint8_t> changed(bytes.begin(), bytes.end());
@@ -247,13 +252,13 @@ TEST(ArtifactTest, OtherBytesAndLaterVersionsAreRefusedByName) {
   EXPECT_THAT(ReadArtifact(AsBytes("module {}")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("send a portable artifact")));
   std::string later = Exported().at("affine.mlirbc");
-  later[4] = 15;  // the varint of 7
+  later[4] = 15;  // the varint 7
   EXPECT_THAT(ReadArtifact(AsBytes(later)),
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("bytecode of version 7; this reader knows 0 to 6")));
 }
 
-// A region within a region within a region, each of one op.
+// A region in a region in a region, and so on, each with one op.
 TEST(ArtifactTest, DeepNestingIsRefusedBeforeItUsesTheStack) {
   Emitter ir;
   ir.VarInt(1, false);
@@ -262,16 +267,16 @@ TEST(ArtifactTest, DeepNestingIsRefusedBeforeItUsesTheStack) {
     ir.Byte(16);          // has regions
     ir.VarInt(0);         // the location
     ir.VarInt(1, false);  // one region
-    ir.VarInt(1);         // of one block
+    ir.VarInt(1);         // with one block
     ir.VarInt(0);         // without values
-    ir.VarInt(1, false);  // of one op
+    ir.VarInt(1, false);  // with one op
   }
   EXPECT_THAT(ReadArtifact(AsBytes(ArtifactOf(ir.bytes()))),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("more than 68 regions within each other")));
 }
 
-// What is announced takes no memory before it is there.
+// Announced regions and values take no memory before their bytes are there.
 TEST(ArtifactTest, AnnouncedRegionsAndValuesAreBoundedTogether) {
   for (const bool values : {false, true}) {
     Emitter ir;
@@ -281,9 +286,9 @@ TEST(ArtifactTest, AnnouncedRegionsAndValuesAreBoundedTogether) {
       ir.Byte(16);   // has regions
       ir.VarInt(0);  // the location
       ir.VarInt(values ? 1 : 100'000, false);
-      ir.VarInt(1);                     // of one block
-      ir.VarInt(values ? 100'000 : 0);  // values
-      ir.VarInt(1, false);              // of one op
+      ir.VarInt(1);                     // with one block
+      ir.VarInt(values ? 100'000 : 0);  // number of values
+      ir.VarInt(1, false);              // with one op
     }
     ir.Append(std::string(200'000, '\x01'));
     EXPECT_THAT(
@@ -309,7 +314,7 @@ TEST(ArtifactTest, TooManyOpsAreRefusedBeforeTheyTakeMemory) {
 }
 
 TEST(ArtifactTest, AnAttributeThatIsItselfIsReadAsWhatItIs) {
-  // An array of one element: itself.
+  // The attribute is an array whose one element is the array itself.
   Emitter array;
   array.VarInt(0);
   array.VarInt(1);

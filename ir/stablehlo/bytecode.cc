@@ -1,3 +1,5 @@
+// Reads the container of an artifact. It is the first code that sees a stranger's bytes, so it uses
+// no recursion, checks every index, and bounds every table before it grows.
 #include "ir/stablehlo/bytecode.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace tessera::ir::stablehlo {
 namespace {
 
 constexpr uint64_t kNewestVersion = 6;
-// From which version on the format has something.
+// The versions of the format that introduced these features.
 constexpr uint64_t kDialectVersions = 1, kIsolatedSections = 2, kUseLists = 3, kElidedLocations = 4,
                    kProperties = 5;
 
@@ -29,14 +31,14 @@ enum SectionId {
   kPropertyBytes,
   kSections
 };
-// The sections that every artifact has.
+// The sections that every artifact must have.
 constexpr std::array<SectionId, 5> kNeeded = {kStrings, kDialects, kEntries, kOffsets, kIr};
 constexpr std::array<const char*, kSections> kSectionNames = {
     "strings",   "dialects",  "attributes and types", "offsets",
     "ops",       "resources", "offsets of resources", "version of a dialect",
     "properties"};
 
-// What an op's record holds.
+// The parts of an op's record.
 enum OpMask : uint8_t {
   kHasAttrs = 1,
   kHasResults = 2,
@@ -55,7 +57,7 @@ absl::Status NotSupported(std::string_view what) {
   return MakeError(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: ", ToAbsl(what)));
 }
 
-// The id and the content of the section that begins at `in`.
+// Returns the id and the content of the section that begins at `in`.
 std::pair<int, Cursor> NextSection(Cursor& in) {
   const uint8_t head = in.Byte();
   const int id = head & 0x7f;
@@ -73,24 +75,30 @@ std::pair<int, Cursor> NextSection(Cursor& in) {
   return {id, Cursor(bytes, in.ok() ? kSectionNames[id] : "artifact", base)};
 }
 
-// The regions of an op, while they are read.
+// The state of an op whose regions are being read.
 struct Frame {
   uint32_t op = 0;
-  uint32_t region = 0;  // The one that is read, or the next.
+  uint32_t region = 0;  // the region that is being read, or the next one
   uint32_t regions_end = 0;
-  bool open = false;  // Within a region: the next members hold.
+  bool open = false;  // inside a region; the next members are valid only then
   uint64_t ops_left = 0;
-  size_t numbers_before = 0;  // in Reader::numbers_, where the region's own values begin
-  size_t next_number = 0;     // of the next value that it defines
-  size_t scope = 0;           // in Reader::numbers_, of the innermost isolated op: number 0
+  // The index in Reader::numbers_ at which the region's own values begin.
+  size_t numbers_before = 0;
+  size_t next_number = 0;  // index of the next value that it defines
+  // The index in Reader::numbers_ of value number 0 of the innermost isolated op.
+  size_t scope = 0;
   Cursor* in = nullptr;
-  std::unique_ptr<Cursor> section;  // of an isolated op
+  std::unique_ptr<Cursor> section;  // the section of an isolated op
 };
 
 class Reader {
  public:
   explicit Reader(const ReadLimits& limits) : limits_(limits) {}
 
+  // Reads the sections by their headers first, in any order, and then decodes them in the order in
+  // which they depend on each other: strings, dialects, attributes and types, properties, ops. A
+  // section with the wrong id, a repeated one and a missing one are errors before any of them is
+  // decoded.
   absl::StatusOr<Bytecode> Read(Bytes bytes) {
     if (bytes.size() > limits_.bytes) return TooMany("bytes", limits_.bytes);
     Cursor in(bytes);
@@ -132,7 +140,7 @@ class Reader {
     if (count > limits_.entries) return TooMany("strings", limits_.entries);
     out_.strings.resize(count);
     std::vector<uint64_t> sizes(out_.strings.size());
-    // The last comes first; each counts the zero at its end.
+    // The size of the last string comes first. Each size counts the zero at the end.
     for (size_t i = sizes.size(); i > 0; --i) sizes[i - 1] = in.VarInt();
     for (size_t i = 0; i < sizes.size(); ++i) {
       const Bytes text = in.Take(sizes[i]);
@@ -148,6 +156,8 @@ class Reader {
     return in.ok() ? out_.strings[i] : std::string_view();
   }
 
+  // Reads the dialects and the names of their ops. The contents of the section depend on the
+  // version of the format. The number of op names is announced from version 4 on and must be right.
   absl::Status ReadDialects(Cursor& in) {
     const size_t count = in.Count("dialects");
     if (count > limits_.names) return TooMany("dialects", limits_.names);
@@ -157,7 +167,8 @@ class Reader {
       const uint64_t name =
           out_.version >= kDialectVersions ? in.VarInt(&has_version) : in.VarInt();
       dialect = String(in, name);
-      // A version tells a dialect how to upgrade; VHLO's ops say their versions themselves.
+      // A version tells a dialect how to upgrade. VHLO does not need it, since its ops name their
+      // own versions.
       if (has_version && NextSection(in).first != kDialectVersion) in.Fail("has no version");
     }
     const size_t total = out_.version >= kElidedLocations ? in.Count("op names") : size_t{0};
@@ -207,7 +218,7 @@ class Reader {
   }
 
   absl::Status ReadOps(Cursor& in) {
-    // One op stands alone: the module.
+    // The top level has one op: the module.
     if (in.VarInt() != 2) in.Fail("begins with other than one op");
     Frame outside;
     outside.in = &in;
@@ -231,6 +242,10 @@ class Reader {
     return in.Finish();
   }
 
+  // Begins the next region of the frame's op: reads its header and its arguments, and reserves
+  // numbers for the values that it announces. A region of several blocks is refused, since
+  // StableHLO has no branches. Memory is taken only after the announced counts have been compared
+  // with the limits.
   absl::Status OpenRegion(Frame& frame) {
     Cursor& in = *frame.in;
     RawRegion& region = out_.regions[frame.region];
@@ -278,7 +293,7 @@ class Reader {
     frame.open = false;
   }
 
-  // The next value of the region that is open.
+  // Defines the next value of the open region.
   void Define(Frame& frame, uint32_t type) {
     if (!frame.open || frame.next_number >= numbers_.size()) {
       frame.in->Fail("a region defines more values than it announces");
@@ -288,7 +303,7 @@ class Reader {
     out_.value_types.push_back(type);
   }
 
-  // Reads an op of the region that is open, and begins with its regions.
+  // Reads an op of the open region, and begins its regions.
   absl::Status ReadOp(Frame& frame) {
     Cursor& in = *frame.in;
     if (out_.ops.size() >= limits_.ops) return TooMany("ops", limits_.ops);
@@ -337,7 +352,7 @@ class Reader {
     return regions == 0 ? absl::OkStatus() : OpenRegions(frame, op, isolated);
   }
 
-  // `outer` is void after this.
+  // `outer` is invalid after this call.
   absl::Status OpenRegions(const Frame& outer, const RawOp& op, bool isolated) {
     if (frames_.size() >= static_cast<size_t>(limits_.nesting))
       return TooMany("regions within each other", limits_.nesting);
@@ -359,7 +374,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // The order in which MLIR lists a value's uses, which means nothing here.
+  // Skips the order in which MLIR lists the uses of a value, which has no meaning here.
   static void SkipUseLists(Cursor& in, size_t values) {
     const size_t lists = values > 1 ? in.Count("lists of uses") : 1;
     for (size_t i = 0; i < lists && in.ok(); ++i) {
@@ -373,7 +388,7 @@ class Reader {
   const ReadLimits limits_;
   Bytecode out_;
   std::vector<Frame> frames_;
-  // The values that may be used, by number: kNone before they are defined.
+  // The values that may be used, by number. An entry is kNone until the value is defined.
   std::vector<uint32_t> numbers_;
 };
 

@@ -1,9 +1,10 @@
-// MLIR bytecode, versions 0 to 6, read into flat tables.  Knows the container only; what the
-// attributes, the types and the ops mean is decoded by artifact.h.
+// Reads MLIR bytecode, versions 0 to 6, into flat tables. It knows the container only; artifact.h
+// decodes the meaning of attributes, types and ops. Thread-compatible.
 //
-// References: MLIR's BytecodeFormat.md, and what artifacts of StableHLO and JAX hold that it does
-// not say: from version 4 the dialects' section has the count of all op names; the regions of an
-// isolated op share one section; a region's values are numbered after all of its parent's.
+// References: MLIR's BytecodeFormat.md. Artifacts of StableHLO and JAX also hold what that document
+// does not say: from version 4 on, the section of dialects has the count of all op names; the
+// regions of an isolated op share one section; a region's values are numbered after all values of
+// its parent.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,21 +16,21 @@
 
 namespace tessera::ir::stablehlo {
 
-// What a reader accepts.  Together they bound its memory; real artifacts are far below.
+// The limits of a reader. Together they bound its memory; real artifacts are far below them.
 struct ReadLimits {
   size_t bytes = size_t{256} << 20;
-  size_t ops = 1'000'000;  // and regions
+  size_t ops = 1'000'000;  // ops, and also regions
   size_t values = 4'000'000;
-  size_t entries = 4'000'000;  // attributes and types; strings; properties
-  size_t names = 65'536;       // dialects; op names
-  // Of regions: that of the root, a module's, a function's, 64 as our programs may have, and one
-  // that only StableHLO has, of a reduction.
+  size_t entries = 4'000'000;  // attributes and types; also strings; also properties
+  size_t names = 65'536;       // dialects; also op names
+  // The nesting of regions: the root, a module, a function, 64 as our programs may have, and one
+  // that only StableHLO has, for a reduction.
   int nesting = 68;
 };
 
 inline constexpr uint32_t kNone = UINT32_MAX;
 
-// Some neighbours in a table.
+// A range of neighbouring entries in a table.
 struct Range {
   uint32_t begin = 0;
   uint32_t size = 0;
@@ -39,44 +40,47 @@ absl::Span<const T> Slice(const std::vector<T>& table, Range range) {
   return absl::MakeConstSpan(table).subspan(range.begin, range.size);
 }
 
-// An attribute or a type, as it is encoded.
+// An attribute or a type in its encoded form.
 struct Entry {
   uint32_t dialect = 0;
-  bool custom = false;  // Encoded by its dialect; otherwise MLIR's text.
+  bool custom = false;  // encoded by its dialect; otherwise it is MLIR's text
   Bytes bytes;
 };
 
 struct OpName {
   uint32_t dialect = 0;
-  std::string_view name;   // "add_v1"
-  bool registered = true;  // Its properties are in a form of its own; otherwise an attribute.
+  std::string_view name;  // "add_v1"
+  // The op's properties have a form of their own; otherwise they are an attribute.
+  bool registered = true;
 };
 
-// Ops lie in the order in which they are written, each before those in its regions.
+// Ops are stored in the order in which they are written. An op comes before the ops in its regions.
 struct RawOp {
-  uint32_t name = 0;            // in op_names
-  uint32_t location = 0;        // in attrs
-  uint32_t attrs = kNone;       // in attrs: a dictionary
-  uint32_t properties = kNone;  // in properties, or in attrs for a name that is not registered
-  uint32_t end = 0;             // past its last op: where the next of its block lies
-  Range results;                // in value_types
-  Range operands;               // in operands
-  Range regions;                // in regions
-  bool isolated = false;        // Its regions use no values of outside.
+  uint32_t name = 0;       // index into op_names
+  uint32_t location = 0;   // index into attrs
+  uint32_t attrs = kNone;  // index into attrs: a dictionary
+  // Index into properties, or into attrs for a name that is not registered.
+  uint32_t properties = kNone;
+  uint32_t end = 0;       // past its last op: index of the next op of its block
+  Range results;          // range of value_types
+  Range operands;         // range of operands
+  Range regions;          // range of regions
+  bool isolated = false;  // its regions use no values from outside
 };
 
-// A region of at most one block: StableHLO has no others.
+// A region of at most one block. StableHLO has no regions with more blocks.
 struct RawRegion {
   bool has_block = false;
-  Range args;                  // in value_types
-  uint32_t arg_locations = 0;  // of the first: in arg_locations
-  uint32_t begin = 0;          // Its ops: begin, ops[begin].end and so on, up to end.
+  Range args;                  // range of value_types
+  uint32_t arg_locations = 0;  // index of the first argument's location in arg_locations
+  // The region's ops are begin, ops[begin].end and so on, up to end.
+  uint32_t begin = 0;
   uint32_t end = 0;
-  // The values that it and the regions within it define: from first_value up to end_value.
+  // The values that the region and the regions within it define: from first_value up to end_value.
   uint32_t first_value = 0, end_value = 0;
 };
 
-// Views borrow the bytes that were read.
+// The tables of an artifact. The views borrow the bytes that were read.
 struct Bytecode {
   uint64_t version = 0;
   std::string_view producer;  // "StableHLO_v1.18.0"
@@ -88,14 +92,15 @@ struct Bytecode {
   std::vector<Bytes> properties;
   std::vector<RawOp> ops;
   std::vector<RawRegion> regions;
-  std::vector<uint32_t> value_types;    // in types, of each value
-  std::vector<uint32_t> arg_locations;  // in attrs, of each region's arguments; kNone: it has none
-  std::vector<uint32_t> operands;       // values; each is defined before it is used
+  std::vector<uint32_t> value_types;  // for each value, an index into types
+  // For each argument of a region, an index into attrs, or kNone.
+  std::vector<uint32_t> arg_locations;
+  std::vector<uint32_t> operands;  // values; each is defined before it is used
 };
 
-// MALFORMED_PROGRAM with the section and the byte, LIMIT_EXCEEDED with the limit, or
-// NOT_IMPLEMENTED for a version of the container after 6, blocks that branch, and resources kept
-// apart.
+// Errors: MALFORMED_PROGRAM with the section and the byte; LIMIT_EXCEEDED with the limit;
+// NOT_IMPLEMENTED for a version of the container after 6, for blocks that branch, and for resources
+// in a section of their own.
 absl::StatusOr<Bytecode> ReadBytecode(Bytes bytes, const ReadLimits& limits = {});
 
 }  // namespace tessera::ir::stablehlo

@@ -1,4 +1,4 @@
-// Collectives: their groups of devices are axes of the mesh again.
+// The rows that import collectives: their groups of devices become axes of the mesh again.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -15,15 +15,14 @@ namespace {
 using Results = std::vector<Value>;
 using Group = std::vector<int64_t>;
 
-// Groups that a computation other than a sum, a maximum or a minimum reduces are at most this
-// large.
+// The largest group that is reduced by a computation other than a sum, a maximum or a minimum.
 constexpr int64_t kFoldMax = 64;
-// Groups that are one device again and again are at most this large.
+// The largest number of entries of a splat, which names one device again and again.
 constexpr int64_t kSplatMax = 4096;
 
-// A group lists positions, or only names them.
+// Whether the order of the positions in a group matters, or the group only names them.
 enum class Order : uint8_t { kMatters, kAny };
-// What is made of an attribute: one of groups may be one of pairs, too.
+// The ways in which an attribute is read. An attribute of groups may be read as pairs, too.
 enum Reading : int { kOrderedGroups, kGroups, kRoots, kPairs };
 
 AxisList AllAxes(const Mesh& mesh) {
@@ -32,19 +31,19 @@ AxisList AllAxes(const Mesh& mesh) {
   return axes;
 }
 
-// A computation of scalars knows no mesh.
+// Throws inside a computation of scalars, which has no mesh.
 void NeedMesh(const OpReader& op) {
   if (op.b().mesh().empty() && !op.shardings().mesh().empty())
     op.NotSupported("is in a computation of scalars");
 }
 
-// The rows of `attr`, a matrix, as places in the mesh.
+// Returns the rows of the matrix `attr` as places in the mesh.
 std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   const Tensor matrix = op.Constant(attr);
   const Type& type = matrix.type;
   if (type.rank() != 2) op.Malformed("has groups that are no matrix");
   if (!IsInteger(type.dtype)) op.Malformed("has groups that are not of integers");
-  // As many as are written, or one that stands for few.
+  // There are as many entries as bytes for them, or a splat that stands for a few.
   const int64_t count = type.num_elements();
   if (count > (matrix.is_splat ? kSplatMax : 2 * Limits().mesh_devices))
     op.NotSupported(absl::StrCat("has groups of ", count, " devices"));
@@ -52,7 +51,8 @@ std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   for (int64_t i = 0; i < count; ++i) ids[i] = matrix.literal.IntAt(matrix.is_splat ? 0 : i);
   const int64_t size = type.shape[1];
   if (size == 0 && type.shape[0] > 0) op.Malformed("has groups of no devices");
-  std::vector<Group> rows(type.shape[0]);  // as many as there are ids at most
+  // The number of rows is at most the number of ids.
+  std::vector<Group> rows(type.shape[0]);
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t place = op.b().mesh().empty() ? ids[i] : op.shardings().PlaceOf(ids[i]);
     if (place < 0 || (op.b().mesh().empty() && place != 0))
@@ -63,8 +63,8 @@ std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   return rows;
 }
 
-// The axes along which the first group lies, major to minor: those whose coordinate changes later
-// are more major.
+// Returns the axes along which the first group lies, major to minor. An axis whose coordinate
+// changes later in the group is more major.
 AxisList AxesOfGroup(const Mesh& mesh, const Group& group) {
   const std::vector<int64_t> origin = mesh.Coordinates(group[0]);
   std::vector<std::pair<size_t, std::string>> changes;
@@ -111,10 +111,11 @@ AxisList AxesOfGroups(const OpReader& op, std::vector<Group> groups, Order order
   return axes;
 }
 
-// The axes along which the op exchanges.  Empty: each device is alone.
+// Returns the axes along which the op exchanges; empty if each device is alone.
 //
-// Without a channel groups are of replicas, of which there is one.  With one they are of
-// partitions, or, for those ops that have `use_global_device_ids`, of partitions only with it.
+// Without a channel the groups are of replicas, and there is one replica. With a channel they are
+// of partitions. Ops that have `use_global_device_ids` must set it, too, for their groups to be of
+// partitions.
 AxisList AxesOf(const OpReader& op, Order order, bool has_global_ids = true) {
   NeedMesh(op);
   constexpr std::string_view kAttr = "replica_groups";
@@ -143,7 +144,7 @@ void NeedDim(const OpReader& op, int dim) {
     if (dim < 0 || dim >= v.rank()) op.Malformed("is along a dim that is none");
 }
 
-// Of all shards, along a new dim, one.
+// Returns one of the shards that were gathered along a new leading dim.
 Value ShardAt(Value all, int64_t position) {
   std::vector<int64_t> start(all.rank(), 0), strides(all.rank(), 1);
   std::vector<int64_t> limit(all.shape().begin(), all.shape().end());
@@ -153,7 +154,7 @@ Value ShardAt(Value all, int64_t position) {
                  Dims(all.shape().begin() + 1, all.shape().end()));
 }
 
-// One shard of each position along the axes, combined in their order by a computation of scalars.
+// Gathers the shards along the axes and combines them, in their order, by a computation of scalars.
 Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRef& f) {
   const int64_t n = op.b().mesh().SizeOf(axes);
   if (n > kFoldMax)
@@ -169,13 +170,13 @@ Value Folded(const OpReader& op, Value v, const AxisList& axes, const FunctionRe
   return folded;
 }
 
-// A computation that is one op has an op of ours.
+// Returns our collective for a computation that is a single op, or null.
 using Reducer = Value (*)(Value, AxisList);
 Reducer ReducerOf(const Function& f, DType dtype) {
   const OpDef* const def = ops::SoleOp(f);
   if (def == nullptr || f.num_params != 2 || f.type(0) != MakeType(dtype, {})) return nullptr;
   if (def == &ops::kAdd) return Psum;
-  // The maximum of booleans is "or", and their minimum "and".
+  // The maximum of booleans is their "or", and the minimum their "and".
   const bool booleans = dtype == DType::kBool;
   if (booleans && def == &ops::kOr) return Pmax;
   if (booleans && def == &ops::kAnd) return Pmin;
@@ -184,7 +185,8 @@ Reducer ReducerOf(const Function& f, DType dtype) {
   return nullptr;
 }
 
-// Complex numbers are exchanged and summed, and not computed with otherwise.
+// Returns whether the op sums complex numbers. They are only exchanged and summed, not computed
+// with.
 bool SumsComplex(const OpReader& op) {
   return std::all_of(op.in.begin(), op.in.end(), [](Value v) { return IsComplex(v.dtype()); }) &&
          op.SoleOp(0) == "add";
@@ -246,19 +248,20 @@ Results ImportAllToAll(const OpReader& op) {
   return Each(op, [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
 }
 
-// `place` with its coordinates along some axes at 0.
+// Returns `place` with its coordinates along some axes set to 0.
 int64_t FirstAlong(const Mesh& mesh, int64_t place, const AxisList& axes) {
   std::vector<int64_t> at = mesh.Coordinates(place);
   for (const std::string& axis : axes) at[mesh.IndexOf(axis)] = 0;
   return mesh.DeviceAt(at);
 }
 
-// The axes along which something moves, or along which places do not all do the same.
+// Returns the axes along which data moves, or along which the places do not all do the same.
 AxisList AxesOfPairs(const Mesh& mesh, const std::vector<Group>& pairs) {
   AxisList axes;
   for (const MeshAxis& axis : mesh.axes) {
     bool moves = false;
-    std::map<Group, int64_t> alike;  // how many pairs differ only in where they are along the axis
+    // The number of pairs that differ only in their position along the axis.
+    std::map<Group, int64_t> alike;
     for (const Group& pair : pairs) {
       moves |= mesh.IndexAlong(pair[0], {axis.name}) != mesh.IndexAlong(pair[1], {axis.name});
       ++alike[{FirstAlong(mesh, pair[0], {axis.name}), FirstAlong(mesh, pair[1], {axis.name})}];
@@ -276,9 +279,10 @@ Exchange PairsOf(const OpReader& op) {
   if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are none");
   Exchange out;
   out.axes = AxesOfPairs(mesh, pairs);
-  // Nobody sends: along any axis.
+  // Without pairs nobody sends, which is true along any axis.
   if (pairs.empty()) out.axes = AllAxes(mesh);
-  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;  // by its first place
+  // The pairs of each group, by the first place of the group.
+  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> of_group;
   for (const Group& pair : pairs)
     of_group[FirstAlong(mesh, pair[0], out.axes)].emplace_back(mesh.IndexAlong(pair[0], out.axes),
                                                                mesh.IndexAlong(pair[1], out.axes));
@@ -299,7 +303,7 @@ Results ImportCollectivePermute(const OpReader& op) {
     return op.in;
   }
   const Exchange& exchange = op.Once("source_target_pairs", kPairs, [&] { return PairsOf(op); });
-  if (exchange.axes.empty()) return op.in;  // All send to themselves.
+  if (exchange.axes.empty()) return op.in;  // all devices send to themselves
   return Each(op, [&](Value v) { return Ppermute(v, exchange.axes, exchange.perm); });
 }
 
@@ -316,7 +320,7 @@ Exchange RootOf(const OpReader& op) {
   return out;
 }
 
-// The first of each group sends to the others.
+// The first device of each group sends to the others.
 Results ImportCollectiveBroadcast(const OpReader& op) {
   if (op.Bool("has_dynamic_root"))
     op.NotSupported("has a root that is known only when it runs; gather and take a slice");
@@ -335,7 +339,7 @@ Results ImportPartitionId(const OpReader& op) {
   if (mesh.empty()) return {Constant(op.b(), DType::kU32, 0)};
   const AxisList axes = AllAxes(mesh);
   const bool is_manual = mesh.AxesOfType(AxisType::kManual) == axes;
-  // A shard_map over one device leaves nothing of itself but this.
+  // In code of one device this op is all that a shard_map leaves behind.
   if (!is_manual && mesh.num_devices() == 1) return {Constant(op.b(), DType::kU32, 0)};
   if (!is_manual) op.NotSupported("is asked for where not all axes are manual; ask for axis_index");
   const Value place = AxisIndex(op.b(), axes);
@@ -345,9 +349,9 @@ Results ImportPartitionId(const OpReader& op) {
   for (size_t i = 0; i < ids.size(); ++i) table.Set(i, static_cast<double>(ids[i]));
   return {Reshape(DynamicSlice(Constant(op.b(), std::move(table)), {place}, {1}), {})};
 }
-// Of replicas, of which there is one.
+// The sum is over replicas, and there is one replica.
 Results ImportCrossReplicaSum(const OpReader& op) { return op.in; }
-// There is one replica.
+// There is one replica, so its id is 0.
 Results ImportReplicaId(const OpReader& op) { return {Constant(op.b(), DType::kU32, 0)}; }
 
 constexpr ImportRow kRows[] = {
@@ -362,7 +366,7 @@ constexpr ImportRow kRows[] = {
     {"replica_id", ImportReplicaId},
 };
 
-// The number that is an operand of an op, if it is a constant.
+// Returns the number that an operand of an op is, if it is a constant.
 std::optional<int64_t> ConstantOperand(const OpReader& op, size_t operand) {
   const std::optional<OpReader> from = op.Defining(operand);
   if (!from || from->What() != "constant") return std::nullopt;
@@ -379,7 +383,7 @@ const ImportRow* FindCollective(std::string_view name) {
   return row != std::end(kRows) ? row : nullptr;
 }
 
-// (partition_id / stride) % size.
+// Recognizes (partition_id / stride) % size.
 std::optional<Value> PositionAlongAxis(const OpReader& remainder) {
   const Mesh& mesh = remainder.b().mesh();
   if (mesh.empty() || !remainder.shardings().device_ids().empty() || remainder.num_operands() != 2)

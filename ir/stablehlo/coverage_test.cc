@@ -1,4 +1,5 @@
-// docs/stablehlo.md lists every op that an artifact may have: each is read, or there is a reason.
+// Proves that docs/stablehlo.md lists every op that an artifact may contain, and that each op is
+// either imported or has a reason why not. `--rewrite` regenerates the list.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -17,10 +18,10 @@ namespace {
 constexpr char kPage[] = "docs/stablehlo.md";
 constexpr char kList[] = "## Every op\n\n";
 
-// What is not read by a row, as it is no op of a function.
+// Entries of an artifact that no row imports, because they are not ops of a function.
 constexpr std::string_view kFrames[] = {"func", "return", "sdy.mesh", "sdy.return"};
 
-// What of an op is not read.
+// The limits within which an op is imported.
 constexpr std::pair<std::string_view, std::string_view> kNotes[] = {
     {"collective_broadcast", "the root is the same in each group, and known"},
     {"collective_permute", "along axes of the mesh"},
@@ -48,7 +49,7 @@ std::string NoteOf(std::string_view name) {
 }
 
 std::string Markdown() {
-  std::map<std::string, std::string> rows;  // by their names
+  std::map<std::string, std::string> rows;  // by name
   for (const OpRow& row : kOpRows) {
     const std::string name = row.dialect == "vhlo"
                                  ? std::string(row.name)

@@ -1,3 +1,5 @@
+// The reads of Cursor. Only Take and ZeroTerminated move the position, and both check the bounds,
+// so the other reads need no checks of their own.
 #include "ir/stablehlo/cursor.h"
 
 #include <algorithm>

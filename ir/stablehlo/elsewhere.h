@@ -1,4 +1,4 @@
-// Where an argument lies that is not where its program takes it.
+// The position of an argument that is not where its program takes it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tessera::ir::stablehlo {
 
-// The value's mesh has the devices of the program's mesh in another order: `devices[place]` is the
+// The value's mesh has the devices of the program's mesh in another order. `devices[place]` is the
 // artifact's device at each place of `mesh`, row-major.
 struct Elsewhere {
   Mesh mesh;

@@ -1,5 +1,5 @@
-// The rows of entries.def and vhlo_ops.def: how attributes, types and ops are encoded, for those
-// who read them and those who write them.  Internal to this folder.
+// The rows of entries.def and vhlo_ops.def as tables: the encodings of attributes, types and ops.
+// The reader and the writer of artifacts both use them. Internal to this folder; thread-safe.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -77,7 +77,7 @@ inline constexpr OpRow kOpRows[] = {
 #undef TESSERA_VHLO_OP
 #undef TESSERA_PLAIN_OP
 };
-// Null for an op that is not known.
+// Returns the row of an op, or null if the op is unknown.
 inline const OpRow* FindOpRow(std::string_view dialect, std::string_view name, int version) {
   const auto* const row = std::find_if(std::begin(kOpRows), std::end(kOpRows), [&](const OpRow& r) {
     return r.dialect == dialect && r.name == name && r.first <= version && version <= r.last;
@@ -85,7 +85,7 @@ inline const OpRow* FindOpRow(std::string_view dialect, std::string_view name, i
   return row == std::end(kOpRows) ? nullptr : row;
 }
 
-// The next word of `words`, which loses it.
+// Removes the next word from `words` and returns it.
 inline std::string_view NextWord(std::string_view& words) {
   const size_t end = std::min(words.find(' '), words.size());
   const std::string_view word = words.substr(0, end);

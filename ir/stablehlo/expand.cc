@@ -1,4 +1,5 @@
-// Ops that StableHLO lacks, in terms of ops that it has.
+// Expresses ops that StableHLO lacks by ops that it has. The rows of export_ops.cc use these
+// functions: their ops are written inline or as the decomposition of a composite.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -19,11 +20,11 @@ Value Spread(Value x, const Dims& shape) {
   return x.shape() == shape ? x : BroadcastInDim(x, shape, {});
 }
 
-// ---- Elementwise: the scalar graph, on arrays. --------------------------------------------------
+// ---- Elementwise: the scalar graph, applied to arrays. ------------------------------------------
 std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& in,
                             const Dims& shape, Value (*erf)(Value));
 
-// From -1 to 1. Reference: Cephes, ndtr.c.
+// Computes erf from -1 to 1. Reference: Cephes, ndtr.c.
 Value ErfNear(Value x) {
   constexpr double kOver[] = {9.60497373987051638749, 9.00260197203842689217e1,
                               2.23200534594684319226e3, 7.00332514112805075473e3,
@@ -46,7 +47,7 @@ Value ErfNear(Value x) {
   const Value over = Mul(x, horner(kOver));
   return Div(over, horner(kUnder));
 }
-// Beyond by erfc, whose graph has an erf for what is near only.
+// Beyond 1 it computes erf by erfc. The graph of erfc contains an erf that is used only below 1.
 Value Erf64(Value x) {
   const Value size = Abs(x);
   const ScalarGraph erfc = ops::kErfc.scalar.record({}, DType::kF64, DType::kF64);
@@ -58,7 +59,7 @@ Value Erf64(Value x) {
 }
 Value ErfAnywhere(Value x) { return Convert(Erf64(Convert(x, DType::kF64)), x.dtype()); }
 
-// The op that a primitive is; null for those with attributes.
+// Returns the op for a primitive, or null if the op has attributes.
 const OpDef* OpOf(ScalarPrim prim) {
   static constexpr std::pair<ScalarPrim, const OpDef*> kOps[] = {
       {ScalarPrim::kAdd, &ops::kAdd},
@@ -154,7 +155,7 @@ std::vector<Value> OnArrays(const ScalarGraph& graph, const std::vector<Value>& 
 }
 
 // ---- Orders. ------------------------------------------------------------------------------------
-// A comparator of sorts; `less` is given pairs of scalars.
+// Returns a comparator for sorts. `less` receives pairs of scalars.
 FunctionRef Comparator(const std::vector<Value>& xs,
                        absl::FunctionRef<Value(const std::vector<Value>&)> less) {
   Builder b(Scope{}, "comparator");
@@ -163,12 +164,12 @@ FunctionRef Comparator(const std::vector<Value>& xs,
     for (int side = 0; side < 2; ++side) params.push_back(b.Param(MakeType(x.dtype(), {})));
   return b.Build({less(params)});
 }
-// The same number, of a dtype that is computed with.
+// Returns the same number in a dtype that can be computed with.
 Value Computable(Value x) {
   if (IsComputable(x.dtype())) return x;
   return Convert(x, IsFloat(x.dtype()) ? DType::kF32 : DType::kS32);
 }
-// A key whose total order is that of lax.sort: -0 as +0, NaNs alike.
+// Returns a key whose total order is the order of lax.sort: -0 equals +0, and all NaNs are equal.
 Value KeyOf(Value x) {
   x = Computable(x);
   if (!IsFloat(x.dtype())) return x;
@@ -200,7 +201,8 @@ std::vector<Value> ExpandElementwise(const RuleContext& c) {
   return OnArrays(Canonical(graph), c.in, c.out_types[0].shape, ErfAnywhere);
 }
 
-// As in JAX: the best and its index, of which the lower one wins, and the first NaN.
+// Follows JAX: the result is the index of the best element. Among equals the lowest index wins, and
+// the first NaN wins over everything.
 std::vector<Value> ExpandArg(const RuleContext& c) {
   const int64_t dim = c.attrs.Int("dimension");
   const DType index = c.attrs.Dtype("index_dtype"), dtype = c.in[0].dtype();
@@ -251,7 +253,7 @@ std::vector<Value> ExpandTopK(const RuleContext& c) {
   return out;
 }
 
-// In log2(n) steps, of which each combines every element with the one 1, 2, 4 ... before it.
+// Takes log2(n) steps. Each step combines every element with the element 1, 2, 4 ... before it.
 std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
   const auto dim = static_cast<int>(c.attrs.Int("dimension"));
   const bool reverse = c.attrs.Bool("reverse");
@@ -266,7 +268,7 @@ std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
     const Value most = Max(before, x), apart = Sub(before, x);
     const Value sum = Add(before, x);
     const Value combined = Add(most, Log1p(Exp(Neg(Abs(apart)))));
-    x = Select(Compare(apart, apart, "NE"), sum, combined);  // of infinities, and NaN
+    x = Select(Compare(apart, apart, "NE"), sum, combined);  // for infinities and NaN
   }
   return {Convert(x, dtype)};
 }
@@ -274,13 +276,13 @@ std::vector<Value> ExpandCumlogsumexp(const RuleContext& c) {
 // ---- Windows at indices. ------------------------------------------------------------------------
 namespace {
 
-// The highest index that keeps a window within `x`, of each entry of an index vector.
+// Returns, for each entry of an index vector, the highest index that keeps a window within `x`.
 std::vector<int64_t> HighestOf(const WindowDims& w, const Type& x, const Dims& window) {
   std::vector<int64_t> out;
   for (const int64_t dim : w.index_map) out.push_back(x.shape[dim] - window[dim]);
   return out;
 }
-// Indices whose vectors lie along a dim.
+// Returns indices whose vectors lie along a dim.
 Value WithVectors(Value indices, int64_t* vector_dim) {
   *vector_dim = std::min<int64_t>(*vector_dim, indices.rank());
   return *vector_dim == indices.rank() ? ExpandDims(indices, {indices.rank()}) : indices;
@@ -288,7 +290,7 @@ Value WithVectors(Value indices, int64_t* vector_dim) {
 
 }  // namespace
 
-// A gather along each dim that has windows, at the places that they count.
+// Gathers, along each dim that has windows, the elements at the positions that the windows count.
 std::vector<Value> ExpandWindows(const RuleContext& c) {
   const std::vector<int64_t>&dims = c.attrs.Ints("dimensions"),
         &sizes = c.attrs.Ints("window_dimensions"), &strides = c.attrs.Ints("window_strides"),
@@ -316,6 +318,8 @@ std::vector<Value> ExpandWindows(const RuleContext& c) {
   return {x};
 }
 
+// StableHLO's gather clips indices. So this gathers with clipped indices, and then replaces the
+// windows that were not within the operand by the fill value. Indices are compared as s64.
 std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   const WindowDims w(c.attrs, ops::kGatherNames);
   const Type& type = c.out_types[0];
@@ -325,8 +329,8 @@ std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   attrs.Set("mode", ops::NameOf(GatherScatterMode::kClip));
   attrs.Erase("fill_value");
   const Value got = c.b.Emit1(c.def, c.in, attrs);
-  // Where the window is within the operand. Of an index of 64 bits without a sign that is too
-  // large the conversion is negative.
+  // Find the windows within the operand. The conversion of an unsigned 64-bit index that is too
+  // large is negative, so its window is outside, as it should be.
   int64_t vector_dim = w.index_vector_dim;
   const Value indices = Convert(WithVectors(c.in[1], &vector_dim), DType::kS64);
   const std::vector<int64_t> highest = HighestOf(w, c.in_types[0], c.attrs.Ints("slice_sizes"));
@@ -345,6 +349,9 @@ std::vector<Value> ExpandFilledGather(const RuleContext& c) {
   return {Select(spread, got, Spread(Constant(c.b, *fill), type.shape))};
 }
 
+// StableHLO's scatter drops windows that are not within the operand. So this clamps each entry of
+// the index vectors to its highest index first. The bounds are capped by the largest value of the
+// indices' dtype.
 std::vector<Value> ExpandClippedScatter(const RuleContext& c) {
   const WindowDims w(c.attrs, ops::kScatterNames);
   const size_t n = c.in.size() / 2;

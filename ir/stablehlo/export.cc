@@ -1,3 +1,6 @@
+// The walk of an export: it writes the module, its functions and their ops through Module, and
+// finds the oldest version of StableHLO that is sufficient. How each op is written is in the rows
+// of export_ops.cc.
 #include "ir/stablehlo/export.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// A symbol: letters, digits and a few marks.
+// Returns a symbol for a name: only letters, digits and a few marks.
 std::string SymbolOf(std::string_view name) {
   std::string out(name.substr(0, kValueNameMax));
   for (char& c : out)
@@ -21,7 +24,8 @@ std::string SymbolOf(std::string_view name) {
 
 using Specs = std::vector<std::optional<PartitionSpec>>;
 
-// That the axes of a program's shardings are there, each once; a program is verified without.
+// Throws if a sharding of the program names an axis twice or an axis that the mesh lacks. The
+// verifier does not check this.
 void CheckAxes(const Program& program, const Specs& specs, const std::vector<Type>& types,
                std::string (*text_of)(const Program&, size_t)) {
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -39,6 +43,10 @@ void CheckAxes(const Program& program, const Specs& specs, const std::vector<Typ
 
 }  // namespace
 
+// Writes the module: its attributes, the mesh, the entry function as "main", and every function
+// that is called. Locations are registered first so that they get the smallest numbers, which make
+// the artifact small. Only Auto axes can be written, because the other types of axes are part of
+// our types and StableHLO has none.
 void Exporter::Run(const Program& program) {
   const Function& entry = *program.entry;
   const Mesh& mesh = entry.scope.mesh;
@@ -66,7 +74,7 @@ void Exporter::Run(const Program& program) {
                   nowhere);
   }
   WriteFunction(entry, "main", &program);
-  // More are called while these are written.
+  // Writing a function may add further called functions.
   for (; !called_.empty(); called_.pop_front()) {
     const auto [f, name] = called_.front();
     WriteFunction(*f, name, nullptr);
@@ -82,7 +90,7 @@ void Exporter::RegisterLocations(const Function& f) {
     for (const FunctionRef& region : op.regions) RegisterLocations(*region);
 }
 
-// A result's name is what jax.export calls it.
+// The key for a result's name is the one of jax.export.
 uint32_t Exporter::Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
                            const std::vector<std::optional<PartitionSpec>>& shardings) {
   ValueIds each;
@@ -103,6 +111,9 @@ uint32_t Exporter::Carried(const std::vector<Type>& types, const std::vector<std
   return module_.List(any ? each : ValueIds());
 }
 
+// Writes one function with its arguments, results and ops. The entry is public and carries the
+// shardings and the names of the program; other functions carry nothing. Argument names are
+// locations, as in artifacts of JAX.
 void Exporter::WriteFunction(const Function& f, std::string_view name, const Program* program) {
   ValueIds params, results;
   for (int i = 0; i < f.num_params; ++i) params.push_back(module_.TensorType(f.type(i)));
@@ -156,7 +167,7 @@ uint32_t Exporter::Begin(std::string_view dialect, std::string_view name,
                          absl::Span<const uint32_t> operands,
                          absl::Span<const uint32_t> result_types, const Module::NamedAttrs& attrs,
                          size_t num_regions) {
-  // What is inlined may come to more than the program has.
+  // Inlined functions may add up to more ops than the program has.
   if (module_.num_ops() >= limits_.ops || module_.num_regions() + num_regions > limits_.ops)
     Throw(ErrorKind::kLimitExceeded,
           absl::StrCat("StableHLO: the program takes more than ", limits_.ops, " ops or regions"));
@@ -182,6 +193,9 @@ ValueIds Exporter::Emit(std::string_view name, absl::Span<const uint32_t> in,
   return module_.ResultsOf(op);
 }
 
+// Writes a custom call in the form of JAX's FFI for CPUs: typed operands and results with
+// column-major layouts, and the arguments of the routine in a dictionary. JAX finds the routine by
+// the target's name.
 ValueIds Exporter::CustomCall(std::string_view target, absl::Span<const uint32_t> in,
                               const std::vector<Type>& in_types, const std::vector<Type>& out,
                               const Module::NamedAttrs& config) {
@@ -199,7 +213,7 @@ ValueIds Exporter::CustomCall(std::string_view target, absl::Span<const uint32_t
   };
   std::vector<std::pair<uint32_t, uint32_t>> arguments;
   for (const auto& [name, attr] : config) arguments.emplace_back(module_.Text(name), attr);
-  // In the order in which attributes are encoded.
+  // The order of these is the order in which attributes are encoded.
   const uint32_t version = module_.Enum(AttrKind::kCustomCallApiVersion, 1);
   const uint32_t none = module_.Text(""), name = module_.Text(target), empty = module_.List({});
   const uint32_t no = module_.Bool(false), of_operands = layouts(in_types);
@@ -211,7 +225,7 @@ ValueIds Exporter::CustomCall(std::string_view target, absl::Span<const uint32_t
   ValueIds types;
   for (const Type& type : out) types.push_back(module_.TensorType(type));
   const uint32_t op = Begin("vhlo", "custom_call", in, types, attrs);
-  // Also one without arguments: it says that the call has types.
+  // The dictionary is written even if it is empty, since it says that the call is a typed one.
   const uint32_t dictionary = module_.Dictionary(arguments);
   module_.SetCarried(op, module_.PlainDictionaryOf("mhlo.backend_config", dictionary));
   module_.End(op);
@@ -230,6 +244,9 @@ uint32_t Exporter::Sharding(const PartitionSpec& spec, int rank) {
   return module_.Sharding(spec, rank);
 }
 
+// Wraps an op of Shardy into casts, because Shardy's ops take MLIR's own tensor types and the
+// values around it have VHLO's. Operands are cast before the op, results after it, and the same is
+// done at the border of its region.
 ValueIds Exporter::EmitShardy(std::string_view name, const ValueIds& operands,
                               const std::vector<Type>& in, const std::vector<Type>& out,
                               const Module::NamedAttrs& attrs, const ShardyRegion* region) {
@@ -332,7 +349,7 @@ void Exporter::Refuse(const SourceOp& op, std::string_view why) const {
 }
 
 absl::StatusOr<std::string> ExportProgram(const Program& program, const ReadLimits& limits) {
-  // For the oldest version first; what it lacks says for which to begin again.
+  // Try the oldest version first. If it lacks something, the module says which version to try next.
   for (int target = 0;;) {
     Exporter exporter(target, limits);
     TESSERA_RETURN_IF_ERROR(CatchStatus([&] { exporter.Run(program); }));

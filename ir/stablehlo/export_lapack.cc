@@ -1,5 +1,6 @@
-// Linear algebra that StableHLO has no ops for, as JAX writes it for CPUs: custom calls by the
-// names of LAPACK's routines, whose results become those of the op by ops that StableHLO has.
+// Writes linear algebra that StableHLO has no ops for as JAX does for CPUs: custom calls named like
+// LAPACK's routines. Ops of StableHLO then turn the results of the routine into the results of our
+// op.
 //
 // Reference: jax/_src/lax/linalg.py; jaxlib/cpu/lapack_kernels.h.
 #include <algorithm>
@@ -20,7 +21,7 @@ using Results = std::vector<Value>;
 using NamedAttrs = Module::NamedAttrs;
 using ops::RealDType;
 
-// "lapack_", the letter for the type of elements, the routine, and "_ffi".
+// Returns "lapack_", the letter for the type of elements, the routine, and "_ffi".
 std::string TargetOf(DType dtype, std::string_view real, std::string_view complex) {
   const char letter = dtype == DType::kF32   ? 's'
                       : dtype == DType::kF64 ? 'd'
@@ -41,13 +42,13 @@ std::vector<Type> Plain(const std::vector<Type>& types) {
   for (const Type& t : types) out.push_back(MakeType(t.dtype, t.shape));
   return out;
 }
-// The call's results, as the op's operands and `more` are.
+// Writes the call of a routine on the op's operands and returns its results.
 ValueIds Routine(Exporter& out, const SourceOp& op, std::string_view real, std::string_view complex,
                  const std::vector<Type>& results, const NamedAttrs& config) {
   return out.CustomCall(TargetOf(op.in_type(0).dtype, real, complex), op.in, Plain(op.in_types()),
                         Plain(results), config);
 }
-// What `make` makes of the results of a call.
+// Writes the ops that `make` builds on the results of a call.
 ValueIds Then(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
               absl::FunctionRef<Results(const Results&)> make) {
   Builder b(Scope{}, "results");
@@ -55,7 +56,8 @@ ValueIds Then(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
   for (const Type& t : types) params.push_back(b.Param(MakeType(t.dtype, t.shape)));
   return out.Body(*b.Build(make(params)), in);
 }
-// x, or NaNs where info, of the batch that x begins with, is not 0.
+// Returns x, or NaNs for the members of the batch whose info is not 0. The leading dims of x are
+// that batch.
 Value UnlessFailed(Value info, Value x) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Value failed = Compare(info, FullLike(info, 0), "NE");
@@ -65,7 +67,7 @@ Value UnlessFailed(Value info, Value x) {
   const Value none = FullLike(Real(x), nan);
   return Select(failed, Complex(none, none), x);
 }
-// The first `count` results, NaNs where the last, info, is not 0.
+// Returns the first `count` results, with NaNs where the last result, info, is not 0.
 Results KeptUnlessFailed(const Results& in, size_t count) {
   Results out;
   for (size_t i = 0; i < count; ++i) out.push_back(UnlessFailed(in.back(), in[i]));
@@ -74,14 +76,15 @@ Results KeptUnlessFailed(const Results& in, size_t count) {
 
 // ---- Factorizations. ----------------------------------------------------------------------------
 
-// Along the last dim: the element of each at the place that `here` marks, everywhere.
+// Returns, along the last dim, the element of x at the place that `here` marks, broadcast to
+// `shape`.
 Value Picked(Value here, Value x, const Dims& shape) {
   const int last = x.rank() - 1;
   const Value found = ReduceSum(Select(here, x, FullLike(x, 0)), {last});
   return BroadcastInDim(found, shape, ops::DimsExcept(last, {}));
 }
 Value Places(Value x) { return Iota(x.builder(), DType::kS32, x.shape(), x.rank() - 1); }
-// Row i is swapped with row pivots[i], one after the other.
+// Returns the permutation that results from swapping row i with row pivots[i], one after the other.
 Value PermutationOf(Value pivots, int64_t rows) {
   const int last = pivots.rank() - 1;
   Dims shape = pivots.shape();
@@ -132,7 +135,7 @@ ValueIds WriteHouseholderProduct(Exporter& out, const SourceOp& op) {
   return Routine(out, op, "orgqr", "ungqr", op.out_types(), {});
 }
 
-// By geqrf or geqp3, and householder_product.
+// Composes qr of geqrf or geqp3 and householder_product.
 Results ExpandQr(const RuleContext& c) {
   const Value x = c.in[0];
   const int rows = x.rank() - 2, cols = x.rank() - 1;
@@ -197,7 +200,7 @@ ValueIds WriteEigh(Exporter& out, const SourceOp& op) {
   return Then(out, found, types, [](const Results& in) { return KeptUnlessFailed(in, 2); });
 }
 
-// Vectors of nothing are the identity.
+// The singular vectors of an empty matrix are the identity.
 Results ExpandEmptySvd(const RuleContext& c) {
   Results out;
   for (const Type& t : c.out_types) {

@@ -1,5 +1,5 @@
-// How each op becomes StableHLO's.  An op that StableHLO has under its name, with its attributes,
-// needs no row.
+// The rows that write each op as StableHLO. An op that StableHLO has under the same name and with
+// the same attributes needs no row.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -22,17 +22,20 @@ Type ScalarOf(const Type& type) { return MakeType(type.dtype, {}); }
 bool StableHloHas(const OpDef& def) {
   return FindOpRow("vhlo", def.name, 1) != nullptr && def.regions.empty();
 }
-// What StableHLO has no attribute for, as the type of the result says it, or it is a hint.
+// Returns whether an attribute is not written: the type of the result implies it, or it is a hint.
 bool IsLeftOut(std::string_view attr) {
   return attr == "shape" || attr == "dtype" || attr == "weak" || attr == "out_sharding" ||
          attr == "preferred_element_type" || attr == "mode" || attr == "fill_value";
 }
+// Converts attributes by their C++ type, since most have the same name and meaning in StableHLO.
+// Exceptions are listed here: `precision` becomes a list, some integers have 32 bits, and empty
+// lists of batching dims are left out so that older versions of StableHLO are sufficient.
 NamedAttrs AttrsOf(Exporter& out, const SourceOp& op) {
   NamedAttrs attrs;
   Module& m = out.module();
   for (const auto& [name, value] : op.attrs().map()) {
     if (IsLeftOut(name)) continue;
-    if (name == "precision") {  // of each operand
+    if (name == "precision") {  // one for each operand
       const auto precision = static_cast<uint64_t>(PrecisionOf(op.attrs()));
       const uint32_t attr = m.Enum(AttrKind::kPrecision, precision);
       attrs.emplace_back("precision_config", m.List({attr, attr}));
@@ -44,7 +47,7 @@ NamedAttrs AttrsOf(Exporter& out, const SourceOp& op) {
     } else if (const auto* truth = std::get_if<bool>(&value)) {
       attrs.emplace_back(name, m.Bool(*truth));
     } else if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
-      // Older versions lack these, which mean nothing if they are empty.
+      // Older versions lack these attributes, and an empty list has no meaning.
       if (!ints->empty() || name.find("batching_dims") == std::string::npos ||
           name.find("hs_batching") != std::string::npos)
         attrs.emplace_back(name, m.Ints(*ints));
@@ -78,7 +81,7 @@ ValueIds WriteCompare(Exporter& out, const SourceOp& op) {
                     m.Enum(AttrKind::kComparisonDirection, direction - kDirections.begin())}});
 }
 
-// ---- In terms of other ops. ---------------------------------------------------------------------
+// ---- Ops in terms of other ops. -----------------------------------------------------------------
 template <ExpandFn kExpand>
 ValueIds WriteExpanded(Exporter& out, const SourceOp& op) {
   return out.Body(*Expanded(op, kExpand), op.in);
@@ -89,7 +92,7 @@ ValueIds WriteComposite(Exporter& out, const SourceOp& op) {
   return out.Composite(absl::StrCat("tessera.", ToAbsl(op.op.def->name)), op.attrs(), f, op.in);
 }
 
-// Of numbers without a sign StableHLO has none.
+// StableHLO has no sign of unsigned integers.
 ValueIds WriteSign(Exporter& out, const SourceOp& op) {
   const DType dtype = op.in_type(0).dtype;
   if (IsInteger(dtype) && !IsSignedInt(dtype)) return WriteExpanded<ExpandElementwise>(out, op);
@@ -97,7 +100,7 @@ ValueIds WriteSign(Exporter& out, const SourceOp& op) {
 }
 
 // ---- Computations. ------------------------------------------------------------------------------
-// What a reduction combines by; null for none that is an op of two operands.
+// Returns the op by which a reduction combines, or "" if it is not an op of two operands.
 std::string_view CombinerOf(ReduceKind kind) {
   switch (kind) {
     case ReduceKind::kSum:
@@ -116,7 +119,7 @@ std::string_view CombinerOf(ReduceKind kind) {
       return "";
   }
 }
-// An op whose region combines two scalars, of attribute `dimensions` or of a window.
+// Writes an op whose region combines two scalars, with an attribute `dimensions` or a window.
 ValueIds EmitCombining(Exporter& out, const SourceOp& op, std::string_view name, ValueIds in,
                        const NamedAttrs& attrs) {
   const Type scalar = ScalarOf(op.in_type(0));
@@ -130,7 +133,8 @@ ValueIds WriteReduction(Exporter& out, const SourceOp& op) {
   return EmitCombining(out, op, "reduce", {op.in[0], init},
                        {{"dimensions", out.module().Ints(op.attrs().Ints("dimensions"))}});
 }
-// A window over all elements before, or after, each. The first may be -0, which a sum keeps.
+// A cumulative op is a window over all elements before, or after, each element. A sum starts at -0,
+// so that an element -0 stays -0.
 template <const OpDef* kReduction>
 ValueIds WriteCumulative(Exporter& out, const SourceOp& op) {
   const Type& x = op.in_type(0);
@@ -151,7 +155,7 @@ ValueIds WriteCumulative(Exporter& out, const SourceOp& op) {
                         {"window_dimensions", m.Ints(window)},
                         {"window_strides", m.Ints(ones)}});
 }
-// An op with a computation that StableHLO has under `name`.
+// Writes an op with a computation that StableHLO has under `name`.
 ValueIds EmitComputing(Exporter& out, const SourceOp& op, std::string_view name,
                        const NamedAttrs& attrs) {
   const Function& f = *op.op.regions[0];
@@ -204,7 +208,7 @@ ValueIds WriteGather(Exporter& out, const SourceOp& op) {
   if (HasMode(op, "fill_or_drop")) return WriteExpanded<ExpandFilledGather>(out, op);
   return WriteSameName(out, op);
 }
-// A window that is not within the operand is dropped.
+// StableHLO drops a window that is not within the operand.
 ValueIds WriteScatter(Exporter& out, const SourceOp& op) {
   if (HasMode(op, "clip")) return WriteExpanded<ExpandClippedScatter>(out, op);
   if (!op.op.regions.empty()) return EmitComputing(out, op, "scatter", AttrsOf(out, op));
@@ -233,7 +237,7 @@ ValueIds WriteWhile(Exporter& out, const SourceOp& op) {
   const ValueIds body_consts = Slice(op.in, of_predicate, of_body);
   const size_t num_consts = of_predicate + of_body;
   const ValueIds carry = Slice(op.in, num_consts, op.in.size() - num_consts);
-  // What a region uses of outside it names.
+  // A region of StableHLO refers directly to the outside values that it uses.
   const auto predicate = [&](const ValueIds& args) {
     return out.Body(*op.op.regions[0], Concat(predicate_consts, args));
   };
@@ -244,7 +248,8 @@ ValueIds WriteWhile(Exporter& out, const SourceOp& op) {
   return out.Emit("while", carry, types, {}, {{types, predicate}, {types, body}});
 }
 
-// An index of no branch means the last one.
+// StableHLO runs the last branch for any index out of range, while our index is clamped. So clamp
+// it first.
 ValueIds WriteCase(Exporter& out, const SourceOp& op) {
   const size_t n = op.op.regions.size();
   const Type& type = op.in_type(0);
@@ -261,7 +266,7 @@ ValueIds WriteCase(Exporter& out, const SourceOp& op) {
   return out.Emit("case", {index}, op.out_types(), {}, branches);
 }
 
-// A loop that counts: of slices of the xs, of ys that are written slice by slice.
+// Writes a loop that counts. It slices the xs, and writes the ys slice by slice.
 ValueIds WriteScan(Exporter& out, const SourceOp& op) {
   Module& m = out.module();
   const Function& f = *op.op.regions[0];
@@ -292,7 +297,7 @@ ValueIds WriteScan(Exporter& out, const SourceOp& op) {
                       {{"compare_type", m.Enum(AttrKind::kComparisonType, 3)},
                        {"comparison_direction", m.Enum(AttrKind::kComparisonDirection, 5)}})};
   };
-  // The offsets of slice `at`, and its shape with the leading dim.
+  // Returns the offsets of slice `at`, and its shape with the leading dim.
   const auto offsets = [&](uint32_t at, int rank) {
     ValueIds starts(rank, zero);
     starts[0] = at;
@@ -331,7 +336,7 @@ ValueIds WriteScan(Exporter& out, const SourceOp& op) {
   return Slice(results, 1, results.size() - 1);
 }
 
-// An op that runs its first region once.
+// Writes the body of an op that runs its first region once.
 ValueIds WriteBody(Exporter& out, const SourceOp& op, const DataFlow& flow) {
   const Function& f = *op.op.regions[0];
   ValueIds args(f.num_params), results(op.num_results());

@@ -1,4 +1,5 @@
-// What is said about shardings, and what runs on shards.
+// The rows that write shardings, shard_maps and collectives: shardings as Shardy's ops, and
+// collectives along axes as StableHLO's with groups of devices.
 #include <algorithm>
 
 #include "ir/ops.h"
@@ -11,7 +12,7 @@ const Mesh& MeshOf(const SourceOp& op) { return op.f.scope.mesh; }
 AxisList AxesOf(const SourceOp& op) { return op.attrs().Strings("axes"); }
 
 // ---- Shardings. ---------------------------------------------------------------------------------
-// In code that is manual along all axes there is nothing to say.
+// In code that is manual along all axes, a constraint has no meaning.
 ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
   const PartitionSpec& spec = op.attrs().Spec("sharding");
   if (MeshOf(op).AxesOfType(AxisType::kAuto).empty()) return op.in;
@@ -19,7 +20,7 @@ ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
                         {{"sharding", out.Sharding(spec, op.in_type(0).rank())}});
 }
 
-// Along the axes that are not manual the planner decides.
+// Leaves the dims open along the axes that are not manual, so that the planner decides there.
 uint32_t Boundary(Exporter& out, std::vector<PartitionSpec> specs, const std::vector<Type>& types,
                   bool all_manual) {
   ValueIds each;
@@ -47,7 +48,7 @@ ValueIds WriteManualComputation(Exporter& out, const SourceOp& op) {
 }
 
 // ---- Collectives. -------------------------------------------------------------------------------
-// The devices that exchange; channel 1, of the devices of the whole mesh.
+// Returns the groups of devices that exchange. Channel 1 means the devices of the whole mesh.
 uint32_t GroupsOf(Exporter& out, const SourceOp& op) { return out.Groups(MeshOf(op), AxesOf(op)); }
 Module::NamedAttrs GroupAttrs(Exporter& out, const SourceOp& op) {
   return {{"channel_id", out.module().Int(1)},
@@ -55,13 +56,13 @@ Module::NamedAttrs GroupAttrs(Exporter& out, const SourceOp& op) {
           {"use_global_device_ids", out.module().Bool(true)}};
 }
 Type WithShape(const Type& type, Dims shape) { return MakeType(type.dtype, std::move(shape)); }
-// The value with another shape; itself if it has that.
+// Returns the value with another shape, or itself if it already has that shape.
 uint32_t Reshaped(Exporter& out, uint32_t value, const Type& from, const Dims& shape) {
   return from.shape == shape ? value : out.Emit1("reshape", {value}, WithShape(from, shape));
 }
 bool IsTiled(const SourceOp& op) { return op.attrs().Bool("tiled"); }
 
-// `name` of a value with a computation of two scalars.
+// Writes the op `name` with a computation of two scalars.
 uint32_t EmitReducing(Exporter& out, const SourceOp& op, std::string_view name, const Type& type,
                       const Module::NamedAttrs& attrs) {
   const Type scalar = WithShape(type, {});
@@ -77,7 +78,7 @@ ValueIds WriteAllReduce(Exporter& out, const SourceOp& op) {
   return {EmitReducing(out, op, "all_reduce", op.out_type(), GroupAttrs(out, op))};
 }
 
-// Those that are not tiled have a dim of their own, of one element in each part.
+// A gather that is not tiled has a dim of its own, with one element in each part.
 ValueIds WriteAllGather(Exporter& out, const SourceOp& op) {
   const int64_t dim = op.attrs().Int("all_gather_dimension");
   Dims part = op.in_type(0).shape;
@@ -101,7 +102,7 @@ ValueIds WriteAllToAll(Exporter& out, const SourceOp& op) {
   const int64_t parts = MeshOf(op).SizeOf(AxesOf(op));
   Dims whole = op.in_type(0).shape, exchanged = op.out_type().shape;
   if (!IsTiled(op)) {
-    // The new dim, of which `concat` counts without the one that is split.
+    // Insert the new dim. `concat` counts dims without the dim that is split.
     const bool before = concat <= split;
     concat += before ? 0 : 1;
     split += before ? 1 : 0;
@@ -135,7 +136,7 @@ ValueIds WritePermute(Exporter& out, const SourceOp& op) {
                     {{"channel_id", m.Int(1)}, {"source_target_pairs", m.Ints(pairs, {rows, 2})}})};
 }
 
-// Of each axis (partition_id / stride) % size, as in JAX.
+// Computes (partition_id / stride) % size for each axis, as JAX does.
 uint32_t PlaceAlong(Exporter& out, const SourceOp& op) {
   const Mesh& mesh = MeshOf(op);
   const Type word = MakeType(DType::kU32, {}), type = op.out_type();
@@ -160,8 +161,8 @@ uint32_t PlaceAlong(Exporter& out, const SourceOp& op) {
   }
   return position == kNone ? out.Constant(Array::ScalarInt(type.dtype, 0)) : position;
 }
-// XLA knows no partition_id where it partitions itself: there it is asked for in a computation on
-// all axes, as in JAX.
+// XLA has no partition_id in code that it partitions itself. There it is computed inside a manual
+// computation over all axes, as JAX does.
 ValueIds WriteAxisIndex(Exporter& out, const SourceOp& op) {
   const AxisList rest = MeshOf(op).AxesOfType(AxisType::kAuto);
   if (rest.empty()) return {PlaceAlong(out, op)};

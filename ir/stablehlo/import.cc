@@ -1,3 +1,6 @@
+// The walk of an import: it builds functions and regions from the artifact's tables, op by op, and
+// implements OpReader, through which the rows read their op. Everything that the artifact may
+// inflate is counted against the limits of a program, since the bytes come from strangers.
 #include "ir/stablehlo/import.h"
 
 #include <algorithm>
@@ -35,7 +38,7 @@ Importer::Importer(const Artifact& artifact, HostProgram* for_host)
   const std::vector<RawOp>& ops = a_.code.ops;
   for (uint32_t i = 0; i < ops.size(); ++i)
     for (uint32_t r = 0; r < ops[i].results.size; ++r) defined_by_[ops[i].results.begin + r] = i;
-  // Functions stand in the module; one within another op's region is nobody's.
+  // Functions stand in the module. A function inside the region of another op belongs to nobody.
   if (ops.empty() || ops[0].regions.size != 1) ThrowMalformed("is no module of one region");
   const RawRegion& module = a_.code.regions[ops[0].regions.begin];
   for (uint32_t i = module.begin; i < module.end; i = ops[i].end) {
@@ -72,7 +75,8 @@ std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<V
 }
 
 bool Importer::Asks(uint32_t function) {
-  const auto [it, is_new] = asks_.try_emplace(function, false);  // also of one that calls itself
+  // This entry is right for a function that calls itself, too.
+  const auto [it, is_new] = asks_.try_emplace(function, false);
   if (!is_new) return it->second;
   const Range regions = a_.code.ops[function].regions;
   if (regions.size != 1) return false;
@@ -132,7 +136,7 @@ FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   functions_[key] = nullptr;
   const Range regions = a_.code.ops[op].regions;
   if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
-  // All programs' entries are "main"; the module's name tells them apart.
+  // The entry of every program is called "main"; the module's name distinguishes them.
   std::string_view label = name;
   if (const uint32_t module = a_.Find(0, "sym_name"); name == "main" && module != kNone)
     label = TextOf(a_, module, "module: sym_name");
@@ -142,6 +146,10 @@ FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   return functions_[key] = Build(a_.code.regions[regions.begin], scope, std::move(shown), {}, {});
 }
 
+// Builds a function from a region. The captured values become its leading params, and constants
+// from outside are emitted again inside, so that computations stay closed. The values of the
+// artifact that are captured mean the params while the body is built, and their former values again
+// afterwards.
 FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string name,
                             const std::vector<uint32_t>& captures,
                             const std::vector<uint32_t>& constants) {
@@ -167,7 +175,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
     if (depth_ == 1) results.insert(results.end(), asked_.begin(), asked_.end());
     return results;
   });
-  // Nothing of the builder is left, of what is no longer shadowed.
+  // No value of the finished builder may be left, now that it is no longer shadowed.
   Forget(region.first_value, region.end_value);
   return f;
 }
@@ -179,8 +187,8 @@ uint32_t Importer::ConstantOf(uint32_t value) const {
     const std::string_view name = a_.form(a_.code.ops[op]).name;
     if (name == "constant") return op;
     const absl::Span<const uint32_t> operands = Slice(a_.code.operands, a_.code.ops[op].operands);
-    // Where a constant lies, and of which dialect its type is, says nothing of it. What an op takes
-    // comes before it.
+    // The position of a constant and the dialect of its type do not change what it is. The operand
+    // of an op always comes before the op.
     if ((name != "sharding_constraint" && name != "unrealized_conversion_cast") ||
         operands.size() != 1 || operands[0] >= value)
       return kNone;
@@ -189,7 +197,7 @@ uint32_t Importer::ConstantOf(uint32_t value) const {
 }
 FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                               absl::FunctionRef<std::vector<Value>()> body) {
-  // Beside the function itself, and a computation that no op of ours has.
+  // One level is the function itself, and one is a computation that is not an op of ours.
   const int64_t depth_max = Limits().region_depth + 2;
   if (depth_ == depth_max)
     Throw(ErrorKind::kLimitExceeded, absl::StrCat("StableHLO: regions and calls are more than ",
@@ -234,7 +242,7 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::st
     const absl::Span<const Value> arrays = ArraysOfValue(value);
     if (arrays.size() > 1) Spend(static_cast<int64_t>(arrays.size()) - 1);
     for (const Value v : arrays) {
-      // One of outside of the module's functions.
+      // The value is from outside of the module's functions.
       if (!v || &v.builder() != builder_)
         ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
       out.push_back(v);
@@ -247,7 +255,7 @@ absl::Span<const Value> Importer::ArraysOfValue(uint32_t value) const {
   if (IsArray(a_, type_of(value))) return {&values_[value], 1};
   const auto found = tuples_.find(value);
   if (found != tuples_.end()) return found->second;
-  // A token is of no arrays, wherever it comes from.
+  // A token has no arrays, wherever it comes from.
   if (a_.types[type_of(value)].kind == TypeKind::kToken) return {};
   ThrowMalformed("uses a tuple that it cannot");
 }
@@ -299,6 +307,9 @@ void Importer::EmitAndKeep(uint32_t index) {
   for (uint32_t r = 0; r < op.results.size; ++r) KeepNext(op.results.begin + r, values, &next);
 }
 
+// Imports one op: reads its operands, finds its row, and checks that the results have the declared
+// types. The artifact's declarations are not trusted, and neither are the rows: an op with regions
+// must have read them. Ops with a quantized operand or result go through ImportQuantized.
 std::vector<Value> Importer::Emit(uint32_t index) {
   const RawOp& op = a_.code.ops[index];
   const OpForm& form = a_.form(op);
@@ -385,7 +396,7 @@ std::string_view OpReader::Text(std::string_view attr) const {
 int64_t OpReader::Enum(std::string_view attr, AttrKind kind) const {
   return EnumOf(importer_.a_, importer_.a_.Find(op_, attr), kind, What(attr));
 }
-// Ops that share an attribute share its bytes.
+// Ops that share an attribute also share the bytes of its literal.
 Tensor OpReader::Constant(std::string_view attr) const {
   const uint32_t index = importer_.a_.Find(op_, attr);
   const auto known = importer_.constants_.find(index);
@@ -415,7 +426,7 @@ FunctionRef OpReader::CalledComputation() const {
   return importer_.Function(TextOf(a, a.refs[list.refs.begin], What("called_computations")), {});
 }
 bool OpReader::IsCipher(const FunctionRef& f) const {
-  constexpr int64_t kSizeMax = 256;  // the cipher's is a third of that
+  constexpr int64_t kSizeMax = 256;  // the cipher has a third of that
   if (importer_.SizeOf(f) > kSizeMax) return false;
   const auto [known, is_new] = importer_.are_ciphers_.emplace(f, false);
   if (is_new) known->second = IsJaxCipher(*f);
@@ -472,7 +483,7 @@ std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
     made = element.rank() == 0 ? b().DefiningOp(element) : nullptr;
   }
   if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
-  // One of outside of a region is an argument of it here.
+  // A value from outside of a region is an argument of the region here.
   const std::optional<OpReader> outside = Defining(operand);
   if (!outside || outside->What() != "constant") return std::nullopt;
   return outside->Constant("value").literal;
@@ -523,7 +534,7 @@ FunctionRef OpReader::Region(int r, const std::vector<uint32_t>& captures,
   return importer_.Build(region(r), scope, absl::StrCat(What(), "_", r), captures, constants);
 }
 
-// Those who write artifacts hoist constants out of computations, too. A computation knows no mesh.
+// Writers of artifacts hoist constants out of computations, too. A computation has no mesh.
 FunctionRef OpReader::Computation(int r) const {
   const std::vector<uint32_t> constants = Captures({r});
   for (const uint32_t value : constants) {
@@ -560,7 +571,8 @@ void OpReader::WillEmit(int64_t ops) const { importer_.Spend(ops); }
 // -------------------------------------------------------------------------------------------------
 namespace {
 
-// One for each of `n` values, or none at all; a token is no value, and who has tuples has no names.
+// Returns one name for each of `n` values, or none at all. Tokens are not values, and a program
+// with tuples has no names.
 std::vector<std::string> NamesOf(const std::vector<ValueInfo>& values, size_t n) {
   std::vector<std::string> out;
   for (const ValueInfo& value : values) {

@@ -1,5 +1,6 @@
-// bitcast_convert: the same bits as another type; where that has fewer or more of them, a last dim
-// has the parts, the lowest bits first.
+// bitcast_convert: reads the same bits as another type. If that type has fewer or more bits, a last
+// dim holds the parts, the lowest bits first. Complex numbers and booleans need rules of their own
+// here.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/ops.h"
@@ -8,7 +9,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// Part `i` of the last dim.
+// Returns part `i` of the last dim.
 Value PartOf(Value x, int64_t i) {
   const Value part = SliceInDim(x, x.rank() - 1, i, i + 1);
   return Reshape(part, Dims(x.shape().begin(), x.shape().end() - 1));
@@ -19,7 +20,7 @@ Value Stacked(Value a, Value b) {
   return Concatenate({first, second}, a.rank());
 }
 
-// Of complex numbers each part is cut in two, or made of two.
+// Converts between complex numbers: each part is cut in two, or is made of two.
 Value OfComplex(Value x, DType dtype) {
   if (x.dtype() == dtype) return x;
   if (dtype == DType::kC64) {
@@ -39,11 +40,11 @@ Value OfComplex(Value x, DType dtype) {
   return Complex(re, im);
 }
 
-// Integers without a sign of so many bits that are computed with.
+// Returns the unsigned dtype with at least this many bits that can be computed with.
 DType Unsigned(int bits) {
   return bits <= 8 ? DType::kU8 : bits == 16 ? DType::kU16 : bits == 32 ? DType::kU32 : DType::kU64;
 }
-// The place of each bit along the last dim.
+// Returns the position of each bit along the last dim.
 Value Places(Value like) {
   return Iota(like.builder(), like.dtype(), like.shape(), like.rank() - 1);
 }

@@ -1,5 +1,6 @@
-// JAX's cipher, from which it makes random numbers. For CPUs it writes it as a function with a loop
-// over five rounds, each a pass over the arrays; ours is one op, elementwise.
+// Recognizes the cipher from which JAX makes random numbers. For CPUs JAX writes it as a function
+// with a loop over five rounds, each a pass over the arrays; our op does it elementwise in one
+// pass.
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -15,11 +16,11 @@ namespace {
 
 constexpr std::string_view kName = "threefry2x32";
 
-// Of the function's text as JAX 0.10.2 writes it, by NormalText.
+// The hash of the function's text as JAX 0.10.2 writes it, in the form of NormalText.
 constexpr std::string_view kRolled =
     "e053436cee4e22d0090868b9c8bb11d69826252b4fa858c0910ce16e5c2a465e";
 
-// Without the numbers that tell functions of one name apart ("closed_call_7").
+// Removes the numbers that distinguish functions of one name ("closed_call_7").
 void DropNumbers(std::string_view name, std::string* text) {
   for (size_t at = text->find(name); at != std::string::npos; at = text->find(name, at)) {
     at += name.size();
@@ -30,8 +31,8 @@ void DropNumbers(std::string_view name, std::string* text) {
   }
 }
 
-// The function's text, with [S] for the shape of its words. Two functions of the same text are the
-// same function for arrays of two shapes.
+// Returns the function's text with [S] in place of the shape of its words. Two functions with the
+// same text are the same function for arrays of two shapes.
 std::string NormalText(const Function& f, const Type& words) {
   const std::string type = words.ToString();
   const std::string dims = type.substr(type.find('['));

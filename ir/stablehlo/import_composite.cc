@@ -1,5 +1,5 @@
-// Composites that are one op here: those of our own, which ExportProgram writes with their
-// decompositions for others, and chlo.top_k, which lax.top_k is in what JAX exports.
+// Imports composites that are one op here: our own, which ExportProgram writes with their
+// decompositions for other readers, and chlo.top_k, which JAX exports for lax.top_k.
 #include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/importer.h"
@@ -7,7 +7,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// An attribute of a composite as one of the op's; nullopt for one of another kind.
+// Returns an attribute of a composite as an attribute of the op, or nullopt if its kind differs.
 std::optional<AttrValue> ValueOf(const Artifact& a, uint32_t attr, tessera::ir::AttrKind kind) {
   const Attr& value = a.attrs[attr];
   switch (kind) {
@@ -41,7 +41,7 @@ std::optional<Attrs> AttrsOf(const Artifact& a, uint32_t dictionary, const OpDef
   return attrs;
 }
 
-// The op and its attributes; null if the composite is none of ours.
+// An op and its attributes; `def` is null if the composite is not one of ours.
 struct Named {
   const OpDef* def = nullptr;
   Attrs attrs;
@@ -55,12 +55,12 @@ std::optional<Named> OwnOf(const OpReader& op, std::string_view name) {
   if (!attrs) return std::nullopt;
   return Named{def, *std::move(attrs)};
 }
-// The k largest along the last dim.
+// Returns the op for the k largest elements along the last dim.
 std::optional<Named> TopKOf(const OpReader& op) {
   const Artifact& a = op.artifact();
   const uint32_t dictionary = op.Find("composite_attributes");
   const uint32_t k = InDictionary(a, dictionary, "k");
-  // Other attributes would say that it is something else.
+  // With other attributes the composite would mean something else.
   if (k == kNone || a.attrs[dictionary].refs.size != 2 || op.in.size() != 1 || op.in[0].rank() == 0)
     return std::nullopt;
   std::optional<AttrValue> value = ValueOf(a, k, tessera::ir::AttrKind::kInt);

@@ -1,8 +1,9 @@
-// Custom calls that JAX writes for CPUs: linear algebra, by the names of LAPACK's routines, and
-// approx_top_k.
+// Imports the custom calls that JAX writes for CPUs: linear algebra, named by LAPACK's routines,
+// and approx_top_k.
 //
-// A routine's results are those of JAX's call of it, among them `info`: 0, or how it failed. The
-// letters of its arguments are numbers of 8 bits in the dictionary mhlo.backend_config.
+// The results of a routine are the results of JAX's call of it. They include `info`: 0, or the way
+// in which it failed. The letters of its arguments are 8-bit numbers in the dictionary
+// mhlo.backend_config.
 // Reference: jaxlib/cpu/lapack_kernels.h.
 #include <algorithm>
 #include <iterator>
@@ -25,7 +26,7 @@ uint32_t Configured(const OpReader& op, std::string_view name) {
 char Letter(const OpReader& op, std::string_view name) {
   return static_cast<char>(IntOf(op.artifact(), Configured(op, name), op.What()));
 }
-// Whether the letter is `yes`, and no other than `no`.
+// Returns whether the letter is `yes`. Throws if it is neither `yes` nor `no`.
 bool Is(const OpReader& op, std::string_view name, char yes, char no) {
   const char letter = Letter(op, name);
   if (letter != yes && letter != no)
@@ -33,11 +34,12 @@ bool Is(const OpReader& op, std::string_view name, char yes, char no) {
                               static_cast<int>(yes), " or ", static_cast<int>(no)));
   return letter == yes;
 }
-// A target is this, the letter for the type of elements, the routine, and that.
+// A target consists of kBegin, the letter for the type of elements, the routine, and kEnd.
 constexpr std::string_view kBegin = "lapack_", kEnd = "_ffi";
 char TypeLetter(std::string_view target) { return target[kBegin.size()]; }
 
-// Numbers of operands and results, and matrices of the type that the target says as operands.
+// Checks the numbers of operands and results, and that the operands are matrices of the type in the
+// target.
 void Need(const OpReader& op, int operands, int results) {
   if (op.num_operands() != operands || op.num_results() != results)
     op.Malformed(absl::StrCat("has ", op.num_operands(), " operands and ", op.num_results(),
@@ -53,11 +55,11 @@ void Need(const OpReader& op, int operands, int results) {
                                 "; expected ", ToAbsl(DTypeName(dtype))));
 }
 bool OfComplex(const OpReader& op) { return IsComplex(op.in[0].dtype()); }
-// The result is of no use: it is not computed, as the op says.
+// Returns zeros for a result that is not used and, as the op says, not computed.
 Value Unused(const OpReader& op, int result) { return Zeros(op.b(), op.ResultType(result)); }
 
-// 1 for each matrix whose result begins with a NaN, as those of ours do that have failed. The last
-// `last` dims of x are such a result.
+// Returns 1 for each matrix whose result begins with a NaN, as the results of our ops do after a
+// failure. The last `last` dims of x are one such result.
 Value InfoOf(Value x, int last) {
   Dims batch(x.shape().begin(), x.shape().end() - last);
   if (x.type().num_elements() == 0) return Zeros(x.builder(), MakeType(DType::kS32, batch));
@@ -74,7 +76,7 @@ Results Potrf(const OpReader& op) {
   return {l, InfoOf(l, 2)};
 }
 
-// Its info is the first zero on the diagonal of u, counted from 1.
+// The info of getrf is the position of the first zero on the diagonal of u, counted from 1.
 Results Getrf(const OpReader& op) {
   Need(op, 1, 3);
   const LuResult out = Lu(op.in[0]);
@@ -102,7 +104,7 @@ Results GeqrfOf(const OpReader& op) {
   const auto [packed, taus] = Geqrf(op.in[0]);
   return {packed, taus};
 }
-// The pivots come and go as LAPACK has them.
+// The pivots are passed in and out in LAPACK's form.
 Results Geqp3Of(const OpReader& op) {
   Need(op, 2, 3);
   const Geqp3Result out = Geqp3(op.in[0], op.in[1]);
@@ -113,7 +115,7 @@ Results Orgqr(const OpReader& op) {
   return {HouseholderProduct(op.in[0], op.in[1])};
 }
 
-// The reflectors' product as a matrix, then a product with it.
+// Computes the product of the reflectors as a matrix, then multiplies by it.
 Results Ormqr(const OpReader& op) {
   Need(op, 3, 1);
   Value a = op.in[0];
@@ -155,7 +157,7 @@ Results Syevd(const OpReader& op) {
   return {v, w, InfoOf(w, 1)};
 }
 
-// The first result is what is left of the operand. Vectors that are not computed are zeros.
+// The first result is the overwritten operand. Vectors that are not computed are zeros.
 Results SvdBy(const OpReader& op, std::string_view algorithm) {
   Need(op, 1, 5);
   const bool vectors = Letter(op, "mode") != 'N';
@@ -169,8 +171,8 @@ Results SvdBy(const OpReader& op, std::string_view algorithm) {
 Results Gesdd(const OpReader& op) { return SvdBy(op, ""); }
 Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
 
-// Eigenvalues of real matrices come in two results, their parts. The derivatives are JAX's, which
-// are of the program before it was exported; ours are of the eigenvalues alone.
+// For real matrices the eigenvalues come as two results, their parts. Derivatives were taken by JAX
+// before the program was exported; ours are of the eigenvalues only.
 Results Geev(const OpReader& op) {
   const bool complex = op.in.size() == 1 && OfComplex(op);
   Need(op, 1, complex ? 4 : 5);
@@ -190,21 +192,23 @@ Results Geev(const OpReader& op) {
   return results;
 }
 
-// Along the last dim: the one before each element, or after it, and zeros.
+// Returns, along the last dim, the element before or after each element, and zeros at the end.
 Value Moved(Value x, int64_t before) {
   ops::DimList low(x.rank(), 0), high = low;
   low.back() = before;
   high.back() = -before;
   return Pad(x, Constant(x.builder(), x.dtype(), 0), std::move(low), std::move(high));
 }
-// Of blocks of 2, [a b; c a], on the diagonal of t: the square root of b c, and minus that.
+// Returns, for blocks of 2, [a b; c a], on the diagonal of t, the square root of b c, and its
+// negative.
 Value ImaginaryEigenvalues(Value t) {
   const int rows = t.rank() - 2, cols = t.rank() - 1;
   const int64_t n = t.dim(cols);
   const Value zero =
       Zeros(t.builder(), MakeType(t.dtype(), Dims(t.shape().begin(), t.shape().end() - 1)));
   if (n < 2) return zero;
-  const auto beside = [&](int dim) {  // the diagonal above the main one, or below it
+  // Returns the diagonal above the main one, or the one below it.
+  const auto beside = [&](int dim) {
     const Value first = SliceInDim(t, dim, 1, n);
     return ops::DiagonalOf(SliceInDim(first, dim == rows ? cols : rows, 0, n - 1));
   };
@@ -215,7 +219,7 @@ Value ImaginaryEigenvalues(Value t) {
   return product - Moved(product, 1);
 }
 
-// Sorting is refused, as by JAX; the number of those sorted is 0.
+// Sorting is refused, as JAX does. The number of sorted eigenvalues is 0.
 Results Gees(const OpReader& op) {
   const bool complex = op.in.size() == 1 && OfComplex(op);
   Need(op, 1, complex ? 5 : 6);
@@ -230,7 +234,7 @@ Results Gees(const OpReader& op) {
   return results;
 }
 
-// Of whole matrices, as JAX asks.
+// Only whole matrices are reduced, as JAX asks for.
 Results Gehrd(const OpReader& op) {
   Need(op, 1, 3);
   const int64_t n = op.in[0].dim(op.in[0].rank() - 1);
@@ -260,15 +264,15 @@ Results Trsm(const OpReader& op) {
                            .unit_diagonal = Is(op, "diag", 'U', 'N')})};
 }
 
-// The first three results are what is left of the diagonals.
+// The first three results are the overwritten diagonals.
 Results Gtsv(const OpReader& op) {
   Need(op, 4, 5);
   const Value x = TridiagonalSolve(op.in[0], op.in[1], op.in[2], op.in[3]);
   return {op.in[0], op.in[1], op.in[2], x, InfoOf(x, 2)};
 }
 
-// By the routine's name without the letter for the type of elements; some are of real numbers
-// alone, and some of complex ones.
+// The routines by their names without the letter for the type of elements. Some exist only for real
+// numbers, and some only for complex ones.
 struct Routine {
   std::string_view types;
   ImportRow row;
@@ -299,8 +303,8 @@ const ImportRow* FindLapack(std::string_view target) {
   return routine == std::end(kRoutines) ? nullptr : &routine->row;
 }
 
-// Operands: x, the indices of its elements, and an initial value of each, which precede all. The
-// computation says which of two comes first.
+// The operands are x, the indices of its elements, and an initial value for each, which precedes
+// all elements. The computation says which of two elements comes first.
 std::vector<Value> ImportApproxTopK(const OpReader& op) {
   if (op.num_operands() != 4 || op.num_results() != 2)
     op.NotSupported(

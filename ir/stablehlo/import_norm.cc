@@ -1,6 +1,6 @@
-// Batch normalization: batch_norm_training, batch_norm_inference, batch_norm_grad.
+// Imports batch normalization: batch_norm_training, batch_norm_inference, batch_norm_grad.
 //
-// Numbers of fewer than 32 bits are computed with as f32 and rounded once.
+// Numbers of fewer than 32 bits are computed with as f32, and rounded once at the end.
 #include <algorithm>
 #include <bit>
 
@@ -15,7 +15,8 @@ using Results = std::vector<Value>;
 
 class BatchNorm {
  public:
-  // Of `num_features` operands with one number for each feature, after the first.
+  // Checks the operands. The `num_features` operands after the first have one number for each
+  // feature.
   BatchNorm(const OpReader& op, size_t num_operands, size_t num_features) : op_(op) {
     if (op.in.size() != num_operands)
       op.Malformed(absl::StrCat("has ", op.in.size(), " operands; expected ", num_operands));
@@ -42,13 +43,13 @@ class BatchNorm {
     }
   }
 
-  // Operand `i`, as it is computed with.
+  // Returns operand `i` in the dtype that it is computed in.
   Value In(size_t i) const {
     const Value x = op_.in[i];
     return BitWidth(x.dtype()) < 32 ? Convert(x, DType::kF32) : x;
   }
   Value Out(Value x) const { return Convert(x, op_.in[0].dtype()); }
-  // The same number for all elements of a feature.
+  // Returns an array in which all elements of a feature have its number.
   Value Spread(Value of_features) const {
     return BroadcastInDim(of_features, op_.in[0].shape(), {feature_});
   }
@@ -58,7 +59,7 @@ class BatchNorm {
     return Div(sum, FullLike(sum, static_cast<double>(count_)));
   }
   Value TimesCount(Value x) const { return Mul(x, FullLike(x, static_cast<double>(count_))); }
-  // The variance and a bit.
+  // Returns the variance plus epsilon.
   Value Raised(Value variance) const {
     const Artifact& a = op_.artifact();
     const Attr& attr = AttrOf(a, op_.Find("epsilon"), AttrKind::kFloat, op_.What("epsilon"));
@@ -68,7 +69,7 @@ class BatchNorm {
     const auto bits = static_cast<uint32_t>(a.ints[attr.ints.begin]);
     return Add(variance, FullLike(variance, std::bit_cast<float>(bits)));
   }
-  // (x - mean) / deviation * scale + offset
+  // Returns (x - mean) / deviation * scale + offset.
   Value Normalized(Value centered, Value raised, Value scale, Value offset) const {
     const Value normalized = Div(centered, Spread(Sqrt(raised)));
     const Value scaled = Mul(normalized, Spread(scale));
@@ -78,7 +79,7 @@ class BatchNorm {
  private:
   const OpReader& op_;
   int64_t feature_ = 0, count_ = 1;
-  std::vector<int64_t> others_;  // dims
+  std::vector<int64_t> others_;  // all dims except that of the features
 };
 
 Results ImportTraining(const OpReader& op) {
@@ -101,7 +102,8 @@ Results ImportInference(const OpReader& op) {
   return {n.Out(n.Normalized(centered, n.Raised(variance), scale, offset))};
 }
 
-// Of operand, scale, mean, variance, and of the gradient of the result.
+// The operands are the operand of the forward op, scale, mean, variance, and the gradient of the
+// result.
 Results ImportGrad(const OpReader& op) {
   const BatchNorm n(op, 5, 3);
   const Value x = n.In(0), scale = n.In(1), mean = n.In(2), variance = n.In(3), grad = n.In(4);
@@ -111,7 +113,7 @@ Results ImportGrad(const OpReader& op) {
   const Value grad_offset = n.Sum(grad);
   const Value along = n.Sum(Mul(grad, centered));
   const Value grad_scale = Div(along, deviation);
-  // How much the mean and the variance take of it.
+  // Subtract the parts that the mean and the variance take of the gradient.
   const Value times_count = n.TimesCount(grad);
   const Value of_mean = n.Spread(grad_offset);
   const Value of_variance = Mul(centered, n.Spread(Div(along, raised)));

@@ -1,4 +1,5 @@
-// How each op of StableHLO becomes ours: a row for each.
+// The rows that import ops: for each op of StableHLO, a function that emits the same in our ops.
+// Importer::Emit finds the row and checks the result types afterwards.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -25,17 +26,18 @@ void NeedOperands(const OpReader& op, size_t n) {
 }
 
 // ---- Elementwise. -------------------------------------------------------------------------------
-// Ops of the same name without attributes, but for result_accuracy, which is left out.
+// Imports ops that have the same name here and no attributes other than result_accuracy, which is
+// ignored.
 Results SameName(const OpReader& op) {
   const OpDef* const def = FindOp(op.What());
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
-  constexpr int64_t kOpsOfParts = 40;  // some functions of complex numbers
+  constexpr int64_t kOpsOfParts = 40;  // for some functions of complex numbers
   if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.WillEmit(kOpsOfParts);
   return {Elementwise(*def, op.in)};
 }
-// Imports an op of numbers, or, if the operands are booleans, as `of_booleans`. The ops of a
-// computation come through here, too, so that a reduction of booleans by `add` is one by "or".
+// Imports an op on numbers, or as `of_booleans` if the operands are booleans. The ops of a
+// computation come through here, too, so a reduction of booleans by `add` becomes one by "or".
 Results SameNameOrOfBooleans(const OpReader& op, const OpDef& of_booleans) {
   const bool booleans = !op.in.empty() && op.in[0].dtype() == DType::kBool;
   if (!booleans) return SameName(op);
@@ -48,7 +50,7 @@ Results ImportReal(const OpReader& op) {
   NeedOperands(op, 1);
   return {IsComplex(op.in[0].dtype()) ? Real(op.in[0]) : op.in[0]};
 }
-// Of a real number it is 0.
+// The imaginary part of a real number is 0.
 Results ImportImag(const OpReader& op) {
   NeedOperands(op, 1);
   return {IsComplex(op.in[0].dtype()) ? Imag(op.in[0]) : FullLike(op.in[0], 0)};
@@ -100,7 +102,7 @@ Results ImportConstant(const OpReader& op) {
 }
 Results ImportIota(const OpReader& op) {
   const Type type = op.ResultType();
-  // Numbers without kernels are those of s32.
+  // Numbers without kernels are converted from s32.
   const DType dtype = IsComputable(type.dtype) ? type.dtype : DType::kS32;
   const Value iota = Iota(op.b(), dtype, type.shape, op.Small("iota_dimension"));
   return {Convert(iota, type.dtype)};
@@ -109,7 +111,7 @@ Results ImportBroadcastInDim(const OpReader& op) {
   NeedOperands(op, 1);
   return {BroadcastInDim(op.in[0], op.ResultType().shape, op.Ints("broadcast_dimensions"))};
 }
-// New dims in front.
+// The new dims come first.
 Results ImportBroadcast(const OpReader& op) {
   NeedOperands(op, 1);
   std::vector<int64_t> shape = op.Ints("broadcast_sizes"), dims(op.in[0].rank());
@@ -152,8 +154,9 @@ Results ImportDynamicUpdateSlice(const OpReader& op) {
   return {DynamicUpdateSlice(op.in[0], op.in[1], op.From(2))};
 }
 
-// Indices whose vectors lie along the last dim, as ours do; StableHLO's lie along any, or along one
-// of size 1 that is not there. `batching`, dims of the indices, are renumbered.
+// Returns the indices with their vectors along the last dim, as ours are. In StableHLO the vectors
+// may lie along any dim, or along an implicit dim of size 1. Renumbers `batching`, which are dims
+// of the indices.
 Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batching) {
   const int64_t dim = op.Int("index_vector_dim");
   if (dim < 0 || dim > indices.rank()) op.Malformed("has index vectors along a dim that is none");
@@ -180,7 +183,8 @@ Results ImportGather(const OpReader& op) {
   return {GatherOf(op, op.Ints("slice_sizes"))};
 }
 
-// The slices at indices along a dim; in front of it dims that operand and indices have in common.
+// Selects the slices at indices along a dim. The leading dims are shared by the operand and the
+// indices.
 Results ImportTorchIndexSelect(const OpReader& op) {
   NeedOperands(op, 2);
   const Value x = op.in[0], at = op.in[1];
@@ -221,7 +225,7 @@ Results ImportScatter(const OpReader& op) {
   return ScatterBy(op.First(n), indices, op.From(n + 1), op.Computation(0), dims, options);
 }
 
-// ---- Ops of sizes that are operands: the declared types, or literals, say them. ----------------
+// ---- Ops with sizes as operands. The declared types or literals give the sizes. -----------------
 Results ImportDynamicIota(const OpReader& op) {
   NeedOperands(op, 1);
   return ImportIota(op);
@@ -247,7 +251,7 @@ Results ImportRealDynamicSlice(const OpReader& op) {
   const Value x = op.in[0], starts = op.in[1];
   const std::vector<int64_t> strides = op.KnownInts(3);
   if (op.IsKnown(1) && op.IsKnown(2)) return {Slice(x, op.KnownInts(1), op.KnownInts(2), strides)};
-  // How much there is between the bounds is said by the type.
+  // The type gives the distance between the bounds.
   if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; }))
     op.NotSupported("has bounds that are no constants, and strides");
   if (starts.rank() != 1 || starts.dim(0) != x.rank()) op.Malformed("has not one start per dim");
@@ -258,7 +262,7 @@ Results ImportRealDynamicSlice(const OpReader& op) {
   const Dims shape = op.ResultType().shape;
   return {DynamicSlice(x, scalars, {shape.begin(), shape.end()})};
 }
-// A size that is not all of the dim would be known only when it runs.
+// A size that is not the whole dim would be known only at run time.
 Results ImportSetDimensionSize(const OpReader& op) {
   NeedOperands(op, 2);
   const int dim = op.Small("dimension");
@@ -286,7 +290,7 @@ Results ImportReduce(const OpReader& op) {
     return {op.in[1] + ReduceSum(op.in[0], op.Ints("dimensions"))};
   return Reduce(op.First(n), op.From(n), op.Computation(0), op.Ints("dimensions"));
 }
-// Windows over `rank` dims; an op without dilations has them all 1.
+// Returns windows over `rank` dims. All dilations are 1 if the op has none.
 WindowDimensions WindowOf(const OpReader& op, size_t rank) {
   const auto per_dim = [&](std::string_view attr) {
     const std::vector<int64_t> values =
@@ -324,7 +328,7 @@ Results ImportSelectAndScatter(const OpReader& op) {
   op.WillRepeat(select, std::min(window.places(), kPlacesInTurnMax));
   return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter, window)};
 }
-// Whether `init` is a literal that changes nothing that is combined with it, be it -0.
+// Returns whether `init` is a literal that changes nothing that is combined with it, not even -0.
 bool ChangesNothing(const OpDef& combine, Value init) {
   const Op* const op = init.builder().DefiningOp(init);
   if (op == nullptr || op->def != &ops::kConstant) return false;
@@ -337,7 +341,7 @@ bool ChangesNothing(const OpDef& combine, Value init) {
   return literal == ValueOrThrow(EvaluateOp(reduction, {}, {Array(init.dtype(), {0})},
                                             {{"dimensions", std::vector<int64_t>{0}}}))[0];
 }
-// A window over all elements before, or after, each along one dim is a cumulative op.
+// A window over all elements before, or after, each element along one dim is a cumulative op.
 Results ImportReduceWindow(const OpReader& op) {
   if (op.in.size() != 2) return ReduceWindows(op);
   const Value x = op.in[0], init = op.in[1];
@@ -362,7 +366,7 @@ Results ImportReduceWindow(const OpReader& op) {
               all_ones("base_dilations") && all_ones("window_dilations");
   for (int d = 0; fits && d < x.rank(); ++d) {
     if (window[d] == 1 && padding[2 * d] == 0 && padding[2 * d + 1] == 0) continue;
-    // Before, or after, each: all padding on one side.
+    // The window is before, or after, each element if all its padding is on one side.
     fits = dim < 0 && window[d] == x.dim(d) &&
            (padding[2 * d] == window[d] - 1 || padding[2 * d + 1] == window[d] - 1) &&
            (padding[2 * d] == 0 || padding[2 * d + 1] == 0);
@@ -412,11 +416,11 @@ Results ImportCall(const OpReader& op) {
   if (op.in.size() == 4 && op.IsCipher(f)) return EmitCipher(op.in);
   return Call(op.b(), f, op.in, f->name);
 }
-// An op of several others, which its decomposition says; or one that is known.
+// A composite is replaced by its decomposition, unless it is known as one of our ops.
 Results ImportComposite(const OpReader& op) {
   if (const std::optional<Results> known = ImportKnownComposite(op)) return *known;
   const FunctionRef f = op.Callee("decomposition");
-  // Its regions are the decomposition's, too.
+  // Regions of the composite repeat the decomposition.
   op.IgnoreRegions();
   return Call(op.b(), f, op.in, f->name);
 }
@@ -427,7 +431,7 @@ Results ImportIf(const OpReader& op) {
   const FunctionRef if_true = op.Region(0, captures), if_false = op.Region(1, captures);
   return Case(Convert(op.in[0], DType::kS32), {if_false, if_true}, op.ValuesOf(captures));
 }
-// An index of no branch means the last.
+// In StableHLO an index without a branch selects the last branch.
 Results ImportCase(const OpReader& op) {
   NeedOperands(op, 1);
   const int n = op.num_regions();
@@ -451,13 +455,13 @@ Results ImportWhile(const OpReader& op) {
   operands.insert(operands.end(), op.in.begin(), op.in.end());
   return While(op.b(), predicate, body, operands, num_of_predicate, num_of_body);
 }
-// Of tokens alone there is nothing to keep in order.
+// A barrier of tokens alone has nothing to keep in order.
 Results ImportOptimizationBarrier(const OpReader& op) {
   return op.in.empty() ? op.in : OptimizationBarrier(op.b(), op.in);
 }
 
 // ---- Tuples and tokens. -------------------------------------------------------------------------
-// A tuple is its arrays, here as everywhere.
+// A tuple stands for its arrays, here as everywhere.
 Results ImportTuple(const OpReader& op) { return op.in; }
 Results ImportTupleElement(const OpReader& op) {
   const std::vector<size_t> sizes = op.ElementsOf(0);
@@ -467,17 +471,18 @@ Results ImportTupleElement(const OpReader& op) {
   const size_t begin = std::accumulate(sizes.begin(), sizes.begin() + index, size_t{0});
   return {op.in.begin() + begin, op.in.begin() + begin + sizes[index]};
 }
-// What has effects is refused, so that tokens order nothing.
+// Ops with effects are refused, so there is nothing for tokens to order.
 Results ImportToken(const OpReader& op) {
   if (!op.in.empty()) op.Malformed("is of what is no token");
   return {};
 }
 
-// ---- What says where and how, not what. ---------------------------------------------------------
+// ---- Annotations: where and how, but not what is computed. --------------------------------------
 Results AsItIs(const OpReader& op) { return op.in; }
-// Keeps a compiler from leaving out what computes its operands, of which nobody sees anything.
+// dce_sink keeps a compiler from removing the computation of its operands. It needs no counterpart
+// here, since no result depends on it.
 Results Nothing(const OpReader&) { return {}; }
-// The targets of custom calls, other than those of OnShards. Of memories our devices have one kind.
+// The targets of custom calls, other than those of OnShards. Our devices have one kind of memory.
 constexpr ImportRow kTargets[] = {{"ApproxTopK", ImportApproxTopK},
                                   {"Sharding", ImportShardingCall},
                                   {"annotate_device_placement", AsItIs},
@@ -496,7 +501,7 @@ Results ImportCustomCall(const OpReader& op) {
     return row->import(op);
   }
   if (target == kHostCallback && op.for_host()) return op.CallHost();
-  // What JAX writes for callbacks, and for those of jax.debug.
+  // JAX writes such targets for callbacks, also for those of jax.debug.
   if (target.find("callback") != std::string_view::npos)
     op.NotSupported(absl::StrCat("of the target ", Quoted(target),
                                  " calls back into the process that traced it, which is not where "

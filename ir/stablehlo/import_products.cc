@@ -1,7 +1,7 @@
-// Products: dot_general, convolution, and what says the same in other words.
+// Imports products: dot_general, convolution, and the ops that are special cases of them.
 //
-// precision_config says how exact products must be at least, of each operand; ours have the more
-// exact of the two. An algorithm says what is multiplied and how that is added up.
+// precision_config gives the lowest precision of products for each operand; we use the higher of
+// the two. An algorithm says which numbers are multiplied and how the products are added up.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -33,13 +33,14 @@ Precision PrecisionOf(const OpReader& op) {
     const int64_t value = EnumOf(a, precision, AttrKind::kPrecision, op.What(kName));
     if (value < 0 || value > static_cast<int64_t>(Precision::kHighest))
       op.Malformed("has a precision other than DEFAULT, HIGH and HIGHEST");
-    most = std::max(most, static_cast<Precision>(value));  // numbered alike
+    // Both enumerations have the same numbers.
+    most = std::max(most, static_cast<Precision>(value));
   }
   return most;
 }
 
-// The products are of the dtype that holds the most, of the operands' and the result's: the
-// operands are converted before, which is exact, or the result is rounded after.
+// Computes products in that dtype of operands and result which holds the most. Either the operands
+// are converted first, which is exact, or the result is rounded afterwards.
 template <class Multiply>
 Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply) {
   const DType result = op.ResultType().dtype;
@@ -48,7 +49,7 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
     if (IsFloat(a) != IsFloat(b)) return IsFloat(a);
     return BitWidth(a) > BitWidth(b);
   };
-  // Products whose sums are wider than they are are one op.
+  // If the sum has a wider dtype than the operands, a single op can do it.
   const auto computes = [](DType d) { return IsComputable(d) && d != DType::kBool; };
   if (lhs.dtype() == rhs.dtype() && lhs.dtype() != result && computes(lhs.dtype()) &&
       computes(result) && holds_more(result, lhs.dtype()) &&
@@ -57,13 +58,13 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
   DType dtype = result;
   for (const Value v : {lhs, rhs})
     if (holds_more(v.dtype(), dtype)) dtype = v.dtype();
-  // Neither of f16 and bf16 holds the other.
+  // Neither of f16 and bf16 can hold the other.
   for (const DType of : {lhs.dtype(), rhs.dtype(), result})
     if (IsFloat(of) && of != dtype && BitWidth(of) == BitWidth(dtype)) dtype = DType::kF32;
   // A sum of products of booleans is whether any product is true. Products that are true are
-  // counted, and compared with 0 by the conversion below. A count in f32 stops growing at 2^24, but
-  // does not come back to 0 however many are contracted, as one of integers would, and floats have
-  // the fastest kernels.
+  // counted, and the count is compared with 0 by the conversion below. A count in f32 stops growing
+  // at 2^24, but it does not come back to 0 however many are contracted, as a count in integers
+  // would. Floats also have the fastest kernels.
   if (dtype == DType::kBool) dtype = DType::kF32;
   // Numbers of 8 bits and fewer that have no kernels are exact in f32, and whole ones in s32.
   if (!IsComputable(dtype) && !IsComplex(dtype)) dtype = IsFloat(dtype) ? DType::kF32 : DType::kS32;
@@ -72,7 +73,7 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
 }
 
 // ---- Algorithms of dot_general. -----------------------------------------------------------------
-// The types of an algorithm; no algorithm has a kNone.
+// The types that an algorithm may name. No algorithm has a kNone.
 enum class Precise : uint8_t { kNone, kF8, kF16, kBF16, kTF32, kF32, kF64, kOther };
 
 Precise PreciseOf(const OpReader& op, std::string_view name) {
@@ -99,8 +100,8 @@ Precise PreciseOf(const OpReader& op, std::string_view name) {
   }
 }
 
-// What JAX's DotAlgorithmPreset names, in StableHLO's words: operands of a type, added up as
-// another, in so many products of parts of them.
+// An algorithm of JAX's DotAlgorithmPreset in the words of StableHLO: operands of one type, added
+// up in another, with this number of products of their parts.
 struct Algorithm {
   Precise operands, sum;
   int64_t products;
@@ -114,7 +115,7 @@ constexpr Algorithm kAlgorithms[] = {
     {Precise::kF32, Precise::kF32, 1},  {Precise::kF64, Precise::kF64, 1},
 };
 
-// A number of an algorithm's.
+// Returns a number of the algorithm.
 int64_t CountOf(const OpReader& op, std::string_view name) {
   return op.Has(name) && op.KindOf(name) == AttrKind::kInteger ? op.Int(name) : 0;
 }
@@ -137,8 +138,9 @@ std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
   return *known;
 }
 
-// An operand as the algorithm takes it.  Numbers of f32 that are to be multiplied as bf16 and added
-// up as f32 stay what they are, as XLA's do on CPUs: all parts of them are multiplied.
+// Returns an operand rounded as the algorithm asks. Operands of f32 that would be multiplied as
+// bf16 and added up as f32 stay unchanged, as XLA does on CPUs: all of their parts are then
+// multiplied.
 Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
   constexpr int kTF32Exponent = 8, kTF32Mantissa = 10;
   switch (algorithm.operands) {
@@ -158,7 +160,8 @@ Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
       return x;
   }
 }
-// At least as exact as the algorithm: TF32 has more bits than one bf16, and fewer than two.
+// Returns a precision that is at least that of the algorithm. TF32 has more bits than one bf16, and
+// fewer than two.
 Precision PrecisionOf(const Algorithm& algorithm) {
   const bool whole = algorithm.operands == Precise::kF32 || algorithm.products > 1;
   return whole ? Precision::kHighest : Precision::kDefault;
@@ -204,7 +207,7 @@ Results ImportDotGeneral(const OpReader& op) {
       DotOf(op, {op.Ints("lhs_batching_dimensions"), op.Ints("rhs_batching_dimensions"),
                  op.Ints("lhs_contracting_dimensions"), op.Ints("rhs_contracting_dimensions")})};
 }
-// The last dim of one with the first of the other.
+// Contracts the last dim of the first operand with the first dim of the second.
 Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
   if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
@@ -221,14 +224,14 @@ void CheckLetters(const OpReader& op, std::string_view letters, int rank) {
     if (letters.find(letters[i], i + 1) != kNowhere)
       op.NotSupported("has a letter twice in a term, which is a diagonal");
 }
-// Returns operand i of an einsum, as numbers if it is of booleans and the result of numbers.
+// Returns operand i of an einsum. A boolean operand becomes a number if the result is a number.
 Value Summand(const OpReader& op, int i) {
   const DType result = op.ResultType().dtype;
   return op.in[i].dtype() == DType::kBool && result != DType::kBool ? Convert(op.in[i], result)
                                                                     : op.in[i];
 }
-// The sums along the dims whose letters `keep` lacks, which `letters` then lacks, too. A sum of
-// booleans is whether any are true.
+// Sums x along the dims whose letters are not in `keep`, and removes these letters from `letters`.
+// A sum of booleans is whether any are true.
 Value SumOthers(Value x, std::string* letters, const std::string& keep) {
   std::vector<int64_t> dims;
   std::string kept;
@@ -253,7 +256,7 @@ Value InOrder(const OpReader& op, Value x, std::string_view letters, std::string
   }
   return Transpose(x, permutation);
 }
-// The terms before the arrow, and the one after it.
+// Returns the terms before the arrow, and the term after it.
 std::pair<std::vector<std::string>, std::string> TermsOf(const OpReader& op, size_t n) {
   const std::string_view text = op.Text("einsum_config");
   const size_t arrow = text.find("->");
@@ -280,6 +283,9 @@ Results ImportUnaryEinsum(const OpReader& op) {
   const Value summed = SumOthers(Summand(op, 0), &terms[0], result);
   return {InOrder(op, summed, terms[0], result)};
 }
+// Turns an einsum of two terms into one dot_general: letters of both terms are batch dims if the
+// result has them, and contracted otherwise. Letters that occur in one term only, and not in the
+// result, are summed first. A transpose puts the dims into the order of the result.
 Results ImportEinsum(const OpReader& op) {
   NeedOperands(op, 2);
   auto [terms, result] = TermsOf(op, 2);
@@ -348,7 +354,7 @@ Results ImportConvolution(const OpReader& op) {
   NeedOperands(op, 2);
   return ConvolutionOf(op, op.Ints("padding"));
 }
-// Of a padding that is an operand.
+// The padding is an operand, which must be a constant.
 Results ImportDynamicConvolution(const OpReader& op) {
   NeedOperands(op, 3);
   return ConvolutionOf(op, op.KnownInts(2));

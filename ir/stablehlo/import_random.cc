@@ -1,9 +1,9 @@
-// rng_bit_generator: random bits of a state, which it moves on.
+// Imports rng_bit_generator: it returns random bits for a state, and the advanced state.
 //
 // The algorithm is Philox4x32 with 10 rounds, in the layout of XLA's CPU backend, where it is the
-// default: the state is a key of 64 bits and a counter; block i is that of the counter plus i, of
-// 128 bits, the upper ones being the key's; blocks follow each other. Reference: J. Salmon et al.,
-// "Parallel random numbers: as easy as 1, 2, 3" (2011).
+// default. The state is a key of 64 bits and a counter. Block i encrypts a counter of 128 bits: the
+// lower half is the counter plus i, and the upper half is the key. The blocks follow each other.
+// Reference: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 #include <array>
 #include <cstdint>
 
@@ -21,7 +21,7 @@ Value U32(Builder& b, uint32_t v) { return Constant(b, Array::ScalarInt(DType::k
 Value U64(Builder& b, int64_t v) { return Constant(b, Array::ScalarInt(DType::kU64, v)); }
 
 struct Halves {
-  Value low, high;  // of 32 bits each
+  Value low, high;  // 32 bits each
 };
 Halves HalvesOf(Value x) {
   const Value low = Convert(x, DType::kU32);
@@ -33,7 +33,7 @@ Value Joined(Value low, Value high) {
   const Value shifted = ShiftLeft(wide, BroadcastInDim(U64(wide.builder(), 32), wide.shape(), {}));
   return Or(shifted, Convert(low, DType::kU64));
 }
-// The product of 64 bits.
+// Returns the product in 64 bits.
 Halves Times(Value x, uint32_t factor) {
   const Value wide = Convert(x, DType::kU64);
   return HalvesOf(wide * BroadcastInDim(U64(x.builder(), factor), x.shape(), {}));
@@ -55,11 +55,14 @@ Words Philox(Words c, Value key0, Value key1) {
   return c;
 }
 
-// Element `i` of a list, as a scalar.
+// Returns element `i` of a list as a scalar.
 Value ElementOf(Value list, int64_t i) { return Reshape(SliceInDim(list, 0, i, i + 1), {}); }
 
 }  // namespace
 
+// Emits the cipher for all blocks at once, elementwise, and cuts the words to the declared result.
+// Philox is used for the default algorithm, too, so that results equal XLA's on CPUs bit for bit.
+// The counter's carry goes into the upper half of the block's counter.
 std::vector<Value> ImportRandomBits(const OpReader& op) {
   constexpr int64_t kDefault = 0, kPhilox = 2;
   const int64_t algorithm = op.Enum("rng_algorithm", AttrKind::kRngAlgorithm);

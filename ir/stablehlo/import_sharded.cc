@@ -1,4 +1,5 @@
-// What is said about shardings, and what runs on shards.
+// Imports shardings and code that runs on shards: Shardy's ops, the custom calls of GSPMD, and the
+// shardings of main's arguments and results.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -21,8 +22,8 @@ bool Contains(const AxisList& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-// A sharding of a whole value.  What is a pending sum along some axes is the sum: when it is added
-// up, and where that lies until then, is the planner's.
+// Returns the sharding of a whole value. A value that is a pending sum along some axes becomes the
+// sum; the planner decides when it is added up, and where its terms lie until then.
 PartitionSpec OfSum(PartitionSpec spec) {
   if (spec.unreduced.empty()) return spec;
   spec.unreduced.clear();
@@ -30,7 +31,7 @@ PartitionSpec OfSum(PartitionSpec spec) {
   return spec;
 }
 
-// The value with a sharding, if that says anything.
+// Returns the value with a sharding constraint, if the sharding says anything.
 Value Constrained(Value v, const PartitionSpec& given) {
   const PartitionSpec spec = OfSum(given);
   const std::vector<MeshAxis>& axes = v.builder().mesh().axes;
@@ -39,7 +40,7 @@ Value Constrained(Value v, const PartitionSpec& given) {
   return v.rank() == 0 || all_manual || SaysNothing(spec) ? v : ShardingConstraint(v, spec);
 }
 
-// A boundary's sharding along the manual axes.
+// Returns the part of a boundary's sharding that concerns the manual axes.
 PartitionSpec AlongManual(const PartitionSpec& spec, const AxisList& manual) {
   PartitionSpec out;
   for (const AxisList& axes : spec.dims) {
@@ -70,8 +71,8 @@ Results ImportManualComputation(const OpReader& op) {
   return EmitManual(op.b(), body, op.in, in, out, manual);
 }
 
-// A constraint says where a value had best lie, and XLA pads where a dim does not divide: such a
-// dim is left open.
+// Leaves a dim open whose size the axes do not divide. A constraint only says where a value is best
+// placed, and XLA pads such a dim.
 PartitionSpec ThatDivides(PartitionSpec spec, Value v) {
   const Mesh& mesh = v.builder().mesh();
   for (size_t d = 0; d < spec.dims.size() && d < v.type().shape.size(); ++d) {
@@ -89,7 +90,7 @@ Results ImportConstraint(const OpReader& op) {
   return {Constrained(op.in[0], ThatDivides(spec, op.in[0]))};
 }
 
-// That values are to be sharded alike is a hint.
+// A sharding group is a hint that values be sharded alike. It is ignored.
 Results ImportGroup(const OpReader&) { return {}; }
 
 constexpr ImportRow kShardyRows[] = {
@@ -99,7 +100,7 @@ constexpr ImportRow kShardyRows[] = {
     {"sharding_group", ImportGroup},
 };
 
-// Dims of a Sharding call that are left open: "unspecified_dims=[0,1]".
+// Opens the dims that a Sharding call leaves unspecified: "unspecified_dims=[0,1]".
 void OpenDims(const OpReader& op, PartitionSpec* spec) {
   if (!op.Has("backend_config") || op.KindOf("backend_config") != AttrKind::kString) return;
   std::string_view text = op.Text("backend_config");
@@ -122,8 +123,9 @@ void OpenDims(const OpReader& op, PartitionSpec* spec) {
 
 namespace {
 
-// The body, of whose arguments and results some are pending sums along manual axes: a sum comes in
-// on the first shard, and zeros on the others; what goes out is added up.
+// Returns the body with its pending sums along manual axes completed. An argument that is such a
+// sum comes in on the first shard and as zeros on the others. A result that is such a sum is added
+// up.
 FunctionRef WithSums(const FunctionRef& body, const Specs& in_specs, const Specs& out_specs,
                      const AxisList& manual) {
   const auto along = [&](const PartitionSpec& spec) {
@@ -152,7 +154,8 @@ FunctionRef WithSums(const FunctionRef& body, const Specs& in_specs, const Specs
 
 }  // namespace
 
-// What a boundary says of axes that stay with the planner is a constraint outside of it.
+// A boundary's sharding along axes that stay with the planner becomes a constraint outside of the
+// computation.
 Results EmitManual(Builder& b, const FunctionRef& given, Results args, const Specs& in_specs,
                    const Specs& out_specs, const AxisList& manual) {
   const FunctionRef body = WithSums(given, in_specs, out_specs, manual);
@@ -187,8 +190,9 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
 // ---- The function main. -------------------------------------------------------------------------
 namespace {
 
-// What a list of dictionaries says of each of `values`, of which tuples are several arrays, and
-// have no shardings; and the axes of `sums`, and what lies elsewhere, which may be null.
+// Returns the shardings that a list of dictionaries gives for `values`. A tuple stands for several
+// arrays and has no sharding. `sums` receives the axes of pending sums, and `elsewhere` the values
+// that lie elsewhere; both may be null.
 std::vector<std::optional<PartitionSpec>> CarriedByEach(
     const Artifact& a, const Shardings& in, uint32_t list, const std::vector<uint32_t>& values,
     std::string_view what, std::vector<AxisList>* sums,
@@ -219,7 +223,7 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(
   return out;
 }
 
-// Constraints on those results that already have another sharding.
+// Adds constraints to those results that already have another sharding.
 FunctionRef WithResultShardings(const Program& program) {
   const Function& f = *program.entry;
   std::vector<const PartitionSpec*> given(f.types.size());
@@ -247,6 +251,9 @@ FunctionRef WithResultShardings(const Program& program) {
 
 }  // namespace
 
+// Imports "main" and attaches the shardings of its arguments and results. For a host it also
+// records pending sums and arguments that lie elsewhere, which a plan cannot express. Replicas are
+// refused: they are another program model than partitions.
 Program Importer::Main() {
   if (shardings_.num_replicas() > 1)
     Throw(ErrorKind::kNotImplemented,
@@ -260,7 +267,7 @@ Program Importer::Main() {
   const RawRegion& body = a_.code.regions[a_.code.ops[op].regions.begin];
   std::vector<uint32_t> args(body.args.size);
   std::iota(args.begin(), args.end(), body.args.begin);
-  // Its last op returns.
+  // The last op of the body returns the results.
   uint32_t last = body.begin;
   while (a_.code.ops[last].end != body.end) last = a_.code.ops[last].end;
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
@@ -278,7 +285,7 @@ Program Importer::Main() {
   program.out_shardings =
       CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
                     "result", for_host() ? &for_host_->out_sums : nullptr, /*elsewhere=*/nullptr);
-  // Of calls of the host nobody says where their operands and results are.
+  // The artifact does not say where the operands and results of host calls lie.
   if (for_host() && !for_host_->calls.empty()) {
     program.in_shardings.resize(program.entry->num_params);
     program.out_shardings.resize(program.entry->results.size());

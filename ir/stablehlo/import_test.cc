@@ -1,3 +1,6 @@
+// Proves that exported programs of JAX give their results, keep their names, shardings and
+// precisions, and that artifacts which Tessera cannot run are refused with a reason. Artifacts come
+// from tests/fuzz/stablehlo.
 #include "ir/stablehlo/import.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +37,7 @@ std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
-// An export of JAX 0.10.2, of tests/fuzz/stablehlo.
+// Returns an export of JAX 0.10.2 from tests/fuzz/stablehlo.
 std::string Exported(const std::string& name) {
   return ReadFile(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"));
 }
@@ -57,7 +60,7 @@ std::vector<Array> RunExported(const std::string& name, std::vector<Array> args)
   return {};
 }
 
-// tanh(x @ w + b)
+// The program is tanh(x @ w + b).
 TEST(ImportTest, ALayerGivesWhatItSaysAndKnowsItsLines) {
   const std::vector<Array> out =
       RunExported("affine", {Array::Of(DType::kF32, {4, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1}),
@@ -76,7 +79,8 @@ TEST(ImportTest, ALayerGivesWhatItSaysAndKnowsItsLines) {
   EXPECT_TRUE(known);
 }
 
-// fori_loop, scan, cond, sort and top_k, with values that the loops use of outside.
+// The program has fori_loop, scan, cond, sort and top_k, with values that the loops use from
+// outside.
 TEST(ImportTest, LoopsAndBranchesTakeWhatTheyUseOfOutside) {
   const std::vector<Array> out = RunExported(
       "control", {Array::Of(DType::kF32, {4}, {4, 3, 8, 1}), Array::Scalar(DType::kS32, 2)});
@@ -89,14 +93,14 @@ TEST(ImportTest, LoopsAndBranchesTakeWhatTheyUseOfOutside) {
   EXPECT_THAT(out[4].ToDoubles(), ElementsAre(2, 0));
 }
 
-// JAX writes a comparator of nine ops, and a composite of a sort and slices.
+// JAX writes the sort as a comparator of nine ops, and top_k as a composite of a sort and slices.
 TEST(ImportTest, JaxsSortAndTopKAreOneOpEach) {
   const std::string bytes = Exported("control");
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
   EXPECT_THAT(PrintProgram(program),
               AllOf(HasSubstr("= sort("), HasSubstr("= top_k("), Not(HasSubstr("sort_by"))));
 
-  // Another composite is what its decomposition says.
+  // Any other composite is replaced by its decomposition.
   const std::string name = "chlo.top_k";
   std::string other = bytes;
   ASSERT_NE(other.find(name + '\0'), std::string::npos);
@@ -123,7 +127,7 @@ TEST(ImportTest, RandomNumbersAreJaxsBits) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(629071667, 2343584484, 629003988, 1317161160));
 }
 
-// jax.random.bits(key, (8, 6)); JAX writes a function with a loop.
+// The program is jax.random.bits(key, (8, 6)). JAX writes a function with a loop for it.
 TEST(ImportTest, JaxsCipherIsOneOp) {
   const std::string bytes = Exported("cipher");
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(bytes));
@@ -136,7 +140,8 @@ TEST(ImportTest, JaxsCipherIsOneOp) {
               ElementsAre(2932776407, 1811914268, 2110255537, 172616543));
   EXPECT_EQ(std::accumulate(words.begin(), words.end(), 0.0), 90998564481);
 
-  // Another function of the same name, which rotates by 14 where the cipher does by 13, is itself.
+  // Another function of this name, which rotates by 14 where the cipher rotates by 13, is not
+  // replaced.
   const std::string rotations("\x0d\0\0\0\x0f\0\0\0\x1a\0\0\0\x06\0\0\0", 16);
   std::string other = bytes;
   ASSERT_NE(other.find(rotations), std::string::npos);
@@ -148,8 +153,8 @@ TEST(ImportTest, JaxsCipherIsOneOp) {
   EXPECT_NE(words_of_other[0].ToDoubles(), words);
 }
 
-// jnp.sort under a mesh of Explicit axes: the constants of its comparison stand outside of it, and
-// are said to lie on all devices.
+// The program is jnp.sort under a mesh of Explicit axes. The constants of its comparison are
+// outside of it and are constrained to lie on all devices.
 TEST(ImportTest, ComputationsUseConstantsOfOutsideWhereverTheyLie) {
   const std::vector<Array> out =
       RunExported("explicit_sort", {Array::Of(DType::kF32, {3}, {3, 1, 2})});
@@ -157,14 +162,14 @@ TEST(ImportTest, ComputationsUseConstantsOfOutsideWhereverTheyLie) {
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(1, 2, 3));
 }
 
-// jax.scipy.special.erf, whose constants are of one value for all elements.
+// The program is jax.scipy.special.erf, whose constants have one value for all elements.
 TEST(ImportTest, ConstantsMayHaveNoElements) {
   const std::vector<Array> out = RunExported("of_nothing", {Array(DType::kF32, {0, 3})});
   ASSERT_EQ(out.size(), 1);
   EXPECT_EQ(out[0].shape(), Dims({0, 3}));
 }
 
-// jax.lax.with_sharding_constraint of five rows along an axis of four devices.
+// The program constrains five rows to an axis of four devices (jax.lax.with_sharding_constraint).
 TEST(ImportTest, AConstraintLeavesADimThatDoesNotDivideOpen) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("uneven_constraint")));
   EXPECT_THAT(PrintProgram(program), Not(HasSubstr("sharding_constraint(")));
@@ -178,7 +183,7 @@ TEST(ImportTest, TheMeshAndTheShardingsAreThoseOfTheArtifact) {
   EXPECT_EQ(program.in_shardings[0], PartitionSpec({{{"x"}, {"y"}}, {}, {}, {}}));
   ASSERT_EQ(program.out_shardings.size(), 1);
   EXPECT_EQ(program.out_shardings[0], std::nullopt);
-  // The other mesh's only axis is the product of these.
+  // The only axis of the other mesh is the product of these two.
   EXPECT_THAT(PrintProgram(program), HasSubstr("sharding_constraint(%1) {sharding=P(('x','y'))}"));
 }
 
@@ -200,6 +205,7 @@ TEST(ImportTest, DevicesInAnotherOrderAreFoundByTheirIds) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(3, 2, 1, 0));
 }
 
+// Each row is an artifact whose shardings ours cannot express, with the words of its refusal.
 TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
   struct Row {
     const char* name;
@@ -246,7 +252,7 @@ TEST(ImportTest, ArgumentsOfDevicesInAnotherOrderAreTakenFromThere) {
   EXPECT_EQ(moved.in_elsewhere[0]->spec, PartitionSpec({{{"b"}, {"a"}}, {}, {}, {}}));
   EXPECT_THAT(import("sharded_elsewhere_indivisible"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not divide its shape")));
-  // Who sends it has no other place for it.
+  // ImportProgram has no way to express where such an argument lies.
   EXPECT_THAT(Import(Exported("sharded_elsewhere")),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("in the same order")));
 }
@@ -262,10 +268,10 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   EXPECT_EQ(parts.in_shardings[0], PartitionSpec({{{"y_0"}}, {}, {}, {}}));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program hints, Import(Exported("sharded_priority")));
   EXPECT_EQ(hints.in_shardings[0], PartitionSpec({{{"x"}}, {}, {}, {}}));
-  // A pending sum is the sum; the planner decides where it is added up.
+  // A pending sum becomes the sum. The planner decides where it is added up.
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program sums, Import(Exported("sharded_unreduced")));
   EXPECT_EQ(sums.in_shardings[0], PartitionSpec({{{"x"}, {}}, {}, {}, {true, true}}));
-  // Unless who imports it keeps terms himself.
+  // ImportForHost keeps the terms instead.
   const std::string bytes = Exported("sharded_unreduced");
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const Artifact artifact,
@@ -275,7 +281,7 @@ TEST(ImportTest, PartsOfAxesAreAxesAndPrioritiesAreHints) {
   EXPECT_THAT(kept.in_sums, ElementsAre(ElementsAre("y")));
 }
 
-// Each call of a function that calls the host for results is one of its own.
+// Each call of a function that calls the host for results is a host call of its own.
 TEST(ImportTest, CallsOfTheHostAreParamsAndResults) {
   const auto import = [](const std::string& name) {
     const std::string bytes = Exported(name);
@@ -368,9 +374,10 @@ TEST(ImportTest, ASumOfBooleansIsWhetherAnyIsTrue) {
                                        HasSubstr("= convert(%4) {dtype=bool} : bool[4,6]")));
 }
 
-// jnp.matmul(x, x, precision=...) of None, "default", "high", "highest", ("default", "highest") and
-// ("high", "default"); of BF16_BF16_F32, BF16_BF16_F32_X3, TF32_TF32_F32, TF32_TF32_F32_X3 and
-// F32_F32_F32 of lax.DotAlgorithmPreset; convolutions of None, "high" and "highest".
+// The products are jnp.matmul(x, x, precision=...) with None, "default", "high", "highest",
+// ("default", "highest") and ("high", "default"); with BF16_BF16_F32, BF16_BF16_F32_X3,
+// TF32_TF32_F32, TF32_TF32_F32_X3 and F32_F32_F32 of lax.DotAlgorithmPreset; and convolutions with
+// None, "high" and "highest".
 TEST(ImportTest, ProductsHaveThePrecisionThatJaxGaveThem) {
   using enum Precision;
   TESSERA_ASSERT_OK_AND_ASSIGN(const Program program, Import(Exported("precisions")));
@@ -437,15 +444,15 @@ TEST(ImportTest, WhatHasNoBoundOrNoSenseIsRefused) {
 }
 
 TEST(ImportTest, AWindowOfAnyComputationIsCombinedInTurn) {
-  // The sum so far and the next are the next, twice.
+  // The computation returns twice the next element, whatever the sum so far is.
   const std::vector<Array> out =
       RunExported("window_twice", {Array::Of(DType::kF32, {4}, {1, 2, 3, 4})});
   ASSERT_EQ(out.size(), 1);
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(2, 4, 6, 8));
 }
 
-// Real artifacts beside the checkout: each that has shardings is a program, and no other ends but
-// by a refusal that names what is lacking.
+// Uses real artifacts beside the checkout. An artifact with shardings is a program. Any other
+// artifact is a program, or it is refused with the name of what is lacking.
 TEST(ImportTest, WhatJaxWroteOverTheYearsIsAProgramOrIsRefusedByName) {
   const char* const shared = std::getenv("TESSERA_SHARED");
   if (shared == nullptr) GTEST_SKIP() << "TESSERA_SHARED does not name the artifacts";
@@ -467,10 +474,12 @@ TEST(ImportTest, WhatJaxWroteOverTheYearsIsAProgramOrIsRefusedByName) {
           << name << ": " << program.status();
     }
   }
-  EXPECT_EQ(sharded, 4);  // Two of @Sharding, and two on a mesh of one device.
+  // Two have @Sharding, and two have a mesh of one device.
+  EXPECT_EQ(sharded, 4);
 }
 
-// eig, schur, hessenberg, tridiagonal, qr, solve, svdvals and eigvalsh, of a and a + i a^T.
+// The program is eig, schur, hessenberg, tridiagonal, qr, solve, svdvals and eigvalsh, of a and a +
+// i a^T.
 TEST(ImportTest, LinearAlgebraIsThatOfJax) {
   const std::vector<Array> out =
       RunExported("linear_algebra", {Array::Of(DType::kF32, {2, 2}, {0, -2, 1, 0})});
@@ -489,7 +498,8 @@ TEST(ImportTest, LinearAlgebraIsThatOfJax) {
   for (int i = 0; i < 2; ++i) EXPECT_NEAR(out[6].At(i), std::sqrt(5.0), 1e-5);
 }
 
-// A program of one op on a matrix, as it is exported, with one text in the place of another.
+// Exports a program of one op on a matrix, replaces one text in the artifact by another, and
+// imports it.
 absl::Status OfChangedCall(DType dtype, const std::function<std::vector<Value>(Value)>& emit,
                            std::string_view from, std::string_view to) {
   Builder b(Scope{}, "main");
@@ -504,6 +514,7 @@ absl::Status OfChangedCall(DType dtype, const std::function<std::vector<Value>(V
   return Import(*bytes).status();
 }
 
+// The name of a call is changed so that its operands or results no longer fit the routine.
 TEST(ImportTest, CallsOfLapackAreOfMatricesOfTheirType) {
   const auto eig = [](Value x) { return Eig(x); };
   EXPECT_THAT(OfChangedCall(DType::kF64, eig, "lapack_dgeev_ffi", "lapack_dgeev_ffi"), IsOk());
@@ -513,7 +524,8 @@ TEST(ImportTest, CallsOfLapackAreOfMatricesOfTheirType) {
   EXPECT_THAT(OfChangedCall(DType::kC64, eig, "lapack_cgeev_ffi", "lapack_cgees_ffi"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has 1 operands and 4 results; expected 1 and 5")));
-  // Orthogonal matrices are of real numbers, unitary ones of complex ones.
+  // Routines for orthogonal matrices exist for real numbers only, and for unitary ones for complex
+  // numbers only.
   const auto qr = [](Value x) {
     const auto [q, r] = Qr(x);
     return std::vector<Value>{q, r};
@@ -531,7 +543,7 @@ TEST(ImportTest, CallsOfLapackAreOfMatricesOfTheirType) {
                        HasSubstr("has 1 operands and 3 results; expected 1 and 2")));
 }
 
-// Each changed byte ends in a status or a program that verifies.
+// Every changed byte ends in a status or in a program that verifies.
 TEST(ImportTest, AChangedByteEndsInAStatusOrInAValidProgram) {
   for (const char* name :
        {"affine", "control", "indexing", "ops_batch_norm_grad_float16_2x3x4_0",

@@ -1,4 +1,5 @@
-// The state of an import, which the rows of import_ops.cc read.  Internal to this folder.
+// The state of an import. The rows of import_ops.cc read their op through it. Internal to this
+// folder; thread-compatible.
 #pragma once
 #include <map>
 #include <optional>
@@ -18,8 +19,8 @@ namespace tessera::ir::stablehlo {
 
 struct Quantization;
 
-// Along which axes a collective exchanges; which positions send to which, of one that permutes; the
-// position that sends, of one that broadcasts.
+// The axes along which a collective exchanges; for a permutation, which positions send to which;
+// for a broadcast, the position that sends.
 struct Exchange {
   AxisList axes;
   std::vector<std::pair<int64_t, int64_t>> perm;
@@ -28,22 +29,23 @@ struct Exchange {
 
 class Importer {
  public:
-  // `for_host`: of ImportForHost, whose lists of sums Main fills in; else null.
+  // `for_host` is the result of ImportForHost, whose lists of sums Main fills in; otherwise it is
+  // null.
   Importer(const Artifact& artifact, HostProgram* for_host);
 
-  // The function "main", with the shardings of its params and results.
+  // Returns the function "main" with the shardings of its params and results.
   Program Main();
-  // The function of this name as a function of ours in a scope; throws if it is not there or calls
-  // itself.
+  // Returns the function of this name as a function of ours in a scope. Throws if it is missing or
+  // calls itself.
   FunctionRef Function(std::string_view name, const Scope& scope);
 
   Builder& b() { return *builder_; }
   bool for_host() const { return for_host_ != nullptr; }
-  // A call of the host; only of ImportForHost.
+  // Emits a call of the host. Only for ImportForHost.
   std::vector<Value> CallHost(std::string_view name, const std::vector<Value>& operands,
                               const std::vector<Type>& results);
-  // The results of a function that calls the host for results, which is emitted where it is called;
-  // nullopt for any other.
+  // Emits, in place of its call, a function that calls the host for results, and returns its
+  // results. Returns nullopt for any other function.
   std::optional<std::vector<Value>> CallThatAsks(std::string_view name,
                                                  const std::vector<Value>& args);
   const Shardings& shardings() const { return shardings_; }
@@ -51,69 +53,73 @@ class Importer {
  private:
   friend class OpReader;
   friend class OnShards;
-  // A region as a function of values of outside, which become params, then of its arguments.
-  // Constants of outside are emitted in it.
+  // Builds a region as a function. The params are the captured values from outside, then the
+  // region's own arguments. Constants from outside are emitted inside it.
   FunctionRef Build(const RawRegion& region, Scope scope, std::string name,
                     const std::vector<uint32_t>& captures, const std::vector<uint32_t>& constants);
-  // The op that makes the constant that a value is, as it is or constrained to lie somewhere;
-  // kNone: it is none.
+  // Returns the op that makes the constant which a value is, directly or through a sharding
+  // constraint, or kNone if the value is not a constant.
   uint32_t ConstantOf(uint32_t value) const;
-  // A function of what `body` emits; the values `shadowed` mean what they did again after it.
+  // Builds a function from the ops that `body` emits. Afterwards the values `shadowed` mean again
+  // what they meant before.
   FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                       absl::FunctionRef<std::vector<Value>()> body);
-  // Counts ops, params and what is inlined; throws LIMIT_EXCEEDED above what a program may have.
+  // Counts ops, params and inlined ops. Throws LIMIT_EXCEEDED above the limit of a program.
   void Spend(int64_t ops);
-  // The ops of a function, with those of what it calls, each time.
+  // Returns the number of ops of a function. The ops of a called function count at each call.
   int64_t SizeOf(const FunctionRef& f);
-  // The values of the artifact in builder_, the arrays of tuples in the tuples' places, of which
-  // each counts as an op; throws for one that is not there.
+  // Returns the values of builder_ for values of the artifact; a tuple is replaced by its arrays,
+  // each of which counts as an op. Throws for a value that is missing.
   std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what);
-  // The arrays of one value, and as many of them as it is made of.
+  // ArraysOfValue returns the arrays of one value. Keep stores them, as many as the value consists
+  // of.
   absl::Span<const Value> ArraysOfValue(uint32_t value) const;
   void Keep(uint32_t value, absl::Span<const Value> arrays);
-  // As many of `arrays`, from `*next` on, as the value is made of.
+  // Like Keep, with as many of `arrays`, from `*next` on, as the value consists of.
   void KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next);
   void Forget(uint32_t begin, uint32_t end);
   uint32_t type_of(uint32_t value) const { return a_.code.value_types[value]; }
-  // Emits the ops of a region; the results are the operands of its last op.
+  // Emits the ops of a region. The results are the operands of its last op.
   std::vector<Value> Run(const RawRegion& region);
   std::vector<Value> Emit(uint32_t op);
   void EmitAndKeep(uint32_t op);
 
   void AddCallback(std::string_view name);
-  // Whether a function calls the host for results, outside of its ops' regions.
+  // Returns whether a function calls the host for results, outside of the regions of its ops.
   bool Asks(uint32_t function);
-  // The ops from `begin` on that run on shards, as on_shards.h says; returns the op after them.
+  // Emits the ops from `begin` on that run on shards (see on_shards.h). Returns the op after them.
   uint32_t RunOnShards(uint32_t begin, uint32_t end);
 
   const Artifact& a_;
   HostProgram* const for_host_;
   const Shardings shardings_;
   Builder* builder_ = nullptr;
-  std::vector<Value> values_;  // of each value of the artifact that is one array, in builder_
-  std::map<uint32_t, std::vector<Value>> tuples_;     // the arrays of the others
+  // Values of builder_ for those values of the artifact that are one array.
+  std::vector<Value> values_;
+  std::map<uint32_t, std::vector<Value>> tuples_;     // the arrays of all other values
   std::vector<uint32_t> defined_by_;                  // the op of each value; kNone for an argument
-  std::map<std::string, uint32_t, std::less<>> ops_;  // the functions
-  std::map<uint32_t, Tensor> constants_;              // by their attributes
-  std::map<std::pair<uint32_t, int>, Exchange> exchanges_;  // by an attribute and a kind
+  std::map<std::string, uint32_t, std::less<>> ops_;  // the functions by name
+  std::map<uint32_t, Tensor> constants_;              // by attribute
+  std::map<std::pair<uint32_t, int>, Exchange> exchanges_;  // by attribute and kind
   std::map<FunctionRef, int64_t> sizes_;
   std::map<FunctionRef, bool> are_ciphers_;
   int64_t spent_ = 0;
-  int depth_ = 0;                     // of functions and regions within each other
-  std::vector<Value> asked_;          // operands of HostProgram.calls
-  std::map<uint32_t, bool> asks_;     // by function
-  std::vector<uint32_t> emitted_in_;  // functions that are emitted where they are called
-  // By their ops and where they are called: whether there is a mesh, and its manual axes. Null
-  // while one is imported.
+  int depth_ = 0;                  // nesting depth of functions and regions
+  std::vector<Value> asked_;       // operands of HostProgram.calls
+  std::map<uint32_t, bool> asks_;  // by function
+  // The functions that are being emitted where they are called.
+  std::vector<uint32_t> emitted_in_;
+  // Functions by their op and the scope of the call: whether there is a mesh, and its manual axes.
+  // Null while the function is being imported.
   std::map<std::tuple<uint32_t, bool, AxisList>, FunctionRef> functions_;
 };
 
-// One op, for its row: attributes by name, operands, regions.
+// One op, as its row sees it: attributes by name, operands, regions.
 class OpReader {
  public:
   OpReader(Importer& importer, uint32_t op, std::vector<Value> operands)
       : in(std::move(operands)), importer_(importer), op_(op) {}
-  // The same op, of other operands, whose result is computed as another dtype.
+  // Returns the same op with other operands and with a result that is computed in another dtype.
   OpReader As(DType result, std::vector<Value> operands) const {
     OpReader other(importer_, op_, std::move(operands));
     other.result_ = result;
@@ -131,85 +137,90 @@ class OpReader {
   }
   const Artifact& artifact() const { return importer_.a_; }
   const Shardings& shardings() const { return importer_.shardings_; }
-  // The attribute, or kNone.
+  // Returns the attribute, or kNone.
   uint32_t Find(std::string_view attr) const { return importer_.a_.Find(op_, attr); }
   AttrKind KindOf(std::string_view attr) const { return importer_.a_.attrs[Find(attr)].kind; }
-  // The dictionary of what the op carries for others, or kNone.
+  // Returns the dictionary of attributes that the op carries for others, or kNone.
   uint32_t carried() const { return raw().attrs; }
   bool Has(std::string_view attr) const { return importer_.a_.Find(op_, attr) != kNone; }
   int64_t Int(std::string_view attr) const;
-  // Absent: false.
+  // Returns false if the attribute is absent.
   bool Bool(std::string_view attr) const;
   std::vector<int64_t> Ints(std::string_view attr) const;
-  // Absent: none.
+  // Returns an empty list if the attribute is absent.
   std::vector<int64_t> IntsOrNone(std::string_view attr) const;
   std::string_view Text(std::string_view attr) const;
   int64_t Enum(std::string_view attr, AttrKind kind) const;
   Tensor Constant(std::string_view attr) const;
-  // What `make` makes of an attribute: once for all ops that share it.
+  // Returns the result of `make` for an attribute. `make` is called once for all ops that share the
+  // attribute.
   const Exchange& Once(std::string_view attr, int kind, absl::FunctionRef<Exchange()> make) const;
-  // An int within [-limit, limit].
+  // Returns an integer within [-limit, limit].
   int Small(std::string_view attr, int limit = 1 << 16) const;
   FunctionRef Callee(std::string_view attr) const;
-  // The one function of called_computations, a computation of scalars.
+  // Returns the one function of called_computations, a computation of scalars.
   FunctionRef CalledComputation() const;
-  // Whether it is the function that JAX writes for its cipher.
+  // Returns whether `f` is the function that JAX writes for its cipher.
   bool IsCipher(const FunctionRef& f) const;
 
-  // The declared type of a result.
+  // Returns the declared type of a result.
   Type ResultType(int i = 0) const;
-  // What the numbers of an operand or a result stand for; nullopt: themselves.
+  // Returns the quantization of an operand or a result, or nullopt if its numbers stand for
+  // themselves.
   std::optional<Quantization> OperandQuantization(int i) const;
   std::optional<Quantization> ResultQuantization(int i) const;
-  // Of how many arrays each element of an operand that is a tuple is made.
+  // Returns, for each element of an operand that is a tuple, the number of its arrays.
   std::vector<size_t> ElementsOf(size_t operand) const;
-  // Operands as the artifact counts them, of which a tuple is one; `in` has its arrays.
+  // The number of operands as the artifact counts them: a tuple is one operand. `in` holds its
+  // arrays.
   int num_operands() const { return static_cast<int>(raw().operands.size); }
   int num_results() const { return static_cast<int>(raw().results.size); }
-  // The first `n` operands, and those after them.
+  // First returns the first `n` operands, and From the operands after them.
   std::vector<Value> First(size_t n) const;
   std::vector<Value> From(size_t n) const;
 
-  // The integers of an operand that the program says: a list, or a matrix row by row.
+  // Returns the integers of an operand that is a constant: a list, or a matrix row by row.
   std::vector<int64_t> KnownInts(size_t operand) const;
   bool IsKnown(size_t operand) const { return KnownLiteral(operand).has_value(); }
 
-  // Its regions say nothing that is needed.
+  // Marks the regions as read, because they hold nothing that is needed.
   void IgnoreRegions() const { regions_read_ += num_regions(); }
   int num_regions() const { return static_cast<int>(raw().regions.size); }
-  // A region that uses no values of outside but constants: a computation of scalars.
+  // Returns a computation of scalars: a region that uses no values from outside except constants.
   FunctionRef Computation(int region) const;
-  // The same, of which an op's function inlines what it calls.
+  // Like Computation, for an op whose function inlines the calls in it.
   FunctionRef Inlined(int region) const;
-  // Counts what an op's function is about to emit of it, so many times, with an op or two for each.
+  // Counts the ops that will be emitted from `f`, repeated this many times, with an op or two for
+  // each.
   void WillRepeat(const FunctionRef& f, int64_t times) const;
-  // Counts what it is about to emit, of which there is much.
+  // Counts ops that will be emitted, if they are many.
   void WillEmit(int64_t ops) const;
-  // The name of the op that a region of two arguments is, and no more; else "".
+  // Returns the name of the only op of a region with two arguments, or "" for any other region.
   std::string_view SoleOp(int region) const;
-  // What the regions use of outside, without repetition, in the order of the first uses.
+  // Returns the outside values that the regions use, each once, in the order of the first uses.
   std::vector<uint32_t> Captures(std::vector<int> regions) const;
   std::vector<Value> ValuesOf(const std::vector<uint32_t>& captures) const;
-  // A region as a function: of the captures, then of its own arguments.
+  // Returns a region as a function. The params are the captures, then the region's own arguments.
   FunctionRef Region(int region, const std::vector<uint32_t>& captures) const {
     return Region(region, captures, {}, b().scope());
   }
-  // A region without values of outside, in another scope.
+  // Returns a region that uses no values from outside, in another scope.
   FunctionRef Within(int region, const Scope& scope) const { return Region(region, {}, {}, scope); }
-  // The reader of the op that defines an operand; nullopt for a param.
+  // Returns the reader of the op that defines an operand, or nullopt for a param.
   std::optional<OpReader> Defining(size_t operand) const;
 
-  // "slice", and "slice: strides".
+  // Returns "slice", and "slice: strides".
   std::string What() const;
   std::string What(std::string_view attr) const;
-  // "slice (model.py:7)", and "slice (model.py:7): strides": for what is read elsewhere.
+  // Returns "slice (model.py:7)", and "slice (model.py:7): strides", for values that are read
+  // elsewhere.
   std::string Where() const;
   std::string Where(std::string_view attr) const;
   [[noreturn]] void Malformed(std::string_view problem) const;
   [[noreturn]] void NotSupported(std::string_view problem) const;
 
  private:
-  // The literal that an operand is, or is a broadcast of; nullopt for one that is no constant.
+  // Returns the literal that an operand is, or is a broadcast of; nullopt if it is not a constant.
   std::optional<Array> KnownLiteral(size_t operand) const;
   const RawOp& raw() const { return importer_.a_.code.ops[op_]; }
   FunctionRef Region(int region, const std::vector<uint32_t>& captures,
@@ -221,48 +232,51 @@ class OpReader {
   friend class Importer;
   Importer& importer_;
   const uint32_t op_;
-  std::optional<DType> result_;  // instead of the one that is declared
+  std::optional<DType> result_;  // used instead of the declared dtype
   mutable int regions_read_ = 0;
 };
 
-// A row: how an op becomes ours.
+// A row says how an op becomes ours.
 struct ImportRow {
   std::string_view name;  // "slice"
   std::vector<Value> (*import)(const OpReader& op);
 };
-// Null for an op that Tessera lacks.
+// Returns null for an op that Tessera lacks.
 const ImportRow* FindImport(std::string_view dialect, std::string_view name);
-// Why it does not import an op that it knows: "takes its data from ..."; "" for another.
+// Returns why a known op is not imported ("takes its data from ..."), or "" for other ops.
 std::string_view WhyNotImported(std::string_view name);
-// Whether an op may have operands that are tuples or tokens.
+// Returns whether an op may have operands that are tuples or tokens.
 bool TakesTuples(std::string_view name);
 const ImportRow* FindCollective(std::string_view name);
-// Products, and what normalizes batches.
+// Find the rows of products and of batch normalization.
 const ImportRow* FindProduct(std::string_view name);
 const ImportRow* FindBatchNorm(std::string_view name);
 const ImportRow* FindShardy(std::string_view name);
-// The op that a composite is, of those known by name; nullopt for every other, or one that the op
-// does not fit, which is what its decomposition says.
+// Imports a composite that is known by its name. Returns nullopt for all others, and if the op does
+// not fit; the composite then means its decomposition.
 std::optional<std::vector<Value>> ImportKnownComposite(const OpReader& op);
-// What the targets of custom calls mean by which JAX says linear algebra for CPUs: "potrf" of
-// lapack_spotrf_ffi, of every type of elements. Null for one that Tessera lacks.
+// Returns the row for a custom call by which JAX writes linear algebra for CPUs: "potrf" for
+// lapack_spotrf_ffi and for every other type of elements. Returns null if Tessera lacks it.
 const ImportRow* FindLapack(std::string_view target);
-// The k largest, or smallest, of JAX's approx_max_k and approx_min_k: those of all.
+// Imports JAX's approx_max_k and approx_min_k, exactly: the k largest, or smallest, of all
+// elements.
 std::vector<Value> ImportApproxTopK(const OpReader& op);
 std::vector<Value> ImportBitcast(const OpReader& op);
 std::vector<Value> ImportRandomBits(const OpReader& op);
-// Whether it is the function that JAX writes for its cipher, and what that is here.
+// IsJaxCipher returns whether `f` is the function that JAX writes for its cipher. EmitCipher emits
+// our op for it.
 bool IsJaxCipher(const Function& f);
 std::vector<Value> EmitCipher(const std::vector<Value>& in);
-// A manual_computation of a body that is in its scope.
+// Emits a manual_computation of a body that is already in its scope.
 std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<Value> args,
                               const std::vector<PartitionSpec>& in_specs,
                               const std::vector<PartitionSpec>& out_specs, const AxisList& manual);
-// A custom call of @Sharding: a constraint.
+// Imports a custom call of @Sharding, which is a constraint.
 std::vector<Value> ImportShardingCall(const OpReader& op);
-// The position along an axis, if `remainder` is of partition_id divided by the axis's stride.
+// Returns the position along an axis if `remainder` is that of partition_id divided by the axis's
+// stride.
 std::optional<Value> PositionAlongAxis(const OpReader& remainder);
-// Whether a custom_call of this target is known.
+// Returns whether a custom_call with this target is known.
 bool KnowsTarget(std::string_view target);
 
 }  // namespace tessera::ir::stablehlo

@@ -1,3 +1,6 @@
+// Describes artifacts for InspectProgram and `tessera inspect`, and gives the importer the names of
+// arguments and results. It must not fail on any artifact that was read, so it skips malformed
+// parts.
 #include "ir/stablehlo/inspect.h"
 
 #include <algorithm>
@@ -12,12 +15,12 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// What is beyond is left out: an artifact may share one huge list among all its values.
+// Longer texts and lists are cut: an artifact may share one huge list among all its values.
 constexpr size_t kListMax = 4096;            // values; names of ops
 constexpr size_t kPartsMax = 64;             // dims, axes, meshes, entries of a dictionary
 constexpr size_t kShownMax = kValueNameMax;  // bytes of a text, give or take one part
 
-// A text of the artifact, to be shown.
+// Returns a text of the artifact in a form that can be shown.
 std::string Shown(std::string_view text) {
   std::string out(text.substr(0, kShownMax));
   for (char& c : out)
@@ -54,7 +57,7 @@ class Inspector {
   }
 
  private:
-  // Functions and meshes.
+  // Visits functions and meshes.
   template <typename F>
   void ForEachSymbol(F visit) const {
     const std::vector<RawOp>& ops = a_.code.ops;
@@ -119,7 +122,8 @@ class Inspector {
     return out;
   }
 
-  // "x", or "x:(2)4": the part of size 4 of an axis, after parts of size 2 together.
+  // Returns "x", or "x:(2)4" for a part of an axis: the part of size 4 after parts whose sizes
+  // multiply to 2.
   std::string AxisText(uint32_t attr) const {
     const Attr* const axis = Of(attr, AttrKind::kAxisRef);
     if (axis == nullptr) return "?";
@@ -150,11 +154,12 @@ class Inspector {
   }
 
   std::string ShardingText(uint32_t attr) const {
-    // GSPMD's is a text already.
+    // The sharding of GSPMD is already a text.
     if (const std::string_view text = Text(attr); !text.empty()) return Shown(text);
     const Attr* const sharding = Of(attr, AttrKind::kTensorSharding);
     if (sharding == nullptr) return "";
-    // After the mesh lists, whose lengths are the numbers: dims, replicated axes, unreduced axes.
+    // The mesh is followed by lists whose lengths are the numbers: dims, replicated axes, unreduced
+    // axes.
     absl::Span<const uint32_t> refs = Refs(*sharding);
     const Attr* const symbol = Of(refs[0], AttrKind::kSymbol);
     std::string out = symbol == nullptr ? MeshOf(refs[0]).ToString()
@@ -175,7 +180,7 @@ class Inspector {
   }
 
   // ---- The signature. ---------------------------------------------------------------------------
-  // `attrs`: an array of dictionaries, one for each value, or an empty one.
+  // `attrs` is an array of dictionaries, one for each value, or it is empty.
   ValueInfo Value(uint32_t type, uint32_t attrs, size_t i) const {
     ValueInfo out;
     out.type = TypeText(type);

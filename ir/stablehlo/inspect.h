@@ -1,4 +1,5 @@
-// What an artifact says of itself, also one that Tessera cannot run; and a program of ours.
+// Describes an artifact, even one that Tessera cannot run, or a program of ours. Stateless;
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,40 +12,46 @@
 
 namespace tessera::ir::stablehlo {
 
-// MLIR's bytecode begins so; no text and no message of ours does.
+// Returns whether the bytes begin like MLIR bytecode. None of our texts and messages do.
 bool IsArtifact(std::string_view bytes);
 
 // A parameter or a result of "main".
 struct ValueInfo {
-  std::string type;  // "f32[8,4]"; what Tessera lacks is "?"
-  std::string name;  // "args[0]['w']": printable ASCII, at most kValueNameMax; "" if it has none
-  std::string sharding;  // "@mesh, [{x, y}, {}]" as Shardy writes it, "P('x')"; "" if it has none
-  bool donated = false;  // a parameter whose memory the run may take (tf.aliasing_output,
-                         // jax.buffer_donor)
+  std::string type;  // "f32[8,4]"; "?" for a type that Tessera lacks
+  // "args[0]['w']": printable ASCII, at most kValueNameMax long, or "" if it has no name.
+  std::string name;
+  // "@mesh, [{x, y}, {}]" as Shardy writes it, or "P('x')"; "" if it has none.
+  std::string sharding;
+  // A parameter whose memory the run may take (tf.aliasing_output, jax.buffer_donor).
+  bool donated = false;
 };
 
 struct Signature {
   std::vector<ValueInfo> params, results;
 };
-// Of any artifact that was read; empty if it has no "main".  What is not as it must be is left out.
+// Returns the signature of an artifact; empty if it has no "main". Malformed parts are left out.
 Signature SignatureOf(const Artifact& artifact);
 
 using OpCounts = std::vector<std::pair<std::string, int64_t>>;
 
-// Texts are printable ASCII and bounded, whatever the artifact says.
+// The description of an artifact or a program. The texts are printable ASCII and bounded, whatever
+// the artifact contains.
 struct Inspection {
-  std::string name;      // of the module, "jit_f", or of the entry function
+  std::string name;      // name of the module ("jit_f") or of the entry function
   std::string producer;  // "StableHLO_v1.13.0"
-  std::string version;   // of StableHLO, that reads it: "1.13.0"; "" if it does not say
+  // The version of StableHLO that reads it: "1.13.0"; "" if the artifact does not say.
+  std::string version;
   Signature main;
-  OpCounts ops;      // as CountOps, without functions, what ends them and MLIR's own
-  OpCounts lacking;  // of these what Tessera lacks; "custom_call @target" by its target
+  // The counts of CountOps, without functions, terminators and MLIR's own ops.
+  OpCounts ops;
+  // The subset of `ops` that Tessera lacks. A "custom_call @target" is listed by its target.
+  OpCounts lacking;
   std::vector<std::pair<std::string, Mesh>> meshes;  // by name
 };
 
-// As SignatureOf.
+// Describes an artifact. Malformed parts are left out, as by SignatureOf.
 Inspection Inspect(const Artifact& artifact);
-// Lacks nothing; its mesh has no name.
+// Describes a program. It lacks nothing, and its mesh has no name.
 Inspection Inspect(const Program& program);
 
 }  // namespace tessera::ir::stablehlo

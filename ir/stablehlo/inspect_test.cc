@@ -1,3 +1,5 @@
+// Proves what an inspection shows of exported programs of JAX, of programs of ours, and of
+// artifacts that Tessera lacks ops or types for or that were damaged.
 #include "ir/stablehlo/inspect.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +82,7 @@ TEST(InspectTest, PartsOfAxesAndPrioritiesAreShown) {
   EXPECT_EQ(hint.main.params[0].sharding, "@mesh, [{x}p1, {}]");
 }
 
-// Of a type that Tessera lacks, what is known.
+// A type that Tessera lacks is shown as far as it is known.
 TEST(InspectTest, TypesThatTesseraLacksAreShown) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const Inspection found, InspectBytes(Exported("types")));
   EXPECT_EQ(found.name, "");
@@ -115,7 +117,7 @@ TEST(InspectTest, ArtifactsAreToldByTheirFirstBytes) {
   EXPECT_FALSE(IsArtifact("ML"));
 }
 
-// Of any artifact that is read, whatever is changed in it, the texts are printable.
+// Whatever is changed in an artifact that can still be read, its texts are printable.
 TEST(InspectTest, AChangedByteIsInspectedAsWell) {
   for (const char* name : {"affine", "sharded"}) {
     const std::string bytes = Exported(name);

@@ -1,3 +1,5 @@
+// Encodes attributes, types and ops of an artifact for one version of StableHLO, and remembers
+// which version they would need. Exporter fills it and WriteBytecode turns its tables into bytes.
 #include "ir/stablehlo/module.h"
 
 #include <bit>
@@ -12,8 +14,8 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// The minor version of StableHLO 1 since when there is this version of an op; those that are not
-// here have been there from the start.
+// The minor version of StableHLO 1 that introduced a version of an op. Versions that are not listed
+// have existed from the start.
 struct Since {
   std::string_view name;
   int version, minor;
@@ -27,7 +29,7 @@ constexpr Since kSince[] = {
     {"scatter", 2, 1},      {"sine", 2, 10},         {"sqrt", 2, 10},
     {"tan", 1, 4},          {"tan", 2, 10},          {"tanh", 2, 10},
 };
-// The version to write for a target, and the oldest target that has it.
+// Returns the version to write for a target, and the oldest target that has this version.
 std::pair<int, int> VersionFor(std::string_view name, int target) {
   int version = 1, since = 0;
   for (const Since& row : kSince) {
@@ -73,7 +75,7 @@ uint64_t CodeOf(DType dtype) {
   });
 }
 
-// Bytes of an entry: a code, then numbers.
+// The bytes of an entry: a code, then numbers.
 class EntryBytes {
  public:
   explicit EntryBytes(uint64_t code) { out_.VarInt(code); }
@@ -90,7 +92,7 @@ class EntryBytes {
     for (const uint32_t value : values) out_.VarInt(value);
     return *this;
   }
-  // One that is left out.
+  // Adds an optional item that is absent.
   EntryBytes& AddAbsent() {
     out_.VarInt(0, false);
     return *this;
@@ -110,14 +112,14 @@ class EntryBytes {
   Emitter out_;
 };
 
-// Truth values as bits, from the lowest.
+// Returns booleans packed as bits, lowest first.
 std::string Packed(const Array& array) {
   std::string out((array.num_elements() + 7) / 8, '\0');
   for (int64_t i = 0; i < array.num_elements(); ++i)
     if (array.data()[i] != std::byte{0}) out[i / 8] |= static_cast<char>(1 << (i % 8));
   return out;
 }
-// The elements; one alone where all are the same.
+// Returns the elements, or a single one if all are the same.
 std::string ElementsOf(const Array& array) {
   const int64_t n = array.num_elements(), width = ByteWidth(array.dtype());
   const auto* const data = reinterpret_cast<const char*>(array.data());
@@ -207,20 +209,24 @@ uint32_t Module::FunctionType(absl::Span<const uint32_t> params,
   return TypeEntry(EntryBytes(CodeOf(TypeKind::kFunction)).AddList(params).AddList(results).Take());
 }
 
+// Encodes a tensor type in MLIR's builtin dialect instead of VHLO's. Floats of 8 bits and fewer
+// have no binary form there, so they are written as MLIR's text. Integers have their width and a
+// sign bit field.
 uint32_t Module::PlainTensorType(const Type& type) {
   const DType dtype = type.dtype;
   const auto scalar = [&](DType of) -> uint32_t {
     for (const TypeRow& row : kTypeRows)
       if (row.dialect == Dialect::kBuiltin && row.kind == TypeKind::kScalar && row.dtype == of)
         return PlainType(EntryBytes(row.code).Take());
-    // As a text, in MLIR's capitals: "f8E4M3FN".
+    // They are written as a text with MLIR's capitals: "f8E4M3FN".
     if (IsFloat(of)) {
       std::string text = absl::AsciiStrToUpper(ToAbsl(DTypeName(of)));
       text[0] = 'f';
       text.push_back('\0');
       return Intern("builtin", std::move(text), &plain_types_, &code_.types, /*custom=*/false);
     }
-    // The width, and whether it is without a sign; signed ones have none of their own.
+    // The width, and whether the integer is unsigned. Signed integers are written without a sign of
+    // their own.
     const uint64_t bits = of == DType::kBool ? 1 : BitWidth(of);
     const bool is_unsigned = of != DType::kBool && !IsSignedInt(of);
     return PlainType(EntryBytes(CodeOf(TypeKind::kInteger, Dialect::kBuiltin))
@@ -330,7 +336,7 @@ uint32_t Module::MeshAttr(const Mesh& mesh) {
                                   .Add(String(axis.name))
                                   .AddSigned(axis.size)
                                   .Take()));
-  // The devices are in order.
+  // An empty list means that the devices are in order.
   return ShardyAttr(
       EntryBytes(CodeOf(Dialect::kSdy, AttrKind::kMesh)).AddList(axes).AddList({}).Take());
 }
@@ -390,6 +396,9 @@ uint32_t Module::PlainDictionaryOf(std::string_view name, uint32_t attr) {
                        .Take());
 }
 
+// Returns the default of an attribute that newer versions of ops have and our ops do not. Each
+// default means what the op meant before the attribute existed. Any other missing attribute is our
+// own bug.
 uint32_t Module::Default(std::string_view name) {
   if (name == "result_accuracy") {
     const uint32_t mode = Enum(AttrKind::kResultAccuracyMode, 0);
@@ -404,12 +413,12 @@ uint32_t Module::Default(std::string_view name) {
     const uint32_t precision = Enum(AttrKind::kPrecision, 0);
     return List({precision, precision});
   }
-  // The dims that operands and indices go along.
+  // The batching dims of operands and indices.
   if (name == "operand_batching_dims" || name == "start_indices_batching_dims" ||
       name == "input_batching_dims" || name == "scatter_indices_batching_dims")
     return Ints({});
   if (name == "indices_are_sorted" || name == "unique_indices") return Bool(false);
-  // Those of an algorithm of dot_general, of which none is chosen.
+  // The attributes for the algorithm of a dot_general, when no algorithm is chosen.
   constexpr std::string_view kAlgorithm =
       "accumulation_type allow_imprecise_accumulation lhs_component_count lhs_precision_type "
       "num_primitive_operations rhs_component_count rhs_precision_type";
@@ -445,7 +454,7 @@ uint32_t Module::Begin(std::string_view dialect, std::string_view name,
       properties.VarInt(there ? given->second : Default(word));
     }
   }
-  // An attribute that this version lacks: the next one has it.
+  // The chosen version lacks an attribute that was given; the next version has it.
   if (used < attrs.size()) {
     const auto is_next = [&, after = version + 1](const Since& row) {
       return row.name == name && row.version == after;

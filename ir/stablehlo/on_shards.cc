@@ -1,3 +1,6 @@
+// Collects a section of ops on shards and emits it as one manual_computation. Importer::Run calls
+// it at the first custom call that makes shards; the section ends at the first op that needs an
+// assembled value.
 #include "ir/stablehlo/on_shards.h"
 
 #include <algorithm>
@@ -14,13 +17,13 @@ constexpr std::string_view kShardToFull = "SPMDShardToFullShape";
 constexpr std::string_view kGlobalToLocal = "xla.sdy.GlobalToLocalShape";
 constexpr std::string_view kLocalToGlobal = "xla.sdy.LocalToGlobalShape";
 
-// The target of a custom call; "" for another op.
+// Returns the target of a custom call, or "" for another op.
 std::string_view TargetOf(const Artifact& a, uint32_t op) {
   if (a.form(a.code.ops[op]).name != "custom_call") return "";
   return TextOf(a, a.Find(op, "call_target_name"), "custom_call: call_target_name");
 }
 
-// "SPMDFullToShardShape (model.py:7)".
+// Returns "SPMDFullToShardShape (model.py:7)".
 std::string Where(const Artifact& a, uint32_t op, std::string_view target) {
   const std::string site = SiteOf(a, a.code.ops[op].location).ToString();
   return absl::StrCat(ToAbsl(target), site.empty() ? "" : " (", site, site.empty() ? "" : ")");
@@ -74,6 +77,9 @@ PartitionSpec OnShards::CarriedBy(uint32_t op, std::string_view what) const {
   Malformed(what, "has no sharding of the whole value");
 }
 
+// Handles a custom call that makes shards of its operands, in GSPMD's form or in the form that
+// Shardy writes. It records the manual axes and the spec of each operand. All such calls of a
+// section must have the same manual axes, since they become one computation.
 void OnShards::Enter(uint32_t index, std::string_view target) {
   const RawOp& op = a_.code.ops[index];
   const std::string what = Where(a_, index, target);
@@ -84,7 +90,7 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
     if (operands.size() != 1) Malformed(what, "has not one operand");
     manual =
         shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
-    // The call before it says how the whole value is sharded.
+    // The call before it has the sharding of the whole value.
     in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], what));
   } else {
     constexpr std::string_view kShardings = "xla.sdy.in_shardings";

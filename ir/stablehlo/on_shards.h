@@ -1,6 +1,7 @@
-// Ops between custom calls that say where values become shards, and where these become values
-// again: SPMDFullToShardShape and SPMDShardToFullShape of GSPMD, and those that Shardy writes for
-// XLA. They become the body of a manual_computation.  Internal to this folder.
+// Imports the ops between custom calls at which values become shards and shards become values
+// again. These calls are SPMDFullToShardShape and SPMDShardToFullShape of GSPMD, and those that
+// Shardy writes for XLA. The ops become the body of a manual_computation. Internal to this folder;
+// thread-compatible.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -15,33 +16,35 @@ class OnShards {
  public:
   explicit OnShards(Importer& importer) : in_(importer), a_(importer.a_) {}
 
-  // Whether a custom call of this target says where shards begin or end.
+  // Returns whether a custom call with this target begins or ends shards.
   static bool Knows(std::string_view target);
-  // Whether values become shards at this op.
+  // Returns whether values become shards at this op.
   static bool BeginsAt(const Artifact& artifact, uint32_t op);
-  // Takes the next op of the region in, emits it if it is of no shard; false if it comes after.
+  // Takes the next op of the region into the computation, or emits it if it uses no shards. Returns
+  // false if the op comes after the computation.
   bool Take(uint32_t op);
-  // Emits the computation, whose results are then the values that it gives.
+  // Emits the computation. The results of the computation then stand for the assembled values.
   void Emit();
 
  private:
   void Enter(uint32_t op, std::string_view target);
   void Leave(uint32_t op, std::string_view target);
   void Add(uint32_t op, const std::vector<uint32_t>& uses);
-  // The values that an op and those in its regions use and do not define.
+  // Returns the values that an op and the ops in its regions use but do not define.
   std::vector<uint32_t> UsesOf(uint32_t op) const;
-  // What the custom call `op` carries.
+  // Returns the sharding that the custom call `op` carries.
   PartitionSpec CarriedBy(uint32_t op, std::string_view what) const;
 
   Importer& in_;
   const Artifact& a_;
   AxisList manual_;
   std::vector<uint32_t> whole_, shards_;     // the arguments outside, and inside
-  std::vector<uint32_t> body_;               // ops
-  std::vector<uint32_t> constants_;          // values of outside that the body uses
+  std::vector<uint32_t> body_;               // the ops of the body
+  std::vector<uint32_t> constants_;          // values from outside that the body uses
   std::vector<uint32_t> given_, assembled_;  // the results inside, and outside
   std::vector<PartitionSpec> in_specs_, out_specs_;
-  // Values: of shards; that only the computation gives; those of constants_.
+  // Sets of values: inside_ are shards, after_ exist only after the computation, known_ are those
+  // in constants_.
   std::set<uint32_t> inside_, after_, known_;
 };
 

@@ -1,3 +1,6 @@
+// Imports ops on quantized numbers in terms of the rows for ordinary ones: move the integers,
+// multiply and add integers, or compute on floats. Importer::Emit comes here if a type of the op is
+// quantized.
 #include "ir/stablehlo/quantized.h"
 
 #include <algorithm>
@@ -58,6 +61,9 @@ bool IsQuantized(const Artifact& a, uint32_t index) {
          (element->kind == TypeKind::kQuantized || element->kind == TypeKind::kQuantizedPerAxis);
 }
 
+// Decodes a quantized type and checks it, so that later code can rely on its scales, zero points
+// and range. The numbers of a type are laid out as entries.def lists them, which differs for one
+// scale and for scales along a dim.
 std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
                                            std::string_view what) {
   if (!IsQuantized(a, index)) return std::nullopt;
@@ -71,13 +77,14 @@ std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
   out.storage = type.dtype;
   out.expressed = expressed.dtype;
   if (element.kind == TypeKind::kQuantized) {
-    // After the flags: scale, zero point, and the range.
+    // The numbers after the flags are the scale, the zero point, and the range.
     out.scales = {std::bit_cast<double>(ints[1])};
     out.zero_points = {ints[2]};
     out.min = ints[3];
     out.max = ints[4];
   } else {
-    // The dim, the range, and the lists with their lengths before them.
+    // The numbers after the flags are the dim, the range, and two lists with their lengths before
+    // them.
     out.dim = ints[1];
     out.min = ints[2];
     out.max = ints[3];
@@ -106,7 +113,7 @@ std::vector<double> AsDoubles(const std::vector<int64_t>& values) {
   return {values.begin(), values.end()};
 }
 
-// The integers less their zero points.
+// Returns the integers minus their zero points.
 Value Centered(Value x, const Quantization& q, DType dtype) {
   const Value wide = Convert(x, dtype);
   const auto is_zero = [](int64_t z) { return z == 0; };
@@ -129,8 +136,9 @@ Value Quantize(Value given, const Quantization& q) {
   return Convert(rounded, q.storage);
 }
 
-// ---- What the ops are. --------------------------------------------------------------------------
-// These move numbers, or hand them to their regions, whatever they stand for.
+// ---- The kinds of ops.
+// ----------------------------------------------------------------------------- These ops move
+// numbers, or pass them to their regions, whatever the numbers stand for.
 constexpr std::string_view kMoves[] = {"all_gather",
                                        "all_to_all",
                                        "bitcast_convert",
@@ -162,7 +170,7 @@ constexpr std::string_view kMoves[] = {"all_gather",
                                        "sort",
                                        "torch_index_select",
                                        "transpose"};
-// These are computed as floats.
+// These ops are computed on floats.
 constexpr std::string_view kComputed[] = {"abs",
                                           "add",
                                           "atan2",
@@ -200,12 +208,13 @@ bool IsOneOf(std::string_view name, const std::string_view (&names)[kSize]) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// What the operands and the results stand for.
+// The quantizations of the operands and the results.
 struct OfOp {
   std::vector<std::optional<Quantization>> operands, results;
 };
 
-// All that are quantized are so alike; constants only name the integers.
+// Checks that all quantized operands and results are quantized alike. Constants are written as
+// integers.
 void NeedAlike(const OpReader& op, const OfOp& q) {
   const Quantization* first = nullptr;
   for (const auto* list : {&q.operands, &q.results}) {
@@ -232,7 +241,7 @@ Results Computed(const OpReader& op, const ImportRow& row, const OfOp& q) {
 }
 
 // ---- Products. ----------------------------------------------------------------------------------
-// The dim of the result along which one of rhs lies; nullopt for one that is summed over.
+// Returns the dim of the result for a dim of rhs, or nullopt if that dim is summed over.
 std::optional<int64_t> ResultDimOf(const OpReader& op, int64_t rhs_dim) {
   if (op.What() != "dot_general" && op.What() != "dot") {
     if (rhs_dim != op.Int("kernel_output_feature_dimension")) return std::nullopt;
@@ -247,17 +256,20 @@ std::optional<int64_t> ResultDimOf(const OpReader& op, int64_t rhs_dim) {
   };
   if (in(contracted, rhs_dim) != contracted.end()) return std::nullopt;
   if (const auto at = in(batch, rhs_dim); at != batch.end()) return at - batch.begin();
-  // After the batch and what is left of lhs.
+  // The dim comes after the batch and the remaining dims of lhs.
   int64_t dim = op.in[0].rank() - static_cast<int64_t>(contracted.size());
   for (int64_t d = 0; d < rhs_dim; ++d)
     dim += in(batch, d) == batch.end() && in(contracted, d) == contracted.end() ? 1 : 0;
   return dim;
 }
 
+// Computes a product of two quantized operands on centered integers, so that the sum is exact, and
+// then scales it once. Scales along a dim of the second operand become scales along a dim of the
+// result. A sum in s32 is only used if it cannot overflow.
 Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
   if (op.in.size() < 2) op.Malformed("has too few operands");
   const std::optional<Quantization>&lhs = q.operands[0], &rhs = q.operands[1];
-  // One side of floats: both are.
+  // If one operand is made of floats, both are.
   if (!lhs || !rhs) return Computed(op, row, q);
   if (lhs->dim >= 0) op.NotSupported("has a first operand that is quantized along a dim");
   constexpr int64_t kSafe = 1 << 15;  // products of 8 bits that s32 can add up
@@ -290,14 +302,17 @@ constexpr ImportRow kRows[] = {{"uniform_dequantize", NotQuantized},
 
 }  // namespace
 
+// Chooses by the op's name how quantized operands are handled. Ops that only move numbers must have
+// the same quantization throughout, since nothing would convert between two. Any op that is in none
+// of the lists is refused rather than computed wrongly.
 Results ImportQuantized(const OpReader& op, const ImportRow& row) {
   const std::string name = op.What();
-  // Functions and regions have these types, too.
+  // Functions and regions pass such values, too.
   if (TakesTuples(name)) return row.import(op);
   OfOp q;
   for (int i = 0; i < op.num_operands(); ++i) q.operands.push_back(op.OperandQuantization(i));
   for (int r = 0; r < op.num_results(); ++r) q.results.push_back(op.ResultQuantization(r));
-  // Scales along a dim are literals of the program.
+  // Scales along a dim become literals of the program.
   constexpr size_t kScalesOfOp = 16;
   for (const auto* list : {&q.operands, &q.results})
     for (const std::optional<Quantization>& one : *list)
@@ -317,7 +332,7 @@ Results ImportQuantized(const OpReader& op, const ImportRow& row) {
     op.NotSupported("is of quantized numbers; dequantize them before, and quantize what it gives");
   NeedAlike(op, q);
   Results out = row.import(op);
-  // The literals of numbers without a sign are written as those with one.
+  // The literals of unsigned numbers are written as signed ones.
   if (name == "constant" && out[0].dtype() != op.ResultType().dtype)
     out[0] = BitcastConvert(out[0], op.ResultType().dtype);
   return out;

@@ -1,8 +1,9 @@
 // Quantized numbers: integers, each of which stands for (it - zero point) * scale.
 //
-// Here they are these integers; what they stand for is said by the artifact's types alone, which
-// ops look at.  Sums of products are of integers, and exact; all else that computes is done as
-// floats, and rounded once.  Internal to this folder.
+// In a program they are these integers. Only the artifact's types say what the integers stand for,
+// and the import of an op looks at these types. Sums of products are computed on integers and are
+// exact. All other computation is done on floats and rounded once. Internal to this folder;
+// stateless.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,7 +16,7 @@ namespace tessera::ir::stablehlo {
 
 struct Quantization {
   DType storage = DType::kS8, expressed = DType::kF32;
-  // One of each; or one for each index along `dim`.
+  // There is one scale and one zero point, or one for each index along `dim`.
   std::vector<double> scales;
   std::vector<int64_t> zero_points;
   int64_t dim = -1;
@@ -23,15 +24,16 @@ struct Quantization {
 };
 bool operator==(const Quantization& a, const Quantization& b);
 
-// Of a tensor's type; nullopt for one that is not quantized.
+// Returns the quantization of a tensor's type, or nullopt if it is not quantized.
 std::optional<Quantization> QuantizationOf(const Artifact& artifact, uint32_t type,
                                            std::string_view what);
-// The same question of whether there is one, fast.
+// Returns whether there is a quantization, which is faster than QuantizationOf.
 bool IsQuantized(const Artifact& artifact, uint32_t type);
 
-// An op of which an operand or a result is quantized, `row` being how it becomes ours otherwise.
+// Imports an op that has a quantized operand or result. `row` is its row for ordinary numbers.
 std::vector<Value> ImportQuantized(const OpReader& op, const ImportRow& row);
-// uniform_quantize and uniform_dequantize of what is not quantized at all, which is malformed.
+// Returns rows for uniform_quantize and uniform_dequantize of numbers that are not quantized at
+// all. An op of this kind is malformed.
 const ImportRow* FindQuantize(std::string_view name);
 
 }  // namespace tessera::ir::stablehlo

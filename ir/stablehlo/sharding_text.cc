@@ -1,3 +1,6 @@
+// Parsers for the texts of GSPMD ("mhlo.sharding") and for the texts of Shardy in frontend
+// attributes. Shardings (shardings.cc) calls them and translates the result to the axes of the
+// program's mesh.
 #include "ir/stablehlo/sharding_text.h"
 
 #include <algorithm>
@@ -47,7 +50,7 @@ class Text {
     Take("");
     if (!rest_.empty()) Fail("goes on after its end");
   }
-  // Calls `element` for each of a list that ends with `end`.
+  // Calls `element` for each element of a list that ends with `end`.
   template <typename F>
   void List(std::string_view end, F element) {
     size_t count = 0;
@@ -74,7 +77,7 @@ class Text {
     Take("");
     return Front([](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.'; });
   }
-  // "x", or \"x\" of a text that was quoted again.
+  // Reads "x", or \"x\" in a text that was quoted again.
   std::string Name() {
     const bool escaped = Take("\\");
     Need("\"");
@@ -113,7 +116,7 @@ int64_t ProductOf(Text& in, const std::vector<int64_t>& sizes) {
   return product;
 }
 
-// The devices of "<=[2,4]T(1,0)": those in row-major order over the sizes, whose dims are permuted.
+// Returns the devices of "<=[2,4]T(1,0)": row-major order over the sizes, with their dims permuted.
 std::vector<int64_t> ReadIota(Text& in) {
   in.Need("[");
   const std::vector<int64_t> sizes = in.Ints("]");
@@ -140,7 +143,8 @@ std::vector<int64_t> ReadIota(Text& in) {
   return devices;
 }
 
-// The axes along which a row of places moves, minor to major; false if they are none.
+// Finds the axes along which a row of places moves, minor to major. Returns false if they are not
+// axes.
 bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
   for (size_t done = 1; done < row.size();) {
     const int64_t stride = row[done];
@@ -175,6 +179,9 @@ bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out
   return along(std::move(sorted));
 }
 
+// Parses a sharding of GSPMD. A tiled one lists devices; to be expressed in axes, the list must be
+// a product of strides along each dim. The devices along each single dim give the strides, and then
+// the whole list is compared with them, so that any other order is refused and not misread.
 TiledSharding ParseTiled(std::string_view text, std::string_view what) {
   Text in(text, what);
   TiledSharding out;
@@ -207,7 +214,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
     if (in.Take("last_tile_dims={")) in.List("}", [&] { last.push_back(in.Word()); });
     if (last.size() > tiles.size()) in.Fail("has too few dims");
     if (!in.Take("}")) in.Refuse("says more than Tessera's shardings can; export with Shardy");
-    // The places along each dim, when the others are at 0, say where its axes lie, ...
+    // The places along each dim, with the other dims at 0, show where its axes lie.
     if (devices[0] != 0)
       in.Refuse("begins at another device than the first; list the devices in the order of a mesh");
     const size_t dims = tiles.size() - last.size();
@@ -230,7 +237,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
         out.dims.insert(out.dims.begin(), std::move(axes));
       }
     }
-    // ... and then all devices.
+    // Then all devices must agree with these axes.
     for (int64_t i = 0; i < out.devices; ++i) {
       int64_t left = i, device = 0;
       for (size_t d = tiles.size(); d-- > 0; left /= tiles[d]) device += rows[d][left % tiles[d]];
@@ -249,7 +256,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
 // ---- Shardy's. ----------------------------------------------------------------------------------
 namespace {
 
-// "x", or "x":(1)2, a part of it.
+// Reads "x", or "x":(1)2, a part of an axis.
 AxisPart ReadAxis(Text& in) {
   AxisPart out;
   out.name = in.Name();
@@ -261,7 +268,7 @@ AxisPart ReadAxis(Text& in) {
   return out;
 }
 
-// <@mesh, [{"x"}, {"y", ?}], replicated={"z"}>
+// Reads <@mesh, [{"x"}, {"y", ?}], replicated={"z"}>.
 NamedSharding ReadSharding(Text& in) {
   NamedSharding out;
   in.Need("<");
@@ -327,6 +334,8 @@ AxisList ParseManualAxes(std::string_view text, std::string_view what) {
   return out;
 }
 
+// Parses the meshes of a module. This function only reads names, axes and device ids; Shardings
+// checks that the meshes are valid.
 std::vector<NamedMesh> ParseMeshes(std::string_view text, std::string_view what) {
   Text in(text, what);
   std::vector<NamedMesh> out;

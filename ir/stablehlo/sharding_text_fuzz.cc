@@ -1,4 +1,5 @@
-// Texts of shardings of any bytes: refused with a status, or read.
+// Fuzzes the parsers of sharding texts. Arbitrary bytes are refused with a status, or parsed by at
+// most one of the parsers.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -16,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool is_tiled = read(ParseTiled), is_sharding = read(ParseSharding),
              is_list = read(ParseShardingPerValue), is_axes = read(ParseManualAxes),
              is_meshes = read(ParseMeshes);
-  // No text is of two kinds.
+  // No text can be of two kinds.
   const int kinds = is_tiled + is_sharding + is_list + is_axes + is_meshes;
   TESSERA_CHECK(kinds <= 1) << kinds;
   return 0;

@@ -1,3 +1,5 @@
+// Proves which axes the texts of GSPMD and Shardy mean, that other texts are refused with the place
+// of the fault, and which groups of devices lie along axes.
 #include "ir/stablehlo/sharding_text.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Each dim's axes as size@stride.
+// Returns the axes of a dim, each as size@stride.
 std::string Shown(const std::vector<AxisRange>& axes) {
   std::string out = "[";
   for (const AxisRange& axis : axes) absl::StrAppend(&out, " ", axis.size, "@", axis.stride);
@@ -34,7 +36,7 @@ TEST(ShardingTextTest, TilesLieAlongAxes) {
   EXPECT_EQ(Tiled("{devices=[2,4]<=[8]}"), "[ 2@4 ][ 4@1 ]");
   EXPECT_EQ(Tiled("{devices=[2,2]0,1,2,3}"), "[ 2@2 ][ 2@1 ]");
   EXPECT_EQ(Tiled("{devices=[2,2]0,2,1,3}"), "[ 2@1 ][ 2@2 ]");
-  // Major to minor: the axis of stride 1 varies slowest.
+  // Axes go from major to minor: the axis of stride 1 varies slowest.
   EXPECT_EQ(Tiled("{devices=[4,1]<=[2,2]T(1,0)}"), "[ 2@1 2@2 ][ ]");
   EXPECT_EQ(Tiled("{devices=[2,1,4]<=[8] last_tile_dim_replicate}"), "[ 2@4 ][ ]");
   EXPECT_EQ(Tiled("{devices=[1,2,4]<=[2,4]T(0,1) last_tile_dim_replicate}"), "[ ][ 2@4 ]");
@@ -63,6 +65,7 @@ TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
   for (const auto& [text, message] : kRows) EXPECT_THAT(Tiled(text), HasSubstr(message)) << text;
 }
 
+// Every part of Shardy's texts is read, and malformed texts are refused.
 TEST(ShardingTextTest, ShardysTextsAreRead) {
   const NamedSharding sharding =
       ParseSharding(R"(#sdy.sharding<@mesh_0, [{"x", "y":(2)4}, {?}p1, {}], replicated={"z"}, )"

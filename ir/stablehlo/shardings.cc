@@ -1,3 +1,5 @@
+// Chooses the program's mesh from an artifact and translates every sharding of the artifact to its
+// axes. The importer makes one Shardings for each artifact and asks it for each value and op.
 #include "ir/stablehlo/shardings.h"
 
 #include <algorithm>
@@ -18,9 +20,9 @@ constexpr size_t kMeshesMax = 64;
 constexpr size_t kTextsMax = 1024;
 constexpr size_t kTextBytesMax = size_t{64} << 20;
 constexpr int64_t kDimsMax = 64;
-constexpr size_t kPartsMax = 256;  // of axes, which cut the mesh
+constexpr size_t kPartsMax = 256;  // parts of axes, which cut the mesh
 
-// A step along axis `i`, in devices.
+// Returns the number of devices in a step along axis `i`.
 int64_t StrideOf(const Mesh& mesh, size_t i) {
   int64_t stride = 1;
   for (size_t k = i + 1; k < mesh.axes.size(); ++k) stride *= mesh.axes[k].size;
@@ -55,8 +57,8 @@ Shardings::Shardings(const Artifact& artifact) : a_(artifact) {
   num_replicas_ = count("mhlo.num_replicas").value_or(1);
   num_partitions_ = count("mhlo.num_partitions");
   ReadMeshes();
-  // Of several the one with the most axes, so that those of the others lie along its own. One whose
-  // devices are in another order is only that of arguments if there are others.
+  // Take the mesh with the most axes, so that the axes of the others lie along its axes. A mesh
+  // whose devices are in another order is used only for arguments if there are other meshes.
   const Declared* most = nullptr;
   for (const auto& [name, mesh] : declared_) {
     if (mesh.mesh.empty()) continue;
@@ -110,7 +112,7 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
   const Attr& mesh = AttrOf(a_, attr, AttrKind::kMesh, what);
   const absl::Span<const int64_t> ints = Slice(a_.ints, mesh.ints);
   Declared out;
-  // Shardy's has axes, then ids; VHLO's has two attributes.
+  // A mesh of Shardy has axes, then ids. A mesh of VHLO has two attributes.
   if (ints.empty())
     NotSupported(what, "is a mesh of VHLO's, which Tessera does not read; export with Shardy");
   for (const uint32_t ref : Slice(a_.refs, mesh.refs)) {
@@ -151,17 +153,22 @@ const TiledSharding& Shardings::Tiled(std::string_view text, std::string_view wh
   if (const auto known = tiled_.find(text); known != tiled_.end()) return known->second;
   if (tiled_.size() == kTextsMax)
     NotSupported("mhlo.sharding", "has too many different texts; export with Shardy");
-  CountText(text);  // One that does not parse is parsed again.
+  // A text that does not parse is parsed again each time.
+  CountText(text);
   return tiled_[text] = ParseTiled(text, what);
 }
 
+// Makes a mesh for an artifact of GSPMD, which declares none. The number of devices comes from
+// mhlo.num_partitions or the largest tiling. The boundaries of all axes that the texts and the
+// replica groups need cut the row of devices into the axes of the new mesh; they must divide each
+// other.
 void Shardings::DeriveMesh() {
   int64_t devices = num_partitions_.value_or(1);
   if (num_partitions_ == 1) return;
   for (size_t i = 0; i < a_.attrs.size(); ++i) {
     const uint32_t attr = InDictionary(a_, i, "mhlo.sharding");
     if (attr == kNone) continue;
-    // One that is wrong is an error where it is used.
+    // A text that is wrong is an error where it is used.
     int64_t tiles = 1;
     const absl::Status read = CatchStatus(
         [&] { tiles = Tiled(TextOf(a_, attr, "mhlo.sharding"), "mhlo.sharding").devices; });
@@ -206,10 +213,13 @@ void Shardings::DeriveMesh() {
   for (size_t i = 0; i < mesh_.axes.size(); ++i) mesh_.axes[i].name = absl::StrCat("axis", i);
 }
 
+// Refines the mesh. Every axis of another mesh, and every part of an axis that a sharding names,
+// has two boundaries in the row of devices. Boundaries that fit become cuts, and an axis with cuts
+// inside is replaced by several. The names of the new axes must not clash with declared ones.
 void Shardings::CutMesh() {
   const int64_t devices = mesh_.num_devices();
-  // Where axes begin, in devices. One that does not fit those before it is left out: what needs it
-  // is an error where it is used.
+  // The positions, in devices, where axes begin. A position that does not fit the earlier ones is
+  // left out; it is then an error where it is needed.
   std::set<int64_t> cuts = {1, devices};
   const auto cut = [&](int64_t at) {
     const auto above = cuts.upper_bound(at);
@@ -324,7 +334,7 @@ AxisPart Shardings::AxisOf(uint32_t attr, std::string_view what) const {
   const Attr& axis = AttrOf(a_, attr, AttrKind::kAxisRef, what);
   const absl::Span<const uint32_t> refs = Slice(a_.refs, axis.refs);
   AxisPart out;
-  // Shardy's has a text; VHLO's an attribute.
+  // An axis of Shardy has a text; one of VHLO has an attribute.
   out.name = refs.size() == 1 ? axis.text() : TextOf(a_, refs[0], what);
   if (refs.back() == kNone) return out;
   const Attr& part = AttrOf(a_, refs.back(), AttrKind::kSubAxis, what);
@@ -371,7 +381,8 @@ AxisList Shardings::ManualAxes(uint32_t attr, absl::Span<const uint32_t> boundar
   std::vector<AxisPart> axes;
   for (const uint32_t ref : Slice(a_.refs, list.refs))
     axes.push_back({std::string(TextOf(a_, ref, what))});
-  // All shardings of a boundary are of one mesh, which has other axes of this name than the others.
+  // All shardings of a boundary are of one mesh. That mesh may use a name for another axis than
+  // other meshes do.
   const Declared* mesh = nullptr;
   for (const uint32_t of_values : boundary) {
     const Attr& each = AttrOf(a_, of_values, AttrKind::kShardingPerValue, what);
@@ -411,15 +422,15 @@ PartitionSpec Shardings::SpecOf(const NamedSharding& sharding, const Declared& m
       if (!seen.insert(axis).second)
         Malformed(what, absl::StrCat("is sharded along ", Quoted(axis), " twice"));
   spec.open = sharding.open;
-  // What is left open is closed when no axis may be used there.  Otherwise the planner may use the
-  // replicated ones, too.
+  // An open dim is closed if no axis may be used there. Otherwise the planner may also use the
+  // replicated axes.
   const auto may_use = [&](const MeshAxis& axis) {
     return !spec.Mentions(axis.name) &&
            std::find(replicated.begin(), replicated.end(), axis.name) == replicated.end();
   };
   if (!sharding.replicated.empty() && std::none_of(mesh_.axes.begin(), mesh_.axes.end(), may_use))
     spec.open.clear();
-  // A pending sum may be left open by who reads it, in all its dims.
+  // A pending sum keeps its open dims, since its reader may leave all of them open.
   if (spec.unreduced.empty() &&
       std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end()) {
     spec.open.clear();
@@ -444,7 +455,7 @@ NamedSharding Shardings::Named(uint32_t attr, std::string_view what) const {
     out.open.push_back(ints[1] == 0);
   }
   for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisOf(refs[next++], what));
-  // After their count, the reduction that is pending, if that is no sum.
+  // The pending reduction, if it is not a sum, comes after the counts.
   if (next < refs.size() && counts.size() > 3 && counts[3] != 0)
     NotSupported(what,
                  "has unreduced axes of another reduction than a sum; reduce the value along them "
@@ -468,6 +479,9 @@ std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string
   return out;
 }
 
+// Translates a tiled sharding to axes. It works only if the tiles are for the devices of the
+// program's mesh in their order, because a tiling counts devices and does not name axes. Trailing
+// dims without axes are dropped, so that equal shardings have one form.
 PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) const {
   const TiledSharding& tiled = Tiled(text, what);
   PartitionSpec spec;
@@ -553,6 +567,9 @@ bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
   return attr != kNone && Tiled(TextOf(a_, attr, what), what).kind == TiledSharding::kManual;
 }
 
+// Returns where an argument lies if its mesh has our devices in another order. The plan takes a
+// copy of such an argument, so only its original position is recorded, in axes of its own mesh.
+// Anything that this form cannot express falls through to Carried, which refuses it with a reason.
 std::optional<Elsewhere> Shardings::CarriedElsewhere(uint32_t dictionary,
                                                      std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "sdy.sharding");
@@ -571,7 +588,7 @@ std::optional<Elsewhere> Shardings::CarriedElsewhere(uint32_t dictionary,
     }
   }
   while (!out.spec.dims.empty() && out.spec.dims.back().empty()) out.spec.dims.pop_back();
-  // One that is whole everywhere lies so on any order. What else it says is refused elsewhere.
+  // A value that is whole everywhere lies so in any order. Other content is refused elsewhere.
   if (out.spec.dims.empty() || !whole_axes) return std::nullopt;
   if (out.devices.empty()) {
     out.devices.resize(static_cast<size_t>(mesh_.num_devices()));

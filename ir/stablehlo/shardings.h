@@ -1,18 +1,20 @@
 // The meshes of an artifact, and its shardings as ours.
 //
-// A program has one mesh: that of those which the artifact declares that has the most axes, of
-// those whose devices are in order if there are any, or one whose axes are as fine as all of its
-// mhlo.sharding texts need, named by us.  An axis is known by where it lies among the mesh's
-// devices in row-major order: a step along it is `stride` devices. So the axes of another mesh of
-// the same devices, and the tiles of a text, are axes of the program's mesh if some lie just there,
-// whatever their names are.  Where another mesh, or a part of an axis, needs finer axes than the
-// program's mesh was declared with, its axes are cut: "x" of size 4 into "x_0" and "x_1" of size 2.
+// A program has one mesh. Among the declared meshes, those whose devices are in order are
+// preferred, and of these the one with the most axes. If the artifact declares none, the mesh gets
+// axes as fine as all of its mhlo.sharding texts need, with names of ours. An axis is identified by
+// its position among the mesh's devices in row-major order: a step along it is `stride` devices.
+// The axes of another mesh of the same devices, and the tiles of a text, are therefore axes of the
+// program's mesh if some axes have exactly that position, whatever their names are. Where another
+// mesh, or a part of an axis, needs finer axes than the program's mesh was declared with, its axes
+// are cut: "x" of size 4 into "x_0" and "x_1" of size 2.
 //
-// Of unreduced axes, along which a value is a pending sum, a spec says `unreduced`: what that means
-// where it stands is up to the caller.
+// A spec lists unreduced axes, along which a value is a pending sum, as `unreduced`. The caller
+// decides what that means in its context.
 //
-// All throw StatusException: MALFORMED_PROGRAM for what makes no sense, NOT_IMPLEMENTED, by name,
-// for what our shardings cannot say.  `what` names the value in errors: "argument 1".
+// All functions throw StatusException: MALFORMED_PROGRAM for contradictory input, and
+// NOT_IMPLEMENTED, with its name, for what our shardings cannot express. `what` names the value in
+// errors: "argument 1". Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -32,41 +34,47 @@ class Shardings {
  public:
   explicit Shardings(const Artifact& artifact);
 
-  // All axes are Auto; empty for a program of one device that declares no mesh.
+  // The program's mesh. All axes are Auto. Empty for a program of one device that declares no mesh.
   const Mesh& mesh() const { return mesh_; }
 
-  // What an attribute of Shardy says: of one value, of each of `n`, the axes of a list.
+  // Convert attributes of Shardy: the sharding of one value, the shardings of `n` values, a list of
+  // axes.
   PartitionSpec Spec(uint32_t attr, std::string_view what) const;
   std::vector<PartitionSpec> Specs(uint32_t attr, size_t n, std::string_view what) const;
-  // `boundary`: the shardings of the computation's arguments and results, whose mesh has the axes.
+  // `boundary` holds the shardings of the computation's arguments and results; the axes belong to
+  // their mesh.
   AxisList ManualAxes(uint32_t attr, absl::Span<const uint32_t> boundary,
                       std::string_view what) const;
-  // Whether an op carries "{manual}".
+  // Returns whether an op carries "{manual}".
   bool IsManual(uint32_t dictionary, std::string_view what) const;
-  // What the attributes that a param, a result or an op carries say; nullopt if nothing.
+  // Returns the sharding that a param, a result or an op carries in its attributes; nullopt if
+  // none.
   std::optional<PartitionSpec> Carried(uint32_t dictionary, std::string_view what) const;
-  // Of a param whose mesh has the program's devices in another order; nullopt for all others.
+  // Returns the position of a param whose mesh has the program's devices in another order, else
+  // nullopt.
   std::optional<Elsewhere> CarriedElsewhere(uint32_t dictionary, std::string_view what) const;
-  // The same of several results, and the manual axes, as texts in the dictionary's frontend
-  // attributes under this name.
+  // Return the shardings of several results, and the manual axes, that stand as texts in the
+  // dictionary's frontend attributes under this name.
   std::vector<PartitionSpec> CarriedSpecs(uint32_t dictionary, std::string_view name,
                                           std::string_view what) const;
-  // `shardings`: the name of those of the same boundary.
+  // `shardings` is the name of the shardings of the same boundary.
   AxisList CarriedAxes(uint32_t dictionary, std::string_view name, std::string_view shardings,
                        std::string_view what) const;
-  // A text of mhlo.sharding: "{devices=[2,1]<=[2]}".
+  // Converts a text of mhlo.sharding: "{devices=[2,1]<=[2]}".
   PartitionSpec OfText(std::string_view text, std::string_view what) const;
-  // The axes along which it says that the value is manual.
+  // Returns the axes along which the text says that the value is manual.
   AxisList ManualOfText(std::string_view text, std::string_view what) const;
-  // Of the axes of a mesh that replica groups name.
+  // Returns the axes that replica groups name. They are axes of some mesh.
   AxisList GroupAxes(uint32_t attr, std::string_view what) const;
 
-  // The ids of the mesh's devices, in row-major order; empty if each is its own place.
+  // Returns the ids of the mesh's devices in row-major order; empty if each device is at its own
+  // place.
   const std::vector<int64_t>& device_ids() const { return device_ids_; }
-  // The place of a device in the mesh; -1 for one that is not there.
+  // Returns the place of a device in the mesh, or -1 if it is not there.
   int64_t PlaceOf(int64_t device) const;
   int64_t num_replicas() const { return num_replicas_; }
-  // The axes of the program's mesh that lie just there, major to minor; nullopt if none do.
+  // Returns the axes of the program's mesh with exactly this position, major to minor; nullopt if
+  // there are none.
   std::optional<AxisList> AxesAt(const AxisRange& range) const;
 
  private:
@@ -74,41 +82,41 @@ class Shardings {
     Mesh mesh;
     std::vector<int64_t> device_ids;
   };
-  // That a mesh is one, and each of its devices is there once; ids in order are dropped.
+  // Checks that a mesh is valid and has each of its devices once. Drops ids that are in order.
   static void Check(std::string_view what, Declared* declared);
   void Declare(std::string name, Declared mesh);
   void ReadMeshes();
-  // A mesh whose axes are those along which the texts and the replica groups lie.
+  // Makes a mesh whose axes are those along which the texts and the replica groups lie.
   void DeriveMesh();
-  // Cuts the axes of the mesh so that those of other meshes, and the parts of axes, are axes of it.
+  // Cuts the axes of the mesh so that it contains the axes of other meshes and the parts of axes.
   void CutMesh();
   Declared MeshOf(uint32_t attr, std::string_view what) const;
-  // One that a sharding has instead of a name.
+  // Returns a mesh that a sharding contains instead of a name.
   const Declared& InlineMesh(uint32_t attr, std::string_view what) const;
   const Declared& MeshNamed(std::string_view name, std::string_view what) const;
-  // What axes of `mesh`, or, if that is null, of any of the meshes, are of the program's mesh: in
-  // this order, or in that of the mesh.
+  // Translates axes of `mesh`, or of any mesh if it is null, to axes of the program's mesh.
+  // InMeshOrder puts axes into the order of the mesh.
   AxisList AxesNamed(const Declared* mesh, const std::vector<AxisPart>& axes,
                      std::string_view what) const;
   AxisList InMeshOrder(const AxisList& axes) const;
-  // Adds what an axis of a mesh is of the program's mesh.
+  // Adds the axes of the program's mesh that correspond to an axis of a mesh.
   void AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* out,
                std::string_view what) const;
-  // Where an axis, or a part of one, lies; nullopt if the part is none.
+  // Returns the position of an axis, or of a part of one; nullopt if there is no such part.
   static std::optional<AxisRange> RangeOf(const Mesh& mesh, const AxisPart& axis);
-  // Whether the devices are the program's, in the same order.
+  // Returns whether the devices are the program's, in the same order.
   bool HasOurDevices(const Declared& mesh) const;
-  // Of a kTensorSharding.
+  // Decodes a kTensorSharding.
   NamedSharding Named(uint32_t attr, std::string_view what) const;
-  // Of a kAxisRef.
+  // Decodes a kAxisRef.
   AxisPart AxisOf(uint32_t attr, std::string_view what) const;
-  // The mesh that a sharding or replica groups refer to.
+  // Returns the mesh that a sharding or replica groups refer to.
   const Declared& MeshReferred(uint32_t attr, std::string_view what) const;
   uint32_t FrontendAttr(uint32_t dictionary, std::string_view name) const;
   std::string_view FrontendText(uint32_t attr, std::string_view what) const;
-  // Throws LIMIT_EXCEEDED when all texts that were read are too long.
+  // Throws LIMIT_EXCEEDED if the texts read so far are too long in total.
   void CountText(std::string_view text) const;
-  // The sharding that a text says, parsed once.
+  // Returns the sharding of a text. Each text is parsed once.
   const TiledSharding& Tiled(std::string_view text, std::string_view what) const;
   PartitionSpec SpecOf(const NamedSharding& sharding, const Declared& mesh,
                        std::string_view what) const;
@@ -118,15 +126,16 @@ class Shardings {
   Mesh mesh_;
   std::vector<int64_t> device_ids_, place_of_;
   int64_t num_replicas_ = 1;
-  std::optional<int64_t> num_partitions_;  // if the artifact says so
+  std::optional<int64_t> num_partitions_;  // set if the artifact says so
   mutable std::map<std::string_view, TiledSharding> tiled_;
   mutable std::map<uint32_t, Declared> inline_;  // by attribute
-  mutable size_t text_bytes_ = 0;                // of shardings, parsed so far
+  mutable size_t text_bytes_ = 0;                // total size of the sharding texts parsed so far
 };
 
-// Whether it leaves all to the planner.
+// Returns whether the spec leaves everything to the planner.
 bool SaysNothing(const PartitionSpec& spec);
-// The value under `name` in a dictionary, or kNone: also for one that is no dictionary.
+// Returns the value under `name` in a dictionary, or kNone, also if the attribute is not a
+// dictionary.
 uint32_t InDictionary(const Artifact& artifact, uint32_t dictionary, std::string_view name);
 
 }  // namespace tessera::ir::stablehlo

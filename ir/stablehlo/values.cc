@@ -1,3 +1,6 @@
+// The reads of values out of an artifact's tables, each with the bounds that untrusted input needs.
+// The importer and the sharding code use them for everything that they take from attributes and
+// types.
 #include "ir/stablehlo/values.h"
 
 #include <algorithm>
@@ -26,7 +29,7 @@ std::optional<DType> StorageOf(const Artifact& a, const TypeOf& type) {
   const TypeOf& storage = a.types[Slice(a.refs, type.refs)[0]];
   if (storage.kind != TypeKind::kScalar || !IsInteger(storage.dtype)) return std::nullopt;
   if ((Slice(a.ints, type.ints)[0] & 1) != 0) return storage.dtype;
-  // Without the flag the integers have no sign, whatever the type says.
+  // Without the flag the integers are unsigned, whatever the type says.
   switch (storage.dtype) {
     case DType::kS2:
       return DType::kU2;
@@ -69,8 +72,8 @@ DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
   NotSupported(what, "has elements of a type that Tessera lacks");
 }
 
-// Truth values have been written in four ways: as bits, from the lowest; a byte each; and a splat
-// as 0xff or as 1.
+// Decodes booleans. Writers have used four forms: bits, lowest first; a byte each; and a splat as
+// 0xff or as 1.
 std::vector<std::byte> TruthValues(Bytes bytes, int64_t elements, bool* splat,
                                    std::string_view what) {
   std::vector<std::byte> out(elements);
@@ -87,7 +90,7 @@ std::vector<std::byte> TruthValues(Bytes bytes, int64_t elements, bool* splat,
   return out;
 }
 
-// Numbers of 2 and 4 bits take a byte; those of integers are extended to its width by their sign.
+// Extends numbers of 2 and 4 bits to a byte. Signed integers are extended by their sign.
 void Extend(DType dtype, absl::Span<std::byte> bytes) {
   const int bits = BitWidth(dtype);
   if (bits >= 8) return;
@@ -132,7 +135,7 @@ bool IsArray(const Artifact& a, uint32_t index) {
 
 namespace {
 
-// Those of a tuple within itself would have no end.
+// A tuple that contains itself would have no end, so depth and count are bounded.
 void AddArrays(const Artifact& a, uint32_t index, std::string_view what, int depth, int* left,
                std::vector<Type>* out) {
   const TypeOf& type = a.types[index];
@@ -194,6 +197,9 @@ std::vector<int64_t> IntsOf(const Artifact& a, uint32_t attr, std::string_view w
   return out;
 }
 
+// Decodes a tensor of constants. A splat is kept as a scalar, so that a few bytes cannot ask for
+// much memory, and the number of bytes must fit the type otherwise. Booleans are packed in several
+// ways and elements of fewer than 8 bits are extended, so both have a path of their own.
 Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   const Attr& dense = AttrOf(a, attr, AttrKind::kDense, what);
   Tensor out;
@@ -204,7 +210,7 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   if (static_cast<int64_t>(bytes.size()) > Limits().attr_bytes)
     TooLarge(what, absl::StrCat("has ", bytes.size(), " bytes; pass it as an argument"));
   if (elements == 0) {
-    // One value may stand for all of none.
+    // A single value may stand for no elements.
     if (static_cast<int64_t>(bytes.size()) > std::max<int64_t>(width, 1))
       Malformed(what, "has bytes, and no elements");
     out.literal = Array(dtype, out.type.shape);
@@ -214,7 +220,7 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   if (dtype == DType::kBool) {
     if (bytes.empty() || (elements > static_cast<int64_t>(bytes.size()) * 8 && bytes.size() != 1))
       Malformed(what, "has too few bytes");
-    // A splat may stand for any number of them: only what is written is expanded.
+    // A splat may stand for any number of booleans. Only the bytes that are written are expanded.
     const int64_t written = std::min<int64_t>(elements, 8 * bytes.size() + 1);
     data = TruthValues(bytes, written, &out.is_splat, what);
   } else {
@@ -229,6 +235,9 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   return out;
 }
 
+// Follows a location to a file and a line: names and fused locations are unwrapped, and of a call
+// site the callee is taken. The number of steps is bounded, since locations may refer to each other
+// in a circle.
 Site SiteOf(const Artifact& a, uint32_t location) {
   for (int depth = 0; depth < kLocationDepth && location != kNone; ++depth) {
     const Attr& attr = a.attrs[location];
@@ -237,7 +246,7 @@ Site SiteOf(const Artifact& a, uint32_t location) {
     switch (attr.kind) {
       case AttrKind::kFileLine:
       case AttrKind::kFileLineRange: {
-        // A range begins with how many numbers it has.
+        // A range begins with the count of its numbers.
         const size_t line = attr.kind == AttrKind::kFileLine ? 0 : 1;
         const Attr& file = a.attrs[refs[0]];
         if (ints.size() <= line || file.kind != AttrKind::kString) return {};
@@ -250,7 +259,7 @@ Site SiteOf(const Artifact& a, uint32_t location) {
       case AttrKind::kNamed:
         location = refs[1];
         break;
-      // The innermost of the calls.
+      // Take the innermost of the calls.
       case AttrKind::kCallSite:
         location = refs[0];
         break;

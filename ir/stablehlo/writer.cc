@@ -1,3 +1,5 @@
+// Writes the container of an artifact, section by section. Exports end here, and the tests and
+// fuzzers of the reader write their inputs with it.
 #include "ir/stablehlo/writer.h"
 
 #include <algorithm>
@@ -9,6 +11,9 @@ class Writer {
  public:
   explicit Writer(const Bytecode& code) : code_(code), numbers_(code.value_types.size(), kNone) {}
 
+  // Writes the sections in the order of their ids. The sections of resources are
+  // empty but present. Values get their numbers while the ops are written, because the numbering
+  // depends on the nesting of regions.
   std::string Write() {
     Emitter out;
     out.Append("ML\xefR");
@@ -86,7 +91,7 @@ class Writer {
     return out.bytes();
   }
 
-  // Past the neighbours of one dialect.
+  // Returns the index after the neighbours of one dialect.
   template <typename T>
   static size_t EndOfGroup(const std::vector<T>& table, size_t begin) {
     size_t end = begin;
@@ -94,7 +99,7 @@ class Writer {
     return end;
   }
 
-  // The values of its regions are numbered from `after`.
+  // Writes an op. The values of its regions are numbered from `after`.
   void WriteOp(uint32_t index, uint32_t after, Emitter& out) {
     const RawOp& op = code_.ops[index];
     out.VarInt(op.name);
@@ -124,7 +129,7 @@ class Writer {
     }
   }
 
-  // Its values are numbered from `first`.
+  // Writes a region and numbers its values from `first`.
   void WriteRegion(const RawRegion& region, uint32_t first, Emitter& out) {
     out.VarInt(region.has_block ? 1 : 0);
     if (!region.has_block) return;
@@ -142,14 +147,15 @@ class Writer {
         out.VarInt(code_.value_types[region.args.begin + i], /*has location*/ location != kNone);
         if (location != kNone) out.VarInt(location);
       }
-      out.Byte(0);  // The order of uses is MLIR's own.
+      // No order of uses is given: MLIR's own order applies.
+      out.Byte(0);
     }
     for (uint32_t op = region.begin; op < region.end; op = code_.ops[op].end)
       WriteOp(op, next, out);
   }
 
   const Bytecode& code_;
-  std::vector<uint32_t> numbers_;  // of each value, in the scope that it is in
+  std::vector<uint32_t> numbers_;  // the number of each value in its scope
 };
 
 }  // namespace

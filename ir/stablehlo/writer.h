@@ -1,4 +1,5 @@
-// MLIR bytecode of version 6 from flat tables: the inverse of ReadBytecode.
+// Writes MLIR bytecode of version 6 from flat tables. It is the inverse of ReadBytecode.
+// Thread-compatible.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +9,7 @@
 
 namespace tessera::ir::stablehlo {
 
-// Bytes, appended in the encodings of the format.
+// Appends bytes in the encodings of the format.
 class Emitter {
  public:
   void Byte(uint8_t byte) { bytes_.push_back(static_cast<char>(byte)); }
@@ -19,15 +20,15 @@ class Emitter {
   void Append(Bytes bytes) { bytes_.append(bytes.begin(), bytes.end()); }
   void Section(int id, std::string_view content);
   const std::string& bytes() const { return bytes_; }
-  // The bytes; there are none left.
+  // Returns the bytes and leaves none behind.
   std::string Take() { return std::move(bytes_); }
 
  private:
   std::string bytes_;
 };
 
-// The tables hold one root op and what ReadBytecode ensures; its version is not looked at, but the
-// properties of the ops must be those of version 5 or later.
+// The tables hold one root op and satisfy what ReadBytecode ensures. The version in the tables is
+// ignored, but the properties of the ops must be those of version 5 or later.
 std::string WriteBytecode(const Bytecode& code);
 
 }  // namespace tessera::ir::stablehlo

@@ -1,4 +1,5 @@
-// vmap: replaces each op that depends on a batched param by its batched form.
+// vmap: replaces each op that depends on a batched param by its batched form. The client's vmap,
+// and the rules of ops with regions, call Batch; `memo.h` keeps the cost of nested loops in bounds.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -20,7 +21,7 @@ namespace {
 
 // ---- The scope of the result. ----
 
-// `scope` without the mapped axis, which is the innermost one.
+// Returns `scope` without the mapped axis, which must be the innermost one.
 Scope WithoutAxis(Scope scope, const MappedAxis& axis) {
   const auto matches = [&](const MappedAxis& a) {
     return a.name == axis.name && a.sharding == axis.sharding && a.spmd == axis.spmd;
@@ -32,7 +33,7 @@ Scope WithoutAxis(Scope scope, const MappedAxis& axis) {
   return scope;
 }
 
-// ---- Who names the axis. A vmap within that has the same name is batched already. ----
+// ---- Ops that name the axis. The ops of an inner vmap of the same name are batched already. ----
 
 bool NamesAxis(const Op& op, const std::string& name) {
   if (name.empty() || op.def->batch_along == nullptr) return false;
@@ -60,8 +61,8 @@ struct BatchWalk {
         env(fn.types.size()),
         dims(fn.types.size(), -1) {}
 
-  // The type of a batched value whose members have type `t`: it varies over the axes that cut the
-  // batch, inside a shard_map.
+  // Returns the type of a batched value whose members have type `t`. Inside a shard_map it varies
+  // over the axes that cut the batch.
   Type BatchedType(const Type& t, int dim) const {
     Type out = walk::InsertDim(t, dim, axis.size);
     out.set_axes_of(dim, axis.sharding);
@@ -82,6 +83,10 @@ struct BatchWalk {
     }
   }
 
+  // Emits the op once if it is the same for the whole batch: no operand is batched, and neither the
+  // op nor its regions name the axis. Otherwise its rule emits the batched form; a collective along
+  // the axis has a rule of its own, since the axis becomes a dim. The operands are cast first so
+  // that all vary alike.
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(env, op.operands);
     const std::vector<int> in_dims = ElementsAt(dims, op.operands);
@@ -96,7 +101,7 @@ struct BatchWalk {
     } else if (!along && op.def->batch.refused()) {
       ThrowRefused("Batching rule", *op.def, op.def->batch.reason, site);
     } else {
-      // Ops whose operands may vary as they like keep them as they are.
+      // Ops that infer their varying axes themselves accept operands that vary differently.
       if (op.def->varying.fn != ops::Inferred) in = MatchCut(std::move(in), in_dims);
       RuleContext c = walk::Context(b, f, op, std::move(in), std::vector<Value>(op.results.size()));
       c.batch = axis;
@@ -111,8 +116,8 @@ struct BatchWalk {
     }
   }
 
-  // Operands that are the same for the whole batch vary as those that are batched do, over the axes
-  // that cut it.
+  // Casts operands that are the same for the whole batch so that they vary like the batched
+  // operands, over the axes that cut the batch.
   std::vector<Value> MatchCut(std::vector<Value> in, const std::vector<int>& in_dims) {
     if (axis.spmd.empty()) return in;
     for (size_t i = 0; i < in.size(); ++i)
@@ -120,6 +125,9 @@ struct BatchWalk {
     return in;
   }
 
+  // Moves the batch dim of each result to where `force_out` wants it, or adds one to a result that
+  // is the same for all members. The checks of out_axes are here because only now is it known which
+  // results are batched.
   BatchResult Finish(const std::vector<int>& force_out) {
     BatchResult out;
     std::vector<Value> results;

@@ -1,6 +1,7 @@
-// Dead-code elimination, regions included: of an op with planned regions, the results that nobody
-// uses go, with what only they need inside: operands, carries, stacked slices. An op with
-// derivative rules stays whole, for these go by all of its operands and results.
+// Dead-code elimination in functions and their regions. If a result of an op with planned regions
+// is unused, everything inside that only this result needs goes with it: operands, carries, stacked
+// slices. An op with derivative rules stays whole, because the rules rely on all of its operands
+// and results.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -24,8 +25,9 @@ std::vector<T> Kept(const std::vector<T>& list, const Mask& mask) {
   return out;
 }
 
-// Which values of a function are live, of its regions too. They only ever grow, and a region is
-// visited again only when more of its results are wanted: a nest costs no more than its values.
+// Records which values of a function and of its regions are live. The sets only grow, and a region
+// is visited again only when more of its results are wanted. The cost of a nest is therefore
+// bounded by the number of its values.
 class Liveness {
  public:
   explicit Liveness(const Function& f) : f_(f), live_(f.types.size(), false) {
@@ -33,14 +35,14 @@ class Liveness {
       if (f.ops[i].def->data_flow && !f.ops[i].def->has_rules()) ops_.try_emplace(i, f, f.ops[i]);
   }
 
-  // Returns whether it was not live before.
+  // Marks a value as live. Returns whether it was not live before.
   bool Mark(ValueId v) {
     if (live_[v]) return false;
     return live_[v] = true;
   }
   bool IsLive(ValueId v) const { return live_[v]; }
 
-  // Marks what the live values need.
+  // Marks the values that the live values need.
   void Sweep() {
     swept_ = true;
     for (size_t i = f_.ops.size(); i-- > 0;) {
@@ -54,7 +56,7 @@ class Liveness {
   }
   bool swept() const { return swept_; }
 
-  // The function with these params and results.
+  // Returns the live part of the function, with these params and results.
   FunctionRef Build(absl::Span<const ValueId> params, absl::Span<const ValueId> results) const {
     Function g = f_;
     for (const auto& [i, state] : ops_)
@@ -63,7 +65,7 @@ class Liveness {
   }
 
  private:
-  // Of an op with regions: which of its operands and results are kept.
+  // The state of an op with regions: which of its operands and results are kept.
   struct Regions {
     Regions(const Function& f, const Op& op)
         : flow(DataFlowOf(f, op)),
@@ -80,10 +82,11 @@ class Liveness {
       }
     }
 
-    // A result of a region that is none of the op's is a predicate's, which is always needed.
+    // A result of a region that is not a result of the op belongs to a predicate, and is always
+    // needed.
     bool Wants(size_t k, size_t r) const { return result_of[k][r] < 0 || results[result_of[k][r]]; }
 
-    // `live`: the values of the function around the op.
+    // Spreads liveness through the op. `live` are the values of the function around the op.
     void Sweep(const Op& op, const Mask& live) {
       for (size_t r = 0; r < results.size(); ++r)
         if (live[op.results[r]]) results[r] = true;
@@ -123,8 +126,9 @@ class Liveness {
 
     DataFlow flow;
     Mask operands, results;
-    std::vector<Liveness> inner;                          // of each region
-    std::vector<std::vector<int>> operand_of, result_of;  // of its params and results; -1: none
+    std::vector<Liveness> inner;  // one for each region
+    // Indices of the op's operands and results, or -1.
+    std::vector<std::vector<int>> operand_of, result_of;
   };
 
   bool IsLiveOp(const Op& op) const {
@@ -135,7 +139,8 @@ class Liveness {
   const Function& f_;
   Mask live_;
   bool swept_ = false;
-  std::map<size_t, Regions> ops_;  // those with regions, by index
+  // The ops with regions, by their index.
+  std::map<size_t, Regions> ops_;
 };
 
 }  // namespace

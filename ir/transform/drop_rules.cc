@@ -1,4 +1,5 @@
-// Replaces each op with derivative rules by its body, which is what runs.
+// Replaces each op that has derivative rules by its body, since only the body runs. MakePlan does
+// this first, so that nothing behind it has to know about rules (docs/decisions/0015).
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +29,7 @@ bool HasRules(const Function& f) {
 
 FunctionRef Dropped(const FunctionRef& f);
 
-// Copies `f` into `b` without rules, with `env` for its params; returns its results.
+// Copies `f` into `b` without rules, with `env` in place of its params, and returns its results.
 std::vector<Value> InlineDropped(Builder& b, const Function& f, std::vector<Value> env) {
   env.resize(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -68,7 +69,7 @@ FunctionRef Dropped(const FunctionRef& f) {
 
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f) {
   if (!HasRules(*f)) return f;
-  // What only the rules needed goes too.
+  // Dce removes the ops that only the rules needed.
   return CatchStatusOr([&] { return Dce(*Dropped(f)); });
 }
 

@@ -1,4 +1,5 @@
-// Looks for NaNs where a function runs: in its results, and in those of each of its ops.
+// Adds the search for NaNs to a function: in its results, and in the results of each of its ops.
+// The client runs these functions for debug_nans (client/debug.cc).
 #include <numeric>
 #include <utility>
 
@@ -9,7 +10,7 @@
 namespace tessera::ir {
 namespace {
 
-// Whether any element is a NaN; absent for numbers that have none.
+// Returns whether any element is a NaN, or an absent value for dtypes without NaN.
 Value HasNan(Value x) {
   if (!IsInexact(x.dtype())) return {};
   const Value numbers =
@@ -43,6 +44,9 @@ FunctionRef WithNanFlag(const Function& f) {
   return b.Build(results);
 }
 
+// Copies f op by op and keeps, for each value, whether it has a NaN. An op is to blame if a result
+// has a NaN and no operand has. The search is itself a function of ops, so it runs where f runs and
+// only two numbers come back.
 FunctionRef FirstNan(const Function& f) {
   Builder b(f.scope, f.name);
   const Value none = Constant(b, DType::kS32, -1);

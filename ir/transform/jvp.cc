@@ -1,4 +1,5 @@
-// Forward differentiation: emits each op's tangent after it; an absent tangent is a symbolic zero.
+// Forward differentiation: emits the tangent of each op right after the op. An absent tangent is a
+// symbolic zero, for which no ops are emitted.
 #include <algorithm>
 #include <utility>
 
@@ -35,6 +36,9 @@ struct JvpWalk {
     }
   }
 
+  // Emits one op and its tangents. An op without active operands or without inexact results is
+  // copied. A rule of an op with regions emits the primals itself, because it makes both in one
+  // pass over its regions. Each tangent gets the manual axes type of its primal.
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(primal, op.operands);
     const std::vector<Value> dot = ElementsAt(tangent, op.operands);

@@ -1,5 +1,5 @@
-// Batch over a mapped axis with a name: collectives along it give what they give among devices, and
-// nothing of the axis is left.
+// Proves Batch over a mapped axis with a name: collectives along it give the results that they give
+// among devices, and the axis is gone from the batched function.
 #include "absl/strings/str_join.h"
 #include "ir/text.h"
 #include "ir/transform/testing/transform_checks.h"
@@ -31,7 +31,8 @@ bool Mentions(const Function& f, const std::string& axis) {
 
 // ---- The oracle: the same calls among devices. -------------------------------------------------
 
-// The mesh a=2, i=3, b=2, without i where that is mapped. Arguments have a dim for each, in front.
+// Returns the mesh a=2, i=3, b=2, without i if that axis is mapped. Arguments have a leading dim
+// for each of these axes.
 constexpr int64_t kSize = 3;
 Mesh Devices(bool with_i) {
   Mesh mesh{{{"a", 2}, {"i", kSize}, {"b", 2}}};
@@ -43,11 +44,11 @@ struct Exchange {
   std::string name;
   Dims member;  // the shape that the call sees
   std::function<Value(Value)> op;
-  bool batched = true;  // whether members differ
+  bool batched = true;  // whether the members differ
 };
 
-// `body`, of arguments of shape [a, i, b, ...], over the axes of `mesh`; where i is none of them
-// the body has it in front.
+// Returns a shard_map of `body`, with arguments of shape [a, i, b, ...], over the axes of `mesh`.
+// If i is not an axis of the mesh, the body sees it as a leading dim.
 FunctionRef OnDevices(const Mesh& mesh, const Type& arg, bool check_vma, const Body& body) {
   AxisList manual;
   for (const MeshAxis& a : mesh.axes) manual.push_back(a.name);
@@ -73,7 +74,7 @@ FunctionRef OnDevices(const Mesh& mesh, const Type& arg, bool check_vma, const B
   });
 }
 
-// vmap of `op` over axis i, in a body.
+// Returns the vmap of `op` over axis i, inside a body.
 Value Mapped(Builder& b, const Exchange& call, Value x) {
   const Type member = [&] {
     Type t = x.type();
@@ -90,6 +91,8 @@ Value Mapped(Builder& b, const Exchange& call, Value x) {
   return Inline(b, *batched.fn, {call.batched ? arg : Squeeze(arg, {0})})[0];
 }
 
+// Returns every collective over several lists of axes, each with members that differ and with
+// members that are all the same. The permutations cover full, partial and empty exchanges.
 std::vector<Exchange> Calls() {
   const auto rotated = [](int64_t n) {
     std::vector<std::pair<int64_t, int64_t>> perm;
@@ -139,6 +142,7 @@ std::vector<Exchange> Calls() {
   return calls;
 }
 
+// Compares each collective along a mapped axis with the same collective among devices.
 TEST(MappedAxis, CollectivesGiveWhatTheyGiveAmongDevices) {
   for (const Exchange& call : Calls()) {
     for (bool check_vma : {true, false}) {
@@ -152,7 +156,8 @@ TEST(MappedAxis, CollectivesGiveWhatTheyGiveAmongDevices) {
           Devices(true), arg, check_vma,
           [&](Builder&, const std::vector<Value>& p) { return std::vector<Value>{call.op(p[0])}; });
       Array x = Random(arg, 7);
-      if (!call.batched) {  // that of the first member, for all
+      // Gives all members the values of the first one.
+      if (!call.batched) {
         const int64_t n = Array(DType::kF64, call.member).num_elements();
         for (int64_t k = 0; k < x.num_elements(); ++k) {
           const int64_t e = k % n, b = k / n % 2, a = k / n / 2 / kSize;
@@ -167,9 +172,10 @@ TEST(MappedAxis, CollectivesGiveWhatTheyGiveAmongDevices) {
 
 // ---- Derivatives: psum transposes to psum, as among devices without check_vma. ------------------
 
+// Compares gradients that are taken inside the vmap with those taken on each device.
 TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
   for (const Exchange& call : Calls()) {
-    if (call.name.starts_with("pm")) continue;  // not differentiable
+    if (call.name.starts_with("pm")) continue;  // pmax and pmin are not differentiable
     SCOPED_TRACE(call.name);
     const auto grad = [&](Value x) {
       const FunctionRef loss =
@@ -196,8 +202,10 @@ TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
   }
 }
 
-// ---- Regions: the scope of every one loses the axis. --------------------------------------------
+// ---- Regions: all of them lose the axis from their scope.
+// ----------------------------------------
 
+// The regions of loops, branches and calls either name the axis or are the same for all members.
 TEST(MappedAxis, RegionsThatNameItAreBatchedAndOthersAreNot) {
   const MappedAxis axis = Axis(3, "i");
   const Scope scope = Under(axis);
@@ -226,7 +234,7 @@ TEST(MappedAxis, RegionsThatNameItAreBatchedAndOthersAreNot) {
   EXPECT_THAT(batched.out_dims, ElementsAre(0, -1, 0, 0, -1, 0));
   const auto out =
       Eval(*batched.fn, {Array::Of(DType::kF64, {3}, {1, 2, 3}), Array::Of(DType::kF64, {}, {1})});
-  // 1, 2, 3 -> 7, 8, 9 -> 31, 32, 33; and on until the largest is no longer below 100.
+  // The values are 1, 2, 3 -> 7, 8, 9 -> 31, 32, 33, and so on until the largest is not below 100.
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(31, 32, 33));
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(8));
   EXPECT_THAT(out[2].ToDoubles(), ElementsAre(127, 128, 129));
@@ -253,8 +261,10 @@ TEST(MappedAxis, TheInnermostOfAName) {
   EXPECT_THAT(batched.out_dims, ElementsAre(0, -1));
 }
 
-// ---- Errors, and what may not leave. ------------------------------------------------------------
+// ---- Errors, and axes that must not leave the body.
+// ----------------------------------------------
 
+// Each refusal comes with its reason and with words that tell the user what to do.
 TEST(MappedAxis, RefusesWhatItDoesNotDo) {
   const MappedAxis axis = Axis(2, "i");
   const Scope scope = Under(axis, MeshScope({{"d", 2, AxisType::kManual}}));
@@ -296,8 +306,8 @@ TEST(MappedAxis, NoneMustMapWhatDiffers) {
               HasSubstr("has mapped output 0 (axis_name=i) but out_axes is None"));
 }
 
-// A body that was not batched is no program: no reader makes one, and a client or server refuses
-// it.
+// A body that has not been batched is not a program: no reader makes one, and client and server
+// refuse it.
 TEST(MappedAxis, NoProgramHasOne) {
   const MappedAxis axis = Axis(2, "i");
   const FunctionRef f = Fn(Under(axis), {F64({2})}, [](Builder&, const std::vector<Value>& p) {
@@ -311,12 +321,13 @@ TEST(MappedAxis, NoProgramHasOne) {
   const std::string text = PrintProgram(program);
   EXPECT_THAT(text, HasSubstr(" mapped (i=2) {"));
   EXPECT_FALSE(ParseProgram(text).ok());
-  // Nor a region under an entry that has none.
+  // A region under an entry without the axis is refused, too.
   const FunctionRef called = TryFn({}, {F64({2})}, [&](Builder& b, const auto& p) {
                                return Call(b, f, p);
                              }).value_or(nullptr);
   EXPECT_EQ(called, nullptr);
-  // Nor on the wire, which has no place for it.
+  // The wire format has no field for the axis; the hash distinguishes such a body from one without
+  // the axis.
   EXPECT_NE(StructuralHash(*f), StructuralHash(*Fn({F64({2})}, [](Builder&, const auto& p) {
               return std::vector<Value>{p[0]};
             })));
@@ -324,7 +335,7 @@ TEST(MappedAxis, NoProgramHasOne) {
 
 // ---- spmd: the batch is cut over axes of the mesh. ----------------------------------------------
 
-// vmap of a shard_map over x and y, whose body is `call` on blocks of shape `member`.
+// Returns the vmap of a shard_map over x and y whose body is `call` on blocks of shape `member`.
 FunctionRef OfShardMap(const Exchange& call, AxisList spmd, bool check_vma) {
   const MappedAxis axis = Axis(4, "i", std::move(spmd));
   const Scope outer = Under(axis, MeshScope({{"x", 2}, {"y", 2}}));
@@ -343,6 +354,7 @@ FunctionRef OfShardMap(const Exchange& call, AxisList spmd, bool check_vma) {
   return ValueOrThrow(Batch(*f, {call.batched ? 0 : -1}, axis, {0})).fn;
 }
 
+// Compares, for many bodies, a batch that is cut over x with one that is not.
 TEST(Spmd, CutsTheBatchOfShardMaps) {
   const auto loop = [](Value x) {
     Builder& b = x.builder();

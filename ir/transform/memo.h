@@ -1,6 +1,6 @@
-// What a transform has made of a function, kept while the outermost transform on this thread runs.
-// The rules of loops transform their bodies several times, until a set of carries no longer grows:
-// without this a nest of loops would take a time exponential in its depth. Internal to ir/.
+// Keeps the results of transforms for as long as the outermost transform on this thread runs. The
+// rules of loops transform their bodies several times, until a set of carries no longer grows.
+// Without the memo, a nest of loops would take a time exponential in its depth. Internal to ir/.
 #pragma once
 #include <map>
 #include <utility>
@@ -11,7 +11,8 @@
 
 namespace tessera::ir::walk {
 
-// The outermost on a thread forgets, at its end, what was kept.
+// A scope in which results are kept. At the end of the outermost scope of a thread they are
+// forgotten.
 class MemoScope {
  public:
   MemoScope() { ++depth(); }
@@ -22,7 +23,7 @@ class MemoScope {
   MemoScope(const MemoScope&) = delete;
   MemoScope& operator=(const MemoScope&) = delete;
 
-  // `clear` is called at the end of the outermost scope.
+  // Registers `clear`, which is called at the end of the outermost scope.
   static void AtEnd(void (*clear)()) { clearers().push_back(clear); }
 
  private:
@@ -36,9 +37,9 @@ class MemoScope {
   }
 };
 
-// The result for (f, key), which `compute`, () -> absl::StatusOr<Result>, makes the first time.
-// `Tag` tells transforms of equal types apart. Errors are not kept; nor is anything of a function
-// that no FunctionRef owns.
+// Returns the result for (f, key). `compute`, () -> absl::StatusOr<Result>, makes it the first
+// time. `Tag` distinguishes transforms whose types are equal. Errors are not kept, nor are results
+// for a function that no FunctionRef owns.
 template <class Tag, class Result, class Key, class Compute>
 absl::StatusOr<Result> Memoized(const Function& f, const Key& key, Compute compute) {
   using Kept = std::map<std::pair<const Function*, Key>, std::pair<FunctionRef, Result>>;

@@ -1,7 +1,8 @@
-// Splits a function into what the known params determine and the rest.
+// Splits a function into the part that the known params determine and the rest. Linearize splits a
+// jvp with it, and the client splits off what a program prints (docs/decisions/0026).
 //
-// A value reaches the unknown side as a residual, made once on first use; constants are recomputed
-// there instead.
+// A value reaches the unknown side as a residual, which is made once, on first use. Constants are
+// computed again on the unknown side instead.
 #include "ir/transform/partial_eval.h"
 
 #include <algorithm>
@@ -41,6 +42,9 @@ class Splitter {
     }
   }
 
+  // Visits all ops and then assembles both functions. The order of residuals is the order of their
+  // first use, and residuals that turn out to be unused are dropped. The residuals are put before
+  // the unknown params at the end, because their number is not known earlier.
   PartialEvalResult Run(const std::vector<bool>& force_unknown_out) {
     for (size_t i = 0; i < f_.ops.size(); ++i) {
       SiteScope known_site(known_b_, f_.sites[i]), unknown_site(unknown_b_, f_.sites[i]);
@@ -57,8 +61,8 @@ class Splitter {
       else
         unknown_results.push_back(OnUnknownSide(v));
     }
-    // The unknown side has its params first, then its residuals in order of use; drop the unused
-    // ones.
+    // The params of the unknown side come first, then its residuals in the order of use. Unused
+    // residuals are dropped.
     FunctionRef unknown = unknown_b_.Build(unknown_results);
     const std::vector<bool> used = walk::UsedParams(*unknown);
     std::vector<int> order;
@@ -151,7 +155,8 @@ class Splitter {
     return crossed_.at(v.id());
   }
 
-  // Whether `v` is a scalar-like constant, which is cheaper to recompute than to store.
+  // Returns whether `v` is made of constants by cheap ops, so that it is better computed again than
+  // stored.
   bool IsConstant(Value v) {
     if (auto it = constant_.find(v.id()); it != constant_.end()) return it->second;
     const Op* op = known_b_.DefiningOp(v);
@@ -167,11 +172,12 @@ class Splitter {
   const Function& f_;
   const PartialEvalOptions options_;
   Builder known_b_, unknown_b_;
-  std::vector<Value> known_, unknown_;  // of each source value; a value may be on both sides
+  // The counterparts of each source value. A value may be on both sides.
+  std::vector<Value> known_, unknown_;
   int num_unknown_params_ = 0;
-  std::vector<Value> residuals_;                // in known_b_
-  std::vector<int> residual_params_;            // positions among the params of unknown_b_
-  std::unordered_map<ValueId, Value> crossed_;  // value of known_b_ -> value of unknown_b_
+  std::vector<Value> residuals_;                // values of known_b_
+  std::vector<int> residual_params_;            // their positions among the params of unknown_b_
+  std::unordered_map<ValueId, Value> crossed_;  // maps values of known_b_ to values of unknown_b_
   std::unordered_map<ValueId, bool> constant_;
 };
 

@@ -1,4 +1,5 @@
-// What an op's partial_eval rule sees.  Reference: JAX's partial_eval_jaxpr_custom rules.
+// The inputs and outputs of an op's partial_eval rule. Reference: JAX's partial_eval_jaxpr_custom
+// rules.
 #pragma once
 #include <functional>
 #include <vector>
@@ -12,16 +13,17 @@ namespace tessera::ir {
 struct PartialEvalContext {
   Builder& known_b;
   Builder& unknown_b;
-  const Op& op;  // the source op; attrs and regions
+  // The source op, with its attributes and regions.
+  const Op& op;
   std::vector<Type> in_types, out_types;
-  std::vector<bool> known;      // per operand
-  std::vector<Value> known_in;  // valid where known, in known_b
-  // An operand on the unknown side: a residual is made of a known one on first use.
+  std::vector<bool> known;      // one for each operand
+  std::vector<Value> known_in;  // values of known_b; valid for known operands
+  // Returns an operand on the unknown side. A known operand becomes a residual on first use.
   std::function<Value(int operand)> unknown_in;
-  // Turns a value of known_b into one of unknown_b.
+  // Turns a value of known_b into a value of unknown_b.
   std::function<Value(Value)> residual;
-  PartialEvalOptions options;  // for the regions of ops that are no loops
-  // To fill: exactly one of the two valid for each result.
+  PartialEvalOptions options;  // options for the regions of ops that are not loops
+  // The rule fills these. For each result exactly one of the two must be valid.
   std::vector<Value> known_out, unknown_out;
 };
 

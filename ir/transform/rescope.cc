@@ -1,6 +1,7 @@
-// Infers the types of a body again in another scope, regions included: each region param keeps its
-// relation to its operand; those of derivative rules follow from the op's own rule. Computations
-// stand in no scope and stay as they are.
+// Infers the types of a body again in another scope, including its regions. Each param of a region
+// keeps its relation to its operand; the types of derivative rules follow from the op's own rule.
+// Computations do not depend on the scope and stay as they are. The rules of computations on whole
+// arrays use it.
 #include <algorithm>
 #include <utility>
 
@@ -19,8 +20,8 @@ namespace {
 
 FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Type>& params);
 
-// The scope of a region whose owner moves from `from` to `to`: an axis that the region itself made
-// Manual stays so.
+// Returns the scope of a region whose owner moves from `from` to `to`. An axis that the region
+// itself made Manual stays Manual.
 Scope RegionScope(const Scope& region, const Scope& from, const Scope& to) {
   Scope out = to;
   for (MeshAxis& a : out.mesh.axes)
@@ -31,8 +32,9 @@ Scope RegionScope(const Scope& region, const Scope& from, const Scope& to) {
   return out;
 }
 
-// The type of a region param: the old shape, the new operand's manual axes type plus that on axes
-// that the region itself made Manual, shardings on axes that are still Explicit.
+// Returns the type of a region param. It has the old shape and those shardings whose axes are still
+// Explicit. The manual axes type is that of the new operand, plus the old states along axes that
+// the region itself made Manual.
 Type RegionParam(const Type& old, const Scope& region, const Scope& from, const Type& operand,
                  const Scope& region_to) {
   Type t = old;
@@ -74,6 +76,9 @@ std::vector<FunctionRef> RescopedRegions(const Function& f, const Op& op, const 
   return out;
 }
 
+// Emits every op again in the new scope. Ordinary ops get the casts that ops.h would insert, since
+// operands that agreed before may vary differently now. Params that do not fit are our own error,
+// because callers derive them from f.
 FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Type>& params) {
   if (static_cast<int>(params.size()) != f.num_params)
     Throw(ErrorKind::kInternal, absl::StrCat("rescope of ", f.name, ": ", params.size(),
@@ -91,7 +96,7 @@ FunctionRef Rescoped(const Function& f, const Scope& scope, const std::vector<Ty
     const Op& op = f.ops[i];
     SiteScope site(b, f.sites[i]);
     std::vector<Value> in = ElementsAt(env, op.operands);
-    // Over new Manual axes operands may disagree: insert the implicit casts of ops.h.
+    // Operands may disagree along axes that have become Manual: insert the implicit casts of ops.h.
     const bool casts = !op.def->has_planned_regions() && op.def->family != Family::kCollective &&
                        op.def->family != Family::kCast;
     if (casts && scope.check_vma && in.size() > 1) in = MatchVarying(std::move(in));

@@ -1,17 +1,18 @@
-// Golden transcripts of the transforms: tests/golden/transform/*.txt.
+// Proves the transforms by golden transcripts, tests/golden/transform/*.txt.
 //
-// The input of a case is a program, the output its transformed functions.  Params are listed by
-// position; one that is not listed is held fixed (known, not batched, not linear).  Each transform
-// is run too: against finite differences, the dot-product test, a loop, or the program itself.
+// The input of a case is a program, the output its transformed functions. Params are listed by
+// position; a param that is not listed is held fixed (known, not batched, not linear). Each
+// transform is also run and checked: against finite differences, the dot-product test, a loop, or
+// the program itself.
 //
 //   jvp [active=0,1] [instantiate]   params, tangents -> results, tangents
-//       [not_smooth]                 finite differences say something else: not compared
-//   linearize [active=0,1]           forward, and the linear part
-//   transpose linear=1               the others, cotangents -> cotangents of the linear
+//       [not_smooth]                 does not compare with finite differences, which disagree
+//   linearize [active=0,1]           prints the forward function and the linear part
+//   transpose linear=1               other params, cotangents -> cotangents of the linear params
 //   vjp [active=0,1]                 params, cotangents -> cotangents
-//   grad [active=0]                  of one scalar result
-//   vmap dims=0,- size=3             `-`: not batched
-//   partial_eval known=0             known and unknown part
+//   grad [active=0]                  gradient of one scalar result
+//   vmap dims=0,- size=3             `-` means that the param is not batched
+//   partial_eval known=0             prints the known and the unknown part
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/testing/datadriven.h"
@@ -28,7 +29,7 @@ using testing::Eval;
 using testing::Masked;
 using testing::RandomArgs;
 
-// Which params `name`=0,2 lists; `otherwise` when the argument is missing.
+// Returns which params `name`=0,2 lists, or `otherwise` if the argument is missing.
 std::vector<bool> Mask(const DataCase& c, const std::string& name,
                        const std::vector<bool>& otherwise) {
   if (!c.Has(name)) return otherwise;
@@ -42,7 +43,7 @@ std::vector<bool> Mask(const DataCase& c, const std::string& name,
   return mask;
 }
 
-// <ct, f'(linear args)> = <transpose(ct), linear args>, for f linear in these params.
+// Checks <ct, f'(linear args)> = <transpose(ct), linear args>, for f linear in these params.
 void CheckTranspose(const Function& f, const std::vector<bool>& linear,
                     const Function& transposed) {
   const std::vector<Array> args = RandomArgs(f.param_types(), 1);
@@ -54,7 +55,7 @@ void CheckTranspose(const Function& f, const std::vector<bool>& linear,
   EXPECT_NEAR(Dot(back, xs), Dot(cts, Eval(f, args)), 1e-9) << "dot-product test";
 }
 
-// known then unknown gives what f gives, bit for bit.
+// Checks that the known and then the unknown function give the results of f, bit for bit.
 void CheckPartialEval(const Function& f, const std::vector<bool>& known_in,
                       const PartialEvalResult& pe) {
   const std::vector<Array> args = RandomArgs(f.param_types(), 1);

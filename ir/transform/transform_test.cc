@@ -1,3 +1,6 @@
+// Proves the transforms on straight-line code, calls, checkpoints and loops. Derivatives are
+// compared with finite differences, batches with loops, and both are nested
+// (testing/transform_checks.h).
 #include "ir/op_def.h"
 #include "ir/transform/transform.h"
 
@@ -11,7 +14,7 @@ using namespace testing;  // NOLINT(google-build-using-namespace): helpers of te
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Number of ops called `name`, regions included.
+// Returns the number of ops called `name`, including those in regions.
 int CountOf(const Function& f, std::string_view name) {
   int n = 0;
   for (const Op& op : f.ops) {
@@ -53,7 +56,7 @@ TEST(Jvp, SymbolicZerosAreNotBuilt) {
   const JvpResult r = *Jvp(*f, {true, false});
   EXPECT_THAT(r.out_active, ElementsAre(true, false));
   EXPECT_EQ(CountOf(*r.fn, "multiply"), 0);
-  // Instantiated on demand, as zeros.
+  // With `instantiate` the tangent exists and is zeros.
   const JvpResult full = *Jvp(*f, {true, false}, /*instantiate=*/true);
   EXPECT_THAT(full.out_active, ElementsAre(true, true));
   const auto x = RandomArgs(full.fn->param_types(), 1);
@@ -188,7 +191,7 @@ TEST(Checkpoint, KeepsItsInputsOnlyAndComputesAgain) {
   EXPECT_EQ(CountOf(*lin.forward, "cosine"), 0);
   EXPECT_GE(CountOf(*lin.linear, "sine"), 2);
   EXPECT_EQ(CountOf(*lin.linear, "checkpoint"), 1);
-  // Without it, what the tangent needs is kept.
+  // Without a checkpoint, the values that the tangent needs are kept.
   const Linearized plain = *Linearize(*g, {true, true});
   EXPECT_EQ(CountOf(*plain.linear, "sine"), 0);
 }
@@ -204,7 +207,7 @@ TEST(OptimizationBarrier, IsLinearAndTransparent) {
 
 // ---- scan. ----
 
-// h <- tanh(w h + x), i <- i + 1; y = h sin(b).  The bias is loop-invariant.
+// Computes h <- tanh(w h + x), i <- i + 1; y = h sin(b). The bias is loop-invariant.
 FunctionRef Rnn(bool reverse, int64_t length = 4) {
   const Type i32 = MakeType(DType::kS32, {});
   const FunctionRef step =
@@ -264,7 +267,7 @@ TEST(Scan, NestsOfTransforms) {
   CheckBatch(*VjpFn(*f, InexactParams(*f)), {0, -1, -1, -1, 1, 0, -1});
 }
 
-// A carry that starts constant and becomes active after two iterations.
+// The first carry starts constant and becomes active after two iterations.
 TEST(Scan, ActiveCarriesReachAFixpoint) {
   const FunctionRef step =
       Fn({F64({}), F64({}), F64({})}, [](Builder&, const std::vector<Value>& p) {
@@ -313,7 +316,7 @@ TEST(Scan, NestedAndUnderCheckpoint) {
   CheckBatch(*f, {-1, -1, 0, -1});
 }
 
-// Each loop's rules transform its body several times: in a nest that must not multiply.
+// Each loop's rules transform its body several times. In a nest these transforms must not multiply.
 TEST(Scan, DeepNestsAreTransformedInTime) {
   constexpr int kDepth = 20;
   FunctionRef body = Fn({F64({}), F64({}), F64({})}, [](Builder&, const std::vector<Value>& p) {
@@ -364,7 +367,7 @@ TEST(Dce, DropsUnusedParams) {
   EXPECT_EQ(Eval1(*g, RandomArgs(g->param_types(), 1)).size(), 2u);
 }
 
-// The carry that is wanted needs its constant and one slice; all else goes.
+// The wanted carry needs its constant and one slice; everything else goes.
 TEST(Dce, ReachesIntoLoops) {
   const FunctionRef step = Fn({F64({2}), F64({2}), F64({2}), F64({2}), F64({2}), F64({2})},
                               [](Builder&, const std::vector<Value>& p) {
@@ -384,7 +387,7 @@ TEST(Dce, ReachesIntoLoops) {
   EXPECT_EQ(CountOf(*g, "sine") + CountOf(*g, "exponential") + CountOf(*g, "cosine"), 0);
   const auto x = RandomArgs(f->param_types(), 1);
   ExpectNear(Eval(*g, {x[0], x[2], x[4]}), Eval(*f, x), 0, "without dead code");
-  // Of two results, with the one that carries the other.
+  // The wanted result depends on the second carry, and that one on the first.
   const FunctionRef both = Fn(f->param_types(), [&](Builder& b, const std::vector<Value>& p) {
     return std::vector<Value>{Scan(b, step, p, 2, 2, 3)[3]};
   });
@@ -394,6 +397,7 @@ TEST(Dce, ReachesIntoLoops) {
   ExpectNear(Eval(*rest, x), Eval(*both, x), 0, "without dead code");
 }
 
+// Proves for calls, checkpoints, branches and loops that the operand of an unused result goes.
 TEST(Dce, ReachesIntoEveryOpWithRegions) {
   const std::vector<Type> two = {F64({2}), F64({2})};
   using V = std::vector<Value>;
@@ -412,7 +416,7 @@ TEST(Dce, ReachesIntoEveryOpWithRegions) {
   only_first([&](Builder& b, const V& p) {
     return Case(Constant(b, Array::ScalarInt(DType::kS32, 1)), {pair, pair}, p);
   });
-  // A call in a call, and in a loop that ends by its own carry.
+  // A call in a call, and a loop that ends by its own carry.
   const FunctionRef nested = Fn(two, [&](Builder& b, const V& p) { return Call(b, pair, p, "g"); });
   only_first([&](Builder& b, const V& p) { return Call(b, nested, p, "h"); });
   const std::vector<Type> carry = {MakeType(DType::kS32, {}), F64({2}), F64({2})};
@@ -429,7 +433,7 @@ TEST(Dce, ReachesIntoEveryOpWithRegions) {
   });
 }
 
-// A nest in which each carry needs the next one, so that what is wanted grows again and again.
+// In this nest each carry needs the next one, so the set of wanted values grows again and again.
 TEST(Dce, OfADeepNestIsDoneInTime) {
   constexpr int kDepth = 24, kChain = 12;
   using V = std::vector<Value>;

@@ -1,4 +1,5 @@
-// The backward pass: cotangents flow from the results of a linear function to its params.
+// The backward pass: cotangents flow from the results of a linear function to its params. Reverse
+// mode transposes the linear part that Linearize returns.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +15,7 @@
 namespace tessera::ir {
 namespace {
 
-// Which values of `f` depend on a linear param.
+// Returns which values of `f` depend on a linear param.
 std::vector<bool> LinearValues(const Function& f, const std::vector<bool>& linear) {
   std::vector<bool> out(f.types.size(), false);
   std::copy(linear.begin(), linear.end(), out.begin());
@@ -24,8 +25,8 @@ std::vector<bool> LinearValues(const Function& f, const std::vector<bool>& linea
   return out;
 }
 
-// Whether some op with regions has both linear and other operands: the non-linear part of its
-// regions must be split off before it can be transposed.
+// Returns whether some op with regions has both linear and other operands. The non-linear part of
+// its regions must then be split off before the op can be transposed.
 bool NeedsSplit(const Function& f, const std::vector<bool>& linear) {
   const std::vector<bool> is_linear = LinearValues(f, linear);
   return std::any_of(f.ops.begin(), f.ops.end(), [&](const Op& op) {
@@ -37,13 +38,14 @@ bool NeedsSplit(const Function& f, const std::vector<bool>& linear) {
 
 class BackwardPass {
  public:
-  // `args`: values in `b` for the params that are not linear; others are absent.
+  // `args` are values of `b` for the params that are not linear. The entries of linear params are
+  // absent.
   BackwardPass(Builder& b, const Function& f, const std::vector<bool>& linear, Values args)
       : b_(b), f_(f), linear_(LinearValues(f, linear)), env_(f.types.size()), ct_(f.types.size()) {
     std::copy(args.begin(), args.end(), env_.begin());
   }
 
-  // One cotangent per param; an absent one is zero.
+  // Returns one cotangent per param. An absent cotangent is zero.
   std::vector<Value> Run(Values cotangents) {
     for (size_t i = 0; i < f_.ops.size(); ++i) {
       const Op& op = f_.ops[i];
@@ -84,7 +86,7 @@ class BackwardPass {
     const std::vector<Value> out = op.def->transpose.fn(c, ct, ElementsAt(linear_, op.operands));
     TESSERA_CHECK_EQ(out.size(), op.operands.size());
     for (size_t k = 0; k < out.size(); ++k) Accumulate(op.operands[k], out[k]);
-    // These cotangents are not read again.
+    // The cotangents of these results are not read again.
     for (ValueId r : op.results) ct_[r] = Value();
   }
 
@@ -94,6 +96,10 @@ class BackwardPass {
   std::vector<Value> env_, ct_;
 };
 
+// Builds the transposed function. If an op with regions mixes linear and other operands, f is split
+// first by partial evaluation: the known part is inlined, and the backward pass runs on the unknown
+// part, whose params are residuals and linear params. Linear params that no cotangent reaches get
+// zeros.
 FunctionRef Transposed(const Function& f, const std::vector<bool>& linear) {
   TESSERA_CHECK_EQ(static_cast<int>(linear.size()), f.num_params);
   Builder b(f.scope, f.name);

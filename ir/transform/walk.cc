@@ -1,3 +1,5 @@
+// The helpers of the generic walks: the transforms, the builder and Dce call them. Functions are
+// renumbered and regions rescoped here, so that each walk only has to say what it does to one op.
 #include "ir/transform/walk.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ AxisSet Minus(const AxisSet& a, const AxisSet& b) {
   return out;
 }
 
-// Which ops and values the results depend on.
+// The ops and values that the results depend on.
 struct Liveness {
   std::vector<bool> ops, values;
 };
@@ -75,6 +77,9 @@ Value MatchTangent(Value v, const Type& want) {
 
 Value MatchCotangent(Value v, const Type& primal) { return MatchTangent(v, CotangentType(primal)); }
 
+// Drops dead ops and renumbers the values in one pass: params first, then the results of each op.
+// It takes f by value and moves ops and types out, because Builder::Build calls it for every
+// function. A param that is used but not listed is our own bug and fails a CHECK.
 FunctionRef Extract(Function f, absl::Span<const ValueId> params,
                     absl::Span<const ValueId> results) {
   const Liveness live = LiveFor(f, results);

@@ -1,5 +1,6 @@
-// What the generic walks share: the rule's view of an op, types that a derivative must have, and
-// renumbering of a function's params and results.  Internal to ir/; may throw StatusException.
+// Helpers of the generic walks: the rule's view of an op, the types that a derivative must have,
+// and the renumbering of a function's params and results. Internal to ir/; may throw
+// StatusException.
 #pragma once
 #include <vector>
 
@@ -10,44 +11,47 @@
 
 namespace tessera::ir::walk {
 
-// `op` of `f` as its rules see it, with operands and results mapped into `b`.
+// Returns `op` of `f` as its rules see it, with operands and results mapped into `b`.
 RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
                     std::vector<Value> out);
 // Emits `op` on mapped operands.
 std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
 
-// `v` with the manual axes type of `want`: `pvary` over axes that it lacks, `psum` over axes that
-// it has in addition (the transpose of an implicit pvary).  An absent `v` stays absent.
+// Returns `v` with the manual axes type of `want`: `pvary` over the axes that it lacks, and `psum`
+// over the axes that it has in addition (the transpose of an implicit pvary). An absent `v` stays
+// absent.
 Value MatchTangent(Value v, const Type& want);
 Value MatchCotangent(Value v, const Type& primal);
 
-// The function whose params and results are these values of `f`, in this order, without dead ops.
-// Results may repeat.  Requires: what is kept uses no param that is left out.
+// Returns the function whose params and results are these values of `f`, in this order, without
+// dead ops. Results may repeat. Requires: the remaining ops use no param that is left out.
 FunctionRef Extract(Function f, absl::Span<const ValueId> params,
                     absl::Span<const ValueId> results);
-// The same, where `results` are indices into f.results.
+// Like Extract, but `results` are indices into f.results.
 FunctionRef Reorder(const Function& f, absl::Span<const int> params, absl::Span<const int> results);
-// Which params are used by what the results need.
+// Returns which params the results depend on.
 std::vector<bool> UsedParams(const Function& f);
-// 0 .. n-1, and the indices where `mask` is `value`.
+// Iota returns 0 .. n-1. Where returns the indices at which `mask` is `value`.
 std::vector<int> Iota(int n);
 std::vector<int> Where(const std::vector<bool>& mask, bool value = true);
 
-// The type with a dim of `size` before `dim`, unsharded.
+// Returns the type with a dim of `size` inserted before `dim`, unsharded.
 Type InsertDim(Type type, int dim, int64_t size);
-// The type without `dim`.
+// Returns the type without `dim`.
 Type DropDim(Type type, int dim);
 
-// Regions of an op of `def` for a scope with these mapped axes, with which types do not change.
+// Returns the regions of an op of `def` in a scope with these mapped axes. The axes do not affect
+// types.
 std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef> regions,
                                       const std::vector<MappedAxis>& mapped);
 
-// For batching, in a shard_map whose Manual axes cut the batch (MappedAxis::spmd): those of the
-// axes over which `v` does not vary.
+// For batching in a shard_map whose Manual axes cut the batch (MappedAxis::spmd): returns those of
+// these axes over which `v` does not vary.
 AxisSet CutMissing(const MappedAxis& axis, Value v);
-// `v`, which is the same for the whole batch, with the batch dim at `dim`.
+// Returns `v`, which is the same for the whole batch, with a batch dim at `dim`.
 Value WithBatchDim(const MappedAxis& axis, Value v, int dim);
-// The sum over the batch of a value that carries it at `dim`, the same for all.
+// Returns the sum over the batch of a value that carries it at `dim`. The sum is the same for all
+// members.
 Value SumOfBatch(const MappedAxis& axis, Value v, int dim);
 
 }  // namespace tessera::ir::walk

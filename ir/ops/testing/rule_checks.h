@@ -1,6 +1,7 @@
 // Checks of an op's rules against its evaluator, for unit tests: jvp = finite differences,
-// transpose = dot-product test, batch = loop, partition = whole.  They call the rules as the
-// generic walks do, with nothing of a transform in between.
+// transpose = dot-product test, batch = loop, partition = whole. They call the rules as the generic
+// walks do, but without any transform around them. Stateless; failures are reported to the running
+// test.
 #pragma once
 #include <cmath>
 #include <random>
@@ -16,7 +17,7 @@
 
 namespace tessera::ir::ops::testing {
 
-// An op on given operands; floats are differentiated, so they are best f64.
+// An op on given operands. Float operands are differentiated, so they should be f64.
 struct Case {
   std::string name;
   const OpDef* def;
@@ -25,7 +26,7 @@ struct Case {
 };
 inline void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
-// Values in [-1, 1), distinct with near certainty and the same in every run.
+// Returns values in [-1, 1), which are distinct with near certainty and the same in every run.
 inline Array Random(DType dtype, Dims shape, int seed) {
   std::mt19937 gen(seed);
   Array a(dtype, std::move(shape));
@@ -68,7 +69,7 @@ inline void ExpectNear(const Array& got, const Array& want, double tolerance) {
     ASSERT_NEAR(got.At(i), want.At(i), tolerance * (1 + std::abs(want.At(i))))
         << "element " << i << " of " << got.ToString() << "; expected " << want.ToString();
 }
-// a + s * b, elementwise.
+// Returns a + s * b, elementwise.
 inline Array Axpy(const Array& a, double s, const Array& b) {
   Array out = a;
   for (int64_t i = 0; i < a.num_elements(); ++i) out.Set(i, a.At(i) + s * b.At(i));
@@ -82,7 +83,8 @@ inline std::vector<int> FloatOperands(const Case& c) {
   return out;
 }
 
-// params -> the tangent of the result, operands `active` having tangents.
+// Returns a function of the operands, followed by tangents of those in `active`, that computes the
+// tangent of the result.
 inline FunctionRef JvpFunction(const Case& c, const std::vector<int>& active) {
   Builder b(Scope{});
   std::vector<Value> in, tangents(c.in.size());
@@ -95,7 +97,8 @@ inline FunctionRef JvpFunction(const Case& c, const std::vector<int>& active) {
   return b.Build({t.at(0) ? t[0] : Zeros(b, out[0].type())});
 }
 
-// All float operands at once and each alone.
+// Checks the tangent with respect to all float operands at once, and with respect to each of them
+// alone.
 inline void CheckJvp(const Case& c) {
   std::vector<std::vector<int>> choices = {FloatOperands(c)};
   for (int i : FloatOperands(c)) choices.push_back({i});
@@ -116,7 +119,7 @@ inline void CheckJvp(const Case& c) {
   }
 }
 
-// <A x, y> = <x, A^T y> for each float operand alone, the others fixed.
+// Checks <A x, y> = <x, A^T y> for each float operand alone, with the others fixed.
 inline void CheckTranspose(const Case& c) {
   for (int i : FloatOperands(c)) {
     Builder b(Scope{});
@@ -144,7 +147,7 @@ inline void CheckTranspose(const Case& c) {
   }
 }
 
-// Row `k` of dim `dim`, that dim dropped.
+// Returns row `k` of dim `dim`, without that dim.
 inline Array Row(const Array& a, int dim, int64_t k) {
   Dims start(a.rank(), 0), shape = a.shape();
   start[dim] = k;
@@ -154,7 +157,8 @@ inline Array Row(const Array& a, int dim, int64_t k) {
   return block.Reshaped(shape);
 }
 
-// `c.in` are the batched operands, dims[i] the batch dim of operand i or -1.
+// Checks the batching rule. `c.in` are the batched operands, and dims[i] is the batch dim of
+// operand i, or -1.
 inline void CheckBatch(const Case& c, const std::vector<int>& dims, double tolerance = 0) {
   int64_t size = -1;
   std::vector<Type> unbatched;
@@ -193,7 +197,7 @@ inline void CheckBatch(const Case& c, const std::vector<int>& dims, double toler
   }
 }
 
-// The block of `whole` that device `device` holds.
+// Returns the block of `whole` that device `device` holds.
 inline Array BlockOf(const Array& whole, const TensorFactors& dims,
                      const std::vector<AxisList>& axes, const Mesh& mesh, int64_t device) {
   const DimAxes sharding = JoinAxes(dims, axes);
@@ -205,8 +209,8 @@ inline Array BlockOf(const Array& whole, const TensorFactors& dims,
   return SliceBlock(whole, start, shape);
 }
 
-// Runs the op on every device's blocks, factors cut as `axes` say, and compares with the blocks of
-// the whole result.
+// Runs the op on every device's blocks, with the factors cut by `axes`, and compares the results
+// with the blocks of the whole result.
 inline void CheckPartition(const Case& c, Mesh mesh, const std::vector<AxisList>& axes,
                            double tolerance = 0) {
   for (MeshAxis& a : mesh.axes) a.type = AxisType::kManual;
@@ -246,7 +250,7 @@ inline void CheckPartition(const Case& c, Mesh mesh, const std::vector<AxisList>
   }
 }
 
-// The result type on Explicit axes, or the error.
+// Returns the type of the result on Explicit axes, or the error.
 inline absl::StatusOr<std::string> TypeOn(const Mesh& mesh, const OpDef& def,
                                           const std::vector<std::string>& in, const Attrs& attrs) {
   std::vector<Type> types;

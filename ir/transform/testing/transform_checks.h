@@ -1,5 +1,5 @@
-// For tests of rules and transforms: functions from lambdas, numeric checks of derivatives and of
-// batching.
+// Helpers for tests of rules and transforms: functions from lambdas, and numeric checks of
+// derivatives and of batching.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace tessera::ir::testing {
 
 using Body = std::function<std::vector<Value>(Builder&, const std::vector<Value>&)>;
 
-// The error of building, if there is one.
+// Builds a function from `body`. Returns the error of building, if there is one.
 inline absl::StatusOr<FunctionRef> TryFn(const Scope& scope, const std::vector<Type>& types,
                                          const Body& body) {
   return CatchStatusOr([&] {
@@ -116,7 +116,7 @@ std::vector<T> Cat(std::vector<T> a, const std::vector<T>& b) {
   return a;
 }
 
-// The vector-Jacobian product as one function: params, cotangents of the active results ->
+// Returns the vector-Jacobian product as one function: params, cotangents of the active results ->
 // cotangents of the active params.
 inline FunctionRef VjpFn(const Function& f, const std::vector<bool>& active) {
   const Linearized lin = ValueOrThrow(Linearize(f, active));
@@ -132,7 +132,7 @@ inline FunctionRef VjpFn(const Function& f, const std::vector<bool>& active) {
   std::vector<Value> args(fwd.end() - lin.num_residuals, fwd.end());
   return b.Build(Inline(b, *back, Cat(args, cts)));
 }
-// grad of a function with one scalar result.
+// Returns the gradient of a function with one scalar result.
 inline FunctionRef GradFn(const Function& f, const std::vector<bool>& active) {
   const FunctionRef vjp = VjpFn(f, active);
   Builder b(f.scope, f.name + "_grad");
@@ -142,8 +142,8 @@ inline FunctionRef GradFn(const Function& f, const std::vector<bool>& active) {
   return b.Build(Inline(b, *vjp, args));
 }
 
-// jvp against central differences, linearize against jvp, transpose by the dot-product test.  In
-// f64.
+// Checks, in f64, jvp against central differences, linearize against jvp, and transpose by the
+// dot-product test. With `order` above 1 it checks the derivatives of the vjp in the same way.
 inline void CheckDerivatives(const Function& f, int order = 1, double tol = 2e-6) {
   const std::vector<bool> active = InexactParams(f);
   const std::vector<Array> x = RandomArgs(f.param_types(), 1);
@@ -172,7 +172,7 @@ inline void CheckDerivatives(const Function& f, int order = 1, double tol = 2e-6
   std::vector<Array> numeric;
   for (size_t r = 0; r < y.size(); ++r) {
     if (!jvp->out_active[r]) {
-      // Inactive: must not move.
+      // An inactive result must not move.
       EXPECT_EQ(up[r].ToDoubles(), down[r].ToDoubles()) << "result " << r;
       continue;
     }
@@ -208,7 +208,7 @@ inline void CheckDerivatives(const Function& f, int order = 1, double tol = 2e-6
   }
 }
 
-// vmap against a loop.
+// Checks vmap against a loop.
 inline void CheckBatch(const Function& f, const std::vector<int>& dims, int64_t size = 3) {
   absl::StatusOr<BatchResult> batched = Batch(f, dims, size);
   ASSERT_THAT(batched, IsOk());
