@@ -1,3 +1,5 @@
+// Members of Array that need a session or the tracer. Users call them directly: reading a concrete
+// array asks the session's api::Service for its contents, and astype, reshape and T emit ops.
 #include "client/array.h"
 
 #include <algorithm>
@@ -20,7 +22,8 @@ using internal::ConcreteState;
 using internal::RequireConcrete;
 using internal::ThrowError;
 
-// Calls `get` until the operation has ended, as one call may wait no longer than the server allows.
+// Calls `get` again and again until the operation has ended: the server bounds the wait of one
+// call.
 template <class Get>
 ir::Array Await(const Get& get, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
@@ -92,7 +95,8 @@ bool Array::is_ready(Site site) const {
   const ConcreteState& c = RequireConcrete("is_ready", *this, site);
   if (!c.may_be_pending()) return true;
   absl::StatusOr<api::Operation> op = c.session->service().GetOperation(c.operation);
-  if (KindOf(op.status()) == ErrorKind::kOperationNotFound) return true;  // its record is old
+  // the operation ended so long ago that its record is gone
+  if (KindOf(op.status()) == ErrorKind::kOperationNotFound) return true;
   return internal::HasEnded(internal::OrThrow(std::move(op), site));
 }
 
@@ -103,7 +107,7 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   const absl::Duration limit = internal::BoundedResultWait(timeout);
   const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
   if (KindOf(op.status()) == ErrorKind::kOperationNotFound) {
-    // It ended so long ago that its record has gone; an array that failed still has its error.
+    // The operation ended so long ago that its record is gone. A failed array still has its error.
     internal::ThrowIfError(service.GetShard(c.id, 0, internal::kMaxWaitPerCall).status(), site);
   } else {
     internal::ThrowIfError(op.status(), site);
@@ -123,7 +127,7 @@ void Array::cancel(Site site) const {
   const ConcreteState& c = RequireConcrete("cancel", *this, site);
   if (!c.may_be_pending()) return;
   const absl::Status cancelled = c.session->service().Cancel(c.operation);
-  // Without a record it ended long ago, and to cancel what has ended is no error.
+  // An operation without a record ended long ago. To cancel an ended operation is no error.
   if (KindOf(cancelled) != ErrorKind::kOperationNotFound) internal::ThrowIfError(cancelled, site);
 }
 

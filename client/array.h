@@ -1,8 +1,8 @@
-// Array: the user's value. Concrete (a session owns it, and its shards are on devices), traced (a
-// value of the function being recorded) or abstract (only a type, to trace with).
+// Array: the user's value. An array is concrete (a session owns it, and its shards are on devices),
+// traced (a value of the function that is being recorded) or abstract (only a type, to trace with).
 //
-// Reference-counted: copies share the value, and the last one deletes it on the server.
-// Thread-safe, except a traced array, which belongs to the thread that traces.
+// Reference-counted: copies share the value, and the last copy deletes it on the server.
+// Thread-safe, except for a traced array, which belongs to the thread that traces.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -42,6 +42,7 @@ struct ConcreteState;
 struct TracedState;
 }  // namespace internal
 
+// The dtype of arrays whose elements have the C++ type T.
 template <class T>
 constexpr DType DTypeOf() {
   using U = std::remove_cv_t<T>;
@@ -71,7 +72,7 @@ constexpr DType DTypeOf() {
 
 class Array {
  public:
-  Array() = default;  // no value; using it throws
+  Array() = default;  // an array without a value; using it throws TYPE_ERROR
   Array(const Array&);
   Array(Array&&) noexcept = default;
   Array& operator=(const Array&);
@@ -79,19 +80,20 @@ class Array {
   ~Array();
   bool valid() const { return state_ != nullptr; }
 
-  // Works on concrete, traced and abstract arrays.
-  const Type& type() const;  // f32[8@data,512]{V:model}
+  // These members work on concrete, traced and abstract arrays.
+  const Type& type() const;  // prints as f32[8@data,512]{V:model}
   const Dims& shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
   int rank() const { return type().rank(); }
-  int64_t dim(int d) const;  // negative counts from the end
+  int64_t dim(int d) const;  // a negative `d` counts from the end; VALUE_ERROR if out of bounds
   int64_t size() const { return type().num_elements(); }
 
   bool is_concrete() const;
   bool is_traced() const;
 
-  // value(), get() and item() block until the array is ready, at most until the `deadline` in
-  // scope, and throw the error of the launch that computes it. They throw while tracing.
+  // value(), get() and item() block until the array is ready, but not beyond the `deadline` in
+  // scope. They throw the error of the launch that computes the array, and TYPE_ERROR while
+  // tracing. get() returns the elements in row-major order, converted to T.
   ir::Array value(Site site = Site::Here()) const;
   template <class T>
   std::vector<T> get(Site site = Site::Here()) const {
@@ -111,37 +113,42 @@ class Array {
       return out;
     }
   }
-  // The only element; throws unless size() == 1.
+  // Returns the only element. Throws TYPE_ERROR unless size() == 1.
   template <class T>
   T item(Site site = Site::Here()) const {
     CheckOneElement(site);
     return get<T>(site)[0];
   }
-  // The shard on devices()[index].
+  // Returns the shard on devices()[index]. Blocks and throws as value() does.
   ir::Array shard(int index, Site site = Site::Here()) const;
 
-  // Asynchrony.
+  // Asynchronous execution: calls return arrays before they are computed.
+  // Returns whether the launch that computes the array has ended, successfully or not.
   bool is_ready(Site site = Site::Here()) const;
-  // Blocks until ready, as jax.block_until_ready, at most for `timeout` and until the `deadline` in
-  // scope; throws the error of the launch.
+  // Blocks until the array is ready, like jax.block_until_ready, but at most for `timeout` and
+  // until the `deadline` in scope. Throws the error of the launch, or DEADLINE_EXCEEDED.
   const Array& wait(absl::Duration timeout = absl::InfiniteDuration(),
                     Site site = Site::Here()) const;
-  void cancel(Site site = Site::Here()) const;  // cancels the launch that computes it
+  void cancel(Site site = Site::Here()) const;  // cancels the launch that computes the array
 
-  // The placement.
+  // The placement of the array: mesh, partition spec and devices. Throws TYPE_ERROR unless the
+  // array is concrete.
   const api::Placement& placement(Site site = Site::Here()) const;
   std::vector<int64_t> devices(Site site = Site::Here()) const;
   PartitionSpec sharding(Site site = Site::Here()) const;
-  // Frees the device memory now, as jax.Array.delete; later uses throw ARRAY_DELETED.
+  // Frees the device memory now, like jax.Array.delete. Later uses throw ARRAY_DELETED.
   void Delete();
 
-  std::string to_string() const;  // waits for the contents when concrete; else the type
+  // Returns the type as text. For a concrete array outside a trace it waits for the contents, and
+  // adds them or the error of the launch.
+  std::string to_string() const;
 
   Array astype(DType dtype, Site site = Site::Here()) const;
-  Array reshape(Dims shape, Site site = Site::Here()) const;  // one -1 is inferred
+  Array reshape(Dims shape, Site site = Site::Here()) const;  // one size may be -1, and is inferred
   Array reshape(Dims shape, const OutSharding& out_sharding, Site site = Site::Here()) const;
-  Array T(Site site = Site::Here()) const;  // dims reversed
-  // The elements at an index, and the array with them changed: client/indexing.h.
+  Array T(Site site = Site::Here()) const;  // reverses the dims
+  // operator[] returns the elements at an index, and at() updates them in a copy of the array: see
+  // client/indexing.h.
   Array operator[](const Index& index) const;
   Array operator[](std::initializer_list<Index> index) const;
   IndexUpdateRef at(const Index& index) const;
@@ -157,19 +164,20 @@ class Array {
 };
 
 }  // namespace tessera
-// Compiled once, in array.cc.
+// This template is compiled once, in array.cc.
 extern template class std::vector<tessera::Array>;
 namespace tessera {
 
-// Abstract arrays.
+// Return abstract arrays, like jax.ShapeDtypeStruct: a shape and a dtype without contents.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);
-// One that lies on a mesh, as put would place it: jax.ShapeDtypeStruct with a sharding.
+// Returns an abstract array that lies on `mesh`, where put would place it: jax.ShapeDtypeStruct
+// with a sharding.
 Array abstract(Dims shape, DType dtype, const Mesh& mesh, const PartitionSpec& spec,
                Site site = Site::Here());
 
-// An operand of an op: an array or a C++ number, and the call site. Numbers take the dtype of the
-// other operands, as weakly typed literals in JAX.
+// An operand of an op: an array or a C++ number, together with the call site. A number takes the
+// dtype of the other operands, as a weakly typed literal does in JAX.
 struct Arg {
   std::optional<Array> array;
   double number = 0;
@@ -178,7 +186,7 @@ struct Arg {
   Site site;
 
   // NOLINTBEGIN(google-explicit-constructor): conversion is intended
-  // Throws for an Array without a value.
+  // Throws TYPE_ERROR for an Array without a value.
   Arg(const Array& a, Site s = Site::Here());
   Arg(const Arg&);
   Arg(Arg&&) noexcept;

@@ -1,3 +1,5 @@
+// Differentiation below its templates (autodiff.h). Each function traces the body, transforms the
+// traced function with ir/transform, and runs the result in the current frame or as a program.
 #include "client/autodiff.h"
 
 #include <algorithm>
@@ -13,13 +15,13 @@
 namespace tessera::internal {
 namespace {
 
-// `mask` with `more` times `value` at its end.
+// Returns `mask` with `value` appended `more` times.
 std::vector<bool> Extended(std::vector<bool> mask, size_t more, bool value) {
   mask.insert(mask.end(), more, value);
   return mask;
 }
 
-// `x`, cast to vary over what `like` varies over.
+// Returns `x`, cast to vary over the axes that `like` varies over.
 Array PvaryLike(const Array& x, const Type& like, const Site& site) {
   ir::AxisSet missing;
   for (const std::string& axis : like.varying) {
@@ -31,7 +33,7 @@ Array PvaryLike(const Array& x, const Type& like, const Site& site) {
   });
 }
 
-// Cotangents of what has these types: those of weakly typed arrays are so too.
+// Makes the cotangents of weakly typed arrays weakly typed. `like` has the types of the arrays.
 std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Type>& like,
                             const Site& site) {
   for (size_t i = 0; i < cotangents.size(); ++i) {
@@ -44,7 +46,8 @@ std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Typ
   return cotangents;
 }
 
-// Sets the mesh of a linear map's point where there is none, as shard_map does with its own.
+// Sets the mesh on which a linear map's point was computed, if no mesh is in context, as shard_map
+// does with its own mesh.
 class MeshOfLinear {
  public:
   explicit MeshOfLinear(const Linear& linear) {
@@ -152,6 +155,9 @@ std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<
   return out;
 }
 
+// Linearizes the loss and transposes the linear part, so that the forward pass runs once and
+// everything is one program. Gradients of integers have no value, so they are left out of the
+// program and put back at the end.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& asked, const GradOptions& options,
                                     const Site& site, FlatBody body) {
@@ -192,6 +198,8 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
   return all;
 }
 
+// The tangents of results must have the axes of the results' primals. So if casts were needed, the
+// tangents come from the cast arguments and the results from the arguments themselves.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body) {
   std::vector<Array> active_tangents;
@@ -212,8 +220,8 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     }
     active_tangents.push_back(tangents[i]);
   }
-  // A primal and its tangent may vary over different axes. The rules take both alike, and make the
-  // tangents; the results are those of the primals as they are.
+  // A primal and its tangent may vary over different axes. The rules want the same axes for both,
+  // and make the tangents; the results come from the primals as they were given.
   FlatArgs cast = primals;
   std::vector<Array> cast_tangents = tangents;
   for (size_t i = 0; i < tangents.size(); ++i) {
@@ -242,6 +250,8 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
   });
 }
 
+// Runs the forward pass now and keeps its residuals, so that the map can be applied many times. The
+// mesh of the point is kept too: the map may be applied where no mesh is in context.
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
                              FlatBody body, absl::FunctionRef<size_t()> num_aux) {
   auto linear = std::make_shared<Linear>();
@@ -254,7 +264,7 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     linear->parts = OrThrow(
         ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
         site);
-    // The map has no aux: those are the last results.
+    // The map leaves out aux, which is the last results.
     const size_t kept = linear->out_types.size() - num_aux();
     const std::vector<bool>& given = linear->parts.out_active;
     if (kept < given.size()) {

@@ -1,4 +1,5 @@
-// Derivatives: grad, jvp, vjp, linearize, linear_transpose, and checkpoint, which recomputes.
+// Derivatives: grad, jvp, vjp, linearize, linear_transpose, and checkpoint, which recomputes
+// values.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -15,22 +16,23 @@
 namespace tessera {
 
 struct GradOptions {
-  bool holomorphic = false;  // arguments and loss are complex, and the loss has one derivative
-  bool allow_int = false;  // arguments may be integers: their gradient is an Array without a value
+  // arguments and loss are complex, and the loss is a holomorphic function of them
+  bool holomorphic = false;
+  bool allow_int = false;  // arguments may be integers; their gradient is an Array without a value
 };
 
 namespace internal {
 
-// Which leaves of the tuple `args` are of these arguments.
+// Returns for each leaf of the tuple `args` whether it belongs to one of these arguments.
 std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments);
 
-// The body's result 0 is the loss. Returns its results, then the gradients of the active arguments,
-// one without a value for each of integers.
+// The body's result 0 is the loss. Returns the body's results, then the gradients of the active
+// arguments. The gradient of an integer is an Array without a value.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& active, const GradOptions& options,
                                     const Site& site, FlatBody body);
 
-// Returns the results, then their tangents, which are zeros if a result has none.
+// Returns the results, then their tangents. The tangent of a result without one is zeros.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body);
 
@@ -40,21 +42,22 @@ struct Linear {
   std::vector<Array> residuals;
   std::vector<Type> in_types, out_types;
   std::vector<std::string> in_paths;
-  Mesh mesh;  // on which the point was computed; empty: on none, or in a trace
+  Mesh mesh;  // the mesh on which the point was computed; empty if there was none, and in a trace
   Site site;
 };
 struct LinearizedFlat {
   std::vector<Array> results;
   std::shared_ptr<const Linear> linear;
 };
-// `num_aux`, called after the body: how many of its results, the last ones, the map leaves out.
+// Linearizes the body. `num_aux`, called after the body, returns how many of its last results the
+// map leaves out.
 inline size_t NoAux() { return 0; }
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
                              FlatBody body, absl::FunctionRef<size_t()> num_aux = NoAux);
 std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents);
 std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
 
-// Requires: `body` is linear in all of its arguments, which have the types of `like`.
+// Transposes `body`, which must be linear in all of its arguments. They have the types of `like`.
 std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
                                        const Site& site, FlatBody body);
 
@@ -65,8 +68,8 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPoli
 
 // ---- grad ---------------------------------------------------------------------------------------
 
-// value_and_grad<I...>(f)(args...): {f's result, gradient by argument I (a tuple for several)}. f
-// returns a scalar loss, or a pair {loss, aux}.
+// value_and_grad<I...>(f)(args...) returns {f's result, gradient by argument I}. The gradient is a
+// tuple if there are several I. f returns a scalar loss, or a pair {loss, aux}.
 template <class F, size_t... I>
 class ValueAndGrad {
  public:
@@ -133,8 +136,8 @@ template <size_t... I, class F>
 auto value_and_grad(F f, Site site = Site::Here()) {
   return value_and_grad<I...>(std::move(f), GradOptions(), site);
 }
-// grad<I...>(f)(args...): the gradient, or {gradient, aux} if f returns {loss, aux}. That by a
-// complex argument z = x + iy is, as in JAX, the loss's derivative by x minus i times that by y.
+// grad<I...>(f)(args...) returns the gradient, or {gradient, aux} if f returns {loss, aux}. For a
+// complex argument z = x + iy it is, as in JAX, dL/dx - i dL/dy, where L is the loss.
 template <size_t... I, class F>
 auto grad(F f, GradOptions options, Site site = Site::Here()) {
   return [both = internal::MakeValueAndGrad<I...>(std::move(f), "grad", options, site)](
@@ -154,7 +157,7 @@ auto grad(F f, Site site = Site::Here()) {
 
 // ---- jvp, vjp, linearize, linear_transpose ------------------------------------------------------
 
-// jvp(f, std::tuple(primals...), std::tuple(tangents...)) -> {result, tangent of the result}.
+// jvp(f, std::tuple(primals...), std::tuple(tangents...)) returns {result, tangent of the result}.
 template <class F, class... A, class... T>
 auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
          Site site = Site::Here()) {
@@ -175,7 +178,8 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
   return std::pair(std::move(value), internal::TakeFront(&out, *like));
 }
 
-// A linear map between trees, returned by linearize.
+// A linear map between trees, returned by linearize. Takes tangents of the arguments and returns
+// the tangent of the result. Throws TYPE_ERROR for another tree, VALUE_ERROR for another type.
 template <class R, class... A>
 class LinearFn {
  public:
@@ -193,8 +197,8 @@ class LinearFn {
   R like_;
   std::tuple<A...> args_;
 };
-// The transpose of the linear map at the point, returned by vjp: from the cotangents of the result
-// to those of the arguments.
+// The transpose of the linear map at a point, returned by vjp. Takes cotangents of the result and
+// returns the tuple of cotangents of the arguments. Throws VALUE_ERROR for another tree or type.
 template <class R, class... A>
 class VjpFn {
  public:
@@ -227,7 +231,7 @@ auto LinearizeTree(const char* name, const F& f, const std::tuple<A...>& primals
 }
 }  // namespace internal
 
-// linearize(f, x) -> {f(x), its derivative there as a function of tangents}.
+// linearize(f, x) returns {f(x), the derivative of f at x as a function of tangents}.
 template <class F, class... A>
 auto linearize(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
   return internal::LinearizeTree<LinearFn>("linearize", f, internal::TracedTuple<F>(primals, site),
@@ -237,7 +241,7 @@ template <class F, class A>
 auto linearize(const F& f, const A& x, Site site = Site::Here()) {
   return linearize(f, std::tuple<A>(x), site);
 }
-// vjp(f, x) -> {f(x), a function from cotangents to the tuple of cotangents of the arguments}.
+// vjp(f, x) returns {f(x), a function from cotangents to the tuple of cotangents of the arguments}.
 template <class F, class... A>
 auto vjp(const F& f, const std::tuple<A...>& primals, Site site = Site::Here()) {
   return internal::LinearizeTree<VjpFn>("vjp", f, internal::TracedTuple<F>(primals, site), site);
@@ -247,8 +251,9 @@ auto vjp(const F& f, const A& x, Site site = Site::Here()) {
   return vjp(f, std::tuple<A>(x), site);
 }
 
-// With has_aux as the last argument f answers a pair {result, aux}, any tree, which is no part of
-// the derivative: jvp gives {result, tangent, aux}, linearize and vjp {f(x), the function, aux}.
+// With has_aux as the last argument, f returns a pair {result, aux}. aux is any tree, and no part
+// of the derivative. jvp then returns {result, tangent, aux}; linearize and vjp return {f(x), the
+// function, aux}.
 struct HasAux {};
 inline constexpr HasAux has_aux;
 
@@ -296,8 +301,8 @@ auto vjp(const F& f, const A& x, HasAux aux, Site site = Site::Here()) {
   return vjp(f, std::tuple<A>(x), aux, site);
 }
 
-// linear_transpose(f, x) of a linear f: returns a function from the cotangents of f's result to the
-// tuple of those of its arguments. Only the types of x are used.
+// linear_transpose(f, x) takes a linear f. It returns a function from the cotangents of f's result
+// to the tuple of cotangents of its arguments. Only the types of x are used.
 template <class F, class... A>
 auto linear_transpose(F f, const std::tuple<A...>& like, Site site = Site::Here()) {
   using Tuple = internal::Traced<F, A...>;
@@ -319,28 +324,31 @@ auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
 // ---- checkpoint ---------------------------------------------------------------------------------
 
 using ir::CheckpointPolicy;
-// What checkpoint keeps of f's intermediate values for the gradient. Reference:
+// Policies: they say which intermediate values of f checkpoint keeps for the gradient. Reference:
 // jax.checkpoint_policies.
 namespace checkpoint_policies {
 inline const CheckpointPolicy nothing_saveable = {CheckpointPolicy::kNothing};
 inline const CheckpointPolicy everything_saveable = {CheckpointPolicy::kEverything};
-// Results of products: matmul and its kin, and convolutions.
+// Keeps the results of products: matmul and its kin, and convolutions.
 inline const CheckpointPolicy dots_saveable = {CheckpointPolicy::kDots};
+// Keeps the results of products without batch dims.
 inline const CheckpointPolicy dots_with_no_batch_dims_saveable = {
     CheckpointPolicy::kDotsWithoutBatch};
-// Values that checkpoint_name gives one of these names, or another one; or all others.
+// Keeps the values that checkpoint_name gives one of these names.
 inline CheckpointPolicy save_only_these_names(std::vector<std::string> names) {
   return {CheckpointPolicy::kNames, std::move(names)};
 }
+// Keeps the values that checkpoint_name gives any other name.
 inline CheckpointPolicy save_any_names_but_these(std::vector<std::string> names) {
   return {CheckpointPolicy::kOtherNames, std::move(names)};
 }
+// Keeps all values, named or not, except those with one of these names.
 inline CheckpointPolicy save_anything_except_these_names(std::vector<std::string> names) {
   return {CheckpointPolicy::kExceptNames, std::move(names)};
 }
 }  // namespace checkpoint_policies
 
-// x, an array or a tree of them, known to policies by a name.
+// Returns `x`, an array or a tree of arrays, and gives it a name that policies refer to.
 Array checkpoint_name(const Arg& x, const std::string& name);
 template <class T>
 requires(!std::is_convertible_v<const T&, Arg>) T
@@ -351,8 +359,8 @@ requires(!std::is_convertible_v<const T&, Arg>) T
 struct CheckpointOptions {
   CheckpointPolicy policy = {};
 };
-// f, whose intermediate values are computed again for the gradient instead of kept, but for those
-// that the policy names. Reference: jax.checkpoint.
+// Returns f, but for the gradient its intermediate values are computed again instead of kept,
+// except for those that the policy keeps. Reference: jax.checkpoint.
 template <class F>
 auto checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
   return [ f = std::move(f), options = std::move(options),

@@ -1,3 +1,5 @@
+// auto_axes and explicit_axes below their templates: traces the body in a scope with other axis
+// types, and emits a call of it.
 #include "client/axis_types.h"
 
 #include <algorithm>
@@ -34,7 +36,7 @@ ir::Scope ScopeInside(const AxisTypesFlat& call, const ir::Scope& outer, const S
   return inside;
 }
 
-// The type of an argument where its axes have the types of `inside`.
+// Returns the type of an argument inside, where the mesh axes have the types of `inside`.
 Type TypeInside(const Type& outer, const ir::Mesh& inside) {
   Type type = outer;
   for (ir::AxisList& axes : type.sharding) {

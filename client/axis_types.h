@@ -1,5 +1,5 @@
-// auto_axes and explicit_axes: a part of a program in which axes of the mesh are Auto that are
-// Explicit around it, or the other way round. Values are the same; who decides shardings is not.
+// auto_axes and explicit_axes: a part of a program in which Explicit axes of the mesh are Auto, or
+// Auto axes are Explicit. Values are the same; only who decides the shardings changes.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,21 +13,23 @@ namespace tessera {
 namespace internal {
 
 struct AxisTypesFlat {
-  std::string_view name;  // of the transform
+  std::string_view name;  // name of the transform
   FlatArgs args;
-  std::vector<std::string> axes;        // empty: all that are not Manual
-  AxisType type;                        // what they become
-  std::vector<PartitionSpec> in_specs;  // of explicit_axes
+  std::vector<std::string> axes;        // empty for all axes that are not Manual
+  AxisType type;                        // the type that the axes get
+  std::vector<PartitionSpec> in_specs;  // specs of the arguments, for explicit_axes
 };
-// `out_specs`: of auto_axes, called after the body; else empty.
+// `out_specs` is called after the body. It returns the specs of the results for auto_axes, else an
+// empty list.
 std::vector<Array> RunWithAxisTypes(const AxisTypesFlat& call, const Site& site, FlatBody body,
                                     absl::FunctionRef<std::vector<PartitionSpec>()> out_specs);
 
 }  // namespace internal
 
-// f, inside of which `axes` (none: all that are not Manual) are Auto: the planner decides there,
-// and no op asks for an out_sharding. The results are resharded to `out_sharding`, one spec or a
-// tree of them. Errors: VALUE_ERROR, NOT_IMPLEMENTED (a Manual axis).
+// Returns f with `axes` Auto inside it; if `axes` is empty, all axes that are not Manual. The
+// planner decides the shardings there, and no op asks for an out_sharding. The results are
+// resharded to `out_sharding`, one spec or a tree of specs. Throws VALUE_ERROR without a mesh in
+// context or for an unknown axis, and NOT_IMPLEMENTED for a Manual axis.
 template <class F>
 auto auto_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> out_sharding,
                Site site = Site::Here()) {
@@ -49,8 +51,9 @@ auto auto_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> out_sha
   };
 }
 
-// f, inside of which `axes` (none: all that are not Manual) are Explicit: its arguments have the
-// shardings `in_sharding`, one spec or a tree of them, in their types. Errors: as of auto_axes.
+// Returns f with `axes` Explicit inside it; if `axes` is empty, all axes that are not Manual. The
+// types of its arguments have the shardings `in_sharding`, one spec or a tree of specs. Throws the
+// errors of auto_axes.
 template <class F>
 auto explicit_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> in_sharding,
                    Site site = Site::Here()) {

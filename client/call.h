@@ -1,10 +1,11 @@
-// How a transform calls a callable: its arguments and its result as trees, C++ numbers among them.
+// How a transform calls a callable. Arguments and result are trees, and arguments may be C++
+// numbers.
 //
 // A number that is an argument of jit, grad, jvp, linearize, vjp, linear_transpose, custom_jvp or
-// custom_vjp is traced, as a weakly typed scalar, where the callable takes an Array (`Array`,
-// `Arg`, `auto`): one program serves every value. If it declares a number (`int n`), which C++ must
-// know while it traces, inside structs and containers, and as an argument of the other transforms,
-// it is static: each value is a separate program.
+// custom_vjp is traced as a weakly typed scalar if the callable takes an Array (`Array`, `Arg`,
+// `auto`). One program then serves every value. A number is static if the callable declares a
+// number (`int n`), which C++ must know while it traces. Numbers inside structs and containers, and
+// arguments of the other transforms, are static too. Each static value is a separate program.
 #pragma once
 #include <bit>
 #include <functional>
@@ -30,17 +31,17 @@ template <class F, class... A>
 struct TakesTuple<F, std::tuple<A...>> : std::is_invocable<const F&, const A&...> {
   using Result = std::invoke_result<const F&, const A&...>;
 };
-// Whether F is callable with a tuple's values, and its result.
+// Whether F is callable with a tuple's values, and the type of its result.
 template <class F, class Tuple>
 inline constexpr bool kTakes = TakesTuple<F, Tuple>::value;
 template <class F, class Tuple>
 using ResultOf = std::decay_t<typename TakesTuple<F, Tuple>::Result::type>;
 
-// The types of the arguments that F is called with for arguments of types A: an Array for a number
-// if F takes one.
+// The types of the arguments that F is called with, for arguments of types A. A number becomes an
+// Array if F takes one.
 template <class F, class... A>
 class TracedAs {
-  // The set of the arguments that are numbers; bit i stands for argument i.
+  // Returns the set of the arguments that are numbers. Bit i stands for argument i.
   static constexpr uint64_t Numbers() {
     uint64_t numbers = 0, bit = 1;
     ((numbers |= std::is_arithmetic_v<A> ? bit : 0, bit <<= 1), ...);
@@ -57,8 +58,9 @@ class TracedAs {
   template <uint64_t kStatic>
   using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // The smallest such set that F accepts. The subsets of kNumbers are tried in ascending order, in
-  // which each follows its own subsets; (kStatic - kNumbers) & kNumbers is the next one.
+  // Finds the smallest set kStatic that F accepts. It tries the subsets of kNumbers in ascending
+  // order, in which each subset follows its own subsets. (kStatic - kNumbers) & kNumbers is the
+  // next one.
   template <uint64_t kStatic>
   static auto SmallestTaken() {
     if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
@@ -75,7 +77,7 @@ template <class F, class... A>
 using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
 template <class F, class... A>
 concept Traceable = kTakes<F, Traced<F, A...>>;
-// For transforms in which numbers are static.
+// The callables of transforms in which all numbers are static.
 template <class F, class... A>
 concept Callable = kTakes<F, ArgTuple<A...>>;
 
@@ -87,7 +89,7 @@ To TracedArg(const A& arg, bool use_f64, const Site& site) {
     return arg;
   }
 }
-// The arguments that F is called with.
+// Returns the arguments that F is called with.
 template <class F, class... A>
 Traced<F, A...> TracedArgs(const Site& site, const A&... args) {
   using Tuple = Traced<F, A...>;
@@ -111,7 +113,7 @@ FlatArgs FlattenArgs(const T& t, std::string_view root) {
   return {FlattenFilled(t), root};
 }
 
-// Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens it.
+// Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens the result.
 template <class F, class Tuple, class R>
 struct TreeBody {
   const F& f;
@@ -123,7 +125,7 @@ struct TreeBody {
     return ResultLeaves(flatten(**out));
   }
 };
-// Removes the first arrays of `leaves`, as many as `like` has, and returns `like` with them.
+// Removes as many arrays from the front of `leaves` as `like` has, and returns `like` with them.
 template <class T>
 T TakeFront(std::vector<Array>* leaves, T like) {
   size_t next = 0;

@@ -1,3 +1,5 @@
+// closure_convert below its templates: traces the function once, and splits its captures into
+// hoisted values and values that stay captured.
 #include "client/closure_convert.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 namespace tessera::internal {
 namespace {
 
-// `a` as an argument that was of this type; throws for another.
+// Returns `a` as an argument of type `want`. Throws if its type differs by more than weakness.
 Array Matched(const Array& a, const Type& want, const std::string& path, const Site& site) {
   ThrowIfNoValue(a, site);
   const Type& got = a.type();
@@ -54,6 +56,9 @@ ClosureFlat ConvertClosure(const FlatArgs& args, const Site& site, FlatBody body
   return out;
 }
 
+// Checks the arguments against the recorded types, and puts the hoisted values in the places of the
+// captures that they replace. The recorded function is inlined or run; the user's function is not
+// called again.
 std::vector<Array> CallClosure(const Closure& closure, const FlatArgs& args,
                                const std::vector<Array>& hoisted) {
   const Site& site = closure.site;

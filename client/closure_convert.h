@@ -1,4 +1,4 @@
-// closure_convert: a function whose captured values become arguments.
+// closure_convert: makes arguments of the values that a function captures.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,12 +14,12 @@ namespace tessera {
 
 namespace internal {
 
-// A function that was traced for arguments of some types.
+// A function that was traced for arguments of certain types.
 struct Closure {
-  ir::FunctionRef fn;           // params: the arguments, then the captures
-  TreeNode args;                // the structure of the arguments
-  std::vector<Type> types;      // of their leaves, then of what was hoisted
-  std::vector<Array> captures;  // one that was hoisted has no value
+  ir::FunctionRef fn;           // params are the arguments, then the captures
+  TreeNode args;                // structure of the arguments
+  std::vector<Type> types;      // types of the arguments' leaves, then of the hoisted values
+  std::vector<Array> captures;  // a hoisted capture has no value here
   Site site;
 };
 struct ClosureFlat {
@@ -32,14 +32,14 @@ std::vector<Array> CallClosure(const Closure& closure, const FlatArgs& args,
 
 }  // namespace internal
 
-// What closure_convert made of a function. A value; thread-compatible.
+// The function that closure_convert returns. A value; thread-compatible.
 template <class R, class... A>
 class ConvertedFn {
  public:
   ConvertedFn(std::shared_ptr<const internal::Closure> closure, R like)
       : closure_(std::move(closure)), like_(std::move(like)) {}
-  // `hoisted` has a value for each that closure_convert returned. Errors: TYPE_ERROR for another
-  // number of them, and for arguments of other structures or types than those it was converted for.
+  // `hoisted` has one value for each that closure_convert returned. Throws TYPE_ERROR for another
+  // number of values, and for arguments whose structure or types differ from the example's.
   R operator()(const A&... args, const std::vector<Array>& hoisted) const {
     return internal::UnflattenFilled(
         like_, internal::CallClosure(*closure_, internal::FlattenArgs(std::tie(args...), "args"),
@@ -51,16 +51,17 @@ class ConvertedFn {
   R like_;
 };
 
-// {g, hoisted} of a function f of arguments like these, concrete, traced or abstract (a tuple for
-// several), where g(args..., hoisted) is f(args...): what f, or a function that it calls, captures
-// of the functions that are being traced is an argument of g. So it passes through custom_jvp and
-// custom_vjp, whose functions may capture nothing that is differentiated. f runs once, here; g is
-// what was recorded then, for arguments of these types alone, with the same static values.
+// Returns {g, hoisted} for a function f and example arguments, which are concrete, traced or
+// abstract (a tuple for several). g(args..., hoisted) is f(args...): values of the functions being
+// traced that f, or a function called by f, captures are arguments of g. So g can be passed through
+// custom_jvp and custom_vjp, whose functions must not capture anything that is differentiated. f
+// runs once, in this call. g is the recorded function: it takes only arguments of these types with
+// the same static values.
 //   const auto [g, hoisted] = closure_convert(objective, x0);
 //   return minimize_by_rule(x0, hoisted);  // a custom_vjp, in which g(x, hoisted) is objective(x)
-// Hoisted are floats and complex numbers that are traced. What else f captures, concrete arrays
-// among it, has no derivative and stays captured; so do in JAX traced values of which it knows that
-// they do not depend on what is differentiated. Reference: jax.closure_convert.
+// Only floats and complex numbers that are traced are hoisted. Other captures, including concrete
+// arrays, have no derivative and stay captured. JAX also leaves traced values captured if it knows
+// that they do not depend on what is differentiated. Reference: jax.closure_convert.
 template <class F, class... A>
 auto closure_convert(const F& f, const std::tuple<A...>& args, Site site = Site::Here()) {
   using Tuple = internal::Traced<F, A...>;
@@ -69,7 +70,7 @@ auto closure_convert(const F& f, const std::tuple<A...>& args, Site site = Site:
   std::optional<R> like;
   internal::ClosureFlat flat = internal::ConvertClosure(
       internal::FlattenArgs(tuple, "args"), site, internal::TreeBody<F, Tuple, R>{f, tuple, &like});
-  const Array none = abstract({});  // an array, but none that is kept alive
+  const Array none = abstract({});  // an array that keeps no memory on a device alive
   for_each_leaf(*like, [&](Array& a) {
     if (a.valid()) a = none;
   });

@@ -1,4 +1,5 @@
-// closure_convert: what is hoisted, what the converted function takes, and what it refuses.
+// Tests of closure_convert: the values that it hoists, the arguments that the converted function
+// takes, and its errors. Traced functions run on the reference evaluator.
 #include "client/closure_convert.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +38,7 @@ TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
     EXPECT_EQ(hoisted.size(), 2) << "b and a";
     EXPECT_EQ(runs, 1);
     const auto [first, second] = g(a + 1, a, hoisted);
-    // Others in their places: b is 0.
+    // Other values stand in place of the hoisted ones: b is 0.
     const auto [third, fourth] = g(a + 1, a, {hoisted[0] * 0, hoisted[1]});
     EXPECT_EQ(runs, 1) << "it is not traced again";
     return std::tuple(first, second, third, fourth);
@@ -50,7 +51,7 @@ TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
 
 TEST(ClosureConvertTest, WhatIsHoistedIsDifferentiatedThroughARule) {
   using Hoisted = std::vector<Array>;
-  // The rule triples the derivative, so that it shows that the rule is used.
+  // The rule triples the derivative, which shows that it is used.
   const auto by_rule = [](const auto& g, const Array& x, const Hoisted& hoisted) {
     return custom_vjp(
         [g](const Array& v, const Hoisted& h) { return g(v, h); },
@@ -150,7 +151,7 @@ TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
 }
 
 TEST(ClosureConvertTest, ArgumentsHaveTheTypesOfTheExamples) {
-  // In a body where a varies over x, and b over nothing.
+  // Calls `call` in a body where a varies over x, and b over nothing.
   const auto in_body = [](auto call) {
     trace(
         [&](Array x, Array y) {
@@ -170,7 +171,7 @@ TEST(ClosureConvertTest, ArgumentsHaveTheTypesOfTheExamples) {
       }).what(),
       HasSubstr("args[0] has type f32[2], but the function was converted for f32[2]{V:x}. Apply "
                 "pcast(..., ('x',), to='varying') to it"));
-  // A number is an array of a weak type, and so is what stands for it then.
+  // A number is a weakly typed array, so the argument that replaces it becomes weakly typed.
   trace(
       [](Array strong) {
         const auto g = closure_convert([](const Array& x) { return x + 1; }, 2.0f).first;

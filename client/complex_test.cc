@@ -1,4 +1,5 @@
-// Expected values are those of jax.numpy 0.10.2.
+// Tests of functions of complex numbers and of their gradients by the real and imaginary parts.
+// Expected values are those of jax.numpy 0.10.2; traced functions run on the reference evaluator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +30,7 @@ const ir::Array& Im() {
   return *kIm;
 }
 
-// The parts of f(re + i im), and the gradient by re and im of a sum of these with weights.
+// Checks the parts of f(re + i im), and the gradient by re and im of a weighted sum of these parts.
 template <class F>
 void Check(const F& f, std::vector<double> values, std::vector<double> slopes) {
   const auto parts = [&](Array re, Array im) {
@@ -61,7 +62,7 @@ TEST(ComplexTest, FunctionsAndTheirSlopes) {
          1.45534669023, -1.12724914397, 0.353553390593},
         {-0.594511720132, -1.79890743995, 1.9535142048, -2.82842712475, 1.59794999464, 1.1117859405,
          0.975373202162, 8.48528137424});
-  // jax.numpy has no cube roots of complex numbers: these values are exp(log(z) / 3).
+  // jax.numpy has no cube roots of complex numbers, so these values are exp(log(z) / 3).
   Check([](Array z) { return lax::cbrt(z); },
         {1.21961650797, 0.820363244884, 1.29269989334, 0.545561817986, 0.471711267789,
          1.01832219514, -0.65428985371, 0.314980262474},
@@ -107,7 +108,7 @@ TEST(ComplexTest, MagnitudesAreReal) {
   const std::vector<ir::Array> got = Evaluated(grad<0, 1>(loss), Re(), Im());
   EXPECT_THAT(got[0].ToDoubles(), Near({0.4472135955, -1.788854382, 0.493196961916, 0.0}));
   EXPECT_THAT(got[1].ToDoubles(), Near({0.894427191, 0.894427191, -2.9591817715, 4.0}));
-  // No square is too large, or too small.
+  // Squares neither overflow nor underflow.
   const auto of = [&](double x) {
     return Values(size, ir::Array::Of(DType::kF64, {1}, {3 * x}),
                   ir::Array::Of(DType::kF64, {1}, {-4 * x}))[0];
@@ -136,8 +137,8 @@ TEST(ComplexTest, ProductsSumsAndComparisons) {
   EXPECT_THAT(Values(same, Re(), Im()), Near({1, 1, 0, 1}));
 }
 
-// JAX does the same: jnp.astype compares a number with zero, lax.convert_element_type its real
-// part.
+// JAX does the same: jnp.astype compares a number with zero, while lax.convert_element_type
+// compares its real part.
 TEST(ComplexTest, TruthIsOfTheNumberInNumpyAndOfTheRealPartInLax) {
   const auto truths = [](Array re, Array im) {
     const Array z = lax::complex(re, im);

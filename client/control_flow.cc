@@ -1,3 +1,5 @@
+// Loops and branches below their templates: traces the bodies, checks that their types fit, and
+// emits scan, while and case ops. A region of these ops is closed, so captures become operands.
 #include "client/control_flow.h"
 
 #include <algorithm>
@@ -13,12 +15,14 @@
 namespace tessera::internal {
 namespace {
 
-// `type` that varies where either does.
+// Returns `type`, varying along every axis along which `type` or `other` varies.
 Type UnionOfVarying(Type type, const Type& other) {
   type.varying.insert(other.varying.begin(), other.varying.end());
   return type;
 }
 
+// Returns the number of steps, and throws unless xs and the given length agree on it. The error
+// texts are JAX's.
 int64_t ScanLength(const ScanFlat& call, const Site& site) {
   int64_t length = call.length;
   for (size_t i = 0; i < call.xs.leaves.size(); ++i) {
@@ -72,7 +76,7 @@ void CheckCarry(std::string_view what, const FlatArgs& carry, const ir::Function
   }
 }
 
-// The function with its captures as the first params: as an op wants its constants.
+// Returns the function with its captures as the first params, where the ops expect constants.
 ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
   std::vector<int> order;
   const int declared = n.fn->num_params - static_cast<int>(n.captures.size());
@@ -85,8 +89,8 @@ ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
 
 namespace {
 
-// `count` steps of a scan as a function: of its constants, the carry, and blocks of `count` x to
-// the carry and blocks of `count` y.
+// Returns `count` steps of a scan as one function. It takes the constants, the carry and blocks of
+// `count` x, and returns the carry and blocks of `count` y.
 ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, int64_t count,
                       bool reverse) {
   ir::Builder b(step.scope, step.name);
@@ -118,13 +122,13 @@ ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, i
   return b.Build(carry);
 }
 
-// Scans, as ir::Scan does, `unroll` steps at a time, and what is left over after them. Operands are
-// the constants, the carry, then xs; results the carry, then ys.
+// Scans like ir::Scan, but takes `unroll` steps in each turn, and the remaining steps after the
+// loop. Operands are the constants, the carry, then xs; results are the carry, then ys.
 std::vector<ir::Value> UnrolledScan(ir::Builder& b, const ir::FunctionRef& step,
                                     const std::vector<ir::Value>& operands, int num_consts,
                                     int num_carry, int64_t length, bool reverse, int64_t unroll) {
   const int64_t turns = length / unroll, rest = length % unroll, whole = turns * unroll;
-  // In reverse the rows at the beginning come last.
+  // In reverse, the rows at the beginning come last.
   const int64_t first_of_turns = reverse ? rest : 0, first_of_rest = reverse ? 0 : whole;
   const std::vector<ir::Value> consts(operands.begin(), operands.begin() + num_consts);
   std::vector<ir::Value> carry(operands.begin() + num_consts,
@@ -253,6 +257,8 @@ void CheckBranches(const char* name, const std::vector<Nested>& branches,
 
 }  // namespace
 
+// Traces all branches, because only the index that a run computes decides between them. The
+// branches of a case op have common operands, so every branch gets the captures of all as params.
 std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
                                const Site& site, const std::vector<FlatBody>& branches,
                                absl::FunctionRef<std::vector<std::string>()> out_paths) {
@@ -266,7 +272,7 @@ std::vector<Array> RunBranches(const char* name, const Array& index, const FlatA
       operands = Concat(operands, nested.back().captures);
     }
     CheckBranches(name, nested, out_paths, site);
-    // Every branch takes the captures of all.
+    // Every branch takes the captures of all branches.
     std::vector<ir::FunctionRef> fns;
     for (size_t k = 0; k < nested.size(); ++k)
       fns.push_back(ConvertExceptions(site, [&] {
@@ -287,6 +293,8 @@ std::vector<Array> RunBranches(const char* name, const Array& index, const FlatA
   });
 }
 
+// Brings both bounds to one dtype. Two numbers give a count, so that the caller can use scan, which
+// can be differentiated in reverse.
 ForiBounds CheckedBounds(const Arg& lower, const Arg& upper) {
   ForiBounds out;
   out.site = lower.site;
@@ -306,7 +314,8 @@ ForiBounds CheckedBounds(const Arg& lower, const Arg& upper) {
                  " is beyond what an s32 holds; give it as an array of s64");
     }
   }
-  // Bounds that are known when the loop is traced count as numbers do, where an s32 holds them.
+  // Arrays whose contents exist when the loop is traced are treated like numbers if an s32 can hold
+  // them.
   const auto is_known = [](const Arg& bound) {
     if (!bound.array) return true;
     const DType d = bound.array->dtype();
@@ -365,7 +374,8 @@ namespace {
 using Arrays = std::vector<Array>;
 using Combine = absl::FunctionRef<Arrays(const Arrays&, const Arrays&)>;
 
-// Of each array every `stride`-th element of `axis` from `start` on, the last `but` left out.
+// Returns of each array every `stride`-th element along `axis`, from `start` on, without the last
+// `but` elements.
 Arrays Every(const Arrays& xs, int axis, int64_t start, int64_t stride, int64_t but,
              const Site& site) {
   Arrays out;
@@ -383,7 +393,7 @@ Array Joined(const Arrays& parts, int axis, const Site& site) {
   return Apply1("concatenate", site, parts,
                 [&](ir::Builder&, std::vector<ir::Value> in) { return ir::Concatenate(in, axis); });
 }
-// The elements of `even` and `odd` in turns; `even` may have one more.
+// Returns the elements of `even` and `odd` in turns. `even` may have one more.
 Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& site) {
   Arrays out;
   for (size_t i = 0; i < even.size(); ++i) {
@@ -404,8 +414,8 @@ Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& 
   return out;
 }
 
-// The pairs of neighbours, combined and scanned, are the elements at odd places; those at even
-// places are the odd ones before them, combined with the element there.
+// Combines neighbours to pairs and scans the pairs, which gives the elements at odd places. An
+// element at an even place is the scanned element before it, combined with the element there.
 Arrays ScanPairs(const Arrays& xs, int axis, const Site& site, Combine combine) {
   const int64_t n = xs[0].dim(axis);
   if (n < 2) return xs;
@@ -422,6 +432,8 @@ Arrays ScanPairs(const Arrays& xs, int axis, const Site& site, Combine combine) 
 
 }  // namespace
 
+// Checks the axis of every leaf, then scans recursively. A reverse scan is a scan of the reversed
+// arrays.
 std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int axis,
                                        const Site& site, Combine combine) {
   if (elems.leaves.empty()) return {};
@@ -441,7 +453,7 @@ std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int 
     }
     axes.push_back(at);
   }
-  // The axis of all as the same one.
+  // The axis must be the same dim of all arrays.
   const bool alike = std::all_of(axes.begin(), axes.end(), [&](int a) { return a == axes[0]; });
   if (!alike) {
     ThrowError(ErrorKind::kNotImplemented, site, "associative_scan: axis ", axis,

@@ -1,5 +1,5 @@
-// Loops and branches on the cluster: scan, associative_scan, lax::map, while_loop, fori_loop, cond,
-// switch_.
+// Loops and branches that run on the cluster: scan, associative_scan, lax::map, while_loop,
+// fori_loop, cond, switch_.
 #pragma once
 #include <optional>
 #include <string>
@@ -17,49 +17,56 @@ namespace internal {
 
 struct ScanFlat {
   FlatArgs carry, xs;
-  int64_t length = -1;  // -1: from xs
+  int64_t length = -1;  // -1 takes the length of xs
   bool reverse = false;
-  int64_t unroll = 1;  // 0: all
+  int64_t unroll = 1;  // 0 unrolls all steps
 };
-// `body`: carry then x slices -> carry then y slices. Returns carry then stacked ys.
+// `body` takes the carry, then slices of xs, and returns the carry, then slices of ys. Returns the
+// carry, then the stacked ys.
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
 
-// `predicate`: carry -> a bool; `body`: carry -> carry. Returns the last carry.
+// `predicate` takes the carry and returns a bool; `body` takes the carry and returns a carry.
+// Returns the last carry.
 std::vector<Array> RunWhile(const FlatArgs& carry, const Site& site, FlatBody predicate,
                             FlatBody body);
-// combine(a, b) of lists of arrays as `elems`; see associative_scan.
+// `combine` takes two lists of arrays like `elems` and returns one; see associative_scan.
 std::vector<Array> AssociativeScanFlat(
     const FlatArgs& elems, bool reverse, int axis, const Site& site,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
         combine);
-// The size of the leading dims of `xs`, for lax::map.
+// Returns the common size of the leading dims of `xs`, for lax::map.
 int64_t LeadingSize(const FlatArgs& xs, const Site& site);
-// Elements [first, last) of the leading dim, `size` of them in each of more leading dims; 0: none.
+// Returns elements [first, last) of the leading dim. If `size` is not 0, the leading dim is split
+// into rows of `size` elements.
 Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site);
-// The first two dims as one, with the elements of `rest`, if it is valid, after them.
+// Returns `parts` with its first two dims joined, followed by the elements of `rest` if it is
+// valid.
 Array JoinedParts(const Array& parts, const Array& rest, const Site& site);
 
-// The results of the branch that `index`, an s32, names; `out_paths` is called after the branches.
+// Returns the results of the branch that `index`, an s32, selects. `out_paths` is called after the
+// branches and returns the paths of the results.
 std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
                                const Site& site, const std::vector<FlatBody>& branches,
                                absl::FunctionRef<std::vector<std::string>()> out_paths);
-// The bounds of fori_loop as arrays of one dtype; if both are numbers, how often it runs.
+// The bounds of fori_loop as arrays of one dtype. `count` is the number of iterations if both
+// bounds are numbers, else -1.
 struct ForiBounds {
   Array lower, upper;
   int64_t count = -1;
   Site site;
 };
 ForiBounds CheckedBounds(const Arg& lower, const Arg& upper);
-// A bool or number as the index of cond's branches, {false, true}; an integer as that of one of
-// `size` branches. Errors: TYPE_ERROR for another.
+// IndexOfPredicate returns a bool or number as the index of cond's branches {false, true}.
+// IndexOfBranch returns an integer, clamped, as the index of one of `size` branches. Both throw
+// TYPE_ERROR for anything else.
 Array IndexOfPredicate(const Arg& pred);
 Array IndexOfBranch(const Arg& index, size_t size);
 
 }  // namespace internal
 
-// How many steps one turn of a loop takes. It changes no value.
+// How many steps one turn of a loop takes. The number does not change any value.
 struct Unroll {
-  int64_t steps = 1;  // 0: all
+  int64_t steps = 1;  // 0 takes all steps in one turn
   Unroll() = default;
   // NOLINTBEGIN(google-explicit-constructor): reads as the number; true: all
   Unroll(int n) : steps(n) {}
@@ -68,12 +75,12 @@ struct Unroll {
   // NOLINTEND(google-explicit-constructor)
 };
 struct ScanOptions {
-  int64_t length = -1;  // required if xs has no array
+  int64_t length = -1;  // number of steps; required if xs has no array
   bool reverse = false;
-  Unroll unroll = {};  // VALUE_ERROR for less than 0
+  Unroll unroll = {};  // VALUE_ERROR for a negative number
 };
-// f(carry, x) -> pair{carry, y}, over the leading dim of xs (None: no xs). Returns {carry, stacked
-// ys}.
+// Calls f(carry, x), which returns a pair {carry, y}, for each element x along the leading dim of
+// xs. If xs is None, there is no x. Returns {last carry, stacked ys}. Reference: jax.lax.scan.
 template <class F, class C, class X>
 auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
           Site site = Site::Here()) {
@@ -99,11 +106,12 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
   return internal::UnflattenFilled(*like, out);
 }
 
-// All of elems[0], fn(elems[0], elems[1]), fn(that, elems[2]) and so on along `axis`, where fn(a,
-// b), of trees of elems' type, is associative: fn(a, fn(b, c)) is fn(fn(a, b), c). It is called
-// with many elements at a time along the axis, about 2 log2(n) times. `reverse`: from the end.
-// Errors: VALUE_ERROR for an axis that is not there, or sizes along it that differ; of fn's
-// results, those of concatenate. Reference: jax.lax.associative_scan.
+// Returns elems[0], fn(elems[0], elems[1]), fn(fn(elems[0], elems[1]), elems[2]) and so on along
+// `axis`. fn(a, b) takes and returns trees of elems' type and must be associative: fn(a, fn(b, c))
+// is fn(fn(a, b), c). It is called about 2 log2(n) times, each time with many elements along the
+// axis. `reverse` scans from the end. Errors: VALUE_ERROR for an axis that is out of bounds, or for
+// sizes along it that differ. If the results of fn do not fit together, concatenate throws.
+// Reference: jax.lax.associative_scan.
 template <class F, class T>
 T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis = 0,
                    Site site = Site::Here()) {
@@ -124,11 +132,13 @@ T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis =
 namespace lax {
 
 struct MapOptions {
-  int64_t batch_size = -1;  // elements at a time, by vmap; -1: one; 0: all
+  // number of elements that vmap maps at a time; -1 for one, without vmap; 0 for all
+  int64_t batch_size = -1;
 };
-// f of each element of the leading dims of xs, one after the other, stacked: scan without a carry.
-// With a batch_size, so many at a time; a rest is mapped after them. Errors: VALUE_ERROR for sizes
-// that differ, or a batch_size below -1. Reference: jax.lax.map.
+// Applies f to each element along the leading dims of xs, one after the other, and stacks the
+// results: scan without a carry. With a batch_size, vmap maps that many elements at a time; the
+// remaining ones are mapped last. Errors: VALUE_ERROR for sizes that differ, or a batch_size below
+// -1. Reference: jax.lax.map.
 template <class F, class X>
 auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Here()) {
   const auto one = [&](NoneType, const X& x) { return std::pair(None, f(x)); };
@@ -158,9 +168,10 @@ auto map(const F& f, const X& xs, MapOptions options = {}, Site site = Site::Her
 
 }  // namespace lax
 
-// The last of init, body_fun(init), body_fun of that and so on: the first for which cond_fun, a
-// bool scalar, is false. Forward-mode derivatives only, as the number of iterations is not known.
-// Errors: TYPE_ERROR if cond_fun returns another type, or body_fun another than it is given.
+// Returns the first of the values init, body_fun(init), body_fun(body_fun(init)) and so on for
+// which cond_fun, which returns a bool scalar, is false. It has forward-mode derivatives only, as
+// the number of iterations is not known. Errors: TYPE_ERROR if cond_fun returns another type, or if
+// body_fun returns another type than it is given. Reference: jax.lax.while_loop.
 template <class P, class F, class C>
 C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Site::Here()) {
   using Tuple = std::tuple<C>;
@@ -186,12 +197,15 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
   return internal::UnflattenFilled(*like, out);
 }
 
-// body_fun(i, val) for i = lower, lower + 1, ... upper - 1, each val the result before. With bounds
-// that are both numbers i is a weak s32, and derivatives are those of scan; with an array, an
-// integer scalar, they are those of while_loop, and i has its dtype if it is traced, or wider than
-// an s32. (In JAX derivatives too are those of scan where both bounds are known while it traces: it
-// reads them.) Errors: TYPE_ERROR for a bound
-// that is no integer, VALUE_ERROR for numbers that an s32 does not hold.
+// Calls val = body_fun(i, val) for i = lower, lower + 1, ... upper - 1, starting with init, and
+// returns the last val. Reference: jax.lax.fori_loop.
+//
+// If both bounds are numbers, i is a weak s32 and the derivatives are those of scan. A bound may
+// also be an array, an integer scalar; the derivatives are then those of while_loop. i is still a
+// weak s32 if no array is traced, is u32 or has more than 32 bits. Otherwise i has the dtype of
+// lower or, if lower is a number, of upper. JAX reads bounds that are known while it traces, so
+// there the derivatives are those of scan in that case too. Errors: TYPE_ERROR for a bound that is
+// no integer, VALUE_ERROR for a number that an s32 cannot hold.
 template <class F, class C>
 C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init) {
   const auto next = [&](const Array& i, const C& val) {
@@ -215,7 +229,7 @@ C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init
 }
 
 namespace internal {
-// The branch that `index` names of those that `branches` holds, applied to args.
+// Applies to args the one of `branches` that `index` selects.
 template <class Branches, class... A>
 auto CallBranches(const char* name, const Array& index, const Branches& branches, const Site& site,
                   const A&... args) {
@@ -252,17 +266,18 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
 }
 }  // namespace internal
 
-// true_fun(operands...) if pred, a bool scalar or a number that is not 0, else
-// false_fun(operands...): only that one is run. Under vmap with a pred of its own for each member
-// both are, and the results are selected. Errors: TYPE_ERROR if their results differ in type.
+// Returns true_fun(operands...) if pred, a bool scalar or a number, is true or not 0, else
+// false_fun(operands...). Only that function runs. Under vmap with a different pred for each member
+// both run, and the results are selected. Errors: TYPE_ERROR if their results differ in type.
+// Reference: jax.lax.cond.
 template <class F, class G, class... A>
 auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... operands) {
   return internal::CallBranches("cond", internal::IndexOfPredicate(pred),
                                 std::tie(false_fun, true_fun), pred.site, operands...);
 }
 
-// branches[index](operands...), where branches is a tuple of functions and index, an integer
-// scalar, is clamped to them. Otherwise as cond.
+// Returns branches[index](operands...). `branches` is a tuple of functions; index, an integer
+// scalar, is clamped to its range. Otherwise like cond. Reference: jax.lax.switch.
 template <class... F, class... A>
 auto switch_(const Arg& index, const std::tuple<F...>& branches, const A&... operands) {
   static_assert(sizeof...(F) > 0, "switch_ has at least one branch");

@@ -1,3 +1,5 @@
+// Tests of scan, while_loop, fori_loop, cond, switch_, associative_scan and lax::map: values,
+// gradients and errors. Traced functions run on the reference evaluator.
 #include "client/control_flow.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +30,7 @@ TEST(ScanTest, CarriesAndStacks) {
   const auto f = [](Array xs, Array scale) {
     return scan(
         [&](Array c, Array x) {
-          const Array next = c + scale * x;  // scale is captured
+          const Array next = c + scale * x;  // captures scale
           return std::make_pair(next, next * 2);
         },
         sum(xs) * 0, xs);
@@ -46,10 +48,10 @@ TEST(ScanTest, GradientThroughMatchesTheProduct) {
           .first;
     })(x);
   };
-  EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // d w^4 = 4 w^3
+  EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // the derivative of w^4 is 4 w^3
 }
 
-// Whatever is unrolled, and with a rest.
+// Covers every number of unrolled steps, also numbers that leave a rest.
 TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
   const auto with = [](Unroll unroll, bool reverse) {
     return [=](Array w, Array xs) {
@@ -80,7 +82,7 @@ TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
         EXPECT_EQ(got[i].ToDoubles(), want[i].ToDoubles()) << unroll.steps << ", " << reverse;
     }
   }
-  // All of it is no loop.
+  // Unrolling all steps leaves no loop.
   const auto loops = [&](Unroll unroll) {
     const auto traced = trace(with(unroll, false), abstract({}), abstract({5}));
     int n = 0;
@@ -94,7 +96,7 @@ TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
   EXPECT_THAT(e.what(), HasSubstr("non-negative `int`, got -1"));
 }
 
-// The square root by Newton's method, until it no longer moves.
+// Computes the square root by Newton's method, until it no longer moves.
 Array NewtonSqrt(const Array& x) {
   const auto moves = [&](const std::pair<Array, Array>& c) {
     return lax::gt(abs(c.first - c.second), 1e-6 * x);
@@ -155,7 +157,7 @@ TEST(ForiTest, AddsUp) {
           1, 4, [&](Array i, Array c) { return c * w + i.astype(kF32); }, w * 0);
     })(x);
   };
-  // ((0 w + 1) w + 2) w + 3: the derivative is 2 w + 2.
+  // The value is ((0 w + 1) w + 2) w + 3, so the derivative is 2 w + 2.
   EXPECT_THAT(Values(gradient, Host({5}, {})), ElementsAre(12));
   EXPECT_THAT(Values(
                   [](Array x) {
@@ -206,7 +208,7 @@ TEST(CondTest, GradientIsThatOfTheFunctionThatRan) {
   };
   EXPECT_THAT(Values(f, Host({4}, {})), ElementsAre(8));
   EXPECT_NEAR(Values(f, Host({-1}, {}))[0], 3 * std::exp(-1), 1e-6);
-  // Each member of a batch its own.
+  // Under vmap each member takes its own branch.
   const auto batched = [&](Array x) { return vmap(f)(x); };
   EXPECT_THAT(Values(batched, Vec({4, -1})),
               ElementsAre(DoubleNear(8, 1e-6), DoubleNear(3 * std::exp(-1), 1e-6)));
@@ -312,7 +314,8 @@ TEST(AssociativeScanTest, KeepsTheOrderOfWhatDoesNotCommute) {
   EXPECT_THAT(Values(f, m), ElementsAre(1, 2, 0, 1, 7, 2, 3, 1, 16, 9, 7, 4));
 }
 
-// A linear recurrence, x[t] = a[t] x[t - 1] + b[t], as a scan of pairs; its gradient is scan's.
+// Computes a linear recurrence, x[t] = a[t] x[t - 1] + b[t], as a scan of pairs. Its gradient must
+// equal that of scan.
 TEST(AssociativeScanTest, OfTreesAndItsGradient) {
   const auto recurrence = [](Array a, Array b) {
     const auto fn = [](const std::pair<Array, Array>& l, const std::pair<Array, Array>& r) {

@@ -1,3 +1,6 @@
+// Derivative rules below their templates: traces the function and its rules, checks that their
+// types fit, and emits one op whose regions they are (docs/decisions/0015). grad, jvp and vmap find
+// the rules there.
 #include "client/custom_rules.h"
 
 #include <algorithm>
@@ -10,8 +13,8 @@
 namespace tessera::internal {
 namespace {
 
-// Counts the rules that are being traced within one another. One that calls the function that it
-// belongs to would be traced without end.
+// Counts the rules that are being traced within one another. A rule that calls the function to
+// which it belongs would be traced without end, so tracing stops at a depth.
 class RuleTrace {
  public:
   RuleTrace(const char* name, const Site& site) {
@@ -33,7 +36,7 @@ class RuleTrace {
 };
 thread_local int RuleTrace::depth_ = 0;
 
-// The types that have tangents.
+// Returns the types that have tangents.
 std::vector<Type> InexactOf(const std::vector<Type>& types) {
   std::vector<Type> out;
   std::copy_if(types.begin(), types.end(), std::back_inserter(out),
@@ -45,8 +48,8 @@ std::vector<Type> CotangentTypes(std::vector<Type> types) {
   return types;
 }
 
-// Throws unless the first results of a rule have the types of the function's. `rule`: "Custom JVP
-// rule"; `second`: what the second element of its pair is, or "".
+// Throws unless the first results of a rule have the types of the function's results. `rule` is a
+// name such as "Custom JVP rule". `second` describes the second element of its pair, or is "".
 void CheckRulePrimals(const char* rule, const char* second, const std::vector<Type>& want,
                       const std::vector<Array>& got, const Site& site) {
   for (size_t r = 0; r < want.size(); ++r) {
@@ -63,7 +66,7 @@ void CheckRulePrimals(const char* rule, const char* second, const std::vector<Ty
   }
 }
 
-// Applies an op whose regions all take the captures of all of them first.
+// Applies an op whose regions all take the captures of all regions first.
 std::vector<Array> ApplyWithCaptures(
     const char* name, const std::vector<Array>& args, const std::vector<Nested>& nested,
     const Site& site,
@@ -96,6 +99,8 @@ std::vector<Array> ApplyWithCaptures(
 
 }  // namespace
 
+// Traces f first: the rule is checked against the types of its results. Only inexact values have
+// tangents in the op, so the rule gets zeros for the others, and their tangents are dropped.
 std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody rule) {
   return InProgram("custom_jvp", site, args.leaves, [&] {
@@ -141,7 +146,8 @@ std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBod
 
 namespace {
 
-// The cotangents that a bwd rule gave for arguments that have any, with zeros for absent ones.
+// Returns the cotangents that a bwd rule gave for the arguments that have cotangents. Absent ones
+// become zeros.
 std::vector<Array> CheckedCotangents(const FlatArgs& args, const std::vector<Array>& got,
                                      const Site& site) {
   std::vector<Array> out;
@@ -164,6 +170,8 @@ std::vector<Array> CheckedCotangents(const FlatArgs& args, const std::vector<Arr
 
 }  // namespace
 
+// Traces f, then fwd, then bwd, because each needs the types that the one before it returned: the
+// residuals of fwd are the first params of bwd.
 std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody fwd, FlatBody bwd) {
   return InProgram("custom_vjp", site, args.leaves, [&] {
@@ -201,6 +209,8 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
   });
 }
 
+// Checks and traces the functions that the caller gave, and emits one op. The rules of this op
+// differentiate through matvec and the solvers, without looking into solve.
 std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site) {
   return InProgram("custom_linear_solve", site, call.b.leaves, [&] {
     const std::vector<Type> types = TypesOf(call.b.leaves);
@@ -244,8 +254,8 @@ namespace {
 
 using Arrays = std::vector<Array>;
 
-// f, and its root, as functions: both of f's captures, the second after that of what solve
-// captures.
+// f and its solver as traced functions. `f` takes x, then f's captures. `solve` takes f's captures,
+// then the captures of solve.
 struct TracedRoot {
   const RootFlat& call;
   ir::FunctionRef f, solve;
@@ -271,15 +281,17 @@ FlatArgs Listed(const Arrays& arrays, std::string_view name) {
   return {std::move(list), name};
 }
 
-// The root by f's captures, `params`; `held` is what solve captures. Its rule finds it again with
-// one of `depth` - 1, and at last as it is.
+// Returns the root as a function of f's captures, `params`; `held` has the captures of solve. The
+// derivative rule finds the root again by RootOf with `depth` - 1, so that derivatives up to order
+// `depth` are implicit. At depth 0 the solver itself is differentiated.
 Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& held, int depth) {
   const auto n = static_cast<int64_t>(params.size()), m = static_cast<int64_t>(held.size());
   const auto solved = [&](const Arrays& in) {
     return CallFunction(root.solve, in, "custom_root", root.site);
   };
   if (depth == 0) return solved(Concat(params, held));
-  // f(x(p), p) = 0, so that f's derivative by x, times dx, is minus that by p, times dp.
+  // Since f(x(p), p) = 0, the derivative of f by x times dx is minus the derivative of f by p times
+  // dp.
   const auto rule = [&](const Arrays& in) {
     const Arrays p(in.begin(), in.begin() + n), h(in.begin() + n, in.begin() + n + m),
         dp(in.begin() + n + m, in.begin() + n + m + n);
@@ -304,6 +316,8 @@ Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& held, 
 
 }  // namespace
 
+// Traces f apart from solve, so that the rule can evaluate f at the root. Captures of solve alone
+// pass through stop_gradient: they have no derivative.
 std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
   return InProgram("custom_root", site, call.guess.leaves, [&] {
     const std::vector<Type> types = TypesOf(call.guess.leaves);

@@ -1,4 +1,5 @@
-// Functions with derivative rules of their own: custom_jvp, custom_vjp, custom_linear_solve.
+// Functions with derivative rules of their own: custom_jvp, custom_vjp, custom_linear_solve,
+// custom_root.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,25 +14,25 @@ namespace tessera {
 
 namespace internal {
 
-// `rule`: the arguments, then a tangent for each (zeros for integers) -> the results, then a
-// tangent for each. Called after `body`.
+// `rule` takes the arguments, then a tangent for each (zeros for integers). It returns the results,
+// then a tangent for each. It is called after `body`.
 std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody rule);
-// `fwd`: as `body`, with residuals after the results. `bwd`: the residuals, then a cotangent for
-// each result (zeros for integers) -> a cotangent for each argument; one without a value is zero.
-// Called in this order.
+// `fwd` is like `body`, but returns residuals after the results. `bwd` takes the residuals, then a
+// cotangent for each result (zeros for integers). It returns a cotangent for each argument; one
+// without a value is zero. body, fwd and bwd are called in this order.
 std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody fwd, FlatBody bwd);
-// Each function: leaves like those of b -> the same. Without the transposed ones there is no
-// gradient.
+// Each function takes and returns leaves like those of b. Without the transposed functions there is
+// no gradient.
 struct LinearSolveFlat {
   FlatArgs b;
   FlatBody solve, matvec;
   std::optional<FlatBody> transpose_solve, transpose_matvec;
 };
 std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site);
-// `f`: leaves like those of the guess -> the same. `solve`, of f and the guess, and
-// `tangent_solve`, of a linear function and y, -> the same.
+// `f` takes and returns leaves like those of the guess. `solve` takes f and the guess,
+// `tangent_solve` a linear function and y; both return leaves like those of the guess.
 struct RootFlat {
   FlatArgs guess;
   FlatBody f;
@@ -41,12 +42,12 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site);
 
 }  // namespace internal
 
-// f with a rule for its derivative: rule(primals, tangents) -> pair{f's result, its tangent}, where
-// both arguments are the tuple of f's arguments, and the tangent is linear in `tangents`. The
-// tangent of an integer, and of what is static, is ignored: as an argument it is zero, and the same
-// static value. grad transposes the rule; vmap maps it. Values that f or the rule captures
-// must not be differentiated. The rule calls the function that was given here, not the one that is
-// returned.
+// Returns f with a derivative rule. rule(primals, tangents) returns a pair {f's result, its
+// tangent}. Both arguments are the tuple of f's arguments, and the tangent is linear in `tangents`.
+// The tangent of an integer is zero as an argument of the rule, and ignored as a result. A static
+// value is the same in `primals` and `tangents`. grad transposes the rule; vmap maps it. Values
+// that f or the rule captures must not be differentiated. The rule must call the function that was
+// given here, not the one that is returned.
 //   auto log1pexp = custom_jvp(
 //       [](const Array& x) { return lax::log1p(lax::exp(x)); },
 //       [](const auto& primals, const auto& tangents) {
@@ -55,7 +56,7 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site);
 //         return std::pair(lax::log1p(lax::exp(x)), dx * lax::logistic(x));
 //       });
 // Errors: TYPE_ERROR if the rule's result or tangent has another structure or type than f's result.
-// Of differentiation: NOT_IMPLEMENTED by a captured value.
+// Differentiation by a captured value throws NOT_IMPLEMENTED. Reference: jax.custom_jvp.
 template <class F, class Rule>
 auto custom_jvp(F f, Rule rule, Site site = Site::Here()) {
   return [ f = std::move(f), rule = std::move(rule),
@@ -94,20 +95,22 @@ auto custom_jvp(F f, Rule rule, Site site = Site::Here()) {
   };
 }
 
-// f with rules for its gradient: fwd(args...) -> pair{f's result, residuals}, any tree, which is
-// kept for bwd(residuals, cotangent of the result) -> the tuple of the arguments' cotangents. One
-// that is an Array without a value is zero; those of integers, and what is static, are ignored: in
-// the cotangent that bwd takes they are zero, and the same static value. What the three
-// functions capture must not be differentiated.
+// Returns f with rules for its gradient. fwd(args...) returns a pair {f's result, residuals}. The
+// residuals are any tree, which is kept for the other rule. bwd(residuals, cotangent of the result)
+// returns the tuple of the arguments' cotangents; an Array without a value stands for zero.
+// Cotangents of integers and of static values are ignored. In the cotangent that bwd takes, an
+// integer is zero and a static value is unchanged. Values that the three functions capture must not
+// be differentiated.
 //   auto clip_gradient = custom_vjp([](const Array& x) { return x; },
 //                                   [](const Array& x) { return std::pair(x, None); },
 //                                   [](NoneType, const Array& g) {
 //                                     return std::tuple(lax::clamp(-1.0, g, 1.0));
 //                                   });
-// Errors: TYPE_ERROR if fwd's result has another structure or type than f's, or bwd's another
-// structure than the arguments; VALUE_ERROR if a cotangent has another type than its argument. Of
-// differentiation: TYPE_ERROR by jvp ("can't apply forward-mode differentiation (jvp) to a
-// custom_vjp function."), NOT_IMPLEMENTED by a captured value.
+// Errors: TYPE_ERROR if fwd's result has another structure or type than f's, or if bwd's result has
+// another structure than the arguments; VALUE_ERROR if a cotangent has another type than its
+// argument. jvp throws TYPE_ERROR ("can't apply forward-mode differentiation (jvp) to a custom_vjp
+// function."). Differentiation by a captured value throws NOT_IMPLEMENTED. Reference:
+// jax.custom_vjp.
 template <class F, class Fwd, class Bwd>
 auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
   return [ f = std::move(f), fwd = std::move(fwd), bwd = std::move(bwd),
@@ -148,7 +151,7 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
           "Custom VJP bwd rule must produce an output with the same container (pytree) structure "
           "as the args tuple of the primal function; ",
           site);
-      std::vector<Array> cotangents;  // of what is no hole
+      std::vector<Array> cotangents;  // cotangents of the arguments that are not holes
       for (size_t i = 0; i < out.leaves.size(); ++i)
         if (given.leaves[i].valid()) cotangents.push_back(out.leaves[i]);
       return cotangents;
@@ -163,15 +166,16 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
 namespace lax {
 
 struct LinearSolveOptions {
-  bool symmetric = false;  // A is its own transpose: transpose_solve is solve unless it is given
+  bool symmetric = false;  // A is its own transpose; transpose_solve defaults to solve
 };
-// x of matvec(x) = b, a linear equation, as solve(matvec, b) finds it, with derivatives by implicit
-// differentiation: solve itself, which may loop until it has converged, is not differentiated.
-// x and b are trees of the same kind; what matvec captures has derivatives, what only solve
-// captures none. transpose_solve(vecmat, b), where vecmat is the transpose of matvec, is what a
-// gradient runs; without it there is none. Errors: TYPE_ERROR or VALUE_ERROR if the result of one
-// of the functions has another structure or type than b; TYPE_ERROR by grad without
-// transpose_solve ("transpose_solve required for backwards mode automatic differentiation").
+// Returns the x of the linear equation matvec(x) = b that solve(matvec, b) finds. Derivatives are
+// found by implicit differentiation: solve itself, which may loop until it has converged, is not
+// differentiated. x and b are trees of the same kind. The result has derivatives by what matvec
+// captures, but not by what only solve captures. A gradient runs transpose_solve(vecmat, b), where
+// vecmat is the transpose of matvec. Errors: TYPE_ERROR or VALUE_ERROR if the result of one of the
+// functions has another structure or type than b. Without transpose_solve, grad throws TYPE_ERROR
+// ("transpose_solve required for backwards mode automatic differentiation"). Reference:
+// jax.lax.custom_linear_solve.
 template <class M, class B, class S, class T = NoneType>
 B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& transpose_solve = {},
                       LinearSolveOptions options = {}, Site site = Site::Here()) {
@@ -219,13 +223,14 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
   }
 }
 
-// x of f(x) = 0 as solve(f, initial_guess) finds it, with derivatives by implicit differentiation:
-// by what f captures, not by what only solve does, nor by the guess. All are trees of the guess's
-// type. tangent_solve(g, y) is the x of g(x) = y, where g is f linearized at the root: of scalars
-// y / g(1); it must capture nothing that is differentiated. First and second derivatives do not
-// differentiate solve, which may loop until it has converged; third ones do. Errors: TYPE_ERROR if
-// one of the functions answers another structure, VALUE_ERROR another type, than the guess's.
-// Reference: jax.lax.custom_root.
+// Returns the x of f(x) = 0 that solve(f, initial_guess) finds. Derivatives are found by implicit
+// differentiation, by what f captures; there are none by the guess or by what only solve captures.
+// All are trees of the guess's type. tangent_solve(g, y) returns the x of g(x) = y, where g is f
+// linearized at the root; for scalars that is y / g(1). It must not capture anything that is
+// differentiated. First and second derivatives do not differentiate solve, which may loop until it
+// has converged; third derivatives do. Errors: TYPE_ERROR if one of the functions returns another
+// structure than the guess's, VALUE_ERROR if it returns another type. Reference:
+// jax.lax.custom_root.
 template <class F, class X, class S, class T>
 X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tangent_solve,
               Site site = Site::Here()) {
@@ -239,7 +244,7 @@ X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tange
         std::string(name) + "() output pytree structure must match initial_guess; ", site);
     return out.leaves;
   };
-  // A function of leaves as one of trees.
+  // Turns a function of leaves into a function of trees.
   const auto of_trees = [&](internal::FlatBody fn) {
     return [&initial_guess, fn](const X& x) -> X {
       return unflatten(initial_guess, fn(flatten(x).leaves));

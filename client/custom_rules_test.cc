@@ -1,4 +1,6 @@
-// Functions with derivative rules: custom_jvp, custom_vjp, custom_linear_solve.
+// Tests of functions with derivative rules: custom_jvp, custom_vjp, custom_linear_solve,
+// custom_root. Each rule differs visibly from the plain derivative. Traced functions run on the
+// reference evaluator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +33,7 @@ using testing::Vec;
 
 // ---- custom_jvp. --------------------------------------------------------------------------------
 
-// log(1 + exp(x)), whose derivative as it stands is inf / inf where exp overflows.
+// log(1 + exp(x)). Its plain derivative is inf / inf if exp overflows.
 const auto kNaiveLog1pExp = [](const Array& x) { return lax::log1p(lax::exp(x)); };
 Array Log1pExp(const Array& x) {
   return custom_jvp(kNaiveLog1pExp, [](const auto& primals, const auto& tangents) {
@@ -58,7 +60,7 @@ TEST(CustomJvpTest, SecondDerivativesGoThroughTheRule) {
   EXPECT_THAT(Values(second, Host({0}, {})), Pointwise(DoubleNear(1e-6), {0.25}));
 }
 
-// x n and y, whose rule says that x n grows ten times as fast; n is static.
+// Returns x n and y. The rule says that x n grows ten times as fast; n is static.
 Point Scaled(const Point& p, int n) {
   return custom_jvp(
       [](const Point& q, int by) {
@@ -224,7 +226,7 @@ TEST(CustomJvpTest, ARuleThatCallsItsOwnFunctionIsRefused) {
   const Error e = ErrorOf([] { trace(CallsItself, abstract({3})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("one calls the function that it is the rule of"));
-  // What was counted is forgotten.
+  // The depth of nested rules was reset.
   EXPECT_THAT(Values([](Array x) { return Log1pExp(x) * 0; }, Vec({1})), ElementsAre(0));
 }
 
@@ -240,11 +242,11 @@ TEST(CustomVjpTest, ClipsAGradient) {
   const auto f = [](Array x) {
     return grad([](Array y) { return sum(ClipGradient(y, 1) * Array(y * y)); })(x);
   };
-  // d(clip(y) y^2): clip of y^2, and 2 y^2.
+  // The gradient of clip(y) y^2 is y^2 clipped, plus 2 y^2.
   EXPECT_THAT(Values(f, Vec({0.5, 3})), ElementsAre(0.25 + 0.5, 1 + 18));
 }
 
-// The sine with the residual cos(x), and an argument without a gradient.
+// Computes the sine with the residual cos(x); one argument has no gradient.
 Array SineTimes(const Array& x, const Array& k) {
   return custom_vjp([](const Array& a, const Array& b) { return sin(a) * b; },
                     [](const Array& a, const Array& b) {
@@ -399,7 +401,7 @@ TEST(CustomVjpTest, ACotangentVariesAsItsArgument) {
 
 // ---- custom_linear_solve. -----------------------------------------------------------------------
 
-// x of a x = b, elementwise, by steps that are not differentiated.
+// Returns the x of a x = b, element by element, by steps that are not differentiated.
 Array SolveByWhile(const Array& a, const Array& b) {
   const auto matvec = [&](const Array& x) { return a * x; };
   const auto solve = [](const auto& mv, const Array& rhs) {
@@ -416,7 +418,8 @@ TEST(LinearSolveTest, IsDifferentiatedAtTheSolution) {
     return grad<0, 1>([](Array c, Array d) { return sum(SolveByWhile(c, d)); })(a, b);
   };
   const auto out = Evaluated(gradients, Vec({1, 2}), Vec({3, 5}));
-  EXPECT_THAT(out[0].ToDoubles(), Pointwise(DoubleNear(1e-5), {-3., -1.25}));  // -x / a
+  // the gradient is -x / a
+  EXPECT_THAT(out[0].ToDoubles(), Pointwise(DoubleNear(1e-5), {-3., -1.25}));
   EXPECT_THAT(out[1].ToDoubles(), Pointwise(DoubleNear(1e-5), {1., 0.5}));
   const auto forward = [](Array a, Array b) {
     return jvp(SolveByWhile, std::tuple(a, b), std::tuple(ones_like(a), zeros_like(b))).second;
@@ -424,7 +427,7 @@ TEST(LinearSolveTest, IsDifferentiatedAtTheSolution) {
   EXPECT_THAT(Values(forward, Vec({1, 2}), Vec({3, 5})), Pointwise(DoubleNear(1e-5), {-3., -1.25}));
 }
 
-// [[p, q], [0, q]] z = b with the transpose of matvec made by the transform.
+// Solves [[p, q], [0, q]] z = b. The transform makes the transpose of matvec.
 Point SolvePair(const Array& p, const Array& q, const Point& b) {
   const auto matvec = [&](const Point& z) { return Point{p * z.x + q * z.y, q * z.y}; };
   const auto solve = [&](const auto& mv, const Point& r) {
@@ -434,7 +437,7 @@ Point SolvePair(const Array& p, const Array& q, const Point& b) {
   const auto transpose_solve = [&](const auto& vm, const Point& r) {
     const Array x = r.x / p;
     const Point z{x, r.y / q - x};
-    const Point again = vm(z);  // r, as vm is the transpose
+    const Point again = vm(z);  // equals r, because vm is the transpose
     return Point{z.x + (again.x - r.x), z.y + (again.y - r.y)};
   };
   return lax::custom_linear_solve(matvec, b, solve, transpose_solve);
@@ -447,9 +450,10 @@ TEST(LinearSolveTest, TreesAndATransposeThatIsAnotherMap) {
       return z.x * 2 + z.y;
     })(p, q, x, y);
   };
-  // z = ((u - v) / a, v / c): a = 2, c = 4, u = 3, v = 1.
+  // z = ((u - v) / a, v / c), for a = 2, c = 4, u = 3, v = 1.
   const auto out = Evaluated(gradients, Host({2}, {}), Host({4}, {}), Host({3}, {}), Host({1}, {}));
-  EXPECT_THAT(out[0].ToDoubles(), Pointwise(DoubleNear(1e-5), {-1.}));  // -2 (u - v) / a^2
+  // the gradient is -2 (u - v) / a^2
+  EXPECT_THAT(out[0].ToDoubles(), Pointwise(DoubleNear(1e-5), {-1.}));
   EXPECT_THAT(out[1].ToDoubles(), Pointwise(DoubleNear(1e-5), {-1. / 16}));
   EXPECT_THAT(out[2].ToDoubles(), Pointwise(DoubleNear(1e-5), {1.}));
   EXPECT_THAT(out[3].ToDoubles(), Pointwise(DoubleNear(1e-5), {-1 + 0.25}));
@@ -468,11 +472,11 @@ TEST(LinearSolveTest, UnderVmapAndSecondOrder) {
     return grad(first)(a);
   };
   EXPECT_THAT(Values(second, Vec({1, 2}), Vec({3, 5})),
-              Pointwise(DoubleNear(1e-4), {6., 1.25}));  // 2 b / a^3
+              Pointwise(DoubleNear(1e-4), {6., 1.25}));  // the gradient is 2 b / a^3
 }
 
-// A fixed point x = cos(x) w, differentiated implicitly: with f(x, w) = x there,
-// dx = (1 - f_x)^-1 f_w dw, and the solve is of a tangent.
+// Finds a fixed point x = cos(x) w, which is differentiated implicitly. With f(x, w) = x there, dx
+// = (1 - f_x)^-1 f_w dw, and only a tangent is solved for.
 Array FixedPoint(const Array& w) {
   const auto f = [](const Array& x, const Array& k) { return cos(x) * k; };
   const auto run = [f](const Array& k) {
@@ -527,7 +531,7 @@ TEST(LinearSolveTest, WhatDoesNotFitIsTold) {
   EXPECT_THAT(gradient.what(), HasSubstr("transpose_solve required for backwards mode"));
 }
 
-// The root of x^3 = a by bisection, which has no derivative of its own.
+// Finds the root of x^3 = a by bisection, which has no derivative of its own.
 Array CubeRoot(const Array& a) {
   const auto f = [&](const Array& x) { return x * x * x - a; };
   const auto bisect = [](const auto& g, const Array& guess) {
@@ -554,12 +558,12 @@ TEST(RootTest, HasTheDerivativesOfTheRoot) {
   };
   EXPECT_NEAR(Values(forward, a)[0], 1 / 12., 1e-5);
   const auto second = [](Array x) { return grad(grad(CubeRoot))(x); };
-  EXPECT_NEAR(Values(second, a)[0], -1 / 144., 1e-5);  // -2/9 a^(-5/3)
+  EXPECT_NEAR(Values(second, a)[0], -1 / 144., 1e-5);  // the derivative is -2/9 a^(-5/3)
   const auto mapped = [](Array x) { return vmap(grad(CubeRoot))(x); };
   EXPECT_THAT(Values(mapped, Vec({1, 27})), Pointwise(DoubleNear(1e-4), {1 / 3., 1 / 27.}));
 }
 
-// x + y = s and x y = p, of trees: by the quadratic formula.
+// Finds the tree {x, y} with x + y = s and x y = p, by the quadratic formula.
 TEST(RootTest, IsOfTrees) {
   using Pair = std::pair<Array, Array>;
   const auto larger = [](Array s, Array p) {
@@ -570,7 +574,7 @@ TEST(RootTest, IsOfTrees) {
       const Array root = sqrt(s * s - 4 * p);
       return Pair((s + root) / 2, (s - root) / 2);
     };
-    // Cramer's rule.
+    // Solves the tangent equation by Cramer's rule.
     const auto tangent = [](const auto& g, const Pair& y) {
       const Array one = ones({}), zero = zeros({});
       const Pair by_x = g(Pair(one, zero)), by_y = g(Pair(zero, one));
@@ -581,9 +585,9 @@ TEST(RootTest, IsOfTrees) {
     return lax::custom_root(f, Pair(ones({}), ones({})), solve, tangent).first;
   };
   const auto slopes = [&](Array s, Array p) { return grad<0, 1>(larger)(s, p); };
-  const auto out = Evaluated(slopes, Host({5}, {}), Host({6}, {}));  // 3 and 2
-  EXPECT_NEAR(out[0].At(0), 3, 1e-5);                                // x / (x - y)
-  EXPECT_NEAR(out[1].At(0), -1, 1e-5);                               // -1 / (x - y)
+  const auto out = Evaluated(slopes, Host({5}, {}), Host({6}, {}));  // the solutions are 3 and 2
+  EXPECT_NEAR(out[0].At(0), 3, 1e-5);   // the gradient by s is x / (x - y)
+  EXPECT_NEAR(out[1].At(0), -1, 1e-5);  // the gradient by p is -1 / (x - y)
 }
 
 TEST(RootTest, WhatDoesNotFitIsTold) {

@@ -1,3 +1,5 @@
+// debug_nans. jit and InProgram call RunCheckingNans in place of a plain run; it adds a flag to the
+// program, and on a NaN runs variants of the program until it knows the op.
 #include "client/debug.h"
 
 #include <cmath>
@@ -22,7 +24,8 @@ namespace {
 enum : int { kFromEnvironment, kOff, kOn };
 thread_local int nans_in_scope = kFromEnvironment;
 
-// The operands of an op with regions are fetched, and the op evaluated here, up to this size.
+// If the operands of an op with regions are at most this large, they are fetched and the op is
+// evaluated here.
 constexpr int64_t kEvaluatedBytesMax = int64_t{256} << 20;
 
 template <class T>
@@ -54,7 +57,8 @@ std::string Element(int64_t i, const Dims& shape) {
   }
   return absl::StrCat("[", absl::StrJoin(index, ", "), "]");
 }
-// "element [3, 1] of f32[8,4]", and, where operands have its shape, what they are there.
+// Returns "element [3, 1] of f32[8,4]" and, if all operands have that shape, the operands' values
+// there.
 std::string Where(const ir::Array& result, const std::vector<ir::Array>& operands) {
   const int64_t i = *FindNan(result);
   std::string text = result.shape().empty()
@@ -71,8 +75,8 @@ std::string Where(const ir::Array& result, const std::vector<ir::Array>& operand
   return text;
 }
 
-// What an op in the regions of `op` did, if one of them made the NaN: ", by log (user.cc:7) in it:
-// ...".
+// Describes the op in the regions of `op` that made the NaN: ", where log made element ...".
+// Returns "" if no single op made it.
 std::string WithinRegions(const ir::Op& op, const ir::Scope& scope, const Site& site,
                           const std::vector<Type>& types, const std::vector<ir::Array>& operands) {
   std::string found;
@@ -103,6 +107,7 @@ std::string WithinRegions(const ir::Op& op, const ir::Scope& scope, const Site& 
   return evaluated.ok() ? found : "";
 }
 
+// Finds the op that made a NaN, and throws an error that names it.
 class Finder {
  public:
   Finder(const TracedProgram& traced, const std::vector<Array>& args, const std::string& name,
@@ -139,6 +144,8 @@ class Finder {
                          args_, /*donate=*/{}, site_);
   }
 
+  // Runs the program once more with the op's results and operands as results, because the first run
+  // told only the op's index. Large operands are not fetched: the message is then less detailed.
   [[noreturn]] void ThrowOf(int index) const {
     const ir::Op& op = fn_->ops[index];
     ir::Function f = *fn_;
@@ -171,7 +178,8 @@ class Finder {
                "; no operand has one");
   }
 
-  // ", on device 2": the first that holds a NaN of it.
+  // Returns ", on device 2" for the first device that holds a NaN of `a`. Returns "" if only one
+  // device holds the array.
   std::string OnDevice(const Array& a) const {
     const std::vector<int64_t> devices = a.devices(site_);
     for (size_t i = 0; devices.size() > 1 && i < devices.size(); ++i)

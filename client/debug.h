@@ -1,4 +1,4 @@
-// Finding out where numbers go wrong.
+// debug_nans: finds the op that first produces a NaN.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,12 +7,13 @@
 
 namespace tessera {
 
-// In scope, on this thread, what jit and ops outside of it run is checked for NaNs: if a result has
-// one, the program is run again with a look at what each op answers, and an error names the first
-// op that made one, with its line, the element and the device that holds it, or the argument that
-// had one already. Every call traces its function anew. Errors: FLOATING_POINT_ERROR. Every run
-// waits for its results, and donates nothing. Without a scope the environment variable
-// TESSERA_DEBUG_NANS=1 says so for the process. Reference: jax.debug_nans.
+// While an object is in scope, every program that this thread runs, by jit or by a single op, is
+// checked for NaNs. If a result has a NaN, the program is run again to look at the results of each
+// op. Throws FLOATING_POINT_ERROR, whose message names the first op that produced a NaN, with its
+// line, the element and the device that holds it, or the argument that already contained a NaN.
+// Every call traces its function anew. Every run waits for its results, and donates nothing.
+// Outside any such scope, the environment variable TESSERA_DEBUG_NANS=1 turns the check on for the
+// process. Reference: jax.debug_nans.
 class [[nodiscard]] debug_nans {
  public:
   explicit debug_nans(bool enabled = true);
@@ -26,9 +27,9 @@ class [[nodiscard]] debug_nans {
 
 namespace internal {
 struct TracedProgram;
-// Whether runs are checked for NaNs here.
+// Returns whether runs are checked for NaNs on this thread.
 bool DebugNans();
-// Runs a program and checks its results. `args`: its arguments, then what it captures.
+// Runs a program and checks its results. `args` has its arguments, then its captures.
 std::vector<Array> RunCheckingNans(const TracedProgram& traced, const std::vector<Array>& args,
                                    const std::string& name, const Site& site);
 }  // namespace internal

@@ -1,3 +1,6 @@
+// debug_print: checks the format, and emits an op with an effect or prints at once. The compile
+// path splits these ops off the program (SplitPrints) and prints from the run's results. Reference:
+// docs/decisions/0026.
 #include "client/debug_print.h"
 
 #include <fmt/format.h>
@@ -22,17 +25,17 @@ namespace {
 
 // ---- Formats. ----
 
-// A piece of a format: text, or the argument that stands there.
+// A piece of a format: a text, or a replacement field.
 struct Piece {
-  std::string text;   // of a field: what follows its colon
-  int argument = -1;  // -1: none
+  std::string text;   // the text; for a field, its specification after the colon
+  int argument = -1;  // index of the argument in a field; -1 for a text
 };
 
 [[noreturn]] void BadFormat(const std::string& why) {
   Throw(ErrorKind::kValueError, absl::StrCat("debug_print: ", why));
 }
 
-// The number in a field; nullopt if it has none.
+// Returns the number in a field, or nullopt if the field has no number.
 std::optional<int> ArgumentOf(const std::string& name, const std::string& format) {
   if (name.empty()) return std::nullopt;
   int number = 0;
@@ -46,6 +49,8 @@ std::optional<int> ArgumentOf(const std::string& name, const std::string& format
   return number;
 }
 
+// Splits a format into texts and fields, which alternate. The syntax is that of Python's str.format
+// without names: one format uses either {} or numbers, as in Python.
 std::vector<Piece> Parsed(const std::string& format) {
   std::vector<Piece> out(1);
   bool counted = false, numbered = false;
@@ -86,7 +91,7 @@ std::string Formatted(const std::string& specification, T value) {
   return fmt::format(fmt::runtime(absl::StrCat("{:", specification, "}")), value);
 }
 std::string Element(const ir::Array& a, int64_t i, const std::string& specification) {
-  // Integers print as floats where the specification is one for these.
+  // Integers print as floats if the specification is one for floats.
   const bool as_float =
       !specification.empty() &&
       absl::StrContains("aAeEfFgG", specification.substr(specification.size() - 1));
@@ -150,6 +155,8 @@ void PrintLine(const std::string& format, absl::Span<const ir::Array> values) {
 
 }  // namespace
 
+// Checks the format in both cases, so that a mistake is an error at the user's line and not of a
+// later run. Without a trace it prints at once; in a trace it emits an op.
 void DebugPrint(const PrintFormat& format, const std::vector<Arg>& args) {
   ConvertExceptions(format.site, [&] {
     std::vector<Array> arrays;

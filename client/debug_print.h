@@ -1,4 +1,4 @@
-// Printing values when a program runs.
+// debug_print: prints values when a program runs.
 #pragma once
 #include <string>
 #include <utility>
@@ -20,9 +20,9 @@ struct PrintFormat {
 void DebugPrint(const PrintFormat& format, const std::vector<Arg>& args);
 }  // namespace internal
 
-// Prints a line to stdout: `format` with the arguments, arrays and numbers, in place of its
-// replacement fields, "{}", "{1}" or "{:.3f}", whose specification is fmt's and goes for each
-// element; "{{" is a brace. Arrays print as to_string does, long ones elided.
+// Prints a line to stdout: `format`, with the arguments (arrays and numbers) in place of its
+// replacement fields "{}", "{1}" or "{:.3f}". A field's specification is fmt's and applies to each
+// element; "{{" is a brace. Arrays print as in to_string, with long ones shortened.
 //
 //   auto step = jit([](const Array& w) {
 //     const Array norm = linalg::norm(w);
@@ -30,17 +30,19 @@ void DebugPrint(const PrintFormat& format, const std::vector<Arg>& args);
 //     return w / norm;
 //   });
 //
-// In a function that is traced it prints when that runs, in every transform: once for each member
-// of a vmap (but once in all if no argument is batched), on each device of a shard_map, in each
-// turn of a loop, in the branch that is taken; under grad with the values of the forward pass, and
-// not again where checkpoint computes something twice. Of a function of tangents that is
-// transposed, what depends on these is not printed. A call of a program that prints returns when
-// its lines are printed, in the order in which the ops stand; of a run that fails none is. What is
-// printed are results of the program, which lie in the devices' memory until then: of a scan for
-// all of its steps; of a while_loop, whose steps nobody knows before, for the first 999 and the
-// last, or for fewer if they are large.
+// In a traced function it prints when the program runs, under every transform: once for each member
+// of a vmap (but only once if no argument is batched), on each device of a shard_map, in each turn
+// of a loop, and in the branch that is taken. Under grad it prints the values of the forward pass,
+// and does not print again when checkpoint recomputes them. If a function of tangents is
+// transposed, values that depend on the tangents are not printed.
 //
-// Errors: VALUE_ERROR for a format that does not fit the arguments, also one that leaves one out;
+// A call of a program that prints returns after its lines have been printed, in the order of the
+// ops. A run that fails prints nothing. Printed values are results of the program, and stay in the
+// devices' memory until then. A scan keeps the values of all its steps. The number of steps of a
+// while_loop is not known in advance, so it keeps those of the first 999 steps and of the last one,
+// or of fewer steps if the values are large.
+//
+// Errors: VALUE_ERROR if the format does not fit the arguments, or does not use one of them;
 // NOT_IMPLEMENTED in the cond_fun of a while_loop. Reference: jax.debug.print.
 template <class... Args>
 void debug_print(const internal::PrintFormat& format, const Args&... args) {

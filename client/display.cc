@@ -1,3 +1,5 @@
+// Detects what the process can print, and measures and cuts texts with escape sequences. Used by
+// the pictures of plans and by the command line's tables.
 #include "client/display.h"
 
 #include <sys/ioctl.h>
@@ -16,7 +18,7 @@ namespace {
 
 constexpr int kMinColumns = 40;
 
-// Parameters of the escape sequence, by Style.
+// The parameters of the escape sequences, indexed by Style.
 constexpr const char* kStyleCodes[] = {"", "1", "2", "31", "32", "33", "34", "35", "36"};
 
 std::string Colored(bool color, Style style, const std::string& text) {
@@ -24,7 +26,8 @@ std::string Colored(bool color, Style style, const std::string& text) {
   return absl::StrCat("\x1b[", kStyleCodes[static_cast<size_t>(style)], "m", text, "\x1b[0m");
 }
 
-// The length in bytes of the escape sequence (no column) or code point (one column) at `at`.
+// Returns the end of the escape sequence or code point at byte `at`. A code point is visible: it
+// takes one column.
 size_t NextOf(const std::string& text, size_t at, bool* visible) {
   size_t end = at + 1;
   *visible = text[at] != '\x1b';
@@ -38,6 +41,8 @@ size_t NextOf(const std::string& text, size_t at, bool* visible) {
 
 }  // namespace
 
+// A terminal that is dumb, or unknown, gets the plain defaults. COLUMNS overrides the window size,
+// as in other programs.
 Display Display::OfProcess() {
   const auto variable = [](const char* name) { return ProcessEnv()(name).value_or(""); };
   Display display;

@@ -1,8 +1,8 @@
-// A cluster inside this process: declared here, and defined in embed/, the only folder that may
-// include the coordinator and the executor.
+// A cluster inside this process. It is declared here and defined in embed/, the only folder that
+// may include the coordinator and the executor.
 //
-// Programs that use it link tessera_embed; in others Session::Embedded throws. The service returned
-// owns its threads; its destructor stops them.
+// A program that uses it must link tessera_embed; in other programs Session::Embedded throws. The
+// returned service owns its threads, and its destructor stops them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,9 @@ constexpr int kEmbeddedDevicesMax = 256;
 
 struct EmbeddedOptions {
   int devices = 4;                      // CPU devices, at most kEmbeddedDevicesMax
-  int64_t memory_bytes_per_device = 0;  // 0: an equal share of the machine's
-  // The root directory of save and load; empty: TESSERA_FILES_DIR, else the working directory.
+  int64_t memory_bytes_per_device = 0;  // 0 means an equal share of the machine's memory
+  // The root directory of save and load. If it is empty, TESSERA_FILES_DIR or else the working
+  // directory is used.
   std::string files_dir = {};
 };
 
@@ -26,7 +27,7 @@ struct ConnectOptions;
 
 }  // namespace tessera
 
-// Defined by tessera_embed and tessera_client_remote; null in programs that do not link them.
+// Defined by tessera_embed and tessera_client_remote. Null in programs that do not link them.
 extern "C" {
 __attribute__((weak)) void TesseraStartEmbedded(
     const tessera::EmbeddedOptions& options,

@@ -1,3 +1,5 @@
+// Makes the SDK's exceptions. All of client/ throws through ThrowError, which adds the call site to
+// the message.
 #include "client/error.h"
 
 #include "absl/strings/match.h"
@@ -6,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Appends the call site to the message, unless it is there already.
+// Appends the call site to the message, unless the message contains it already.
 absl::Status WithSite(const absl::Status& status, const Site& site) {
   const std::string suffix = absl::StrCat("(", site.ToString(), ")");
   if (!site.valid() || absl::StrContains(status.message(), suffix)) return status;

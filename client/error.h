@@ -1,6 +1,7 @@
-// The exception of the SDK: a status, the kind of error, and the call site in the user's source.
+// The exception of the SDK. It has a status, the kind of error, and the call site in the user's
+// source.
 //
-// Thrown by all public functions of client/; `what()` is the message, which ends with the call site
+// All public functions of client/ throw it. `what()` is the message, which ends with the call site
 // if that is known. A value; thread-safe.
 #pragma once
 #include <stdexcept>
@@ -23,8 +24,8 @@ class Error : public std::runtime_error {
   Error(absl::Status status, Site site);
   const absl::Status& status() const { return status_; }
   ErrorKind kind() const { return KindOf(status_); }
-  std::string_view reason() const { return ReasonOf(status_); }  // VALUE_ERROR
-  const Site& site() const { return site_; }                     // of the user's call
+  std::string_view reason() const { return ReasonOf(status_); }  // such as VALUE_ERROR
+  const Site& site() const { return site_; }                     // site of the user's call
 
  private:
   absl::Status status_;
@@ -34,7 +35,7 @@ class Error : public std::runtime_error {
 namespace internal {
 
 [[noreturn]] void ThrowError(const absl::Status& status, const Site& site);
-// The message is the concatenation of `parts`, as by absl::StrCat.
+// Throws an error whose message is the concatenation of `parts`, as by absl::StrCat.
 template <class... Parts>
 [[noreturn]] void ThrowError(ErrorKind kind, const Site& site, const Parts&... parts) {
   ThrowError(MakeError(kind, absl::StrCat(parts...)), site);
@@ -47,7 +48,7 @@ T OrThrow(absl::StatusOr<T> value, const Site& site) {
   if (!value.ok()) ThrowError(value.status(), site);
   return *std::move(value);
 }
-// Calls `f` and rethrows ir's StatusException as Error.
+// Calls `f`, and rethrows a StatusException of ir/ as Error.
 template <class F>
 auto ConvertExceptions(const Site& site, F&& f) {
   try {

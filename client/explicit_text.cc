@@ -1,3 +1,5 @@
+// The text of explain_as_explicit and of `tessera explain --as-explicit`. The input is a PlanView,
+// which visualize.cc and the command line make of a plan.
 #include "client/explicit_text.h"
 
 #include <algorithm>
@@ -26,7 +28,8 @@ bool Shards(const ir::PartitionSpec& spec) {
                      [](const ir::AxisList& axes) { return !axes.empty(); });
 }
 
-// Equal rows once, with their number, in the order of the first of each; columns aligned.
+// Appends each distinct row once, with the number of equal rows, in the order of their first
+// occurrence. The columns are aligned.
 void AppendRows(const std::vector<Row>& rows, std::string* out) {
   std::vector<std::pair<Row, int>> distinct;
   std::vector<size_t> widths;
@@ -64,7 +67,7 @@ std::vector<Row> RowsOf(const std::vector<PlanArray>& arrays, bool cpp) {
   return rows;
 }
 
-// What the ops of a line compute last, of each line.
+// Returns rows for the values that the last op of each line computes, if they are sharded.
 std::vector<Row> Constraints(const PlanView& plan) {
   std::vector<Row> rows;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
@@ -82,7 +85,7 @@ std::vector<Row> Constraints(const PlanView& plan) {
   return rows;
 }
 
-// Where the types of Explicit axes do not say what the plan does.
+// Returns rows for the places where the types of Explicit axes do not imply the plan's choice.
 std::vector<Row> Explicit(const PlanView& plan) {
   std::vector<Row> rows;
   for (const PlanView::Op& op : plan.ops) {
@@ -110,7 +113,7 @@ std::vector<Row> Explicit(const PlanView& plan) {
 std::string SpecText(const ir::PartitionSpec& spec, bool cpp) {
   std::string text = spec.ToString();
   if (!cpp) return text;
-  // The parenthesis of P stays, those of dims with several axes become braces.
+  // The parenthesis of P stays; the parentheses of dims with several axes become braces.
   text = absl::StrReplaceAll(text.substr(2, text.size() - 3),
                              {{"','", "\", \""}, {"'", "\""}, {"(", "{"}, {")", "}"}});
   return absl::StrCat("P(", text, ")");

@@ -1,3 +1,5 @@
+// The functions of fft.h: converts the operand's dtype, moves the axis to the end, where the op fft
+// needs it, and moves it back.
 #include "client/fft.h"
 
 #include <string>
@@ -28,7 +30,7 @@ ir::Value AsComplex(ir::Value x) {
 }
 ir::Value AsReal(ir::Value x) { return x.dtype() == DType::kF64 ? x : ir::Convert(x, DType::kF32); }
 
-// The transform along one axis, of `n` numbers.
+// Transforms along one axis of `n` numbers; without `n`, the size of the axis.
 Array AlongAxis(std::string_view name, const Array& x, int axis, ir::FftKind kind,
                 std::optional<int64_t> n, const Site& site) {
   const int dim = AxisOf(x, axis, name, site);

@@ -1,5 +1,6 @@
-// Discrete Fourier transforms with the names of jax.numpy.fft: of any length, along the last axis
-// or another one. Numbers that are not complex are taken as such; integers compute as f32.
+// Discrete Fourier transforms with the names of jax.numpy.fft. They have any length, and run along
+// the last axis or another one. Real numbers are taken as complex ones, integers as f32. Errors:
+// VALUE_ERROR for an axis that is out of bounds.
 #pragma once
 #include <optional>
 
@@ -7,14 +8,16 @@
 
 namespace tessera::fft {
 
-// X[k] = sum over j of x[j] exp(-2 pi i j k / n); the inverse, which divides by n.
+// fft returns X[k] = sum over j of x[j] exp(-2 pi i j k / n). ifft is its inverse, which divides by
+// n.
 Array fft(const Array& x, int axis = -1, Site site = Site::Here());
 Array ifft(const Array& x, int axis = -1, Site site = Site::Here());
-// Of the last two axes.
+// Like fft and ifft, over the last two axes.
 Array fft2(const Array& x, Site site = Site::Here());
 Array ifft2(const Array& x, Site site = Site::Here());
-// Of real numbers: the first n / 2 + 1, of which the others are the conjugates; and the inverse, of
-// `n` numbers, by default 2 (m - 1) of m.
+// rfft transforms n real numbers. It returns the first n / 2 + 1 elements of the transform, of
+// which the others are the conjugates. irfft is its inverse: it takes m numbers and returns `n`
+// real ones, by default 2 (m - 1). VALUE_ERROR unless m is n / 2 + 1.
 Array rfft(const Array& x, int axis = -1, Site site = Site::Here());
 Array irfft(const Array& x, std::optional<int64_t> n = std::nullopt, int axis = -1,
             Site site = Site::Here());

@@ -1,3 +1,5 @@
+// Tests of fft and its kin: random vectors are transformed on the reference evaluator and compared
+// with the definition in f64, for lengths that take different algorithms.
 #include "client/fft.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +23,7 @@ using ::testing::Pointwise;
 using testing::Values;
 using Numbers = std::vector<std::complex<double>>;
 
-// Numbers in [-1, 1) without a pattern.
+// Returns numbers in [-1, 1) without a pattern.
 double Number(int64_t i) {
   const double v = std::sin(static_cast<double>(i) * 12.9898 + 78.233) * 43758.5453;
   return 2 * (v - std::floor(v)) - 1;
@@ -31,7 +33,7 @@ Numbers Some(int64_t n, int64_t from = 0) {
   for (int64_t i = 0; i < n; ++i) all.emplace_back(Number(from + 2 * i), Number(from + 2 * i + 1));
   return all;
 }
-// By the definition.
+// Computes the transform by its definition.
 Numbers Defined(const Numbers& x, int sign) {
   const auto n = static_cast<int64_t>(x.size());
   Numbers out(n);
@@ -47,7 +49,7 @@ ir::Array PartOf(const Numbers& x, bool is_re, DType dtype, Dims shape = {}) {
   if (shape.empty()) shape = {static_cast<int64_t>(x.size())};
   return ir::Array::Of(dtype, std::move(shape), values);
 }
-// The parts of f(re + i im).
+// Returns f(re + i im) as complex numbers, from the parts that a traced function can return.
 template <class F>
 Numbers Transformed(const F& f, const Numbers& x, DType dtype, const Dims& shape = {}) {
   const std::vector<ir::Array> got = Evaluated(
@@ -61,7 +63,8 @@ Numbers Transformed(const F& f, const Numbers& x, DType dtype, const Dims& shape
   for (size_t i = 0; i < re.size(); ++i) out.emplace_back(re[i], im[i]);
   return out;
 }
-// The largest difference, of the root of the sum of the squares.
+// Returns the largest difference, relative to the root of the sum of the squares of the expected
+// values.
 double Off(const Numbers& got, const Numbers& want) {
   EXPECT_EQ(got.size(), want.size());
   double off = 0, size = 0;
@@ -72,8 +75,8 @@ double Off(const Numbers& got, const Numbers& want) {
   return off / std::sqrt(size);
 }
 
-// Small ones, powers of two, of many factors, primes that are small and that are not, of two large
-// primes.
+// The lengths are small ones, powers of two, products of many factors, small and large primes, and
+// a product of two large primes.
 TEST(FftTest, OfAnyLengthIsWhatTheDefinitionSays) {
   for (const int64_t n : {1,  2,   3,   4,   5,   7,   8,   12,   31,   32,   33,   37,  64,
                           97, 127, 128, 131, 210, 360, 541, 1000, 1009, 1024, 2018, 4757}) {
@@ -86,13 +89,13 @@ TEST(FftTest, OfAnyLengthIsWhatTheDefinitionSays) {
   }
 }
 
-// Factors of larger transforms are computed as they run.
+// Factors of larger transforms are computed when the program runs.
 TEST(FftTest, OfMuchIsUndone) {
   for (const int64_t n : {int64_t{1} << 17, int64_t{100'003}, int64_t{3 * 5 * 7 * 11 * 13 * 17}}) {
     const Numbers x = Some(n);
     const auto both = [](const Array& z) { return fft::ifft(fft::fft(z)); };
     EXPECT_LT(Off(Transformed(both, x, DType::kF32), x), 1e-7) << n;
-    // A wave is one frequency.
+    // A wave has one frequency only.
     Numbers wave(n), line(n);
     for (int64_t j = 0; j < n; ++j)
       wave[j] = std::polar(
@@ -104,7 +107,7 @@ TEST(FftTest, OfMuchIsUndone) {
 }
 
 TEST(FftTest, AlongAnotherAxisAndAlongTwo) {
-  const Numbers x = Some(12);  // 3 x 4
+  const Numbers x = Some(12);  // reshaped to 3 x 4
   const auto first = [](const Array& z) { return fft::fft(z, 0); };
   const auto two = [](const Array& z) { return fft::fft2(z); };
   Numbers want = x;

@@ -1,3 +1,5 @@
+// save and load below their templates: gives the leaves of a tree their names, checks the file's
+// list of arrays, and leaves the transfer to Session::Save and Session::Load.
 #include "client/files.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr char kSingleArrayName[] = "array";  // of an array that is not in a tree
+constexpr char kSingleArrayName[] = "array";  // name of an array that is not in a tree
 
 std::vector<std::string> NamesOf(const Flat& flat, const std::string& path) {
   std::vector<std::string> names = LeafPaths(flat.tree, "");

@@ -1,3 +1,4 @@
+// The parts of filters.h that are no templates. They work on the flat leaves of trees.
 #include "client/filters.h"
 
 namespace tessera {

@@ -1,11 +1,12 @@
-// Filters: trees of arrays and other things, in Equinox's words
+// Filters: trees of arrays and other values, with the names of Equinox
 // (github.com/patrick-kidger/equinox).
 //
-// In a C++ tree whatever is no array is static everywhere: jit, vmap and the others compile a
-// program for each of its values, and answer it as it was. So filter_jit is jit, and what Equinox
-// filters out of a tree (numbers, names, functions) needs no filter. What is left to say is which
-// arrays: those with derivatives, those to map, those to place. An Array without a value stands for
-// an array that is left out (Equinox's None): transforms, tree_map and optimizers pass it by.
+// In a C++ tree every value that is no array is static everywhere. jit, vmap and the other
+// transforms compile a program for each of its values, and return it unchanged. So filter_jit is
+// jit, and numbers, names and functions, which Equinox filters out of a tree, need no filter. A
+// filter only says which arrays have derivatives, are mapped or are placed. An Array without a
+// value stands for an array that is left out (Equinox's None); transforms, tree_map and optimizers
+// skip it.
 //
 //   struct Linear {
 //     Array weight, bias;
@@ -36,14 +37,15 @@ namespace tessera {
 
 // ---- Parts of trees. ----
 
-// Whether there is an array; whether it is of floats or complex numbers, which have derivatives.
+// is_array returns whether the leaf has a value. is_inexact_array returns whether it is an array of
+// floats or complex numbers, which have derivatives.
 inline bool is_array(const Array& leaf) { return leaf.valid(); }
 inline bool is_inexact_array(const Array& leaf) {
   return leaf.valid() && ir::IsInexact(leaf.dtype());
 }
 
 namespace internal {
-// Whether `spec`, a function of an array or a prefix of the tree, chooses each leaf.
+// Returns for each leaf whether `spec`, a function of an array or a prefix of the tree, chooses it.
 template <class Spec>
 std::vector<bool> Chosen(const Flat& flat, const Spec& spec, std::string_view what,
                          const Site& site) {
@@ -57,16 +59,16 @@ std::vector<bool> Chosen(const Flat& flat, const Spec& spec, std::string_view wh
   }
   return chosen;
 }
-// The leaves of `from` where `chosen` is `wanted`, else `others`.
+// Returns `from`, with `others` in place of each array whose entry in `chosen` is not `wanted`.
 std::vector<Array> Replaced(std::vector<Array> from, const std::vector<bool>& chosen, bool wanted,
                             const Array& others);
-// The first of the arrays at each leaf that is there.
+// Returns for each leaf the first of the trees' arrays that has a value.
 std::vector<Array> FirstOfEach(const std::vector<Flat>& trees, const Site& site);
 }  // namespace internal
 
-// `tree`, in which each array that `spec` does not choose is replaced. `spec`: a function of an
-// array, is_array and the like, or a prefix of the tree with bools. With `inverse`, what it chooses
-// is replaced. Reference: equinox.filter.
+// Returns `tree`, with `replace` in place of each array that `spec` does not choose. `spec` is a
+// function of an array, such as is_array, or a prefix of the tree with bools. With `inverse`, the
+// arrays that it chooses are replaced. Reference: equinox.filter.
 template <class T, class Spec>
 T filter(const T& tree, const Spec& spec, bool inverse = false, const Array& replace = {},
          Site site = Site::Here()) {
@@ -74,8 +76,8 @@ T filter(const T& tree, const Spec& spec, bool inverse = false, const Array& rep
   const std::vector<bool> chosen = internal::Chosen(flat, spec, "filter spec", site);
   return unflatten(tree, internal::Replaced(flat.leaves, chosen, !inverse, replace));
 }
-// The tree in two: {what `spec` chooses, the rest}, each with holes for the other's arrays.
-// Reference: equinox.partition.
+// Splits a tree in two: {the arrays that `spec` chooses, the other arrays}. Each tree has holes in
+// place of the arrays of the other. Reference: equinox.partition.
 template <class T, class Spec>
 std::pair<T, T> partition(const T& tree, const Spec& spec, Site site = Site::Here()) {
   const Flat flat = flatten(tree);
@@ -83,8 +85,8 @@ std::pair<T, T> partition(const T& tree, const Spec& spec, Site site = Site::Her
   return {unflatten(tree, internal::Replaced(flat.leaves, chosen, true, {})),
           unflatten(tree, internal::Replaced(flat.leaves, chosen, false, {}))};
 }
-// The trees as one: at each leaf the first array that is there. combine of the two of partition is
-// the tree. Errors: VALUE_ERROR if their structures differ. Reference: equinox.combine.
+// Joins trees: each leaf is the first array that has a value. combine of the two trees of partition
+// is the original tree. Errors: VALUE_ERROR if their structures differ. Reference: equinox.combine.
 template <class T, class... Rest>
 T combine(const T& tree, const Rest&... rest) {
   return unflatten(tree, internal::FirstOfEach({flatten(tree), flatten(rest)...}, Site{}));
@@ -92,16 +94,17 @@ T combine(const T& tree, const Rest&... rest) {
 
 // ---- Transforms. ----
 
-// jit: arrays are traced, the rest is static, of whatever f answers too. Reference:
+// jit: arrays are traced, all other values are static, in arguments and results. Reference:
 // equinox.filter_jit.
 template <class F>
 auto filter_jit(F f, JitOptions options = {}, Site site = Site::Here()) {
   return jit(std::move(f), std::move(options), site);
 }
 
-// {f's result, the gradient by the first argument's arrays of floats}: a tree as that argument,
-// with holes for its other arrays, and its static leaves as they were. f answers a scalar loss, or
-// a pair {loss, aux}. Reference: equinox.filter_value_and_grad.
+// filter_value_and_grad(f)(args...) returns {f's result, the gradient by the float and complex
+// arrays of the first argument}. The gradient is a tree like that argument, with holes for its
+// other arrays, and with its static leaves unchanged. f returns a scalar loss, or a pair {loss,
+// aux}. Reference: equinox.filter_value_and_grad.
 template <class F>
 auto filter_value_and_grad(F f, Site site = Site::Here()) {
   return [ f = std::move(f),
@@ -128,7 +131,8 @@ auto filter_value_and_grad(F f, Site site = Site::Here()) {
     return std::pair(std::move(value), internal::UnflattenFilled(std::get<0>(tuple), gradient));
   };
 }
-// The gradient, or {gradient, aux} if f answers {loss, aux}. Reference: equinox.filter_grad.
+// filter_grad(f)(args...) returns the gradient, or {gradient, aux} if f returns {loss, aux}.
+// Reference: equinox.filter_grad.
 template <class F>
 auto filter_grad(F f, Site site = Site::Here()) {
   return [both = filter_value_and_grad(std::move(f), site)](
@@ -142,13 +146,14 @@ auto filter_grad(F f, Site site = Site::Here()) {
   };
 }
 
-// The axis along which an array is mapped, if it is.
+// Returns the axis along which an array is mapped, or nullopt if the array is not mapped.
 using AxisOf = std::function<std::optional<int>(const Array&)>;
-// Every array along `axis`. Reference: equinox.if_array.
+// Maps every array along `axis`. Reference: equinox.if_array.
 inline AxisOf if_array(int axis) {
   return [axis](const Array& leaf) { return leaf.valid() ? std::optional(axis) : std::nullopt; };
 }
-// A prefix of a tree with axes, or a function from its arrays to theirs.
+// The mapped axes of a tree: a prefix of the tree with axes, or a function that returns the axis of
+// an array.
 struct FilteredAxes {
   // NOLINTBEGIN(google-explicit-constructor): reads as either
   FilteredAxes(int axis) : prefix(axis) {}
@@ -163,8 +168,8 @@ struct FilteredAxes {
   AxisOf axis_of;
 };
 
-// vmap, which maps all arrays along their first axis unless it is told otherwise. If nothing is
-// mapped, and no axis_size is given, f is called as it is. Reference: equinox.filter_vmap.
+// vmap, which by default maps all arrays along their first axis. If no array is mapped and no
+// axis_size is given, f is called unmapped. Reference: equinox.filter_vmap.
 template <class F>
 auto filter_vmap(F f, FilteredAxes in_axes = if_array(0), FilteredAxes out_axes = if_array(0),
                  VmapOptions options = {}, Site site = Site::Here()) {
@@ -192,9 +197,9 @@ auto filter_vmap(F f, FilteredAxes in_axes = if_array(0), FilteredAxes out_axes 
   };
 }
 
-// The tree with its arrays placed: constrained while tracing, moved (put) otherwise. `shardings`: a
-// spec, or a prefix of the tree; None leaves an array where it is. On explicit axes a constraint
-// reshards. Reference: equinox.filter_shard.
+// Returns the tree with its arrays placed: constrained while tracing, moved (put) otherwise.
+// `shardings` is a spec, or a prefix of the tree; None leaves an array where it is. On Explicit
+// axes a constraint reshards. Reference: equinox.filter_shard.
 template <class T>
 T filter_shard(const T& tree, const Mesh& mesh, const Prefix<PartitionSpec>& shardings,
                Site site = Site::Here()) {
@@ -211,7 +216,7 @@ T filter_shard(const T& tree, const Mesh& mesh, const Prefix<PartitionSpec>& sha
   return unflatten(tree, out);
 }
 
-// Those of which nothing is left to filter.
+// These functions do not filter anything: they have Equinox's names only.
 template <class F>
 auto filter_checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
   return checkpoint(std::move(f), std::move(options), site);

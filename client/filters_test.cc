@@ -1,3 +1,5 @@
+// Tests of filters.h: parts of trees, gradients by the floats of a struct, and arrays without a
+// value under every transform. Traced functions run on the reference evaluator.
 #include "client/filters.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +15,7 @@ namespace tessera {
 
 struct Linear {
   Array weight, bias;
-  Array steps;  // of integers: without a derivative
+  Array steps;  // integers, which have no derivative
   double scale = 1;
   Array operator()(const Array& x) const { return scale * matmul(x, weight) + bias; }
   Array Twice(const Array& x, int times) const { return times * (*this)((*this)(x)); }
@@ -108,7 +110,8 @@ TEST(FilterGradTest, IsByTheFloatsOfTheFirstArgument) {
   EXPECT_THAT(out[3].ToDoubles(), ElementsAre(3, 7));
 }
 
-// What Equinox has None for passes through every transform, and optimizers, as it is.
+// An Array without a value, which Equinox writes as None, passes through every transform and
+// optimizer unchanged.
 TEST(HoleTest, TransformsPassItBy) {
   const auto f = [](Array w, Array x) {
     const Linear linear{w, Array(), Array(), 2};
@@ -154,12 +157,12 @@ TEST(FilterVmapTest, MapsArraysAndLeavesTheRest) {
     return filter_vmap([](Array x, int y) { return std::pair(x + y, y); })(xs, 3).first;
   };
   EXPECT_THAT(Values(add, Vec({1, 2})), ElementsAre(4, 5));
-  // The second argument along its columns; the first is the same for all.
+  // The second argument is mapped along its columns; the first is the same for all.
   const auto columns = [](Array x, Array m) {
     return filter_vmap([](Array x, Array y) { return x + y; }, {None, 1})(x, m);
   };
   EXPECT_THAT(Values(columns, Vec({1}), Host({2, 3}, {1, 2})), ElementsAre(3, 4));
-  // Matrices are mapped, vectors not.
+  // Matrices are mapped, vectors are not.
   const auto matrices = [](Array x, Array m) {
     const AxisOf of = [](const Array& leaf) {
       return leaf.rank() == 2 ? std::optional(0) : std::nullopt;
@@ -209,7 +212,7 @@ TEST(FilterShardTest, ConstrainsWhileTracing) {
   EXPECT_EQ(constraints, 1);
 }
 
-// A method takes its object first, in every transform.
+// A method takes its object first, under every transform.
 TEST(MethodTest, IsAFunctionOfItsObject) {
   const auto f = [](Array w, Array b, Array x) {
     const Linear l{w, b, arange(2), 1};

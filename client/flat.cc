@@ -1,3 +1,5 @@
+// Helpers of the transforms (autodiff.cc, jit.cc, vmap.cc and others) on flat lists of arrays and
+// on traced functions.
 #include "client/flat.h"
 
 #include <algorithm>
@@ -91,6 +93,9 @@ Type WithoutDim(Type type, int d) {
   return type;
 }
 
+// Outside a trace a number becomes a NumberState rather than a constant, so that one program serves
+// all values: each run uploads the number. An unsigned number of 2^63 or more shows here as
+// negative `integer` with positive `number`, and does not fit s64.
 Array NumberArgument(const Arg& number, bool use_f64) {
   DType dtype = DType::kBool;
   if (number.kind == Arg::kReal) {

@@ -1,7 +1,7 @@
-// What the transforms share below their templates, where a tree is a flat list of arrays.
+// Code that the transforms share below their templates, where a tree is a flat list of arrays.
 //
-// Each traces the body into a function, transforms it, and applies the result in the current frame,
-// or runs it as a program if there is none. Used by the SDK only.
+// Each transform traces the body into a function and transforms it. It then applies the result in
+// the current frame, or runs it as a program if there is none. Used by the SDK only.
 #pragma once
 #include <functional>
 #include <memory>
@@ -21,43 +21,44 @@
 namespace tessera::internal {
 
 std::vector<Type> TypesOf(const std::vector<Array>& arrays);
-// `type` without dim `d`; with a new first dim.
+// Return `type` without dim `d`, or with a new first dim of size `size`.
 Type WithoutDim(Type type, int d);
 Type WithDim(Type type, int64_t size);
 std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b);
 Array FullArray(const Type& type, double value, const Site& site);
-// Which values have tangents: those of inexact dtypes.
+// Returns which values have tangents: those of inexact dtypes.
 std::vector<bool> HaveTangents(const std::vector<Type>& types);
-// One array for each type: the next one of `arrays` if `given`, else zeros.
+// Returns one array for each type: the next one of `arrays` where `given` is true, else zeros.
 std::vector<Array> FillWithZeros(const std::vector<Type>& types, const std::vector<bool>& given,
                                  absl::Span<const Array> arrays, const Site& site);
-// `f`, which is linear in the params that `linear` says, transposed. Throws VALUE_ERROR for a
-// while_loop, as JAX does.
+// Returns the transpose of `f`, which is linear in the params that `linear` marks. Throws
+// VALUE_ERROR for a while_loop, as JAX does.
 ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linear,
                            const Site& site);
-// `f` with only the results `which`.
+// Returns `f` with only the results whose indices are `which`.
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which);
-// "pcast(...)" if that makes the manual axes type of a value of type `have` that of `want`; else
-// "".
+// Returns "pcast(...)" if this cast gives a value of type `have` the manual axes type of `want`,
+// else "".
 std::string PcastHint(const Type& have, const Type& want);
 
-// A C++ number as an argument of a traced function: a weakly typed scalar s32 or f32, or s64 if s32
-// is too small, or f64 if `use_f64`. A bool is an array of bool. While tracing, a constant.
+// Returns a C++ number as an argument of a traced function. It is a weakly typed scalar: s32 or
+// f32, but s64 if s32 is too small, and f64 if `use_f64`. A bool becomes an array of bool. While
+// tracing, the argument is a constant.
 Array NumberArgument(const Arg& number, bool use_f64);
-// Whether an array is f64 or c128.
+// Returns whether any of the arrays is f64 or c128.
 bool HasFloat64(const std::vector<Array>& arrays);
 
-// The arrays of a function's result, without its holes. An Array that is all of the result and has
-// no value was forgotten: whoever takes the leaves refuses it.
+// Returns the arrays of a function's result, without its holes. A result that is a single Array
+// without a value stays in the list: it was forgotten, and the caller that uses the leaves throws.
 std::vector<Array> ResultLeaves(Flat result);
 // Removes the first `n` arrays.
 void DropFront(std::vector<Array>* arrays, size_t n);
 
-// Arguments of a transform: a tree, whose leaves have paths that begin with `root`: args[0].w.
+// Arguments of a transform: a tree whose leaves have paths that begin with `root`, like args[0].w.
 struct FlatArgs : Flat {
   std::string_view root;
   std::vector<std::string> paths() const { return LeafPaths(tree, root); }
-  // For an error: it makes all of them.
+  // Returns one path, for an error. Slow: it makes the paths of all leaves.
   std::string path(size_t leaf) const { return paths().at(leaf); }
 };
 

@@ -1,3 +1,5 @@
+// Indexing: checks an index against the array's shape, and emits slices for numbers and slices
+// alone, else one gather or scatter. Array::operator[] and Array::at call it.
 #include "client/indexing.h"
 
 #include <algorithm>
@@ -27,22 +29,22 @@ using internal::ThrowError;
 using ir::Value;
 using Vs = std::vector<Value>;
 
-// An entry that takes dims of the array, one or none.
+// An entry of an index. It takes one dim of the array, or none if it is a new dim.
 struct Entry {
   enum Kind : uint8_t { kInteger, kArray, kSlice, kNewDim } kind;
-  int64_t start = 0, size = 1, step = 1;  // of a slice; an integer is its start
-  int array = -1;                         // which of the arrays
-  bool whole = false;                     // a slice of all, in order
+  int64_t start = 0, size = 1, step = 1;  // of a slice; for an integer, `start` is the integer
+  int array = -1;                         // position in Parsed::arrays
+  bool whole = false;                     // whether the slice covers the whole dim in order
 };
 
-// An index, checked against a shape, and its arrays.
+// An index that has been checked against a shape, and its arrays.
 struct Parsed {
   std::vector<Entry> entries;
   std::vector<Array> arrays;
   Site site;
-  // Whether the arrays and numbers together index elements, as some array has dims.
+  // Whether arrays and numbers index elements together: at least one array has dims.
   bool advanced = false;
-  bool contiguous = true;  // those that do stand side by side
+  bool contiguous = true;  // whether these arrays and numbers stand side by side
 };
 
 int64_t CheckedNumber(int64_t i, int64_t size, int dim, const Type& type, const Site& site) {
@@ -54,7 +56,7 @@ int64_t CheckedNumber(int64_t i, int64_t size, int dim, const Type& type, const 
   return from_start;
 }
 
-// As Python's slice.indices.
+// Clamps a slice like Python's slice.indices.
 Entry EntryOf(const Slice& s, int64_t size, const Site& site) {
   if (s.step == 0) ThrowError(ErrorKind::kValueError, site, "slice step cannot be zero");
   const auto clamped = [&](int64_t i) {
@@ -64,12 +66,16 @@ Entry EntryOf(const Slice& s, int64_t size, const Site& site) {
   const int64_t start = s.start ? clamped(*s.start) : s.step > 0 ? 0 : size - 1;
   const int64_t stop = s.stop ? clamped(*s.stop) : s.step > 0 ? size : -1;
   const int64_t distance = s.step > 0 ? stop - start : start - stop;
-  // A step that reaches beyond the dim is as good as the dim's size; it has no overflow.
+  // Clamp the step: a step that reaches beyond the dim acts like the dim's size, and cannot
+  // overflow.
   const int64_t step = std::clamp<int64_t>(s.step, -size - 1, size + 1);
   const int64_t count = distance <= 0 ? 0 : 1 + (distance - 1) / std::abs(step);
   return {Entry::kSlice, start, count, step, -1, count == size && step == 1};
 }
 
+// Checks the index and gives every dim of `x` an entry: an ellipsis, and dims that the index does
+// not mention, become whole slices. Bool arrays are refused, because the shape of the result would
+// depend on their values.
 Parsed Parse(const Type& x, const std::vector<Index>& index) {
   Parsed out;
   out.site = index.empty() ? Site::Here() : index[0].site;
@@ -89,7 +95,7 @@ Parsed Parse(const Type& x, const std::vector<Index>& index) {
     for (; count > 0; --count, ++dim)
       out.entries.push_back(EntryOf(Slice{}, x.shape[dim], out.site));
   };
-  std::vector<int> positions;  // of numbers and arrays, before the ellipsis is expanded
+  std::vector<int> positions;  // positions of numbers and arrays, before the ellipsis is expanded
   for (size_t at = 0; at < index.size(); ++at) {
     const Index& i = index[at];
     if (const auto* number = std::get_if<int64_t>(&i.what)) {
@@ -125,7 +131,8 @@ Parsed Parse(const Type& x, const std::vector<Index>& index) {
   return out;
 }
 
-// As s32, from the start of a dim of this size. What is out of bounds stays so: -1 or the size.
+// Returns indices as s32, counted from the start of a dim of this size. An index that is out of
+// bounds stays out of bounds: it becomes -1 or the size.
 Value IndicesOf(Value i, int64_t size) {
   if (ir::ByteWidth(i.dtype()) < ir::ByteWidth(DType::kS32)) i = ir::Convert(i, DType::kS32);
   i = internal::FromStart(i, size);
@@ -138,14 +145,14 @@ Value IndicesOf(Value i, int64_t size) {
 
 // ---- Numbers and slices alone. ------------------------------------------------------------------
 
-// The box of x that a static index names, and what becomes of its dims.
+// The box of x that a static index names, and the changes of its dims.
 struct Box {
   Dims low, high, strides;        // per dim of x
   std::vector<int64_t> reversed;  // dims of x that are read from the end
   std::vector<int64_t> dropped;   // dims of x that a number indexes
   std::vector<int64_t> added;     // dims of the result that are new
-  Dims shape;                     // of the result
-  // Of one piece: no dim has steps.
+  Dims shape;                     // shape of the result
+  // Returns whether the box is one piece: no dim has steps.
   bool is_window() const {
     return reversed.empty() &&
            std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; });
@@ -179,18 +186,22 @@ Value ReadBox(Value x, const Box& box) {
 
 // ---- With arrays: as a gather or a scatter. -----------------------------------------------------
 
-// Reference: jax._src.numpy.indexing, whose order of results this has.
+// An index as the operands of a gather. Reference: jax._src.numpy.indexing, whose order of result
+// dims this code follows.
 struct GatherIndex {
   Value vectors;
   ir::GatherDimensionNumbers dims;
   Dims slice_sizes;
-  Dims shape;                  // of the result
-  std::vector<int64_t> added;  // its dims that are new: the gather does not give them
+  Dims shape;                  // shape of the result
+  std::vector<int64_t> added;  // new dims of the result, which the gather does not give
 };
 
+// Turns the index into index vectors and dimension numbers. If arrays are not side by side, their
+// dims come first in the result, as in numpy; else they stand at the place of the first array. A
+// slice with steps becomes a column of indices, because the window of a gather has no steps.
 GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Dims& x) {
   GatherIndex g;
-  // Columns of the index vectors, each with the first of the positions' dims that it has.
+  // The columns of the index vectors, each with the position of its first dim among `positions`.
   std::vector<std::pair<Value, int>> columns;
   Dims positions;
   const auto is_advanced = [&](const Entry& e) {
@@ -209,7 +220,7 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
     together = internal::BroadcastShapes("indexing", shapes, p.site);
   }
   bool done = false;
-  int dim = 0, gathered = 0;  // of x; of what the gather gives
+  int dim = 0, gathered = 0;  // `dim` counts dims of x, `gathered` those of the gather's result
   const auto add_advanced = [&] {
     const int first = static_cast<int>(positions.size());
     int d = 0;
@@ -284,7 +295,7 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
   return g;
 }
 
-// The sharding of what a gather gives of a result that has the dims `added` besides.
+// Removes the dims `added` from a result's spec, which gives the spec of the gather's result.
 PartitionSpec WithoutDims(PartitionSpec spec, const std::vector<int64_t>& added) {
   for (size_t k = added.size(); k-- > 0;) spec.dims.erase(spec.dims.begin() + added[k]);
   return spec;
@@ -314,9 +325,12 @@ Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& o
 
 using ScatterFn = absl::FunctionRef<Value(Value, Value, Value, const ir::ScatterDimensionNumbers&,
                                           const ir::GatherScatterOptions&)>;
-// How `old` elements and updates combine where none is named twice.
+// Combines the elements `old` with the updates. No element is named twice.
 using CombineFn = absl::FunctionRef<Value(Value old, Value update)>;
 
+// Emits one update. A box without steps in an unsharded array becomes a dynamic_update_slice, any
+// other update a scatter. If the sharding rules leave the result's sharding open, the scatter is
+// emitted again with the array's own sharding, and a diagnostic says so (docs/decisions/0024).
 Array Update(const char* name, const Array& x, const std::vector<Index>& index, const Arg& v,
              CombineFn combine, ScatterFn scatter, const OutSharding& out_sharding) {
   const Parsed p = Parse(x.type(), index);
@@ -366,7 +380,7 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
     Value u = broadcast(g.shape);
     if (!g.added.empty()) u = ir::Squeeze(u, g.added);
     if (to.type().is_sharded() && !u.type().is_sharded() && given.shape() != u.shape()) {
-      // What was repeated lies where the windows that it fills do.
+      // A dim along which the update was repeated gets the sharding of the windows that it fills.
       Type like = u.type();
       size_t k = 0;
       for (int d = 0; d < to.rank(); ++d) {
@@ -440,7 +454,7 @@ Array IndexUpdateRef::max(const Arg& v, const OutSharding& out_sharding) const {
 Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func,
                             const OutSharding& out_sharding) const {
   const Site site = index_.empty() ? Site::Here() : index_[0].site;
-  // The scatter wants updates, too, of which nothing is used.
+  // The scatter also needs updates, but no value of them is used.
   const auto computation = [&](int params) {
     return internal::TraceComputation(
         "apply", std::vector<DType>(params, array_.dtype()), site,

@@ -1,9 +1,9 @@
-// Indexing as numpy and jax.numpy have it: x[i], x[{i, Slice{1, 5}, None, ids}] read, and
-// x.at({...}).set(v) and its kin give x with some elements changed.
+// Indexing as in numpy and jax.numpy. x[i] and x[{i, Slice{1, 5}, None, ids}] read.
+// x.at({...}).set(v) and its kin return x with some elements changed.
 //
-// Numbers and slices must be within what numpy allows; arrays of integers may hold anything, and a
-// negative entry counts from the end once. Reading what is out of bounds gives the nearest element;
-// updates of it are dropped. All throw tessera::Error.
+// Numbers and slices must be within the bounds that numpy allows. Arrays of integers may hold any
+// numbers; a negative entry counts from the end, once. A read out of bounds gives the nearest
+// element; an update out of bounds is dropped. All throw tessera::Error.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -18,12 +18,12 @@
 
 namespace tessera {
 
-// start:stop:step; what is left out reaches to the end.
+// start:stop:step. A bound that is left out reaches to the end.
 struct Slice {
   std::optional<int64_t> start = std::nullopt, stop = std::nullopt;
   int64_t step = 1;
 };
-// As many whole dims as there are left.
+// Stands for as many whole dims as are left.
 struct Ellipsis {};
 inline constexpr Ellipsis ellipsis;
 
@@ -38,7 +38,7 @@ struct Index {
       : Index(std::in_place, static_cast<int64_t>(i), s) {}
   Index(const Array& integers, Site s = Site::Here());
   Index(Slice slice, Site s = Site::Here());
-  Index(NoneType none, Site s = Site::Here());  // a new dim of size 1
+  Index(NoneType none, Site s = Site::Here());  // adds a new dim of size 1
   Index(Ellipsis all, Site s = Site::Here());
   Index(const Index&);
   Index(Index&&) noexcept;
@@ -51,11 +51,11 @@ struct Index {
   // NOLINTEND(google-explicit-constructor)
 };
 
-// The elements of an array at an index, of which `update` is made: Array::at returns it. Each
-// method returns the whole array, with the elements combined with `v`, which broadcasts to their
-// shape and is of a dtype that the array's holds. Where an index names an element twice, each
-// update counts; of `set` one stays. `out_sharding` decides the sharding on Explicit axes where the
-// types of array, index and update leave it open; without it the whole array keeps its own
+// The elements of an array at an index, which its methods update: Array::at returns it. Each method
+// returns the whole array, with these elements combined with `v`. `v` broadcasts to their shape,
+// and its dtype must be promotable to the array's. If an index names an element twice, both updates
+// count; of two sets one stays. `out_sharding` decides the sharding on Explicit axes if the types
+// of array, index and update leave it open. Without it the whole array keeps its own sharding
 // (client/sharding.h: strict_sharding), and `get` throws. Errors: VALUE_ERROR, TYPE_ERROR,
 // SHARDING_TYPE_ERROR.
 class IndexUpdateRef {
@@ -74,8 +74,9 @@ class IndexUpdateRef {
   Array power(const Arg& v, const OutSharding& out_sharding = {}) const;
   Array min(const Arg& v, const OutSharding& out_sharding = {}) const;
   Array max(const Arg& v, const OutSharding& out_sharding = {}) const;
-  // What `func`, of scalars, makes of each, as often as the index names it. It may use no array
-  // from outside. There is no derivative if the index has arrays.
+  // Replaces each element by `func` of it, as often as the index names the element. `func` takes
+  // and returns a scalar, and must not use an array from outside. There is no derivative if the
+  // index has arrays.
   Array apply(absl::FunctionRef<Array(const Array&)> func,
               const OutSharding& out_sharding = {}) const;
 

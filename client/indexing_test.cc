@@ -1,4 +1,5 @@
-// Expected values are those of jax.numpy 0.10.2.
+// Tests of indexing: reads, updates, gradients and errors. Expected values are those of jax.numpy
+// 0.10.2; traced functions run on the reference evaluator.
 #include "client/indexing.h"
 
 #include <gmock/gmock.h>
@@ -210,7 +211,7 @@ TEST(IndexingTest, UpdatesGiveTheWholeArray) {
                 return m.at({Ints({0, 1}), 2}).power(3);
               }),
               ElementsAre(0, 1, 8, 3, 4, 125));
-  // As often as an index names it.
+  // `func` is applied as often as an index names the element.
   const auto next = [](Array v) { return v * 2 + 1; };
   EXPECT_THAT(with([&](Array m) {
                 return m.at({Ints({1, 1, 0, 5}), 0}).apply(next);
@@ -242,7 +243,7 @@ TEST(IndexingTest, OfDimsWithoutElementsIsEmpty) {
   EXPECT_EQ(shape([](Array x) { return x[Slice{.step = INT64_MIN}]; }, {3}), (Dims{1}));
 }
 
-// What a wide index is out of bounds by is not what remains of it in 32 bits.
+// The amount by which a wide index is out of bounds must not be reduced to 32 bits.
 TEST(IndexingTest, WideIndicesDoNotWrap) {
   const auto f = [](Array x, Array i) { return x[i]; };
   const ir::Array wide = ir::Array::Of(kS64, {3}, {0x1p32 + 1, -0x1p40, 1});

@@ -1,3 +1,5 @@
+// Jacobians below their templates. Each batches a jvp or a transposed linearization over a standard
+// basis, so that all rows or columns are one program.
 #include "client/jacobian.h"
 
 #include <algorithm>
@@ -16,9 +18,9 @@ int64_t NumElements(const std::vector<Type>& types) {
                          [](int64_t n, const Type& t) { return n + t.num_elements(); });
 }
 
-// For each type the part of an identity matrix that belongs to it: row n is 1 in the n-th element
-// of all of them together, else 0. Each has the rows as a dim before its own, and its type's
-// sharding and manual axes.
+// Returns for each type its part of an identity matrix: row n is 1 in the n-th element of all types
+// together, else 0. Each part has the rows as a dim before its own dims, and the sharding and
+// manual axes of its type.
 std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& site) {
   const int64_t rows = NumElements(types);
   const DType index = rows > kS32Max ? DType::kS64 : DType::kS32;
@@ -46,8 +48,8 @@ std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& sit
   return out;
 }
 
-// `x`, whose dim `dim` counts the elements of all of `types`, as one block for each of them, with
-// that type's dims in the place of `dim`.
+// Dim `dim` of `x` counts the elements of all of `types`. Returns one block for each type, with
+// that type's dims in place of `dim`.
 std::vector<Array> Unravel(const Array& x, int dim, const std::vector<Type>& types,
                            const Site& site) {
   std::vector<Array> out;
@@ -107,9 +109,9 @@ void CheckResults(const char* name, bool reverse, bool holomorphic, absl::Span<c
 struct Call {
   const char* name;
   const FlatArgs& args;
-  std::vector<bool> active;   // per argument
-  const Nested& nested;       // of f
-  std::vector<Type> in, out;  // of the active arguments; of the differentiated results
+  std::vector<bool> active;   // one entry per argument
+  const Nested& nested;       // the traced f
+  std::vector<Type> in, out;  // types of the active arguments, and of the differentiated results
   const Site& site;
 
   std::vector<bool> ActiveParams() const {
@@ -120,8 +122,8 @@ struct Call {
   std::vector<Array> Inputs() const { return Concat(args.leaves, nested.captures); }
 };
 
-// `f`, of which the last params count the rows of `basis` in dim 0; so do the last results in the
-// dims `out_dims`.
+// Calls `f` for each row of `basis`: the last params of `f` take a row. The last results have the
+// rows as dims `out_dims`; the others are the same for all rows.
 std::vector<Array> CallForEachRow(const Call& call, const ir::Function& f,
                                   const std::vector<Array>& in, const std::vector<Array>& basis,
                                   std::vector<int> out_dims) {
@@ -137,7 +139,7 @@ std::vector<Array> ByColumns(const Call& call) {
   const ir::JvpResult jvp =
       OrThrow(ir::Jvp(*call.nested.fn, call.ActiveParams(), /*instantiate=*/true), call.site);
   const size_t results = call.nested.fn->results.size();
-  // The results, then the tangents of the differentiated ones, all of which are floats.
+  // Keep the results, then the tangents of the differentiated ones, all of which are floats.
   std::vector<int> kept(results + call.out.size());
   std::iota(kept.begin(), kept.end(), 0);
   const ir::FunctionRef f = KeepResults(*jvp.fn, kept);
@@ -151,13 +153,15 @@ std::vector<Array> ByColumns(const Call& call) {
   return Concat(std::move(out), {all.begin() + call.out.size(), all.begin() + results});
 }
 
+// Runs the forward pass once and the transposed linear part for all rows at once. Results that do
+// not depend on the arguments have no cotangent to start from; their blocks are zeros.
 std::vector<Array> ByRows(const Call& call) {
   const ir::Linearized lin =
       OrThrow(ir::Linearize(*call.nested.fn, call.ActiveParams()), call.site);
   std::vector<Array> results = CallFunction(lin.forward, call.Inputs(), call.name, call.site);
   const std::vector<Array> residuals(results.end() - lin.num_residuals, results.end());
   results.resize(results.size() - lin.num_residuals);
-  // The tangents that depend on the arguments, and the cotangents to begin with.
+  // The tangents that depend on the arguments, and the types of the cotangents to begin with.
   std::vector<int> kept;
   std::vector<Type> cotangents;
   for (size_t r = 0, tangent = 0; r < results.size(); ++r) {
@@ -168,7 +172,8 @@ std::vector<Array> ByRows(const Call& call) {
     }
     ++tangent;
   }
-  std::vector<std::vector<Array>> rows;  // per argument, per result that depends on it
+  // for each argument, one block per result that depends on it
+  std::vector<std::vector<Array>> rows;
   if (!kept.empty()) {
     std::vector<bool> linear(residuals.size(), false);
     linear.insert(linear.end(), call.in.size(), true);

@@ -16,10 +16,10 @@ namespace tessera {
 
 namespace internal {
 
-// The blocks of a Jacobian, in the order (result, active argument), each of the result's dims and
-// then the argument's; after them the results that are not differentiated. `num_results`: how many
-// are, known when `body` has run. Rows are found from the results' cotangents (`reverse`), else
-// columns from the arguments' tangents.
+// Returns the blocks of a Jacobian, in the order (result, active argument), then the results that
+// are not differentiated. Each block has the result's dims, then the argument's. `num_results`,
+// called after `body`, returns how many results are differentiated. With `reverse`, rows are found
+// from the results' cotangents, else columns from the arguments' tangents.
 std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic,
                                 const FlatArgs& args, const std::vector<bool>& active,
                                 const Site& site, FlatBody body,
@@ -31,7 +31,7 @@ T WithHolesOnly(T tree) {
   return tree;
 }
 
-// The tree of the blocks: R with X in the place of each array.
+// The tree of the blocks: R with X in place of each array.
 template <class R, class X>
 struct JacobianTree {
   static_assert(std::is_same_v<X, Array>,
@@ -83,7 +83,7 @@ requires ManyByMany<std::tuple<T...>, X>
 struct JacobianTree<std::tuple<T...>, X> {
   using Type = std::tuple<typename JacobianTree<T, X>::Type...>;
   static Type Of(const std::tuple<T...>& like, const X& x, std::vector<Array>* blocks) {
-    // In braces, which are evaluated from left to right.
+    // Braces evaluate their elements from left to right.
     return std::apply([&](const T&... r) { return Type{JacobianTree<T, X>::Of(r, x, blocks)...}; },
                       like);
   }
@@ -111,8 +111,8 @@ struct Differentiation {
   bool reverse, holomorphic;
 };
 
-// The Jacobian of f's result, or, with `kHasAux`, {that of the first of the pair it answers, the
-// second}.
+// A function that returns the Jacobian of f's result. With `kHasAux`, f returns a pair; the
+// function returns {Jacobian of the first element, second element}.
 template <bool kHasAux, class F, size_t... I>
 class Jacobian {
  public:
@@ -174,15 +174,16 @@ auto MakeJacobian(F f, Differentiation how, Site site) {
 struct JacobianOptions {
   bool holomorphic = false;  // arguments and results are complex, and f is holomorphic
 };
-// With has_aux f answers a pair {result, aux}, of which aux is not differentiated.
+// In the functions below with has_aux, f returns a pair {result, aux}; aux is not differentiated.
 
-// jacfwd<I...>(f)(args...): the Jacobian of f by argument I (by a tuple for several; the first
-// without), found column by column by jvp: for few numbers in, many out. Where f answers an Array
-// and takes one, an Array of the result's dims, then the argument's. Else trees of such blocks: the
-// result's tree with the argument's in the place of each array.
+// jacfwd<I...>(f)(args...) returns the Jacobian of f by argument I (a tuple for several I; argument
+// 0 for none). It is found column by column by jvp, which is best for few input numbers and many
+// results. If f takes and returns an Array, the Jacobian is an Array with the result's dims, then
+// the argument's. Otherwise it is a tree of such blocks: the result's tree, with the argument's
+// tree in place of each array.
+//
 // Errors: TYPE_ERROR for an argument that is no float or a result that is an integer; with
-// `holomorphic`, for one that is not complex.
-// Reference: jax.jacfwd.
+// `holomorphic`, for an argument or result that is not complex. Reference: jax.jacfwd.
 template <size_t... I, class F>
 auto jacfwd(F f, JacobianOptions options = {}, Site site = Site::Here()) {
   return internal::MakeJacobian<false, I...>(std::move(f), {"jacfwd", false, options.holomorphic},
@@ -193,10 +194,10 @@ auto jacfwd(F f, HasAux, JacobianOptions options = {}, Site site = Site::Here())
   return internal::MakeJacobian<true, I...>(std::move(f), {"jacfwd", false, options.holomorphic},
                                             site);
 }
-// The same, row by row by vjp: for many numbers in, few out.
+// Like jacfwd, but found row by row by vjp, which is best for many input numbers and few results.
+//
 // Errors: TYPE_ERROR for an argument that is an integer or a result that is no float; with
-// `holomorphic`, for one that is not complex.
-// Reference: jax.jacrev.
+// `holomorphic`, for an argument or result that is not complex. Reference: jax.jacrev.
 template <size_t... I, class F>
 auto jacrev(F f, JacobianOptions options = {}, Site site = Site::Here()) {
   return internal::MakeJacobian<false, I...>(std::move(f), {"jacrev", true, options.holomorphic},
@@ -207,13 +208,13 @@ auto jacrev(F f, HasAux, JacobianOptions options = {}, Site site = Site::Here())
   return internal::MakeJacobian<true, I...>(std::move(f), {"jacrev", true, options.holomorphic},
                                             site);
 }
-// jacobian is jacrev.
+// Another name of jacrev.
 template <size_t... I, class F>
 auto jacobian(F f, JacobianOptions options = {}, Site site = Site::Here()) {
   return jacrev<I...>(std::move(f), options, site);
 }
-// The second derivatives of f, jacfwd of jacrev: an Array of the dims of f's result, of the
-// argument's and of the argument's again, or trees of such blocks. Reference: jax.hessian.
+// Returns the second derivatives of f, as jacfwd of jacrev: an Array with the dims of f's result,
+// of the argument and of the argument again, or trees of such blocks. Reference: jax.hessian.
 template <size_t... I, class F>
 auto hessian(F f, JacobianOptions options = {}, Site site = Site::Here()) {
   return jacfwd<I...>(jacrev<I...>(std::move(f), options, site), options, site);

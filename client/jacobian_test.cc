@@ -1,3 +1,5 @@
+// Tests of jacfwd, jacrev and hessian. Most tests run both ways, by columns and by rows, and expect
+// the same blocks. Traced functions run on the reference evaluator.
 #include "client/jacobian.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +26,7 @@ using testing::Host;
 using testing::Values;
 using testing::Vec;
 
-// Both ways find the same: by columns, then by rows.
+// Runs `check` with both ways, which must find the same: by columns, then by rows.
 template <class Check>
 void InBothWays(const Check& check) {
   check([](auto f) { return jacfwd(f); });
@@ -60,7 +62,7 @@ TEST(JacobianTest, OfTreesIsATreeOfTrees) {
       const auto outer = [](Array w, Array b) {
         return std::pair(expand_dims(w, 1) * b, sum(w) * b[0]);
       };
-      // {outer product by {w, b}, sum by {w, b}}
+      // The type is {outer product by {w, b}, sum by {w, b}}.
       const std::pair<std::tuple<Array, Array>, std::tuple<Array, Array>> jacobian =
           way(outer)(w, b);
       return jacobian;
@@ -164,8 +166,9 @@ TEST(HessianTest, KeepsAuxBeside) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 4));
 }
 
-// Of explicit axes the blocks have those of the result, or of the argument, whose rows or columns
-// each is; within shard_map a gradient by what does not vary is summed. As JAX has it.
+// On Explicit axes a block has the sharding of the result or of the argument whose rows or columns
+// it has. Inside shard_map, a gradient by an array that does not vary is summed. Both are as in
+// JAX.
 TEST(JacobianTest, KeepsShardingsAndManualAxes) {
   const Mesh explicit_mesh = abstract_mesh({2}, {"x"}, {AxisType::kExplicit});
   Type sharded = ir::MakeType(kF32, {4});

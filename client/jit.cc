@@ -1,3 +1,6 @@
+// jit below its templates. A call looks up the executable for its arguments; if there is none, it
+// traces the function, compiles the program in the arguments' session, and keeps the executable.
+// Inside a trace the function becomes a call in the outer program instead.
 #include "client/jit.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@
 namespace tessera::internal {
 namespace {
 
-// A path in a tree as the name of a value; long paths are truncated at the front.
+// Turns a path in a tree into the name of a value. Long paths are truncated at the front.
 std::string ValueName(const std::string& path) {
   const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
   std::string name = over > 0 ? ".." + path.substr(over) : path;
@@ -26,12 +29,12 @@ std::string ValueName(const std::string& path) {
   return name;
 }
 
-// The first leaf below each node of a tree, and how many there are.
+// A node of a tree, the first leaf below the node, and the number of leaves below it.
 struct NodeRange {
   const TreeNode* node;
   int first, count;
 };
-// Appends the nodes at `name`, a path whose first step may lack its punctuation.
+// Appends the nodes that have the path `name`. The first step of the path may lack its punctuation.
 void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int first_leaf,
                  std::vector<NodeRange>* out) {
   if (name.empty()) {
@@ -52,7 +55,8 @@ void AppendNamed(const TreeNode& node, std::string_view name, bool is_first, int
   }
 }
 
-// The names that donate_argnames may have: of arguments, or of the fields and keys of one.
+// Appends the names that donate_argnames may have: names of arguments, and of fields and keys of an
+// argument.
 void AppendNames(const TreeNode& args, std::vector<std::string>* out) {
   for (const TreeNode& arg : args.children) {
     out->push_back("args" + arg.label);
@@ -62,7 +66,7 @@ void AppendNames(const TreeNode& args, std::vector<std::string>* out) {
   }
 }
 
-// The leaves that `name` names, which are to be donated.
+// Returns the leaves with the name `name`, which are to be donated. Throws if the name fits none.
 NodeRange NamedLeaves(const std::string& fn, const std::string& name, const TreeNode& args,
                       const Site& site) {
   std::vector<NodeRange> found;
@@ -103,7 +107,8 @@ NodeRange NamedLeaves(const std::string& fn, const std::string& name, const Tree
   return found[0];
 }
 
-// Whether `argnums` or `argnames` donate it, per leaf of the tuple `args`; empty if both are.
+// Returns for each leaf of the tuple `args` whether `argnums` or `argnames` donate it. Returns an
+// empty list if both are empty.
 std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>& argnums,
                                 const std::vector<std::string>& argnames, const TreeNode& args,
                                 const Site& site) {
@@ -139,10 +144,10 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   return leaves;
 }
 
-// What the options of a call say of its leaves.
+// The options of a call, spread over the leaves of its arguments.
 struct Given {
-  std::vector<bool> donate;                                // empty: none
-  std::vector<std::optional<PartitionSpec>> in_shardings;  // empty: the arguments' own
+  std::vector<bool> donate;                                // empty if nothing is donated
+  std::vector<std::optional<PartitionSpec>> in_shardings;  // empty if the arguments keep their own
 };
 Given GivenFor(const JitCall& call) {
   const JitOptions& options = call.options;
@@ -163,7 +168,7 @@ TracedProgram TraceForJit(const JitCall& call, const Given& given) {
     if (given.in_shardings[i]) traced.program.in_shardings[i] = given.in_shardings[i];
   }
   const TreeNode result_tree = call.result_tree();
-  // What is given goes before the types' shardings.
+  // The given out_shardings take precedence over the shardings of the types.
   std::vector<std::optional<PartitionSpec>> out;
   if (options.out_shardings.given())
     out = BroadcastPrefix(options.out_shardings, result_tree, "jit out_shardings", call.site);
@@ -180,7 +185,8 @@ TracedProgram TraceForJit(const JitCall& call, const Given& given) {
   return traced;
 }
 
-// Different for most different calls, and quick: shapes and dtypes alone.
+// Returns a hash that is quick to compute: it looks at shapes and dtypes alone. Calls with equal
+// hashes are told apart by JitCache::Matches.
 size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
   size_t hash = type.hash_code();
   for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
@@ -217,7 +223,7 @@ class JitCache {
   int64_t num_compiled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What an executable was compiled for: that of a number has no placement and no session.
+  // The part of the key that belongs to one argument. A number has no placement and no session.
   struct LeafKey {
     Type type;
     std::shared_ptr<const api::Placement> placement;
@@ -227,7 +233,7 @@ class JitCache {
     const std::type_info* type;
     TreeNode tree;
     Mesh context;
-    lax::Precision precision = lax::Precision::kDefault;  // default_matmul_precision's
+    lax::Precision precision = lax::Precision::kDefault;  // value of default_matmul_precision
     bool auto_pcast = true;
     std::vector<LeafKey> leaves;
 
@@ -238,12 +244,12 @@ class JitCache {
   };
   static std::shared_ptr<const Entry> Compile(const JitCall& call, const Given& given);
   static bool Matches(const Entry& entry, const JitCall& call);
-  // Null: none.
+  // Returns null if no entry matches the call.
   std::shared_ptr<const Entry> Find(size_t hash, const JitCall& call) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
-  // By a hash of what it was compiled for.
+  // Keyed by a hash of the types for which the entry was compiled (HashOf).
   std::unordered_multimap<size_t, std::shared_ptr<const Entry>> entries_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -272,6 +278,10 @@ std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const JitCall
   return nullptr;
 }
 
+// Within a trace, `jit` is a call op, so that the planner sees the whole program. Otherwise the
+// entry is looked up under the lock but compiled without it, because compiling takes long. Two
+// threads may compile the same entry; the first one is kept. Captured arrays are passed to every
+// run after the arguments.
 std::vector<Array> JitCache::Call(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
@@ -343,6 +353,8 @@ void BlankLeaf(Array& a) {
   if (a.valid()) a = abstract({});
 }
 
+// Traces and plans without running anything. Absent devices get a plan of their own mesh, which the
+// server does not keep; for present ones the plan is that of the executable.
 api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
@@ -372,6 +384,8 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
   return CompileTraced(*session, traced, name, /*with_plan=*/true, call.site)->reply;
 }
 
+// Traces the function for `stages::Lowered`. The session is only set if an array is concrete: a
+// program that was lowered for abstract arrays can be compiled on any session.
 std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;

@@ -1,5 +1,5 @@
-// jit: a function compiled once per structure, types and placement of its arguments; explain,
-// trace.
+// jit: a function that is compiled once for each structure, types and placement of its arguments.
+// Declares explain, eval_shape and trace, too.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,55 +17,56 @@ namespace tessera {
 
 namespace internal {
 
-// The types of what `body` answers for arguments of the types of `args`.
+// Returns the types of the results of `body` for arguments with the types of `args`.
 std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body);
 
 }  // namespace internal
 
 struct JitOptions {
-  std::string name = {};  // for errors and logs; empty: the call site
-  // Arguments whose memory may be reused. Using them again throws, unless the run ended before it
-  // began. Negative numbers count from the end.
+  std::string name = {};  // appears in errors and logs; if empty, the call site
+  // Indices of the arguments whose memory may be reused. Negative numbers count from the end. Using
+  // such an argument again throws ARRAY_DELETED, unless the run ended before it began.
   std::vector<int> donate_argnums = {};
-  // The same by name, as parameters of functions have none in C++: that of a field or key of an
-  // argument, "state", or of what is in it, "state.mu[0]"; or the path that errors and plans have,
-  // "args[1]", "args[0].state". All arrays there are donated. VALUE_ERROR for a name that is in no
-  // argument, or without "args[...]" in several.
+  // Names of what is donated. C++ parameters have no names, so a name is that of a field or key of
+  // an argument ("state"), that of a part of it ("state.mu[0]"), or the path that errors and plans
+  // show ("args[1]", "args[0].state"). All arrays below it are donated. VALUE_ERROR for a name that
+  // no argument has, and for one without "args[...]" that several arguments have.
   std::vector<std::string> donate_argnames = {};
-  // On Auto axes; else the planner decides.
+  // Shardings on Auto axes. Where none is given, the planner decides.
   Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};
 };
 
 namespace internal {
 
-// A call of a jitted function, as its templates tell it.
+// A call of a jitted function, in terms of flat lists of arrays.
 struct JitCall {
   const JitOptions& options;
   const Site& site;
   const FlatArgs& args;
-  const std::type_info& type;  // of the tuple of arguments
+  const std::type_info& type;  // type of the tuple of arguments
   FlatBody body;
-  // The structure of the results, which `body` sets and which is cached with the executable; and
-  // its tree, called after `body`.
+  // `body` sets `structure` to the structure of the results, which is cached with the executable.
+  // `result_tree` returns the tree of the results; call it after `body`.
   std::shared_ptr<const void>* structure;
   absl::FunctionRef<TreeNode()> result_tree;
 };
-// The executables of one jitted function. Thread-safe.
+// Holds the executables of one jitted function. Thread-safe.
 class JitCache;
 std::shared_ptr<JitCache> MakeJitCache();
 std::vector<Array> CallJitted(JitCache& cache, const JitCall& call);
-// With `absent`, plans for absent devices; arguments may then be abstract.
+// Returns the plan for the arguments. With `absent`, plans for absent devices; arguments may then
+// be abstract.
 api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent);
-// Arguments may be abstract.
+// Returns the program for the arguments, which may be abstract.
 std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call);
 int64_t NumCompiled(const JitCache& cache);
 
-// Replaces an array by one that keeps nothing alive.
+// Replaces an array by a blank one, which keeps no memory on a device alive.
 void BlankLeaf(Array& a);
 
 }  // namespace internal
 
-// Compiled once per structure, types and placement of the arguments.
+// A jitted function. It is compiled once for each structure, types and placement of the arguments.
 template <class F>
 class Jitted {
  public:
@@ -82,8 +83,8 @@ class Jitted {
     return internal::UnflattenFilled(call.result(), out);
   }
 
-  // The program for arguments of these types, which may be abstract: see client/stages.h. Traces
-  // the function anew, and runs nothing. Reference: jax.jit(f).lower.
+  // Returns the program for arguments of these types, which may be abstract: see client/stages.h.
+  // Traces the function anew, and runs nothing. Reference: jax.jit(f).lower.
   template <class... A>
   requires internal::Traceable<F, A...>
   auto lower(const A&... args) const {
@@ -94,17 +95,19 @@ class Jitted {
                                                                    call.result());
   }
 
-  // The plan for these arguments.
+  // Returns the plan for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
     return ExplainOn(nullptr, args...);
   }
-  // The plan for absent devices; arguments may be abstract. OUT_OF_MEMORY: it does not fit them.
+  // Returns the plan for absent devices. The arguments may be abstract. Throws OUT_OF_MEMORY if the
+  // plan does not fit the devices.
   template <class... A>
   api::CompileReply ExplainFor(const AbsentDevices& devices, const A&... args) const {
     return ExplainOn(&devices, args...);
   }
 
+  // Returns how many executables the cache holds.
   int64_t num_compiled() const { return internal::NumCompiled(*cache_); }
 
  private:
@@ -113,7 +116,7 @@ class Jitted {
     const FlatCall<internal::Traced<F, A...>> call(*this, internal::TracedArgs<F>(site_, args...));
     return internal::ExplainJitted(call.call, absent);
   }
-  // A flattened call of f_.
+  // A call of f_ with flattened arguments.
   template <class Tuple>
   struct FlatCall {
     using R = internal::ResultOf<F, Tuple>;
@@ -123,7 +126,7 @@ class Jitted {
           flat(internal::FlattenArgs(tuple, "args")),
           call{jitted.options_, jitted.site_, flat, typeid(Tuple), *this, &structure, *this} {}
     FlatCall(const FlatCall&) = delete;
-    // The body: keeps the structure of the result, without its arrays.
+    // The body of the call. It keeps the structure of the result, without its arrays.
     std::vector<Array> operator()(const std::vector<Array>& in) const {
       std::optional<R> like;
       std::vector<Array> out = internal::TreeBody<F, Tuple, R>{f, tuple, &like}(in);
@@ -131,14 +134,14 @@ class Jitted {
       structure = std::make_shared<const R>(*std::move(like));
       return out;
     }
-    // The tree of the result, when the body has run.
+    // Returns the tree of the result. Requires that the body has run.
     TreeNode operator()() const { return internal::FlattenFilled(result()).tree; }
     const R& result() const { return *static_cast<const R*>(structure.get()); }
 
     const F& f;
     const Tuple tuple;
     const internal::FlatArgs flat;
-    mutable std::shared_ptr<const void> structure;  // an R
+    mutable std::shared_ptr<const void> structure;  // points to an R
     const internal::JitCall call;
   };
 
@@ -152,13 +155,13 @@ Jitted<F> jit(F f, JitOptions options = {}, Site site = Site::Here()) {
   return Jitted<F>(std::move(f), std::move(options), site);
 }
 
-// The plan as text: shardings, collectives, bytes and memory. Arguments and results are named by
-// their paths: "args[0].blocks[0..11].w1", "result.loss".
+// Returns the plan as text: shardings, collectives, bytes and memory. The text names arguments and
+// results by their paths: "args[0].blocks[0..11].w1", "result.loss".
 template <class F, class... A>
 std::string explain(const Jitted<F>& f, const A&... args) {
   return f.Explain(args...).explain_text;
 }
-// The same for absent devices; arguments may be abstract:
+// Like explain above, but for absent devices. Arguments may be abstract:
 //   explain({abstract_mesh({64, 8}, {"data", "model"}), 80LL << 30}, f, abstract({8192, 1024}))
 // Throws OUT_OF_MEMORY if the plan does not fit them.
 template <class F, class... A>
@@ -166,8 +169,8 @@ std::string explain(const AbsentDevices& devices, const Jitted<F>& f, const A&..
   return f.ExplainFor(devices, args...).explain_text;
 }
 
-// f's result for arguments of these types (concrete, traced or abstract), with abstract arrays in
-// the place of its own: nothing is computed. Reference: jax.eval_shape.
+// Returns f's result for arguments of these types (concrete, traced or abstract), with abstract
+// arrays in place of its arrays. The call computes nothing. Reference: jax.eval_shape.
 template <class F, class... A>
 auto eval_shape(const F& f, const A&... args) {
   using Tuple = internal::Traced<F, A...>;
@@ -184,7 +187,7 @@ auto eval_shape(const F& f, const A&... args) {
   return out;
 }
 
-// Traces f at the types of the arguments (concrete or abstract).
+// Traces f for arguments with these types (concrete or abstract), and returns the program.
 template <class F, class... A>
 internal::TracedProgram trace(const F& f, const A&... args) {
   using Tuple = internal::Traced<F, A...>;

@@ -1,3 +1,5 @@
+// The ops of lax.h. Each converts C++ numbers to the dtype of the arrays and emits one op of
+// ir/ops.def, which checks the types; collectives first check that their axes are bound.
 #include "client/lax.h"
 
 #include <algorithm>
@@ -28,7 +30,7 @@ Array Comparison(const Arg& x, const Arg& y, const char* name, const char* direc
                    [&](ir::Builder&, Vs v) { return ir::Compare(v[0], v[1], direction); });
 }
 
-// Throws JAX's error if one of the axes is not Manual in the current scope.
+// Throws JAX's error if one of the axes is not bound in the current scope.
 void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) {
   const ir::Scope scope = internal::CurrentScope();
   for (const std::string& axis : axes.names) {
@@ -40,7 +42,8 @@ void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) 
   }
 }
 
-// Under auto_pcast(false), throws unless `x` varies over the axes, or is a term or reduced there.
+// Under auto_pcast(false), throws unless `x` varies over the axes, or is unreduced or reduced
+// there.
 void CheckVaries(std::string_view name, const Array& x, const AxisNames& axes, const Site& site) {
   const ir::Scope scope = internal::CurrentScope();
   if (is_auto_pcast() || !scope.check_vma) return;
@@ -224,6 +227,8 @@ Array scatter_apply(const Arg& x, const Arg& indices, absl::FunctionRef<Array(co
       });
 }
 
+// Traces the computation on scalars and emits a reduce op with it. ir::Reduce turns computations
+// that it knows, such as a sum, into the ops with derivatives.
 std::vector<Array> reduce(
     const std::vector<Array>& operands, const std::vector<Arg>& init_values,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
@@ -371,7 +376,7 @@ std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site)
 
 namespace {
 
-// Of every device of its own group, the values along a new first dim.
+// Returns the values of all devices of the device's own group, along a new first dim.
 Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
                        const AxisIndexGroups& groups) {
   RequireBound(name, axes, x.site);
@@ -385,7 +390,7 @@ Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
   }
   const int64_t n = scope.SizeOf(axes.names);
   const size_t size = groups[0].size();
-  std::vector<double> members(n * size, -1);  // of the group of each device
+  std::vector<double> members(n * size, -1);  // for each device, the members of its group
   int64_t found = 0;
   for (const std::vector<int64_t>& group : groups) {
     if (group.size() != size) {
@@ -504,6 +509,9 @@ int64_t axis_size(const AxisNames& axes, Site site) {
   return internal::CurrentScope().SizeOf(axes.names);
 }
 
+// Looks up the state of the operand over the axes, which must be the same over all of them, and
+// emits the cast that JAX has from this state. The texts are JAX's. Without check_vma types have no
+// states, so there is nothing to cast.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   const ir::Scope scope = internal::CurrentScope();
   if (scope.mesh.AxesOfType(AxisType::kManual).empty()) {

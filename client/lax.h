@@ -1,8 +1,8 @@
-// The ops, with the names of jax.lax: shapes and dtypes of arrays must agree, C++ numbers adapt;
-// and the collectives, which must be called under shard_map.
+// The ops of jax.lax, with their names. Shapes and dtypes of arrays must agree; C++ numbers adapt.
+// Collectives must be called under shard_map, pmap or a vmap with an axis_name.
 //
 // Ops whose names are C++ keywords have the prefix `bitwise_`: bitwise_and for `and`.
-// client/numpy.h has numpy's broadcasting. All throw tessera::Error.
+// client/numpy.h has functions with numpy's broadcasting. All throw tessera::Error.
 #pragma once
 #include <initializer_list>
 #include <optional>
@@ -45,9 +45,10 @@ TESSERA_LAX_BINARY(TESSERA_DECLARE_BINARY)
 #undef TESSERA_DECLARE_UNARY
 #undef TESSERA_DECLARE_BINARY
 
-// Special functions; client/special.h has others, and numpy's rules. The derivatives are JAX's:
-// igamma and igammac have both, polygamma and betainc that by x, and zeta, igamma_grad_a and
-// random_gamma_grad, the derivative of a sample x of Gamma(a, 1) by a, none.
+// Special functions. client/special.h has more of them, with numpy's rules. The derivatives are
+// JAX's: igamma and igammac have derivatives by both operands, polygamma and betainc by x only.
+// zeta and igamma_grad_a have none; nor has random_gamma_grad, which is the derivative of a sample
+// x of Gamma(a, 1) by a.
 Array bessel_i0e(const Arg& x);
 Array bessel_i1e(const Arg& x);
 Array polygamma(const Arg& m, const Arg& x);
@@ -64,13 +65,13 @@ Array lt(const Arg& x, const Arg& y);
 Array le(const Arg& x, const Arg& y);
 Array gt(const Arg& x, const Arg& y);
 Array ge(const Arg& x, const Arg& y);
-// Elements of `on_true` where `pred`, else of `on_false`.
+// Returns the elements of `on_true` where `pred` is true, else those of `on_false`.
 Array select(const Arg& pred, const Arg& on_true, const Arg& on_false);
 Array integer_pow(const Arg& x, int64_t y);
 Array clamp(const Arg& min, const Arg& x, const Arg& max);
 Array convert_element_type(const Arg& x, DType dtype);
-// The same bits. An element of more bits becomes a last dim of several, the lowest first; of fewer,
-// the last dim becomes one element.
+// Returns the same bits as another dtype. If `dtype` has fewer bits, each element becomes several
+// along a new last dim, the lowest bits first. If it has more, the last dim becomes one element.
 Array bitcast_convert_type(const Arg& x, DType dtype);
 Array reduce_precision(const Arg& x, int exponent_bits, int mantissa_bits);
 
@@ -91,10 +92,11 @@ Array dynamic_update_slice(const Arg& x, const Arg& update, const std::vector<Ar
 Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim = 0);
 Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim = 0);
 
-// Windows of x where index vectors say; and x with windows of updates written there, or combined
-// with what is there. Of several writes of one element the last stays, in the row-major order of
-// the vectors. `fill_value` is what is read out of bounds: NaN, the lowest signed or the highest
-// unsigned number, or true if it is not given.
+// gather returns the windows of x at the positions that the index vectors name. The scatters return
+// x with windows of updates written there, or combined with the old elements. If several updates
+// write one element, the last one stays, in row-major order of the vectors. gather reads
+// `fill_value` out of bounds. If it is not given, that is NaN, the lowest signed or the highest
+// unsigned number, or true.
 using ir::GatherDimensionNumbers;
 using ir::GatherScatterMode;
 using ir::GatherScatterOptions;
@@ -118,15 +120,16 @@ Array scatter_min(const Arg& x, const Arg& indices, const Arg& updates,
 Array scatter_max(const Arg& x, const Arg& indices, const Arg& updates,
                   const ScatterDimensionNumbers& dimension_numbers,
                   const GatherScatterOptions& options = {});
-// The elements at the windows replaced by what `func` makes of each, once for every index vector
-// that names it. `func` sees scalars, and may use no array from outside.
+// Replaces the elements in the windows by `func` of each, once for every index vector that names
+// the element. `func` takes and returns a scalar, and must not use an array from outside.
 Array scatter_apply(const Arg& x, const Arg& indices, absl::FunctionRef<Array(const Array&)> func,
                     const ScatterDimensionNumbers& dimension_numbers, Dims update_shape,
                     const GatherScatterOptions& options = {});
 
-// Arrays of one shape combined over `dimensions` by `computation`, which takes elements of each,
-// and others, to elements of each. It must be associative, and the initial values change nothing.
-// It sees scalars, and may use no array from outside.
+// Combines arrays of one shape over `dimensions`. `computation` takes one element of each array,
+// and another element of each, and returns one element for each array. It must be associative, and
+// the initial values must not change anything. It takes and returns scalars, and must not use an
+// array from outside.
 std::vector<Array> reduce(
     const std::vector<Array>& operands, const std::vector<Arg>& init_values,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
@@ -141,26 +144,29 @@ Array reduce_max(const Arg& x, std::vector<int64_t> axes, const OutSharding& out
 Array reduce_min(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
 Array reduce_and(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
 Array reduce_or(const Arg& x, std::vector<int64_t> axes, const OutSharding& out_sharding = {});
-// Each element along `axis` combined with those before it; `reverse`: with those after it.
+// Combines each element along `axis` with those before it; with `reverse`, with those after it.
 Array cumsum(const Arg& x, int axis = 0, bool reverse = false);
 Array cumprod(const Arg& x, int axis = 0, bool reverse = false);
 Array cummax(const Arg& x, int axis = 0, bool reverse = false);
 Array cummin(const Arg& x, int axis = 0, bool reverse = false);
 Array cumlogsumexp(const Arg& x, int axis = 0, bool reverse = false);
-// Arrays of one shape in ascending order along `dimension`, by the first `num_keys`; NaNs are last.
+// Sorts arrays of one shape in ascending order along `dimension`, by the first `num_keys` of them.
+// NaNs come last.
 std::vector<Array> sort(const std::vector<Array>& operands, int dimension = -1,
                         bool is_stable = true, int num_keys = 1, Site site = Site::Here());
 Array sort(const Array& operand, int dimension = -1, bool is_stable = true,
            Site site = Site::Here());
-// Arrays of one shape in the order along `dimension` of `comparator`: whether elements of each come
-// before others. Equals stay in their order. It sees scalars, and may use no array from outside.
+// Sorts arrays of one shape along `dimension`. `comparator` takes one element of each array, and
+// another element of each, and returns whether the first ones come before the others. Equal
+// elements keep their order. It takes and returns scalars, and must not use an array from outside.
 std::vector<Array> sort_by(
     const std::vector<Array>& operands,
     absl::FunctionRef<Array(const std::vector<Array>&, const std::vector<Array>&)> comparator,
     int dimension = -1, Site site = Site::Here());
 Array sort_by(const Array& operand, absl::FunctionRef<Array(const Array&, const Array&)> comparator,
               int dimension = -1, Site site = Site::Here());
-// The k largest along `axis`, descending, and their indices (s32); of equals the first comes first.
+// Returns the k largest elements along `axis`, in descending order, and their indices (s32). Among
+// equal elements, the first comes first.
 std::pair<Array, Array> top_k(const Array& operand, int64_t k, int axis = -1,
                               Site site = Site::Here());
 Array argmax(const Arg& x, int axis, DType index_dtype = DType::kS32);
@@ -170,9 +176,9 @@ struct DotDimensions {
   std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
 };
 struct DotOptions {
-  PrecisionLike precision = {};  // none: default_matmul_precision's
-  // As what products are added up, and what the result has: a number of the operands' kind, of
-  // integers none with fewer bits.  None: the operands' dtype.
+  PrecisionLike precision = {};  // by default default_matmul_precision's
+  // The dtype in which products are summed and which the result has. It must be of the operands'
+  // kind; for integers it must not have fewer bits. By default the operands' dtype.
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
 };
@@ -181,48 +187,49 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
 Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const DotOptions& options);
 
-// What is put before and after an array along each dim that windows move along: "VALID", nothing;
-// "SAME", so much that with strides of 1 the result is as large, of an odd number one more at the
-// end; "SAME_LOWER", one more at the beginning. Or these amounts; negative ones cut.
+// The padding before and after an array along each dim that windows move along. "VALID" pads
+// nothing. "SAME" pads so that with strides of 1 the result is as large as the array; an odd amount
+// puts one more at the end. "SAME_LOWER" puts it at the beginning. Or a list gives the amounts
+// {before, after}; negative amounts cut.
 struct Padding {
   // NOLINTBEGIN(google-explicit-constructor): as JAX takes either
   Padding(const char* name) : name(name) {}
   Padding(std::vector<std::pair<int64_t, int64_t>> amounts) : amounts(std::move(amounts)) {}
   Padding(std::initializer_list<std::pair<int64_t, int64_t>> list) : amounts(list) {}
   // NOLINTEND(google-explicit-constructor)
-  std::string name;  // empty: `amounts`
+  std::string name;  // empty if `amounts` are given
   std::vector<std::pair<int64_t, int64_t>> amounts;
 };
-// The dims of each array by letters: N the batch and C the features of the input and of the result,
-// I the input's and O the result's features of the kernel, others the spatial dims. Empty: these
-// first, then the spatial ones.
+// The dims of each array as letters. N is the batch and C the features, of the input and of the
+// result. I is the kernel's input features, O its output features. All other letters are spatial
+// dims. Empty strings stand for these letters first, then the spatial dims.
 struct ConvDimensionNumbers {
   std::string lhs, rhs, out;  // "NHWC", "HWIO", "NHWC"
 };
 struct ConvOptions {
-  std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // per spatial dim; empty: 1
+  std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // per spatial dim; empty means 1
   ConvDimensionNumbers dimension_numbers = {};
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
-  std::optional<Precision> precision = {};  // none: default_matmul_precision's
+  std::optional<Precision> precision = {};  // by default default_matmul_precision's
 };
-// The products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
+// Returns the products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
                            const Padding& padding, const ConvOptions& options = {});
-// The convolution of `lhs` with its elements `strides` apart, whose padding, if it has a name, is
-// that of the convolution it turns round. Without dimension numbers features are last: "NHWC",
-// "HWIO". Of the options it takes rhs_dilation, dimension_numbers, preferred_element_type and
-// precision.
+// Returns the transposed convolution: the elements of `lhs` are set `strides` apart and convolved
+// with `rhs`. A padding with a name is the padding of the forward convolution that this one
+// transposes. Without dimension numbers the features are last: "NHWC", "HWIO". Only the options
+// rhs_dilation, dimension_numbers, preferred_element_type and precision are used.
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
                      const Padding& padding, const ConvOptions& options = {});
-// Per dim; empty: 1.
+// One number per dim; empty means 1.
 struct WindowOptions {
   std::vector<int64_t> base_dilation = {}, window_dilation = {};
 };
-// Arrays of one shape, padded by the initial values, combined over windows as by `reduce`. With
-// add, mul, max, min, and, or as `computation` it has derivatives; that of max goes to all elements
-// of a window that are the largest, in equal parts.
+// Pads arrays of one shape by the initial values, and combines them over windows as `reduce` does.
+// It has derivatives if `computation` is add, mul, max, min, and, or or. The derivative of max goes
+// in equal parts to all elements of a window that are the largest.
 std::vector<Array> reduce_window(
     const std::vector<Array>& operands, const std::vector<Arg>& init_values,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
@@ -234,12 +241,12 @@ Array reduce_window(const Array& operand, const Arg& init_value,
                     std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
                     const Padding& padding, const WindowOptions& options = {},
                     Site site = Site::Here());
-// On Auto axes a constraint for the planner; on Explicit axes an assertion about the type.
+// On Auto axes this is a constraint for the planner; on Explicit axes it is an assertion about the
+// type.
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec);
 std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site = Site::Here());
 
-// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps.
-// -------
+// ---- Collectives: axes are names of Manual axes (shard_map, pmap), or axis_names of vmaps. ----
 
 struct AxisNames {
   ir::AxisList names;
@@ -251,16 +258,16 @@ struct AxisNames {
   AxisNames(std::initializer_list<const char*> list) : names(list.begin(), list.end()) {}
 };
 
-// Groups of the indices along the axes, in which each index is once, and which are all as large: a
-// reduction is over the devices of each group. Every device gets the values of all groups first.
-// Under shard_map with check_vma = false or pmap; NOT_IMPLEMENTED elsewhere, as in JAX. Empty: one
-// group.
+// Splits the indices along the axes into groups of equal size, in which each index occurs once. A
+// reduction then combines the values of the devices of one group. Every device first gets the
+// values of all groups. Allowed under shard_map with check_vma = false and under pmap;
+// NOT_IMPLEMENTED elsewhere, as in JAX. An empty list means one group.
 using AxisIndexGroups = std::vector<std::vector<int64_t>>;
 Array psum(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
 Array pmax(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
 Array pmin(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
 Array pmean(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
-// The psum or pmean of every array of a tree.
+// Return the psum or pmean of every array of a tree.
 template <class T>
 requires(!std::is_convertible_v<const T&, Arg>) T
     psum(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
@@ -271,27 +278,30 @@ requires(!std::is_convertible_v<const T&, Arg>) T
     pmean(const T& tree, const AxisNames& axes, Site site = Site::Here()) {
   return tree_map([&](const Array& a) { return pmean(Arg(a, site), axes); }, tree);
 }
-// `to`: "varying", "invarying", or "reduced", whose cotangent is summed where it is scattered.
+// `to` is the state of the result: "varying", "invarying" or "reduced". The cotangent of a reduced
+// result is summed while it is scattered.
 Array all_gather(const Arg& x, const AxisNames& axes, int axis = 0, bool tiled = false,
                  std::string_view to = "varying");
 Array psum_scatter(const Arg& x, const AxisNames& axes, int scatter_dimension = 0,
                    bool tiled = false);
-// Pairs {source, destination}; a device that is no destination gets zeros.
+// `perm` has pairs {source, destination}. A device that is no destination gets zeros.
 Array ppermute(const Arg& x, const AxisNames& axes, std::vector<std::pair<int64_t, int64_t>> perm);
-// ppermute by the sources: device i gets what device perm[i] has. VALUE_ERROR for no permutation.
+// ppermute by sources: device i gets the value of device perm[i]. VALUE_ERROR if `perm` is no
+// permutation.
 Array pshuffle(const Arg& x, const AxisNames& axes, const std::vector<int64_t>& perm);
-// What the device at index `source` along the axes has, on all of them. VALUE_ERROR for an index
-// that there is not.
+// Returns on all devices the value of the device at index `source` along the axes. VALUE_ERROR for
+// an index out of bounds.
 Array pbroadcast(const Arg& x, const AxisNames& axes, int64_t source);
 Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
                  bool tiled = false);
-// all_to_all with one axis for both: dim `axis`, as large as the axes, is swapped with these.
+// all_to_all with one axis for both roles: dim `axis`, whose size is that of the axes, is swapped
+// with the axes.
 Array pswapaxes(const Arg& x, const AxisNames& axes, int axis);
 Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());
-// Casts between the states of a value across Manual axes; free at run time. From invarying `to`
-// "varying" or "reduced", from varying to "unreduced", terms of a sum that psum and psum_scatter
-// add up, from reduced to "varying". VALUE_ERROR for others.
+// Casts between the states of a value across Manual axes; free at run time. An invarying value may
+// become "varying" or "reduced", a reduced value "varying". A varying value may become "unreduced":
+// terms of a sum that psum and psum_scatter add up. VALUE_ERROR for other casts.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to = "varying");
 Array pvary(const Arg& x, const AxisNames& axes);
 

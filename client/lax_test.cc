@@ -1,4 +1,5 @@
-// Expected values are those of jax.lax 0.10.2.
+// Tests of the ops of lax.h that need more than one element's arithmetic: broadcasting, products,
+// reductions, sorts, windows, precisions. Expected values are those of jax.lax 0.10.2.
 #include "client/lax.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ using Arrays = std::vector<Array>;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Scalars, and dims of size 1 of arrays of one rank, are repeated; ranks are not.
+// Scalars and dims of size 1 are repeated; missing dims are not.
 TEST(BroadcastTest, OfBinaryOps) {
   const ir::Array column = Host({1, 2, 3}, {3, 1}), row = Host({10, 20}, {1, 2});
   const auto sum = [](Array x, Array y) { return lax::add(x, y); };
@@ -36,7 +37,7 @@ TEST(BroadcastTest, OfBinaryOps) {
   const auto less = [](Array x, Array y) { return lax::lt(x, y); };
   EXPECT_THAT(Evaluated(less, column, Host({2, 3}, {1, 2}))[0].ToDoubles(),
               ElementsAre(1, 1, 0, 1, 0, 0));
-  // Each operand's gradient is summed over what was repeated.
+  // Each operand's gradient is summed over the repeated dims.
   const auto loss = [](Array x, Array y) { return tessera::sum(lax::square(lax::mul(x, y))); };
   EXPECT_THAT(Evaluated(grad(loss), column, row)[0].ToDoubles(), ElementsAre(1000, 2000, 3000));
   const auto error_of = [&](const Dims& x, const Dims& y) {
@@ -48,8 +49,8 @@ TEST(BroadcastTest, OfBinaryOps) {
               HasSubstr("add: got incompatible shapes for broadcasting: (3, 1), (2, 2)"));
 }
 
-// Numbers of 8 bits and fewer that have no kernels are computed by conversion, and rounded, or cut
-// to their bits, once.
+// Numbers of at most 8 bits without kernels are converted to a wider dtype, and rounded or cut to
+// their bits only once.
 TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
   constexpr DType kS4 = DType::kS4, kF8 = DType::kF8E4M3FN;
   const ir::Array x = Vec({7, -8, 3, -1}, kS4), y = Vec({1, 1, 5, -4}, kS4);
@@ -64,14 +65,14 @@ TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
               ElementsAre(7, 1, 5, -1));
   EXPECT_THAT(values([](Array u, Array v) { return lax::lt(u, v); }, x, y),
               ElementsAre(0, 1, 1, 0));
-  // 17 lies between 16 and 18; 1.0625 between 1 and 1.125, of which the even one is taken.
+  // 17 lies between 16 and 18, and 1.0625 between 1 and 1.125. The even neighbour is taken.
   const ir::Array a = Vec({16, 1, 448}, kF8), b = Vec({1, 0.0625, -448}, kF8);
   EXPECT_THAT(values([](Array u, Array v) { return lax::add(u, v); }, a, b), ElementsAre(16, 1, 0));
   EXPECT_THAT(values([](Array u, Array v) { return lax::sub(u, v); }, a, b).back(),
               ::testing::IsNan());
 }
 
-// Expected: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=...).
+// Expected values: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=...).
 TEST(DotTest, SumsAreOfThePreferredElementType) {
   constexpr DType kF8 = DType::kF8E4M3FN;
   const auto dot = [](std::optional<DType> preferred) {
@@ -94,7 +95,7 @@ TEST(DotTest, SumsAreOfThePreferredElementType) {
   EXPECT_EQ(run(DType::kS4, {}, 3).At(0), -8);
   EXPECT_EQ(run(DType::kS8, {}, 3).At(0), 104);
   EXPECT_EQ(run(DType::kS8, DType::kS32, 3).At(0), 360);
-  // 40 times 2.5625 squared, in bf16 and in f32.
+  // Sums 40 times 2.5625 squared, in bf16 and in f32.
   EXPECT_EQ(run(DType::kBF16, {}, 2.5625).At(0), 262);
   EXPECT_EQ(run(DType::kBF16, kF32, 2.5625).At(0), 262.65625);
   const auto error = ErrorOf([&] {
@@ -102,7 +103,7 @@ TEST(DotTest, SumsAreOfThePreferredElementType) {
   });
   EXPECT_THAT(error.what(), HasSubstr("must not be narrower than the original type, got "
                                       "preferred_element_type of s8 for result type of s32"));
-  // The same of numpy's, and its gradient, which has the operand's dtype.
+  // numpy's matmul behaves the same; its gradient has the operand's dtype.
   const auto loss = [](Array x, Array y) {
     lax::DotOptions options;
     options.preferred_element_type = kF32;
@@ -132,7 +133,7 @@ TEST(BitcastTest, BetweenWidths) {
                                       "bits of an element, 4 elements of 8"));
 }
 
-// The largest of each row with its column; of equals the first.
+// Returns the largest element of each row with its column; of equal elements the first.
 std::vector<Array> LargestOfRows(Array x) {
   const Array column = lax::iota(kS32, x.shape(), 1);
   const auto larger = [](const Arrays& a, const Arrays& b) {
@@ -163,11 +164,11 @@ TEST(ReduceTest, OfOneOperand) {
   EXPECT_THAT(
       Values([](Array v) { return lax::reduce(v.astype(kS32), 0, lax::bitwise_xor, {1}); }, x),
       ElementsAre(0, 7));
-  // What numpy's operators do is known as well as an op of lax.
+  // A computation that uses numpy's operators is recognized like one that uses an op of lax.
   const auto traced =
       trace([&](Array v) { return lax::reduce(v, 1, product, {0}); }, abstract({2}));
   EXPECT_EQ(traced.fn()->ops.back().def->name, "reduce_prod");
-  // As an op of its own, and as vmap and grad see it.
+  // The reduction is an op of its own, also under vmap and grad.
   const auto logaddexp = [](Array a, Array b) {
     const Array most = maximum(a, b);
     return most + log1p(exp(-abs(a - b)));
@@ -211,7 +212,7 @@ TEST(SortByTest, OrdersByTheComparator) {
                   },
                   x),
               ElementsAre(0, -1, 2, 3, -5, 4));
-  // By two keys; what goes along has a gradient.
+  // Sorts by two keys. The array that is only moved along has a gradient.
   const auto ordered = [](Array key, Array v) {
     return lax::sort_by({key, v}, [](const Arrays& a, const Arrays& b) {
       return logical_or(a[0] < b[0], logical_and(equal(a[0], b[0]), a[1] > b[1]));
@@ -240,7 +241,7 @@ TEST(ScatterApplyTest, AppliesOnceForEachIndex) {
   EXPECT_THAT(e.what(), HasSubstr("'scatter_apply' not implemented"));
 }
 
-// The precisions of products in a trace, in order.
+// Returns the precisions of the products in a trace, in order.
 template <class F, class... A>
 std::vector<lax::Precision> PrecisionsOf(const F& f, const A&... args) {
   std::vector<lax::Precision> precisions;
@@ -276,7 +277,7 @@ TEST(PrecisionTest, IsThatOfTheOptionsOrElseTheDefaultOfTheThread) {
   }
   EXPECT_THAT(PrecisionsOf(f, x, image),
               ElementsAre(kHighest, kHigh, kHighest, kHighest, kHighest));
-  // An option says so even where it is the default.
+  // An explicit option counts even if it is the default.
   const auto by_default = [](Array v) { return matmul(v, v, {.precision = kDefault}); };
   EXPECT_THAT(PrecisionsOf(by_default, x), ElementsAre(kDefault));
   const Error e = ErrorOf([] { const default_matmul_precision none("bf16"); });
@@ -289,7 +290,7 @@ TEST(PrecisionTest, AnAlgorithmSaysWhatIsMultipliedAndAddedUp) {
   const auto with = [](Preset algorithm) {
     return [=](Array x, Array y) { return matmul(x, y, {.precision = algorithm}); };
   };
-  // 1 + 2^-12 takes more digits than TF32 and bf16 have.
+  // 1 + 2^-12 has more digits than TF32 and bf16 hold.
   const ir::Array x = Vec({1 + 0x1p-12, 1}), y = Vec({1, 1});
   const std::vector<std::pair<Preset, double>> wants = {{Preset::kDEFAULT, 2 + 0x1p-12},
                                                         {Preset::kF32_F32_F32, 2 + 0x1p-12},
@@ -306,7 +307,7 @@ TEST(PrecisionTest, AnAlgorithmSaysWhatIsMultipliedAndAddedUp) {
     EXPECT_EQ(out[0].dtype(), kF32);
     EXPECT_EQ(out[0].At(0), want) << static_cast<int>(algorithm);
   }
-  // Sums of f16 and of f32; the result is of the operands' dtype.
+  // Sums in f16 and in f32; the result has the operands' dtype.
   const ir::Array large = Vec({2048, 1}, kF16), ones = Vec({1, 1}, kF16);
   EXPECT_EQ(Evaluated(with(Preset::kF16_F16_F32), large, ones)[0].dtype(), kF16);
   const auto wide = [](Array x, Array y) {

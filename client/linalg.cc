@@ -1,3 +1,6 @@
+// Linear algebra from the ops of ir/ops (factorizations.cc, eigen.cc): checks and converts operands
+// as numpy does, and computes what no op computes from factorizations. The derivatives that JAX
+// defines by rules are custom_jvp or custom_linear_solve here.
 #include "client/linalg.h"
 
 #include <algorithm>
@@ -25,7 +28,7 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// As numpy: what is no float becomes one.
+// Like numpy, computes integers as floats.
 DType InexactDType(DType dtype) {
   if (ir::IsInexact(dtype)) return dtype;
   return dtype == DType::kS64 || dtype == DType::kU64 ? DType::kF64 : DType::kF32;
@@ -34,7 +37,7 @@ Array Inexact(const Array& x, const Site& site) {
   internal::ThrowIfNoValue(x, site);
   return ir::IsInexact(x.dtype()) ? x : x.astype(InexactDType(x.dtype()));
 }
-// Of one inexact dtype.
+// Returns both operands with one inexact dtype.
 std::pair<Array, Array> Promoted(const Array& a, const Array& b, const Site& site) {
   internal::ThrowIfNoValue(a, site);
   internal::ThrowIfNoValue(b, site);
@@ -66,7 +69,7 @@ Array Adjoint(const Array& x) {
   const Array transposed = Transposed(x);
   return IsComplexArray(x) ? conj(transposed) : transposed;
 }
-// What JAX multiplies so too: errors of the factors would grow.
+// JAX multiplies with the highest precision here too: errors of the factors would grow.
 Array PreciseMatmul(const Array& x, const Array& y) {
   return matmul(x, y, {.precision = lax::Precision::kHighest});
 }
@@ -82,12 +85,12 @@ Array Triangle(const Array& x, bool upper, int64_t k) {
   const Array cols = arange(ColsOf(x));
   return where(upper ? rows <= cols : rows >= cols, x, zeros_like(x));
 }
-// A vector b as a matrix of one column.
+// Applies f to b as a matrix: a vector becomes one column, and the result a vector again.
 template <class F>
 Array OfMatrix(const Array& b, const F& f) {
   return b.rank() == 1 ? squeeze(f(expand_dims(b, 1)), -1) : f(b);
 }
-// Of a and b, matrices, with the batch that both broadcast to.
+// Returns the matrices a and b with the batch to which both broadcast.
 std::pair<Array, Array> SameBatch(std::string_view name, const Array& a, const Array& b,
                                   const Site& site) {
   const auto batch = [](const Array& x) { return Dims(x.shape().begin(), x.shape().end() - 2); };
@@ -112,7 +115,7 @@ Array OnDiagonal(const Array& x) {
 }
 Array DiagonalOf(const Array& x) { return sum(where(OnDiagonal(x), x, zeros_like(x)), -1); }
 
-// Along the last axis; of complex numbers by pairs.
+// Returns the product along the last axis. Complex numbers are multiplied in pairs.
 Array ProductOf(Array x) {
   if (!IsComplexArray(x)) return prod(x, -1);
   const int last = x.rank() - 1;
@@ -125,7 +128,7 @@ Array ProductOf(Array x) {
   return squeeze(x, last);
 }
 
-// The sign of a permutation by its swaps, and of the numbers on the diagonal of u.
+// Returns the sign of a permutation, which follows from the number of its swaps.
 Array SignOf(const lax::linalg::Lu& lu) {
   const Array diagonal = DiagonalOf(lu.lu);
   const Array swaps = not_equal(lu.pivots, arange(lu.pivots.dim(lu.pivots.rank() - 1)));
@@ -134,7 +137,7 @@ Array SignOf(const lax::linalg::Lu& lu) {
 }
 Array TraceOf(const Array& x) { return sum(DiagonalOf(x), -1); }
 
-// The x of a x = b, or, by `trans`, of a^T x = b or a^H x = b.
+// Returns the x of a x = b or, depending on `trans`, of a^T x = b or a^H x = b.
 Array SolvedByLu(const Array& lu, const Array& permutation, const Array& b, int trans) {
   const auto rows = [&](const Array& x, const Array& order) {
     return take_along_axis(x, broadcast_to(expand_dims(order, -1), x.shape()), -2);
@@ -155,7 +158,8 @@ Array SolvedByLu(const Array& lu, const Array& permutation, const Array& b, int 
   const Array y = lax::linalg::triangular_solve(lu, b, of_u);
   return rows(lax::linalg::triangular_solve(lu, y, of_l), argsort(permutation));
 }
-// Of matrices of one batch. The equation is differentiated, so that a is factored once.
+// Solves a x = b for matrices of one batch. The equation is differentiated, so a is factored only
+// once.
 Array Solved(const Array& a, const Array& b, const Site& site) {
   const lax::linalg::Lu lu = lax::linalg::lu(stop_gradient(a), site);
   const auto by_lu = [&lu](int trans) {
@@ -167,14 +171,15 @@ Array Solved(const Array& a, const Array& b, const Site& site) {
   return lax::custom_linear_solve(product, b, by_lu(0), by_lu(1), {}, site);
 }
 
-// The determinant of a, and that times a^-1 b, which it has also if one singular value is 0.
+// Returns det(a), and det(a) a^-1 b. The second value is finite even if one singular value is 0.
 std::pair<Array, Array> CofactorSolved(const Array& a, const Array& b, const Site& site) {
   const int64_t n = ColsOf(a);
   if (n == 1) return {squeeze(a, {-1, -2}), b};
   const lax::linalg::Lu lu = lax::linalg::lu(a, site);
   const Array diagonal = DiagonalOf(lu.lu), at = arange(n);
   const Array sign = SignOf(lu);
-  // Of the diagonal without its last element; the determinant is this times that.
+  // Multiply the diagonal without its last element. The determinant is this product times that
+  // element.
   const Array others = ProductOf(where(equal(at, static_cast<int>(n - 1)), 1.0, diagonal)) * sign;
   const Array last = sum(where(equal(at, static_cast<int>(n - 1)), diagonal, 0.0), -1);
   const Array determinant = others * last;
@@ -302,7 +307,7 @@ Array inv(const Array& a, Site site) {
   return solve(x, broadcast_to(eye(ColsOf(x), x.dtype(), site), x.shape()), site);
 }
 
-// Of 2 x 2 and 3 x 3 by their elements.
+// Determinants of 2 x 2 and 3 x 3 matrices are written out in their elements.
 Array det(const Array& a_in, Site site) {
   NeedSquare(a_in, "det", site);
   const Array a = Inexact(a_in, site);
@@ -420,8 +425,8 @@ Array eigvals(const Array& a, Site site) {
                           site)[0];
 }
 
-// The derivative: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
-// least squares problems whose variables separate" (1973).
+// Reference for the derivative: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses
+// and nonlinear least squares problems whose variables separate" (1973).
 Array pinv(const Array& a_in, std::optional<double> rtol, Site site) {
   NeedMatrix(a_in, "pinv", site);
   const Array x = Inexact(a_in, site);
@@ -457,7 +462,7 @@ Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
   const Array re = real(x), im = imag(x);
   return sqrt(sum(re * re + im * im, axis, keepdims));
 }
-// Along axes; 0 of nothing.
+// Returns the maximum along axes, or 0 if there are no elements.
 Array MostOf(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
   const std::vector<int64_t> dims = internal::NormalAxes("norm", axis, x.rank(), site);
   return internal::NumReduced(x.shape(), dims) == 0 ? sum(x, axis, keepdims)
@@ -490,6 +495,8 @@ Array NormOfMatrices(const Array& x, const NormOrder& ord, const Site& site) {
 
 }  // namespace
 
+// numpy's norm decides by the number of axes whether it is a norm of vectors or of matrices. The
+// rows and columns of matrices are moved to the end, so that NormOfMatrices needs one case only.
 Array norm(const Array& x_in, const NormOptions& options, Site site) {
   const Array x = Inexact(x_in, site);
   const bool has_order = options.ord.number || !options.ord.name.empty();
@@ -555,7 +562,7 @@ Array cond(const Array& x_in, const NormOrder& p, Site site) {
     const Array of_x = norm(x, options, site);
     out = of_x * norm(inv(x, site), options, site);
   }
-  // What has no inverse is infinite, but for a NaN in x.
+  // A matrix without an inverse has an infinite condition number, unless x contains a NaN.
   const auto is_nan = [](const Array& v) { return not_equal(v, v); };
   const Array given = any(is_nan(abs(x)), {-2, -1});
   return where(logical_and(is_nan(out), logical_not(given)), HUGE_VAL, out);
@@ -584,6 +591,8 @@ Array matrix_power(const Array& a_in, int n, Site site) {
   return *out;
 }
 
+// Finds the order of multiplications by dynamic programming over all splits. Vectors at the ends
+// become matrices with one row or column, which the result loses again.
 Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& precision, Site site) {
   const auto n = static_cast<int>(arrays.size());
   if (n < 2)
@@ -601,7 +610,8 @@ Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& prec
       ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: array ", i - 1, " has ",
                  ColsOf(xs[i - 1]), " columns; expected ", RowsOf(xs[i]), ", the rows of the next");
   }
-  // The fewest multiplications from one to another, and where the last of these stands.
+  // cost[i][j] is the fewest multiplications for operands i to j, split[i][j] the place of the last
+  // one.
   std::vector<std::vector<double>> cost(n, std::vector<double>(n, 0));
   std::vector<std::vector<int>> split(n, std::vector<int>(n, 0));
   for (int length = 1; length < n; ++length) {
@@ -651,11 +661,13 @@ Array tensorinv(const Array& a, int ind, Site site) {
   return reshape(inv(reshape(a, {rows, cols}), site), std::move(result));
 }
 
+// Moves the given axes of a to its end, and solves one system of matrices: rows are b's dims,
+// columns x's dims.
 Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>& axes, Site site) {
   internal::ThrowIfNoValue(a_in, site);
   internal::ThrowIfNoValue(b, site);
   Array a = a_in;
-  // One after the other to the end, as JAX moves them all to the same place.
+  // The axes go to the end one after the other, because JAX moves each of them to the last place.
   if (!axes.empty()) {
     std::vector<int64_t> order, moved;
     for (const int64_t axis : axes)
@@ -741,6 +753,8 @@ std::pair<Array, Array> lu_factor(const Array& a, Site site) {
   return {lu.lu, lu.pivots};
 }
 
+// LAPACK's pivots are swaps, while SolvedByLu needs a permutation. A loop applies the swaps in turn
+// to 0, 1, ..., n - 1, for all matrices of the batch at once.
 Array lu_solve(const std::pair<Array, Array>& lu_and_piv, const Array& b_in, int trans, Site site) {
   const std::pair<Array, Array> both = Promoted(lu_and_piv.first, b_in, site);
   const Array &lu = both.first, &b = both.second;
@@ -752,7 +766,7 @@ Array lu_solve(const std::pair<Array, Array>& lu_and_piv, const Array& b_in, int
   const Array pivots = lu_and_piv.second;
   const int64_t n = ColsOf(lu);
   const Array places = arange(n);
-  // One swap after the other.
+  // Applies one swap.
   const auto swapped = [&](const Array& i, const Array& order) {
     const Array j = expand_dims(take(pivots, i, -1), -1);
     const Array at_i = expand_dims(take(order, i, -1), -1);
@@ -805,7 +819,7 @@ std::pair<Array, Array> hessenberg(const Array& a, Site site) {
   const Array h = Triangle(packed, /*upper=*/true, -1);
   const int64_t n = ColsOf(packed);
   if (n < 2) return {h, ones_like(h)};
-  // q leaves the first row and column as they are.
+  // q leaves the first row and the first column unchanged.
   const int rows = packed.rank() - 2, cols = packed.rank() - 1;
   const Array below = Part(Part(packed, rows, 1, n), cols, 0, n - 1);
   const Array rest = lax::linalg::householder_product(below, taus, site);
@@ -816,9 +830,9 @@ std::pair<Array, Array> hessenberg(const Array& a, Site site) {
   return {h, where(first, 1.0, padded)};
 }
 
-// By the quotient of two polynomials (Pade's approximant) where the matrix is small, and squares of
-// that. Coefficients and bounds: N. Higham, "The scaling and squaring method for the matrix
-// exponential revisited" (2005).
+// Divides two polynomials (Pade's approximant) for a matrix scaled to be small, and squares the
+// result. Reference for coefficients and bounds: N. Higham, "The scaling and squaring method for
+// the matrix exponential revisited" (2005).
 Array expm(const Array& a_in, int max_squarings, Site site) {
   NeedSquare(a_in, "expm", site);
   const Array a = Inexact(a_in, site);
@@ -845,7 +859,7 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
   const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
   const Array x = a * whole(exp2(-doublings));
   const Array one = where(OnDiagonal(x), ones_like(x), zeros_like(x));
-  // Even powers of x; u has the odd terms, v the even ones.
+  // `even` has the even powers of x, u the odd terms, v the even terms.
   Array even = one, odd_terms = b[1] * one, even_terms = b[0] * one;
   const Array xx = PreciseMatmul(x, x);
   for (size_t i = 2; i < b.size(); i += 2) {
@@ -865,8 +879,8 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
                std::numeric_limits<double>::quiet_NaN(), out);
 }
 
-// Column after column of the root u of the triangular factor t: (u + u_jj) x = t's column above its
-// diagonal, of the columns before.
+// Computes the root u of the triangular factor t column by column. Column j above its diagonal is
+// the x of (u + u_jj) x = t's column j above its diagonal, where u has the columns before j.
 Array sqrtm(const Array& a, Site site) {
   NeedSquare(a, "sqrtm", site);
   if (a.rank() != 2)
@@ -928,6 +942,8 @@ Array block_diag(const std::vector<Array>& arrays, Site site) {
   return concatenate(blocks, 0, site);
 }
 
+// Every diagonal of the result is one element of a line: the column from its last element, then the
+// row. The matrix is one gather from this line.
 Array toeplitz(const Array& c, const std::optional<Array>& r, Site site) {
   internal::ThrowIfNoValue(c, site);
   const Array row_in = r ? *r : IsComplexArray(c) ? conj(c) : c;
@@ -950,7 +966,8 @@ Array toeplitz(const Array& c, const std::optional<Array>& r, Site site) {
   column = spread(column);
   row = spread(row);
   const int64_t m = ColsOf(column), n = ColsOf(row);
-  // From the last of the column to the last of the row, whose first is the column's.
+  // The line goes from the last element of the column to the last of the row. The column gives the
+  // element in which both meet.
   const Array line =
       concatenate({flip(column, -1), Part(row, row.rank() - 1, std::min<int64_t>(n, 1), n)},
                   row.rank() - 1, site);

@@ -1,4 +1,6 @@
-// Expected values are those of jax.numpy.linalg and jax.lax.linalg 0.10.2.
+// Tests of linear algebra: values, factors whose products must give the matrix again, gradients
+// against differences, and errors. Expected values are those of jax.numpy.linalg and jax.lax.linalg
+// 0.10.2.
 #include "client/linalg.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +66,7 @@ TEST(LinalgTest, Solves) {
       Values(grad(loss), General(), Right()),
       Near({0.0197238658777, 0.34516765286, 0.285996055227, -0.0236686390533, -0.414201183432,
             -0.343195266272, -0.0315581854043, -0.552268244576, -0.457593688363}));
-  // A batch of both, and one matrix for all.
+  // One case has a batch on both sides, another one matrix for all right-hand sides.
   const ir::Array two = Matrix({2, 0, 0, 4, 1, 1, 0, 1}, {2, 2, 2}),
                   rights = Matrix({2, 4, 3, 1}, {2, 2, 1});
   EXPECT_THAT(Values(solved, two, rights), Near({1, 1, 2, 1}));
@@ -87,7 +89,7 @@ TEST(LinalgTest, Determinants) {
             0.025641025641, -0.0512820512821, 0.102564102564, 0.25641025641}));
 }
 
-// Large ones are factored by blocks, of which the last is narrower.
+// Large matrices are factored by blocks; the last block is narrower.
 TEST(LinalgTest, LargeMatricesAreFactoredByBlocks) {
   for (const auto& [rows, cols] : {std::pair{520, 520}, {560, 515}, {515, 560}}) {
     const int64_t m = rows, n = cols, k = std::min(m, n);
@@ -112,7 +114,7 @@ TEST(LinalgTest, LargeMatricesAreFactoredByBlocks) {
       for (int64_t j = 0; j < n; ++j) off = std::max(off, std::abs(row[j] - a[from * n + j]));
     }
     EXPECT_LT(off, 1e-11);
-    EXPECT_EQ(largest, 1);  // pivots are the largest
+    EXPECT_EQ(largest, 1);  // the pivots are the largest elements
   }
 }
 
@@ -127,7 +129,7 @@ TEST(LinalgTest, CholeskyReadsBothTriangles) {
                      Positive()),
               Near({-0.134247366692, 0.536989466769, 1.2566227688, 0.536989466769, 0.852042132924,
                     0.973508924814, 1.2566227688, 0.973508924814, 3.12694383988}));
-  // Of a matrix that has none.
+  // A matrix that is not positive definite has no factor.
   const std::vector<double> none = Values([](Array a) { return linalg::cholesky(-a); }, Positive());
   for (const size_t i : {0, 3, 4, 6, 7, 8}) EXPECT_TRUE(std::isnan(none[i])) << i;
 }
@@ -196,10 +198,10 @@ TEST(LaxLinalgTest, TrianglesAndDiagonals) {
               Near({0.216981132075, 0.132075471698, 0.122641509434}));
 }
 
-// ---- Complex matrices; z is General() + i Positive() / 2. ----
+// ---- Complex matrices: z is General() + i Positive() / 2. ----
 
 Array Joined(Array re, Array im) { return complex(re, im / 2.0); }
-// The parts of the results, one array.
+// Returns the real and imaginary parts of the results as one array.
 Array Parts(const std::vector<Array>& xs) {
   std::vector<Array> out;
   for (const Array& x : xs) {
@@ -218,13 +220,13 @@ Array AdjointOf(const Array& x) {
   return ir::IsComplex(x.dtype()) ? conj(swapaxes(x, -1, -2)) : swapaxes(x, -1, -2);
 }
 Array Product(const std::vector<Array>& xs) { return linalg::multi_dot(xs); }
-// How far a is from b, and q from having orthonormal columns.
+// Return how far a is from b, and how far q is from having orthonormal columns.
 Array Distance(const Array& a, const Array& b) { return max(abs(a - b)); }
 Array FromUnitary(const Array& q) {
   const Array product = matmul(AdjointOf(q), q);
   return Distance(product, eye(product.dim(0), product.dtype()));
 }
-// Of both a real and a complex matrix.
+// Checks the distances for a real and for a complex matrix.
 template <class F>
 void ExpectSmall(const F& distances) {
   EXPECT_THAT(Values([&](Array x) { return stack(distances(x)); }, General()),
@@ -233,7 +235,7 @@ void ExpectSmall(const F& distances) {
                      General(), Positive()),
               ::testing::Each(::testing::Lt(1e-12)));
 }
-// The gradient of f, a real number of a complex matrix, is what differences give.
+// Checks that the gradient of f, a real function of a complex matrix, agrees with differences.
 template <class F>
 void ExpectGradient(const F& f) {
   const auto of_parts = [&](Array re, Array im) { return f(Joined(re, im)); };
@@ -305,7 +307,7 @@ TEST(LinalgTest, SolvesOfComplexMatrices) {
   ExpectGradient([](Array z) { return abs(linalg::det(z)) + linalg::slogdet(z).second; });
   ExpectGradient([](Array z) { return imag(linalg::slogdet(z).first); });
   ExpectGradient([](Array z) { return real(linalg::det(linalg::block_diag({z, z}))); });
-  // A batch of one of the two, and one of both.
+  // A batch of one of the operands, and of both.
   EXPECT_THAT(Values([](Array a, Array b) { return linalg::solve(a, b); },
                      Matrix({2, 0, 0, 4}, {2, 2}), Matrix({2, 4, 6, 8}, {2, 2, 1})),
               Near({1, 1, 3, 2}));
@@ -340,7 +342,7 @@ TEST(LinalgTest, FactorsOfComplexMatricesAreUnitary) {
               Near({4.49964208024, 4.05035835012, 1.96158568137}));
   EXPECT_THAT(OfComplex([](Array z) { return linalg::eigvalsh(z + AdjointOf(z)); }),
               Near({2.5942719174, 6.96073051522, 8.44499756738}));
-  // Of what does not depend on the phases of vectors.
+  // The gradient of a function that does not depend on the phases of the vectors.
   ExpectGradient([](Array z) {
     const auto [w, v] = linalg::eigh(z);
     return sum(abs(Product({v * exp(w / 4.0), AdjointOf(v), z})));
@@ -397,7 +399,7 @@ TEST(LinalgTest, FormsOfGeneralMatrices) {
     const std::vector<Array> e = lax::linalg::eig(z, {.enable_eigvec_derivs = true});
     return sum(abs(e[2]) * abs(e[2]) * abs(e[2])) + sum(abs(e[1] * e[0]));
   });
-  // Of real matrices with complex eigenvalues.
+  // Real matrices may have complex eigenvalues.
   EXPECT_THAT(Values(grad([](Array a) { return sum(abs(linalg::eigvals(a))); }), General()).size(),
               9u);
 }
@@ -416,7 +418,7 @@ TEST(LinalgTest, FunctionsOfMatrices) {
                     -0.234395900979, 0.129740003755, 0.0122784970415, 2.0222537874, 0.649020150606,
                     0.0470898930785, -0.0175283021645, 0.036286833256, 0.426113054877,
                     0.175617038959, -0.0452598335567, 0.132101350092, 0.255145990446}));
-  // Two eigenvalues that are 0.
+  // Two eigenvalues are 0.
   EXPECT_THAT(Values([](Array a) { return real(linalg::sqrtm(a)); },
                      Matrix({0, 0, 0, 0, 4, 0, 0, 0, 0}, {3, 3})),
               Near({0, 0, 0, 0, 2, 0, 0, 0, 0}));
@@ -495,7 +497,7 @@ TEST(LinalgTest, LeastSquaresAndPseudoInverses) {
     const Array p = linalg::pinv(z);
     return std::vector<Array>{Distance(p, linalg::inv(z))};
   });
-  // Also of singular values that are equal.
+  // The derivative also exists if singular values are equal.
   const auto loss = [](Array a) { return sum(linalg::pinv(a) * Weights({2, 3})); };
   EXPECT_THAT(Values(grad(loss), Matrix({1, 0, 0, 1, 0, 0}, {3, 2})), Near({0, -1, -3, -4, 2, 5}));
   ExpectGradient([](Array z) { return sum(abs(linalg::pinv(z))); });

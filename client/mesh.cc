@@ -1,3 +1,5 @@
+// Meshes, partition specs and the context mesh of a thread. Users make them; the tracer and put
+// read the context mesh.
 #include "client/mesh.h"
 
 #include "client/error.h"

@@ -1,6 +1,6 @@
 // Meshes with devices, and partition specs: make_mesh, set_mesh, P.
 //
-// Values; thread-compatible. The context mesh (set_mesh) is thread-local.
+// Meshes and specs are values; thread-compatible. The context mesh (set_mesh) is thread-local.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -18,7 +18,8 @@ using ir::PartitionSpec;
 
 class Session;
 
-// A logical mesh and its devices, row-major; no devices: the server chooses them.
+// A logical mesh and its devices in row-major order. If there are no devices, the server chooses
+// them.
 struct Mesh {
   ir::Mesh logical;
   std::vector<int64_t> devices;
@@ -27,25 +28,26 @@ struct Mesh {
   int64_t size() const { return logical.num_devices(); }
   int64_t size(std::string_view axis) const { return logical.SizeOf(axis); }
   std::vector<std::string> axis_names() const;
-  // The same mesh with all axes of type `type`.
+  // Returns this mesh with all axes of type `type`.
   Mesh With(AxisType type) const;
   std::string ToString() const { return logical.ToString(); }
   bool operator==(const Mesh&) const = default;
 };
 
-// Uses the first devices of the session (the default session if null). Axes are Explicit unless
-// `axis_types` says otherwise, as in JAX.
+// Makes a mesh of the first healthy devices of `session`, or of the default session if it is null.
+// Axes are Explicit unless `axis_types` says otherwise, as in JAX. Throws NOT_ENOUGH_DEVICES, and
+// VALUE_ERROR if the lists differ in length.
 Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                const std::vector<AxisType>& axis_types = {}, Session* session = nullptr,
                Site site = Site::Here());
-// A mesh without devices, for programs whose devices the server chooses.
+// Makes a mesh without devices, for programs whose devices the server chooses.
 Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
                    const std::vector<AxisType>& axis_types = {}, Site site = Site::Here());
 
-// Devices that need not exist: programs can be planned for them, not run.
+// Devices that need not exist. Programs can be planned for them, but not run.
 struct AbsentDevices {
-  Mesh mesh;                 // abstract_mesh
-  int64_t memory_bytes = 0;  // of each device
+  Mesh mesh;                 // made by abstract_mesh, without devices
+  int64_t memory_bytes = 0;  // memory of each device
 };
 
 // Sets the context mesh of this thread for the lifetime of the object.
@@ -61,11 +63,11 @@ class [[nodiscard]] set_mesh {
 };
 const Mesh& context_mesh();
 
-// "No axis" in a spec, "not mapped" in in_axes, "not an array" in in_specs.
+// Means "no axis" in a spec, "not mapped" in in_axes, and "not an array" in in_specs.
 struct NoneType {};
 inline constexpr NoneType None;
 
-// The axes of one dim.
+// The mesh axes that shard one dim.
 struct DimSpec {
   ir::AxisList axes;
   bool given = true;
@@ -84,20 +86,20 @@ struct DimSpec {
   static DimSpec Absent();
 };
 
-// P("data", None, {"x", "y"}): the axes that shard each dim; missing dims are not sharded.
+// P("data", None, {"x", "y"}) lists the axes that shard each dim. Missing dims are not sharded.
 PartitionSpec P(const DimSpec& d0 = DimSpec::Absent(), const DimSpec& d1 = DimSpec::Absent(),
                 const DimSpec& d2 = DimSpec::Absent(), const DimSpec& d3 = DimSpec::Absent(),
                 const DimSpec& d4 = DimSpec::Absent(), const DimSpec& d5 = DimSpec::Absent());
 
-// JAX's P(..., unreduced={...}): that of an array whose shards are terms of a sum along these
-// Explicit axes, which nobody has added up yet. And P(..., reduced={...}): of one that is equal
-// along them, and whose gradient is to be unreduced there, so that it is added up once. The axes
-// shard no dim.
+// JAX's P(..., unreduced={...}) and P(..., reduced={...}). The shards of an array that is unreduced
+// along Explicit axes are terms of a sum which has not been added up yet. An array that is reduced
+// along axes is equal along them; its gradient is to be unreduced there, so that the gradient is
+// added up only once. These axes shard no dim.
 PartitionSpec unreduced(const DimSpec& axes, PartitionSpec spec = {});
 PartitionSpec reduced(const DimSpec& axes, PartitionSpec spec = {});
 
-// The sharding of an op's result on the Explicit axes of the mesh in context; none: what follows
-// from the operands' types.
+// The sharding of an op's result on the Explicit axes of the mesh in context. Without a value, the
+// sharding follows from the operands' types.
 using OutSharding = std::optional<PartitionSpec>;
 
 }  // namespace tessera

@@ -1,3 +1,6 @@
+// jax.nn: activations as formulas, softmax and attention from ops and numpy functions, initializers
+// from random.h. Activations with rules of their own have JAX's derivatives where formulas would
+// give NaN.
 #include "client/nn.h"
 
 #include <algorithm>
@@ -34,7 +37,7 @@ using Vs = std::vector<Value>;
 
 // ---- The formulas. ------------------------------------------------------------------------------
 
-// f(x), whose derivative is slope(x, f(x)).
+// Returns f(x), with slope(x) as its derivative.
 F Ruled(const F& x, const std::function<F(const F&)>& f, const std::function<F(const F&)>& slope) {
   return ir::WithTangent(
       {*x}, [&](ir::Values v) { return *f(v[0]); },
@@ -44,14 +47,14 @@ F Ruled(const F& x, const std::function<F(const F&)>& f, const std::function<F(c
 namespace of {
 
 F identity(const F& x) { return x; }
-// NaN stays, and the derivative at 0 is 0.
+// A NaN stays NaN, and the derivative at 0 is 0.
 F relu(const F& x) { return ir::Where(x <= 0, ir::Like(x, 0), x); }
 F hard_tanh(const F& x) {
   return ir::Where(x > 1, ir::Like(x, 1), ir::Where(x < -1, ir::Like(x, -1), x));
 }
 F sigmoid(const F& x) { return ir::Logistic(x); }
 F silu(const F& x) { return x * ir::Logistic(x); }
-// log(1 + exp(x)), whose derivative by its formula would be none at 0.
+// log(1 + exp(x)). The derivative by this formula would not exist at 0.
 F softplus(const F& x) {
   return Ruled(
       x, [](const F& v) { return ir::Max(v, 0) + ir::Log1p(ir::Exp(-ir::Abs(v))); }, sigmoid);
@@ -91,7 +94,7 @@ F log1mexp(const F& x) {
 
 }  // namespace of
 
-// Of the operand's dtype.
+// Applies f without changing the operand's dtype.
 Array Plain(std::string_view name, const Arg& x, F (*f)(const F&)) {
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) { return *f(v[0]); });
 }
@@ -146,11 +149,11 @@ Array glu(const Arg& x, int axis) {
   });
 }
 
-// ---- Of rows of numbers. ------------------------------------------------------------------------
+// ---- Functions of rows of numbers. --------------------------------------------------------------
 
 namespace {
 
-// The maximum, with zero derivative, and 0 where it is not finite.
+// Returns the maximum, without a derivative, or 0 where it is not finite.
 Value SafeMax(Value x, const std::vector<int64_t>& axes) {
   const Value m = ir::StopGradient(ir::ReduceMax(x, axes));
   return ir::Select(ir::IsFinite(m), m, ir::FullLike(m, 0));
@@ -218,7 +221,7 @@ Array one_hot(const Arg& x, int64_t classes, DType dtype, int axis,
 
 namespace {
 
-// What dot_product_attention works on: everything with a batch.
+// The operands of dot_product_attention. All have a batch.
 struct Attention {
   Array query, key, value;  // [batch, length, heads, size]
   AttentionOptions options;
@@ -251,6 +254,8 @@ void CheckLike(const Attention& a, std::string_view name, const Array& x, const 
              x.type().ToString(), "; ", expected, "] is expected");
 }
 
+// Throws unless all operands fit the shapes of the keys, before anything is multiplied. The errors
+// then name the operand that the user gave.
 void CheckAttention(const Attention& a) {
   const DType dtype = a.key.dtype();
   if (!ir::IsFloat(dtype)) {
@@ -281,7 +286,8 @@ void CheckAttention(const Attention& a) {
     if (*x) CheckLike(a, name, **x, {a.batch()}, DType::kS32);
 }
 
-// Which scores count: of [batch or 1, 1, length, key_length]; nullopt: all do.
+// Returns which scores count, as [batch or 1, 1 or heads, length, key_length], or nullopt if all
+// count.
 std::optional<Array> Seen(const Attention& a) {
   std::optional<Array> seen = a.options.mask;
   const auto require = [&](const Array& x) { seen = seen ? logical_and(*seen, x) : x; };
@@ -300,9 +306,13 @@ std::optional<Array> Seen(const Attention& a) {
   return seen;
 }
 
+// Computes softmax(query key^T) value for groups of heads that share a key, as one contraction for
+// all. Scores that do not count get a large negative number instead of -infinity, so that a query
+// without any key has finite weights.
 Array Attend(const Attention& a) {
   const int64_t group = a.heads() / a.key_heads();
-  // [batch, key heads, length, group, size] by [batch, key heads, key length, size].
+  // These shapes are [batch, key heads, length, group, size] and [batch, key heads, key length,
+  // size].
   const Array query = transpose(
       reshape(a.query, {a.batch(), a.length(), a.key_heads(), group, a.size()}), {0, 2, 1, 3, 4});
   const DType wide = a.key.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -313,7 +323,8 @@ Array Attend(const Attention& a) {
   dims.rhs_batch = {0, 2};
   dims.lhs_contract = {4};
   dims.rhs_contract = {3};
-  // [batch, key heads, length, group, key length], then [batch, heads, length, key length].
+  // The scores are [batch, key heads, length, group, key length], then [batch, heads, length, key
+  // length].
   Array scores = lax::dot_general(query, a.key, dims, of_products);
   scores = reshape(transpose(scores, {0, 1, 3, 2, 4}),
                    {a.batch(), a.heads(), a.length(), a.key_length()});
@@ -328,7 +339,7 @@ Array Attend(const Attention& a) {
       reshape(weights, {a.batch(), a.key_heads(), group, a.length(), a.key_length()});
   dims.lhs_contract = {4};
   dims.rhs_contract = {1};
-  // [batch, key heads, group, length, size], then [batch, length, heads, size].
+  // The result is [batch, key heads, group, length, size], then [batch, length, heads, size].
   const Array out = transpose(lax::dot_general(grouped, a.value, dims), {0, 3, 1, 2, 4});
   const Array of_heads = reshape(out, {a.batch(), a.length(), a.heads(), a.size()});
   if (!a.options.query_seq_lengths) return of_heads;
@@ -339,6 +350,8 @@ Array Attend(const Attention& a) {
 
 }  // namespace
 
+// Gives operands without a batch one of size 1, so that Attend has one case only. Everything is
+// traced as one program.
 Array dot_product_attention(const Arg& query, const Arg& key, const Arg& value,
                             const AttentionOptions& options) {
   const Site site = internal::SiteOf({query, key, value});
@@ -410,7 +423,7 @@ double Denominator(const Fans& fans, std::string_view mode, const Site& site) {
                        "; fan_in, fan_out, fan_avg or fan_geo_avg is expected");
 }
 
-// The number as one of the dtype, on which jax.nn computes further.
+// Rounds the number to the dtype, because jax.nn computes with the rounded number.
 double Rounded(double x, DType dtype) { return ir::Array::Scalar(dtype, x).At(0); }
 
 }  // namespace
@@ -470,6 +483,8 @@ Initializer orthogonal(double scale, int column_axis, DType dtype) {
           },
           dtype};
 }
+// jax.nn rounds the variance and the standard deviation to the dtype in turn, and so does this
+// function, so that a key gives JAX's weights.
 Initializer variance_scaling(double scale, std::string_view mode, std::string_view distribution,
                              const FanAxes& axes, DType dtype) {
   return {[=, mode = std::string(mode), distribution = std::string(distribution)](
@@ -490,7 +505,7 @@ Initializer variance_scaling(double scale, std::string_view mode, std::string_vi
                   "invalid distribution for variance scaling initializer: ", distribution,
                   "; truncated_normal, normal or uniform is expected");
             }
-            // The standard deviation of standard normal numbers between -2 and 2.
+            // The standard deviation of standard normal numbers that are truncated to [-2, 2].
             constexpr double kTruncated = .87962566103423978;
             const double stddev = Rounded(std::sqrt(variance), d) / Rounded(kTruncated, d);
             return random::truncated_normal(key, -2.0, 2.0, shape, d) * stddev;

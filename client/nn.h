@@ -1,9 +1,9 @@
 // Functions for neural networks with the names and the values of jax.nn: activations, softmax and
 // its kin, attention, and the initializers of weights.
 //
-// Operands promote and broadcast as in numpy.h; integers compute as floats, except in relu,
-// hard_tanh and identity. Derivatives are JAX's, also at the points where a function has none: that
-// of relu at 0 is 0. All throw tessera::Error.
+// Operands are promoted and broadcast as in numpy.h. Integers compute as floats, except in relu,
+// hard_tanh and identity. Derivatives are JAX's, also at points where a function has none: the
+// derivative of relu at 0 is 0. All throw tessera::Error.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ namespace tessera::nn {
   X(sigmoid) X(log_sigmoid) X(silu) X(mish) X(softplus) X(soft_sign) X(selu)      \
   X(relu6) X(hard_sigmoid) X(hard_silu) X(sparse_plus) X(sparse_sigmoid)          \
   X(log1mexp)  /* log(1 - exp(-x)) */
-// With a parameter, a number or an array, and what it is by default.
+// Activations with a parameter, a number or an array, and its default value.
 #define TESSERA_NN_WITH_PARAMETER(X)                                              \
   X(elu, alpha, 1.0) X(celu, alpha, 1.0) X(leaky_relu, negative_slope, 1e-2)      \
   X(squareplus, b, 4.0)
@@ -44,37 +44,41 @@ Array hard_tanh(const Arg& x);
 Array gelu(const Arg& x, bool approximate = true);
 inline Array swish(const Arg& x) { return silu(x); }
 inline Array hard_swish(const Arg& x) { return hard_silu(x); }
-// The first half of x along the axis, by the sigmoid of the second.
+// Returns the first half of x along the axis, multiplied by the sigmoid of the second half.
+// VALUE_ERROR for an odd size.
 Array glu(const Arg& x, int axis = -1);
 
-// ---- Of rows of numbers. ------------------------------------------------------------------------
+// ---- Functions of rows of numbers. --------------------------------------------------------------
 
 Array logsumexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array logmeanexp(const Arg& x, const Axes& axes = {}, bool keepdims = false);
 Array softmax(const Arg& x, int axis = -1);
 Array log_softmax(const Arg& x, int axis = -1);
-// (x - mean) / sqrt(variance + epsilon) over the axes, whose variance is that of jax.nn's "fast"
-// algorithm: mean(x^2) - mean(x)^2, or 0 if that is less.
+// Returns (x - mean) / sqrt(variance + epsilon) over the axes. The variance is that of jax.nn's
+// "fast" algorithm: mean(x^2) - mean(x)^2, or 0 if that is negative.
 Array standardize(const Arg& x, const Axes& axes = -1, double epsilon = 1e-5);
-// The new dim, of the classes, is the last, or `axis` of the result.
+// Returns x with a new dim of size `classes`: 1 where the index equals x, else 0. The new dim is
+// the last, or dim `axis` of the result.
 Array one_hot(const Arg& x, int64_t classes, DType dtype = DType::kF32, int axis = -1,
               const OutSharding& out_sharding = {});
 
 struct AttentionOptions {
-  // Added to the scaled products. [batch, heads, length, key_length], or with sizes 1 for the first
-  // two; without the batch where the query has none.
+  // Added to the scaled products of queries and keys. The shape is [batch, heads, length,
+  // key_length], where batch and heads may be 1; without the batch if the query has none.
   std::optional<Array> bias = {};
-  std::optional<Array> mask = {};    // of bools, as `bias`: false where nothing is looked at
-  std::optional<double> scale = {};  // of the products of queries and keys; 1 / sqrt(size)
-  bool is_causal = false;            // nothing looks at what comes after it
-  // s32[batch]: the lengths that count. What a query beyond its length gets is 0.
+  std::optional<Array> mask = {};  // bools, shaped like `bias`; false hides a key from a query
+  // factor of the products of queries and keys; by default 1 / sqrt(size)
+  std::optional<double> scale = {};
+  bool is_causal = false;  // hides the later keys from each query
+  // s32[batch]: the lengths that count. The result of a query beyond its length is 0.
   std::optional<Array> query_seq_lengths = {}, key_value_seq_lengths = {};
-  // How far to the left and to the right a position looks.
+  // How far to the left and to the right a query sees keys.
   std::optional<std::pair<int64_t, int64_t>> local_window_size = {};
 };
-// Queries are [batch, length, heads, size], keys and values [batch, key_length, key_heads, size],
-// all without the batch or all with it, and of one dtype. key_heads divides heads: each key is that
-// of as many heads, one after another. The softmax is that of f32.
+// Queries are [batch, length, heads, size], keys and values [batch, key_length, key_heads, size].
+// All have the batch or none has it; all have one dtype, a float. The result has the shape of the
+// queries. key_heads must divide heads: consecutive heads share a key. The softmax is computed in
+// f32. VALUE_ERROR for other shapes and dtypes.
 Array dot_product_attention(const Arg& query, const Arg& key, const Arg& value,
                             const AttentionOptions& options = {});
 
@@ -85,16 +89,16 @@ using nn::gelu, nn::log_softmax, nn::logsumexp, nn::one_hot, nn::relu, nn::sigmo
     nn::softmax, nn::standardize;
 }  // namespace tessera
 
-// ---- Initializers: how weights begin. -----------------------------------------------------------
+// ---- Initializers: the first values of weights. -------------------------------------------------
 
 namespace tessera::nn::initializers {
 
-// Makes weights of a shape from a key (random.h).
+// A function that makes weights of a shape from a key (random.h).
 class Initializer {
  public:
   using Function = std::function<Array(const Arg& key, const Dims& shape, DType dtype)>;
   Initializer(Function f, DType dtype) : f_(std::move(f)), dtype_(dtype) {}
-  // Without a dtype it is the initializer's.
+  // Without a dtype, the weights have the initializer's dtype.
   Array operator()(const Arg& key, const Dims& shape,
                    std::optional<DType> dtype = std::nullopt) const {
     return f_(key, shape, dtype.value_or(dtype_));
@@ -112,17 +116,18 @@ Initializer uniform(double scale = 1e-2, DType dtype = DType::kF32);  // in [0, 
 Initializer normal(double stddev = 1e-2, DType dtype = DType::kF32);
 Initializer truncated_normal(double stddev = 1e-2, DType dtype = DType::kF32, double lower = -2,
                              double upper = 2);
-// Columns, those of the axis, or rows, the fewer, are orthogonal and `scale` long.
+// The weights as a matrix, whose columns are `column_axis`, have orthogonal columns or rows,
+// whichever are fewer, of length `scale`.
 Initializer orthogonal(double scale = 1, int column_axis = -1, DType dtype = DType::kF32);
 
-// The axes of inputs, of outputs, and those for each of whose indices there is another layer.
-// Others are the receptive field of each output.
+// The axes of weights: the axes of inputs, of outputs, and the batch axes, along which each index
+// is a layer of its own. All other axes are the receptive field of each output.
 struct FanAxes {
   Axes in_axis = -2, out_axis = -1, batch_axis = Axes(std::vector<int64_t>{});
 };
-// Of variance scale / n, n being the number of inputs ("fan_in"), of outputs ("fan_out"), their
-// mean ("fan_avg") or geometric mean ("fan_geo_avg"). The distribution: "truncated_normal",
-// "normal" or "uniform".
+// Makes weights of variance scale / n. `mode` says what n is: the number of inputs ("fan_in"), of
+// outputs ("fan_out"), their mean ("fan_avg") or geometric mean ("fan_geo_avg"). `distribution` is
+// "truncated_normal", "normal" or "uniform".
 Initializer variance_scaling(double scale, std::string_view mode, std::string_view distribution,
                              const FanAxes& axes = {}, DType dtype = DType::kF32);
 // clang-format off

@@ -1,3 +1,5 @@
+// numpy's functions: operands are promoted and broadcast (operand.h, reductions.h), then ops are
+// emitted. Most other files of the SDK compute with these functions.
 #include "client/numpy.h"
 
 #include <algorithm>
@@ -45,7 +47,7 @@ Value ToBool(Value x) {
 // ---- Arithmetic. --------------------------------------------------------------------------------
 
 Array operator-(const Arg& x) { return Unary("neg", x, ir::Neg); }
-// Of bools, + is or and * is and.
+// On bools, + is or, and * is and.
 Array operator+(const Arg& x, const Arg& y) {
   return Promoted("add", x, y, [](Value a, Value b) {
     return a.dtype() == DType::kBool ? ir::Or(a, b) : ir::Add(a, b);
@@ -107,6 +109,8 @@ Array logical_not(const Arg& x) {
   return Unary("not", x, [](Value v) { return ir::Not(ToBool(v)); });
 }
 
+// Unlike ApplyArgs, promotes only two of three operands. A scalar is broadcast with the sharding of
+// an array of the full shape, because select wants operands with equal shardings.
 Array where(const Arg& condition, const Arg& x, const Arg& y) {
   const internal::CommonType common = internal::CommonTypeOf({x, y});
   // The condition keeps its dtype: only the two values are promoted.
@@ -121,7 +125,7 @@ Array where(const Arg& condition, const Arg& x, const Arg& y) {
   const Dims shape = internal::BroadcastShapes("where", shapes, site);
   internal::CheckVaryAlike("select_n", arrays, site);
   return Apply1("where", site, arrays, [&](ir::Builder& b, Vs v) {
-    // A scalar lies as the arrays do.
+    // A scalar gets the sharding of the arrays.
     const auto like = std::find_if(v.begin(), v.end(), [&](const Value& a) {
       return a.shape() == shape && a.type().is_sharded();
     });
@@ -268,7 +272,7 @@ Array argmin(const Arg& x, std::optional<int> axis, bool keepdims) {
 
 namespace {
 
-// A function along an axis, or of the flattened array.
+// Applies a function along an axis, or to the flattened array.
 Array AlongAxis(std::string_view name, const Arg& x, std::optional<int> axis,
                 absl::FunctionRef<Value(Value, int)> op) {
   const int dim = axis ? NormalAxis(name, *axis, RankOf(x), x.site) : 0;
@@ -306,6 +310,8 @@ Array argsort(const Arg& x, int axis) {
 
 // ---- Contractions. ------------------------------------------------------------------------------
 
+// Emits one dot_general, whose batch dims are the leading dims. The operands' own shapes decide
+// what is broadcast, because dot_general broadcasts nothing.
 Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
   const Site site = internal::SiteOf({x, y});
   if (RankOf(x) == 0 || RankOf(y) == 0) {
@@ -383,11 +389,11 @@ void SumOut(EinsumTerm* x, const std::string& keep) {
   if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
 }
 
-// The sharding that is asked for a term of these letters, if one is.
+// Returns the requested sharding of a term with these letters, or nullopt if none is requested.
 using ShardingOf = absl::FunctionRef<std::optional<PartitionSpec>(const std::string& letters)>;
 
-// The product of two terms, summed over the letters that are not in `later`, those of the result
-// and of the terms that follow.
+// Multiplies two terms, and sums over the letters that are not in `later`. These are the letters of
+// the result and of the terms that follow.
 EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
                     const lax::PrecisionLike& precision, const ShardingOf& sharding_of,
                     const Site& site) {
@@ -421,6 +427,9 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
 
 }  // namespace
 
+// Checks the spec, then contracts the operands from left to right with one dot_general each.
+// Letters are summed over as soon as no later term has them, which keeps the intermediate terms
+// small.
 Array einsum(std::string_view spec, const std::vector<Arg>& operands,
              const lax::PrecisionLike& precision, const OutSharding& out_sharding) {
   const Site site = internal::SiteOf(operands);

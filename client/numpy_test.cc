@@ -1,3 +1,5 @@
+// Tests of numpy.h and of softmax: promotion, broadcasting, reductions, products, shapes and
+// indexing. Traced functions run on the reference evaluator.
 #include "client/numpy.h"
 
 #include <gmock/gmock.h>
@@ -49,8 +51,8 @@ TEST(NumpyTest, IntegersDivideAsFloats) {
 
 TEST(NumpyTest, DTypesPromoteOnJaxsLattice) {
   using internal::Promote;
-  // What jax.numpy.promote_types gives (JAX 0.10.2, with 64-bit types) for each pair in the order
-  // of ir/dtypes.def: a letter for each dtype, a dot for an error.
+  // The result of jax.numpy.promote_types (JAX 0.10.2, with 64-bit types) for each pair, in the
+  // order of ir/dtypes.def. A letter stands for each dtype, a dot for an error.
   static constexpr std::string_view kTable[] = {
       "abcdefghijklmnopqrstuvwxyzAB", "bbcdecdemjklmnopqrstuvwx....",
       "cccdecdemjklmnopqrstuvwx....", "ddddeddemjklmnopqrstuvwx....",
@@ -122,7 +124,7 @@ TEST(NumpyTest, SoftmaxIsStableAndItsGradientIsRight) {
   };
   EXPECT_THAT(Values(grad(cubes), x),
               near({4.0271573, -2.6847405, 5.3694806, -2.2373, -2.2373, -2.2373}));
-  // d logsumexp = softmax.
+  // The gradient of logsumexp is softmax.
   EXPECT_THAT(Values(grad([](Array x) { return logsumexp(x); }), Vec({0, std::log(3.0)})),
               Pointwise(DoubleNear(1e-6), {0.25, 0.75}));
 }

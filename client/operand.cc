@@ -1,3 +1,5 @@
+// Converts what the user passed to an op, arrays and C++ numbers, into ir::Values of a common dtype
+// and shape. The files numpy.cc, lax.cc and their kin call ApplyArgs for nearly every op.
 #include "client/operand.h"
 
 #include <algorithm>
@@ -9,12 +11,12 @@
 namespace tessera::internal {
 namespace {
 
-// bool < integers < floats < complex.
+// Orders the kinds of dtypes: bool < integers < floats < complex.
 int Category(DType d) {
   return ir::IsComplex(d) ? 3 : ir::IsFloat(d) ? 2 : ir::IsInteger(d) ? 1 : 0;
 }
 
-// Integers of two widths or signs.
+// Promotes integers of two widths or signs.
 DType PromoteInts(DType a, DType b) {
   const int wa = ir::BitWidth(a), wb = ir::BitWidth(b);
   if (ir::IsSignedInt(a) == ir::IsSignedInt(b)) return wa > wb ? a : b;
@@ -129,7 +131,7 @@ Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const
 
 ir::Value BroadcastTo(ir::Value x, const Dims& shape) {
   if (x.shape() == shape) return x;
-  // Dims of size 1 that grow are dropped first: broadcast_in_dim then maps each dim once.
+  // Drop dims of size 1 that grow first: broadcast_in_dim then maps each remaining dim once.
   std::vector<int64_t> dropped, dims;
   const int offset = static_cast<int>(shape.size()) - x.rank();
   for (int d = 0; d < x.rank(); ++d) {
@@ -161,6 +163,8 @@ Array AsArray(const Arg& a, DType dtype) {
                 [&](ir::Builder& b, std::vector<ir::Value>) { return Literal(b, a, dtype); });
 }
 
+// Emits the op `emit` on the operands, brought to a common dtype and shape first. Inputs are lifted
+// before they are converted, so that conversions are ops of the same frame and are differentiated.
 Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
                 std::optional<DType> dtype) {
   const Site site = SiteOf(args);
@@ -177,11 +181,12 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
   const Dims shape =
       how == Operands::kPromote || shapes.empty() ? BroadcastShapes(name, shapes, site) : shapes[0];
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
-    // Before they are broadcast: so the derivative adds up over devices what is added up here.
+    // Match the axes before broadcasting: the derivative then sums on each device first, and
+    // exchanges only these sums.
     if (how == Operands::kPromote) values = ir::MatchVarying(std::move(values));
     std::vector<ir::Value> in;
     size_t next = 0;
-    ir::AxisSet reduced;  // A number is reduced beside an array that is.
+    ir::AxisSet reduced;  // a number beside reduced arrays is reduced as well
     for (const ir::Value& v : values)
       reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
     for (const Arg& a : args) {

@@ -1,5 +1,5 @@
 // Converts operands of the public ops to values: literals take the dtype of the other operands,
-// dtypes promote, shapes broadcast. Used by the SDK only.
+// dtypes are promoted, shapes are broadcast. Used by the SDK only.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -11,9 +11,9 @@
 
 namespace tessera::internal {
 
-// The common dtype of two, by JAX's promotion lattice with 64-bit types enabled; nullopt if there
-// is none: floats of 8 bits and fewer are promoted to no other float, integers of 2 and 4 bits to
-// nothing.
+// Returns the common dtype of two dtypes, by JAX's promotion lattice with 64-bit types enabled.
+// Returns nullopt if there is none: floats of 8 bits and fewer are not promoted to another float,
+// and integers of 2 and 4 bits are not promoted at all.
 std::optional<DType> Promote(DType a, DType b);
 // The dtype in which arithmetic on the operands computes, and whether its result is weakly typed.
 struct CommonType {
@@ -21,38 +21,41 @@ struct CommonType {
   bool weak;
 };
 // Weakly typed arrays count as numbers. The result is weak if such an array or a number determines
-// the dtype. Throws TYPE_ERROR, which tells to convert one, if there is no common dtype.
+// the dtype. Throws TYPE_ERROR, which tells the user to convert an operand, if no common dtype
+// exists.
 CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
-// Throws JAX's TYPE_ERROR for a preferred_element_type with fewer bits than integers have.
+// Throws JAX's TYPE_ERROR for an integer preferred_element_type with fewer bits than the integer
+// operands have.
 void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
-// The product of two of one dtype by a precision or an algorithm.
+// Returns the product of two values of one dtype, computed by a precision or an algorithm.
 ir::Value DotBy(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
                 const PartitionSpec* out_sharding, std::optional<DType> preferred,
                 const lax::PrecisionLike& how, const Site& site);
-// The site of the first operand that has one.
+// Returns the site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);
-// Result shape of numpy's broadcasting; throws naming `op`.
+// Returns the result shape of numpy's broadcasting. Throws TYPE_ERROR, which names `op`.
 Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site);
 ir::Value BroadcastTo(ir::Value x, const Dims& shape);
-// Negative indices count from the end of `size` elements, once.
+// Adds `size` once to negative indices, which count from the end of `size` elements.
 ir::Value FromStart(ir::Value indices, int64_t size);
-// A constant of the C++ number.
+// Returns a constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 
-// Throws VALUE_ERROR unless the mesh in context has the spec's axes and all are Explicit.
+// Throws VALUE_ERROR unless the mesh in context has all axes of the spec and they are Explicit.
 void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site);
-// The spec with one entry per dim; throws VALUE_ERROR as CheckExplicit does, or if it has more.
+// Returns the spec with one entry for each dim. Throws VALUE_ERROR as CheckExplicit does, and for a
+// spec with more than `rank` entries.
 PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site);
-// `x`, resharded if `to` says so and its sharding is another.
+// Returns `x`, resharded if `to` is given and differs from the sharding of `x`.
 ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site);
 
-// An operand as an array: a number becomes a constant of `dtype`, of rank 0.
+// Returns an operand as an array: a number becomes a constant of `dtype`, of rank 0.
 Array AsArray(const Arg& a, DType dtype);
 
-// Applies an op to operands. kStrict: arrays unchanged, as in lax; kPromote: to common dtype and
-// shape, as in numpy. `dtype` overrides the common dtype.
+// Applies an op to operands. kStrict passes arrays unchanged, as in lax; kPromote converts them to
+// a common dtype and shape, as in numpy. `dtype` overrides the common dtype.
 enum class Operands : uint8_t { kStrict, kPromote };
 Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands how, Emit1Fn emit,
                 std::optional<DType> dtype = std::nullopt);

@@ -1,4 +1,5 @@
-// The formulas are those of Optax 0.2.8.
+// Optimizers below their templates. The formulas are those of Optax 0.2.8. init and update of a
+// chain run all its rules in one program, on flat lists of leaves.
 #include "client/optim.h"
 
 #include <algorithm>
@@ -22,14 +23,16 @@ using tessera::internal::ThrowError;
 
 // ---- States. ------------------------------------------------------------------------------------
 
-// Calls `f` with a part of the state of a rule, and what is expected of it, for each that it has.
+// Calls `f` for each moment (mu, nu) that the rule has. Passes its name, its part of `state`, its
+// initial value and its dtype.
 template <class State, class F>
 void ForEachMoment(const Rule& rule, State& state, const F& f) {
   if (rule.mu) f("mu", state.mu, *rule.mu, rule.mu_dtype);
   if (rule.nu) f("nu", state.nu, *rule.nu, std::optional<DType>());
 }
 
-// The sharding that an array has outside of any function; none for one that is whole on a device.
+// Returns the sharding of a concrete array. Returns nullopt while tracing, and for an array that is
+// whole on a device.
 std::optional<PartitionSpec> SpecOf(const Array& x) {
   if (CurrentFrame() != nullptr || !x.is_concrete() || x.placement().mesh.empty())
     return std::nullopt;
@@ -91,7 +94,7 @@ std::vector<Array> AllLeaves(const Flat& updates, const std::vector<internal::Fl
   if (params) add(params->leaves);
   return all;
 }
-// Replaces the leaves by these, in the same order.
+// Replaces the leaves by the arrays of `all`, in the same order.
 void SetLeaves(const std::vector<Array>& all, Flat* updates,
                std::vector<internal::FlatState>* state) {
   auto next = all.begin();
@@ -106,13 +109,13 @@ void SetLeaves(const std::vector<Array>& all, Flat* updates,
   }
 }
 
-// The parts of a flattened OptState.
+// Splits a flattened OptState into its parts.
 std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Rule>& rules,
                                           const Flat& updates) {
   const auto is_none = [](const TreeNode& n) {
     return n.kind == TreeNode::kNode && n.text == "none" && n.children.empty();
   };
-  // A tree of parameters may itself be an optional value without one.
+  // A tree of parameters may itself be an empty optional.
   const bool ambiguous = is_none(updates.tree);
   auto next = flat.leaves.begin();
   const auto take = [&](const TreeNode& tree, bool wanted) -> std::optional<Flat> {
@@ -135,7 +138,7 @@ std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Ru
   return states;
 }
 
-// One transformation: its part of the state, and the updates.
+// Applies one transformation to the updates and to its part of the state.
 void Transform(const Rule& rule, const Flat& grads, const std::vector<Array>& params, Flat* updates,
                internal::FlatState* state) {
   Leaves leaves{grads.tree, updates->leaves, params, state->count, {}, {}};
@@ -144,7 +147,7 @@ void Transform(const Rule& rule, const Flat& grads, const std::vector<Array>& pa
   rule.update(leaves);
   updates->leaves = std::move(leaves.updates);
   state->count = leaves.count;
-  // What is kept stays of its dtype.
+  // Moments keep their dtype.
   const auto keep = [](std::optional<Flat>& kept, const std::vector<Array>& next) {
     for (size_t i = 0; i < next.size(); ++i)
       kept->leaves[i] = next[i].astype(kept->leaves[i].dtype());
@@ -157,6 +160,8 @@ void Transform(const Rule& rule, const Flat& grads, const std::vector<Array>& pa
 
 namespace internal {
 
+// Makes all moments in one program. Outside a trace each moment is constrained to the sharding of
+// its parameter, which the planner could otherwise choose freely.
 std::vector<FlatState> Init(const std::vector<Rule>& rules, const Flat& params, const Site& site) {
   std::vector<FlatState> state(rules.size());
   std::vector<std::optional<PartitionSpec>> specs;
@@ -184,6 +189,8 @@ std::vector<FlatState> Init(const std::vector<Rule>& rules, const Flat& params, 
   return state;
 }
 
+// Checks the state against the chain, and runs all transformations as one program. The leaves are
+// replaced only afterwards, because the body may be traced twice.
 void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, const Flat* params,
             const Site& site) {
   std::vector<FlatState> state = StatesOf(*flat_state, rules, *updates);
@@ -197,7 +204,8 @@ void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, con
     ThrowError(ErrorKind::kValueError, site, "optim: ", rule.name,
                " needs the parameters; give update(grads, state, params)");
   }
-  // The body may run again, on a mesh that it was found to need, and then begins from the same.
+  // The body may be traced a second time, with a mesh that the first trace found to be needed. It
+  // must then start from the same values.
   const auto made = InProgram("optim_update", site, AllLeaves(*updates, state, params), [&] {
     Flat next = *updates;
     std::vector<FlatState> next_state = state;
@@ -207,7 +215,7 @@ void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, con
     return AllLeaves(next, next_state, nullptr);
   });
   SetLeaves(made, updates, &state);
-  // The holes of what is kept are leaves of `flat_state`, and of nothing else here.
+  // The holes of the moments are leaves of `flat_state` only.
   auto next = made.begin() + static_cast<int64_t>(updates->leaves.size());
   for (Array& leaf : flat_state->leaves)
     if (leaf.valid()) leaf = *next++;
@@ -254,7 +262,7 @@ void CheckSteps(std::string_view name, std::string_view what, int64_t steps, int
   ThrowError(ErrorKind::kValueError, {}, "optim::", ToAbsl(name), ": ", ToAbsl(what), " is ", steps,
              "; a number from ", least, " to ", kMaxCount, " is expected");
 }
-// count - begin, as it is where that is 0.
+// Returns count - begin. If `begin` is 0, returns the count itself.
 Array Since(const Array& count, int64_t begin) {
   return begin == 0 ? count : count - static_cast<int32_t>(begin);
 }
@@ -373,13 +381,13 @@ Array Incremented(const Array& count) {
   const Array more = count + 1;
   return where(count < most, more, most);
 }
-// The square of the absolute value.
+// Returns the square of the absolute value.
 Array AbsSquare(const Array& x) {
   if (!ir::IsComplex(x.dtype())) return square(x);
   const Array of_real = square(real(x));
   return of_real + square(imag(x));
 }
-// decay * before + (1 - decay) * now.
+// Returns decay * before + (1 - decay) * now.
 Array Moved(double decay, const Array& before, const Array& now) {
   const Array first = (1 - decay) * now;
   return first + decay * before;
@@ -396,11 +404,11 @@ std::vector<Array> Squares(const std::vector<Array>& xs) {
   return out;
 }
 
-// Corrects the bias of means that begin with zero, of so many updates.
+// Corrects the bias of means that begin with zero, after `count` updates.
 class BiasCorrection {
  public:
   BiasCorrection(double decay, const Array& count) : decay_(decay), count_(count) {}
-  // 1 - decay^count is computed in f32 at least.
+  // 1 - decay^count is computed at least in f32.
   Array Of(const Array& mean) {
     const bool wide = mean.dtype() == kF64 || mean.dtype() == kC128;
     std::optional<Array>& part = wide ? f64_ : f32_;
@@ -414,7 +422,7 @@ class BiasCorrection {
   std::optional<Array> f32_, f64_;
 };
 
-// A transformation of each leaf by itself, which keeps nothing.
+// A transformation of each leaf by itself, without a state.
 GradientTransformation ByLeaf(std::string name, std::function<Array(const Array&)> f) {
   return GradientTransformation({{.name = std::move(name), .update = [f](Leaves& s) {
                                     for (Array& g : s.updates) g = f(g);
@@ -488,7 +496,7 @@ GradientTransformation clip_by_global_norm(double max_norm) {
 
 namespace {
 
-// The norm, or `min_norm` if it is less; without derivatives that are not finite.
+// Returns the norm, or `min_norm` if that is larger. Every derivative is finite.
 Array SafeNorm(const Array& x, double min_norm) {
   const Array small = NormOf({x}) <= min_norm;
   return where(small, min_norm, NormOf({where(small, 1, x)}));
@@ -533,6 +541,8 @@ GradientTransformation ema(double decay, bool debias, std::optional<DType> accum
                                     for (Array& g : s.updates) g = correction.Of(g);
                                   }}});
 }
+// Optax's order of operations: nesterov mixes the corrected mean of the next step with the
+// corrected gradient. An eps_root of 0 adds no op.
 GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
   return GradientTransformation({{.name = "scale_by_adam",
                                   .counts = true,
@@ -563,6 +573,8 @@ GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
 
 namespace {
 
+// scale_by_rms and scale_by_stddev differ only in the subtracted square of the mean. The options
+// decide the place of eps and whether means that begin with zero are corrected, as in Optax.
 GradientTransformation Rms(const ScaleByRmsOptions& o, bool centered) {
   return GradientTransformation({{.name = centered ? "scale_by_stddev" : "scale_by_rms",
                                   .counts = o.bias_correction,
@@ -656,7 +668,7 @@ GradientTransformation lamb(const ScalarOrSchedule& learning_rate, const LambOpt
                scale_by_learning_rate(learning_rate));
 }
 
-// ---- Of trees. ----------------------------------------------------------------------------------
+// ---- Functions of trees. ------------------------------------------------------------------------
 
 namespace internal {
 

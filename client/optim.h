@@ -5,9 +5,9 @@
 //   auto [updates, next] = optimizer.update(grads, state, params);
 //   params = optim::apply_updates(params, updates);
 //
-// Works on arrays outside transforms, where each call is one program, and inside them. States are
-// trees, whose moments are sharded as the parameters; specs() gives their shardings.
-// Transformations are values: copy them freely; thread-safe. All throw tessera::Error.
+// They work on arrays outside transforms, where each call is one program, and inside transforms.
+// States are trees, whose moments are sharded like the parameters; specs() returns their shardings.
+// Transformations are values that can be copied freely; thread-safe. All throw tessera::Error.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,32 +26,32 @@ namespace tessera::optim {
 
 // ---- Transformations. ---------------------------------------------------------------------------
 
-// What one transformation keeps between updates; parts that it has no use for are absent.
+// The values that one transformation keeps between updates. Values that it does not use are absent.
 template <class Params>
 struct TransformState {
-  std::optional<Array> count;  // s32[]: the updates so far
+  std::optional<Array> count;  // s32[]: the number of updates so far
   std::optional<Params> mu;    // a mean of gradients, or their sum
-  std::optional<Params> nu;    // one of their squares
+  std::optional<Params> nu;    // a mean of the squares of gradients, or their sum
   TESSERA_TREE_MEMBERS(TransformState, count, mu, nu)
 };
 // An entry for each transformation of a chain, in order.
 template <class Params>
 using OptState = std::vector<TransformState<Params>>;
 
-// What a transformation sees of an update: the leaves of the trees.
+// The input and output of a transformation: the leaves of the trees.
 struct Leaves {
   const TreeNode& tree;
-  std::vector<Array> updates;        // at first what the transformation before it makes
+  std::vector<Array> updates;        // on entry the results of the transformation before it
   const std::vector<Array>& params;  // empty if they are not given
   std::optional<Array> count;
   std::vector<Array> mu, nu;
 };
-// A transformation. To write one, give what it keeps and how it updates.
+// A transformation. To write one, say what it keeps and how it updates.
 struct Rule {
   std::string name;
-  bool counts = false;                     // it has a count; `update` increments it
-  std::optional<double> mu = {}, nu = {};  // what these begin with, if it has them
-  std::optional<DType> mu_dtype = {};      // none: that of the parameters
+  bool counts = false;                     // whether it keeps a count, which `update` increments
+  std::optional<double> mu = {}, nu = {};  // initial values of the moments that it keeps
+  std::optional<DType> mu_dtype = {};      // by default the dtype of the parameters
   bool needs_params = false;
   std::function<void(Leaves&)> update;
 };
@@ -63,7 +63,7 @@ struct FlatState {
   std::optional<Flat> mu, nu;
 };
 std::vector<FlatState> Init(const std::vector<Rule>& rules, const Flat& params, const Site& site);
-// Replaces the leaves of `updates`, and those of `state`, an OptState whose holes are leaves.
+// Replaces the leaves of `updates` and of `state`, a flattened OptState whose holes are leaves.
 void Update(const std::vector<Rule>& rules, Flat* updates, Flat* state, const Flat* params,
             const Site& site);
 std::vector<Array> GlobalNorm(const std::vector<Array>& leaves, const Site& site);
@@ -72,13 +72,14 @@ Array Between(const Array& new_value, const Array& old_value, const Arg& step_si
 
 }  // namespace internal
 
-// Transformations of gradients, one after another.
+// Transformations of gradients that are applied one after another.
 class GradientTransformation {
  public:
-  GradientTransformation() = default;  // identity
+  GradientTransformation() = default;  // does not change the gradients
   explicit GradientTransformation(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 
   template <class Params>
+  // Returns the first state for these parameters.
   OptState<Params> init(const Params& params, Site site = Site::Here()) const {
     OptState<Params> state;
     for (internal::FlatState& flat :
@@ -86,13 +87,14 @@ class GradientTransformation {
       state.push_back({std::move(flat.count), Tree(params, flat.mu), Tree(params, flat.nu)});
     return state;
   }
-  // The updates, to be added to the parameters, and the next state.
+  // Returns the updates, which are to be added to the parameters, and the next state. VALUE_ERROR
+  // if the trees or shapes differ.
   template <class Params>
   std::pair<Params, OptState<Params>> update(const Params& grads, const OptState<Params>& state,
                                              Site site = Site::Here()) const {
     return Updated(grads, state, nullptr, site);
   }
-  // With the parameters, which weight decay and trust ratios need.
+  // Like update above, with the parameters, which weight decay and trust ratios need.
   template <class Params>
   std::pair<Params, OptState<Params>> update(const Params& grads, const OptState<Params>& state,
                                              const Params& params, Site site = Site::Here()) const {
@@ -100,7 +102,7 @@ class GradientTransformation {
     return Updated(grads, state, &flat, site);
   }
 
-  // The shardings of a state, for shardings of jit and in_specs, of those of the parameters.
+  // Returns the shardings of a state, for jit and in_specs, from the shardings of the parameters.
   Prefix<PartitionSpec> specs(const Prefix<PartitionSpec>& params) const;
   const std::vector<Rule>& rules() const { return rules_; }
 
@@ -130,12 +132,12 @@ requires(std::is_same_v<T, GradientTransformation>&&...) GradientTransformation
   return chain(std::vector<GradientTransformation>{first, rest...});
 }
 
-// ---- Schedules: what changes with the number of updates so far, an s32. -------------------------
+// ---- Schedules: numbers that depend on the number of updates so far, an s32. --------------------
 
-// Elementwise, in f32.
+// Takes counts of updates (s32), returns f32, element by element.
 using Schedule = std::function<Array(const Array& count)>;
 
-// A number, which takes the dtype of what it meets, an array, or a schedule.
+// A number, which takes the dtype of the other operand, or an array, or a schedule.
 class ScalarOrSchedule {
  public:
   // NOLINTBEGIN(google-explicit-constructor): reads as the number or the schedule
@@ -151,7 +153,7 @@ class ScalarOrSchedule {
   Arg At(const std::optional<Array>& count) const {
     return schedule_ ? Arg(schedule_(*count), Site{}) : value_;
   }
-  // A number that is 0.
+  // Returns whether it is a number that is 0.
   bool is_zero() const;
 
  private:
@@ -160,40 +162,41 @@ class ScalarOrSchedule {
 };
 
 Schedule constant_schedule(double value);
-// From one value to the other in `transition_steps` steps after `transition_begin`.
+// Goes from one value to the other in `transition_steps` steps, after `transition_begin` steps.
 Schedule linear_schedule(double init_value, double end_value, int64_t transition_steps,
                          int64_t transition_begin = 0);
 Schedule polynomial_schedule(double init_value, double end_value, double power,
                              int64_t transition_steps, int64_t transition_begin = 0);
-// init_value * decay_rate^(steps / transition_steps), the exponent a whole number if `staircase`.
+// init_value * decay_rate^(steps / transition_steps), where steps count from transition_begin on.
+// With `staircase` the exponent is rounded down. end_value bounds the result.
 Schedule exponential_decay(double init_value, int64_t transition_steps, double decay_rate,
                            int64_t transition_begin = 0, bool staircase = false,
                            std::optional<double> end_value = std::nullopt);
-// Down to alpha * init_value.
+// Goes from init_value down to alpha * init_value in `decay_steps` steps.
 Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double alpha = 0,
                                double exponent = 1);
-// `decay_steps` are all steps, those of the warm-up among them.
+// `decay_steps` counts all steps, including the warm-up.
 Schedule warmup_cosine_decay_schedule(double init_value, double peak_value, int64_t warmup_steps,
                                       int64_t decay_steps, double end_value = 0,
                                       double exponent = 1);
-// From each of these counts on scaled once more.
+// Multiplies the value by the scale of each boundary that the count has reached.
 Schedule piecewise_constant_schedule(double init_value,
                                      const std::map<int64_t, double>& boundaries_and_scales = {});
-// Each from its boundary on, counted from there; the first from 0 on.
+// The first schedule counts from 0. Each other one begins at its boundary, and counts from there.
 Schedule join_schedules(std::vector<Schedule> schedules, std::vector<int64_t> boundaries);
 
 // ---- Parts of optimizers. -----------------------------------------------------------------------
 
-// Which parameters are meant: a prefix of their tree, or what a function says of each.
+// Chooses parameters: a prefix of their tree, or a function that is asked about each parameter.
 class Mask {
  public:
-  Mask() = default;  // all
+  Mask() = default;  // chooses all
   // NOLINTBEGIN(google-explicit-constructor): reads as the prefix or the function
   Mask(Prefix<bool> prefix) : prefix_(std::move(prefix)) {}
   template <class F>
   requires std::is_invocable_r_v<bool, const F&, const Array&> Mask(F f) : f_(std::move(f)) {}
   // NOLINTEND(google-explicit-constructor)
-  // One entry for each leaf.
+  // Returns one entry for each leaf.
   std::vector<bool> Of(const TreeNode& tree, const std::vector<Array>& params) const;
 
  private:
@@ -204,7 +207,8 @@ class Mask {
 inline GradientTransformation identity() { return {}; }
 GradientTransformation scale(const ScalarOrSchedule& step_size);
 GradientTransformation scale_by_schedule(const Schedule& step_size);
-// With the sign turned, as updates are added.
+// Scales by the negative learning rate, because updates are added. Without flip_sign the sign
+// stays.
 GradientTransformation scale_by_learning_rate(const ScalarOrSchedule& learning_rate,
                                               bool flip_sign = true);
 GradientTransformation add_decayed_weights(const ScalarOrSchedule& weight_decay = 0.0,
@@ -213,7 +217,7 @@ GradientTransformation clip(double max_delta);
 GradientTransformation clip_by_global_norm(double max_norm);
 GradientTransformation scale_by_trust_ratio(double min_norm = 0, double trust_coefficient = 1,
                                             double eps = 0);
-// Momentum.
+// Momentum: a decaying sum of the gradients.
 GradientTransformation trace(double decay, bool nesterov = false,
                              std::optional<DType> accumulator_dtype = std::nullopt);
 GradientTransformation ema(double decay, bool debias = true,
@@ -275,14 +279,15 @@ struct LambOptions {
 };
 GradientTransformation lamb(const ScalarOrSchedule& learning_rate, const LambOptions& options = {});
 
-// ---- Of trees. ----------------------------------------------------------------------------------
+// ---- Functions of trees. ------------------------------------------------------------------------
 
-// The sums, of the parameters' dtypes. A parameter without an update stays as it is.
+// Returns params + updates, with the parameters' dtypes. A parameter without an update stays
+// unchanged.
 template <class Params>
 Params apply_updates(const Params& params, const Params& updates) {
   return tree_map(internal::Applied, params, updates);
 }
-// step_size * new + (1 - step_size) * old.
+// Returns step_size * new + (1 - step_size) * old.
 template <class Params>
 Params incremental_update(const Params& new_tensors, const Params& old_tensors,
                           const Arg& step_size) {
@@ -290,19 +295,19 @@ Params incremental_update(const Params& new_tensors, const Params& old_tensors,
       [&](const Array& a, const Array& b) { return internal::Between(a, b, step_size); },
       new_tensors, old_tensors);
 }
-// The square root of the sum of the squares of all elements.
+// Returns the square root of the sum of the squares of all elements.
 template <class T>
 Array global_norm(const T& tree, Site site = Site::Here()) {
   return internal::GlobalNorm(tessera::internal::FlattenFilled(tree).leaves, site)[0];
 }
 
-// ---- Losses, one for each element, or for each row of logits. -----------------------------------
+// ---- Losses: one for each element, or for each row of logits. -----------------------------------
 
-// Half the squares of what predictions are off by; without targets they are that.
+// Returns half the squared errors of predictions. Without targets the predictions are the errors.
 Array l2_loss(const Arg& predictions, const std::optional<Array>& targets = std::nullopt);
 Array huber_loss(const Arg& predictions, const std::optional<Array>& targets = std::nullopt,
                  const Arg& delta = 1.0);
-// Labels are probabilities, of the logits' shape.
+// Labels are probabilities, with the logits' shape.
 Array softmax_cross_entropy(const Arg& logits, const Arg& labels, int axis = -1);
 // Labels are indices along the axis.
 Array softmax_cross_entropy_with_integer_labels(const Arg& logits, const Arg& labels,

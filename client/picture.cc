@@ -1,3 +1,5 @@
+// Reads the planner's explanation into a PlanView, and draws it as text or SVG. visualize.cc and
+// the command line call it.
 #include "client/picture.h"
 
 #include <algorithm>
@@ -21,18 +23,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxRows = 8;            // of the mesh, and of an array's picture
-constexpr int kRowsWhenTruncated = 4;  // if there are more
-constexpr size_t kArraysInCell = 8;    // drawn per device
+constexpr int kMaxRows = 8;            // rows of the mesh, and of an array's picture
+constexpr int kRowsWhenTruncated = 4;  // rows that are drawn if there are more
+constexpr size_t kArraysInCell = 8;    // arrays drawn per device
 constexpr int kBarColumns = 24;
-constexpr int kGap = 3;  // between pictures side by side
+constexpr int kGap = 3;  // columns between pictures side by side
 constexpr int kMaxPictures = 12;
 constexpr size_t kMaxGroupDevices = 5;  // devices drawn per group
-constexpr int kGroupsColumns = 32;      // of the text of all groups
+constexpr int kGroupsColumns = 32;      // width of the text of all groups
 constexpr int kMinCellColumns = 10, kMaxIdColumns = 13;
-constexpr size_t kNameInCell = 24;  // of longer names the end is shown
+constexpr size_t kNameInCell = 24;  // of a longer name the end is shown
 
-// Box-drawing characters: horizontal, vertical, corners, and where a border meets an inner line.
+// Box-drawing characters: horizontal, vertical, corners, and the joints of a border with an inner
+// line.
 struct Lines {
   const char *h, *v, *left_top, *right_top, *left_low, *right_low, *top, *low, *left, *right,
       *cross, *full, *dots;
@@ -57,7 +60,7 @@ class Grid {
   std::vector<std::string>& at(int row, int column) {
     return cells_[static_cast<size_t>(row)][static_cast<size_t>(column)];
   }
-  // `labels` are drawn to the left of the rows, or to the right if `right_labels`.
+  // Draws the grid with `labels` to the left of the rows, or to the right if `right_labels`.
   std::vector<std::string> Draw(const Lines& l, const std::vector<std::string>& titles,
                                 const std::vector<std::string>& labels, bool right_labels) const {
     const size_t columns = cells_[0].size();
@@ -117,7 +120,7 @@ bool IsSharded(const ir::Mesh& mesh, const ir::PartitionSpec& spec) {
   });
 }
 
-// How many of `all` rows are drawn.
+// Returns how many of `all` rows are drawn.
 int RowsOf(int64_t all) { return all <= kMaxRows ? static_cast<int>(all) : kRowsWhenTruncated; }
 
 std::string NameText(const PlanArray& a) {
@@ -147,7 +150,7 @@ std::string AxisText(const ir::Mesh& mesh, int axis, int64_t at) {
   return absl::StrCat(mesh.axes[static_cast<size_t>(axis)].name, "=", at);
 }
 
-// The lines of a device's cell: its name, then its shards of the arrays.
+// Returns the lines of a device's cell: its name, then its shards of the arrays.
 std::vector<std::string> DeviceCell(const PlanView& plan, const Display& display,
                                     const std::vector<const PlanArray*>& arrays, int64_t ordinal) {
   const Lines& l = LinesOf(display);
@@ -171,7 +174,7 @@ std::vector<std::string> DeviceCell(const PlanView& plan, const Display& display
   return cell;
 }
 
-// Columns are the last mesh axis with a size above 1, rows the axes before it.
+// Columns are the last mesh axis with a size above 1, rows are the axes before it.
 void AppendMesh(const PlanView& plan, const Display& display, std::string* out) {
   const Lines& l = LinesOf(display);
   const int64_t devices = plan.mesh.num_devices();
@@ -214,10 +217,10 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
-// A block along each of some dims.
+// Fixes the block along each of some dims.
 using Slice = std::map<size_t, int64_t>;
 
-// The dims of an array that are cut.
+// Returns the dims of an array that are cut.
 std::vector<size_t> CutDims(const ir::Mesh& mesh, const PlanArray& array) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < array.spec.dims.size() && d < array.type.shape.size(); ++d) {
@@ -235,21 +238,24 @@ int64_t BlockOf(const ir::Mesh& mesh, const PlanArray& array, size_t dim, int64_
   return dim < array.spec.dims.size() ? mesh.IndexAlong(device, array.spec.dims[dim]) : 0;
 }
 
-// The blocks of an array along two dims: the first two that are cut; if one is, another with it.
+// The blocks of an array along two dims: the first two that are cut. If only one is cut, another
+// dim is drawn with it.
 struct Blocks {
   int64_t rows_all = 1, columns_all = 1;
-  std::vector<std::string> labels, titles;  // the ranges of the rows and columns that are drawn
-  std::vector<std::vector<std::vector<int64_t>>> holders;  // by row and column: devices
+  std::vector<std::string> labels, titles;  // ranges of the rows and columns that are drawn
+  std::vector<std::vector<std::vector<int64_t>>> holders;  // devices, by row and column
   int rows() const { return static_cast<int>(holders.size()); }
   int columns() const { return static_cast<int>(holders[0].size()); }
   bool truncated() const { return rows() < rows_all || columns() < columns_all; }
 };
+// Sorts the devices into the blocks that they hold. It goes over devices rather than blocks, since
+// a device knows its shard, and several devices may hold one block.
 Blocks LayOut(const PlanView& plan, const PlanArray& array, const Slice& slice, int64_t rows_max,
               int64_t columns_max) {
   std::set<size_t> dims;
   for (size_t d : CutDims(plan.mesh, array))
     if (dims.size() < 2) dims.insert(d);
-  // Dims that are not cut, to draw two where there are two.
+  // Dims that are not cut fill up the two dims of the picture.
   for (size_t d = 0; d < array.type.shape.size() && dims.size() < 2; ++d) dims.insert(d);
   const bool has_rows = dims.size() == 2, has_columns = !dims.empty();
   const size_t down = has_rows ? *dims.begin() : 0, across = has_columns ? *dims.rbegin() : 0;
@@ -324,7 +330,7 @@ std::vector<std::string> DrawBlocks(const PlanView& plan, const PlanArray& array
   return out;
 }
 
-// With as many columns as fit.
+// Draws a slice with as many columns as fit the terminal.
 std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array, const Slice& slice,
                                    const Display& display) {
   for (int columns = kMaxRows;; --columns) {
@@ -336,7 +342,7 @@ std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array,
   }
 }
 
-// The blocks along the dims that do not fit into a picture; at most `most`.
+// Returns the blocks along the dims that do not fit into a picture, at most `most` of them.
 std::vector<Slice> SlicesOf(const PlanView& plan, const PlanArray& array, size_t most) {
   std::vector<Slice> slices = {{}};
   const std::vector<size_t> dims = CutDims(plan.mesh, array);
@@ -360,6 +366,8 @@ int64_t NumSlices(const PlanView& plan, const PlanArray& array) {
   return all;
 }
 
+// Draws the pictures of sharded arrays side by side, in rows that fit the terminal. Arrays that are
+// whole on every device are only listed.
 void AppendArrayLines(const PlanView& plan, const Display& display, std::string* out) {
   std::vector<std::vector<std::string>> pictures;
   std::vector<std::string> unsharded;
@@ -374,7 +382,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
     }
   }
   for (size_t i = 0; i < pictures.size();) {
-    // As many pictures side by side as fit.
+    // Put as many pictures side by side as fit.
     std::vector<std::string> lines;
     int used = 0;
     do {
@@ -402,7 +410,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
   }
 }
 
-// "{0 1} {2 3}": the devices that exchange data.
+// Returns the groups of devices that exchange data, as "{0 1} {2 3}".
 std::string GroupsText(const PlanView& plan, const std::vector<std::string>& axes) {
   std::set<int64_t> seen;
   std::vector<std::string> groups;
@@ -429,6 +437,8 @@ std::string Bar(int64_t part, int64_t most, const Lines& l) {
   return Repeat(l.full, static_cast<int>(std::max<int64_t>(1, part * kBarColumns / most)));
 }
 
+// Draws a table of collectives with bars for their bytes. Columns are aligned by the widest entry,
+// which is known only after all rows have been made.
 void AppendCollectives(const PlanView& plan, const Display& display, std::string* out) {
   const Lines& l = LinesOf(display);
   if (plan.collectives.empty()) {
@@ -516,7 +526,7 @@ void AppendTime(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
-// Reading JSON: an absent field reads as empty or 0.
+// Helpers that read JSON. An absent field reads as empty or 0.
 const Json& ChildOf(const Json& object, const char* key) {
   static const auto* const none = new Json();
   if (!object.is_object()) return *none;
@@ -551,6 +561,8 @@ absl::StatusOr<ir::PartitionSpec> ReadSpec(const Json& text, const ir::Mesh& mes
   return *std::move(spec);
 }
 
+// Reads an op. Absent fields get defaults, but dtypes and specs must be valid: the drawing code
+// relies on them.
 absl::StatusOr<PlanView::Op> ReadOp(const Json& json, const ir::Mesh& mesh) {
   PlanView::Op op;
   op.op = TextOf(json, "op");
@@ -585,7 +597,7 @@ absl::StatusOr<PlanView::Op> ReadOp(const Json& json, const ir::Mesh& mesh) {
   return op;
 }
 
-// Merges arrays with equal types and placements, in the order of the first of each.
+// Merges arrays with equal types and placements, in the order of their first occurrence.
 std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   std::vector<std::string> names, keys;
   for (const PlanArray& a : arrays) {
@@ -601,8 +613,8 @@ std::vector<PlanArray> CollapseEqual(const std::vector<PlanArray>& arrays) {
   return out;
 }
 
-// The arrays of `explain`'s list `key`, whose types and names the program gives; an array without a
-// name is `prefix` and its index.
+// Reads the arrays of `explain`'s list `key`. The program gives their types and names; an array
+// without a name is called `prefix` and its index.
 absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const char* key,
                                                   const ir::Mesh& mesh,
                                                   const std::vector<ir::Type>& types,
@@ -625,6 +637,8 @@ absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const cha
 
 }  // namespace
 
+// The explanation has specs and figures, the program has types and names; both are joined by index.
+// The text comes from the coordinator, so control characters are replaced.
 absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const std::string& explain_json) {
   const Json explain = Json::parse(explain_json, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (explain.is_discarded()) return MakeError(ErrorKind::kInternal, "the plan is no JSON");
@@ -708,11 +722,11 @@ std::string DrawPlan(const PlanView& plan, const Display& display) {
 // ---- SVG. ---------------------------------------------------------------------------------------
 namespace {
 
-constexpr int64_t kMaxSvgBlocks = 16;   // along a dim
-constexpr size_t kMaxSvgPictures = 64;  // of all arrays
+constexpr int64_t kMaxSvgBlocks = 16;   // blocks along a dim
+constexpr size_t kMaxSvgPictures = 64;  // pictures of all arrays
 constexpr int kCharacter = 8, kLine = 18, kCellHeight = 34, kMargin = 12, kMinCell = 56;
-constexpr size_t kMaxSvgIds = 24;  // characters
-// Background colours of blocks, on which black is read.
+constexpr size_t kMaxSvgIds = 24;  // in characters
+// Background colours of blocks, on which black text can be read.
 constexpr const char* kFills[] = {"#a6cee3", "#b2df8a", "#fdbf6f", "#cab2d6",
                                   "#fb9a99", "#ffff99", "#9bd3cb", "#d9d9d9"};
 
@@ -733,6 +747,8 @@ class Page {
     Text(kMargin, top_, text, " font-weight=\"bold\"");
     width_ = std::max(width_, kMargin + WidthOnPage(text));
   }
+  // Draws blocks as rectangles of equal width, which is that of the widest text, with the ranges
+  // above and to the right of them.
   void Picture(const Blocks& blocks) {
     int cell = kMinCell;
     for (const auto& row : blocks.holders)

@@ -1,7 +1,7 @@
 // Draws a plan for a terminal: its mesh with the shards on each device, its sharded arrays, its
-// collectives with their bytes, its memory, its time. Draws arrays as SVG too.
+// collectives with their bytes, its memory and its time. Can draw arrays as SVG, too.
 //
-// Stateless; thread-safe; the text depends on the arguments alone. Used by the SDK and the command
+// Stateless; thread-safe. The text depends on the arguments alone. Used by the SDK and the command
 // line.
 #pragma once
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace tessera::internal {
 
-// An array, or several with equal placements.
+// An array, or several arrays with equal placements.
 struct PlanArray {
   std::string name;  // "%x", "args[0].blocks[0..3].w", "result 0"
   ir::Type type;
@@ -28,22 +28,22 @@ struct PlanArray {
   size_t count = 1;
 };
 
-// What is drawn of a plan.
+// The parts of a plan that are drawn.
 struct PlanView {
   std::string program;
   ir::Mesh mesh;
-  std::vector<int64_t> devices;              // by mesh device; empty: not chosen
-  std::map<int64_t, std::string> worker_of;  // by device
+  std::vector<int64_t> devices;  // device ids in the order of the mesh; empty if not chosen
+  std::map<int64_t, std::string> worker_of;  // worker of each device id
   std::vector<PlanArray> arguments, results;
-  // The ops in the order of the program, those of regions after their op.
+  // The ops in the order of the program. The ops of a region follow the op that has the region.
   struct Op {
     std::string op, site, decided_by;
-    std::string name;                 // of a checkpoint_name
-    int depth = 0;                    // of regions
-    std::vector<std::string> manual;  // the axes of the shard_maps that it stands in
-    std::vector<PlanArray> values;    // its results; what they vary over is in their types
-    // What it needs on Explicit axes to give the same: operands and results, by index, to be
-    // resharded, or an out_sharding.
+    std::string name;                 // name of a checkpoint_name
+    int depth = 0;                    // number of regions around the op
+    std::vector<std::string> manual;  // axes of the shard_maps around the op
+    std::vector<PlanArray> values;    // results of the op; their types say what they vary over
+    // The changes that the op needs on Explicit axes to compute the same values: operands and
+    // results to be resharded, by index, or an out_sharding.
     std::vector<std::pair<int, ir::PartitionSpec>> reshard_operands, reshard_results;
     std::optional<ir::PartitionSpec> out_sharding;
   };
@@ -60,25 +60,28 @@ struct PlanView {
   };
   std::vector<Reshard> reshards;
   int64_t peak_bytes = 0, argument_bytes = 0, result_bytes = 0;
-  int64_t absent_device_bytes = 0;  // > 0: planned for absent devices with this much memory
-  // Of a run on the devices; 0: not predicted, and not run.
+  int64_t absent_device_bytes = 0;  // > 0: planned for absent devices with this much memory each
+  // Times of a run on the devices. 0 means not predicted, or no run yet.
   absl::Duration compute_time, collective_time, last_run;
-  bool measured_devices = false;  // the devices' figures are their own
+  bool measured_devices = false;  // whether the speed of the devices was measured
 };
 
-// `explain_json` is the planner's, for `program`.
+// Reads a plan from the planner's `explain_json` for `program`. Returns INTERNAL for a malformed
+// plan.
 absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const std::string& explain_json);
 
+// Draws the whole plan as text.
 std::string DrawPlan(const PlanView& plan, const Display& display);
-// Draws which device holds which shard of an array. Empty for an array that is not sharded.
+// Draws which device holds which shard of an array. Returns nothing for an array that is not
+// sharded.
 std::vector<std::string> DrawArray(const PlanView& plan, const PlanArray& array,
                                    const Display& display);
-// The same for any array. Two dims fit into a picture: of an array that is cut along more of them
-// each block along the others has its own.
+// Like DrawArray, for any array. A picture has two dims. An array that is cut along more dims has
+// one picture for each block along the others.
 std::string DrawPlacement(const PlanView& plan, const PlanArray& array, const Display& display);
-// The same of several arrays, one below the other, as an SVG document.
+// Draws several arrays, one below the other, as an SVG document.
 std::string SvgOf(const PlanView& plan, const std::vector<PlanArray>& arrays);
-// All that DrawPlan draws of arrays.
+// Draws the arrays that DrawPlan draws.
 std::string SvgOf(const PlanView& plan);
 
 }  // namespace tessera::internal

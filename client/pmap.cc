@@ -1,3 +1,5 @@
+// pmap below its template: chooses the mesh and the devices of a call, and runs f in a shard_map
+// that removes and adds the mapped axis.
 #include "client/pmap.h"
 
 #include <algorithm>
@@ -18,7 +20,7 @@ void RefuseNegative(const Prefix<int>& axes, std::string_view what, const Site& 
   for (const auto& [name, child] : axes.children) RefuseNegative(child, what, site);
 }
 
-// The number of elements: that of the first mapped argument, and of all.
+// Returns the number of elements: the size of the mapped axis, which all mapped arguments share.
 int64_t AxisSize(const PmapFlat& call, const Site& site) {
   std::optional<size_t> first;
   const auto size_of = [&](size_t i) { return call.args.leaves[i].type().shape[*call.dims[i]]; };
@@ -51,7 +53,7 @@ int64_t AxisSize(const PmapFlat& call, const Site& site) {
   return size_of(*first);
 }
 
-// The devices of `count` elements.
+// Returns the devices of `count` elements.
 std::vector<int64_t> Devices(const PmapFlat& call, int64_t count, const Site& site) {
   std::vector<int64_t> devices =
       call.devices ? *call.devices : SessionOf(call.args.leaves, site)->HealthyDevices(count, site);
@@ -101,6 +103,8 @@ Mesh PmapMesh(const PmapFlat& call, const Site& site) {
   return mesh;
 }
 
+// Each device's block has size 1 along the mapped axis. The body drops this dim from the arguments
+// and adds it to the results; the specs of the results are known only after f has run.
 std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims,
                            absl::FunctionRef<std::vector<std::string>()> out_paths) {

@@ -1,4 +1,4 @@
-// pmap: a function of one element as one of many, each on a device of its own.
+// pmap: maps a function of one element over many elements, each on a device of its own.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,14 +13,14 @@
 namespace tessera {
 
 struct PmapOptions {
-  // The axis of each argument, and of each result, that is mapped; not negative. None: the argument
-  // is the same for every element; of the result the first element's is taken, which f promises to
-  // be that of all.
+  // The mapped axis of each argument, and of each result; not negative. An argument with None is
+  // the same for every element. For a result with None, the result of the first element is taken; f
+  // promises that all elements have the same result.
   Prefix<int> in_axes = 0, out_axes = 0;
-  int64_t axis_size = -1;  // if given, that of the arguments
-  // Of the session, in the order of the elements; not given: its first ones.
+  int64_t axis_size = -1;  // if given, must be the size of the arguments' mapped axes
+  // Ids of devices of the session, in the order of the elements. By default its first ones.
   std::optional<std::vector<int64_t>> devices = {};
-  std::vector<int> donate_argnums = {};  // as jit's
+  std::vector<int> donate_argnums = {};  // same meaning as in JitOptions
   std::vector<std::string> donate_argnames = {};
 };
 
@@ -34,17 +34,18 @@ struct PmapFlat {
   const std::optional<std::vector<int64_t>>& devices;
 };
 
-// Throws for options that no call can have.
+// Throws VALUE_ERROR for options with which no call can succeed.
 void CheckPmap(const PmapOptions& options, const Site& site);
-// The mesh of a call; while a function is being traced, with devices only if these are given.
+// Returns the mesh of a call. While a function is being traced, it has devices only if the options
+// give them.
 Mesh PmapMesh(const PmapFlat& call, const Site& site);
 std::vector<Array> RunPmap(const PmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims,
                            absl::FunctionRef<std::vector<std::string>()> out_paths);
-// Where the mapped axis lies, as shardings for jit.
+// Returns the placement of the mapped axis as shardings for jit.
 Prefix<PartitionSpec> PmapSpecs(const Prefix<int>& axes, const std::string& axis_name);
 
-// What a call of pmap compiles: the shard_map of f.
+// The function that pmap compiles: the shard_map of f.
 template <class F>
 struct PmapBody {
   F f;
@@ -79,7 +80,7 @@ struct PmapBody {
 
 }  // namespace internal
 
-// Compiled as by jit, once per structure, types and placement of the arguments.
+// Compiled as by jit: once for each structure, types and placement of the arguments.
 template <class F>
 class Pmapped {
  public:
@@ -98,7 +99,7 @@ class Pmapped {
   operator()(const A&... args) const {
     return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted(a...); }, args...);
   }
-  // The plan for these arguments.
+  // Returns the plan for these arguments.
   template <class... A>
   api::CompileReply Explain(const A&... args) const {
     return OnItsMesh([](const auto& jitted, const auto&... a) { return jitted.Explain(a...); },
@@ -107,8 +108,8 @@ class Pmapped {
   int64_t num_compiled() const { return jitted_.num_compiled(); }
 
  private:
-  // `use` of the jitted function and the arguments, numbers as arrays, with the call's mesh in
-  // context.
+  // Calls `use` on the jitted function and the arguments, with the call's mesh in context. Numbers
+  // become arrays.
   template <class Use, class... A>
   auto OnItsMesh(Use use, const A&... args) const {
     const auto traced = internal::TracedArgs<F>(body_.site, args...);
@@ -122,11 +123,11 @@ class Pmapped {
   Jitted<internal::PmapBody<F>> jitted_;
 };
 
-// Maps f over an axis of its arguments, one element per device: jit of shard_map, without
-// check_vma, over a mesh of as many devices as the axis has elements, which f does not see: each
-// array loses the axis in it. By axis_name, collectives in f exchange among the elements, and
-// psum's derivative is psum. Numbers that f declares as such, and what is no array, are static. In
-// another pmap, or where another mesh is in context, it is refused.
+// Maps f over an axis of its arguments, one element per device. pmap is jit of shard_map, without
+// check_vma, over a mesh with one device for each element. f sees one element: each array lacks the
+// mapped axis. With axis_name, collectives in f exchange data among the elements; the derivative of
+// psum is psum. Numbers that f declares as such, and values that are not arrays, are static. Throws
+// VALUE_ERROR inside another pmap, and where another mesh is in context. Reference: jax.pmap.
 template <class F>
 Pmapped<F> pmap(F f, std::string axis_name = "_internal_pmap_axis_name", PmapOptions options = {},
                 Site site = Site::Here()) {

@@ -1,5 +1,5 @@
-// pmap and smap inside a trace; at top level: tests/acceptance, which runs A24. Values and errors
-// are JAX 0.10.2's.
+// Tests of pmap and smap inside a trace. tests/acceptance, which runs A24, covers them at top
+// level. Values and errors are those of JAX 0.10.2.
 #include "client/pmap.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(PmapTest, AxesOfArgumentsAndResults) {
   const auto kept = [&](Array x) { return pmap(twice, "i", {.in_axes = 1, .out_axes = 1})(x); };
   EXPECT_EQ(Evaluated(kept, rows)[0].shape(), (Dims{2, 4}));
   EXPECT_THAT(Values(kept, rows), ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
-  // One copy of a result is taken, whether the others are equal or not.
+  // One copy of a result is taken, whether the other copies are equal or not.
   const auto one = [](const auto& f) {
     return [=](Array x) { return pmap(f, "i", {.out_axes = None})(x); };
   };
@@ -93,7 +93,7 @@ TEST(PmapTest, UnderOtherTransforms) {
   EXPECT_NEAR(Values(compiled, Vec({0, 1, 2, 3}))[3], 0.5, 1e-6);
 }
 
-// The derivative of psum is psum: each element's cotangent reaches all.
+// The derivative of psum is psum: each element's cotangent reaches all elements.
 TEST(PmapTest, GradInsideSumsTheCotangents) {  // reference A24
   const auto f = [](Array x) {
     return pmap(
@@ -146,7 +146,7 @@ TEST(PmapTest, Errors) {
     trace(pmap(id, "i"), abstract({4}));
   });
   EXPECT_THAT(context.what(), HasSubstr("should match the mesh passed to shard_map"));
-  // Of options, before any call.
+  // Wrong options are refused before any call.
   EXPECT_THAT(ErrorOf([&] { pmap(id, "i", {.devices = std::vector<int64_t>{}}); }).what(),
               HasSubstr("'devices' argument to pmap must be non-empty"));
   EXPECT_THAT(ErrorOf([&] {

@@ -1,3 +1,5 @@
+// The thread's default precision, and products by an algorithm. All products of numpy.h, lax.h and
+// products.h go through DotBy.
 #include "client/precision.h"
 
 #include <string>
@@ -49,7 +51,7 @@ constexpr std::string_view kAlgorithmNames[] = {
 #undef TESSERA_NAME
 };
 
-// An operand as the algorithm takes it.
+// Returns an operand in the form in which the algorithm takes it.
 ir::Value Factor(ir::Value x, DotAlgorithmPreset algorithm, const Site& site) {
   const DType dtype = x.dtype();
   const std::string_view name = kAlgorithmNames[static_cast<size_t>(algorithm)];
@@ -90,7 +92,7 @@ ir::Value Factor(ir::Value x, DotAlgorithmPreset algorithm, const Site& site) {
   }
   return x;
 }
-// As what the products are added up.
+// Returns the dtype in which the algorithm sums products.
 DType SumOf(DotAlgorithmPreset algorithm) {
   switch (algorithm) {
     case DotAlgorithmPreset::kF16_F16_F16:
@@ -103,7 +105,8 @@ DType SumOf(DotAlgorithmPreset algorithm) {
       return DType::kF32;
   }
 }
-// At least as exact as the algorithm: TF32 has more bits than one bf16, and fewer than two.
+// Returns a precision that is at least as exact as the algorithm. TF32 has more bits than one bf16,
+// and fewer than two.
 Precision PrecisionOf(DotAlgorithmPreset algorithm) {
   switch (algorithm) {
     case DotAlgorithmPreset::kBF16_BF16_F32_X3:

@@ -1,5 +1,5 @@
-// How exact products are at least: lax::Precision, an option of each, and default_matmul_precision,
-// what products have that say none. The default is thread-local.
+// The least precision of products: lax::Precision is an option of each product, and
+// default_matmul_precision sets the precision of products without one. The default is thread-local.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -10,8 +10,9 @@
 namespace tessera {
 
 namespace lax {
-// Of factors of f32: GPUs round them to TF32, 10 bits of mantissa, and add the products up in f32,
-// unless it is kHighest. Everywhere else, and of all other dtypes, nothing is rounded.
+// The precision of products of f32 factors. Unless it is kHighest, GPUs round the factors to TF32,
+// with 10 bits of mantissa, and sum the products in f32. Other devices round nothing, and factors
+// of other dtypes are not rounded either.
 using ir::Precision;
 
 // clang-format off
@@ -21,19 +22,21 @@ using ir::Precision;
   X(BF16_BF16_F32) X(BF16_BF16_F32_X3) X(BF16_BF16_F32_X6) X(BF16_BF16_F32_X9) X(TF32_TF32_F32)    \
   X(TF32_TF32_F32_X3) X(F32_F32_F32) X(F64_F64_F64)
 // clang-format on
-// How a product of floats is computed: the types of the factors and of what adds their products up,
-// and as how many products of parts of them. Operands of another dtype are converted, and so is the
-// result, to what it has without an algorithm. What is computed is at least as exact: f32 as BF16
-// with sums of F32, or in several products, stays f32, with the highest precision; as TF32 it is
-// rounded, also on CPUs. Products of cotangents have the precision, and round nothing. Errors:
-// TYPE_ERROR for operands that are no floats; VALUE_ERROR for ANY_F8 of other than floats of 8
-// bits. Reference: jax.lax.DotAlgorithmPreset.
+// How a product of floats is computed: the dtypes of the factors and of the sums, and the number of
+// products of parts of a factor. Operands of another dtype are converted. The result is converted
+// to the dtype that it has without an algorithm.
+//
+// The computation is at least as exact as the algorithm. BF16 factors with sums of F32, and
+// algorithms with several products, leave f32 operands in f32, with the highest precision. TF32
+// rounds them, also on CPUs. Products of cotangents have the same precision, and round nothing.
+// Errors: TYPE_ERROR for operands that are no floats; VALUE_ERROR for ANY_F8 with other than floats
+// of 8 bits. Reference: jax.lax.DotAlgorithmPreset.
 #define TESSERA_ENUMERATOR(name) k##name,
 enum class DotAlgorithmPreset : uint8_t { TESSERA_DOT_ALGORITHMS(TESSERA_ENUMERATOR) };
 #undef TESSERA_ENUMERATOR
 
-// What products take as `precision`: one of the two, or neither, which is
-// default_matmul_precision's.
+// The option `precision` of products: a Precision, or an algorithm, or neither. Without both,
+// default_matmul_precision counts.
 struct PrecisionLike {
   std::optional<Precision> precision;
   DotAlgorithmPreset algorithm = DotAlgorithmPreset::kDEFAULT;
@@ -47,9 +50,9 @@ struct PrecisionLike {
 };
 }  // namespace lax
 
-// For the lifetime of the object, products of this thread whose options say no precision have this
-// one: "default", "high" or "highest"; or "bfloat16", "tensorfloat32" or "float32", JAX's other
-// words for the three. Throws VALUE_ERROR.
+// For the lifetime of the object, products on this thread without a precision of their own have
+// this one: "default", "high" or "highest". "bfloat16", "tensorfloat32" and "float32" are JAX's
+// other words for these three. Throws VALUE_ERROR for any other word.
 //
 //   const default_matmul_precision exact("highest");
 class [[nodiscard]] default_matmul_precision {
@@ -64,7 +67,7 @@ class [[nodiscard]] default_matmul_precision {
 };
 
 namespace internal {
-// What a product has: that of its options or, without one, this thread's default.
+// Returns the precision of a product: that of its options or, without one, this thread's default.
 lax::Precision PrecisionOr(std::optional<lax::Precision> precision);
 }  // namespace internal
 

@@ -1,5 +1,5 @@
-// What a traced program prints: split off before it is sent, and printed from its results. Used by
-// the SDK only.
+// The printing part of a traced program. It is split off before the program is sent, and it prints
+// from the program's results. Used by the SDK only.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,20 +11,21 @@
 
 namespace tessera::internal {
 
-// A traced program as it is sent: without effects, and with what they read as its last results.
+// A traced program in the form in which it is sent. It has no effects; its last results are the
+// values that the split-off effects read.
 struct SentProgram {
   ir::Program program;
-  ir::FunctionRef prints;  // takes these results, and has the effects; null: there are none
+  ir::FunctionRef prints;  // takes these results, and has the effects; null if there are none
   int num_printed = 0;
 };
 SentProgram SplitPrints(const ir::Program& program, const Site& site);
 
-// Runs what prints, on the values that it reads; `print` gets each format and what it shows.
+// Evaluates `prints` on the values that it reads. Calls `print` with each format and its values.
 absl::Status RunPrints(
     const ir::Function& prints, std::vector<ir::Array> values,
     std::function<void(const std::string& format, absl::Span<const ir::Array> values)> print);
 
-// Takes the last results of a run, and prints. Waits for them; throws what the run failed with.
+// Removes the last results of a run and prints them. Waits for them, and throws the run's error.
 void PrintResults(const ir::Function& prints, int num_printed, std::vector<Array>* results,
                   const Site& site);
 

@@ -1,3 +1,4 @@
+// The products of products.h, each written by means of matmul, dot_general or broadcasting.
 #include "client/products.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ Array Conjugated(const Arg& x) {
     return ir::IsComplex(v[0].dtype()) ? ir::Conj(v[0]) : v[0];
   });
 }
-// Element i along the last dim.
+// Returns element i along the last dim.
 Array PartOf(const Array& x, int64_t i, const Site& site) {
   return ApplyArgs("slice", {Arg(x, site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const int last = v[0].rank() - 1;
@@ -60,7 +61,7 @@ Array vecdot(const Arg& x, const Arg& y, int axis, const lax::PrecisionLike& pre
   if (x.array->dim(of_x) != y.array->dim(of_y))
     ThrowError(ErrorKind::kValueError, site, "vecdot: axes must match; got shapes ", ShapeText(x),
                " and ", ShapeText(y), " with axis ", axis);
-  // A row times a column.
+  // Compute the product of a row and a column.
   const Array left = moveaxis(Arg(Conjugated(x), site), of_x, -1);
   const Array row = expand_dims(Arg(left, site), -2);
   const Array column = expand_dims(Arg(moveaxis(y, of_y, -1), site), -1);
@@ -98,6 +99,8 @@ Array tensordot(const Arg& x, const Arg& y, int axes, const lax::PrecisionLike& 
   }
   return tensordot(x, y, lists, precision);
 }
+// The operands are brought to one dtype but keep their shapes, because contracted dims of different
+// sizes must not broadcast.
 Array tensordot(const Arg& x, const Arg& y,
                 const std::pair<std::vector<int64_t>, std::vector<int64_t>>& axes,
                 const lax::PrecisionLike& precision) {

@@ -1,3 +1,6 @@
+// Keys, bits, uniform numbers and choices, and the draws that the other samplers build on
+// (random_draws.h). Numbers follow jax.random to the bit where integers decide, so the order of
+// operations is that of JAX's code.
 #include "client/random.h"
 
 #include <algorithm>
@@ -20,7 +23,7 @@ using F = Formula;
 
 namespace {
 
-// The integer `n` at every element of `shape`.
+// Returns the integer `n` at every element of `shape`.
 Value Splat(ir::Builder& b, DType dtype, int64_t n, const Dims& shape) {
   return ir::BroadcastInDim(ir::Constant(b, ir::Array::ScalarInt(dtype, n)), shape, {});
 }
@@ -28,7 +31,8 @@ Value U32(ir::Builder& b, uint32_t n, const Dims& shape = {}) {
   return Splat(b, DType::kU32, n, shape);
 }
 
-// The row-major index of each element, by one iota per dim, so that each shard computes its own.
+// Returns the row-major index of each element, by one iota per dim, so that each shard computes its
+// own.
 Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
@@ -46,11 +50,11 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   return index;
 }
 
-// How floats are made: of so many bits, of which the upper ones become the mantissa.
+// How floats are made of random bits: the upper bits become the mantissa.
 struct FloatBits {
-  DType drawn, held;  // the dtype of the random bits, and of those of the float
+  DType drawn, held;  // dtype of the random bits, and of the bits of the float
   int shift;
-  int64_t one;  // the bits of 1.0
+  int64_t one;  // bits of 1.0
 };
 FloatBits FloatBitsOf(DType dtype) {
   switch (dtype) {
@@ -58,14 +62,14 @@ FloatBits FloatBitsOf(DType dtype) {
       return {DType::kU64, DType::kU64, 12, 0x3FF0000000000000};
     case DType::kF16:
       return {DType::kU16, DType::kU16, 6, 0x3C00};
-    case DType::kBF16:  // of 8 bits, as its mantissa has 7
+    case DType::kBF16:  // 8 random bits, because the mantissa has 7
       return {DType::kU8, DType::kU16, 1, 0x3F80};
     default:
       return {DType::kU32, DType::kU32, 9, 0x3F800000};
   }
 }
 
-// In [0, 1): one in [1, 2) minus 1.
+// Returns numbers in [0, 1): a number in [1, 2) minus 1.
 Value Unit(const Words& key, const Dims& shape, DType dtype, const Site& site) {
   const FloatBits how = FloatBitsOf(dtype);
   Value bits = Bits(key, shape, how.drawn, site);
@@ -76,9 +80,9 @@ Value Unit(const Words& key, const Dims& shape, DType dtype, const Site& site) {
   return f - ir::FullLike(f, 1);
 }
 
-// x y + z of f64, of which x is small, rounded once: what the product and the sum lose is computed,
-// and added at last. Reference: T. Dekker, "A floating-point technique for extending the available
-// precision" (1971).
+// Returns x y + z of f64 numbers rounded once, where x is small. The rounding errors of the product
+// and the sum are computed, and added last. Reference: T. Dekker, "A floating-point technique for
+// extending the available precision" (1971).
 Value MultiplyAddOfF64(Value x, Value y, Value z) {
   const auto split = [](const F& a) {
     const F scaled = 134217729 * a;  // 2^27 + 1
@@ -98,12 +102,12 @@ Value MultiplyAddOfF64(Value x, Value y, Value z) {
   constexpr double kSplitMax = 1e290;
   return *ir::Where(ir::Abs(b) < kSplitMax, sum + (of_sum + lost), sum);
 }
-// x y + z; of f32 and f64 rounded once, as by the instruction that XLA makes of it where there is
-// one.
+// Returns x y + z. For f32 and f64 it is rounded once, like the instruction that XLA uses on
+// machines that have one.
 Value MultiplyAdd(Value x, Value y, Value z) {
   if (x.dtype() == DType::kF64) return MultiplyAddOfF64(x, y, z);
   if (x.dtype() != DType::kF32) return x * y + z;
-  // A product of two f32 is exact as f64.
+  // A product of two f32 numbers is exact in f64.
   const Value wide_x = ir::Convert(x, DType::kF64), wide_y = ir::Convert(y, DType::kF64);
   const Value product = wide_x * wide_y;
   return ir::Convert(product + ir::Convert(z, DType::kF64), DType::kF32);
@@ -111,7 +115,8 @@ Value MultiplyAdd(Value x, Value y, Value z) {
 
 double Rounded(DType dtype, double value) { return ir::Array::Of(dtype, {1}, {value}).At(0); }
 
-// The bits of the mantissa; and 2 to minus them, the distance of 1 to the next number.
+// Returns the number of bits of the mantissa. 2 to minus this number is the distance from 1 to the
+// next number.
 int MantissaBits(DType dtype) {
   return dtype == DType::kF64 ? 52 : dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
 }
@@ -215,7 +220,7 @@ Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site) {
 Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
               const Site& site) {
   const Value unit = Unit(key, shape, dtype, site);
-  // The bounds are rounded before they are subtracted, as JAX does.
+  // The bounds are rounded before they are subtracted, as in JAX.
   const double from = Rounded(dtype, low);
   const double distance = Rounded(dtype, Rounded(dtype, high) - from);
   const Value lo = ir::FullLike(unit, from);
@@ -240,7 +245,7 @@ Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site)
     const Value scaled = *(re / std::sqrt(2.0));
     return ir::Complex(scaled, *(im / std::sqrt(2.0)));
   }
-  // The number after -1, which erf_inv makes finite.
+  // Starts at the number after -1, for which erf_inv is finite.
   const double low = std::ldexp(1.0, -MantissaBits(dtype) - 1) - 1;
   const Value u = Uniform(key, shape, dtype, low, 1, site);
   return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
@@ -257,8 +262,8 @@ Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site) 
 
 namespace {
 
-// The float of a number in fixed point, of two words below 1, that is rounded down: a whole number
-// of leading zeros gives the exponent, what follows the mantissa.
+// Returns the float of a fixed-point number below 1, which has two words, rounded down. The number
+// of leading zeros gives the exponent, the bits after them the mantissa.
 Value FixedPointToFloat(const F& high, const F& low) {
   const F zeros = ir::Clz(high), more_zeros = ir::Clz(low);
   const F none = zeros == 32;
@@ -268,7 +273,7 @@ Value FixedPointToFloat(const F& high, const F& low) {
   const F bits = (exponent & ((1 << 30) - (1 << 22))) | mantissa;
   return ir::BitcastConvert(*bits, DType::kF32);
 }
-// The two halves of an array along a new first dim.
+// Returns the two halves of an array along its first dim.
 std::pair<F, F> Halves(Value both) {
   const Value first = ir::Squeeze(ir::SliceInDim(both, 0, 0, 1), {0});
   const Value second = ir::Squeeze(ir::SliceInDim(both, 0, 1, 2), {0});
@@ -277,6 +282,9 @@ std::pair<F, F> Halves(Value both) {
 
 }  // namespace
 
+// JAX's three modes: "low" takes the logarithm of one uniform number, which has few digits near 1.
+// The other modes draw two numbers per element, and take the logarithm of the part that keeps
+// digits.
 Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view mode,
              const Site& site) {
   Dims two = shape;
@@ -292,7 +300,7 @@ Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view 
       const F all = not_low == static_cast<double>(std::numeric_limits<uint32_t>::max());
       return ir::Convert(*all, DType::kU32);
     });
-    // 1 minus the number.
+    // Computes 1 minus the number.
     const F other_high = ~high + carries, other_low = not_low + 1;
     const F below_half = high < static_cast<double>(1u << 31);
     const F h = ir::Where(below_half, high, other_high), l = ir::Where(below_half, low, other_low);
@@ -385,13 +393,13 @@ int AxisOf(std::string_view name, int axis, int rank, const Site& site) {
                " is out of bounds for an array of ", rank, " dims");
   return from_start;
 }
-// Throws unless it is an array or a whole number.
+// Throws unless `x` is an array with at least 1 dim or a whole number.
 void CheckPopulation(std::string_view name, const Arg& x, const Site& site) {
   const bool ok = x.kind == Arg::kArray ? x.array->rank() > 0 : x.kind == Arg::kInteger;
   if (!ok)
     ThrowError(ErrorKind::kTypeError, site, "random::", ToAbsl(name),
                ": a whole number or an array of at least 1 dim is expected");
-  // Places in it are s32.
+  // Positions in it are s32.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   int64_t most = x.kind == Arg::kArray ? 0 : x.integer;
   if (x.kind == Arg::kArray)
@@ -404,7 +412,8 @@ void CheckPopulation(std::string_view name, const Arg& x, const Site& site) {
 
 // ---- Integers. ----------------------------------------------------------------------------------
 
-// The lowest and the highest number; of u64 the highest that s64 has, as the bounds of numbers are.
+// Returns the lowest and the highest number of a dtype. For u64 the highest is that of s64, because
+// bounds given as numbers are s64.
 std::pair<int64_t, int64_t> RangeOf(DType dtype) {
   const int bits = ir::BitWidth(dtype);
   if (ir::IsUnsignedInt(dtype))
@@ -417,7 +426,7 @@ Value IntegerLike(Value like, int64_t n) {
   const Value one = ir::Constant(like.builder(), ir::Array::ScalarInt(like.dtype(), n));
   return BroadcastTo(one, like.shape());
 }
-// What is out of the range of both dtypes is moved to its end.
+// Moves numbers beyond the range of either dtype to the end of the range.
 Value ClipTo(Value x, DType dtype) {
   const auto [low, high] = RangeOf(dtype);
   const auto [x_low, x_high] = RangeOf(x.dtype());
@@ -427,15 +436,15 @@ Value ClipTo(Value x, DType dtype) {
     x = ir::Min(x, IntegerLike(x, high));
   return ir::Convert(x, dtype);
 }
-// Whether `high` is above what `dtype` holds.
+// Returns whether `high` is above the largest number of `dtype`.
 Value IsAbove(Value high, DType dtype) {
   const int64_t most = std::min(RangeOf(dtype).second, RangeOf(high.dtype()).second);
   if (dtype == DType::kU64) return ir::Compare(high, high, "NE");
   return ir::Compare(high, IntegerLike(high, most), "GT");
 }
 
-// Two draws make a number of twice as many bits, which is reduced modulo the span; a span of 0 is
-// that of all numbers.
+// Two draws make a number of twice as many bits, which is reduced modulo the span. A span of 0
+// stands for all numbers of the dtype.
 struct Offsets {
   Value high, low;
 
@@ -446,7 +455,7 @@ struct Offsets {
   Value Below(uint64_t span) const {
     const int width = ir::BitWidth(low.dtype());
     if (span == 0) return low;
-    // All in the width of the dtype, as in JAX.
+    // All steps are in the width of the dtype, as in JAX.
     const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
     const uint64_t half = (uint64_t{1} << (width / 2)) % span;
     const uint64_t multiplier = ((half * half) & mask) % span;
@@ -467,7 +476,7 @@ struct Offsets {
 
 // ---- Orders. ------------------------------------------------------------------------------------
 
-// Sorted by random words, so often that equal ones do not matter.
+// Sorts x by random words, in as many rounds as make equal words harmless.
 Value Shuffled(Words key, Value x, int axis, const Site& site) {
   const auto size = static_cast<double>(std::max<int64_t>(1, SizeOf(x.shape())));
   const double most = std::log(static_cast<double>(std::numeric_limits<uint32_t>::max()));
@@ -511,6 +520,8 @@ Array split(const Arg& k, int64_t n) {
   });
 }
 
+// Encrypts `data` with the key, as JAX does. A number is checked before anything is emitted:
+// numbers of more than 32 bits would lose bits.
 Array fold_in(const Arg& k, const Arg& data) {
   std::vector<Array> in = {CheckedKey("fold_in", k)};
   if (data.kind == Arg::kArray) {
@@ -572,6 +583,8 @@ Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& 
   });
 }
 
+// Follows jax.random.randint step by step, since its results must agree to the bit. Bounds that are
+// numbers are clamped here; bounds that are arrays are clamped in the program.
 Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType dtype,
               const OutSharding& out_sharding) {
   const Array& key = CheckedKey("randint", k);
@@ -588,7 +601,7 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
                  "; expected one of 63 bits, or an array of u64");
   }
   SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
-  // Few bits would be biased.
+  // A dtype of few bits would be biased, so 32 bits are drawn.
   const bool narrow = ir::BitWidth(dtype) < 32;
   const DType drawn = narrow ? DType::kS32 : dtype;
   const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
@@ -617,7 +630,8 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
     };
     Value from = bound(low), to = bound(high);
     if (narrow) {
-      // As in JAX first of 32 bits, with one more for `high`.
+      // As in JAX, bounds are first converted to 32 bits; `high` may be one more than the dtype
+      // holds.
       from = ClipTo(ir::Convert(from, DType::kS32), dtype);
       from = ir::Convert(from, DType::kS32);
       to = ir::Convert(to, DType::kS32);
@@ -635,6 +649,8 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   });
 }
 
+// In mode "high" the first number is subtracted from p before the comparison, so that the digits of
+// the second number count. That mode's numbers are drawn whole and resharded.
 Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode,
                 const OutSharding& out_sharding) {
   const Array& key = CheckedKey("bernoulli", k);
@@ -694,6 +710,9 @@ Array permutation(const Arg& k, const Arg& x, int axis, bool independent) {
   });
 }
 
+// Chooses in one of three ways, as JAX does: from a permutation (without replacement and weights),
+// by bisection in the cumulated weights (with replacement), or by the largest Gumbel scores (with
+// weights but without replacement).
 Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::optional<Array>& p,
              int axis, std::string_view mode) {
   const Array& key = CheckedKey("choice", k);
@@ -757,6 +776,8 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
   });
 }
 
+// Adds Gumbel noise to the logits. The largest score is a sample with replacement; the largest k
+// scores are k samples without it, for which one noise per category is enough.
 Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool replace,
                   std::string_view mode) {
   const Array& key = CheckedKey("categorical", k);

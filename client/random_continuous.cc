@@ -1,4 +1,5 @@
-// Distributions of real numbers that are formulas of uniform and of normal ones.
+// Distributions of real numbers that are formulas of uniform and of normal numbers. Most go through
+// Sampled (random_draws.h), which checks the key and the parameters.
 #include <cmath>
 #include <limits>
 
@@ -28,7 +29,7 @@ using tessera::internal::ThrowError;
 using F = ir::Formula;
 using Vs = std::vector<Value>;
 
-// The distance of 1 to the next number.
+// Returns the distance from 1 to the next number.
 double Epsilon(DType dtype) {
   return dtype == DType::kF64   ? 0x1p-52
          : dtype == DType::kF32 ? 0x1p-23
@@ -48,7 +49,7 @@ Draw With(const Draw& d, const internal::Words& key) {
   return out;
 }
 
-// The norms of normal vectors of 3 dims.
+// Returns the norms of normal vectors with 3 dims.
 F MaxwellOf(const Draw& d) {
   Dims three = d.shape;
   three.push_back(3);
@@ -75,7 +76,7 @@ Array truncated_normal(const Arg& k, const Arg& lower, const Arg& upper, Shape s
     const Value low = *from;
     const F u = internal::Uniform(d.key, d.shape, d.dtype, low, *to, d.site);
     const F x = root * ir::ErfInv(u);
-    // Rounding must not lead out of the open interval.
+    // Rounding must not leave the open interval.
     const F least =
         ir::Nextafter(F(ir::StopGradient(*d[0])), std::numeric_limits<double>::infinity());
     const F most =
@@ -84,6 +85,8 @@ Array truncated_normal(const Arg& k, const Arg& lower, const Arg& upper, Shape s
   });
 }
 
+// Multiplies normal vectors by a factor of the covariance. mean and cov compute in their common
+// dtype, while the normal numbers have `dtype`.
 Array multivariate_normal(const Arg& k, const Arg& mean, const Arg& cov, Shape shape,
                           std::optional<DType> dtype, std::string_view method) {
   const Array& key = CheckedKey("multivariate_normal", k);

@@ -1,4 +1,4 @@
-// What the samplers of random.h share. Used by the SDK only; functions on Values throw
+// Code that the samplers of random.h share. Used by the SDK only. Functions on Values throw
 // StatusException.
 #pragma once
 #include <optional>
@@ -17,28 +17,31 @@ using ir::Value;
 // The words of a key, or of one key for each element of an array.
 struct Words {
   Value high, low;
-  OutSharding out_sharding = std::nullopt;  // how the numbers that are drawn from it lie
+  OutSharding out_sharding = std::nullopt;  // sharding of the numbers that are drawn
 };
 Words WordsOf(Value key);
 Value KeyOf(const Words& words);
-// Key i of those that a key is split into, however many. What is drawn from it lies as what is
-// drawn from the key.
+// Returns key i of the keys into which a key is split; the number of keys does not matter. Numbers
+// drawn from it have the sharding of numbers drawn from the key.
 Words Child(const Words& key, int64_t i);
 
-// Throws unless it is a key.
+// Throws TYPE_ERROR unless `key` is a key, u32[2].
 const Array& CheckedKey(std::string_view name, const Arg& key);
 void CheckFloat(std::string_view name, DType dtype, const Site& site);
 void CheckInteger(std::string_view name, DType dtype, const Site& site);
 void CheckMode(std::string_view name, std::string_view mode, const Site& site);
-// The shape of the samples for parameters of these shapes.
+// Returns the shape of the samples for parameters of these shapes. Throws if `shape` does not fit
+// them.
 Dims SampleShape(std::string_view name, const std::optional<Dims>& shape,
                  const std::vector<Dims>& params, const Site& site);
 Dims ShapeOf(const Arg& param);
-// Throws if a value of this argument loses digits as `dtype`.
+// Throws if a value of this argument would lose digits as `dtype`.
 void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site& site);
 
-// ---- From a key, numbers of a shape; from one for each element of the shape, its first number. --
-// The words of the cipher, from which the others are.
+// ---- These draw numbers of a shape from one key. From one key for each element of the shape, they
+// draw each key's first number. ----
+//
+// Blocks returns the words of the cipher, from which the other functions make their numbers.
 Words Blocks(const Words& key, const Dims& shape, const Site& site);
 Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site);
 Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
@@ -51,10 +54,10 @@ Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view 
              const Site& site);
 Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site);
 
-// The constant `value` of `dtype` at every element of a shape.
+// Returns the constant `value` of `dtype` at every element of a shape.
 Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape);
 
-// What a sampler is given: its parameters have its dtype and shape.
+// The arguments of a sampler. The parameters have its dtype and shape.
 struct Draw {
   Words key;
   Dims shape;
@@ -68,11 +71,11 @@ struct Draw {
   }
 };
 using Sampler = absl::FunctionRef<Formula(const Draw&)>;
-// Samples by a formula in a float dtype, which is that of the parameters.
+// Samples by a formula in a float dtype, which is also the dtype of the parameters.
 Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& shape,
               const std::vector<Arg>& params, DType dtype, Sampler sampler);
-// A parameter in the function that is being recorded: `values` are those of the arrays among the
-// parameters in turn, of which it takes the next.
+// Returns a parameter in the function that is being recorded. `values` are the values of the arrays
+// among the parameters in turn; an array parameter takes the next one.
 Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
                 size_t* next);
 std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params);

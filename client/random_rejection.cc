@@ -1,6 +1,7 @@
-// Samplers that draw until a sample is accepted: gamma numbers and what is made of them, counts.
+// Samplers that draw until a sample is accepted: gamma numbers and distributions derived from them,
+// and counts.
 //
-// Each element has its own state; those that are done stay as they are while others go on.
+// Each element has a state of its own. Elements that are done keep theirs while others go on.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -38,8 +39,11 @@ using F = ir::Formula;
 using Vs = std::vector<Value>;
 
 // ---- Gamma. Reference: G. Marsaglia and W. Tsang, "A simple method for generating gamma
-// variables" (2000). A smaller a than 1 is that of a + 1, times a power of a uniform number. ------
+// variables" (2000). ------
 
+// Samples Gamma(a, 1), or its logarithm. An `a` below 1 uses a + 1 and multiplies by a power of a
+// uniform number. Each element draws from its own keys in a loop, so that a sample does not depend
+// on the attempts of others.
 Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
   const DType dtype = a.dtype();
   const Dims shape = a.shape();
@@ -50,7 +54,7 @@ Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
   const F c = F(ir::FullLike(a, 1.0 / 3)) / ir::Sqrt(d);
   const Value d_value = *d, c_value = *c;
 
-  // Of each element its own key.
+  // Each element has its own key.
   const Words keys = internal::Blocks(key, shape, site);
   const Words first = Child(keys, 0), second = Child(keys, 1);
   const Value all = *((F(a) == F(a)) | (F(a) != F(a)));
@@ -108,7 +112,7 @@ double LeastNormal(DType dtype) {
                                 : static_cast<double>(std::numeric_limits<float>::min());
 }
 
-// With its derivative by a, of a sample or of its logarithm.
+// Returns a sample or its logarithm, with its derivative by a.
 Value GammaOf(const Words& key, Value a, bool log_space, const Site& site) {
   return ir::WithTangent(
       {key.high, key.low, a},
@@ -148,7 +152,7 @@ void CheckScalar(std::string_view name, const Arg& p, const Site& site) {
 
 // ---- Poisson. -----------------------------------------------------------------------------------
 
-// Knuth: as many uniform numbers as have a product above exp(-lam).
+// Knuth's method: counts the uniform numbers whose product stays above exp(-lam).
 Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const Site& site) {
   ir::Builder& b = lam.builder();
   const Dims shape = lam.shape();
@@ -172,8 +176,8 @@ Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const 
   return *(F(end[kK]) - 1);
 }
 // Reference: W. Hormann, "The transformed rejection method for generating Poisson random variables"
-// (1993). With the roundings of XLA (random_rounding.h); what follows from a rate that is a number
-// it computes when it compiles, and rounds there as it reads.
+// (1993). It rounds like XLA (random_rounding.h). If the rate is a number, XLA computes the values
+// that follow from it at compile time, and rounds them as written.
 Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype, double most,
                        const Site& site) {
   ir::Builder& builder = lam.builder();
@@ -217,7 +221,7 @@ Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype,
 
 // ---- Binomial. ----------------------------------------------------------------------------------
 
-// By sums of geometric numbers.
+// Sums geometric numbers until the sum exceeds the count.
 Value BinomialInversion(const Words& key, Value count, Value prob, const Site& site) {
   const DType dtype = prob.dtype();
   const Dims shape = prob.shape();
@@ -238,7 +242,8 @@ Value BinomialInversion(const Words& key, Value count, Value prob, const Site& s
       });
   return *(F(end[kNumber]) - 1);
 }
-// What Stirling's approximation of log k! leaves over; of more than 9 that of 9, as in JAX.
+// Returns the error of Stirling's approximation of log k!. Above 9 it is an asymptotic formula at
+// 9, as in JAX.
 F StirlingTail(const F& k) {
   constexpr double kTail[] = {0.0810614667953272,  0.0413406959554092, 0.0276779256849983,
                               0.02079067210376509, 0.0166446911898211, 0.0138761288230707,
@@ -252,8 +257,9 @@ F StirlingTail(const F& k) {
   for (int i = 1; i < 10; ++i) of_small = ir::Where(whole == i, kTail[i], of_small);
   return ir::Where(k <= 9, of_small, approximate);
 }
-// Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 with the
-// roundings of XLA (random_rounding.h), which computes what follows from numbers when it compiles.
+// Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 it
+// rounds like XLA (random_rounding.h), which computes values that follow from numbers at compile
+// time.
 Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool are_numbers,
                         const Site& site) {
   const DType dtype = prob_in.dtype();
@@ -265,7 +271,7 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool ar
   const Dims shape = prob_in.shape();
   const F count0 = count_in, prob0 = prob_in;
   const F deviation = ir::Sqrt(count0 * prob0 * (1 - prob0));
-  // at_0 + slope * x.
+  // Returns at_0 + slope * x.
   const auto line = [&](const F& at_0, double slope, const F& x) {
     return are_numbers ? at_0 + slope * x : mul_add(ir::Like(x, slope), x, at_0);
   };
@@ -282,7 +288,7 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool ar
   const Value k0 = ir::FullLike(prob_in, -1);
   const F nan = prob0 != prob0;
   const Value none = *(nan & ~nan);
-  // Each attempt succeeds more often than not; numbers that none can be found for end here.
+  // Each attempt succeeds more often than not. The bound ends elements that never succeed.
   constexpr double kAttemptsMax = 1000;
   const Value attempts0 = ir::Constant(prob_in.builder(), DType::kS32, 0);
   enum { kK, kAccepted, kHigh, kLow, kAttempts };
@@ -315,7 +321,7 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool ar
   return end[kK];
 }
 
-// Of the larger of two dtypes floats become that of their arithmetic.
+// Returns the dtype in which a parameter is computed: floats keep theirs, integers become floats.
 DType FloatOf(std::string_view name, const Arg& a) {
   if (a.kind != Arg::kArray) return DType::kF32;
   if (ir::IsComplex(a.array->dtype()))
@@ -341,7 +347,7 @@ Array beta(const Arg& k, const Arg& a, const Arg& b, Shape shape, DType dtype) {
   return Sampled("beta", k, shape, {a, b}, dtype, [](const Draw& d) {
     const F log_a = LogGammaOf(d, Child(d.key, 0), d[0]);
     const F log_b = LogGammaOf(d, Child(d.key, 1), d[1]);
-    // So that no exponential is 0.
+    // Subtracting the larger logarithm keeps one exponential at 1, so that the sum is not 0.
     const F most = ir::Max(log_a, log_b);
     const F of_a = ir::Exp(log_a - most), of_b = ir::Exp(log_b - most);
     return of_a / (of_a + of_b);
@@ -436,7 +442,7 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
   internal::CheckInteger("poisson", dtype, k.site);
   const Dims out = SampleShape("poisson", shape, {ShapeOf(lam)}, k.site);
   const int digits = ir::BitWidth(dtype) - (ir::IsSignedInt(dtype) ? 1 : 0);
-  // So often, at most, as the dtype counts.
+  // The dtype bounds the number of iterations.
   const double most = std::min(std::ldexp(1.0, digits), 0x1p31) - 1;
   return Apply1("random_poisson", k.site, ArraysOf(key, {lam}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
@@ -454,6 +460,9 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
   });
 }
 
+// Draws with probability q of at most 1/2, and returns n minus the sample if p is larger. Small
+// counts use inversion, others rejection; each method gets harmless parameters for the elements of
+// the other, because both run for all elements. Invalid parameters give NaN.
 Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtype) {
   const Array& key = CheckedKey("binomial", k);
   CheckFloat("binomial", dtype, k.site);
@@ -470,7 +479,7 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
     const F infinite = ir::Abs(count0) == std::numeric_limits<double>::infinity();
     const F q_nan = ir::IsNan(q0), q_negative = q0 < 0;
     const F q = ir::Where(q_nan | q_negative, 0.01, q0);
-    const F none = bad_count | infinite;  // of these nothing is drawn
+    const F none = bad_count | infinite;  // nothing is drawn for these
     const F inversion = none | (count0 * q <= 10);
     const F count = ir::Floor(count0);
     const Words words = WordsOf(v[0]);
@@ -489,6 +498,9 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
   });
 }
 
+// Draws the categories one after another: the count of each is a binomial number of the draws that
+// are left, with the category's share of the remaining probability. A scan over the categories does
+// this.
 Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtype) {
   const Array& key = CheckedKey("multinomial", k);
   CheckFloat("multinomial", dtype, k.site);
@@ -521,7 +533,7 @@ Array multinomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType d
       const Array count = binomial(arg(x.second), arg(left), arg(ratio), std::nullopt, computed);
       return std::pair(Array(arg(left) - arg(count)), count);
     };
-    // In a shard_map the draws that are left vary as the keys and the probabilities do.
+    // In a shard_map the remaining draws vary over the same axes as the keys and the probabilities.
     const std::vector<Array> in =
         tessera::internal::Apply("random_multinomial", k.site, {draws, ratios, keys},
                                  [](ir::Builder&, Vs v) { return ir::MatchVarying(std::move(v)); });

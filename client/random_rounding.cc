@@ -1,3 +1,5 @@
+// Rounds f32 formulas like XLA's CPU code, with f64 arithmetic. The samplers in random_rejection.cc
+// build their acceptance tests from these formulas.
 #include "client/random_rounding.h"
 
 #include <cmath>
@@ -18,22 +20,24 @@ F Bits(DType dtype, const F& x) {
 F Narrow(const F& x) { return As(DType::kF32, x); }
 F Wide(const F& x) { return As(DType::kF64, x); }
 
-// ---- On f64 numbers that are f32 numbers, whose products are exact. Their sum is rounded twice,
-// which is once but for a few in 2^29; each number of samples that was tried had none.
-// -------------
+// ---- Functions of f64 numbers that hold f32 numbers, whose products are exact. ----
+//
+// Their sum is rounded twice. That equals one rounding except for a few in 2^29 sums; no set of
+// samples that was tried had such a sum.
 
 F Rounded(const F& wide) { return Wide(Narrow(wide)); }
 F Fused(const F& x, const F& y, const F& z) { return Rounded(x * y + z); }
 
-// Of positive normal numbers. The polynomial of logf in the Cephes library (S. Moshier), in three
-// parts of degree 2, as Eigen and XLA evaluate it. All constants are floats.
+// Returns the logarithm of positive normal numbers. This is the polynomial of logf in the Cephes
+// library (S. Moshier), in three parts of degree 2, as Eigen and XLA evaluate it. All constants are
+// floats.
 F LogOfPositive(const F& x) {
   constexpr float kHalfRoot = 0.707106781186547524F;
   constexpr float kLog2High = 0.693359375F, kLog2Low = -2.12194440e-4F;
   constexpr float kC[] = {7.0376836292e-2F,  -1.1514610310e-1F, 1.1676998740e-1F,
                           -1.2420140846e-1F, 1.4249322787e-1F,  -1.6668057665e-1F,
                           2.0000714765e-1F,  -2.4999993993e-1F, 3.3333331174e-1F};
-  // x = mantissa * 2^exponent, the mantissa from the root of 1/2 on.
+  // x = mantissa * 2^exponent, where the mantissa is at least the root of 1/2.
   const F bits = Bits(DType::kU32, x);
   const F half_to_1 = Wide(Bits(DType::kF32, (bits & 0x7fffff) | 0x3f000000));
   const F exponent_of_half = Wide(bits >> 23) - 126;

@@ -1,4 +1,5 @@
-// Known answers from JAX with jax_threefry_partitionable.
+// Tests of random.h: known answers from JAX with jax_threefry_partitionable, derivatives, batches
+// of keys, and errors. Traced functions run on the reference evaluator.
 #include "client/random.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
 
-// Evaluates f(key(0)); the argument only makes it a function.
+// Evaluates f(key(0)). The unused argument only makes it a function.
 template <class F>
 std::vector<double> FromKey0(const F& f) {
   return Values([&](Array) { return f(random::key(0)); }, Vec({0}));
@@ -39,7 +40,7 @@ TEST(RandomTest, FoldIn) {
 TEST(RandomTest, Bits) {
   EXPECT_THAT(FromKey0([](Array k) { return random::bits(k, {4}); }),
               ElementsAre(4070199207, 4202968722, 1427181096, 2012915765));
-  // The counter is the flat index, whatever the shape.
+  // The counter is the flat index, so the shape does not matter.
   EXPECT_THAT(FromKey0([](Array k) {
                 return random::bits(k, {2, 2});
               }),
@@ -81,9 +82,9 @@ TEST(RandomTest, BatchedKeysDrawAsEachAlone) {
             }));
 }
 
-// ---- Derivatives: those of JAX, recorded from jax 0.10.2. ----
+// ---- Derivatives: expected values are those of JAX 0.10.2. ----
 
-// The gradient of the sum of f(key(0), a).
+// Returns the gradient of the sum of f(key(0), a).
 template <class F>
 std::vector<double> Slopes(const F& f) {
   return Values(
@@ -201,7 +202,7 @@ TEST(RandomTest, WhatWouldBeAnotherNumberIsRefused) {
               HasSubstr("real numbers are expected"));
 }
 
-// Every parameter ends.
+// The sampler's loops end for every parameter.
 TEST(RandomTest, BinomialOfWhatIsNoCountOrNoChanceEnds) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -1,3 +1,5 @@
+// Axes, dtypes and reductions that the functions of numpy.h, nn.h, statistics.h and their kin
+// share.
 #include "client/reductions.h"
 
 #include <algorithm>

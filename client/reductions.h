@@ -1,5 +1,5 @@
-// Functions of one and two operands, axes, reductions over them, and the dtype of real functions,
-// for numpy.h, nn.h and their kin. Used by the SDK only.
+// Helpers of numpy.h, nn.h and their kin: functions of one and two operands, axes, reductions over
+// axes, and the dtypes of real functions. Used by the SDK only.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -11,26 +11,29 @@
 
 namespace tessera::internal {
 
-// The dtype in which a function of real numbers computes: of s64 f64, of other integers f32.
+// Returns the dtype in which a function of real numbers computes: f64 for 64-bit integers, f32 for
+// other integers and bools, and inexact dtypes unchanged.
 DType InexactOf(DType d);
 ir::Value ToInexact(ir::Value x);
-// A function of one operand; and of two, which take the common shape and dtype, or `dtype`, first.
+// Apply a function of one operand, or of two. Two operands first take the common shape and dtype,
+// or `dtype`.
 Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
 Array Promoted(std::string_view name, const Arg& x, const Arg& y,
                absl::FunctionRef<ir::Value(ir::Value, ir::Value)> op,
                std::optional<DType> dtype = std::nullopt);
-// A function of one operand, whose integers become floats first.
+// Applies a function of one operand, whose integers become floats first.
 Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
 
-// Axes from 0 on, in ascending order; throws naming `op` for those out of bounds, and duplicates.
+// Return axes counted from 0, in ascending order. Throw VALUE_ERROR, which names `op`, for axes out
+// of bounds and for duplicates. Axes without a list are all axes.
 int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site);
 std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank, const Site& site);
 int RankOf(const Arg& x);
 Dims KeptDims(Dims shape, const std::vector<int64_t>& axes);
-// The number of elements that a reduction over `axes` combines into one.
+// Returns the number of elements that a reduction over `axes` combines into one.
 int64_t NumReduced(const Dims& shape, const std::vector<int64_t>& axes);
 
-// A reduction over axes; `keepdims` keeps the dims with size 1.
+// Applies a reduction over axes. `keepdims` keeps the reduced dims with size 1.
 Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdims,
              absl::FunctionRef<ir::Value(ir::Value, const std::vector<int64_t>&)> op);
 // Broadcasts `reduced`, a reduction of `x` over `axes`, to the shape of `x`.

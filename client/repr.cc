@@ -1,3 +1,5 @@
+// NumPy's formatting of arrays, for operator<< and the command line. It follows numpy.array2string,
+// including its choice of digits and widths, so that outputs can be compared with JAX's.
 #include "client/repr.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ namespace {
 
 using ir::DType;
 
-// NumPy's options.
+// Values of NumPy's print options.
 constexpr int kLineWidth = 75;
 constexpr int64_t kThreshold = 1000, kEdgeItems = 3;
 constexpr int kPrecision = 8;
@@ -34,7 +36,7 @@ std::string PadLeft(std::string text, size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
-// The fewest significant digits that tell `x` from the other numbers of its dtype.
+// Returns the fewest significant digits that distinguish `x` from the other numbers of its dtype.
 int NumDigits(double x, DType dtype) {
   int digits = 1;
   while (digits < 17) {
@@ -45,7 +47,7 @@ int NumDigits(double x, DType dtype) {
   return digits;
 }
 
-// A number in parts: -12, 5 and +03 of -12.5e+03; the last is empty without an exponent.
+// The parts of a number: -12, 5 and +03 of -12.5e+03. The last is empty without an exponent.
 struct Parts {
   std::string whole, fraction, exponent;
 };
@@ -57,10 +59,12 @@ Parts PartsOf(const std::string& text) {
   return parts;
 }
 
-// How the elements of an array are written: all with as many digits as the longest needs. One of
-// the real or imaginary parts of complex numbers, or of all else.
+// Formats the elements of an array, all with as many digits as the longest one needs. For complex
+// numbers there is one object for the real and one for the imaginary parts.
 class Floats {
  public:
+  // Looks at all numbers once, to choose between fixed and scientific notation and to find the
+  // widths, as NumPy does. inf and nan widen a column only if they are longer than its numbers.
   Floats(const std::vector<double>& values, DType dtype, bool plus) : dtype_(dtype), plus_(plus) {
     double least = HUGE_VAL, most = 0;
     for (const double x : values) {
@@ -68,7 +72,7 @@ class Floats {
       least = std::min(least, std::fabs(x));
       most = std::max(most, std::fabs(x));
     }
-    // A half has three decimal digits that are always right.
+    // An f16 has three decimal digits that are always right.
     const double cutoff = dtype == DType::kF16 ? 1e3 : dtype == DType::kF32 ? 1e6 : 1e8;
     scientific_ = most > 0 && (most >= cutoff || least < 1e-4 || most / least > 1000);
     bool negative_infinity = false, special = false;
@@ -99,7 +103,7 @@ class Floats {
     std::string out = PadLeft(parts.whole, whole_) + "." + parts.fraction;
     out.append(missing, scientific_ ? '0' : ' ');
     if (!scientific_) return out;
-    // The sign of the exponent, and its digits with zeros before them.
+    // Writes the sign of the exponent, then its digits with zeros before them.
     const std::string digits = parts.exponent.substr(1);
     return absl::StrCat(out, "e", parts.exponent.substr(0, 1),
                         std::string(exponent_ - 1 - digits.size(), '0'), digits);
@@ -113,7 +117,7 @@ class Floats {
     if (scientific_) {
       parts = PartsOf(Printed("%.*e", std::min(digits - 1, kPrecision), x));
     } else {
-      // The digits behind the point that `digits` significant ones are.
+      // The number of digits after the point that gives `digits` significant ones.
       const std::string shortest = Printed("%.*e", digits - 1, x);
       const int exponent = std::atoi(shortest.c_str() + shortest.find('e') + 1);
       parts = PartsOf(Printed("%.*f", std::clamp(digits - 1 - exponent, 0, kPrecision), x));
@@ -123,12 +127,12 @@ class Floats {
   }
 
   DType dtype_;
-  bool plus_;  // numbers that are not negative have a sign, too
+  bool plus_;  // numbers that are not negative have a sign as well
   bool scientific_ = false;
   size_t whole_ = 0, fraction_ = 0, exponent_ = 0;
 };
 
-// The positions along a dim that are shown of an array that is shortened.
+// Returns the positions along a dim that are shown; an array that is too long is shortened.
 std::vector<int64_t> Shown(int64_t size, bool shortened) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < size; ++i)
@@ -159,7 +163,7 @@ class Printer {
       Collect(axis + 1, first * value_.shape()[axis] + i, out);
   }
 
-  // Sets `element_`, which writes one, by those that are shown.
+  // Sets `element_`, which formats one element, from the elements that are shown.
   void Choose(const std::vector<int64_t>& shown) {
     const DType dtype = value_.dtype();
     const bool is_scalar = value_.shape().empty();
@@ -187,7 +191,7 @@ class Printer {
       element_ = [this, floats = Floats(values, dtype, /*plus=*/false)](int64_t i) {
         return floats(value_.At(i));
       };
-    } else if (ir::IsFloat(dtype)) {  // what NumPy itself does not know is not aligned
+    } else if (ir::IsFloat(dtype)) {  // dtypes that NumPy itself does not know are not aligned
       element_ = [this](int64_t i) { return Printed("%.*g", 6, value_.At(i)); };
     } else {
       const auto text = [this](int64_t i) {
@@ -202,6 +206,8 @@ class Printer {
     }
   }
 
+  // Formats the block that starts at element `first`. Inner blocks are formatted by recursion;
+  // along the last dim, elements are put into lines of at most `width` characters.
   std::string Format(size_t axis, int64_t first, const std::string& indent, int width) const {
     const size_t left = value_.shape().size() - axis;
     if (left == 0) return element_(first);
@@ -232,7 +238,7 @@ class Printer {
 
   const ir::Array& value_;
   const bool shortened_;
-  ir::Array parts_;  // of complex numbers
+  ir::Array parts_;  // real and imaginary parts of complex numbers
   std::function<std::string(int64_t)> element_;
 };
 
@@ -243,7 +249,8 @@ std::string DTypeNameInJax(DType dtype) {
   if (dtype == DType::kBool) return name;
   if (dtype == DType::kBF16) return "bfloat16";
   const std::string rest = name.substr(1);
-  const size_t format = rest.find('e');  // of floats of 8 and 4 bits: 8e4m3fn
+  // in floats of 8 and 4 bits, the part after the width: 8e4m3fn
+  const size_t format = rest.find('e');
   switch (name[0]) {
     case 's':
       return "int" + rest;

@@ -1,4 +1,4 @@
-// Arrays as text: what a JAX 0.10.2 with NumPy 2.4.6 prints of the same values.
+// Tests of printing: the text must be what JAX 0.10.2 with NumPy 2.4.6 prints for the same values.
 #include "client/repr.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ ir::Array Sevenths(int64_t n) {
   for (int64_t i = 0; i < n; ++i) out.Set(i, static_cast<double>(i) / 7);
   return out;
 }
-// Complex numbers by their parts.
+// Makes an array of complex numbers from their parts.
 ir::Array Pairs(const std::vector<double>& parts) {
   const auto n = static_cast<int64_t>(parts.size());
   return ir::Array(kC64, {n / 2}, Host(parts, {n}).bytes());

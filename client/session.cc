@@ -1,3 +1,6 @@
+// The client's end of api::Service: compiles programs, starts runs, and puts, loads and saves
+// arrays. Members of Array, jit and the tracer call a Session, which works on an embedded cluster
+// (embed/) and on a remote one (client/remote/) alike.
 #include "client/session.h"
 
 #include <unistd.h>
@@ -20,14 +23,14 @@ namespace tessera {
 namespace {
 
 constexpr absl::Duration kMaxWait = absl::Minutes(10);
-constexpr absl::Duration kMaxQueueWait = absl::Minutes(1);  // then QUEUE_FULL is thrown
+constexpr absl::Duration kMaxQueueWait = absl::Minutes(1);  // after this time QUEUE_FULL is thrown
 // How long after its deadline the error of a run may arrive.
 constexpr absl::Duration kResultGracePeriod = absl::Milliseconds(500);
-constexpr size_t kMaxReleased = 64;  // deletions that are batched
-// From this many arrays or bytes on, the next run carries the deletions along.
+constexpr size_t kMaxReleased = 64;  // with this many accumulated deletions, all are sent at once
+// The next run carries the deletions along if there are at least this many arrays or bytes.
 constexpr size_t kReleaseBatchArrays = 32;
 constexpr int64_t kReleaseBatchBytes = 1 << 20;
-// Beyond it the oldest is evicted; the server has its own cache.
+// If there are more, the oldest one is evicted. The server has its own cache.
 constexpr size_t kMaxExecutables = 4096;
 
 thread_local absl::Time current_deadline = absl::InfiniteFuture();
@@ -41,7 +44,7 @@ std::shared_ptr<Session>& DefaultSession() {
   return *session;
 }
 
-// The type of an array on the mesh: `spec` reduced to Explicit axes is its sharding.
+// Returns the type of an array on the mesh. The Explicit axes of `spec` are its sharding.
 Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const PartitionSpec& spec) {
   Type type = ir::MakeType(dtype, shape);
   for (size_t d = 0; d < spec.dims.size() && d < shape.size(); ++d) {
@@ -55,6 +58,8 @@ Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const Partitio
   return type;
 }
 
+// Throws the error of a spec that the mesh or the shape does not allow. It is checked here, before
+// anything is sent, so that the error names the user's call and has JAX's wording.
 void CheckSpec(const std::string& what, const Dims& shape, const Mesh& mesh,
                const PartitionSpec& spec, const Site& site) {
   if (!spec.unreduced.empty() || !spec.reduced.empty()) {
@@ -168,7 +173,7 @@ void Session::SetDefault(std::shared_ptr<Session> session) {
     absl::MutexLock lock(DefaultMutex());
     DefaultSession().swap(session);
   }
-  // `session` is the old one, which may be destroyed here, without the lock.
+  // `session` is the old session. It may be destroyed here, after the lock has been released.
 }
 
 Session::Session(std::shared_ptr<api::Service> service)
@@ -179,7 +184,8 @@ Session::~Session() {
     FlushReleased();
     return;
   }
-  // Leaked in a forked child: the threads of the connection exist only in the parent.
+  // In a forked child the service is leaked: the threads of the connection exist only in the
+  // parent.
   static_cast<void>(new std::shared_ptr<api::Service>(service_));
 }
 
@@ -219,10 +225,13 @@ void Session::FlushReleased() {
     gone.swap(released_);
     released_bytes_ = 0;
   }
-  // If the call fails, they are freed with the session.
+  // If the call fails, the arrays are freed with the session.
   if (!gone.empty()) service_->Delete(gone).IgnoreError();
 }
 
+// The key has the annotations as well as the structure, so that equal programs from two call sites
+// keep their own error messages. The lock is not held during the call: two threads may compile the
+// same program, and the first result stays in the cache.
 std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& program,
                                                             const std::vector<int64_t>& devices,
                                                             const std::string& name, bool explain,
@@ -230,7 +239,7 @@ std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& p
   const std::string key =
       absl::StrCat(ir::StructuralHash(program), "/", ir::AnnotationHash(program), "/", name, "@",
                    absl::StrJoin(devices, ","));
-  // What is explained changes with every run.
+  // An explanation changes with every run, so the cache is not used.
   if (!explain) {
     absl::MutexLock lock(&mu_);
     if (auto it = executables_.find(key); it != executables_.end()) return it->second;
@@ -277,13 +286,16 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
     const absl::Time now = SteadyNow();
     if (end == absl::InfinitePast()) end = now + internal::BoundedWait(kMaxQueueWait);
     if (last == 0 || now >= end) return reply;
-    // Waits until an accepted run has ended, which makes room in the queue.
+    // Wait until an accepted run has ended, which makes room in the queue.
     service_->WaitOperation(last, std::min(end - now, absl::Duration(absl::Seconds(1))))
         .status()
         .IgnoreError();
   }
 }
 
+// Passes arguments by id, so that no contents travel, and carries accumulated deletions along, so
+// that they cost no call of their own. Arrays are marked as donated only after the server has
+// accepted the run: a refused run leaves them usable. A program that prints is waited for.
 std::vector<Array> Session::Run(const Executable& executable, absl::Span<const Array> args,
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;

@@ -1,7 +1,7 @@
 // A session: the connection of this process to a cluster, and the cache of its executables.
 //
 // Thread-safe. Arrays keep their session alive; it closes with its last reference. The default
-// session is the cluster at TESSERA_ADDRESS, or else an embedded one.
+// session is connected to the cluster at TESSERA_ADDRESS, or else to an embedded one.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -24,49 +24,60 @@
 
 namespace tessera {
 
+// Options of Session::Connect.
 struct ConnectOptions {
-  absl::Duration timeout = absl::Seconds(30);  // to reach the coordinator
-  std::string token;                           // empty: TESSERA_TOKEN
-  std::string ca_file;    // empty: TESSERA_CA_FILE, else plain text on loopback
-  bool insecure = false;  // plain text beyond loopback
-  // Waits, at most for `timeout`, until the cluster has this many healthy devices (workers of a
-  // cluster that is starting register one by one); else NOT_ENOUGH_DEVICES.
+  absl::Duration timeout = absl::Seconds(30);  // longest wait for the coordinator
+  std::string token;  // authentication token; if empty, TESSERA_TOKEN is used
+  // file with the certificates of the cluster's CA. If it is empty, TESSERA_CA_FILE is used.
+  // Without both, the connection is plain text, which is allowed on loopback only.
+  std::string ca_file;
+  bool insecure = false;  // allows plain text beyond loopback
+  // Waits, at most for `timeout`, until the cluster has this many healthy devices: the workers of a
+  // starting cluster register one by one. Then NOT_ENOUGH_DEVICES is thrown.
   int min_devices = 0;
   // Called on any thread with the number of array bytes transferred. Return false to cancel the
   // transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
   Keepalive keepalive = {};  // how soon a dead connection is detected
-  // How long calls wait for a coordinator that has gone away, each within its own timeout; then,
-  // and until it is back, they fail with UNREACHABLE within a few seconds. The session, its arrays
-  // and its runs stay valid meanwhile.
+  // How long calls wait for a coordinator that has gone away, each within its own timeout. After
+  // this time, and until the coordinator is back, calls fail with UNREACHABLE within a few seconds.
+  // The session, its arrays and its runs stay valid meanwhile.
   absl::Duration reconnect = absl::Seconds(30);
-  // Unset: a session is opened at the coordinator, which owns the arrays and runs. It ends with
-  // this object and with the process: at exit, and at SIGINT and SIGTERM if the program does not
-  // handle them. If the process is killed, its runs are cancelled after session_grace_ms and its
-  // arrays freed after the lease. Set: the id of an open session, which is not ended; 0 is the
-  // tenant's own session, where arrays persist until they are deleted.
+  // The id of an open session to use, which is not ended with this object. 0 is the tenant's own
+  // session, where arrays persist until they are deleted.
+  //
+  // Without a value, a new session is opened at the coordinator, which owns the arrays and runs. It
+  // ends with this object and with the process: at exit, and at SIGINT and SIGTERM if the program
+  // does not handle them. If the process is killed, the coordinator cancels the session's runs
+  // after session_grace_ms, and frees its arrays when the lease runs out.
   std::optional<uint64_t> session = std::nullopt;
-  absl::Duration lease = absl::ZeroDuration();  // 0: the server's choice
+  absl::Duration lease = absl::ZeroDuration();  // lease of a new session; 0 lets the server choose
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
+  // Connects to the coordinator at `address`. Throws NOT_IMPLEMENTED in a program that is linked
+  // without the gRPC carrier.
   static std::shared_ptr<Session> Connect(const std::string& address, ConnectOptions options = {},
                                           Site site = Site::Here());
+  // Starts a cluster inside this process. Throws NOT_IMPLEMENTED in a program that does not link
+  // it.
   static std::shared_ptr<Session> Embedded(EmbeddedOptions options = {}, Site site = Site::Here());
-  // A session on any implementation of api::Service.
+  // Returns a session on any implementation of api::Service.
   static std::shared_ptr<Session> FromService(std::shared_ptr<api::Service> service);
-  // Created on first use.
+  // Returns the default session of this process, which the first call creates.
   static std::shared_ptr<Session> Default(Site site = Site::Here());
-  // Sets what Default() returns in this process; null: the next use creates a session.
+  // Sets the session that Default() returns in this process. After null, the next call of Default()
+  // creates a session.
   static void SetDefault(std::shared_ptr<Session> session);
   ~Session();
 
+  // Returns all devices of the cluster, healthy or not.
   std::vector<api::Device> devices(Site site = Site::Here());
   api::Service& service() { return *service_; }
 
   // ---- Used by the SDK only. ----
-  // The ids of the first `max` healthy devices, or of all if there are fewer.
+  // Returns the ids of the first `max` healthy devices, or of all if there are fewer.
   std::vector<int64_t> HealthyDevices(int64_t max, const Site& site);
   struct Executable {
     api::CompileReply reply;
@@ -74,31 +85,35 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<ir::Type> out_types;
     std::vector<std::shared_ptr<const api::Placement>> out_placements;
     std::string name;
-    // What is printed after a run, of its last results, which the caller does not get; or null.
+    // The function that prints after a run, or null if the program prints nothing. It takes the
+    // last `num_printed` results, which the caller does not get.
     ir::FunctionRef prints;
     int num_printed = 0;
 
     size_t num_results() const { return out_types.size() - num_printed; }
   };
-  // Cached by all arguments except `site`. The call sites of ops are part of the program, as errors
-  // and plans name them.
+  // Returns the executable of a program, from the cache if it has been compiled for the same
+  // devices and name. A compilation with `explain` always asks the server. The call sites of ops
+  // are part of the program, because errors and plans name them.
   std::shared_ptr<const Executable> Compile(const ir::Program& program,
                                             const std::vector<int64_t>& devices,
                                             const std::string& name, bool explain,
                                             const Site& site);
-  // Plans, without compiling, for absent devices with this much memory each.
+  // Plans the program for absent devices with this much memory each, without compiling it.
   api::CompileReply PlanForAbsent(const ir::Program& program, int64_t device_memory_bytes,
                                   const std::string& name, const Site& site);
-  // From now on, runs are not waited for until they are accepted: what a run that is refused would
-  // have made has the error. To be called before the first run.
+  // Lets all later runs return before the server has accepted them. If such a run is refused, its
+  // results carry the error. Call before the first run.
   void RunAhead() { ahead_ = true; }
-  // `donate` is empty or has one entry per argument.
+  // Starts a run and returns its results, which may not be ready. `donate` is empty or has one
+  // entry per argument.
   std::vector<Array> Run(const Executable& executable, absl::Span<const Array> args,
                          std::vector<bool> donate, const Site& site);
+  // Copies `value` to the devices of the mesh.
   Array Put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // Reshards `x`, a concrete array of this session; returns `x` itself if it has this sharding.
+  // Reshards `x`, a concrete array of this session. Returns `x` itself if it has this sharding.
   Array Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& spec, const Site& site);
-  // Returns when the file is complete.
+  // Writes the arrays to a file. Returns when the file is complete.
   void Save(const std::string& path, const std::vector<api::ArrayToSave>& arrays, bool overwrite,
             const Site& site);
   struct LoadRequest {
@@ -112,24 +127,26 @@ class Session : public std::enable_shared_from_this<Session> {
                           const Site& site);
   // Deletes the array later: with the next put, or with the next run once a batch has accumulated.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same for a donated array. The server has deleted it, unless its run ended before it began,
-  // so this deletion alone is not worth a call.
+  // Like Release, for a donated array. The server has deleted it, unless its run ended before it
+  // began, so this deletion alone is not worth a call.
   void ReleaseDonated(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   explicit Session(std::shared_ptr<api::Service> service);
-  // Retries, for a bounded time, while the queue is full.
+  // Calls Execute, and retries for a bounded time while the server's queue is full.
   absl::StatusOr<api::ExecuteReply> ExecuteWhenAccepted(const api::ExecuteRequest& request)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends the accumulated deletions to the server.
   void FlushReleased() ABSL_LOCKS_EXCLUDED(mu_);
   // Checks the spec, and chooses devices if the mesh has none.
   api::Placement Place(const std::string& what, const Dims& shape, const Mesh& mesh,
                        const PartitionSpec& spec, const Site& site);
-  // The array of an id that the service has returned.
+  // Makes the array for an id that the service has returned.
   Array MakeArray(uint64_t id, const Type& type, std::shared_ptr<const api::Placement> placement,
                   uint64_t operation, const std::string& name);
 
-  const int process_;  // the pid that created the service; a forked child must not use it
+  // pid of the process that created the service; a forked child must not use the service
+  const int process_;
   const std::shared_ptr<api::Service> service_;
   bool ahead_ = false;
   absl::Mutex mu_;
@@ -140,10 +157,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Sets a deadline for all runs started in scope, on this thread, and for arrays put there; of
-// nested scopes the earliest holds. Waits in scope end at most half a second later: the server ends
-// a late run itself, and its error, which says what the run was doing, is more useful than that of
-// the wait.
+// Sets a deadline for all runs that this thread starts in scope, and for arrays that it puts. If
+// scopes are nested, the earliest deadline counts. Waits in scope end at most half a second after
+// the deadline: the server itself ends a late run, and its error, which says what the run was
+// doing, is more useful than the error of the wait.
 class [[nodiscard]] deadline {
  public:
   explicit deadline(absl::Duration limit);
@@ -156,24 +173,29 @@ class [[nodiscard]] deadline {
 };
 
 namespace internal {
+// Returns whether the operation has ended: done, failed or cancelled.
 bool HasEnded(const api::Operation& operation);
-// Of one call of api::Service; below the default of result_wait_ms_max, which bounds it.
+// The longest wait of one call of api::Service. The server bounds such a wait by
+// result_wait_ms_max, whose default is longer.
 inline constexpr absl::Duration kMaxWaitPerCall = absl::Seconds(20);
-// Waits, at most for `limit`, until the operation has ended.
+// Waits, at most for `limit`, until the operation has ended. Returns its latest state.
 absl::StatusOr<api::Operation> WaitForOperation(api::Service& service, uint64_t id,
                                                 absl::Duration limit);
-absl::Time CurrentDeadline();  // InfiniteFuture if there is none
-// The minimum of `wanted`, the time to the deadline in scope, and the longest wait allowed.
+absl::Time CurrentDeadline();  // InfiniteFuture if there is no deadline
+// Returns the minimum of `wanted`, the time to the deadline in scope, and the longest wait allowed.
 absl::Duration BoundedWait(absl::Duration wanted);
-// The same for a wait for a run's results: the run's own error may come after the deadline.
+// Like BoundedWait, for a wait for a run's results. It allows half a second more, because the run's
+// own error may come after the deadline.
 absl::Duration BoundedResultWait(absl::Duration wanted);
 }  // namespace internal
 
-// Copies `value` to the devices of the mesh in context, or of `mesh`, sharded by `spec`.
+// Copies `value` to the devices of the mesh in context, or of `mesh`, sharded by `spec`. Throws
+// VALUE_ERROR, UNKNOWN_AXIS or INDIVISIBLE if the spec does not fit.
 Array put(const ir::Array& value, Site site = Site::Here());
 Array put(const ir::Array& value, const Mesh& mesh, const PartitionSpec& spec,
           Site site = Site::Here());
-// An array of numbers in row-major order.
+// Returns an array of `values`, in row-major order, converted to `dtype`. Throws VALUE_ERROR unless
+// they fill the shape. Without a shape, the array has one dim.
 template <class T>
 Array array(const std::vector<T>& values, Dims shape, DType dtype = DTypeOf<T>(),
             Site site = Site::Here());
@@ -189,8 +211,8 @@ requires std::is_arithmetic_v<T> Array scalar(T value, DType dtype = DTypeOf<T>(
                  : ir::Array::Scalar(dtype, static_cast<double>(value)),
              site);
 }
-// Reshards a concrete array: bytes move from device to device, not through this process. Returns
-// `x` itself if it has this sharding, as jax.device_put does: donating the result then donates `x`.
+// Reshards a concrete array. Bytes move from device to device, not through this process. Returns
+// `x` itself if it has this sharding, like jax.device_put; donating the result then donates `x`.
 Array put(const Array& x, const Mesh& mesh, const PartitionSpec& spec, Site site = Site::Here());
 
 template <class T>

@@ -1,3 +1,5 @@
+// Counting and searching with ops of fixed shape: elements are found by sorting, cumulated sums and
+// scatters, and the caller gives the number of results.
 #include "client/sets.h"
 
 #include <algorithm>
@@ -34,14 +36,15 @@ Value IsSet(Value x) {
 Value Numbers(Value like, DType dtype, int64_t n) {
   return ir::Iota(like.builder(), dtype, {n}, 0);
 }
-// A constant vector, which varies as `like` does.
+// Returns a constant vector that varies over the same axes as `like`.
 Value Filled(Value like, DType dtype, int64_t n, double value) {
   ir::Type type = ir::MakeType(dtype, {n});
   type.varying = like.type().varying;
   return ir::Full(like.builder(), type, value);
 }
 
-// The rows of `updates` at the rows `at` of `to`; of a vector, its elements.
+// Returns dimension numbers that scatter the rows of `updates` to the rows `at` of `to`. For a
+// vector, rows are elements.
 ir::ScatterDimensionNumbers RowsOf(const Value& to) {
   ir::ScatterDimensionNumbers dims;
   for (int d = 1; d < to.rank(); ++d) dims.update_window_dims.push_back(d);
@@ -51,7 +54,7 @@ ir::ScatterDimensionNumbers RowsOf(const Value& to) {
 }
 Value Column(Value at) { return ir::ExpandDims(at, {at.rank()}); }
 
-// Elements `at` of a vector; all are within bounds.
+// Returns elements `at` of a vector. All indices must be within bounds.
 Value ElementsAt(Value x, Value at) {
   ir::GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {0};
@@ -59,20 +62,21 @@ Value ElementsAt(Value x, Value at) {
   return ir::Gather(x, Column(at), dims, {1}, {.mode = ir::GatherScatterMode::kPromiseInBounds});
 }
 
-// Where the first `size` elements of a vector of bools are that hold; 0 for what is left over.
+// Returns the indices of the first `size` true elements of a vector of bools. Unused places are 0.
 Value WhereSet(Value mask, int64_t size) {
   const int64_t n = mask.dim(0);
   const DType index = IndexDType(std::max(n, size));
   const Value one = ir::Convert(mask, index);
   const Value before = ir::Sub(ir::Cumsum(one, 0), one);
-  // What is dropped lies behind the end.
+  // Elements that are dropped get an index behind the end.
   const Value to = ir::Select(mask, before, ir::FullLike(before, static_cast<double>(size)));
   const Value found = Filled(mask, index, size, 0);
   if (size == 0) return found;
   const Value place = Numbers(mask, index, n);
   return ir::Scatter(found, Column(to), place, RowsOf(found), {.unique_indices = true});
 }
-// Of `size` places those that the elements of `mask` that hold fill.
+// Returns a mask of length `size` whose first n elements are true, where n is the number of true
+// elements of `mask`.
 Value IsFilled(Value mask, int64_t size) {
   const DType index = IndexDType(std::max(mask.dim(0), size));
   const Value count = ir::ReduceSum(ir::Convert(mask, index), {0});
@@ -86,7 +90,7 @@ Value IsFilled(Value mask, int64_t size) {
 
 namespace {
 
-// Floats as they are ordered: -0 as +0, every NaN alike.
+// Returns floats in a form with a total order: -0 becomes +0, and every NaN the same NaN.
 Value Ordered(Value x) {
   if (!ir::IsFloat(x.dtype())) return x;
   const Value zero = ir::FullLike(x, 0);
@@ -99,7 +103,7 @@ Value IsBefore(Value x, Value y, const char* direction) {
                                 : ir::Compare(x, y, direction);
 }
 
-// By bisection, for all of `v` at once.
+// Bisects for all elements of `v` at once.
 Value Search(Value sorted, Value v, bool right) {
   const int64_t n = sorted.dim(0);
   ir::Type type = v.type();
@@ -151,7 +155,7 @@ Array searchsorted(const Array& sorted, const Arg& v, std::string_view side, Sit
 
 namespace {
 
-// The array of each dim.
+// Returns the array of indices of each dim.
 Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, const Site& site) {
   if (x.rank() == 0) {
     ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
@@ -206,7 +210,7 @@ Array argwhere(const Array& x, int64_t size, int64_t fill_value, Site site) {
 
 namespace {
 
-// The values, indices, inverse indices and counts of unique_all.
+// Returns the values, indices, inverse indices and counts of unique_all.
 Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fill_value,
           bool equal_nan, const Site& site) {
   const int64_t n = x.type().num_elements();
@@ -216,13 +220,13 @@ Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fi
       ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
                  ": for zero-sized input with nonzero size argument, fill_value must be specified");
     }
-    const Value none = Filled(x, index, 0, 0);  // As in jax.numpy, whatever the size.
+    const Value none = Filled(x, index, 0, 0);  // as in jax.numpy, whatever the size is
     return {Filled(x, x.dtype(), size, fill_value.value_or(0)), none, ir::Reshape(none, x.shape()),
             none};
   }
   const Value flat = Flattened(x);
   const Vs sorted = ir::Sort({flat, ir::MatchVarying({Numbers(flat, index, n), flat})[0]}, 0);
-  // Whether an element is the first of its equals.
+  // Marks each element that is the first of its equals.
   const Value left = ir::SliceInDim(sorted[0], 0, 0, n - 1);
   const Value right = ir::SliceInDim(sorted[0], 0, 1, n);
   Value differs = ir::Compare(right, left, "NE");
@@ -243,7 +247,7 @@ Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fi
   const Value unset = Filled(flat, index, n, 0);
   const Value inverse =
       ir::Scatter(unset, Column(sorted[1]), rank, RowsOf(unset), {.unique_indices = true});
-  // Each begins where the one before it ends; the last ends with the array.
+  // Each value begins where the one before it ends; the last one ends with the array.
   const Value begins = WhereSet(is_first, size + 1);
   const Value rest = ir::SliceInDim(begins, 0, 1, size + 1);
   const Value is_begin = ir::Compare(rest, ir::FullLike(rest, 0), "NE");
@@ -274,13 +278,16 @@ UniqueAll unique_all(const Array& x, int64_t size, std::optional<double> fill_va
 
 namespace {
 
-// Adds to `length` zeros, of weights' dtype; what is out of bounds is dropped.
+// Adds the weights to `length` zeros of the weights' dtype. Weights with an index out of bounds are
+// dropped.
 Value Count(Value at, Value weights, int64_t length) {
   const Value zeros = Filled(weights, weights.dtype(), length, 0);
   if (length == 0) return zeros;
   return ir::ScatterAdd(zeros, Column(at), weights, RowsOf(zeros));
 }
 
+// Checks the vector and the weights, then scatters ones or weights. The length must be an argument,
+// because the largest number is known only when the program runs.
 Array Bincount(const Array& x, const std::optional<Array>& weights, int64_t length,
                const Site& site) {
   CheckSize("bincount", "length", length, site);
@@ -309,8 +316,8 @@ Array Bincount(const Array& x, const std::optional<Array>& weights, int64_t leng
   });
 }
 
-// The edges of `bins` bins of equal width. Computed in f64, so that those of round numbers are
-// exact, and their elements on the right side of them, in narrower floats too.
+// Returns the edges of `bins` bins of equal width. They are computed in f64, so that round numbers
+// are exact, and elements fall on the right side of them in narrower floats too.
 Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, double>>& range) {
   const DType dtype = x.dtype();
   Value low, high;
@@ -336,7 +343,7 @@ Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, doubl
   return ir::Concatenate({ir::Convert(inner, dtype), ir::Reshape(last, {1})}, 0);
 }
 
-// `edges`: the last operand, or of `bins` bins.
+// The edges are `edges`, or else those of `bins` bins of equal width.
 std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& edges, int64_t bins,
                                   const HistogramOptions& options, const Site& site) {
   internal::ThrowIfNoValue(x, site);
@@ -368,7 +375,7 @@ std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& ed
     const Value last = ir::Reshape(ir::SliceInDim(at_edges, 0, m - 1, m), {});
     const Value is_last = ir::Compare(a, ir::BroadcastInDim(last, {n}, {}), "EQ");
     bin = ir::Select(is_last, ir::FullLike(bin, static_cast<double>(m - 1)), bin);
-    // What comes before the first edge is counted in front.
+    // Elements before the first edge are counted in place 0, which is cut off.
     Value counts = ir::SliceInDim(Count(bin, weights, m), 0, 1, m);
     if (options.density) {
       const Value right = ir::SliceInDim(at_edges, 0, 1, m);
@@ -421,6 +428,8 @@ using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbe
                             const ir::GatherScatterOptions&);
 using ReduceFn = Value (*)(Value, std::vector<int64_t>);
 
+// Scatters the rows into num_segments rows with the neutral element. `scatter` and `reduce` are one
+// operation, as an op that combines rows and as one that reduces them.
 Array Segments(std::string_view name, const Array& data, const Array& segment_ids,
                int64_t num_segments, ScatterFn scatter, ReduceFn reduce,
                const SegmentOptions& options, const Site& site) {
@@ -437,7 +446,7 @@ Array Segments(std::string_view name, const Array& data, const Array& segment_id
                "; expected a vector with an id for each row of data");
   }
   return Apply1(name, site, {data, segment_ids}, [&](ir::Builder&, Vs v) {
-    // What a segment without rows has is what the reduction makes of no rows.
+    // A segment without rows has the value that the reduction gives for no rows.
     const Value no_rows = ir::StopGradient(ir::SliceInDim(v[0], 0, 0, 0));
     const Value none = ir::BroadcastNewDim(reduce(no_rows, {0}), 0, num_segments);
     if (num_segments == 0) return none;

@@ -1,8 +1,10 @@
-// Functions of jax.numpy and jax.ops that count, search and select: which elements are in an array,
-// where, and how often. How many there are is known only when the program runs, so that results of
-// such a size take it as an argument. Indices are s32, or s64 for more elements than that counts.
+// Functions of jax.numpy and jax.ops that count, search and select: which elements an array has,
+// where, and how often. The number of such elements is known only when the program runs, so
+// functions whose result has this size take the size as an argument. Indices are s32, or s64 for
+// more than 2^31 - 1 elements.
 //
-// Each records the call site. All throw tessera::Error.
+// Each function records the call site. All throw tessera::Error: VALUE_ERROR for sizes and shapes
+// that do not fit, TYPE_ERROR for dtypes.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,56 +17,59 @@
 
 namespace tessera {
 
-// Where each element of `v` would go into `sorted`, a vector in ascending order with NaNs last;
-// `side`: "left" of its equals, or "right".
+// Returns the position in `sorted` at which each element of `v` would be inserted. `sorted` is a
+// vector in ascending order with NaNs last. With `side` "left" the position is before equal
+// elements, with "right" after them.
 Array searchsorted(const Array& sorted, const Arg& v, std::string_view side = "left",
                    Site site = Site::Here());
 
-// The indices of the first `size` elements that are not 0, row-major: an array for each dim. What
-// is left over is `fill_value`, or 0 of an array without elements.
+// Returns the indices of the first `size` elements that are not 0, in row-major order: one array
+// [size] for each dim. Unused places are `fill_value`, or 0 if x has no elements.
 std::vector<Array> nonzero(const Array& x, int64_t size, int64_t fill_value = 0,
                            Site site = Site::Here());
-// The same of the flattened array.
+// Like nonzero, for the flattened array.
 Array flatnonzero(const Array& x, int64_t size, int64_t fill_value = 0, Site site = Site::Here());
-// The same as one array: a row for each element.
+// Like nonzero, but returns one array [size, rank] with a row for each element.
 Array argwhere(const Array& x, int64_t size, int64_t fill_value = 0, Site site = Site::Here());
 
-// The first `size` distinct elements of the flattened array, ascending. What is left over is
-// `fill_value`; without one, the least element. All NaNs are one.
+// Returns the first `size` distinct elements of the flattened array, in ascending order. Unused
+// places are `fill_value` or, without one, the least element. All NaNs count as one.
 Array unique(const Array& x, int64_t size, std::optional<double> fill_value = std::nullopt,
              Site site = Site::Here());
+// The result of unique_all.
 struct UniqueAll {
   Array values;
-  Array indices;          // where each first is in the flattened array
-  Array inverse_indices;  // of x's shape: which of the values an element is
-  Array counts;           // how often each is there; 0 for what is left over
+  Array indices;          // position of the first occurrence in the flattened array
+  Array inverse_indices;  // for each element of x, in x's shape, the index of its value
+  Array counts;           // number of occurrences; 0 for unused places
 };
-// Here every NaN is distinct from all others. Of an array without elements only the values have the
-// size.
+// Like unique, but returns more, and every NaN is distinct. If x has no elements, only `values` has
+// the given size; the other arrays are empty.
 UniqueAll unique_all(const Array& x, int64_t size, std::optional<double> fill_value = std::nullopt,
                      Site site = Site::Here());
 
-// How often 0, 1, ... length-1 are in a vector of integers, or the sums of their weights. Negative
-// numbers count as 0; larger ones do not count.
+// Counts how often 0, 1, ... length-1 are in a vector of integers, or sums their weights. Negative
+// numbers count as 0; larger numbers are not counted.
 Array bincount(const Array& x, int64_t length, Site site = Site::Here());
 Array bincount(const Array& x, const Array& weights, int64_t length, Site site = Site::Here());
 
 struct HistogramOptions {
   std::optional<std::pair<double, double>> range =
-      std::nullopt;                             // else from the least element to the largest
-  std::optional<Array> weights = std::nullopt;  // of the array's shape
-  bool density = false;                         // so that the integral over all bins is 1
+      std::nullopt;                             // by default from the least element to the largest
+  std::optional<Array> weights = std::nullopt;  // one weight per element, in the array's shape
+  bool density = false;  // scales the counts so that the integral over all bins is 1
 };
-// Counts (floats) and the edges, one more than bins. A bin has its left edge, the last one both.
+// Returns the counts (floats) and the edges, one more than bins. A bin includes its left edge; the
+// last bin includes both edges.
 std::pair<Array, Array> histogram(const Array& x, int64_t bins = 10,
                                   const HistogramOptions& options = {}, Site site = Site::Here());
-// Of bins between these edges, which ascend.
+// Like histogram above, with bins between the given edges, which must ascend.
 std::pair<Array, Array> histogram(const Array& x, const Array& edges,
                                   const HistogramOptions& options = {}, Site site = Site::Here());
 
-// The rows of `data` combined for each segment that `segment_ids`, one for each row, names. Ids out
-// of bounds are dropped, negative ones too. A segment without rows has what changes nothing: 0, 1,
-// the lowest or the highest number.
+// Combines the rows of `data` by segment. `segment_ids` has one id for each row; rows with ids out
+// of bounds, including negative ones, are dropped. A segment without rows gets the neutral element:
+// 0, 1, the lowest or the highest number. The result is [num_segments, ...].
 struct SegmentOptions {
   bool indices_are_sorted = false, unique_indices = false;
   lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop;

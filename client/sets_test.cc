@@ -1,4 +1,5 @@
-// Expected values are those of jax.numpy and jax.ops 0.10.2.
+// Tests of sets.h: results of a given size, edge cases without elements or with NaNs, and
+// transforms. Expected values are those of jax.numpy and jax.ops 0.10.2.
 #include "client/sets.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ using testing::Vec;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Each result of `f` as a list.
+// Returns each result of `f` as a list.
 template <class F, class... A>
 std::vector<std::vector<double>> Lists(const F& f, const A&... args) {
   std::vector<std::vector<double>> out;
@@ -239,7 +240,7 @@ TEST(SegmentTest, CombinesTheRowsOfEach) {
   EXPECT_THAT(error({}, {0}), HasSubstr("expected a vector with an id for each row of data"));
 }
 
-// All of them on a vector of small integers.
+// Applies all functions to a vector of small integers.
 std::vector<Array> Everything(Array x) {
   const Array ids = x.astype(kS32);
   std::vector<Array> out = nonzero(x, 3, 9);
@@ -253,7 +254,8 @@ std::vector<Array> Everything(Array x) {
   return out;
 }
 
-// Of each row the same as of the row alone, mapped and in blocks.
+// The result for each row must be that for the row alone, under vmap and in the blocks of a
+// shard_map.
 TEST(SetsTest, StandInTransforms) {
   const std::vector<double> rows = {0, 2, 2, 1, 1, 0, 0, 0};
   const ir::Array x = Host(rows, {2, 4});

@@ -1,3 +1,5 @@
+// The functions of shapes.h. Each emits slices, transposes, reshapes or gathers with static
+// indices, whose sharding follows from the operand's where it can.
 #include "client/shapes.h"
 
 #include <algorithm>
@@ -28,11 +30,11 @@ using Vs = std::vector<Value>;
 Array ArrayOf(std::string_view name, const Arg& x) {
   return x.kind == Arg::kArray ? *x.array : Unary(name, x, [](Value v) { return v; });
 }
-// The sharding of a value, for what is combined with it elementwise.
+// Returns the sharding of a value, for values that are combined with it elementwise.
 OutSharding ShardingOf(Value x) {
   return x.type().is_sharded() ? OutSharding(ir::SpecOf(x.type())) : std::nullopt;
 }
-// Whether the column of [.., rows, cols] minus the row is `direction` k.
+// Returns a mask: whether the column minus the row of an element of [rows, cols] is `direction` k.
 Value Band(ir::Builder& b, int64_t rows, int64_t cols, int64_t k, std::string_view direction) {
   const Dims shape = {rows, cols};
   const Value row = ir::Iota(b, DType::kS32, shape, 0);
@@ -45,6 +47,7 @@ Value Band(ir::Builder& b, int64_t rows, int64_t cols, int64_t k, std::string_vi
 Array ravel(const Arg& x, const OutSharding& out_sharding) {
   return reshape(x, {-1}, out_sharding);
 }
+// Builds a permutation: the moved dims get their places first, the others fill the gaps in order.
 Array moveaxis(const Arg& x, const Axes& source, const Axes& destination) {
   const int rank = RankOf(x);
   const std::vector<int64_t> none, &from_list = source.list ? *source.list : none,
@@ -153,6 +156,8 @@ Array append(const Array& x, const Array& values, std::optional<int> axis, Site 
 
 namespace {
 
+// Computes the bounds of the parts from a number or from indices, then slices. `equal` refuses a
+// number of parts that does not divide the dim.
 std::vector<Array> Cut(const char* name, const Arg& x, const Sections& sections, int axis,
                        bool equal) {
   const Array whole = ArrayOf(name, x);
@@ -219,6 +224,8 @@ std::vector<Array> unstack(const Arg& x, int axis) {
 
 // ---- Repeating and moving. ----------------------------------------------------------------------
 
+// Broadcasts each repeated dim through a new dim before it, and joins both. The new dims would
+// leave the sharding of a cut dim open, so that case is refused as in JAX.
 Array tile(const Arg& x, const std::vector<int64_t>& reps) {
   for (const int64_t n : reps) {
     if (n < 0) {
@@ -254,7 +261,7 @@ Array tile(const Arg& x, const std::vector<int64_t>& reps) {
 
 namespace {
 
-// `f` repeats along a dim of a value that is not sharded there.
+// Repeats by `f` along a dim; the value that `f` gets is not sharded along it.
 Array Repeated(const Arg& x, std::optional<int> axis, const OutSharding& out_sharding,
                const std::vector<Arg>& more, absl::FunctionRef<Value(const Vs&, int)> f) {
   const int dim = axis ? NormalAxis("repeat", *axis, RankOf(x), x.site) : 0;
@@ -275,7 +282,7 @@ Array Repeated(const Arg& x, std::optional<int> axis, const OutSharding& out_sha
     return Resharded("repeat", f(v, dim), out_sharding, x.site);
   });
 }
-// The elements along a dim at these places, an s32 vector that is in bounds.
+// Returns the elements along a dim at `places`, an s32 vector of indices in bounds.
 Value TakenAt(Value x, Value places, int dim) {
   ir::GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {dim};
@@ -336,7 +343,7 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
     Value counts = ir::Convert(v[1], DType::kS32);
     if (counts.rank() == 0) counts = ir::ExpandDims(counts, {0});
     counts = internal::BroadcastTo(counts, {n});
-    // An element's last place is below the sum of what is up to it.
+    // The element at a place is counted: it is the number of elements whose repetitions end before.
     const Dims table = {total, n};
     const Value ends = ir::BroadcastInDim(ir::Cumsum(counts, 0), table, {1});
     const Value passed = ir::Compare(ends, ir::Iota(ends.builder(), DType::kS32, table, 0), "LE");
@@ -352,6 +359,8 @@ Value PlacesOf(ir::Builder& b, const std::vector<double>& places) {
 }
 }  // namespace
 
+// Rolls one axis after another by joining the two parts of a cut. A shift by a multiple of the size
+// emits nothing.
 Array roll(const Arg& x, const Axes& shift, const Axes& axis) {
   const std::vector<int64_t> shifts = shift.list.value_or(std::vector<int64_t>{});
   return Unary("roll", x, [&](Value v) {
@@ -400,7 +409,8 @@ Array rot90(const Arg& x, int k, std::pair<int, int> axes) {
 
 namespace {
 
-// The element of [0, n) that is at `place`, perhaps beyond, of a dim that goes on by `mode`.
+// Returns the index in [0, n) of the element at `place`, which may lie beyond a dim that `mode`
+// continues.
 int64_t SourceOf(std::string_view mode, int64_t place, int64_t n) {
   const auto modulo = [](int64_t a, int64_t b) { return (a % b + b) % b; };
   if (mode == "edge") return std::clamp<int64_t>(place, 0, n - 1);
@@ -416,6 +426,8 @@ int64_t SourceOf(std::string_view mode, int64_t place, int64_t n) {
 
 }  // namespace
 
+// Pads constants by one op. The other modes compute the source of each new element here and gather,
+// one dim after the other, so that corners combine both dims.
 Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double constant_value) {
   static constexpr std::string_view kModes[] = {"constant", "edge", "reflect", "symmetric", "wrap"};
   if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
@@ -462,6 +474,8 @@ Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double
 
 // ---- Diagonals and triangles. -------------------------------------------------------------------
 
+// Moves the two dims to the end and cuts the largest square that starts on the diagonal. In the
+// flattened square, diagonal elements are n + 1 places apart, so one strided slice reads them.
 Array diagonal(const Arg& x, int64_t offset, int axis1, int axis2) {
   const int rank = RankOf(x), rows = NormalAxis("diagonal", axis1, rank, x.site),
             cols = NormalAxis("diagonal", axis2, rank, x.site);
@@ -540,11 +554,13 @@ Array identity(int64_t n, DType dtype, Site site) { return eye(n, dtype, site); 
 
 namespace {
 
-// The numbers as floats, and the dtype that is asked for.
+// The numbers as floats, and the dtype that the caller wants.
 struct Space {
   Value numbers;
   DType dtype;
 };
+// The shared part of linspace, logspace and geomspace: numbers in equal steps. They are weighted
+// sums of both ends, so that both ends are exact.
 Space SpaceOf(const char* name, const Vs& v, DType given, int64_t num, const SpaceOptions& options,
               const Site& site) {
   const DType dtype = options.dtype.value_or(given);
@@ -560,7 +576,7 @@ Space SpaceOf(const char* name, const Vs& v, DType given, int64_t num, const Spa
     shape[dim] = 0;
     return {ir::Full(b, real, shape, 0), dtype};
   }
-  // So that both ends are exact.
+  // Weighted sums make both ends exact.
   const int64_t steps = options.endpoint ? num - 1 : num;
   shape[dim] = steps;
   const Value step = ir::Iota(b, real, {steps}, 0);

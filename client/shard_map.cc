@@ -1,3 +1,5 @@
+// shard_map below its templates: checks the specs, traces f on the types of one device's blocks,
+// and emits one op. pmap.cc uses it too.
 #include "client/shard_map.h"
 
 #include <algorithm>
@@ -21,7 +23,7 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
     }
   }
   if (!call.axis_names.empty()) return call.axis_names;
-  // Not those that shard the mapped dim of a vmap around it.
+  // Leave out the axes that shard the mapped dim of an enclosing vmap.
   ir::AxisSet taken;
   for (const ir::MappedAxis& axis : CurrentScope().mapped)
     taken.insert(axis.sharding.begin(), axis.sharding.end());
@@ -32,8 +34,8 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
   return out;
 }
 
-// Sums that are still to be made, and what asks for them, are of meshes whose axes are all Explicit
-// outside and Manual inside.
+// Throws unless unreduced and reduced axes in a spec are possible: all axes of the mesh must be
+// Explicit outside and Manual inside.
 void CheckUnreduced(std::string_view which, const PartitionSpec& spec, const std::string& path,
                     const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
   if (spec.unreduced.empty() && spec.reduced.empty()) return;
@@ -66,8 +68,8 @@ void CheckSpecAxes(std::string_view which, const PartitionSpec& spec, const std:
   }
 }
 
-// What the types of the arguments say of the axes that become Manual. Of the axes of a dim, these
-// come before others.
+// Returns specs from the arguments' types, restricted to the axes that become Manual. Within a dim,
+// these axes must come before the others.
 std::vector<PartitionSpec> InferredSpecs(const FlatArgs& args, const ir::AxisList& manual,
                                          const ir::Mesh& mesh, const Site& site) {
   for (const std::string& axis : manual) {
@@ -99,6 +101,8 @@ std::vector<PartitionSpec> InferredSpecs(const FlatArgs& args, const ir::AxisLis
   return out;
 }
 
+// Returns the type of one device's block of an argument: the shape divided by its spec, varying
+// along the axes of the spec. Throws if the spec does not fit the type.
 Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& path,
                const ir::Scope& inside, const ir::AxisList& manual, const Site& site) {
   Type type = arg.type();
@@ -128,7 +132,7 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
   return type;
 }
 
-// A result as its spec wants it: varying on the axes it mentions.
+// Returns a result as its spec requires it: varying along the axes that the spec mentions.
 Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
                    const ir::Scope& inside, const Site& site) {
   if (static_cast<int>(spec.dims.size()) > r.rank()) {
@@ -169,10 +173,13 @@ std::vector<PartitionSpec> AxisSpecs(const Prefix<int>& axes, const Flat& flat,
   return specs;
 }
 
+// If the program has no mesh yet, it is traced again with the mesh of the shard_map:
+// RetraceWithMesh is caught by TraceProgram. The specs of the results are known only after f has
+// run. Captures are whole on every device.
 std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatBody body,
                                absl::FunctionRef<std::vector<PartitionSpec>()> out_specs,
                                absl::FunctionRef<std::vector<std::string>()> out_paths) {
-  // Outside of a trace, the program that runs the shard_map gets its mesh.
+  // Outside a trace, the program that runs the shard_map gets its mesh.
   std::optional<set_mesh> context;
   if (!CurrentFrame() && context_mesh().empty() && !call.mesh.empty()) context.emplace(call.mesh);
   return InProgram("shard_map", site, call.args.leaves, [&] {

@@ -1,4 +1,4 @@
-// shard_map: a function of one device's shards as one of whole arrays.
+// shard_map: runs a function of one device's shards on whole arrays.
 #pragma once
 #include <string>
 #include <utility>
@@ -12,8 +12,9 @@ namespace internal {
 
 struct ShardMapFlat {
   FlatArgs args;
-  std::optional<std::vector<PartitionSpec>> in_specs;  // none: those of the arguments' types
-  Mesh mesh;                                           // empty: the context's
+  // without a value, the specs of the arguments' types
+  std::optional<std::vector<PartitionSpec>> in_specs;
+  Mesh mesh;  // an empty mesh stands for the mesh in context
   ir::AxisList axis_names;
   bool check_vma = true;
 };
@@ -24,13 +25,13 @@ std::vector<Array> RunShardMap(const ShardMapFlat& call, const Site& site, FlatB
 }  // namespace internal
 
 namespace internal {
-// One spec per leaf of `flat`, that of the dim which `axes` names there; None is P(). Of an axis
-// that is out of bounds, the spec is too long.
+// Returns one spec per leaf of `flat`. `axes` names the dim that is cut; None gives P(). For a dim
+// that is too large the spec is too long, which RunShardMap refuses.
 std::vector<PartitionSpec> AxisSpecs(const Prefix<int>& axes, const Flat& flat,
                                      const std::string& axis_name, std::string_view what,
                                      const Site& site);
 
-// One spec per leaf of `tree`; None is P().
+// Returns one spec per leaf of `tree`. None gives P().
 inline std::vector<PartitionSpec> LeafSpecs(const Prefix<PartitionSpec>& specs,
                                             const TreeNode& tree, std::string_view what,
                                             const Site& site) {
@@ -43,18 +44,18 @@ inline std::vector<PartitionSpec> LeafSpecs(const Prefix<PartitionSpec>& specs,
 }  // namespace internal
 
 struct ShardMapOptions {
-  std::vector<std::string> axis_names;  // made Manual; empty: all axes of the mesh
+  std::vector<std::string> axis_names;  // axes that become Manual; empty for all axes of the mesh
   bool check_vma = true;
 };
-// In place of in_specs: what the types of the arguments say of the axes that become Manual.
-// Reference: jax.sharding.Infer.
+// Stands in place of in_specs: the specs follow from the arguments' types, restricted to the axes
+// that become Manual. Reference: jax.sharding.Infer.
 struct InferFromArgs {
-  explicit constexpr InferFromArgs(int) {}  // not {}, which is a prefix without anything
+  explicit constexpr InferFromArgs(int) {}  // not {}, which is an empty prefix
 };
 inline constexpr InferFromArgs Infer(0);
 
 namespace internal {
-// Without in_specs they are those of the arguments' types.
+// Without in_specs, the specs are those of the arguments' types.
 template <class F>
 auto ShardMapTree(F f, Mesh mesh, std::optional<Prefix<PartitionSpec>> in_specs,
                   Prefix<PartitionSpec> out_specs, ShardMapOptions options, Site site) {
@@ -87,15 +88,17 @@ auto ShardMapTree(F f, Mesh mesh, std::optional<Prefix<PartitionSpec>> in_specs,
 
 }  // namespace internal
 
-// Runs f once per device of the mesh, on its shards. An empty mesh: the one in context.
+// Returns a function of whole arrays that runs f once per device of the mesh, on the device's
+// shards. An empty mesh stands for the mesh in context. in_specs and out_specs say how arguments
+// and results are cut. Throws VALUE_ERROR for specs that do not fit. Reference: jax.shard_map.
 template <class F>
 auto shard_map(F f, Mesh mesh, Prefix<PartitionSpec> in_specs, Prefix<PartitionSpec> out_specs,
                ShardMapOptions options = {}, Site site = Site::Here()) {
   return internal::ShardMapTree(std::move(f), std::move(mesh), std::optional(std::move(in_specs)),
                                 std::move(out_specs), std::move(options), site);
 }
-// The same for arguments that lie as their types say. Errors: TYPE_ERROR if an axis that becomes
-// Manual is not Explicit.
+// Like shard_map above, for arguments that are sharded as their types say. Throws TYPE_ERROR if an
+// axis that becomes Manual is not Explicit.
 template <class F>
 auto shard_map(F f, Mesh mesh, InferFromArgs, Prefix<PartitionSpec> out_specs,
                ShardMapOptions options = {}, Site site = Site::Here()) {
@@ -103,8 +106,9 @@ auto shard_map(F f, Mesh mesh, InferFromArgs, Prefix<PartitionSpec> out_specs,
                                 std::move(options), site);
 }
 
-// shard_map over one axis of the mesh in context, with axes in place of specs: the one of each
-// argument, or result, that is cut over it; None: none is. Other axes of the mesh stay as they are.
+// shard_map over one axis of the mesh in context. in_axes and out_axes stand in place of specs:
+// each is the dim of an argument or result that is cut over the axis, or None if no dim is. Other
+// axes of the mesh keep their types. Reference: jax.smap.
 template <class F>
 auto smap(F f, Prefix<int> in_axes, Prefix<int> out_axes, std::string axis_name,
           Site site = Site::Here()) {

@@ -1,3 +1,5 @@
+// The thread's diagnostics and strictness, and the checks of specs for Explicit axes
+// (client/operand.h) that reshard and all ops with an out_sharding call.
 #include "client/sharding.h"
 
 #include <algorithm>
@@ -52,6 +54,8 @@ void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, con
   }
 }
 
+// Throws VALUE_ERROR unless the spec can be used on the mesh in context: each axis is Explicit and
+// occurs once. It is checked before an op is emitted, so that the error names that op.
 void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site) {
   const ir::Mesh& mesh = CurrentScope().mesh;
   if (mesh.empty()) {

@@ -1,8 +1,8 @@
 // Explicit axes: shardings that are part of types, and how a program changes them.
 //
-// On Explicit axes an op's result has the sharding that follows from its operands'; where none
-// does, the op throws SHARDING_TYPE_ERROR and takes an `out_sharding`. client/array.h's type()
-// tells the sharding of a traced array too.
+// On Explicit axes an op's result has the sharding that follows from the operands' shardings. If
+// none follows, the op throws SHARDING_TYPE_ERROR and needs an `out_sharding`. Array::type()
+// (client/array.h) shows the sharding of traced arrays too.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,13 +15,14 @@
 
 namespace tessera {
 
-// `x` with the sharding `spec` of the mesh in context on its Explicit axes: the way to change a
-// type's sharding. `x` itself if it has that sharding. Its derivative moves cotangents back.
-// Errors: VALUE_ERROR (no mesh; a spec that does not fit, or that names an axis which is not
-// Explicit).
+// Returns `x` with the sharding `spec` on the Explicit axes of the mesh in context: the way to
+// change the sharding in a type. Returns `x` itself if it has that sharding. The derivative moves
+// the cotangents back. Errors: VALUE_ERROR without a mesh, or if the spec does not fit or names an
+// axis that is not Explicit. Reference: jax.sharding.reshard.
 Array reshard(const Arg& x, const PartitionSpec& spec);
-// The same of every array of a tree: one spec for all, or a prefix of the tree with one for each
-// subtree; None leaves arrays as they are. VALUE_ERROR too if the prefix does not fit the tree.
+// Like reshard above, for every array of a tree. `specs` is one spec for all arrays, or a prefix of
+// the tree with one spec for each subtree. None leaves arrays unchanged. Throws VALUE_ERROR also if
+// the prefix does not fit the tree.
 template <class T>
 requires(!std::is_convertible_v<const T&, Arg>) T
     reshard(const T& tree, const Prefix<PartitionSpec>& specs, Site site = Site::Here()) {
@@ -34,17 +35,17 @@ requires(!std::is_convertible_v<const T&, Arg>) T
   return unflatten(tree, out);
 }
 
-// Something that the SDK decided while tracing, or saw, and that the caller may want otherwise: a
-// write at sharded indices that keeps the array's sharding; a loop or branch whose predicate
-// differs between devices that exchange data in it; and, only where it is collected, each psum that
-// differentiation inserts in a shard_map, as one of data-parallel training is what its writer
-// wants.
+// A finding of the SDK while it traces, or a decision that the caller may want otherwise:
+// - a write at sharded indices that keeps the array's sharding;
+// - a loop or branch whose predicate differs between devices that exchange data in it;
+// - each psum that differentiation inserts in a shard_map. Data-parallel training wants such a
+//   psum, so it is reported only in a collect_diagnostics scope.
 struct Diagnostic {
   std::string message;
-  Site site;  // of the user's call
+  Site site;  // site of the user's call
 };
-// Collects what this thread's traces have to say for the lifetime of the object; the innermost
-// one does. Without any it is logged as a warning.
+// Collects the diagnostics of this thread's traces for the lifetime of the object. If several
+// objects exist, the innermost one collects. Without any, diagnostics are logged as warnings.
 class [[nodiscard]] collect_diagnostics {
  public:
   collect_diagnostics();
@@ -60,9 +61,9 @@ class [[nodiscard]] collect_diagnostics {
 };
 void AddDiagnostic(std::string message, const Site& site);
 
-// Whether this thread refuses what JAX refuses, for the lifetime of the object: a write at indices
-// whose result's sharding the rules leave open, without `out_sharding`. Otherwise such a write
-// keeps the sharding of the array, as a Diagnostic tells.
+// Refuses on this thread, for the lifetime of the object, the writes at indices that JAX refuses:
+// those without `out_sharding` whose result's sharding the rules leave open. Otherwise such a write
+// keeps the sharding of the array, and a Diagnostic reports it.
 class [[nodiscard]] strict_sharding {
  public:
   explicit strict_sharding(bool strict = true);
@@ -75,11 +76,11 @@ class [[nodiscard]] strict_sharding {
 };
 bool is_strict_sharding();
 
-// Whether operands are cast to vary over the same axes, for the lifetime of the object and on this
-// thread: inside shard_map with check_vma an array that is equal along an axis, beside one that
-// differs, is cast to varying, and so is the operand of a collective. With auto_pcast(false) that
-// is VALUE_ERROR, and such casts are written down, lax::pcast. Numbers of C++ are cast all the
-// same, which JAX refuses. Reference: jax.auto_pcast.
+// Says whether operands are cast to vary over the same axes, on this thread and for the lifetime of
+// the object. Inside shard_map with check_vma, an array that is equal along an axis is cast to
+// varying if it stands beside one that differs, or if it is the operand of a collective. With
+// auto_pcast(false) these cases throw VALUE_ERROR, and the user writes the casts with lax::pcast.
+// C++ numbers are still cast, which JAX refuses. Reference: jax.auto_pcast.
 class [[nodiscard]] auto_pcast {
  public:
   explicit auto_pcast(bool enabled);
@@ -92,11 +93,11 @@ class [[nodiscard]] auto_pcast {
 };
 bool is_auto_pcast();
 
-// In scope, on this thread, cond, switch_ and while_loop refuse a predicate that varies along a
-// Manual axis over which the branches, or the loop, exchange data: VALUE_ERROR while tracing.
-// Devices that decide otherwise than others would wait for one another; the run then fails at its
-// collective's deadline. JAX traces such a program, and it hangs. Without this there is a
-// Diagnostic. In a shard_map with check_vma off nothing is known, and nothing is said.
+// In scope, on this thread, cond, switch_ and while_loop throw VALUE_ERROR while tracing if the
+// predicate varies along a Manual axis over which the branches or the loop exchange data. Devices
+// that decide differently would wait for one another, and the run would fail at its collective's
+// deadline. JAX traces such a program, and it hangs. Outside such a scope there is a Diagnostic. In
+// a shard_map with check_vma off nothing is known about the predicate, and nothing is reported.
 class [[nodiscard]] strict_collectives {
  public:
   explicit strict_collectives(bool strict = true);
@@ -108,10 +109,11 @@ class [[nodiscard]] strict_collectives {
   bool saved_;
 };
 
-// In scope, on this thread, a program that is compiled may not have the planner make a value of
-// more than `bytes` whole on several devices unasked: LIMIT_EXCEEDED names the largest such value,
-// as it is gathered, or a result that no device shares, with its line. What all_gather in a
-// shard_map gathers, or out_shardings say, was asked for. Of nested scopes the innermost counts.
+// In scope, on this thread, compiling a program throws LIMIT_EXCEEDED if the planner, without being
+// asked to, makes a value of more than `bytes` bytes whole on several devices. The error names the
+// largest such value with its line: a value that is gathered, or a result that is whole on each
+// device. Values that an all_gather in a shard_map gathers, and results with out_shardings, were
+// asked for. If scopes are nested, the innermost counts.
 class [[nodiscard]] replication_budget {
  public:
   explicit replication_budget(int64_t bytes);
@@ -124,7 +126,7 @@ class [[nodiscard]] replication_budget {
 };
 
 namespace internal {
-// Under auto_pcast(false), throws VALUE_ERROR for operands that do not vary over the same axes.
+// Throws VALUE_ERROR under auto_pcast(false) for operands that do not vary over the same axes.
 void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, const Site& site);
 }  // namespace internal
 

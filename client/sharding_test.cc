@@ -1,4 +1,5 @@
-// Shardings in types while tracing; no cluster. The same programs run: tests/acceptance.
+// Tests of shardings in types while tracing, without a cluster. tests/acceptance runs the same
+// programs.
 #include "client/sharding.h"
 
 #include <gmock/gmock.h>
@@ -21,8 +22,8 @@ using testing::Vec;
 
 Array Of(std::string_view type) { return abstract_of(*ir::ParseType(type)); }
 
-// What f gives of arguments of these types: its results' types. The traced program is well formed,
-// and its text says all of it.
+// Returns the types of f's results for arguments of these types. Checks that the traced program is
+// well formed and that its text contains everything.
 template <class F, class... T>
 std::vector<std::string> TypesOf(const F& f, T... types) {
   const auto traced = trace(f, Of(types)...);
@@ -45,7 +46,7 @@ TEST_F(Explicit, ReshardChangesTheTypeAndTransposes) {
   EXPECT_THAT(TypesOf(f, "f32[4@x,2]"), ElementsAre("f32[4,2@y]"));
   EXPECT_THAT(TypesOf(grad([=](Array v) { return sum(square(f(v))); }), "f32[4@x,2]"),
               ElementsAre("f32[4@x,2]"));
-  // One that changes nothing is no op.
+  // A reshard that changes nothing emits no op.
   const auto same = trace([](Array v) { return reshard(v, P("x", None)); }, Of("f32[4@x,2]"));
   EXPECT_TRUE(same.fn()->ops.empty());
 }
@@ -85,7 +86,7 @@ TEST_F(Explicit, RandomNumbersAreDrawnWhereTheyLie) {
   };
   EXPECT_THAT(TypesOf(f, "u32[2]"), ElementsAre("u32[4@x,2]", "f32[4@y]", "s32[4@x]", "bool[4@x]",
                                                 "bool[4@x]", "c64[4@x]", "f32[2@x,2@y]"));
-  // The cipher is of what is cut already.
+  // The cipher works on values that are sharded already.
   const auto traced =
       trace([](Array k) { return random::bits(k, {4}, kU32, P("x")); }, Of("u32[2]"));
   for (const ir::Op& op : traced.fn()->ops) {
@@ -171,7 +172,7 @@ TEST_F(Explicit, AWriteOfNewDimsAndWindowsHasTheValuesOfOneDevice) {
 TEST_F(Explicit, AutoAxesAskForNothing) {
   const auto f = [](Array v, Array w) {
     return auto_axes(
-        [w](Array u) {  // w is closed over
+        [w](Array u) {  // closes over w
           EXPECT_EQ(u.type().ToString(), "f32[4,2]");
           return matmul(u, w);
         },
@@ -182,7 +183,7 @@ TEST_F(Explicit, AutoAxesAskForNothing) {
   EXPECT_THAT(TypesOf(both, "f32[4@x,2@y]", "f32[2@y,4]"),
               ElementsAre("f32[4@x,2@y]", "f32[2@y,4]"));
   EXPECT_THAT(TypesOf(vmap(f), "f32[3,4@x,2@y]", "f32[3,2@y,4]"), ElementsAre("f32[3,4,4@x]"));
-  // One axis alone: the other one stays in the types.
+  // Only one axis becomes Auto: the other one stays in the types.
   const auto one = [](Array v) {
     return auto_axes(
         [](Array u) {
@@ -245,7 +246,7 @@ TEST(NoMesh, ThereIsNothingToReshardOver) {
 }
 
 TEST(AutoPcast, OffAsksForCastsOfArrays) {
-  // The result of f in a body where x varies over x, and y over nothing.
+  // Returns the result of f in a body where the argument x varies over axis x, and y over nothing.
   const auto in_body = [](auto f) {
     return trace(
         [&](Array x, Array y) {

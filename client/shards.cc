@@ -1,3 +1,5 @@
+// Specs and the shards that follow from them, for pictures of plans, memory statistics and checks
+// of placements (picture.cc, stages.cc, client/cli).
 #include "client/shards.h"
 
 #include <algorithm>
@@ -17,6 +19,8 @@ bool IsAxisName(absl::string_view text) {
          });
 }
 
+// A small recursive-descent parser of the text that PartitionSpec::ToString writes and that users
+// give on the command line. Lambdas consume `text` from the front; any text left over is an error.
 std::optional<ir::PartitionSpec> ParseSpec(absl::string_view text) {
   ir::PartitionSpec out;
   const auto skip_blanks = [&] {
@@ -72,7 +76,7 @@ std::vector<Range> ShardRanges(const ir::Mesh& mesh, const ir::PartitionSpec& sp
         std::all_of(spec.dims[d].begin(), spec.dims[d].end(),
                     [&](const std::string& axis) { return mesh.Has(axis); })) {
       const int64_t parts = mesh.SizeOf(spec.dims[d]);
-      // Specs divide dims evenly (FindSpecFault); if one did not, the last shards would be smaller.
+      // Specs divide dims evenly (FindSpecFault). If one did not, the last shards would be smaller.
       const int64_t size = (shape[d] + parts - 1) / std::max<int64_t>(parts, 1);
       range.begin = std::min(shape[d], mesh.IndexAlong(ordinal, spec.dims[d]) * size);
       range.end = std::min(shape[d], range.begin + size);

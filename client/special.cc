@@ -1,6 +1,8 @@
-// The algorithms are those that JAX has (jax/_src/scipy/special.py), most of them of Cephes: S.
-// Moshier, "Methods and Programs for Mathematical Functions" (1989); betaln of A. DiDonato and A.
-// Morris, "Algorithm 708" (1992); zeta's derivatives of F. Johansson, "Rigorous high-precision
+// jax.scipy.special: formulas in ir::Formula, with JAX's derivative rules; special.h declares them.
+//
+// The algorithms are those of JAX (jax/_src/scipy/special.py). Most come from Cephes: S. Moshier,
+// "Methods and Programs for Mathematical Functions" (1989). betaln comes from A. DiDonato and A.
+// Morris, "Algorithm 708" (1992), zeta's derivatives from F. Johansson, "Rigorous high-precision
 // computation of the Hurwitz zeta function and its derivatives" (2015), formula 5.
 #include "client/special.h"
 
@@ -44,7 +46,7 @@ double Largest(const F& x) {
                   : static_cast<double>(std::numeric_limits<float>::max());
 }
 
-// The dtype of floats in which they compute; throws for complex numbers.
+// Returns the float dtype in which the operands compute. Throws for complex numbers.
 DType FloatOf(std::string_view name, const std::vector<Arg>& args) {
   const DType common = internal::CommonDType(args);
   if (ir::IsComplex(common))
@@ -54,7 +56,7 @@ DType FloatOf(std::string_view name, const std::vector<Arg>& args) {
   return common == DType::kS64 || common == DType::kU64 ? DType::kF64 : DType::kF32;
 }
 
-// f on f32 or f64.
+// Applies f in f32 or f64: narrower floats are widened first.
 using Function = std::function<F(const std::vector<F>&)>;
 Value InWide(Values in, const Function& f) {
   const DType dtype = in[0].dtype();
@@ -65,7 +67,7 @@ Value InWide(Values in, const Function& f) {
   return narrow ? ir::Convert(out, dtype) : out;
 }
 
-// Of f32 computed in f64, for formulas in which f32 loses more digits than a few ulp.
+// Computes f32 operands in f64, for formulas in which f32 loses more digits than a few ulp.
 Function InDouble(Function f) {
   return [f = std::move(f)](const std::vector<F>& in) {
     if ((*in[0]).dtype() != DType::kF32) return f(in);
@@ -75,7 +77,7 @@ Function InDouble(Function f) {
   };
 }
 
-// A function of operands of one float dtype and shape.
+// Applies f to operands of one float dtype and shape.
 Array Elementwise(std::string_view name, const std::vector<Arg>& args,
                   const std::function<Value(const Vs&)>& f) {
   const DType dtype = FloatOf(name, args);
@@ -83,13 +85,13 @@ Array Elementwise(std::string_view name, const std::vector<Arg>& args,
       name, args, Operands::kPromote,
       [&](ir::Builder&, Vs in) { return f(ir::MatchVarying(std::move(in))); }, dtype);
 }
-// Its derivatives are those of the formula.
+// Applies a function whose derivatives are those of its formula.
 Array Plain(std::string_view name, const std::vector<Arg>& args, const Function& f) {
   return Elementwise(name, args, [&](const Vs& in) { return InWide(in, f); });
 }
-// How many derivatives in turn follow a rule that is made of the function itself.
+// The number of successive derivatives that follow a rule which is made of the function itself.
 constexpr int kRules = 3;
-// With a formula for the tangent.
+// Applies a function with a formula for its tangent.
 using Tangent =
     std::function<F(const std::vector<F>& in, const F& result, const std::vector<F>& d)>;
 Value WithRule(const Vs& in, const Function& f, const Tangent& tangent,
@@ -105,13 +107,13 @@ Array Ruled(std::string_view name, const std::vector<Arg>& args, const Function&
             const Tangent& tangent, const ir::TangentOptions& options = {}) {
   return Elementwise(name, args, [&](const Vs& in) { return WithRule(in, f, tangent, options); });
 }
-// An op of ir/special.h, which converts by itself.
+// Applies an op of ir/special.h, which converts its operands itself.
 Array Op(std::string_view name, const std::vector<Arg>& args,
          const std::function<Value(const Vs&)>& f) {
   return Elementwise(name, args, f);
 }
 
-// A polynomial, the highest power first.
+// Evaluates a polynomial. The highest power comes first.
 F Polynomial(absl::Span<const double> coefficients, const F& x) {
   F out = ir::Like(x, coefficients[0]);
   for (const double c : coefficients.subspan(1)) out = out * x + c;
@@ -129,7 +131,7 @@ F GammaSign(const F& x) {
   return ir::Where(pole, kNaN, ir::Where(below, ir::Like(x, -1), 1));
 }
 F GammaOf(const F& x) { return GammaSign(x) * ir::Exp(ir::Lgamma(x)); }
-// log gamma(b) - log gamma(a + b), for b of 8 or more and a up to b.
+// Returns log gamma(b) - log gamma(a + b), for b of at least 8 and a of at most b.
 F LogGammaRatio(const F& a, const F& b) {
   constexpr double kTerms[] = {0.833333333333333e-01, -0.277777777760991e-02,
                                0.793650666825390e-03, -0.595202931351870e-03,
@@ -138,7 +140,7 @@ F LogGammaRatio(const F& a, const F& b) {
   const F x = h / (1 + h);
   const F d = b + (a - 0.5);
   const F square = x * x;
-  std::vector<F> sums = {ir::Like(x, 1)};  // (1 - x^n) / (1 - x), of odd n
+  std::vector<F> sums = {ir::Like(x, 1)};  // (1 - x^n) / (1 - x), for odd n
   for (int i = 1; i < 6; ++i) sums.push_back(1 + (x + square * sums.back()));
   const F inverse = 1 / b;
   const F t = inverse * inverse;
@@ -161,7 +163,7 @@ F CombinationsOf(const F& n, const F& k) {
       ir::Lgamma(safe_n + 1) - ir::Lgamma(safe_k + 1) - ir::Lgamma(safe_n + 1 - safe_k);
   return ir::Where(inside, ir::Exp(logarithm), 0);
 }
-// Euler and Maclaurin's formula, which can be differentiated by both.
+// Euler and Maclaurin's formula, which can be differentiated by both operands.
 F ZetaSeries(const F& s, const F& a) {
   constexpr double kBernoulli[] = {// (2k)! / B(2k)
                                    12.0,
@@ -209,7 +211,7 @@ F LogNormalDistribution(const F& x, int series_order) {
   const double lower = IsF64(x) ? -20 : -10, upper = IsF64(x) ? 8 : 5;
   const F above = x > upper;
   const F distribution = NormalDistribution(ir::Where(above, -x, ir::Max(x, lower)));
-  // Far below: the density, times an asymptotic series.
+  // Far below 0 it is the density times an asymptotic series.
   const F far = ir::Min(x, lower);
   const F square = ir::Square(far);
   F even = ir::Like(x, 0), odd = ir::Like(x, 0), power = square;
@@ -425,7 +427,8 @@ F ScaledErfc(const F& x) {
 
 // ---- Exponential integrals. ---------------------------------------------------------------------
 
-// exp(-x) times a continued fraction, for x above 1; elements that are not `on` do nothing.
+// Returns exp(-x) times a continued fraction, for x above 1. Elements that are not `on` are not
+// computed.
 F ExpnFraction(const F& x, const F& n, const F& on) {
   const double big = 1.44115188075855872e17, eps = Epsilon(x);
   enum { kK, kP2, kQ2, kP1, kQ1, kAnswer, kOn };
@@ -458,7 +461,7 @@ F ExpnFraction(const F& x, const F& n, const F& on) {
       });
   return F(end[kAnswer]) * ir::Exp(-x);
 }
-// A power series, for x up to 1.
+// Evaluates a power series, for x up to 1.
 F ExpnSeries(const F& x, const F& n, const F& on) {
   const double eps = Epsilon(x);
   enum { kI, kPsi };
@@ -494,8 +497,8 @@ F ExpnSeries(const F& x, const F& n, const F& on) {
   const F factorial = ir::Where(n < 3, 1, ir::Exp(ir::Lgamma(n)));
   return power * F(sums[kPsi]) / factorial - F(end[kAnswer]);
 }
-// Of several that hold the last decides, as in JAX; whose limit at 0 is 1 / n, where that of the
-// integral is 1 / (n - 1).
+// If several conditions hold the last one decides, as in JAX. JAX's limit at 0 is 1 / n, although
+// the integral's limit is 1 / (n - 1).
 F ExpnOf(const F& n, const F& x) {
   const F invalid = (n < 0) | (x < 0), at_zero = x == 0;
   const F huge_n = n >= 5000, above_1 = x > 1;
@@ -551,7 +554,7 @@ F ExpiOf(const F& x) {
   return ir::Where(x == 0, kNaN, ir::Where(negative, of_negative, of_positive));
 }
 F SpenceOf(const F& x0) {
-  // Where the value is given another one keeps the gradient finite.
+  // If the value is given by another case, 0.75 keeps the gradient finite.
   const F inside = ir::Where((x0 <= 0) | (x0 == 1), 0.75, x0);
   const F above_2 = inside > 2;
   const F x = ir::Where(above_2, 1 / inside, inside);
@@ -608,7 +611,7 @@ Array multigammaln(const Arg& a, int64_t d) {
   if (d < 1)
     ThrowError(ErrorKind::kValueError, a.site, "special::multigammaln: d is ", d,
                "; expected 1 or more");
-  constexpr int64_t kDimsMax = 4096;  // each is a term of the program
+  constexpr int64_t kDimsMax = 4096;  // each dim is a term of the program
   if (d > kDimsMax)
     ThrowError(ErrorKind::kValueError, a.site, "special::multigammaln: d is ", d,
                "; expected at most ", kDimsMax);
@@ -642,6 +645,9 @@ Array betainc(const Arg& a, const Arg& b, const Arg& x) {
   return Op("betainc", {a, b, x},
             [](const Vs& v) { return ir::RegularizedIncompleteBeta(v[0], v[1], v[2]); });
 }
+// ir::Zeta has no derivative, so a rule takes the value from the op and the tangent from a series
+// that can be differentiated. Operands are broadcast first, because rules work on arrays of one
+// shape.
 Array zeta(const Arg& x, const Arg& q) {
   const DType dtype = FloatOf("zeta", {x, q});
   const Site site = internal::SiteOf({x, q});

@@ -1,10 +1,11 @@
-// Special functions with the names of jax.scipy.special, elementwise: operands promote and
-// broadcast as in numpy.h, and integers compute as floats, s64 as f64 and others as f32. f16 and
-// bf16 compute in f32, and some functions of f32 in f64, and are rounded once. Values and first
-// derivatives are those of JAX; what has none throws NOT_IMPLEMENTED when it is differentiated.
-// So are second ones: gammainc and gammaincc have those by x and then a or x; by a there is one
-// only.
+// Special functions with the names of jax.scipy.special, element by element. Operands are promoted
+// and broadcast as in numpy.h. Integers compute as floats: 64-bit ones as f64, others as f32. f16
+// and bf16 compute in f32, some functions of f32 compute in f64, and the result is rounded once.
 //
+// Values and derivatives are those of JAX, also second derivatives. An operand without a derivative
+// throws NOT_IMPLEMENTED when the function is differentiated by it. gammainc and gammaincc have
+// second derivatives by x and then a or x; by a they have only the first derivative.
+// only.
 // Errors: TYPE_ERROR for complex numbers; VALUE_ERROR for an order or a number of terms out of
 // range.
 #pragma once
@@ -22,10 +23,10 @@ using nn::log_softmax, nn::logsumexp, nn::softmax;
 Array gamma(const Arg& x);
 Array gammaln(const Arg& x);   // log |gamma(x)|
 Array loggamma(const Arg& x);  // NaN below 0
-Array gammasgn(const Arg& x);  // the sign of gamma(x); NaN at the poles below 0
+Array gammasgn(const Arg& x);  // sign of gamma(x); NaN at the poles below 0
 Array digamma(const Arg& x);
-Array polygamma(const Arg& n, const Arg& x);  // derivatives by x
-Array gammainc(const Arg& a, const Arg& x);   // regularized; both derivatives
+Array polygamma(const Arg& n, const Arg& x);  // has a derivative by x only
+Array gammainc(const Arg& a, const Arg& x);   // regularized; has both derivatives
 Array gammaincc(const Arg& a, const Arg& x);
 Array factorial(const Arg& n);
 Array comb(const Arg& n, const Arg& k, bool repetition = false);
@@ -33,8 +34,8 @@ Array multigammaln(const Arg& a, int64_t d);
 Array poch(const Arg& z, const Arg& m);
 Array beta(const Arg& a, const Arg& b);
 Array betaln(const Arg& a, const Arg& b);
-Array betainc(const Arg& a, const Arg& b, const Arg& x);  // regularized; the derivative by x
-// Hurwitz's zeta function. Its derivatives, which have no closed form, are those of a series.
+Array betainc(const Arg& a, const Arg& b, const Arg& x);  // regularized; has a derivative by x only
+// Hurwitz's zeta function. The derivatives have no closed form; they are those of a series.
 Array zeta(const Arg& x, const Arg& q);
 
 // ---- Error functions and the normal distribution. -----------------------------------------------
@@ -45,14 +46,14 @@ Array erfcx(const Arg& x);  // exp(x^2) erfc(x)
 Array erfinv(const Arg& x);
 Array ndtr(const Arg& x);
 Array ndtri(const Arg& p);
-// Far below 0 by a series of so many terms, at most 30.
+// Far below 0 it is computed by a series of `series_order` terms, at most 30.
 Array log_ndtr(const Arg& x, int series_order = 3);
 
 // ---- Logarithms, entropy. -----------------------------------------------------------------------
 
 Array logit(const Arg& x);
 Array expit(const Arg& x);
-Array xlogy(const Arg& x, const Arg& y);  // x log y, and 0 where x is 0
+Array xlogy(const Arg& x, const Arg& y);  // x log y, or 0 if x is 0
 Array xlog1py(const Arg& x, const Arg& y);
 Array entr(const Arg& x);  // -x log x
 Array rel_entr(const Arg& p, const Arg& q);
@@ -66,12 +67,12 @@ Array i0(const Arg& x);
 Array i0e(const Arg& x);
 Array i1(const Arg& x);
 Array i1e(const Arg& x);
-// Those of the first kind of orders 0 to v, along a new first dim, by so many steps back from 0 and
-// 1e-16.
+// Bessel functions of the first kind, of the orders 0 to v, along a new first dim. They are
+// computed downwards by `n_iter` steps of a recurrence that starts with 0 and 1e-16.
 Array bessel_jn(const Arg& z, int64_t v, int64_t n_iter = 50);
 Array expi(const Arg& x);
 Array exp1(const Arg& x);
-Array expn(const Arg& n, const Arg& x);  // the derivative by x
+Array expn(const Arg& n, const Arg& x);  // has a derivative by x only
 Array spence(const Arg& x);
 
 }  // namespace tessera::special

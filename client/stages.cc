@@ -1,3 +1,5 @@
+// jax.stages in C++: jit.cc makes a LoweredCall, whose compile() makes a CompiledCall here. Memory
+// and cost come from the plan, so that nothing has to run.
 #include "client/stages.h"
 
 #include <algorithm>
@@ -14,7 +16,7 @@
 namespace tessera::stages {
 namespace {
 
-// The bytes of a device's shard.
+// Returns the size in bytes of a device's shard.
 int64_t ShardBytes(const api::ArraySpec& array) {
   ir::Dims shape;
   for (const internal::Range& r :
@@ -27,7 +29,7 @@ int64_t ShardBytes(const api::ArraySpec& array) {
 
 CompiledMemoryStats MemoryOfPlan(const api::CompileReply& plan, const std::vector<bool>& donate) {
   CompiledMemoryStats out;
-  std::vector<const api::ArraySpec*> free;  // results that have no donated memory yet
+  std::vector<const api::ArraySpec*> free;  // results that do not have donated memory yet
   for (const api::ArraySpec& array : plan.out) {
     out.output_size_in_bytes += ShardBytes(array);
     free.push_back(&array);

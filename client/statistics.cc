@@ -1,3 +1,5 @@
+// The functions of statistics.h, and var of numpy.h, as ops on the reduced axes or by means of
+// numpy's functions.
 #include "client/statistics.h"
 
 #include <algorithm>
@@ -38,17 +40,17 @@ Value NotNan(Value x) {
   return ir::IsInexact(x.dtype()) ? ir::Compare(x, x, "EQ")
                                   : ir::Full(x.builder(), DType::kBool, x.shape(), 1);
 }
-// x, with `other` in place of NaNs.
+// Returns x with `other` in place of NaNs.
 Value Without(Value x, double other) {
   return ir::IsInexact(x.dtype()) ? ir::Select(NotNan(x), x, ir::FullLike(x, other)) : x;
 }
-// |x|^2, a real number.
+// Returns |x|^2, a real number.
 Value SquaredSize(Value x) {
   if (!ir::IsComplex(x.dtype())) return ir::Square(x);
   const Value re = ir::Square(ir::Real(x));
   return ir::Add(re, ir::Square(ir::Imag(x)));
 }
-// `sum` over a number minus ddof.
+// Divides `sum` by a number minus ddof.
 Value OverCount(Value sum, double count, double ddof) {
   if (count - ddof <= 0) return ir::FullLike(sum, kNan);
   return ir::Div(sum, ir::FullLike(sum, count - ddof));
@@ -95,6 +97,8 @@ Array count_nonzero(const Arg& x, const Axes& axes, bool keepdims) {
     return ir::ReduceSum(ir::Convert(counts, DType::kS32), d);
   });
 }
+// Reshapes a vector of weights so that it broadcasts along its axis, and divides the weighted sum
+// by the sum of weights. The weights' dtype takes part in the result's.
 Array average(const Arg& x, const std::optional<Array>& weights, const Axes& axes, bool keepdims) {
   if (!weights) return mean(x, axes, keepdims);
   internal::ThrowIfNoValue(*weights, x.site);
@@ -126,6 +130,9 @@ Array average(const Arg& x, const std::optional<Array>& weights, const Axes& axe
 
 namespace {
 
+// Moves the axes to the end as one, sorts along it, and gathers the two elements around each
+// quantile. Places and weights are computed in q's dtype. `whole` is the q of the largest element,
+// 1 or 100.
 Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
                  std::string_view method, bool keepdims, double whole) {
   static constexpr std::string_view kMethods[] = {"linear", "lower", "higher", "midpoint",
@@ -144,7 +151,7 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
   const DType at = q.array ? InexactOf(q.array->dtype()) : dtype;
   const Array parts = internal::AsArray(q, at);
   return ApplyArgs(name, {x, Arg(parts, x.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
-    // The axes as one at the end, in order; NaNs come last.
+    // Moves the axes to the end and joins them. NaNs sort last.
     Value a = ir::Convert(v[0], dtype);
     const Dims shape = a.shape();
     Dimensions order;
@@ -232,7 +239,7 @@ Array WithoutNans(const Arg& x, double other) {
   return ApplyArgs("nan_to_num", {x}, Operands::kPromote,
                    [&](ir::Builder&, Vs v) { return Without(v[0], other); });
 }
-// NaN where all are NaNs.
+// Returns the extreme element, or NaN if all elements are NaNs.
 Array Extreme(const Arg& x, const Axes& axes, bool keepdims, double other,
               Array (*of)(const Arg&, const Axes&, bool)) {
   const Array out = of(Arg(WithoutNans(x, other), x.site), axes, keepdims);
@@ -271,7 +278,7 @@ Array nanstd(const Arg& x, const Axes& axes, bool keepdims, double ddof) {
   });
 }
 
-// ---- Of samples. --------------------------------------------------------------------------------
+// ---- Functions of samples. ----------------------------------------------------------------------
 
 Array cov(const Arg& m, bool rowvar, double ddof) {
   if (RankOf(m) > 2)
@@ -298,7 +305,7 @@ Array corrcoef(const Arg& m, bool rowvar) {
   return ApplyArgs("corrcoef", {Arg(c, m.site)}, Operands::kStrict, [](ir::Builder&, Vs v) {
     if (v[0].rank() == 0) return ir::Div(v[0], v[0]);
     const int64_t n = v[0].dim(0);
-    // The variances: of the flattened matrix every (n + 1)-th element.
+    // In the flattened matrix, the variances are every (n + 1)-th element.
     const Value flat = ir::Reshape(v[0], {n * n});
     Value variances = ir::Slice(flat, {0}, {n * n}, {n + 1});
     if (ir::IsComplex(variances.dtype())) variances = ir::Real(variances);
@@ -385,6 +392,8 @@ Array trapezoid(const Arg& y, const Array& x, int axis) {
   });
 }
 
+// Finds the interval of each x by bisection, and interpolates in it. Selections guard each
+// division, so that points of equal xp give no NaN in the derivative.
 Array interp(const Arg& x, const Array& xp, const Array& fp, std::optional<double> left,
              std::optional<double> right) {
   const Site site = x.site;
@@ -404,7 +413,7 @@ Array interp(const Arg& x, const Array& xp, const Array& fp, std::optional<doubl
   };
   const Array before = i - 1, low = of(places, before), f_low = of(values, before);
   const Array width = of(places, i) - low, rise = of(values, i) - f_low;
-  // So small a width would make the derivative a NaN.
+  // A smaller width would make the derivative a NaN.
   const double eps = dtype == DType::kF64 ? 0x1p-104 : 0x1p-46;
   const Array none = abs(width) <= eps;
   Array out = where(none, f_low, f_low + (at - low) / where(none, 1, width) * rise);

@@ -1,3 +1,5 @@
+// Scopes and checks for programs that are correct but slow or dangerous. control_flow.cc, flat.cc
+// and visualize.cc call the checks, which look at traced functions and at plans.
 #include "client/strict.h"
 
 #include <algorithm>
@@ -43,7 +45,8 @@ std::string AxesText(const ir::AxisSet& axes) {
   return absl::StrCat("'", absl::StrJoin(axes, "', '"), "'");
 }
 
-// "psum over 'x' (model.cc:7)": the first collective over some of the axes; "": there is none.
+// Returns the first collective over some of the axes, as "psum over 'x' (model.cc:7)", or "" if
+// there is none. Stores the axes concerned in `shared`.
 std::string CollectiveOver(const ir::Function& f, const ir::AxisSet& axes, ir::AxisSet* shared) {
   std::string found;
   ir::AnyOp(f, [&](const ir::Function& g, const ir::Op& op) {
@@ -109,6 +112,9 @@ void TellInsertedPsums(const ir::Function& linear, const ir::Function& transpose
 
 bool HasReplicationBudget() { return replicated_bytes_max != kNoBudget; }
 
+// Looks at the all_gathers and the results of the plan, and names the largest offender in the
+// error. An all_gather at the call site of the user's own all_gather was asked for and is not
+// counted; neither is a result with a given sharding.
 void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan,
                       const std::string& name, const Site& site) {
   if (!HasReplicationBudget()) return;
@@ -126,7 +132,7 @@ void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan
     const std::string at = use.value("site", "");
     const double group = use.value("group", 1.0);
     if (use.value("op", "") != "all_gather" || group < 2 || asked.count(at) > 0) continue;
-    // A device sends its part to the others, one after the other.
+    // A device sends its part to each of the other devices in turn.
     const double bytes = use.value("bytes_sent", 0.0) * group / (group - 1);
     if (bytes <= largest) continue;
     largest = bytes;

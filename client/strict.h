@@ -1,5 +1,5 @@
-// What the SDK looks at beyond JAX's rules (client/sharding.h says what it tells). Used by the SDK
-// only.
+// Checks that go beyond JAX's rules. client/sharding.h has the scopes that turn them on and
+// documents their messages. Used by the SDK only.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,20 +9,22 @@
 
 namespace tessera::internal {
 
-// Tells, or refuses, that the predicate of `name` varies along axes over which one of the functions
-// exchanges data.
+// Checks the predicate of the op `name`. If it varies along axes over which one of the functions
+// exchanges data, adds a diagnostic, or throws VALUE_ERROR in a strict_collectives scope.
 void CheckPredicate(const char* name, const Type& predicate,
                     const std::vector<ir::FunctionRef>& functions, const Site& site);
 
-// Whether somebody collects diagnostics here.
+// Returns whether diagnostics are collected on this thread.
 bool CollectsDiagnostics();
-// Tells of each psum of `transposed` that `linear` has not.
+// Adds a diagnostic for each psum of `transposed` that `linear` does not have.
 void TellInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
                        const Site& site);
 
-// Whether plans are looked at for what they replicate, which needs their explanation.
+// Returns whether plans are checked for arrays that they replicate. The check needs the
+// explanation.
 bool HasReplicationBudget();
-// Throws if the plan of the program makes something whole that is larger than the budget.
+// Throws LIMIT_EXCEEDED if the plan makes an array whole on a device and the array is larger than
+// the budget.
 void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan,
                       const std::string& name, const Site& site);
 

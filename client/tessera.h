@@ -1,4 +1,4 @@
-// The C++ SDK of Tessera: write the program for one device, say where its inputs live.
+// The C++ SDK of Tessera: write a program for one device, and say where its inputs live.
 //
 //   #include "client/tessera.h"
 //   using namespace tessera;
@@ -6,8 +6,8 @@
 //   Array y = f(array<float>({1, 2, 3}));
 //   float v = y.item<float>();
 //
-// The only header that users include. Errors are thrown as tessera::Error. Calls are asynchronous:
-// they return arrays that may not be ready; reading one blocks.
+// This is the only header that users include. Errors are thrown as tessera::Error. Calls are
+// asynchronous: they return arrays that may not be ready yet. Reading an array blocks until it is.
 #pragma once
 #include "client/array.h"        // IWYU pragma: export
 #include "client/debug.h"        // IWYU pragma: export

@@ -1,3 +1,4 @@
+// Human-readable numbers for messages, pictures of plans and the tables of the command line.
 #include "client/text.h"
 
 #include <cmath>

@@ -1,3 +1,6 @@
+// The tracer: keeps this thread's stack of frames, and turns what the SDK's ops emit into functions
+// and programs. Ops and transforms go through Apply, which records into the innermost frame;
+// outside a trace, InProgram makes a program of the op, compiles it and runs it.
 #include "client/trace.h"
 
 #include <algorithm>
@@ -14,9 +17,10 @@ namespace tessera::internal {
 namespace {
 
 thread_local std::vector<std::shared_ptr<Frame>> frames;
-// Of functions that have been traced and of which no program has been made yet.
+// Inspections in functions that have been traced but are not yet part of a program.
 thread_local std::vector<Inspection> inspections;
-constexpr size_t kInspectionsMax = 10'000;  // of functions of which none is ever made
+// bounds the inspections in functions that never become a program
+constexpr size_t kInspectionsMax = 10'000;
 
 // Pushes a frame; closes and pops it in its destructor.
 class FrameScope {
@@ -43,8 +47,8 @@ bool Encloses(const Frame* outer, const Frame* inner) {
   return false;
 }
 
-// A captured value's type inside `frame`, without the axes that are Auto there. Throws if an axis
-// that shards it is Manual there, as JAX does.
+// Returns a captured value's type inside `frame`, without the axes that are Auto there. Throws, as
+// JAX does, if an axis that shards the value is Manual there.
 Type TypeInside(const Type& type, const Frame& frame, const Site& site) {
   for (const ir::AxisList& axes : type.sharding) {
     for (const std::string& axis : axes) {
@@ -83,7 +87,7 @@ ir::Value Capture(Frame& frame, const Array& a, const std::pair<const void*, int
   return frame.capture_params[it->second];
 }
 
-// The program's mesh: the one in context, or that of the arrays.
+// Returns the program's mesh: the context mesh, or else the mesh of the arrays.
 Mesh ProgramMesh(const std::vector<Array>& inputs) {
   if (!context_mesh().empty()) return context_mesh();
   for (const Array& a : inputs) {
@@ -114,7 +118,8 @@ void CheckMeshOf(const Array& a, const Frame& frame, const Site& site) {
   }
 }
 
-// The sharding of an argument, which is fixed for the planner; nullopt: the planner chooses.
+// Returns the sharding of an argument, which the planner must keep, or nullopt if the planner
+// chooses.
 std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
   const api::Placement* const placed = PlacementOf(a);
   if (!placed || mesh.empty() || placed->mesh.empty() || !placed->mesh.SameShape(mesh)) {
@@ -131,7 +136,8 @@ std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
   return spec;
 }
 
-// `f`, whose last results are values to be marked by these names, without these results.
+// The last results of `f` are values to be marked by `names`. Returns `f` with the marks, without
+// these results.
 ir::FunctionRef Marked(const ir::Function& f, const std::vector<std::string>& names) {
   const size_t num_results = f.results.size() - names.size();
   ir::Builder b(f.scope, f.name);
@@ -202,7 +208,8 @@ bool IsGone(const ConcreteState& c, const Site& site) {
 }
 
 namespace {
-// The array's state if it is of this class, which has none below it: a dynamic_cast, but faster.
+// Returns the array's state if it has this class. A final class needs no dynamic_cast, which is
+// slower.
 template <class State>
 const State* As(const Array& a) {
   static_assert(std::is_final_v<State>);
@@ -299,7 +306,7 @@ ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& 
 }
 
 namespace {
-// Whether all of the mesh's axes are Explicit: types say where values lie.
+// Returns whether all axes of the mesh are Explicit, so that types say where values lie.
 bool IsExplicit(const ir::Mesh& mesh) {
   return !mesh.empty() && std::all_of(mesh.axes.begin(), mesh.axes.end(), [](const auto& axis) {
     return axis.type == AxisType::kExplicit;
@@ -307,13 +314,18 @@ bool IsExplicit(const ir::Mesh& mesh) {
 }
 }  // namespace
 
+// Records the entry function in a loop: an array whose mesh the program lacks throws
+// RetraceWithMesh, and the body is then traced once more with that mesh. Each attempt drops the
+// inspections of the failed attempt before it. If all axes are Explicit, the results' types fix the
+// out_shardings.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);
   if (mesh.empty()) mesh = ProgramMesh(hints);
   const size_t waiting = inspections.size();
   for (;;) {
-    inspections.resize(std::min(waiting, inspections.size()));  // of a trace that was in vain
+    // drop the inspections of a failed attempt
+    inspections.resize(std::min(waiting, inspections.size()));
     try {
       return ConvertExceptions(site, [&] {
         FrameScope frame(ir::Scope{mesh.logical, true}, name);
@@ -356,7 +368,7 @@ void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, co
   Frame& frame = *CurrentFrame();
   const ir::Value v = Lift(x, site);
   if (inspections.size() >= kInspectionsMax) inspections.clear();
-  // The same names in every trace, so that equal programs are compiled once.
+  // The names are the same in every trace, so that equal programs are compiled once.
   std::string name = absl::StrCat(ToAbsl(ir::kInspectedPrefix), inspections.size());
   frame.inspected.emplace_back(v, name);
   inspections.push_back({std::move(name), site, std::move(tell)});

@@ -1,9 +1,9 @@
 // The tracer: a per-thread stack of functions being recorded.
 //
-// A frame records one ir::Function. A value from outside that its body uses becomes a capture: an
-// extra param, whose value the enclosing frame passes when it calls the function. Captures of the
-// outermost frame are concrete arrays, extra arguments of the program. Used by the SDK only; frames
-// belong to the thread that opened them.
+// A frame records one ir::Function. If its body uses a value from outside, the value becomes a
+// capture: an extra param, whose value the enclosing frame passes when it calls the function.
+// Captures of the outermost frame are concrete arrays, which become extra arguments of the program.
+// Used by the SDK only. A frame belongs to the thread that opened it.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -24,21 +24,22 @@
 
 namespace tessera::internal {
 
-// A value of a program and where the plan places it.
+// A value of a program, and its placement in the plan.
 struct InspectedValue {
-  Type type;                        // inside shard_map, of one shard
-  api::Placement placement;         // along the axes that are not Manual there
-  std::vector<std::string> manual;  // the axes of the shard_maps that it is in
+  Type type;                        // type of the value; inside shard_map, the type of one shard
+  api::Placement placement;         // placement along the axes that are not Manual there
+  std::vector<std::string> manual;  // axes of the shard_maps that enclose the value
 };
-// One whose placement is to be told.
+// A request to report the placement of a value (visualize, inspect_array_sharding).
 struct Inspection {
-  std::string name;  // of the op that marks it (ir/inspected.h)
-  Site site;         // of the call that asks
-  // Called once for each placement that the value has in a plan: several, where what asks is
-  // planned several times.
+  std::string name;  // name of the op that marks the value (ir/inspected.h)
+  Site site;         // call site of the request
+  // Called once for each different placement that a plan gives the value. There may be several if
+  // the plan contains the enclosing function several times, for example for two calls.
   std::function<void(const InspectedValue&)> tell;
 };
 
+// A function that is being recorded. It is `open` until its body has returned.
 struct Frame {
   Frame(ir::Scope scope, std::string name) : builder(std::move(scope), std::move(name)) {}
   ir::Builder builder;
@@ -47,9 +48,11 @@ struct Frame {
   std::vector<Array> captures;
   std::vector<ir::Value> capture_params;
   std::map<std::pair<const void*, int64_t>, int> capture_index;
-  std::vector<std::pair<ir::Value, std::string>> inspected;  // and the names of their marks
+  // values whose placement is wanted, each with the name of its mark
+  std::vector<std::pair<ir::Value, std::string>> inspected;
 };
 
+// The state that the copies of an Array share. Each subclass is one kind of array.
 struct ArrayState {
   explicit ArrayState(Type t) : type(std::move(t)) {}
   virtual ~ArrayState() = default;
@@ -59,66 +62,76 @@ struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
   bool may_be_pending() const { return operation != 0 && !ready.load(); }
-  // Releases the array in its session.
+  // Deletes the array on the server, now or together with later deletions of its session.
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
-  std::shared_ptr<const api::Placement> placement;  // not null; shared by the results of all runs
-  uint64_t operation = 0;                    // the one that computes it; 0: it is there already
-  std::string name;                          // of the program that computes it
-  mutable std::atomic<bool> ready{false};    // the operation is known to have ended without error
-  mutable std::atomic<bool> deleted{false};  // by the user
-  // Donated to an accepted run: the server has deleted it, unless the run ended before it began.
+  std::shared_ptr<const api::Placement> placement;  // never null; the results of all runs share it
+  // id of the operation that computes the array; 0 if nothing remains to be computed
+  uint64_t operation = 0;
+  std::string name;  // name of the program that computes the array
+  // whether the operation is known to have ended without error
+  mutable std::atomic<bool> ready{false};
+  mutable std::atomic<bool> deleted{false};  // whether the user deleted the array
+  // Whether an accepted run took the array as a donation. The server has then deleted the array,
+  // unless the run ended before it began.
   mutable std::atomic<bool> donated{false};
 };
 struct AbstractState final : ArrayState {
   using ArrayState::ArrayState;
-  std::shared_ptr<const api::Placement> placement;  // null: not known; devices may be missing
+  // null if the placement is unknown; `devices` may be empty
+  std::shared_ptr<const api::Placement> placement;
 };
-// A C++ number as an argument of a program; each run uploads it with the plan's placement.
+// A C++ number that is an argument of a program. Each run uploads it with the plan's placement.
 struct NumberState final : ArrayState {
   using ArrayState::ArrayState;
   ir::Array value;
 };
+// A value of the function that `frame` records.
 struct TracedState final : ArrayState {
   using ArrayState::ArrayState;
   std::shared_ptr<Frame> frame;
   ir::Value value;
 };
 
+// Each returns the state of `a` if `a` is an array of this kind, else null.
 const ConcreteState* AsConcrete(const Array& a);
 const TracedState* AsTraced(const Array& a);
 const NumberState* AsNumber(const Array& a);
-// Where a concrete array lies, or an abstract one is to lie. Null: nowhere yet.
+// Returns the placement of a concrete array, or the intended placement of an abstract one. Returns
+// null if there is none.
 const api::Placement* PlacementOf(const Array& a);
-// Whether the array was deleted. Calls the server if it was donated.
+// Returns whether the array was deleted. Calls the server if the array was donated.
 bool IsGone(const ConcreteState& c, const Site& site);
-// Returns the state of an array that is concrete and not deleted; else, or while tracing, throws.
-// The error message starts with `what`.
+// Returns the state of an array that is concrete and not deleted. Throws for any other array, and
+// while tracing. The error message starts with `what`.
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site);
-// Throws the error of `what`, which needs the contents of `a`: `a` is not concrete, or a function
-// is being traced.
+// Throws the error of an operation `what` that needs the contents of `a`. Call it if `a` is not
+// concrete, or if a function is being traced.
 [[noreturn]] void ThrowNotReadable(std::string_view what, const Array& a, const Site& site);
-// `what` may be empty.
+// Throws ARRAY_DELETED for the operation `what`, whose name may be empty.
 [[noreturn]] void ThrowDeleted(std::string_view what, const Array& a, const Site& site);
 
-// Thrown when an array or a shard_map has a mesh while the program has none; the outermost frame
-// then traces again with this mesh.
+// Thrown when an array or a shard_map has a mesh but the program has none. The outermost frame then
+// traces again with this mesh.
 struct RetraceWithMesh {
   Mesh mesh;
 };
 
 Frame* CurrentFrame();  // null outside any trace
-// The scope of the innermost frame, or of the context mesh.
+// Returns the scope of the innermost frame, or, outside any trace, a scope with the context mesh.
 ir::Scope CurrentScope();
 
-// The value of `a` in the current frame. Requires: a frame.
+// Returns the value of `a` in the current frame, and captures `a` if it comes from outside.
+// Requires a frame. Throws TYPE_ERROR for an array that cannot be used here, ARRAY_DELETED for a
+// deleted one.
 ir::Value Lift(const Array& a, const Site& site);
 Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v);
 // Wraps a value of the current frame.
 Array Wrap(ir::Value v);
 
-// A closed function and its captures: its params are the declared ones, then one per capture.
+// A closed function and its captures. The params of `fn` are the declared ones, then one for each
+// capture.
 struct Nested {
   ir::FunctionRef fn;
   std::vector<Array> captures;
@@ -128,33 +141,34 @@ using FlatBody = absl::FunctionRef<std::vector<Array>(const std::vector<Array>&)
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
                  const Site& site, FlatBody body);
 
-// Records `body`, on scalars of these dtypes, as the computation of `op`: it may use no array from
-// outside. Requires: a frame.
+// Records `body`, on scalars of these dtypes, as the computation of `op`. Requires a frame. Throws
+// NOT_IMPLEMENTED if `body` uses an array from outside.
 ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& params,
                                  const Site& site, FlatBody body);
 
-// Calls `body` in the current frame; without one, records it as a program, runs that, and returns
-// its concrete results.
+// Calls `body` in the current frame. Outside any trace, records `body` as a program, runs the
+// program and returns its concrete results.
 std::vector<Array> InProgram(std::string_view name, const Site& site,
                              const std::vector<Array>& inputs,
                              absl::FunctionRef<std::vector<Array>()> body);
 
-// Emits one or several ops; the operands are lifted into the current frame (or a program).
+// Emits one or more ops. The operands are lifted into the current frame, or into a new program.
 using EmitFn = absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, std::vector<ir::Value>)>;
 std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
                          EmitFn emit);
-// The same for one result.
+// Like Apply, but for an op with one result.
 using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>)>;
 Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
              Emit1Fn emit);
 
-// Applies `f` (from a transform) to args: inlined into the current frame, or run as a program.
+// Applies the function `f` of a transform to `args`: inlines it into the current frame, or runs it
+// as a program.
 std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
                                 std::string_view name, const Site& site);
-// `f` with its params in another order: new param i is old param order[i].
+// Returns `f` with its params in another order: new param i is old param order[i].
 ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
 
-// A traced program: entry's params are `num_args` arguments, then the captures.
+// A traced program. The params of its entry are `num_args` arguments, then the captures.
 struct TracedProgram {
   ir::Program program;
   Mesh mesh;
@@ -163,23 +177,26 @@ struct TracedProgram {
   std::vector<Inspection> inspections;
   const ir::FunctionRef& fn() const { return program.entry; }
 };
-// Records `body` as an entry function. Requires: no frame is open on this thread. `hints`: arrays
-// that the body uses, whose mesh becomes the program's if the arguments have none.
+// Records `body` as an entry function. Requires that no frame is open on this thread. `hints` are
+// arrays that the body uses. If the arguments have no mesh, the program takes the mesh of the
+// hints.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints = {});
-// Has the placement of a value told when the program that is being traced is compiled.
+// Registers `tell`: it is called with the placement of `x` when the program that is being traced is
+// compiled. Throws TYPE_ERROR outside a trace.
 void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site);
-// Tells the placements that a program was asked for, which its plan has.
+// Calls the `tell` functions of the program's inspections with the placements that `plan` gives.
 void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site);
-// The executable of a program, after they have been told.
-// `with_plan`: with its explanation.
+// Compiles the program, then reports its inspections and checks the replication budget. The reply
+// of the returned executable contains the plan's explanation if `with_plan`.
 std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
                                                          const TracedProgram& traced,
                                                          const std::string& name, bool with_plan,
                                                          const Site& site);
-// The common session of the arrays; the default one if there are none. Throws if they differ.
+// Returns the common session of the arrays, or the default session if no array is concrete. Throws
+// VALUE_ERROR if the sessions differ.
 std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
-// Throws for an Array without a value.
+// Throws TYPE_ERROR for an Array without a value.
 void ThrowIfNoValue(const Array& a, const Site& site);
 
 }  // namespace tessera::internal

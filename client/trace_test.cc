@@ -1,3 +1,5 @@
+// Tests of the tracer: ops and errors name the user's line, literals adapt, captures pass through
+// levels of traces, and frames unwind. Nothing runs on a cluster.
 #include "client/trace.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +37,7 @@ TEST(TraceTest, LiteralsTakeTheDTypeTheyMeet) {
             ir::MakeType(kS32, {2}));
   EXPECT_EQ(trace([](Array x) { return 2.5 * x; }, abstract({2}, kBF16)).fn()->result_types()[0],
             ir::MakeType(kBF16, {2}));
-  // The number decides, so that the result gives way as it does.
+  // The number decides the dtype, so the result is weakly typed like the number.
   Type weak = ir::MakeType(kF32, {2});
   weak.weak = true;
   EXPECT_EQ(trace([](Array x) { return 2.5 * x; }, abstract({2}, kS32)).fn()->result_types()[0],

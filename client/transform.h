@@ -1,8 +1,8 @@
-// The transforms of functions: jit, grad, vmap and others. They nest.
+// The transforms of functions: jit, grad, vmap and others. They can be nested.
 //
-// Each takes a callable and returns one. The callable is traced: it sees types, not contents, and
-// runs once per trace. Arguments and results are trees (client/tree.h); leaves that are no arrays
-// are static. A jitted function is thread-safe; tracing runs on the caller's thread.
+// Each takes a callable and returns a callable. The callable is traced: it sees types, not
+// contents, and runs once per trace. Arguments and results are trees (client/tree.h); leaves that
+// are not arrays are static. A jitted function is thread-safe. Tracing runs on the caller's thread.
 #pragma once
 #include "client/autodiff.h"         // IWYU pragma: export
 #include "client/axis_types.h"       // IWYU pragma: export

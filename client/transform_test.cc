@@ -1,3 +1,5 @@
+// Tests of the transforms in a trace: grad and its kin, shard_map, checkpoint, jit, eval_shape.
+// Values, types and error texts are those of JAX; traced functions run on the reference evaluator.
 #include "client/transform.h"
 
 #include <gmock/gmock.h>
@@ -45,12 +47,12 @@ TEST(GradTest, OfASumOfSquares) {
 TEST(GradTest, ByTwoArgumentsInTheirOrder) {
   const auto f = [](Array x, Array y) {
     auto [dy, dx] = grad<1, 0>([](Array a, Array b) { return sum(a * a * b); })(x, y);
-    // std::get order follows the argnums.
+    // The order of the tuple is that of the argnums.
     return std::make_pair(dy, dx);
   };
   const auto out = Evaluated(f, Vec({2, 3}), Vec({5, 7}));
-  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 9));    // by y: x^2
-  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 42));  // by x: 2xy
+  EXPECT_THAT(out[0].ToDoubles(), ElementsAre(4, 9));    // the gradient by y is x^2
+  EXPECT_THAT(out[1].ToDoubles(), ElementsAre(20, 42));  // the gradient by x is 2xy
 }
 
 TEST(GradTest, OfATreeHasItsStructureAndSkipsStatics) {
@@ -121,7 +123,8 @@ TEST(GradTest, OfIntegersHasNoValue) {
       abstract({2}), abstract({2}, kS32));
 }
 
-// As in JAX: of |z|^2 it is 2 conj(z); of a holomorphic function its derivative.
+// As in JAX, the gradient of |z|^2 is 2 conj(z), and that of a holomorphic function is its
+// derivative.
 TEST(GradTest, ByComplexArguments) {
   const auto of = [](const auto& f, GradOptions options) {
     return Evaluated(
@@ -318,7 +321,8 @@ TEST(ShardMapTest, MixedOperandsAreCast) {  // reference A08
               ElementsAre(0, 20, 60, 30, 80, 150));
 }
 
-// So that the gradient of a bias is added up over the rows before it is over the devices.
+// A bias is cast before it is broadcast, so that its gradient is summed over the rows before it is
+// summed over the devices.
 TEST(ShardMapTest, WhatIsBroadcastIsCastBefore) {
   const auto f = [](Array x, Array bias) {
     const auto loss = [](Array rows, Array b) { return lax::psum(sum(square(rows + b)), "i"); };
@@ -416,7 +420,7 @@ TEST(ShardMapTest, SpecsFromTheTypes) {
   EXPECT_THAT(order.what(), HasSubstr("Invalid spec"));
 }
 
-// As JAX says each of them.
+// The error texts are JAX's.
 TEST(ShardMapTest, GroupsAndShufflesAreChecked) {
   set_mesh context(abstract_mesh({4}, {"i"}, {AxisType::kAuto}));
   const auto error = [](const auto& f, bool check_vma = false) {
@@ -501,7 +505,7 @@ TEST(CheckpointTest, ChangesNoValue) {
   EXPECT_THAT(Values(f, Vec({0.7})), Pointwise(DoubleNear(1e-6), {want}));
 }
 
-// The ops of a loss and its gradient, which computes again what is not kept.
+// Counts the ops of a loss and its gradient, which computes values again that are not kept.
 std::map<std::string, int> OpsAfterwards(const CheckpointPolicy& policy) {
   const auto f = [&](Array x, Array w) {
     const auto layer = [](Array x, Array w) {
@@ -526,7 +530,7 @@ TEST(CheckpointTest, PoliciesSayWhatIsComputedAgain) {
   const auto none = OpsAfterwards(checkpoint_policies::everything_saveable);
   EXPECT_EQ(all.at("tanh"), 2);
   EXPECT_EQ(all.at("sin"), 2);
-  EXPECT_EQ(all.at("dot_general"), 4);  // and the two of the gradient
+  EXPECT_EQ(all.at("dot_general"), 4);  // includes the two products of the gradient
   EXPECT_EQ(none.at("tanh"), 1);
   EXPECT_EQ(none.at("sin"), 1);
   EXPECT_EQ(none.at("dot_general"), 3);
@@ -538,12 +542,12 @@ TEST(CheckpointTest, PoliciesSayWhatIsComputedAgain) {
     EXPECT_EQ(dots.at("dot_general"), 3);
     EXPECT_EQ(dots.at("tanh"), 2);
   }
-  // What a name is kept of need not be computed; what it is computed from must be, where that is
-  // used.
+  // A value that is kept by name is not computed again. The values from which it is computed are,
+  // if the gradient uses them.
   const auto activation = OpsAfterwards(checkpoint_policies::save_any_names_but_these({"hidden"}));
   EXPECT_EQ(activation.at("exp"), 2);
   EXPECT_EQ(activation.at("sin"), 2);
-  // The sum before the name is kept, as in JAX.
+  // The sum that gets the name afterwards is kept, as in JAX.
   EXPECT_EQ(OpsAfterwards(checkpoint_policies::save_anything_except_these_names({"activation"}))
                 .at("tanh"),
             1);
@@ -595,7 +599,7 @@ TEST(CheckpointTest, OfScansTheirStepsAreKept) {
 
 TEST(JitTest, NestsInsideOtherTransforms) {
   const auto f = [](Array x, Array w) {
-    const auto inner = jit([w](Array y) { return sum(y * w); });  // w is captured
+    const auto inner = jit([w](Array y) { return sum(y * w); });  // captures w
     return grad([&](Array y) { return inner(y) + inner(2 * y); })(x);
   };
   EXPECT_THAT(Values(f, Vec({1, 2}), Vec({5, 6})), ElementsAre(15, 18));

@@ -1,3 +1,5 @@
+// The parts of tree.h that are no templates: what Walk reports becomes TreeNodes, which transforms
+// compare and whose paths errors name.
 #include "client/tree.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ void AppendLeafPaths(const TreeNode& n, const std::string& path, std::vector<std
   for (const TreeNode& c : n.children) AppendLeafPaths(c, path + c.label, out);
 }
 
-// Leaves that are holes become nodes without children. `next`: the leaf that comes next.
+// Turns leaves that are holes into nodes without children. `next` is the index of the next leaf.
 void ReplaceHoles(const std::vector<Array>& leaves, size_t* next, TreeNode* n) {
   if (n->kind == TreeNode::kLeaf && !leaves[(*next)++].valid()) {
     n->kind = TreeNode::kNode;

@@ -1,15 +1,17 @@
 // Trees: structs, vectors, maps, tuples and pairs with arrays at the leaves.
 //
-// All other leaves are static: part of the structure, compared by value, never traced. A user's
-// struct becomes a tree by a macro with its fields, in the struct's namespace:
+// All other leaves are static: they belong to the structure, are compared by value and are never
+// traced. A macro that names the fields makes a tree of a user's struct. It stands in the struct's
+// namespace:
 //
 //   struct Params { Array w, b; int layers; };
 //   TESSERA_TREE(Params, w, b, layers)
 //
-// A class template has TESSERA_TREE_MEMBERS among its members instead. An optional value is the
-// tree of the value, or without one a tree without leaves.
+// A class template has TESSERA_TREE_MEMBERS among its members instead. A std::optional with a value
+// is the tree of its value; an empty std::optional is a tree without leaves.
 //
-// Code below these templates uses a TreeNode and a flat list of arrays. Values; thread-safe.
+// The code below these templates uses a TreeNode and a flat list of arrays. These are values;
+// thread-safe.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -35,8 +37,8 @@ namespace tessera {
 // The structure of a tree.
 struct TreeNode {
   enum Kind : uint8_t { kLeaf, kStatic, kNode } kind = kNode;
-  std::string label;  // its path step from the parent: ".w", "[0]", "['key']"
-  std::string text;   // a node's kind ("tuple", "Params"), a static leaf's value
+  std::string label;  // path step from the parent: ".w", "[0]", "['key']"
+  std::string text;   // kind of a node ("tuple", "Params"), or value of a static leaf
   std::vector<TreeNode> children;
 
   TreeNode();
@@ -48,13 +50,14 @@ struct TreeNode {
   int num_leaves() const;
   bool operator==(const TreeNode& other) const;
 };
-// Key paths of the leaves, in order, each beginning with `root`: "params.w[0]".
+// Returns the key paths of the leaves, in order. Each begins with `root`: "params.w[0]".
 std::vector<std::string> LeafPaths(const TreeNode& tree, std::string_view root);
-// Where and how two structures differ, for errors; "" if they are equal.
+// Describes, for errors, where and how two structures differ. Returns "" if they are equal.
 std::string StructureDifference(const TreeNode& want, const TreeNode& got, std::string_view root);
 
 namespace internal {
-// Throws, with the difference after `message`, unless the structures are equal.
+// Throws an error of kind `kind` unless the structures are equal. The message is `message`, then
+// the difference.
 void CheckSameStructure(const TreeNode& want, const TreeNode& got, std::string_view root,
                         ErrorKind kind, const std::string& message, const Site& site);
 }  // namespace internal
@@ -97,7 +100,7 @@ concept UserStatic = requires(const T& t) {
   { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
 };
 
-// The texts of static leaves.
+// Return the texts of static leaves.
 std::string TextOf(std::string_view text);
 std::string TextOf(bool value);
 std::string TextOf(double value);
@@ -105,7 +108,7 @@ std::string TextOf(long long value);
 std::string TextOf(unsigned long long value);
 std::string TextOf(const void* value);
 
-// The text of a static leaf, equal if and only if the values are equal.
+// Returns the text of a static leaf. Two texts are equal if and only if the values are equal.
 template <class T>
 std::string StaticText(const T& v) {
   if constexpr (UserStatic<T>) {
@@ -131,8 +134,8 @@ std::string StaticText(const T& v) {
   }
 }
 
-// Takes what Walk tells of a tree. There is one class of them, so that each type of a tree is
-// compiled once for all that is done with it, and its members are no templates.
+// Receives the parts of a tree from Walk. It is a single class without template members, so that
+// each tree type is compiled once for all uses.
 class Visitor {
  public:
   // Fills in `node`, and appends its arrays to `leaves`.
@@ -144,7 +147,7 @@ class Visitor {
   bool wants_static() const { return node_ != nullptr; }
   void Static(std::string text) const;
   void Enter(std::string_view kind) const;
-  // Those of the next child: an element, the value of a key, a field.
+  // Each returns the visitor for the next child: an element, the value of a key, or a field.
   Visitor Element(size_t i) const;
   Visitor Value(std::string_view key) const;
   Visitor Field(const char* name) const;
@@ -157,7 +160,8 @@ class Visitor {
   const absl::FunctionRef<void(Array&)>* f_ = nullptr;
 };
 
-// Tells `visitor` of `tree`. Const trees are not changed, unless the visitor's function does.
+// Reports `tree` to `visitor`. A const tree is not changed, unless the visitor's function changes
+// it.
 template <class T>
 void Walk(const T& tree, const Visitor& visitor) {
   T& t = const_cast<T&>(tree);
@@ -203,6 +207,7 @@ void WalkLeaves(T& t, absl::FunctionRef<void(Array&)> f) {
 
 }  // namespace tree
 
+// A tree as its structure and the list of its arrays.
 struct Flat {
   TreeNode tree;
   std::vector<Array> leaves;
@@ -220,16 +225,17 @@ void for_each_leaf(T& t, F&& f) {
 }
 
 namespace internal {
-// Replaces arrays by the next ones of `from`. Requires: there are as many.
+// Replaces arrays by the next ones of `from`. Requires that `from` has enough of them.
 struct LeafReplacer {
   const std::vector<Array>& from;
-  bool holes;  // whether holes are replaced, too
+  bool holes;  // whether holes are replaced as well
   size_t& next;
   void operator()(Array& a) const;
 };
 }  // namespace internal
 
-// `like` with its arrays replaced. Requires: as many arrays as leaves.
+// Returns `like` with its arrays replaced by `leaves`. Requires as many leaves as `like` has
+// arrays.
 template <class T>
 T unflatten(T like, const std::vector<Array>& leaves) {
   size_t next = 0;
@@ -238,27 +244,27 @@ T unflatten(T like, const std::vector<Array>& leaves) {
 }
 
 namespace internal {
-// An Array without a value is a hole: for transforms a tree without leaves, as None is in JAX, that
-// comes out where it went in. `flat` without its holes.
+// An Array without a value is a hole. To transforms it is a tree without leaves, like None in JAX,
+// and it comes out where it went in. WithoutHoles returns `flat` without its holes.
 Flat WithoutHoles(Flat flat);
 template <class T>
 Flat FlattenFilled(const T& t) {
   return WithoutHoles(flatten(t));
 }
-// `like` with its arrays replaced and its holes left. Requires: as many arrays as FlattenFilled
-// gives.
+// Returns `like` with its arrays replaced and its holes left. Requires as many leaves as
+// FlattenFilled gives for `like`.
 template <class T>
 T UnflattenFilled(T like, const std::vector<Array>& leaves) {
   size_t next = 0;
   tree::WalkLeaves(like, LeafReplacer{leaves, /*holes=*/false, next});
   return like;
 }
-// Throws unless all trees of a tree_map have the structure of the first.
+// Throws VALUE_ERROR unless all trees of a tree_map have the structure of the first.
 void CheckMapped(const TreeNode& first, absl::Span<const Flat> others);
 }  // namespace internal
 
-// A tree with the structure of `first`, whose leaves are f(corresponding leaves of all trees). An
-// Array without a value in `first` stays as it is.
+// Returns a tree with the structure of `first`. Each leaf is f(corresponding leaves of all trees).
+// An Array without a value in `first` stays unchanged.
 template <class F, class T, class... Rest>
 T tree_map(F&& f, T first, const Rest&... rest) {
   const std::array<Flat, sizeof...(Rest)> others = {flatten(rest)...};
@@ -273,8 +279,8 @@ T tree_map(F&& f, T first, const Rest&... rest) {
   return first;
 }
 
-// A prefix of a tree: a leaf applies to the whole subtree at its position. The type of in_axes,
-// out_axes, in_specs, out_specs and shardings.
+// A prefix of a tree: a leaf applies to the whole subtree at its position. Prefix is the type of
+// in_axes, out_axes, in_specs, out_specs and shardings.
 template <class L>
 struct Prefix {
   enum Kind : uint8_t { kUnset, kLeaf, kNone, kList, kNamed } kind = kUnset;
@@ -294,7 +300,7 @@ struct Prefix {
   // A list of one Prefix must be spelled out, as std::initializer_list<Prefix>{p}: clang takes
   // braces around one Prefix for the Prefix itself.
   Prefix(std::initializer_list<Prefix> list);
-  // Children by field name or map key; all must be given.
+  // Gives the children by field name or map key. Each child must be given.
   static Prefix Named(const std::map<std::string, Prefix>& fields);
   bool given() const { return kind != kUnset; }
 };
@@ -321,13 +327,13 @@ Prefix<L> Prefix<L>::Named(const std::map<std::string, Prefix>& fields) {
   p.children.assign(fields.begin(), fields.end());
   return p;
 }
-// Compiled once, in tree.cc.
+// These templates are compiled once, in tree.cc.
 extern template struct Prefix<int>;
 extern template struct Prefix<PartitionSpec>;
 
 namespace internal {
 
-// The label without punctuation: "w" for ".w" and "['w']".
+// Returns the label without its punctuation: "w" for ".w" and "['w']".
 std::string PlainLabel(std::string_view label);
 [[noreturn]] void ThrowPrefix(std::string_view what, const std::string& path,
                               const std::string& problem, const Site& site);
@@ -340,7 +346,7 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
     return;
   }
   if (p.kind == Prefix<L>::kUnset) {
-    // {} for no arguments, or a value without arrays.
+    // {} is right for no arguments, or for a value without arrays.
     if (tree.num_leaves() == 0) return;
     ThrowPrefix(what, path, "nothing is given there", site);
   }
@@ -370,7 +376,7 @@ void BroadcastInto(const Prefix<L>& p, const TreeNode& tree, std::string_view wh
   }
 }
 
-// One entry per leaf of `tree`; nullopt if the prefix is None there.
+// Returns one entry for each leaf of `tree`; the entry is nullopt where the prefix is None.
 template <class L>
 std::vector<std::optional<L>> BroadcastPrefix(const Prefix<L>& p, const TreeNode& tree,
                                               std::string_view what, const Site& site) {
@@ -388,7 +394,7 @@ extern template std::vector<std::optional<PartitionSpec>> BroadcastPrefix(
 
 #define TESSERA_TREE_FIELD_(f) tree_sink(#f, tree_self.f);
 
-// Makes Struct a tree of the named fields (at most 25). Use at namespace scope, next to Struct.
+// Makes Struct a tree of the named fields (at most 25). Use it at namespace scope, next to Struct.
 #define TESSERA_TREE(Struct, ...)                                                                  \
   template <class TreeSink>                                                                        \
   void TesseraTreeWalk([[maybe_unused]] Struct& tree_self, [[maybe_unused]] TreeSink& tree_sink) { \
@@ -401,7 +407,7 @@ extern template std::vector<std::optional<PartitionSpec>> BroadcastPrefix(
   }                                                                                                \
   inline const char* TesseraTreeName(const Struct*) { return #Struct; }
 
-// The same as a member of a struct, which may be a class template:
+// Like TESSERA_TREE, but used inside a struct, which may be a class template:
 //   template <class Params>
 //   struct Training {
 //     Params params;

@@ -1,3 +1,5 @@
+// Tests of trees: paths, flattening and unflattening, static leaves, structs and prefixes. They
+// need no cluster.
 #include "client/tree.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +69,7 @@ TEST(TreeTest, NoStaticTextPassesForStructure) {
 TEST(TreeTest, MapsAndPairsAndOptionals) {
   const auto t = std::make_pair(std::optional<Array>(abstract({1})), std::optional<Array>());
   EXPECT_EQ(flatten(t).leaves.size(), 1u);
-  // A value is its own tree, with or without the optional; none is a tree of its own.
+  // An optional with a value has the tree of the value; an empty optional has a tree of its own.
   EXPECT_EQ(LeafPaths(flatten(t).tree, "t"), std::vector<std::string>{"t[0]"});
   EXPECT_TRUE(flatten(std::optional(SomeModel())).tree == flatten(SomeModel()).tree);
   EXPECT_FALSE(flatten(std::optional<Array>()).tree == flatten(std::vector<Array>()).tree);

@@ -1,3 +1,5 @@
+// The functions of ufuncs.h. Each checks the dtypes of its operands, brings them to a common type
+// and emits a few ops that follow jax.numpy's formula.
 #include "client/ufuncs.h"
 
 #include <cmath>
@@ -32,7 +34,7 @@ void NeedReal(std::string_view name, const std::vector<Arg>& args) {
   ThrowError(ErrorKind::kTypeError, SiteOf(args), ToAbsl(name),
              " does not support complex-valued inputs, got ", ToAbsl(ir::DTypeName(dtype)));
 }
-// Bools are no numbers for these: they compute as s32.
+// These functions do not compute with bools: bools become s32.
 std::optional<DType> NumberDType(const std::vector<Arg>& args) {
   return CommonDType(args) == DType::kBool ? std::optional(DType::kS32) : std::nullopt;
 }
@@ -52,7 +54,7 @@ Value IsNan(Value x) { return ir::IsInexact(x.dtype()) ? ir::Compare(x, x, "NE")
 Value Equals(Value x, double value) { return ir::Compare(x, ir::FullLike(x, value), "EQ"); }
 Value Below(Value x, double value) { return ir::Compare(x, ir::FullLike(x, value), "LT"); }
 Value Scaled(Value x, double by) { return ir::Mul(x, ir::FullLike(x, by)); }
-// Of complex numbers `f` of both parts.
+// Applies `f` to x or, if x is complex, to its real and imaginary parts.
 Value OfParts(Value x, absl::FunctionRef<Value(Value)> f) {
   if (!ir::IsComplex(x.dtype())) return f(x);
   const Value re = f(ir::Real(x));
@@ -61,7 +63,7 @@ Value OfParts(Value x, absl::FunctionRef<Value(Value)> f) {
 
 }  // namespace
 
-// ---- Of one array. ------------------------------------------------------------------------------
+// ---- Functions of one array. --------------------------------------------------------------------
 
 Array log2(const Arg& x) {
   return UnaryInexact("log2", x, [](Value v) {
@@ -170,7 +172,7 @@ Array nan_to_num(const Arg& x, const NanToNum& by) {
                [&](Value v) { return ir::IsInexact(v.dtype()) ? OfParts(v, replaced) : v; });
 }
 
-// ---- Of two arrays. -----------------------------------------------------------------------------
+// ---- Functions of two arrays. -------------------------------------------------------------------
 
 Array add(const Arg& x, const Arg& y) { return x + y; }
 Array subtract(const Arg& x, const Arg& y) { return x - y; }
@@ -250,7 +252,8 @@ Array float_power(const Arg& x, const Arg& y) {
 }
 
 namespace {
-// The larger one, and what the other adds to it. NaNs, and infinities of one sign, add up.
+// Returns the larger operand plus the contribution of the other one. NaNs, and infinities of one
+// sign, are added instead.
 Value LogAdd(Value a, Value b, absl::FunctionRef<Value(Value)> added) {
   const Value most = ir::Max(a, b), distance = ir::Sub(a, b);
   const Value sum = ir::Add(most, added(ir::Neg(ir::Abs(distance))));

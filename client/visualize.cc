@@ -1,3 +1,7 @@
+// Joins the tracer, the planner's explanation and the drawing code (picture.h): users ask for
+// pictures of arrays and plans here. CompileTraced, through which jit, the tracer and stages
+// compile their programs, also stands here, because it reports the placements that visualize asked
+// for.
 #include "client/visualize.h"
 
 #include <algorithm>
@@ -34,7 +38,7 @@ PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, cons
   return ViewOf(SplitPrints(traced.program, site).program, plan, site);
 }
 
-// The placements that the plan has for a value, each once.
+// Returns the placements that the plan has for a value, without duplicates.
 std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection& inspection) {
   std::vector<InspectedValue> out;
   for (const PlanView::Op& op : view.ops) {
@@ -51,8 +55,8 @@ std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection&
   return out;
 }
 
-// A value as it is drawn. What varies over manual axes has a dim in front, of the places along
-// them.
+// Returns a value as it is drawn. A value that varies over manual axes gets a new first dim, whose
+// elements are the places along these axes.
 PlanArray DrawnAs(const InspectedValue& value, const Site& site) {
   PlanArray array{site.ToString(), value.type, value.placement.spec};
   if (value.type.varying.empty()) {
@@ -77,7 +81,7 @@ PlanView ViewOf(const api::Placement& placement) {
   return view;
 }
 
-// An array that lies somewhere. Throws for others.
+// Returns an array that has a placement, with its mesh as a PlanView. Throws for other arrays.
 std::pair<PlanView, PlanArray> Placed(const Array& x, const Site& site) {
   const api::Placement* const placement = x.valid() ? PlacementOf(x) : nullptr;
   if (!placement) ThrowNotReadable("visualize", x, site);
@@ -173,7 +177,7 @@ void inspect_array_sharding(const Array& x, std::function<void(const api::Placem
         x, [callback](const internal::InspectedValue& value) { callback(value.placement); }, site);
     return;
   }
-  internal::Placed(x, site);  // throws where it lies nowhere
+  internal::Placed(x, site);  // throws if the array has no placement
   callback(*internal::PlacementOf(x));
 }
 

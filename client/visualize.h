@@ -1,6 +1,6 @@
-// Which device holds which part of an array: of one that is there, of the arguments and results of
-// a function, and of any value inside a function. Reference: jax.debug.visualize_array_sharding and
-// inspect_array_sharding; but what is drawn of a function is what the plan really chose.
+// Shows which device holds which part of an array: of a concrete array, of a function's arguments
+// and results, or of any value inside a function. Reference: jax.debug.visualize_array_sharding and
+// inspect_array_sharding. Unlike JAX's, the picture of a function shows the actual plan.
 //
 //   visualize(x);                  // prints a picture of x
 //   visualize(step, params, x);    // of a plan, before anything runs
@@ -10,8 +10,9 @@
 //     return sum(h);
 //   })(x);
 //
-// Printed pictures have colours on a terminal, and none elsewhere or where NO_COLOR is set. A
-// picture has two dims; of an array that is cut along more each block along the others has its own.
+// Printed pictures have colours on a terminal, but not elsewhere and not if NO_COLOR is set. A
+// picture has two dims. An array that is cut along more dims has one picture for each block along
+// the others.
 #pragma once
 #include <functional>
 #include <string>
@@ -24,26 +25,29 @@
 
 namespace tessera {
 
-// Prints to stdout which device holds which block of `x`. Inside a function that is being traced,
-// of whatever transform, it is printed when the program is compiled, as often as it is planned in
-// another way; a value that the program does not compute has no picture. In a vmap it is the whole
-// batch, in a shard_map the shard, cut along the other axes. Works on concrete and traced arrays.
+// Prints to stdout which device holds which block of `x`. Works on concrete and traced arrays.
+//
+// Inside a function that is traced by any transform, the picture is printed when the program is
+// compiled, once for each different placement in the plan. A value that the program does not
+// compute has no picture. In a vmap the picture shows the whole batch. In a shard_map it shows the
+// shard, cut along the other axes.
 void visualize(const Array& x, Site site = Site::Here());
-// The same as a text without colours, 100 columns wide, and as an SVG document. Concrete arrays
-// only.
+// Return the picture as text without colours, 100 columns wide, and as an SVG document. Only for
+// arrays with a placement, such as concrete ones; TYPE_ERROR for others.
 std::string visualize_text(const Array& x, Site site = Site::Here());
 std::string visualize_svg(const Array& x, Site site = Site::Here());
 
-// Calls `callback` with where `x` lies: at once, or, while tracing, once the program is compiled.
+// Calls `callback` with the placement of `x`: at once, or, while tracing, once the program is
+// compiled.
 void inspect_array_sharding(const Array& x, std::function<void(const api::Placement&)> callback,
                             Site site = Site::Here());
 
 namespace internal {
-std::string DrawPlanOf(const LoweredCall& call);  // for stdout
+std::string DrawPlanOf(const LoweredCall& call);  // drawn for stdout
 std::string PlanTextOf(const LoweredCall& call);
 std::string PlanSvgOf(const LoweredCall& call);
 std::string ExplicitTextOf(const LoweredCall& call);
-// The same of a plan with its explain_json, of a program that prints nothing.
+// Like the functions above, for a plan that has its explain_json and a program that prints nothing.
 std::string PlanTextOf(const ir::Program& program, const api::CompileReply& plan);
 std::string PlanSvgOf(const ir::Program& program, const api::CompileReply& plan);
 void PrintToStdout(const std::string& text);
@@ -61,9 +65,9 @@ template <class F>
 concept IsFunction = !std::is_same_v<F, Array>;
 }  // namespace internal
 
-// Prints the plan of `f`, jitted or not, for these arguments, which may be abstract: the mesh with
-// what each device holds, the arguments, results and values that `f` visualizes, what the devices
-// exchange, the memory and the time. Nothing runs.
+// Prints the plan of `f`, jitted or not, for these arguments, which may be abstract. The plan shows
+// the mesh with the contents of each device, the arguments, results and values that `f` visualizes,
+// the exchanges between devices, the memory and the time. The call runs nothing.
 template <internal::IsFunction F, class... A>
 void visualize(const F& f, const A&... args) {
   internal::PrintToStdout(internal::DrawPlanOf(internal::AsJitted(f).lower(args...).call()));
@@ -72,16 +76,16 @@ template <internal::IsFunction F, class... A>
 std::string visualize_text(const F& f, const A&... args) {
   return internal::PlanTextOf(internal::AsJitted(f).lower(args...).call());
 }
-// The arrays of it.
+// Returns only the arrays of the plan, as an SVG document.
 template <internal::IsFunction F, class... A>
 std::string visualize_svg(const F& f, const A&... args) {
   return internal::PlanSvgOf(internal::AsJitted(f).lower(args...).call());
 }
 
-// The shardings that the planner chose for f's lines, to write down: of each line a
-// with_sharding_constraint that fixes what it computes on Auto axes, and the reshards and
-// out_shardings that f needs on Explicit axes for the same plan. tessera explain --as-explicit
-// prints it.
+// Returns the shardings that the planner chose for f's lines, as source to write down: for each
+// line a with_sharding_constraint that fixes its results on Auto axes, and the reshards and
+// out_shardings that f needs on Explicit axes for the same plan. `tessera explain --as-explicit`
+// prints this text.
 template <internal::IsFunction F, class... A>
 std::string explain_as_explicit(const F& f, const A&... args) {
   return internal::ExplicitTextOf(internal::AsJitted(f).lower(args...).call());

@@ -1,3 +1,5 @@
+// vmap below its template: traces f for one element, batches the traced function, and runs the
+// result in the current frame or as a program.
 #include "client/vmap.h"
 
 #include <algorithm>
@@ -48,7 +50,8 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   return size;
 }
 
-// The Explicit axes that shard the mapped dim of every mapped argument, and no other argument.
+// Returns the Explicit axes that shard the mapped dim. Throws unless they do so in every mapped
+// argument and in no other argument.
 ir::AxisList ExplicitAxes(const VmapFlat& call, const std::vector<int>& dims, const Site& site) {
   std::optional<size_t> first;
   const auto axes_of = [&](size_t i) { return call.args.leaves[i].type().axes_of(dims[i]); };
@@ -109,6 +112,8 @@ ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, 
 
 }  // namespace
 
+// The mapped axis is in the scope while f is traced if it has a name or axes of the mesh, so that f
+// can name it or is kept from naming them. Captures are not mapped.
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
   std::vector<int> dims;

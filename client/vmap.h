@@ -1,4 +1,4 @@
-// vmap: a function of one element as one of many.
+// vmap: maps a function of one element over many elements.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,12 +11,12 @@ namespace tessera {
 
 namespace internal {
 
-// dims[i]: the mapped dim of argument i, or nullopt. `out_dims` is called after `body`.
+// dims[i] is the mapped dim of argument i, or nullopt. `out_dims` is called after `body`.
 struct VmapFlat {
   FlatArgs args;
   std::vector<std::optional<int>> dims;
-  std::string axis_name = {};  // empty: none
-  int64_t axis_size = -1;      // -1: from the arguments
+  std::string axis_name = {};  // empty for no name
+  int64_t axis_size = -1;      // -1 takes the size from the arguments
   ir::AxisList spmd_axis_name = {};
 };
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
@@ -25,18 +25,21 @@ std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body
 }  // namespace internal
 
 struct VmapOptions {
-  // By which collectives in f exchange among the elements, as shard_map's do among devices; both
-  // may be named in one call. Nothing is tracked along it, and psum's derivative is psum. The name
-  // of an enclosing vmap is hidden; that of an axis which is Manual here or in f is refused.
+  // The name by which collectives in f exchange data among the elements, as collectives in a
+  // shard_map do among devices. One call may name both kinds of axes. Types do not track what
+  // varies along this axis, and the derivative of psum is psum. The name hides the same name of an
+  // enclosing vmap. VALUE_ERROR if it is the name of an axis that is Manual here or in f.
   std::string axis_name = {};
-  int64_t axis_size = -1;  // required if no argument is mapped
-  // The axes of the mesh over which the elements are cut, major to minor: by each
-  // with_sharding_constraint in f, and each shard_map, for whose own specs they are then taken.
+  int64_t axis_size = -1;  // number of elements; required if no argument is mapped
+  // The axes of the mesh over which the elements are cut, major to minor. Each
+  // with_sharding_constraint and each shard_map in f cuts the mapped dim over them; their own specs
+  // can then no longer use these axes.
   ir::AxisList spmd_axis_name = {};
 };
-// Maps f over an axis of its arguments; None: the argument is the same for every element. If the
-// axis is sharded over Explicit axes, it is so in each mapped argument, and in the results; no
-// other argument is sharded over them, and f can't name them.
+// Maps f over an axis of its arguments. An argument with None is the same for every element. If the
+// mapped axis is sharded over Explicit axes, it must be so in each mapped argument, and it is so in
+// the results. No other argument may be sharded over these axes, and f cannot name them. Reference:
+// jax.vmap.
 template <class F>
 auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions options = {},
           Site site = Site::Here()) {

@@ -1,4 +1,5 @@
-// vmap: axes and names, sharded axes, and errors. Values beyond plain arithmetic are JAX 0.10.2's.
+// Tests of vmap: axes and names, sharded axes, and errors. Values beyond plain arithmetic are those
+// of JAX 0.10.2; traced functions run on the reference evaluator.
 #include "client/vmap.h"
 
 #include <gmock/gmock.h>
@@ -84,7 +85,7 @@ TEST(VmapTest, RefusesWrongAxes) {
 
 const VmapOptions kNamed = {.axis_name = "i"};
 
-// vmap(f) over the first axis of x, named i.
+// Returns vmap(f) over the first axis of x, named i.
 template <class F>
 std::vector<double> Mapped(const F& f, const ir::Array& x) {
   return Values([&](Array a) { return vmap(f, 0, 0, kNamed)(a); }, x);
@@ -101,7 +102,7 @@ TEST(AxisNameTest, Reductions) {
 }
 
 TEST(AxisNameTest, WhatIsTheSameForAllStaysSo) {
-  // Each has the same sum, so that it may leave unmapped.
+  // All elements have the same sum, so the result may leave vmap unmapped.
   const auto f = [](Array x, Array y) {
     return vmap(
         [](Array a, Array b) {
@@ -150,7 +151,8 @@ TEST(AxisNameTest, Exchanges) {
                   },
                   Arange({3, 3})),
               ElementsAre(6, 7, 8, 0, 1, 2, 3, 4, 5));
-  // JAX refuses, under vmap, a permutation that leaves one out; here it gets zeros, as under pmap.
+  // JAX refuses, under vmap, a permutation that leaves an element out. Here the element gets zeros,
+  // as under pmap.
   EXPECT_THAT(Mapped(
                   [](Array a) {
                     return lax::ppermute(a, "i", {{0, 1}, {1, 2}});
@@ -268,7 +270,7 @@ TEST(AxisNameTest, OutsideDerivativesAreThoseOfTheSum) {
   };
   EXPECT_THAT(Values(shares, Vec({1, 2, 3}), Vec({0, 1, 2})),
               Pointwise(DoubleNear(1e-6), std::vector<double>{-0.2222222, -0.0555556, 0.1111111}));
-  // The largest of a batch can be differentiated from outside, where it is a reduction.
+  // The maximum of a batch can be differentiated from outside, where it is a reduction.
   const auto largest = [](Array x) {
     return grad([](Array y) {
       return sum(vmap([](Array a) { return lax::pmax(a, "i"); }, 0, 0, kNamed)(y));
@@ -291,7 +293,7 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
                          options)(x);
       };
     };
-    // As out_specs want it.
+    // Makes the result vary over d, as out_specs require.
     const auto varying = [](Array a) { return a + 0 * lax::axis_index("d"); };
     const ir::Array x = Arange({4});
     EXPECT_THAT(Values(inside([](Array a) { return lax::psum(a, "i"); }), x),
@@ -336,7 +338,7 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
                 ElementsAre(0, 1, 16, 17, 8, 9, 24, 25, 4, 5, 20, 21, 12, 13, 28, 29, 2, 3, 18, 19,
                             10, 11, 26, 27, 6, 7, 22, 23, 14, 15, 30, 31));
   }
-  // Unchecked, both parts of the sum transpose to sums.
+  // Without check_vma, both parts of the sum transpose to sums.
   const auto gradient = [=](Array x) {
     return shard_map(
         [](Array b) {
@@ -369,7 +371,7 @@ TEST(AxisNameTest, Errors) {
   const Error none =
       ErrorOf([&] { trace(vmap([](Array a) { return a; }, 0, None, kNamed), abstract({4})); });
   EXPECT_THAT(none.what(), HasSubstr("has mapped output 0 (axis_name=i) but out_axes is None"));
-  // An axis of the mesh keeps its name where it is Manual; elsewhere a vmap may use it.
+  // A Manual axis of the mesh keeps its name; a vmap may use the name of any other axis.
   const Mesh mesh = AutoMesh({2}, {"d"});
   const Error hides = ErrorOf([&] {
     trace(shard_map([&](Array b) { return vmap(sums("d"), 0, 0, {.axis_name = "d"})(b); }, mesh,
@@ -390,7 +392,7 @@ TEST(AxisNameTest, Errors) {
       ElementsAre(6, 6, 6));
 }
 
-// What was traced outside is called inside, loops and all.
+// A linear function that was traced outside is called inside, including its loops.
 TEST(AxisNameTest, LinearFunctionsFromOutside) {
   const auto f = [](Array x, Array basis) {
     const auto cubed = [](Array v) {
@@ -426,7 +428,7 @@ TEST(AxisNameTest, NoProgramHasAMappedAxis) {
 
 // ---- spmd_axis_name. ----------------------------------------------------------------------------
 
-// The program of vmap(f) with spmd_axis_name x, on a mesh of Auto axes x and y.
+// Returns the program of vmap(f) with spmd_axis_name x, on a mesh of Auto axes x and y.
 template <class F>
 std::string Cut(const F& f, ir::AxisList names = {"x"}) {
   set_mesh context(AutoMesh({2, 2}, {"x", "y"}));
@@ -510,7 +512,7 @@ Type Sharded(Dims shape, ir::DimAxes axes) {
 }
 const Mesh kExplicit = abstract_mesh({2, 2}, {"x", "y"});
 
-// The types of the results of f.
+// Returns the types of the results of f.
 template <class F, class... T>
 std::string TypesOf(const F& f, const T&... types) {
   set_mesh context(kExplicit);
@@ -520,7 +522,7 @@ std::string TypesOf(const F& f, const T&... types) {
   for (const Type& t : traced.fn()->result_types()) out += (out.empty() ? "" : ", ") + t.ToString();
   return out;
 }
-// f(args...), whose types, of those that f is traced with, are sharded.
+// Returns the results of f(args...). f is traced with the sharded types `types`.
 template <class F, class... A>
 std::vector<std::vector<double>> OnExplicit(const F& f, const std::vector<Type>& types,
                                             const A&... args) {
@@ -551,7 +553,7 @@ TEST(ExplicitVmapTest, TheAxisIsGoneInsideAndBackOutside) {
   EXPECT_EQ(TypesOf(vmap(vmap(sines)), x), "f32[8@x,2@y]");
   EXPECT_EQ(inside, "f32[]");
   EXPECT_EQ(TypesOf(vmap(sines), Sharded({8}, {{"x", "y"}})), "f32[8@x@y]");
-  // What is the same for all gets the axis where the batch goes.
+  // A result that is the same for all elements gets the axis at the place of the batch.
   EXPECT_EQ(TypesOf(vmap([](Array) { return zeros({4}); }, 0, -1), z), "f32[4,8@x]");
   const auto both = vmap([](Array a) { return std::pair(a * 2, zeros({2})); });
   EXPECT_EQ(TypesOf(both, z), "f32[8@x], f32[8@x,2]");

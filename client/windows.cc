@@ -1,4 +1,5 @@
-// Convolutions and reductions of windows, with the names and the defaults of jax.lax.
+// Convolutions and reductions of windows, with the names and the defaults of jax.lax. They turn
+// layouts, padding names and missing lists into the explicit numbers that the ops take.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,7 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// The dims of `layout` named by two letters, then those of the letters in `spatial`.
+// Returns the positions in `layout` of two letters, then of the letters in `spatial`.
 std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
                             const std::string& spatial, const Site& site) {
   std::vector<int64_t> spec;
@@ -29,7 +30,8 @@ std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
   return spec;
 }
 
-// The letters of the default layouts, with `spatial` dims first or last.
+// Returns the letters of the default layouts, with the spatial dims last or, if `features_last`,
+// before the features.
 ConvDimensionNumbers Layouts(size_t spatial, bool features_last) {
   constexpr std::string_view kLetters = "0123456789";
   const std::string dims(kLetters.substr(0, std::min(spatial, kLetters.size())));
@@ -88,8 +90,8 @@ std::pair<int64_t, int64_t> Amounts(Named padding, int64_t size, int64_t window,
                                  : std::pair(all - all / 2, all / 2);
 }
 
-// The amounts for arrays of these sizes, windows as they are spread, and strides; those that are
-// given as they are.
+// Returns the padding for arrays of these sizes, windows with their dilation, and strides. Amounts
+// that the user gave are returned unchanged.
 std::vector<std::pair<int64_t, int64_t>> AmountsOf(const Padding& padding,
                                                    const std::vector<int64_t>& sizes,
                                                    const std::vector<int64_t>& windows,
@@ -107,7 +109,7 @@ std::vector<std::pair<int64_t, int64_t>> AmountsOf(const Padding& padding,
   return amounts;
 }
 
-// Those of a transposed convolution, by the one it turns round.
+// Returns the padding of a transposed convolution for the named padding of the forward convolution.
 std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int64_t stride) {
   if (padding == Named::kValid)
     return {window - 1, stride - 1 + std::max<int64_t>(window - stride, 0)};
@@ -118,6 +120,8 @@ std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int
 
 }  // namespace
 
+// Named paddings are computed from the sizes here, since the op takes amounts. As in JAX, a name is
+// refused together with lhs_dilation.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
                            const Padding& padding, const ConvOptions& options) {
   return ApplyArgs("conv_general_dilated", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
@@ -158,6 +162,8 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
   });
 }
 
+// A convolution with lhs_dilation: the strides of the forward convolution become the dilation of
+// the operand. A named padding follows from the kernel's size and the stride alone.
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
                      const Padding& padding, const ConvOptions& options) {
   const Site& site = rhs.site;
@@ -189,6 +195,8 @@ Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> stride
   return conv_general_dilated(lhs, rhs, {}, amounts, turned);
 }
 
+// Fills in defaults and named paddings, and traces the computation on scalars. ir::ReduceWindow
+// turns computations that it knows into ops with derivatives.
 std::vector<Array> reduce_window(
     const std::vector<Array>& operands, const std::vector<Arg>& init_values,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>

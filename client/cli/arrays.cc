@@ -1,4 +1,6 @@
-// The commands put, get, arrays, reshard, rm, save, load and ls-file.
+// The commands put, get, arrays, reshard, rm, save, load and ls-file. put and get move bytes
+// between this machine and the executors. The other commands only make calls; save and load have
+// the workers write and read files.
 #include <algorithm>
 #include <utility>
 
@@ -18,7 +20,7 @@
 namespace tessera::cli {
 namespace {
 
-// The bytes of the whole array; 0 for a dtype that this client does not know.
+// Returns the bytes of the whole array, or 0 for a dtype that this client does not know.
 int64_t BytesOf(const Json& spec) {
   const auto dtype = ir::ParseDType(TextOf(spec, "dtype"));
   if (!dtype) return 0;
@@ -53,6 +55,9 @@ absl::Status Put(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Reads an array and writes it to a file or prints it. The name of the file is checked first,
+// because the array may be large. The call of GetArray gives the size for the progress, and reports
+// a wrong id before a transfer begins.
 absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
   const std::string path = arguments.Text("out");
@@ -84,6 +89,8 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Lists the arrays of a session with their types and places. The sum of bytes leaves out arrays
+// that are lost or failed.
 absl::Status List(Context& context, const Arguments& arguments) {
   Json request = Json::object();
   if (arguments.Has("session")) request["session"] = arguments.Text("session");
@@ -116,8 +123,10 @@ absl::Status List(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Deletes arrays by one call. Ids that do not exist do not keep the others from being deleted, and
+// make the command fail afterwards, with a message that says how many are deleted.
 absl::Status Remove(Context& context, const Arguments& arguments) {
-  std::vector<std::string> ids;  // without duplicates
+  std::vector<std::string> ids;  // ids without duplicates
   for (const std::string& text : arguments.Texts("ARRAY")) {
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(text, "arrays"));
     if (std::find(ids.begin(), ids.end(), std::to_string(id)) == ids.end())
@@ -150,7 +159,7 @@ absl::Status Save(Context& context, const Arguments& arguments) {
                   {"overwrite", arguments.Flag("overwrite")},
                   {"requestId", RequestId()}};
   for (const std::string& text : arguments.Texts("array")) {
-    // "w=12", or "12", which is also the name then.
+    // The text is "w=12", or "12", in which case the number is also the name.
     const size_t equals = text.find('=');
     const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(number, "arrays"));
@@ -233,6 +242,8 @@ const Option kArray = Positional("ARRAY", "Its id, as put, run --keep and arrays
 
 }  // namespace
 
+// The rows of these commands. put, reshard and load share the options that place an array, and
+// save, load and ls-file the path of a file of the workers.
 std::vector<Command> ArrayCommands() {
   const Option mesh = MeshOption(
       "2x2 (axes x, y), data=2,model=2, or the name of a mesh of the cluster. Without it, one "

@@ -1,4 +1,6 @@
-// The command debug-bundle: one file with what an expert asks for.
+// The command debug-bundle: collects into one file what an expert needs to find out why a cluster
+// misbehaves. Parts of a sick cluster may not answer, so each part has a bound, and the bundle says
+// which parts are missing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,10 +26,11 @@
 namespace tessera::cli {
 namespace {
 
-// Each part has a bound, so that one that does not answer costs little of the command's time.
-constexpr absl::Duration kPartLimit = absl::Seconds(7);  // the coordinator takes 5 to ask a worker
+// Each part has a bound, so that a part that does not answer costs little of the command's time.
+// The coordinator takes up to 5 seconds to ask a worker.
+constexpr absl::Duration kPartLimit = absl::Seconds(7);
 constexpr absl::Duration kDoctorLimit = absl::Seconds(15);
-constexpr int kPageSize = 1000;  // of a list only the first page is taken
+constexpr int kPageSize = 1000;  // length of the first page; only this page of a list is taken
 constexpr size_t kSessionsMax = 20, kExplainedMax = 20;
 constexpr char kFolder[] = "tessera-debug/";
 
@@ -35,7 +38,8 @@ constexpr char kFolder[] = "tessera-debug/";
 
 bool IsTokenChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Replaces each piece from `begin` on that `end_of` finds the end of.
+// Replaces each piece of the text that begins with `begin` by `by`. `end_of` takes the position
+// behind `begin` and returns the end of the piece.
 template <class EndOf>
 std::string ReplaceEach(std::string_view text, std::string_view begin, std::string_view by,
                         const EndOf& end_of) {
@@ -49,7 +53,8 @@ std::string ReplaceEach(std::string_view text, std::string_view begin, std::stri
   return out += text.substr(at);
 }
 
-// None of what is collected holds secrets; this is for the one that somebody put into a name.
+// Removes tokens and PEM blocks from the text. The parts hold no secrets by themselves; this is for
+// a secret that somebody has put into a name.
 std::string WithoutSecrets(std::string text, const std::string& own_token) {
   text = ReplaceEach(text, "tsr_", "(a token)", [&](size_t at) {
     while (at < text.size() && IsTokenChar(text[at])) ++at;
@@ -66,7 +71,7 @@ std::string WithoutSecrets(std::string text, const std::string& own_token) {
   return ReplaceEach(text, own_token, "(a token)", [](size_t at) { return at; });
 }
 
-// ---- What this machine knows by itself. ---------------------------------------------------------
+// ---- Facts about this machine. ------------------------------------------------------------------
 
 std::string FirstLine(const std::filesystem::path& path) {
   std::string line;
@@ -75,14 +80,15 @@ std::string FirstLine(const std::filesystem::path& path) {
   return line;
 }
 
-// The programs of Tessera that run here, as the kernel sees them: one that is frozen stands as T.
+// Lists the programs of Tessera that run here, with the state that the kernel reports. A program
+// that is frozen has the state T.
 std::string LocalProcesses() {
   std::string text = "PID STATE PROGRAM (the state T is stopped, D waits for a disk)\n";
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    // Of the command line only the program: a token may follow.
+    // Take only the program from the command line, since a token may follow.
     std::string program = FirstLine(entry.path() / "cmdline");
     program = program.substr(0, program.find('\0'));
     if (!absl::StartsWith(program, "tessera-executor"))
@@ -130,7 +136,7 @@ class Bundle {
     file_.Add(absl::StrCat(kFolder, "manifest.json"), Manifest().dump(2) + "\n");
   }
 
-  // Of those that did not answer.
+  // Returns a line for each part that is missing or not complete, with the reason.
   std::vector<std::string> missing() const {
     std::vector<std::string> out;
     for (const Part& part : parts_)
@@ -156,7 +162,7 @@ class Bundle {
 
  private:
   struct Part {
-    std::string name, file, why;  // why it is not there, or not whole
+    std::string name, file, why;  // `why`: the reason why the part is missing or not complete
     absl::Duration took;
     size_t bytes = 0;
   };
@@ -172,7 +178,7 @@ class Bundle {
     parts_.push_back({name, "", WithoutSecrets(why, context_.globals().connect.token), took, 0});
   }
 
-  // Calls with the bound of a part.
+  // Calls the coordinator with the bound of a part, and sets `took` to the time that the call took.
   absl::StatusOr<Json> Ask(const std::string& method, const Json& request, absl::Duration* took) {
     const absl::Time began = absl::Now();
     absl::StatusOr<Json> answer = absl::UnknownError("");
@@ -185,7 +191,8 @@ class Bundle {
     *took = absl::Now() - began;
     return answer;
   }
-  // Asks, and adds the answer. Null: there is none.
+  // Calls the coordinator and adds the answer to the bundle. Returns the answer, or null if there
+  // is none.
   Json AskInto(const std::string& name, const std::string& file, const std::string& method,
                const Json& request) {
     absl::Duration took;
@@ -200,7 +207,7 @@ class Bundle {
     return *answer;
   }
 
-  // What processes say of themselves; each has a part of its own.
+  // Adds the diagnostics that processes report about themselves, a part for each process.
   void AddProcesses(const Json& answer, absl::Duration took) {
     for (Json process : ChildOf(answer, "processes")) {
       const std::string name = TextOf(process, "process");
@@ -223,11 +230,11 @@ class Bundle {
         absl::StrAppend(&queues_, "  ", line, "\n");
     process.erase(field);
   }
-  // "w0/1" is in "workers/w0/executor-1/".
+  // Returns the folder of a process in the bundle: "w0/1" is in "workers/w0/executor-1/".
   static std::string FolderOf(const std::string& process) {
     if (process == "coordinator") return "coordinator/";
     const std::vector<std::string> names = absl::StrSplit(process, absl::MaxSplits('/', 1));
-    // A name in a tar is short; what tells workers apart is mostly at their names' ends.
+    // Names in a tar are short. Names of workers mostly differ at their ends, so the end is kept.
     std::string worker = names[0].substr(names[0].size() - std::min<size_t>(names[0].size(), 48));
     for (char& c : worker)
       if (!IsTokenChar(c) && c != '-') c = '_';
@@ -242,7 +249,7 @@ class Bundle {
     if (answer.ok()) return AddProcesses(*answer, took);
     Miss("process coordinator", std::string(answer.status().message()), took);
     const absl::StatusCode code = answer.status().code();
-    // Others may be answered to who may not see this.
+    // A caller who may not see diagnostics may still get answers to other calls.
     answers_ = code == absl::StatusCode::kPermissionDenied ||
                code == absl::StatusCode::kUnauthenticated ||
                code == absl::StatusCode::kUnimplemented;
@@ -281,7 +288,7 @@ class Bundle {
     }
   }
 
-  // Why the oldest operations that have not ended wait.
+  // Asks why the oldest operations that have not ended wait.
   void Explanations() {
     size_t asked = 0;
     for (const Json& operation : ChildOf(live_, "operations")) {
@@ -297,7 +304,7 @@ class Bundle {
     }
   }
 
-  // One round finds the daemons that answer; only those are asked for more.
+  // A first round finds the daemons that answer. Only these are asked for details.
   void Workers() {
     absl::Duration took;
     const absl::StatusOr<Json> round =
@@ -340,6 +347,8 @@ class Bundle {
     return text + (counts.empty() ? " none\n" : "\n");
   }
 
+  // Writes the page that an expert reads first: the state of the cluster in numbers, what
+  // operations wait for, the processes, the checks of doctor, and the parts that are missing.
   std::string Summary() const {
     std::string text = absl::StrCat(
         "Bundle of the cluster at ", context_.globals().address, ", made ",
@@ -379,11 +388,11 @@ class Bundle {
   Context& context_;
   TarGz& file_;
   const absl::Time began_ = absl::Now();
-  bool answers_ = true;  // the coordinator
+  bool answers_ = true;  // whether the coordinator answers
   std::vector<Part> parts_;
   std::vector<Json> processes_;
   Json workers_, devices_, sessions_, live_, doctor_;
-  std::string waits_, queues_;  // lines for the summary
+  std::string waits_, queues_;  // lines of the summary
 };
 
 absl::Status DebugBundle(Context& context, const Arguments& arguments) {

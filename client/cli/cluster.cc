@@ -1,3 +1,5 @@
+// The JSON calls of the commands, on top of client/remote/json_client.h. Most commands come here by
+// way of Context::Call; doctor and up use a Cluster of their own for another address.
 #include "client/cli/cluster.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,7 @@
 // Calls the coordinator's unary methods by name, with requests and responses as JSON. Programs and
 // array bytes go through Context::service instead.
 //
-// Connects at the first call; used on the main thread.
+// Connects at the first call. Used on the main thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -23,8 +23,9 @@ class Cluster {
   const std::string& address() const { return address_; }
   const ConnectOptions& options() const { return options_; }
 
-  // "ClusterService/ListDevices", "grpc.health.v1.Health/Check". Takes at most `timeout`; fails
-  // with CANCELLED once `give_up` returns true. An invalid address exits with kExitUsage.
+  // Calls a method, such as "ClusterService/ListDevices" or "grpc.health.v1.Health/Check". Takes at
+  // most `timeout`. Fails with CANCELLED once `give_up` returns true. The error for an invalid
+  // address carries the exit code kExitUsage.
   absl::StatusOr<Json> Call(
       const std::string& method, const Json& request, absl::Duration timeout,
       const std::function<bool()>& give_up = [] { return false; });
@@ -35,7 +36,7 @@ class Cluster {
   std::unique_ptr<remote::JsonClient> client_;  // null until the first call
 };
 
-// A unique value for the field requestId of a call that changes something.
+// Returns a unique value for the field requestId of a call that changes something.
 std::string RequestId();
 
 }  // namespace tessera::cli

@@ -1,4 +1,5 @@
-// The commands devices, workers, sessions, mesh, cordon, uncordon, drain and log-level.
+// The commands devices, workers, sessions, mesh, cordon, uncordon, drain and log-level. Each makes
+// one call to the coordinator and prints its response as a table, or as it is with --json.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,8 @@ Style StyleOf(const std::string& state) {
   return state == "LOST" ? Style::kRed : Style::kYellow;
 }
 
+// Lists the devices. A device that is not healthy is shown with the reason, and as "not ready" if
+// its executor still runs and does not answer. A healthy device may still be cordoned.
 absl::Status Devices(Context& context, const Arguments&) {
   TESSERA_ASSIGN_OR_RETURN(const Json answer,
                            context.ListAll("ClusterService/ListDevices", {}, "devices"));
@@ -50,7 +53,7 @@ absl::Status Devices(Context& context, const Arguments&) {
   return absl::OkStatus();
 }
 
-// Empty: it says none.
+// Returns the build of the worker, or "" if the worker does not report one.
 std::string BuildOf(const Json& worker) {
   const Json& build = ChildOf(worker, "build");
   const std::string version = TextOf(build, "version");
@@ -171,6 +174,9 @@ absl::Status WorkersRemove(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Cordons the worker by the first call and repeats the call, which waits at the coordinator, until
+// nothing runs there. If the wait ends early, the worker stays cordoned: the messages say so, and
+// how to go on or to undo it.
 absl::Status Drain(Context& context, const Arguments& arguments) {
   const std::string name = arguments.Text("WORKER");
   Progress progress(context.display(), absl::StrCat("drain ", name), 0, context.shows_progress());
@@ -213,8 +219,10 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// ---- What processes log.
+// ---- Log levels of processes.
 
+// Shows or sets the log levels. The coordinator asks the processes, and some may not answer in
+// time: the table shows those, too, and the command then fails.
 absl::Status LogLevel(Context& context, const Arguments& arguments) {
   const std::string level = arguments.Text("LEVEL");
   if (arguments.Has("worker") && arguments.Flag("all"))
@@ -249,6 +257,8 @@ absl::Status LogLevel(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
+// The rows of these commands. The texts are the documentation of the commands: --help and
+// docs/cli.md print them as they stand here.
 std::vector<Command> ClusterCommands() {
   const Option worker = Positional("WORKER", "Its name, as workers prints it.");
   const Option reason = {.name = "reason",

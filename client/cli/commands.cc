@@ -1,3 +1,5 @@
+// The arguments of a command, and exit codes. The parser (parse.cc) fills Arguments; main.cc turns
+// the status of a command into the exit code of the process.
 #include "client/cli/commands.h"
 
 #include <utility>

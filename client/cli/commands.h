@@ -1,8 +1,8 @@
 // The command table of `tessera`: one row per command. The CLI11 parser, the help, docs/cli.md and
 // the shell completions are all generated from it.
 //
-// A row is a value without state of its own; `run` is called at most once in a process, on the main
-// thread.
+// A row is a plain value. The function `run` of a row is called at most once in a process, on the
+// main thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,27 +25,28 @@ enum class OptionType : uint8_t {
   kText,
   kInt,       // a non-negative integer
   kDuration,  // "500ms", "30s", "2m"
-  kTexts,     // may be given several times; as a positional: one or more
+  kTexts,     // a text that may be given several times; a positional takes one or more
 };
 
 struct Option {
-  // "out" for --out; for a positional its name in help and errors: "PROGRAM".
+  // The name without dashes, such as "out" for --out. A positional has the name that help and
+  // errors show, such as "PROGRAM".
   std::string name = {};
-  char short_name = 0;  // 'o' for -o; 0: none
+  char short_name = 0;  // 'o' for -o; 0 if there is none
   OptionType type = OptionType::kText;
   std::string value = {};  // the name of the value in help: "DIR"
   std::string help = {};   // a sentence
   std::string default_value = {};
   bool positional = false;
   bool required = false;
-  std::vector<std::string> choices = {};  // the values that are accepted; empty: any
+  std::vector<std::string> choices = {};  // the accepted values; empty if any value is
 };
 
-// An option without a value.
+// Makes an option without a value.
 inline Option Flag(std::string name, std::string help) {
   return {.name = std::move(name), .type = OptionType::kFlag, .help = std::move(help)};
 }
-// A required argument.
+// Makes a required positional argument.
 inline Option Positional(std::string name, std::string help) {
   return {.name = std::move(name), .help = std::move(help), .positional = true, .required = true};
 }
@@ -53,15 +54,15 @@ inline Option Positional(std::string name, std::string help) {
 // The options given on a command line, checked against the command's row.
 class Arguments {
  public:
-  // Whether the option was given; a default value does not count.
+  // Returns whether the option was given on the command line. A default value does not count.
   bool Has(const std::string& name) const { return given_.count(name) > 0; }
   bool Flag(const std::string& name) const { return Has(name); }
-  std::string Text(const std::string& name) const;  // "" when absent
+  std::string Text(const std::string& name) const;  // "" if the option is absent
   std::vector<std::string> Texts(const std::string& name) const;
   int64_t Int(const std::string& name) const;
   absl::Duration Duration(const std::string& name) const;
 
-  // For the parser.
+  // Called by the parser only.
   void Set(const std::string& name, std::vector<std::string> values);
   void SetDefault(const std::string& name, std::string value);
 
@@ -72,20 +73,20 @@ class Arguments {
 
 struct Command {
   std::string name = {};   // "devices", "mesh create"
-  std::string group = {};  // a heading of --help; set by Commands()
+  std::string group = {};  // the heading in --help; set by Commands()
   std::string summary = {};
   std::vector<Option> options = {};
-  // The deadline of the command, unless --timeout is given. Infinite: the command runs until it is
-  // stopped, and has no --timeout.
+  // The time limit of the command, unless --timeout is given. If it is infinite, the command runs
+  // until it is stopped, and has no --timeout.
   absl::Duration timeout = absl::Seconds(60);
   std::string details = {};  // paragraphs below the options
   absl::Status (*run)(Context& context, const Arguments& arguments) = nullptr;
 };
 
-// Every command, in the order of --help.
+// Returns every command, in the order of --help.
 const std::vector<Command>& Commands();
 
-// The rows of each file, without groups.
+// Each of these functions returns the rows of one file, without groups.
 std::vector<Command> UpCommands();         // up.cc: up, init
 std::vector<Command> JoinCommands();       // join.cc: join
 std::vector<Command> ProgramCommands();    // programs.cc: run, explain, export
@@ -110,8 +111,8 @@ inline constexpr int kExitInterrupted = 130;
 // Returns `status` with a payload that makes the process exit with `code`.
 absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
-// An error of the command line, found after parsing: exits with 2. The message is the concatenation
-// of `parts`, as by absl::StrCat.
+// Returns an error of the command line that was found after parsing; it exits with 2. The message
+// is the concatenation of `parts`, as by absl::StrCat.
 template <class... Parts>
 absl::Status UsageError(const Parts&... parts) {
   return WithExitCode(MakeError(ErrorKind::kValueError, absl::StrCat(parts...)), kExitUsage);

@@ -1,4 +1,6 @@
-// Shell completion: the candidates for the last word of a line, and the scripts for the shells.
+// Shell completion: the candidates for the last word of a line, and the scripts for the shells. The
+// scripts call `tessera completion` for every candidate list, so they need no change when the
+// command table changes.
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -13,7 +15,7 @@ bool IsFlag(const Option& o, const std::string& word) {
          (o.short_name != 0 && word == absl::StrCat("-", std::string(1, o.short_name)));
 }
 
-// The options of a command, which may be null, and the global ones.
+// Returns the options of the command, which may be null, and the global options.
 std::vector<const Option*> OptionsOf(const Command* command) {
   std::vector<const Option*> out;
   if (command != nullptr)
@@ -22,10 +24,10 @@ std::vector<const Option*> OptionsOf(const Command* command) {
   return out;
 }
 
-// The meaning of the words before the last one.
+// The meaning of the words before the word that is being completed.
 struct Typed {
-  std::string path;                  // "mesh create", or its first words
-  const Command* command = nullptr;  // named by `path`
+  std::string path;                  // the command so far: "mesh create" or its first word
+  const Command* command = nullptr;  // the command that `path` names
   const Option* awaited = nullptr;   // the option whose value comes next
 };
 Typed ParseWords(const std::vector<Command>& commands, const std::vector<std::string>& words) {
@@ -45,6 +47,9 @@ Typed ParseWords(const std::vector<Command>& commands, const std::vector<std::st
 
 }  // namespace
 
+// If an option waits for its value, offers only the choices of that option. Otherwise offers the
+// next words of commands, the choices of positional arguments and, once a dash is typed, options.
+// Commands of one group follow each other in the table, so a group is offered once.
 std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
                                      const std::vector<std::string>& words) {
   const Typed typed = ParseWords(commands, words);
@@ -73,8 +78,10 @@ std::vector<Candidate> CandidatesFor(const std::vector<Command>& commands,
   return out;
 }
 
+// The scripts pass the words that are typed so far to `tessera completion`, and hand its lines to
+// the shell. Each line is a candidate, for zsh and fish with its help.
 std::string CompletionScript(const std::string& shell) {
-  // Without candidates the shell completes file names.
+  // If there are no candidates, the shell completes file names.
   if (shell == "bash") {
     return "# Completion of tessera for bash. Source it, or put it into\n"
            "# ~/.local/share/bash-completion/completions/tessera.\n"

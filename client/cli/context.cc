@@ -1,3 +1,6 @@
+// The services that commands share: calls with a deadline that Ctrl-C ends, the connection to a
+// cluster, and the output in either form. main.cc makes one Context, runs one command with it and
+// closes it.
 #include "client/cli/context.h"
 
 #include <signal.h>
@@ -22,8 +25,8 @@
 namespace tessera::cli {
 namespace {
 
-constexpr absl::Duration kPollInterval = absl::Milliseconds(50);  // between checks of Interrupted
-constexpr absl::Duration kCancelGracePeriod = absl::Seconds(2);   // of an interrupted transfer
+constexpr absl::Duration kPollInterval = absl::Milliseconds(50);  // time between Interrupted checks
+constexpr absl::Duration kCancelGracePeriod = absl::Seconds(2);   // for an interrupted transfer
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kMaxCallTimeout = absl::Minutes(10);  // for commands without a deadline
 constexpr absl::Duration kLongPollTimeout = absl::Seconds(1);
@@ -48,7 +51,7 @@ absl::Status NoAddress() {
 
 }  // namespace
 
-// Shared with the threads that transfer bytes, which may outlive the context.
+// The state that is shared with the threads that transfer bytes. They may outlive the context.
 struct Context::Transfers {
   absl::Mutex mu;
   std::function<void(int64_t)> on_bytes ABSL_GUARDED_BY(mu);
@@ -106,7 +109,7 @@ bool Context::RunUntilDeadline(std::function<void()> f) const {
     done->Notify();
   }).detach();
   while (!done->WaitForNotificationWithTimeout(kPollInterval)) {
-    // An interrupted transfer stops at its next chunk and deletes its array.
+    // Leave an interrupted transfer time to stop at its next chunk and to delete its array.
     if (Interrupted()) return done->WaitForNotificationWithTimeout(kCancelGracePeriod);
     if (SteadyNow() > deadline_) return false;
   }
@@ -180,6 +183,9 @@ TransferMeter::~TransferMeter() {
   context_.transfers_->on_bytes = nullptr;
 }
 
+// Connects once per command, and keeps the service. Without an address a cluster is started in this
+// process, if the command allows it and the program is linked with one. The callback for
+// transferred bytes is the only way to stop a transfer, so it also carries Ctrl-C.
 absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scope,
                                                                int embedded_devices) {
   if (service_) return service_;
@@ -192,7 +198,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
     options.devices = embedded_devices;
     TesseraStartEmbedded(options, &made);
   } else {
-    // Fails early if the address or the token is wrong.
+    // This call fails early if the address or the token is wrong.
     TESSERA_RETURN_IF_ERROR(Call("ClusterService/GetCapabilities"));
     ConnectOptions options = globals_.connect;
     options.timeout = std::min(left(), kConnectTimeout);
@@ -211,7 +217,8 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
 
 void Context::Close() {
   service_.reset();
-  // An interrupted transfer may still use the service, which is therefore not destroyed.
+  // An interrupted transfer may still use the service and keep it alive, so its destructor may not
+  // have run. The session is ended here in any case.
   remote::AtProcessEnd::RunAll();
 }
 

@@ -1,7 +1,7 @@
 // The environment of a command: the global options, the terminal, and the connection to the
 // cluster, which is made on first use.
 //
-// Owned by main; used on the main thread, except Interrupted, which is thread-safe.
+// Owned by main. Used on the main thread; only Interrupted is thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,10 +23,10 @@ namespace tessera::cli {
 
 // The options that every command has.
 struct Globals {
-  std::string address;                         // --address, TESSERA_ADDRESS; empty: none
+  std::string address;                         // --address or TESSERA_ADDRESS; may be empty
   ConnectOptions connect;                      // ca_file, token and insecure are set
-  bool json = false;                           // one document on stdout
-  absl::Duration timeout = absl::Seconds(60);  // of the command, or --timeout
+  bool json = false;                           // print one JSON document on stdout
+  absl::Duration timeout = absl::Seconds(60);  // --timeout, or the time limit of the command
 };
 
 class Context {
@@ -35,17 +35,17 @@ class Context {
 
   const Globals& globals() const { return globals_; }
   bool json() const { return globals_.json; }
-  // stdout for results, stderr for progress and notes.
+  // The terminal: results go to stdout, progress and notes go to stderr.
   Terminal& terminal() { return *terminal_; }
   const Display& display() const { return terminal_->display(); }
   // Prints a line to stderr, unless --json is given.
   void Note(const std::string& text);
   bool shows_progress() const { return !globals_.json; }
 
-  // The deadline of the command.
+  // The time at which the command must end.
   absl::Time deadline() const { return deadline_; }
   absl::Duration left() const;
-  // Brings the deadline forward as long as it lives, for one part of a command.
+  // Brings the deadline forward for one part of a command, for as long as this object lives.
   class Limit {
    public:
     Limit(Context& context, absl::Duration limit);
@@ -59,26 +59,28 @@ class Context {
   };
 
   bool has_address() const { return !globals_.address.empty(); }
-  // The client API, over gRPC if there is an address; else, if `embedded_devices` > 0, of a cluster
-  // with that many devices inside this process, which a note announces. Arrays and operations
-  // persist until they are deleted, or belong to a session that ends with the command, however it
-  // exits.
+  // Whether arrays and operations persist until they are deleted, or belong to a session that ends
+  // with the command, however the command exits.
   enum class SessionScope : uint8_t { kPersistent, kCommand };
+  // Returns the client API, over gRPC if there is an address. If there is none and
+  // `embedded_devices` > 0, starts a cluster with that many devices inside this process and prints
+  // a note about it.
   absl::StatusOr<std::shared_ptr<api::Service>> service(
       SessionScope scope = SessionScope::kPersistent, int embedded_devices = 0);
-  // Ends the session of the command, and the cluster inside this process.
+  // Ends the session of the command and, if there is one, the cluster inside this process.
   void Close();
 
-  // Calls the coordinator, with the command's deadline. Fails if there is no address.
+  // Calls a method of the coordinator, with the command's deadline. Fails if there is no address.
   absl::StatusOr<Json> Call(const std::string& method, const Json& request = Json::object());
-  // Calls a list method for all pages and merges them into one response.
+  // Calls a list method for all pages and merges the pages into one response.
   absl::StatusOr<Json> ListAll(const std::string& method, Json request, const std::string& field);
-  // Long-polls a method that has the field "timeout" until `ended` is true of a response, the
-  // deadline passes, or Ctrl-C.
+  // Long-polls a method that has the field "timeout". Ends when `ended` returns true for a
+  // response, when the deadline passes, or at Ctrl-C.
   enum class WaitEnd : uint8_t { kEnded, kTimedOut, kInterrupted };
   absl::StatusOr<WaitEnd> CallUntil(const std::string& method, Json request,
                                     const std::function<bool(const Json&)>& ended);
-  // Calls the coordinator with a short timeout of its own: neither the deadline nor Ctrl-C ends it.
+  // Calls the coordinator with a short timeout of its own. Neither the command's deadline nor
+  // Ctrl-C ends the call.
   absl::StatusOr<Json> CallUninterruptible(const std::string& method, const Json& request);
 
   // Calls the blocking function `f` on another thread, and returns an error at the deadline or at
@@ -87,42 +89,43 @@ class Context {
   template <class T>
   absl::StatusOr<T> RunInterruptible(const std::string& what, std::function<absl::StatusOr<T>()> f);
 
-  // RunInterruptible, showing the progress of the transfer of so many bytes.
+  // Like RunInterruptible, but shows the progress of the transfer of `bytes` bytes.
   template <class T>
   absl::StatusOr<T> RunTransfer(const std::string& what, int64_t bytes,
                                 std::function<absl::StatusOr<T>()> f);
 
-  // Prints the document if --json is given; else calls `print_text`.
+  // Prints the document if --json is given, and calls `print_text` otherwise.
   void PrintResult(const Json& document, const std::function<void()>& print_text);
   bool has_result() const { return has_result_; }
-  // Prints the table; if it is empty, the note instead.
+  // Prints the table or, if it is empty, the note.
   void PrintTable(const Table& table, const std::string& note_if_empty);
 
-  // Whether SIGINT or SIGTERM was received. The second one ends the process at once.
+  // Returns whether SIGINT or SIGTERM was received. A second signal ends the process at once.
   static bool Interrupted();
-  // Installs the handlers of these signals. Called by main, once.
+  // Installs the handlers of these signals. Called once, by main.
   static void WatchSignals();
-  // The error of a command that was interrupted.
+  // Returns the error of a command that was interrupted.
   static absl::Status InterruptedError(const std::string& message);
-  // Sleeps for `time`, at most until the deadline; returns false if interrupted.
+  // Sleeps for `time`, at most until the deadline. Returns false if it was interrupted.
   bool SleepUnlessInterrupted(absl::Duration time) const;
 
  private:
   friend class TransferMeter;
   struct Transfers;
-  // Calls `f` on a thread; returns false if it did not return by the deadline or was interrupted.
+  // Calls `f` on another thread. Returns false if `f` did not return by the deadline, or shortly
+  // after an interrupt.
   bool RunUntilDeadline(std::function<void()> f) const;
 
   const Globals globals_;
   Terminal* const terminal_;
   absl::Time deadline_;
-  Cluster cluster_;  // of the address
+  Cluster cluster_;  // the cluster at the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;
   bool has_result_ = false;
 };
 
-// Shows the progress of all transfers during its lifetime.
+// Shows the progress of all transfers while it lives.
 class TransferMeter {
  public:
   TransferMeter(Context& context, const std::string& what, int64_t bytes);

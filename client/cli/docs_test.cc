@@ -1,4 +1,5 @@
-// The command table's page, its help and its completions hold what the table says.
+// Proves that docs/cli.md, the help and the shell completions agree with the command table, and
+// that the rows of the table are well-formed. `--rewrite` writes the page anew.
 #include <set>
 
 #include "absl/strings/ascii.h"
@@ -25,7 +26,7 @@ TEST(CliDocs, PageIsTheHelpOfTheTable) {
   }
 }
 
-// A row that a parser, a reader or a shell would trip over.
+// Finds rows that a parser, a reader or a shell would trip over.
 TEST(CliDocs, RowsAreWellFormed) {
   std::set<std::string> names;
   for (const Command& c : Commands()) {
@@ -73,7 +74,8 @@ TEST(CliDocs, CompletionsNameEveryCommandAndOption) {
   }
 }
 
-// What the scripts call: the words are taken as they are.
+// The completion scripts make this call. The words behind "--" must arrive unchanged, even if they
+// look like options.
 TEST(CliDocs, ScriptsAskForCandidates) {
   for (const char* word : {"", "--de", "run"}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(

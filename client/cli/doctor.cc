@@ -1,4 +1,5 @@
-// tessera doctor: checks each step from here to running a program and says how to mend a failure.
+// The command doctor: checks each step between this machine and a running program, and says how to
+// mend a step that fails. The debug bundle runs the same checks.
 #include "client/cli/doctor.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr absl::Duration kHealthTimeout = absl::Seconds(3);
 constexpr absl::Duration kTransferTimeout = absl::Seconds(10);
-constexpr absl::Duration kMaxSkew = absl::Seconds(5);  // tickets and tokens live far longer
+constexpr absl::Duration kMaxSkew = absl::Seconds(5);  // far less than tickets and tokens live
 constexpr absl::Duration kProbeLease = absl::Seconds(10);
 constexpr int64_t kProbeElements = 1024;
 
@@ -33,7 +34,7 @@ struct Check {
   std::string detail, fix;
 };
 
-// By Verdict.
+// The names and styles of verdicts, in the order of Verdict.
 constexpr const char* kVerdictNames[] = {"ok", "warning", "FAILED", "skipped"};
 constexpr Style kVerdictStyles[] = {Style::kGreen, Style::kYellow, Style::kRed, Style::kDim};
 
@@ -41,10 +42,11 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 class DoctorChecks {
  public:
-  // `prints`: each check as it is made.
+  // If `prints` is true, each check is printed as soon as it is made.
   DoctorChecks(Context& context, bool prints) : context_(context), prints_(prints) {}
 
-  // Skips the remaining checks when one of the first three, which all others need, fails.
+  // Makes the checks. If one of the first three fails, the others are skipped, because all of them
+  // need these three.
   std::vector<Check> Run() {
     if (Address() && Tls() && Token()) {
       Health();
@@ -170,11 +172,14 @@ class DoctorChecks {
     }
   }
 
+  // Counts the healthy devices, and lists the reasons for the others. An executor that is
+  // unresponsive is named itself; otherwise its worker is named, once for all devices of the
+  // worker. One healthy device is enough to run something, so the rest is only a warning.
   void Devices() {
     devices_ = context_.ListAll("ClusterService/ListDevices", {}, "devices");
     if (!devices_.ok()) return (void)ReportError("devices", devices_.status());
     int64_t healthy = 0, all = 0;
-    // Reasons, by executor if it is unresponsive, else by worker.
+    // The reasons, by executor if that is unresponsive, and by worker otherwise.
     std::map<std::string, std::string> not_ready;
     for (const Json& d : ChildOf(*devices_, "devices")) {
       ++all;
@@ -203,7 +208,8 @@ class DoctorChecks {
     }
   }
 
-  // The time at which a session expires, less its lease, is the coordinator's clock.
+  // Compares this machine's clock with the coordinator's. The coordinator's time is the time at
+  // which a new session expires, less the session's lease.
   void Clock() {
     const absl::Time before = absl::Now();
     const absl::StatusOr<Json> session =
@@ -242,7 +248,7 @@ class DoctorChecks {
   // Writes a small array to one device of each executor and reads it back.
   void DataEndpoints() {
     if (!devices_.ok()) return;
-    std::map<std::string, int64_t> first_device;  // by executor
+    std::map<std::string, int64_t> first_device;  // first healthy device of each executor
     for (const Json& d : ChildOf(*devices_, "devices")) {
       if (FlagOf(d, "healthy")) first_device.emplace(TextOf(d, "executor"), IntOf(d, "id"));
     }
@@ -277,7 +283,8 @@ class DoctorChecks {
     }
   }
 
-  // The reason why a device has become unhealthy since devices_ was listed; "" if it is healthy.
+  // Returns the reason why a device has become unhealthy since devices_ was listed, or "" if it is
+  // healthy.
   std::string WhyNotReady(int64_t device) {
     const absl::StatusOr<Json> again =
         context_.ListAll("ClusterService/ListDevices", {}, "devices");
@@ -308,7 +315,8 @@ class DoctorChecks {
   absl::StatusOr<Json> devices_ = absl::UnknownError("not asked");
 };
 
-// For health checks of containers: prints one line; the exit code says whether it is healthy.
+// The health check for containers. Prints one line; the exit code says whether the address is
+// healthy.
 absl::Status HealthOf(Context& context, const std::string& address) {
   const absl::Duration timeout = std::min(context.left(), kHealthTimeout);
   std::string serving_status;

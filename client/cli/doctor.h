@@ -1,11 +1,12 @@
-// The checks of `tessera doctor`, for other commands. Used on the main thread.
+// The checks of `tessera doctor`, for use by other commands. Used on the main thread.
 #pragma once
 #include "client/cli/context.h"
 #include "client/cli/json.h"
 
 namespace tessera::cli {
 
-// {"checks": [{"name", "verdict", "detail", "fix"}], "ok": true}. Ends at the context's deadline.
+// Runs the checks and returns {"checks": [{"name", "verdict", "detail", "fix"}], "ok": true}. Ends
+// at the context's deadline.
 Json RunDoctor(Context& context);
 
 }  // namespace tessera::cli

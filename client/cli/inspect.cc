@@ -1,4 +1,5 @@
-// The command inspect, which reads a program inside this process.
+// The command inspect: reads a program inside this process and describes it. It needs no cluster,
+// and also describes artifacts that Tessera cannot run.
 #include "ir/stablehlo/inspect.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ struct Found {
   Inspection inspection;
   bool is_artifact = false;
   int64_t bytes = 0;
-  std::string problem;  // why it does not run; empty: it does
+  std::string problem;  // the reason why the program does not run; empty if it runs
 };
 
 absl::StatusOr<Found> Look(const std::string& path) {
@@ -53,7 +54,7 @@ void AddValues(const std::string& what, const std::vector<ValueInfo>& values, Ta
     table->Row({absl::StrCat(what, " ", i), values[i].name, values[i].type, values[i].sharding});
 }
 
-// The most frequent first.
+// Returns a table of the ops and how often each occurs, the most frequent op first.
 std::string CountsText(OpCounts counts, const Display& display) {
   std::stable_sort(counts.begin(), counts.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -62,6 +63,8 @@ std::string CountsText(OpCounts counts, const Display& display) {
   return table.Draw(display);
 }
 
+// Describes the program as text: its form, signature, meshes and ops, the ops that Tessera lacks,
+// and whether it runs. The last line has the answer that most users look for, so it is coloured.
 std::string Draw(const Found& found, const Display& display) {
   const Inspection& in = found.inspection;
   const auto heading = [&](const std::string& text) {
@@ -101,7 +104,7 @@ std::string Draw(const Found& found, const Display& display) {
   return out;
 }
 
-// ---- JSON, as InspectProgramResponse. -----------------------------------------------------------
+// ---- JSON in the form of InspectProgramResponse. ------------------------------------------------
 Json JsonOf(const std::vector<ValueInfo>& values) {
   Json out = Json::array();
   for (const ValueInfo& value : values)

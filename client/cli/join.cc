@@ -1,4 +1,5 @@
-// tessera join: makes this machine a worker of a cluster.
+// The command join: makes this machine a worker of a cluster. It gets a certificate by the join
+// token that `tessera up` prints, and then runs the worker's daemon until Ctrl-C.
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ namespace {
 constexpr char kDefaultPort[] = "8470";
 constexpr absl::Duration kCallTimeout = absl::Seconds(20);
 
-// HOST, HOST:PORT, [V6] or [V6]:PORT, with the default port where there is none.
+// Returns the address HOST, HOST:PORT, [V6] or [V6]:PORT, with the default port if it has none.
 absl::StatusOr<std::string> WithPort(const std::string& text) {
   if (text.empty()) return UsageError("expected HOST[:PORT]");
   const bool bracketed = text.front() == '[';
@@ -39,7 +40,8 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
   return text;
 }
 
-// The address of the local interface that routes to `address`; "" if unknown. Sends nothing.
+// Returns the address of the local interface that routes to `address`, or "" if that is not known.
+// Connects a UDP socket, which sends nothing.
 std::string OwnAddressTowards(const std::string& address) {
   const absl::StatusOr<HostPort> target = ParseHostPort(address);
   if (!target.ok()) return "";
@@ -59,7 +61,8 @@ std::string OwnAddressTowards(const std::string& address) {
   return known ? text : "";
 }
 
-// The certificate of the CA whose fingerprint is in the token, or else the file of --ca-file.
+// Returns the certificate of the CA whose fingerprint is in the token. If the token has none,
+// returns the certificate in the file of --ca-file.
 absl::StatusOr<std::string> TrustedCa(const Context& context, const std::string& address,
                                       const TokenText& token) {
   if (token.fingerprint.empty()) {
@@ -78,7 +81,7 @@ absl::StatusOr<std::string> TrustedCa(const Context& context, const std::string&
   return ca;
 }
 
-// Makes a key and has the coordinator sign a certificate for it; writes both to `dir`.
+// Makes a key, has the coordinator sign a certificate for it, and writes both to `dir`.
 absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::string& address,
                         const std::string& worker, const std::string& token_text) {
   TESSERA_ASSIGN_OR_RETURN(const TokenText token, ParseToken(token_text));
@@ -87,7 +90,7 @@ absl::Status EnrollInto(const Context& context, const StateDir& dir, const std::
   TESSERA_ASSIGN_OR_RETURN(
       const std::string cert,
       remote::Enroll(address, ca, FormatBearerToken(token), worker, request.csr_pem, kCallTimeout));
-  // They are written only if the certificate fits the key and the CA has signed it.
+  // Write the files only if the certificate fits the key and the CA has signed it.
   TESSERA_RETURN_IF_ERROR(pki::CheckPair(cert, request.key_pem));
   TESSERA_RETURN_IF_ERROR(pki::CheckIssuedBy(cert, ca));
   TESSERA_RETURN_IF_ERROR(MakeDirectory(dir.path() + "/" + worker));
@@ -105,7 +108,8 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
   if (arguments.Has("devices"))
     flags.push_back(absl::StrCat("--devices=", arguments.Int("devices")));
   if (arguments.Has("files-dir")) flags.push_back("--files-dir=" + arguments.Text("files-dir"));
-  // Unless given, listen on the well-known ports at the address that routes to the coordinator.
+  // If no address is given, listen on the well-known ports of the address that routes to the
+  // coordinator.
   const std::string own = WithBrackets(OwnAddressTowards(address));
   const bool local = own.empty() || IsLoopback(own);
   for (const auto& [flag, port] :
@@ -120,6 +124,9 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
   return flags;
 }
 
+// Enrolls the machine if a token is given, and needs a certificate from an earlier call if not.
+// Then runs the daemon. The result is printed only when the daemon has written the file that says
+// that the coordinator has taken the worker; Supervise looks for that file at each poll.
 absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string address, WithPort(arguments.Text("HOST")));
   const std::string worker = arguments.Has("name") ? arguments.Text("name") : HostName();
@@ -156,6 +163,7 @@ absl::Status Join(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
+// The row of this command. Most options are passed on to tessera-worker under the same name.
 std::vector<Command> JoinCommands() {
   return {
       {.name = "join",

@@ -1,3 +1,5 @@
+// Readers of the coordinator's JSON responses, which all commands use. A response may come from an
+// older or newer coordinator, so a field that is missing or of another type is no error.
 #include "client/cli/json.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Reads the coordinator's responses, which are JSON by protobuf's mapping, and formats values as
 // human-readable text.
 //
-// Readers never fail: an absent field reads as empty or 0. Strings are returned without control
+// The readers never fail: an absent field reads as empty or 0. They return strings without control
 // characters. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
@@ -29,21 +29,22 @@ using internal::JoinInts;
 using internal::ReplaceControlChars;
 
 std::string TextOf(const Json& object, const std::string& key);
-int64_t IntOf(const Json& object, const std::string& key);  // numbers, and int64 as texts
+int64_t IntOf(const Json& object, const std::string& key);  // reads numbers, and int64 as a text
 double NumberOf(const Json& object, const std::string& key);
 bool FlagOf(const Json& object, const std::string& key);
-const Json& ChildOf(const Json& object, std::string_view key);  // null when absent
+const Json& ChildOf(const Json& object, std::string_view key);  // null if there is none
 std::vector<int64_t> IntsOf(const Json& object, const std::string& key);
-std::string StateOf(const Json& object);  // "READY" of the state WORKER_STATE_READY
-// Durations "1.5s", times "2026-01-02T03:04:05Z".
+std::string StateOf(const Json& object);  // "READY" for the state WORKER_STATE_READY
+// Read durations such as "1.5s" and times such as "2026-01-02T03:04:05Z".
 std::optional<absl::Duration> DurationOf(const Json& object, const std::string& key);
 std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);
 
-// google.rpc.Status, as the document {"error": ...} and as the field `error` of an operation.
+// Convert between absl::Status and google.rpc.Status. ErrorDocument returns {"error": ...};
+// StatusOf reads the field `error` of an operation.
 Json ErrorDocument(const absl::Status& status);
 absl::Status StatusOf(const Json& error);
 
-// A google.protobuf.Duration: "1.500000000s".
+// Returns a google.protobuf.Duration, such as "1.500000000s".
 std::string DurationField(absl::Duration duration);
 
 }  // namespace tessera::cli

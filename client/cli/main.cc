@@ -1,4 +1,6 @@
-// tessera: the command line.
+// The program `tessera`: parses the command line, runs one command and turns its status into an
+// error message and an exit code. embed/ links it with a cluster, so that programs also run without
+// a coordinator.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -54,6 +56,9 @@ absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
   return out;
 }
 
+// Runs the command. Errors of the command line exit with kExitUsage before anything is called. With
+// --json there is one document on stdout in every case: if the command has printed none, it is {}
+// or the error. Ends by _Exit, because abandoned threads may still use static objects.
 int Main(const std::vector<std::string>& args) {
   Terminal terminal(Display::OfProcess());
   const Display& display = terminal.display();
@@ -91,7 +96,7 @@ int Main(const std::vector<std::string>& args) {
     }
   }
   context.Close();
-  // Threads that RunInterruptible has abandoned may still run: static destructors must not.
+  // Threads that RunInterruptible has abandoned may still run, so static destructors must not.
   std::fflush(nullptr);
   std::_Exit(ExitCodeOf(status));
 }
@@ -101,7 +106,7 @@ int Main(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   tessera::SkipDeadlockDetectionInRelease();
-  // gRPC does not log: errors are reported by the commands.
+  // Keep gRPC from logging, since the commands report errors themselves.
   setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
   return tessera::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,3 +1,5 @@
+// Parsers of option values that several commands take (placing.cc, programs.cc, arrays.cc). Every
+// error is a usage error that repeats the text and says which forms are expected.
 #include "client/cli/mesh_args.h"
 
 #include <algorithm>
@@ -22,7 +24,8 @@ absl::Status MeshUsageError(const std::string& text) {
   return UsageError("mesh '", text, "': 2x2, data=2,model=2 or the name of a mesh is expected");
 }
 
-// The mesh of a program's line "mesh (x=2, y=2:explicit)"; `rest` is what follows the parenthesis.
+// Parses the mesh of a program's line "mesh (x=2, y=2:explicit)". Sets `rest` to the part of the
+// line behind the parenthesis.
 absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* rest) {
   const size_t open = line.find('('), close = line.find(')');
   if (open == std::string::npos || close == std::string::npos || close < open) {
@@ -49,6 +52,9 @@ absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* res
 
 }  // namespace
 
+// A text with '=' has names and sizes, one that begins with a digit has sizes only, and anything
+// else is a name. Axes keep the types that they have in `like`: --mesh changes the sizes of a
+// program's mesh, and not who decides its shardings.
 absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const ir::Mesh& like) {
   ir::Mesh mesh;
   if (absl::StrContains(text, '=')) {
@@ -139,7 +145,7 @@ absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& col
 }
 
 absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh_text) {
-  // The mesh line, if there is one, is the first that is neither empty nor a comment.
+  // The mesh line, if there is one, is the first line that is neither empty nor a comment.
   std::vector<std::string> lines = absl::StrSplit(program, '\n');
   const auto line = std::find_if(lines.begin(), lines.end(), [](absl::string_view text) {
     text = absl::StripAsciiWhitespace(text);
@@ -147,14 +153,14 @@ absl::StatusOr<std::string> WithMesh(const std::string& program, const std::stri
   });
   ir::Mesh current;
   const bool has_mesh = line != lines.end() && absl::StartsWith(*line, "mesh ");
-  std::string rest;  // of the line, after its mesh
+  std::string rest;  // the part of the line behind its mesh
   if (has_mesh) {
     TESSERA_ASSIGN_OR_RETURN(current, ParseMeshLine(*line, &rest));
   } else if (line != lines.end()) {
     rest = absl::StrCat(" ", *line);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Mesh> mesh, ParseMesh(mesh_text, current));
-  // The mesh is put on an existing line, so that line numbers in errors are the program's.
+  // Put the mesh on an existing line, so that the line numbers in errors stay those of the program.
   if (mesh && line != lines.end()) *line = absl::StrCat("mesh ", mesh->ToString(), rest);
   return absl::StrJoin(lines, "\n");
 }

@@ -1,4 +1,5 @@
-// Parses the values of --mesh, --spec and --devices; says which shard of an array a device holds.
+// Parses the values of --mesh, --spec and --devices, and tells which shard of an array a device
+// holds.
 //
 // Stateless; thread-safe. Errors are usage errors (kExitUsage).
 #pragma once
@@ -13,21 +14,22 @@
 
 namespace tessera::cli {
 
-// "2x2" (axes x, y, z ... unless `like` has as many, whose names and types are taken),
-// "data=2,model=2"; nullopt for the name of a mesh that the cluster knows.
+// Parses "data=2,model=2" or "2x2". The axes of the second form have the names and types of the
+// axes of `like`, or are named x, y, z, ... if `like` is empty. Returns nullopt if the text is a
+// name, which stands for a mesh that the cluster knows.
 absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text,
                                                   const ir::Mesh& like = {});
-// "P('data', None, ('x','y'))" as programs write it, or short: "data,-,x+y".
+// Parses "P('data', None, ('x','y'))", as programs write it, or the short form "data,-,x+y".
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text);
-// "0,2,4-7".
+// Parses a list of numbers and ranges, such as "0,2,4-7".
 absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text);
-// "12", "operations/12", or a longer resource name that ends so.
+// Parses an id: "12", "operations/12", or a longer resource name that ends in "operations/12".
 absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& collection);
 
-// Replaces the sizes in the mesh line of a program's text by `mesh`, or adds the line.
+// Replaces the sizes in the mesh line of a program's text by those of `mesh`, or adds a mesh line.
 absl::StatusOr<std::string> WithMesh(const std::string& program, const std::string& mesh);
 
-// Which shard of an array a device holds.
+// Tell which shard of an array a device holds.
 using internal::Range;
 using internal::ShardRanges;
 using internal::ShardText;

@@ -1,3 +1,5 @@
+// Proves which texts the options for meshes, specs, devices and ids take, what they mean, and that
+// every other text is a usage error.
 #include "client/cli/mesh_args.h"
 
 #include "base/testing/status_matchers.h"
@@ -41,7 +43,7 @@ TEST(ParseSpec, BothForms) {
   for (const char* text : {"P('x', None, ('y','z'))", "x,-,y+z", "P('x',None,('y','z'))"}) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const ir::PartitionSpec spec, ParseSpec(text));
     EXPECT_THAT(spec.dims, ElementsAre(ElementsAre("x"), ElementsAre(), ElementsAre("y", "z")));
-    // What prints reads.
+    // A spec that is printed can be parsed again.
     TESSERA_ASSERT_OK_AND_ASSIGN(const ir::PartitionSpec again, ParseSpec(spec.ToString()));
     EXPECT_EQ(again, spec);
   }

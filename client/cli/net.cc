@@ -1,3 +1,5 @@
+// The sockets of `tessera doctor`, which finds out at which step a connection fails. They report
+// the system's own error, without gRPC in between.
 #include "client/cli/net.h"
 
 #include <fcntl.h>
@@ -25,7 +27,7 @@ namespace {
 
 constexpr size_t kMaxBodyBytes = 64 << 10;
 
-// Waits until the descriptor is ready for `events`; returns false at `deadline` or on an error.
+// Waits until the descriptor is ready for `events`. Returns false at `deadline` or on an error.
 bool AwaitReady(int fd, short events, absl::Time deadline) {  // NOLINT(google-runtime-int)
   while (true) {
     pollfd entry{fd, events, 0};
@@ -37,6 +39,9 @@ bool AwaitReady(int fd, short events, absl::Time deadline) {  // NOLINT(google-r
   }
 }
 
+// Connects to the first address of the host that accepts. The socket does not block, so that the
+// deadline also bounds a connection attempt that gets no answer. The error is that of the last
+// address that was tried.
 absl::StatusOr<UniqueFd> Open(const HostPort& target, absl::Duration timeout) {
   const std::string where = absl::StrCat(target.host, ":", target.port);
   const absl::Time deadline = SteadyNow() + timeout;
@@ -73,6 +78,8 @@ absl::Status TryConnect(const HostPort& target, absl::Duration timeout) {
   return Open(target, timeout).status();
 }
 
+// Speaks HTTP/1.0, in which the server closes the connection after its response. So the response
+// ends where the connection ends, and neither chunks nor lengths need to be read.
 absl::StatusOr<HttpResponse> HttpGet(const std::string& url, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   absl::string_view rest = url;

@@ -1,6 +1,6 @@
 // The network checks of `doctor` that need no gRPC: a TCP connection and an HTTP GET.
 //
-// Blocking, at most for the timeout; thread-safe.
+// The functions block, at most for the timeout; resolving a name may take longer. Thread-safe.
 #pragma once
 #include <string>
 
@@ -11,14 +11,14 @@
 
 namespace tessera::cli {
 
-// Connects and closes the connection. UNAVAILABLE with the system's message.
+// Connects, and closes the connection. Fails with UNAVAILABLE and the system's message.
 absl::Status TryConnect(const HostPort& target, absl::Duration timeout);
 
 struct HttpResponse {
   int code = 0;
   std::string body;
 };
-// GET "http://HOST:PORT/PATH" by HTTP/1.0. Reads at most 64 KiB of the body.
+// Gets "http://HOST:PORT/PATH" by HTTP/1.0. Reads at most 64 KiB of the response.
 absl::StatusOr<HttpResponse> HttpGet(const std::string& url, absl::Duration timeout);
 
 }  // namespace tessera::cli

@@ -1,4 +1,5 @@
-// The commands ps, wait and cancel.
+// The commands ps, wait and cancel, and the wait of other commands for the operations that they
+// start (arrays.cc).
 #include "client/cli/operations.h"
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr char kSystemTenant[] = "system";  // of the coordinator's canaries
+constexpr char kSystemTenant[] = "system";  // the tenant of the coordinator's canaries
 
 Style StyleOf(const std::string& state) {
   if (state == "DONE") return Style::kGreen;
@@ -18,7 +19,7 @@ Style StyleOf(const std::string& state) {
   return state == "RUNNING" ? Style::kCyan : Style::kPlain;
 }
 
-// How long the operation has run, or waited if it has not started.
+// Returns how long the operation has run or, if it has not started, how long it has waited.
 std::string TimeText(const Json& operation, absl::Time now) {
   const auto created = TimeOf(operation, "createTime");
   const auto started = TimeOf(operation, "startTime");
@@ -34,6 +35,8 @@ std::string PendingReasonOrError(const Json& operation) {
   return TextOf(operation, "pendingReason");
 }
 
+// Lists operations. Canaries, which the coordinator itself runs, are left out of both the table and
+// the JSON document unless they are asked for: on an idle cluster they would be all that is listed.
 absl::Status Ps(Context& context, const Arguments& arguments) {
   Json request = {{"liveOnly", !arguments.Flag("all")}};
   if (arguments.Has("session"))
@@ -66,6 +69,9 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Waits for an operation that another command has started, so neither the deadline nor Ctrl-C
+// cancels it. Fails with the operation's error if it failed; with --json the document of the
+// operation is printed even then.
 absl::Status Wait(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("OPERATION"), "operations"));
   Progress progress(context.display(), absl::StrCat("operation ", id), 0, context.shows_progress());
@@ -131,6 +137,8 @@ bool HasEnded(const Json& operation) {
   return state == "DONE" || state == "FAILED" || state == "CANCELLED";
 }
 
+// The operation belongs to this command, so it is cancelled if the command cannot wait any longer.
+// That call must not be ended by the deadline or the Ctrl-C that led to it.
 absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation) {
   const std::string id = TextOf(operation, "id");
   Progress progress(context.display(), what, 0, context.shows_progress());

@@ -1,4 +1,4 @@
-// Waiting for operations.
+// Waits for operations, for commands that start one.
 //
 // Used on the main thread.
 #pragma once
@@ -11,8 +11,8 @@ namespace tessera::cli {
 
 bool HasEnded(const Json& operation);
 
-// Waits until the operation has ended and returns it, or its error. Cancels it at the deadline or
-// at Ctrl-C; `what` is the prefix of the deadline's error.
+// Waits until the operation has ended, and returns the operation or its error. Cancels the
+// operation at the deadline or at Ctrl-C. `what` is the prefix of the deadline's error.
 absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation);
 
 }  // namespace tessera::cli

@@ -1,3 +1,6 @@
+// The parser of the command line. main.cc parses with it, and the docs test writes docs/cli.md from
+// it, so that help, page and parser cannot differ. CLI11 does the parsing; the code here builds its
+// grammar from the command table and words the errors.
 #include "client/cli/parse.h"
 
 #include <CLI/CLI.hpp>
@@ -16,7 +19,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kColumns = 100, kHelpColumn = 30;  // of help; the column of its right half
+constexpr size_t kColumns = 100, kHelpColumn = 30;  // width of help; column of its right half
 
 constexpr char kIntro[] =
     "tessera: run sharded array programs on a pool of devices, and look after the pool.";
@@ -57,7 +60,7 @@ std::string CheckValue(const Option& o, const std::string& value) {
   return "";
 }
 
-// Adds an option to a parser, which stores its value in `out`.
+// Adds an option to the parser `app`, which stores the option's value in `out`.
 CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   const std::string letter =
       row.short_name == 0 ? "" : absl::StrCat("-", std::string(1, row.short_name));
@@ -71,7 +74,8 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   CLI::Option* const option = app->add_option_function<std::vector<std::string>>(
       flags, [&row, out](const std::vector<std::string>& values) { out->Set(row.name, values); },
       help);
-  // One value per occurrence: CLI11 would take further words, and "[1, 2]" as a list of two.
+  // Take one value per occurrence. CLI11 would take further words as well, and read "[1, 2]" as a
+  // list of two values.
   if (row.type != OptionType::kTexts || !row.positional)
     option->expected(1)->allow_extra_args(false);
   option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
@@ -80,7 +84,7 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   const std::string value =
       row.choices.empty() ? row.value : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
   option->type_name(value);
-  // Versions of CLI11 write defaults in several ways.
+  // Write the default here, since versions of CLI11 write it in different ways.
   if (!row.default_value.empty()) option->option_text(absl::StrCat(value, "=", row.default_value));
   return option->default_str(row.default_value)->required(row.required);
 }
@@ -100,12 +104,13 @@ std::vector<std::string> NamesBelow(const CLI::App& app) {
   return names;
 }
 
-// The error of a command line, with advice: "tessera copy --help says what it takes".
+// Returns the error of a command line, with advice such as "tessera copy --help says what it
+// takes".
 absl::Status WrongLine(const std::string& fault, const std::string& what_to_do) {
   return UsageError(fault, absl::EndsWith(fault, "?") ? " " : ". ", what_to_do);
 }
 
-// The command table as a CLI11 parser.
+// A CLI11 parser that is built from the command table. It parses one command line.
 class Grammar {
  public:
   explicit Grammar(const std::vector<Command>& commands);
@@ -113,18 +118,21 @@ class Grammar {
   absl::StatusOr<std::string> HelpOn(const std::vector<std::string>& words) const;
 
  private:
-  // The error if `word`, which may be empty, is no subcommand of `app`.
+  // Returns the error that `word`, which may be empty, is no subcommand of `app`.
   absl::Status NoCommand(const CLI::App& app, const std::string& word) const;
-  // The command words of `app`: "mesh create".
+  // Returns the command words of `app`, such as "mesh create".
   static std::string PathTo(const CLI::App& app);
-  // The error for words that CLI11 did not accept: an unknown option, or an extra argument.
+  // Returns the error for words that CLI11 did not accept: an unknown option or an extra argument.
   std::string Unexpected(const CLI::App& app, const std::vector<std::string>& left) const;
 
   CLI::App app_{kIntro, "tessera"};
-  std::map<const CLI::App*, const Command*> rows_;  // without groups, such as "mesh"
+  std::map<const CLI::App*, const Command*> rows_;  // no entry for a mere group, such as "mesh"
   Arguments arguments_, globals_;
 };
 
+// Makes a subcommand per row. A row of two words hangs below the first word, which may be a command
+// itself ("workers") or only a group ("mesh"). Global options belong to the root, and fallthrough
+// lets them stand behind the command as well.
 Grammar::Grammar(const std::vector<Command>& commands) {
   const char* const group = "Options of every command";
   app_.get_formatter()->column_width(kHelpColumn);
@@ -137,7 +145,7 @@ Grammar::Grammar(const std::vector<Command>& commands) {
       ->group(group);
   // Options that a command does not have are looked up among the global ones.
   app_.fallthrough()->require_subcommand(1)->footer(kExits);
-  std::map<std::string, CLI::App*> parents;  // by first word
+  std::map<std::string, CLI::App*> parents;  // the parsers, by first word
   for (const Command& c : commands) {
     const std::vector<std::string> words = absl::StrSplit(c.name, ' ');
     CLI::App* parent = &app_;
@@ -182,7 +190,7 @@ absl::Status Grammar::NoCommand(const CLI::App& app, const std::string& word) co
 }
 
 std::string Grammar::Unexpected(const CLI::App& app, const std::vector<std::string>& left) const {
-  // The words after an unknown option are probably its value, so the option is reported.
+  // The words after an unknown option are probably the option's value, so the option is reported.
   const auto option = std::find_if(left.begin(), left.end(), IsOption);
   if (option == left.end()) return absl::StrCat("'", left[0], "' is one argument too many");
   const std::string flag = option->substr(0, option->find('='));
@@ -194,6 +202,9 @@ std::string Grammar::Unexpected(const CLI::App& app, const std::vector<std::stri
   return absl::StrCat("there is no option ", flag, DidYouMean(flag, names));
 }
 
+// Lets CLI11 parse, and words the errors itself. CLI11 stops at the first fault that it finds,
+// which is often not the cause: a mistyped option, say, leads to a missing argument. So the words
+// that are left over are looked at as well, and the cause is reported with a suggestion.
 absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
   Parsed parsed;
   std::string fault;
@@ -216,8 +227,8 @@ absl::StatusOr<Parsed> Grammar::Parse(const std::vector<std::string>& args) {
   const CLI::App* chosen = &app_;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
   std::vector<std::string> left = app_.remaining(/*recurse=*/true);
-  std::erase(left, "--");  // CLI11 returns the separator too
-  // A missing argument may follow a mistyped option, which is reported first.
+  std::erase(left, "--");  // CLI11 returns the separator, too
+  // A missing argument may be due to a mistyped option, so the option is reported first.
   if (extras || std::any_of(left.begin(), left.end(), IsOption)) fault = Unexpected(*chosen, left);
   const auto row = rows_.find(chosen);
   if (row == rows_.end()) {

@@ -1,3 +1,5 @@
+// Proves how a command line is parsed: values of every type, global options on either side, help
+// and version, and the errors with their exit code. Parses with a small command table of its own.
 #include "client/cli/parse.h"
 
 #include "base/testing/status_matchers.h"
@@ -12,6 +14,7 @@ using ::testing::HasSubstr;
 
 absl::Status Nothing(Context&, const Arguments&) { return absl::OkStatus(); }
 
+// Returns a command table with every type of option, and with commands of one and of two words.
 const std::vector<Command>& Table() {
   static const auto* const table = new std::vector<Command>{
       {.name = "copy",
@@ -93,6 +96,7 @@ TEST(ParseCommandLine, ValuesMayBeNamedAsCommands) {
   EXPECT_THAT(p.arguments.Texts("tag"), ElementsAre("thing"));
 }
 
+// Each row is a wrong command line and a part of the error that it must produce.
 TEST(ParseCommandLine, ErrorsSayWhatWasExpectedAndExitWithUsage) {
   const struct {
     std::vector<std::string> args;

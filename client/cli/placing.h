@@ -1,4 +1,4 @@
-// Placements of arrays and programs from --mesh, --spec and --devices.
+// Makes the placements of arrays and programs from --mesh, --spec and --devices.
 //
 // Used on the main thread.
 #pragma once
@@ -13,35 +13,38 @@
 
 namespace tessera::cli {
 
-// The options --mesh, --spec and --devices.
+// Return the options --mesh, --spec and --devices.
 Option MeshOption(const std::string& help);
 Option SpecOption();
 Option DevicesOption();
 
-// Looks up a named mesh of the cluster. MESH_NOT_FOUND.
+// A named mesh of the cluster.
 struct NamedMesh {
   ir::Mesh mesh;
   std::vector<int64_t> devices;
 };
+// Looks up a named mesh. Fails with MESH_NOT_FOUND if there is none of this name.
 absl::StatusOr<NamedMesh> FindMesh(Context& context, const std::string& name);
 
-// Chooses `count` healthy devices whose workers are not cordoned. NOT_ENOUGH_DEVICES.
+// Chooses `count` healthy devices whose workers are not cordoned. Fails with NOT_ENOUGH_DEVICES if
+// there are fewer.
 absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t count);
 
-// The placement that the three options give; without --mesh, one device.
+// Returns the placement that the three options describe. Without --mesh it is on one device.
 absl::StatusOr<api::Placement> PlacementOf(Context& context, const Arguments& arguments);
 
-// The bytes on all devices, replicas included, of an array of `bytes`.
+// Returns how many bytes an array of `bytes` takes on all devices together, replicas included.
 int64_t BytesOn(const api::Placement& placement, int64_t bytes);
 
-// {"mesh": {"axes": [...]}, "spec": {"dims": [...]}, "devices": [...]} and its parts.
+// Convert a placement {"mesh": {"axes": [...]}, "spec": {"dims": [...]}, "devices": [...]} and its
+// parts to and from JSON.
 Json JsonOf(const ir::Mesh& mesh);
 Json JsonOf(const ir::PartitionSpec& spec);
 Json JsonOf(const api::Placement& placement);
 ir::Mesh MeshOfJson(const Json& json);
-std::string SpecText(const Json& spec);  // P('x', None)
+std::string SpecText(const Json& spec);  // returns text such as P('x', None)
 
-// The worker of each device.
+// Returns the worker of each device.
 absl::StatusOr<std::map<int64_t, std::string>> WorkersOfDevices(Context& context);
 
 }  // namespace tessera::cli

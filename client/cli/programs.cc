@@ -1,5 +1,6 @@
-// The commands run and explain, for a program as text or as a StableHLO artifact, on a cluster or
-// inside this process; and export, which writes an artifact.
+// The commands run, explain and export, for a program that is a text or a StableHLO artifact. `run`
+// and `explain` use the cluster at the address, or one inside this process; `export` writes an
+// artifact.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -32,10 +33,10 @@ namespace {
 
 constexpr absl::Duration kInterruptPollInterval = absl::Milliseconds(500);  // checks for Ctrl-C
 
-// The program of a command line.
+// The program that a command line names.
 struct Source {
   ir::Program program;
-  std::vector<int64_t> devices;  // of a named mesh, or --devices
+  std::vector<int64_t> devices;  // from a named mesh or --devices; may be empty
 };
 
 absl::StatusOr<ir::Program> ProgramOfArtifact(std::string_view bytes) {
@@ -45,6 +46,9 @@ absl::StatusOr<ir::Program> ProgramOfArtifact(std::string_view bytes) {
   return ir::stablehlo::ImportProgram(artifact);
 }
 
+// Reads the program and applies --mesh and --devices. --mesh changes the program's text before it
+// is parsed, so that all checks see the final sizes. An artifact has no such text and fixes its
+// mesh.
 absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   const std::string path = arguments.Text("PROGRAM");
   TESSERA_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
@@ -71,7 +75,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
       TESSERA_ASSIGN_OR_RETURN(text, WithMesh(text, axes));
     }
   }
-  // The call sites of ops are the lines of the file, or those that the artifact says.
+  // The call sites of ops are the lines of the text, or the call sites in the artifact.
   absl::StatusOr<ir::Program> program =
       is_artifact   ? ProgramOfArtifact(text)
       : path == "-" ? ir::ParseProgram(text)
@@ -84,8 +88,8 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   return out;
 }
 
-// The cluster at the address, or one inside this process with enough devices for the program.
-// `advice` is appended to the error for a mesh that is too large for this process.
+// Returns the cluster at the address, or one inside this process with enough devices for the
+// program. `advice` is appended to the error for a mesh that is too large for this process.
 absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const Source& source,
                                                          Context::SessionScope scope,
                                                          const std::string& advice = "") {
@@ -125,6 +129,8 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
   return out;
 }
 
+// Waits for the run in short slices, so that Ctrl-C is noticed soon. Cancels the run at Ctrl-C and
+// at the deadline, so that no run goes on whose user has given it up.
 absl::Status Await(Context& context, const std::shared_ptr<api::Service>& service,
                    uint64_t operation) {
   Progress progress(context.display(), absl::StrCat("operation ", operation), 0,
@@ -162,7 +168,8 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
   }
 }
 
-// Writes each result to a file if --out is given; returns the JSON document with files or values.
+// Writes each result to a file if --out is given. Returns the JSON document, which names the files
+// or, if there are none, has the values.
 absl::StatusOr<Json> SaveResults(const Arguments& arguments, const std::vector<ir::Array>& results,
                                  bool json) {
   Json document = Json::object();
@@ -205,6 +212,10 @@ std::string ResultsText(const Display& display, const api::RunResult& result, bo
   return out;
 }
 
+// Runs the program by api::RunProgram, which the coordinator's RPC RunProgram uses as well. The
+// callbacks add what a command needs: each blocking step can be interrupted, uploads show their
+// progress, and the wait shows why the run waits. With --keep the session is the tenant's own, so
+// that the results outlive the command.
 absl::Status Run(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> inputs,
@@ -222,7 +233,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   compile.devices = source.devices;
   compile.name =
       arguments.Has("name") ? arguments.Text("name") : std::string(source.program.entry->name);
-  std::optional<TransferMeter> meter;  // while inputs are put
+  std::optional<TransferMeter> meter;  // set while inputs are put
   api::RunOptions options;
   options.deadline = context.deadline();
   options.keep = keep;
@@ -254,9 +265,9 @@ absl::Status Run(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// The plan, as in the response of ExplainProgram. The coordinator plans without compiling; inside
-// this process the plan is part of the compiled executable, unless it is for absent devices, of
-// `device_memory` bytes each.
+// Returns the plan in the form of the response of ExplainProgram. The coordinator plans without
+// compiling. Inside this process the plan comes with a compiled executable, unless `device_memory`
+// is not 0: then the plan is for absent devices with this much memory each.
 absl::StatusOr<Json> PlanOf(Context& context, const Source& source, int64_t device_memory) {
   if (context.has_address()) {
     TESSERA_ASSIGN_OR_RETURN(Json program,
@@ -294,7 +305,8 @@ absl::StatusOr<Json> PlanOf(Context& context, const Source& source, int64_t devi
   return out;
 }
 
-// The memory of an absent device, from --device-memory; 0: plan for devices of the cluster.
+// Returns the memory of an absent device, from --device-memory. 0 means that the plan is for
+// devices of the cluster.
 absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
   if (!arguments.Has("device-memory")) return 0;
   const std::string text = arguments.Text("device-memory");
@@ -306,6 +318,9 @@ absl::StatusOr<int64_t> DeviceMemoryOf(const Arguments& arguments) {
   return *bytes;
 }
 
+// Gets the plan and prints it as a picture, as text, as explicit shardings or as JSON. The picture
+// groups devices by worker, which takes another call to the coordinator, so that call is made only
+// for output that people read.
 absl::Status Explain(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const int64_t device_memory, DeviceMemoryOf(arguments));
   TESSERA_ASSIGN_OR_RETURN(const Source source, SourceOf(context, arguments));
@@ -368,6 +383,8 @@ const Option kProgram =
 
 }  // namespace
 
+// The rows of these commands. All three take the same PROGRAM, so that a command line that explains
+// a program also runs or exports it.
 std::vector<Command> ProgramCommands() {
   const Option mesh = MeshOption(
       "In place of the program's mesh: sizes of its axes, 2x2, or data=2,model=2, or the name of a "

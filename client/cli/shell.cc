@@ -1,4 +1,5 @@
-// The commands help, completion and version.
+// The commands help, completion and version, which are about the program itself. Only version may
+// call the coordinator.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "client/cli/context.h"
@@ -42,6 +43,8 @@ absl::Status Version(Context& context, const Arguments&) {
 
 }  // namespace
 
+// The rows of these commands. `completion` takes the words that are typed so far behind the shell's
+// name: the completion scripts call it, and people only give the shell.
 std::vector<Command> ShellCommands() {
   return {
       {.name = "help",

@@ -1,4 +1,5 @@
-// tessera state: copies and checks a coordinator's durable state, in files of this machine.
+// The commands state backup and state check: they copy and check a coordinator's durable state, in
+// files on this machine. They read the files directly and need no coordinator.
 #include <string>
 #include <vector>
 

@@ -1,3 +1,6 @@
+// The certificates and tokens of a cluster on disk. `tessera init` and `tessera up` prepare the
+// directory before daemons start; `tessera join` uses the same layout for the certificate that the
+// coordinator signs. See docs/security.md.
 #include "client/cli/state_dir.h"
 
 #include <arpa/inet.h>
@@ -39,8 +42,8 @@ bool HasAll(std::vector<std::string> have, const std::vector<std::string>& want)
   });
 }
 
-// Whether the member's certificate fits its key, is signed by the CA, does not expire soon, and has
-// the names.
+// Returns whether the member's certificate fits its key, is signed by the CA, does not expire soon,
+// and has all the names.
 bool IsStillValid(const StateDir& dir, const std::string& member, const std::string& ca_pem,
                   const pki::CertificateSpec& spec, absl::Time now) {
   const auto cert = ReadWholeFile(dir.File(member, "cert.pem"));
@@ -98,7 +101,7 @@ absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  // An existing directory, such as the mount point of a volume, only gets the mode.
+  // If the directory exists, say as the mount point of a volume, only its mode is set.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (chmod(path.c_str(), 0700) != 0)
@@ -129,14 +132,15 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
     if (Exists(token_file)) return absl::OkStatus();
   }
   TokenRecord admin;
-  // The name of a second token if the text of the first one is lost.
+  // If the text of the first token is lost, a second token is made, which needs another name.
   admin.name = records.empty() ? kAdminToken : absl::StrCat(kAdminToken, "-", RandomHex(4));
   admin.role = "admin";
   admin.tenant = "default";
   admin.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const std::string text = MakeToken(&admin);
   records.push_back(std::move(admin));
-  // The hash is written first: a token text without its hash would be useless, and never replaced.
+  // Write the hash first: a token text without its hash would be useless, and would never be
+  // replaced.
   TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));
   return ReplaceFile(token_file, text + "\n", /*is_private=*/true);
 }

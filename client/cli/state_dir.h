@@ -2,13 +2,13 @@
 // Files are PEM or one line of text; directories have mode 0700, keys and tokens 0600.
 //
 //   ca/ca.pem, ca/ca.key                             the CA
-//   coordinator/{ca.pem,cert.pem,key.pem,tokens}     tokens: hashes, for --tokens-file
+//   coordinator/{ca.pem,cert.pem,key.pem,tokens}     tokens holds hashes, for --tokens-file
 //   coordinator/state/                               for the coordinator's --state-dir
 //   WORKER/{ca.pem,cert.pem,key.pem}                 one per worker
 //   client/{ca.pem,token}                            an administrator's token
 //
-// Files that are still valid are kept, so all functions are idempotent. One process at a time
-// changes a directory (LockDirectory), and none while its coordinator runs.
+// Files that are still valid are kept, so all functions are idempotent. Only one process at a time
+// may change a directory (LockDirectory), and none while its coordinator runs.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,16 +29,17 @@ class StateDir {
     return path_ + "/" + member + "/" + name;
   }
 
-  // The flags with which a daemon uses a member's certificate.
+  // Returns the flags with which a daemon uses the certificate of `member`.
   std::vector<std::string> TlsFlags(const std::string& member) const;
 
-  // Makes what is missing: the CA, the coordinator's certificate for `names` (DNS names and
-  // addresses), the token file with an administrator's token. Reissues a certificate that lacks a
-  // name or expires within 30 days.
+  // Makes the files that are missing: the CA, the coordinator's certificate for `names` (DNS names
+  // and addresses), and the token file with an administrator's token. Reissues a certificate that
+  // lacks a name or expires within 30 days.
   absl::Status Prepare(const std::vector<std::string>& names, absl::Time now) const;
   // Makes a worker's directory with its certificate.
   absl::Status PrepareWorker(const std::string& worker, absl::Time now) const;
-  // Adds a token to join with, valid for `lifetime`, and removes those that have expired.
+  // Adds and returns a join token that is valid for `lifetime`. Removes join tokens that have
+  // expired.
   absl::StatusOr<std::string> MakeJoinToken(absl::Time now, absl::Duration lifetime) const;
 
  private:
@@ -47,17 +48,17 @@ class StateDir {
   const std::string path_;
 };
 
-// Makes the directory and its parents. VALUE_ERROR names the one that cannot be made.
+// Makes the directory and its parents. If that fails, VALUE_ERROR names the directory.
 absl::Status MakeDirectory(const std::string& path);
 
-// Locks a directory until the descriptor is closed; meanwhile other callers get ALREADY_EXISTS.
+// Locks a directory until the descriptor is closed. Meanwhile other callers get ALREADY_EXISTS.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory);
 
-// The name of this machine.
+// Returns the name of this machine.
 std::string HostName();
-// $XDG_STATE_HOME/tessera, or ~/.local/state/tessera.
+// Returns $XDG_STATE_HOME/tessera or, if that variable is not set, ~/.local/state/tessera.
 std::string DefaultStateDir();
-// Whether a text is an IP address, not a name.
+// Returns whether a text is an IP address and not a name.
 bool IsAddress(const std::string& text);
 
 }  // namespace tessera::cli

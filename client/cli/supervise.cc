@@ -1,3 +1,5 @@
+// The processes that `tessera up` and `tessera join` run. Supervise polls its children from the
+// main thread until Ctrl-C; the destructor of each ManagedProcess then ends the child.
 #include "client/cli/supervise.h"
 
 #include <fcntl.h>
@@ -72,6 +74,9 @@ absl::Status ManagedProcess::Restart(const std::vector<std::string>& args) {
   return Spawn(args, 0);
 }
 
+// Starts the program by fork and exec. The child asks the kernel for SIGTERM when its parent ends,
+// so that no daemon is left over if this process is killed. The arguments are prepared before the
+// fork, because the child must not allocate memory.
 absl::Status ManagedProcess::Spawn(const std::vector<std::string>& args, int log_flags) {
   const int log = open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | log_flags, 0600);
   if (log < 0)
@@ -82,7 +87,7 @@ absl::Status ManagedProcess::Spawn(const std::vector<std::string>& args, int log
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    // Only async-signal-safe calls: other threads may have held locks at the fork.
+    // Make only async-signal-safe calls here, since other threads may have held locks at the fork.
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -90,7 +95,7 @@ absl::Status ManagedProcess::Spawn(const std::vector<std::string>& args, int log
     signal(SIGTERM, SIG_DFL);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(126);  // it exited before prctl took effect
+    if (getppid() != parent) _exit(126);  // the parent ended before prctl took effect
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     execv(argv[0], argv.data());
@@ -141,6 +146,8 @@ std::optional<absl::Duration> RestartPolicy::NextBackoff(std::optional<int> exit
   return std::exchange(next_backoff_, std::min(2 * next_backoff_, kMaxBackoff));
 }
 
+// Polls the children at a short interval, which also notices Ctrl-C. Each process has a backoff of
+// its own, so a worker that keeps failing does not delay the restart of the coordinator.
 absl::Status Supervise(Context& context, const std::vector<SupervisedProcess>& processes,
                        const std::function<void()>& on_poll) {
   struct Member {

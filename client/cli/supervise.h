@@ -1,5 +1,5 @@
-// The coordinator and the worker's daemon as children of this process: starts them, restarts those
-// that exit, and terminates them.
+// Runs the coordinator and the worker's daemon as children of this process: starts them, restarts
+// those that exit, and terminates them.
 //
 // Thread-compatible; used on the main thread. The children get SIGTERM when that thread ends.
 #pragma once
@@ -19,9 +19,9 @@ namespace tessera::cli {
 
 class ManagedProcess {
  public:
-  // Runs the program `name`, "tessera-worker", found next to this executable or in PATH. Its stdout
-  // and stderr go to the file `log`, which is truncated. It gets a process group of its own, so
-  // that Ctrl-C reaches this process alone.
+  // Runs the program `name`, such as "tessera-worker", which is looked up next to this executable
+  // and in PATH. The program's stdout and stderr go to the file `log`, which is truncated. The
+  // program gets a process group of its own, so that Ctrl-C reaches only this process.
   static absl::StatusOr<std::unique_ptr<ManagedProcess>> Start(const std::string& name,
                                                                const std::vector<std::string>& args,
                                                                const std::string& log);
@@ -34,11 +34,11 @@ class ManagedProcess {
 
   pid_t pid() const { return pid_; }
   const std::string& name() const { return name_; }
-  // How the process exited, human-readable; nullopt while it runs.
+  // Returns how the process exited, in words, or nullopt while it runs.
   std::optional<std::string> ExitDescription();
-  // The exit status; nullopt while the process runs, and if a signal killed it.
+  // Returns the exit status, or nullopt while the process runs or if a signal killed it.
   std::optional<int> exit_status() const { return exit_status_; }
-  // The error for a process that has exited by itself, with the last lines of its log.
+  // Returns the error for a process that has exited by itself, with the last lines of its log.
   absl::Status ExitError();
 
  private:
@@ -52,32 +52,33 @@ class ManagedProcess {
   std::optional<int> exit_status_;
 };
 
-// Exponential backoff between restarts: one second, doubled each time up to 30 seconds, and reset
-// after a process has run for a minute.
+// Exponential backoff between restarts. The backoff begins at one second and doubles each time, up
+// to 30 seconds. It begins anew after a process has run for a minute.
 class RestartPolicy {
  public:
-  // How long to wait before the restart of a process that ran for `uptime`; nullopt: do not restart
-  // it. `exit_status` is nullopt if a signal killed it. kExitNonRetryable is final at the first
-  // start, and later if it comes twice in a row, since the port that the previous process held may
-  // take a while to be free.
+  // Returns how long to wait before the restart of a process that ran for `uptime`, or nullopt if
+  // the process must not be restarted. `exit_status` is nullopt if a signal killed the process.
+  // The status kExitNonRetryable is final at the first start. Later it is final only if it comes
+  // twice in a row, since the port of the previous process may take a while to be free.
   std::optional<absl::Duration> NextBackoff(std::optional<int> exit_status, absl::Duration uptime);
 
   static constexpr int kExitNonRetryable = 2;
 
  private:
-  bool first_ = true, non_retryable_ = false;  // of the last exit
+  // Whether there has been no restart yet, and whether the last exit status was kExitNonRetryable.
+  bool first_ = true, non_retryable_ = false;
   absl::Duration next_backoff_;
 };
 
-// A running daemon, and the arguments to start it with after it has ended.
+// A running daemon, and the arguments for its next start.
 struct SupervisedProcess {
   ManagedProcess* process = nullptr;
   std::vector<std::string> args;
 };
 
-// Restarts the processes that exit, and prints a line about each, until Ctrl-C, which is no error,
-// or until the policy gives one up: returns its ExitError. Calls `on_poll`, if given, at every
-// poll.
+// Restarts the processes that exit, and prints a line about each restart. Returns OK at Ctrl-C. If
+// the policy gives up on a process, returns the ExitError of that process. Calls `on_poll`, if
+// given, at every poll.
 absl::Status Supervise(Context& context, const std::vector<SupervisedProcess>& processes,
                        const std::function<void()>& on_poll = nullptr);
 

@@ -1,3 +1,5 @@
+// Proves when RestartPolicy restarts a process, and after which backoff. The policy is a function
+// of exit statuses and times, so no process is started.
 #include "client/cli/supervise.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// The command table, in the order of --help.
+// Puts the rows of all files together into the command table, in the order of --help. A group is a
+// heading of the help; its commands must follow each other.
 #include <utility>
 
 #include "client/cli/commands.h"

@@ -1,3 +1,5 @@
+// The archive that `tessera debug-bundle` writes. zlib compresses; the tar format around the
+// entries is simple enough to be written here.
 #include "client/cli/tar_gz.h"
 
 #include <fcntl.h>
@@ -21,7 +23,7 @@ constexpr size_t kBlock = 512;
 
 std::string PartialOf(const std::string& path) { return path + ".part"; }
 
-// POSIX ustar.
+// The header of an entry, in the POSIX ustar format.
 struct Header {
   char name[100], mode[8], uid[8], gid[8], size[12], time[12], sum[8], type, link[100], magic[6],
       version[2], rest[247];
@@ -45,7 +47,7 @@ Header HeaderOf(const std::string& name, size_t bytes) {
   h.type = '0';
   std::memcpy(h.magic, "ustar", 6);
   std::memcpy(h.version, "00", 2);
-  // Of the header with blanks in place of the sum.
+  // The checksum is that of the header with blanks in place of the checksum.
   std::memset(h.sum, ' ', sizeof(h.sum));
   uint64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += reinterpret_cast<const uint8_t*>(&h)[i];

@@ -1,7 +1,7 @@
-// Writes a .tar.gz, entry by entry, so that no more than one of them is in memory.
+// Writes a .tar.gz entry by entry, so that at most one entry is in memory.
 //
-// Made under a temporary name, readable by its owner only, and renamed by Close: the file is whole
-// or absent. Thread-compatible.
+// The file is written under a temporary name, readable by its owner only, and renamed by Close. So
+// it is complete or absent. Thread-compatible.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,13 +14,13 @@ namespace tessera::cli {
 
 class TarGz {
  public:
-  // VALUE_ERROR: it cannot be written there.
+  // Creates the temporary file. Fails with VALUE_ERROR if it cannot be written there.
   static absl::StatusOr<std::unique_ptr<TarGz>> Open(const std::string& path);
   TarGz(const TarGz&) = delete;
   TarGz& operator=(const TarGz&) = delete;
-  ~TarGz();  // Removes what Close has not completed.
+  ~TarGz();  // Removes the temporary file if Close was not called.
 
-  // `name` is at most 100 bytes. An error stays: Close returns it.
+  // Adds an entry. `name` has at most 100 bytes. If writing fails, Close returns the error.
   void Add(const std::string& name, std::string_view bytes);
   absl::Status Close();
 
@@ -29,7 +29,7 @@ class TarGz {
   void Write(std::string_view bytes);
 
   const std::string path_;
-  void* gz_;  // zlib's gzFile; null once it is closed
+  void* gz_;  // zlib's gzFile; null after Close
   bool failed_ = false;
 };
 

@@ -1,3 +1,6 @@
+// Output of the command line. Commands print tables and notes through it, and transfers and waits
+// show their progress. If a stream is no terminal, it gets neither colours nor lines that are drawn
+// over each other.
 #include "client/cli/terminal.h"
 
 #include <sys/ioctl.h>
@@ -22,9 +25,9 @@ namespace {
 
 constexpr absl::Duration kHiddenBefore = absl::Milliseconds(300);  // shorter steps show nothing
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
-constexpr absl::Duration kLineInterval = absl::Seconds(5);  // if stderr is no terminal
-constexpr int64_t kLargeBytes = 16 << 20;  // transfers of more show a bar from the start
-constexpr int kGap = 2;                    // between columns of a table
+constexpr absl::Duration kLineInterval = absl::Seconds(5);  // used if stderr is no terminal
+constexpr int64_t kLargeBytes = 16 << 20;  // larger transfers show a bar from the start
+constexpr int kGap = 2;                    // blanks between the columns of a table
 constexpr char kClearLine[] = "\r\x1b[K";
 
 }  // namespace
@@ -146,7 +149,7 @@ void Progress::Draw(bool last) {
     std::fprintf(stderr, "%s\n", text.c_str());
     return;
   }
-  // Erases the line of a wait; leaves the last line of a transfer.
+  // At the end, erase the line of a wait and leave the last line of a transfer.
   text = Truncate(text, display_.columns - 1);
   if (last && total_ == 0) text.clear();
   std::fprintf(stderr, "%s%s%s", kClearLine, text.c_str(), last && total_ > 0 ? "\n" : "");

@@ -1,7 +1,7 @@
 // Output to a terminal: colours, tables, progress.
 //
-// Results go to stdout, everything else to stderr. Thread-compatible, except Progress, which is
-// thread-safe.
+// Results go to stdout, everything else goes to stderr. Progress is thread-safe; everything else is
+// thread-compatible.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,14 +20,15 @@ using internal::Style;
 using internal::Truncate;
 using internal::WidthOf;
 
-// Rows of cells; a column is as wide as its widest cell. The last column is not padded.
+// A table of rows of cells. A column is as wide as its widest cell. The last column is not padded.
 class Table {
  public:
   // A name that begins with '>' makes its column right-aligned.
   explicit Table(std::vector<std::string> header);
   void Row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  // Lines end in "\n"; none is longer than `display.columns` where stdout is a terminal.
+  // Returns the lines of the table, each ending in "\n". If stdout is a terminal, no line is longer
+  // than `display.columns`.
   std::string Draw(const Display& display) const;
 
  private:
@@ -41,26 +42,27 @@ class Terminal {
   explicit Terminal(Display display) : display_(display) {}
   const Display& display() const { return display_; }
 
-  void Print(const std::string& text);  // to stdout, verbatim
-  void Note(const std::string& text);   // a line to stderr
+  void Print(const std::string& text);  // prints to stdout, verbatim
+  void Note(const std::string& text);   // prints a line to stderr
   void Clear();                         // clears the screen, if stdout is a terminal
 
  private:
   const Display display_;
 };
 
-// Progress on stderr: a bar on a terminal, else a line every few seconds and one at the end. Short
-// and small steps show nothing.
+// Shows progress on stderr: a bar if stderr is a terminal, otherwise a line every few seconds and
+// one at the end. Steps that are short and small show nothing.
 class Progress {
  public:
-  // `total` in bytes; 0: unknown, and the elapsed time is shown in place of a bar.
+  // `total` is a number of bytes. If it is 0, the total is unknown, and the elapsed time is shown
+  // in place of a bar.
   Progress(const Display& display, std::string what, int64_t total, bool shown);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Add(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sets the text that says what the step waits for.
+  // Sets the text that tells what the step is waiting for.
   void SetState(const std::string& state) ABSL_LOCKS_EXCLUDED(mu_);
   void Done() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -81,8 +83,8 @@ class Progress {
   bool over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The line of a progress bar, without colours: "put x.npy  [#####-----]  50 %  512.0 MiB  210.0
-// MiB/s".
+// Returns the line of a progress bar, without colours: "put x.npy  [#####-----]   50 %  512.0 MiB
+// of 1.0 GiB  210.0 MiB/s".
 std::string ProgressLine(const std::string& what, int64_t done, int64_t total,
                          absl::Duration elapsed, int columns, bool unicode);
 

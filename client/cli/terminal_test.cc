@@ -1,3 +1,5 @@
+// Proves how tables, progress lines and values look, and how JSON fields are read. All of these are
+// functions of texts and a Display, so the tests need no terminal.
 #include "client/cli/terminal.h"
 
 #include "absl/strings/str_split.h"
@@ -36,7 +38,7 @@ TEST(Table, LinesFitTheTerminal) {
   table.Row({"a", std::string(100, 'x')});
   for (absl::string_view line : absl::StrSplit(table.Draw(display), '\n'))
     EXPECT_LE(WidthOf(std::string(line)), 40) << line;
-  // A pipe gets all of it.
+  // A pipe gets the whole line.
   display.out_is_terminal = false;
   EXPECT_THAT(table.Draw(display), HasSubstr(std::string(100, 'x')));
 }
@@ -55,7 +57,7 @@ TEST(ProgressLine, ShowsTheShareTheBytesAndTheRate) {
             "put x  [####################--------------------]   50 %  512.0 MiB of 1.0 GiB"
             "  256.0 MiB/s");
   EXPECT_THAT(ProgressLine("put x", 1, 2, absl::Seconds(1), 100, true), HasSubstr("█"));
-  // No room: the numbers stay.
+  // If there is no room for the bar, the numbers stay.
   EXPECT_THAT(ProgressLine("put x", 1, 2, absl::Seconds(1), 40, true), Not(HasSubstr("█")));
 }
 

@@ -1,4 +1,5 @@
-// The commands token create, token list and token revoke.
+// The commands token create, token list and token revoke. The coordinator keeps only hashes of
+// tokens, so the text of a token can be shown once, by `token create`.
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"

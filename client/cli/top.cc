@@ -1,4 +1,4 @@
-// tessera top: shows programs, workers and operations, refreshed every few seconds.
+// The command top: shows programs, workers and operations, and refreshes them every few seconds.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,7 @@ absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   Snapshot out;
   TESSERA_ASSIGN_OR_RETURN(out.workers,
                            context.ListAll("ClusterService/ListWorkers", {}, "workers"));
-  // An older coordinator has no program statistics; the rest is shown.
+  // An older coordinator has no program statistics. The rest is shown all the same.
   absl::StatusOr<Json> programs =
       context.Call("ClusterService/ListTopPrograms", {{"pageSize", kMaxPrograms}});
   if (programs.ok()) {
@@ -34,6 +34,9 @@ absl::StatusOr<Snapshot> TakeSnapshot(Context& context) {
   return out;
 }
 
+// Draws one screen from a snapshot: a line of totals, and a table each for programs, workers and
+// operations. Only the first operations are listed, so that the screen stays readable on a busy
+// cluster.
 std::string Draw(const Display& display, const std::string& address, const Snapshot& s) {
   int64_t ready = 0, devices = 0, pending = 0;
   for (const Json& w : ChildOf(s.workers, "workers")) {
@@ -94,7 +97,7 @@ std::string Draw(const Display& display, const std::string& address, const Snaps
 }
 
 absl::Status Top(Context& context, const Arguments& arguments) {
-  // Redrawing needs a terminal.
+  // The screen can be redrawn only on a terminal. Anything else gets one snapshot.
   const bool once = arguments.Flag("once") || context.json() || !context.display().out_is_terminal;
   while (true) {
     TESSERA_ASSIGN_OR_RETURN(const Snapshot snapshot, TakeSnapshot(context));

@@ -1,4 +1,5 @@
-// tessera up and init: start a cluster on this machine; make its certificates and tokens.
+// The commands up and init. `up` makes the certificates and tokens of a cluster and runs its
+// daemons on this machine until Ctrl-C; `init` only makes the files.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -40,10 +41,10 @@ absl::StatusOr<HostPort> ReadListen(const std::string& text) {
   const std::string host = text.substr(0, colon);
   return HostPort{std::string(WithoutBrackets(host)), text.substr(colon + 1)};
 }
-// Whether a listener at the host listens on all interfaces.
+// Returns whether a listener at the host listens on all interfaces.
 bool IsAny(const std::string& host) { return host.empty() || host == "0.0.0.0" || host == "::"; }
 
-// The addresses of this machine's network interfaces, except loopback.
+// Returns the addresses of this machine's network interfaces, except loopback.
 std::vector<std::string> OwnAddresses() {
   std::vector<std::string> out;
   ifaddrs* all = nullptr;
@@ -69,7 +70,8 @@ void AddNew(std::vector<std::string>* names, const std::string& name) {
     names->push_back(name);
 }
 
-// The names in the coordinator's certificate.
+// Returns the names for the coordinator's certificate: all by which a client may reach the
+// listener.
 std::vector<std::string> NamesFor(const std::string& host,
                                   const std::vector<std::string>& advertised) {
   std::vector<std::string> names = advertised;
@@ -81,7 +83,7 @@ std::vector<std::string> NamesFor(const std::string& host,
   return names;
 }
 
-// The host by which other machines reach the coordinator.
+// Returns the host by which other machines reach the coordinator.
 std::string PublicHost(const std::string& host, const std::vector<std::string>& advertised) {
   if (!advertised.empty()) return advertised[0];
   if (!IsAny(host)) return host;
@@ -92,17 +94,17 @@ std::string PublicHost(const std::string& host, const std::vector<std::string>& 
 // The options of `up`.
 struct UpOptions {
   std::string dir, listen;
-  HostPort listen_at;  // parsed
+  HostPort listen_at;  // `listen`, parsed
   std::vector<std::string> advertised;
-  std::vector<std::string> workers;  // their names; empty: none
-  int64_t devices = 0;               // of each worker; 0: the daemon decides
+  std::vector<std::string> workers;  // names of the workers; may be empty
+  int64_t devices = 0;               // devices of each worker; 0 lets the daemon decide
   std::string files_dir;
   absl::Duration start_timeout, join_token_lifetime;
 };
 
-// The names of the workers that `up` starts: one has the name that is given, or this machine's, and
-// several have that name with a number. The names must not depend on anything else, since a worker
-// is known by its name when the cluster starts again.
+// Returns the names of the workers that `up` starts. A single worker has the name that is given, or
+// this machine's name. Several workers have that name with a number. The names must not depend on
+// anything else, since a worker is known by its name when the cluster starts again.
 absl::StatusOr<std::vector<std::string>> WorkerNames(const Arguments& arguments) {
   const int64_t count = arguments.Int("workers");
   if (arguments.Flag("no-worker")) {
@@ -129,7 +131,7 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   up.advertised = arguments.Texts("advertise");
   TESSERA_ASSIGN_OR_RETURN(up.workers, WorkerNames(arguments));
   up.devices = arguments.Int("devices");
-  // A worker that is not told takes every GPU of the machine, which only one can.
+  // A worker without --devices takes every GPU of the machine, and only one worker can do that.
   if (up.workers.size() > 1 && up.devices == 0) up.devices = 1;
   up.files_dir = arguments.Has("files-dir") ? arguments.Text("files-dir") : up.dir + "/files";
   up.start_timeout = arguments.Duration("start-timeout");
@@ -137,14 +139,15 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   return up;
 }
 
-// Checked before the start, since the coordinator would report it in its log only.
+// Returns an error if another program listens at the coordinator's address. Checked before the
+// start, since the coordinator would report it only in its log.
 absl::Status CheckFree(const UpOptions& up) {
   const std::string host = IsAny(up.listen_at.host) ? "" : up.listen_at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  // An invalid address is reported by the coordinator.
+  // The coordinator reports an invalid address.
   if (getaddrinfo(host.empty() ? nullptr : host.c_str(), up.listen_at.port.c_str(), &hints,
                   &found) != 0)
     return absl::OkStatus();
@@ -159,7 +162,8 @@ absl::Status CheckFree(const UpOptions& up) {
                                 "; stop it, or say --listen HOST:PORT with another port"));
 }
 
-// Waits for the address that the coordinator writes once it serves.
+// Waits for the file with the address, which the coordinator writes once it serves, and returns the
+// address.
 absl::StatusOr<std::string> AwaitAddress(const Context& context, ManagedProcess& coordinator,
                                          const std::string& file, absl::Time deadline) {
   while (absl::Now() < deadline) {
@@ -195,7 +199,7 @@ absl::Status AwaitWorker(const Context& context, const std::string& address,
                                 "log, or give it more with --start-timeout"));
 }
 
-// Waits until each worker has a healthy device; processes[i] runs up.workers[i].
+// Waits until each worker has a healthy device. processes[i] runs up.workers[i].
 absl::Status AwaitWorkers(const Context& context, const std::string& address, const StateDir& dir,
                           const UpOptions& up,
                           const std::vector<std::unique_ptr<ManagedProcess>>& processes,
@@ -222,7 +226,7 @@ std::vector<std::string> CoordinatorFlags(const std::string& listen, const State
   return flags;
 }
 
-// The flags of the worker `number`, counted from 0.
+// Returns the flags of the worker `number`, counted from 0.
 std::vector<std::string> WorkerFlags(const UpOptions& up, const StateDir& dir,
                                      const std::string& coordinator, size_t number) {
   const std::string& worker = up.workers[number];
@@ -267,6 +271,10 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
       });
 }
 
+// Starts the daemons in order: files first, then the coordinator, then the workers, which need its
+// address. A step that fails ends the processes that run already, by their destructors. The lines
+// that clients need are printed only when every worker has a healthy device, so a script may wait
+// for them.
 absl::Status Up(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const UpOptions up, ParseUpOptions(arguments));
   const StateDir dir(up.dir);
@@ -294,8 +302,9 @@ absl::Status Up(Context& context, const Arguments& arguments) {
       WithBrackets(IsAny(up.listen_at.host) ? "127.0.0.1" : up.listen_at.host) + port;
   const std::string address = WithBrackets(PublicHost(up.listen_at.host, up.advertised)) + port;
 
-  std::vector<std::unique_ptr<ManagedProcess>> workers;  // end before the coordinator
-  // A restart uses the port of the first start, which clients and workers know.
+  // Declared after the coordinator, so that the workers end before the coordinator does.
+  std::vector<std::unique_ptr<ManagedProcess>> workers;
+  // A restart uses the port of the first start, because clients and workers know that port.
   std::vector<SupervisedProcess> processes = {
       {coordinator.get(),
        CoordinatorFlags(up.listen.substr(0, up.listen.rfind(':')) + port, dir, port_file)}};
@@ -325,7 +334,7 @@ absl::Status Init(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(dir.path()));
   TESSERA_RETURN_IF_ERROR(dir.Prepare(names, now));
   for (const std::string& worker : arguments.Texts("worker")) {
-    // In "NAME=HOST,..." the hosts are ignored: a worker's certificate names none.
+    // In "NAME=HOST,..." the hosts are ignored, because a worker's certificate names no host.
     TESSERA_RETURN_IF_ERROR(dir.PrepareWorker(worker.substr(0, worker.find('=')), now));
   }
   context.PrintResult({{"folder", dir.path()}}, [&] {
@@ -336,6 +345,8 @@ absl::Status Init(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
+// The rows of these commands. Both have the option --dir with the same default, so that `up` finds
+// the files that `init` has made.
 std::vector<Command> UpCommands() {
   const Option dir = {.name = "dir",
                       .value = "DIR",

@@ -1,3 +1,6 @@
+// Arrays in files and on the command line: `run` reads its inputs here, `put`, `get` and `run
+// --out` their .npy files. The .npy reader takes bytes of any origin (values_fuzz.cc), so each size
+// in a header is compared with the size of the file before it is used.
 #include "client/cli/values.h"
 
 #include <algorithm>
@@ -31,7 +34,7 @@ using ir::DType;
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6, kAlign = 64;
 constexpr size_t kRankMax = 32;
-// The largest magnitude up to which JSON readers that hold numbers as doubles keep every integer.
+// Many JSON readers hold numbers as doubles, which keep every integer up to this magnitude.
 constexpr int64_t kExact = int64_t{1} << 53;
 constexpr int64_t kCountPeriod = 1024;
 constexpr int64_t kJsonValuesMax = 1 << 22;
@@ -51,7 +54,7 @@ absl::Status Fault(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(where, ": ", what));
 }
 
-// The value of 'key' in the header's Python literal; empty if absent.
+// Returns the value of `key` in the header, which is a Python literal. Returns "" if it is absent.
 std::string FieldOf(const std::string& header, const std::string& key) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
   if (at == std::string::npos) return "";
@@ -123,6 +126,9 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
                                    ToAbsl(ir::DTypeName(dtype))));
 }
 
+// Sets one element. Integers of 64 bits are not converted by way of a double, which would round
+// them. For the other integer types a double holds every value, so one check against the type's
+// range finds fractions and overflows.
 absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, ir::Array* out) {
   const DType dtype = out->dtype();
   if (dtype == DType::kBool) {
@@ -182,8 +188,8 @@ absl::Status SetAll(const Json& json, size_t dim, const std::string& where, int6
   return absl::OkStatus();
 }
 
-// The double of the shortest decimal that parses as `v`; `v` itself in the rare case that this
-// double rounds to another float.
+// Returns the double of the shortest decimal that parses as `v`, so that 0.1f is printed as 0.1. In
+// the rare case that this double rounds to another float, returns `v` itself.
 double ShortDouble(float v) {
   char text[32];
   const std::to_chars_result end = std::to_chars(text, text + sizeof(text), v);
@@ -265,6 +271,9 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
   return absl::OkStatus();
 }
 
+// The format: a magic text, the version, the length of the header, the header as a Python dict, and
+// the elements. The number of bytes behind the header must be the one that dtype and shape need.
+// The array is allocated only after this check.
 absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& where) {
   if (bytes.size() < kMagicBytes + 4 || bytes.compare(0, kMagicBytes, kMagic) != 0) {
     return Fault(where, "this is no .npy file");
@@ -355,13 +364,15 @@ absl::StatusOr<Json> JsonOfArray(const ir::Array& array) {
   return ListOf(array, 0, &index);
 }
 
+// The words zeros, ones and count make an input without a file, for a first try of a program. A
+// file must have exactly the parameter's type, while JSON has no types and is converted.
 absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type) {
   if (text == "zeros") return ir::Array(type.dtype, type.shape);
   if (text == "ones" || text == "count") {
     if (!HasNumbers(type.dtype)) return NoJson(type.dtype);
     const bool count = text == "count";
     ir::Array out(type.dtype, type.shape);
-    // Few enough for the dtype to hold each number.
+    // Count only so far that the dtype holds each number exactly.
     const bool narrow = type.dtype == DType::kBool || ir::BitWidth(type.dtype) < 8 ||
                         (ir::IsFloat(type.dtype) && ir::ByteWidth(type.dtype) == 1);
     const int64_t period = narrow                           ? 2

@@ -1,4 +1,4 @@
-// Reads and writes arrays as NumPy's .npy and as JSON, and parses the values of --input.
+// Reads and writes arrays as NumPy's .npy files and as JSON, and parses the values of --input.
 //
 // Input is not trusted: sizes are checked before memory is allocated. Stateless; thread-safe.
 #pragma once
@@ -11,22 +11,24 @@
 
 namespace tessera::cli {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-": standard input
-// Writes a temporary file and renames it, so the file is complete or absent.
+absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-" reads standard input
+// Writes a temporary file and renames it, so that the file is complete or absent.
 absl::Status WriteFile(const std::string& path, const std::string& bytes);
 
-// Versions 1 to 3, little endian, row-major or column-major; bf16 is "<V2", as ml_dtypes writes it.
+// Read and write .npy files. Reads versions 1 to 3, little-endian, row-major or column-major. The
+// dtype bf16 is "<V2", as ml_dtypes writes it.
 absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& where);
 absl::StatusOr<std::string> NpyOf(const ir::Array& array);
 absl::StatusOr<ir::Array> ReadNpy(const std::string& path);
 absl::Status WriteNpy(const std::string& path, const ir::Array& array);
 
-// Nested lists, as in the RPC RunProgram: NaN, infinities and integers beyond 2^53 are strings.
+// Read and write arrays as nested JSON lists, as the RPC RunProgram does: NaN, infinities and
+// integers beyond 2^53 are strings.
 absl::StatusOr<ir::Array> ArrayOfJson(const Json& json, ir::DType dtype, const ir::Dims& shape);
 absl::StatusOr<Json> JsonOfArray(const ir::Array& array);
 
-// The value of --input for a parameter of `type`: a .npy file, a .json file, JSON, or one of the
-// words zeros, ones, count (0, 1, 2, ..., 1023, 0, 1, ...).
+// Returns the value of --input for a parameter of `type`. The text names a .npy or a .json file, is
+// JSON itself, or is one of the words zeros, ones and count (0, 1, 2, ..., 1023, 0, 1, ...).
 absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type);
 
 }  // namespace tessera::cli

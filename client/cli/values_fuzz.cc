@@ -1,4 +1,5 @@
-// Any bytes as a .npy file: an array whose file reads back as it, or an error.
+// Fuzzes the reader of .npy files. Any bytes must give an error, or an array that is the same after
+// it has been written to a file and read back.
 #include <cstddef>
 #include <cstdint>
 #include <string>

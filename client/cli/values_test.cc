@@ -1,3 +1,5 @@
+// Proves that arrays survive the way through .npy files and JSON, and that bytes which are no such
+// file, or values that do not fit a type, are errors which say where.
 #include "client/cli/values.h"
 
 #include <cstring>
@@ -34,7 +36,8 @@ TEST(Npy, EveryDTypeAndShapeGoesThereAndBack) {
   }
 }
 
-// As numpy.save writes np.array([[1, 2, 3], [4, 5, 6]], '<i4', order='F').
+// The bytes are those that numpy.save writes for np.array([[1, 2, 3], [4, 5, 6]], '<i4',
+// order='F').
 TEST(Npy, ColumnMajorFilesAreTurned) {
   std::string header = "{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }";
   header.resize(117, ' ');
@@ -63,7 +66,7 @@ TEST(Npy, BytesThatAreNoFileAreRefused) {
   EXPECT_THAT(with("(2,)", "(-2)"), StatusIs(absl::StatusCode::kInvalidArgument, "shape"));
   EXPECT_THAT(with("(2,)", "(3,)"), StatusIs(absl::StatusCode::kInvalidArgument, "8 bytes"));
   EXPECT_FALSE(with(std::string("\x01\x00", 2), std::string("\x07\x00", 2)).ok());
-  // Every byte may be any other: no crash, whatever comes out.
+  // Change one byte after the other. Whatever the result is, there must be no crash.
   for (size_t at = 0; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x5b);
@@ -95,7 +98,7 @@ TEST(ArrayOfJson, KeepsEveryInteger) {
   EXPECT_EQ(back.dump(), R"(["18446744073709551615"])");
 }
 
-// Readers that hold numbers as doubles keep whole numbers up to 2^53 alone; the others are strings.
+// Readers that hold numbers as doubles keep integers only up to 2^53, so larger ones are strings.
 TEST(JsonOfArray, IntegersThatDoublesRoundAreStrings) {
   const int64_t edge = int64_t{1} << 53;
   ir::Array value(DType::kS64, {6});
@@ -147,7 +150,7 @@ TEST(JsonOfArray, FloatsKeepEveryDigitThatTellsThemApart) {
       ir::Array::Of(DType::kF32, {5}, {16777213, 0.1234567891, 1234567.9, 1, 0});
   EXPECT_EQ(JsonOfArray(value)->dump(), "[16777213.0,0.12345679,1234567.9,1.0,0.0]");
   EXPECT_EQ(JsonOfArray(ir::Array::Of(DType::kF32, {1}, {-0.0}))->dump(), "[-0.0]");
-  // Bits of every kind, through text: among them subnormal and the largest.
+  // Floats with pseudo-random bits go through text. Some are subnormal, some are very large.
   constexpr int64_t kCount = 20'000;
   ir::Array bits(DType::kF32, {kCount});
   uint32_t next = 1;

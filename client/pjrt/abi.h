@@ -1,10 +1,12 @@
-// The PJRT C API as the plugin speaks it: the structs that its functions take, and its table.
+// The PJRT C API in the version that the plugin implements: the structs that its functions take,
+// and its function table.
 //
-// Each argument is a struct that begins with its own size as its caller knows it. A caller of
-// another version may know fewer fields or more: the table's functions (plugin.cc) see all of ours.
+// Each argument is a struct that begins with its own size, as its caller knows it. A caller of
+// another version may know fewer fields or more. The functions of the table (plugin.cc) always see
+// all fields that are declared here.
 //
-// Source: the layout of version 0.114 (openxla/xla, xla/pjrt/c/pjrt_c_api.h), whose names the
-// structs and fields have; "<" marks what the function fills in.
+// Source: the layout of version 0.114 (openxla/xla, xla/pjrt/c/pjrt_c_api.h). The structs and
+// fields have the names that they have there. "<" marks a field that the function fills in.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +44,7 @@ struct NamedValue : Header {
     float float_value;
     bool bool_value;
   };
-  size_t value_size;  // of a string or a list; else 1
+  size_t value_size;  // length of a string or a list; 1 for other types
 };
 
 struct ProgramBytes : Header {
@@ -92,10 +94,10 @@ struct ExecuteOptions : Header {
   int launch_id;
   const int64_t* non_donatable_input_indices;
   size_t num_non_donatable_input_indices;
-  // More that no program of ours has.
+  // The API has more fields, which the plugin does not use.
 };
 
-// Receives the error, which is then its own; null: none.
+// Receives an error and owns it, or null if there is none.
 using OnReadyCallback = void (*)(Error*, void* user_arg);
 using PayloadVisitor = void (*)(const char* key, size_t key_size, const char* value,
                                 size_t value_size, void* user_arg);
@@ -295,7 +297,7 @@ struct Device_GetAttributes_Args : Header {
   Device* device;
   const NamedValue* attributes;                  // <
   size_t num_attributes;                         // <
-  void* device_attributes;                       // < what `attributes_deleter` is called with
+  void* device_attributes;                       // < argument for `attributes_deleter`
   void (*attributes_deleter)(void* attributes);  // <
 };
 struct Memory_Id_Args : Header {
@@ -367,7 +369,7 @@ struct Executable_Serialize_Args : Header {
   const Executable* executable;
   const char* serialized_bytes;                             // <
   size_t serialized_bytes_size;                             // <
-  void* serialized_executable;                              // < what the deleter is called with
+  void* serialized_executable;                              // < argument for the deleter
   void (*serialized_executable_deleter)(void* executable);  // <
 };
 struct Executable_OutputElementTypes_Args : Header {
@@ -378,8 +380,8 @@ struct Executable_OutputElementTypes_Args : Header {
 struct Executable_OutputDimensions_Args : Header {
   Executable* executable;
   size_t num_outputs;
-  const int64_t* dims;      // < of all outputs, one after the other
-  const size_t* dim_sizes;  // < how many dims each has
+  const int64_t* dims;      // < dims of all outputs, one output after the other
+  const size_t* dim_sizes;  // < number of dims of each output
 };
 struct Executable_Fingerprint_Args : Header {
   Executable* executable;
@@ -427,9 +429,9 @@ struct LoadedExecutable_IsDeleted_Args : Header {
 };
 struct LoadedExecutable_GetDeviceAssignment_Args : Header {
   LoadedExecutable* executable;
-  const char* serialized_bytes;        // <
-  size_t serialized_bytes_size;        // <
-  void* serialized_device_assignment;  // < what the deleter is called with
+  const char* serialized_bytes;                                    // <
+  size_t serialized_bytes_size;                                    // <
+  void* serialized_device_assignment;                              // < argument for the deleter
   void (*serialized_device_assignment_deleter)(void* assignment);  // <
 };
 struct LoadedExecutable_Execute_Args : Header {
@@ -439,7 +441,7 @@ struct LoadedExecutable_Execute_Args : Header {
   size_t num_devices;
   size_t num_args;
   Buffer** const* output_lists;    // < by device, then by output
-  Event** device_complete_events;  // < by device; null: not asked for
+  Event** device_complete_events;  // < by device; null if the caller wants no events
   Device* execute_device;
 };
 struct Executable_DeserializeAndLoad_Args : Header {
@@ -495,8 +497,8 @@ struct Buffer_IsDeleted_Args : Header {
 };
 struct Buffer_ToHostBuffer_Args : Header {
   Buffer* src;
-  MemoryLayout* host_layout;  // null: row-major
-  void* dst;                  // null: only tells the size
+  MemoryLayout* host_layout;  // null for row-major
+  void* dst;                  // null to ask for the size only
   size_t dst_size;            // <
   Event* event;               // <
 };
@@ -538,7 +540,7 @@ struct TopologyDescription_Attributes_Args : Header {
 
 // ---- Extensions. -------------------------------------------------------------------------------
 
-// A node of the list that begins at the table's extension_start.
+// A node of the linked list that begins at the table's extension_start.
 struct Extension {
   size_t struct_size;
   int type;
@@ -548,7 +550,7 @@ inline constexpr int kShardingsExtension = 19;
 struct Shardings_Args : Header {
   Executable* executable;
   size_t num_shardings;          // <
-  const char* const* shardings;  // < of each value, an OpSharding
+  const char* const* shardings;  // < a serialized OpSharding per value
   const size_t* sharding_sizes;  // <
 };
 struct ShardingsExtension : Extension {
@@ -556,7 +558,8 @@ struct ShardingsExtension : Extension {
   Error* (*output_shardings)(Shardings_Args*);
 };
 
-// How values lie in memory. The text of a layout is XLA's, minor dims first: "{1,0}" is row-major.
+// How values lie in memory. The text of a layout is in XLA's notation, which lists minor dims
+// first: "{1,0}" is row-major.
 inline constexpr int kLayoutsExtension = 4;
 struct Layout;
 struct LayoutText;
@@ -567,7 +570,7 @@ struct Layout_Serialize_Args : Header {
   Layout* layout;
   const char* serialized_bytes;                         // <
   size_t serialized_bytes_size;                         // <
-  LayoutText* serialized_layout;                        // < what the deleter is called with
+  LayoutText* serialized_layout;                        // < argument for the deleter
   void (*serialized_layout_deleter)(LayoutText* text);  // <
 };
 struct Client_GetDefaultLayout_Args : Header {
@@ -591,7 +594,7 @@ struct Topology_GetDefaultLayout_Args : Header {
 struct Executable_Layouts_Args : Header {
   Executable* executable;
   size_t num_layouts;      // <
-  Layout* const* layouts;  // < the executable's
+  Layout* const* layouts;  // < owned by the executable
 };
 struct LayoutsExtension : Extension {
   Error* (*destroy)(Layout_Destroy_Args*);
@@ -603,8 +606,9 @@ struct LayoutsExtension : Extension {
   Error* (*parameter_layouts)(Executable_Layouts_Args*);
 };
 
-// Ours: calls of the host. `id` is the backend_config of the custom call "tessera.host_callback";
-// what the pointers lead to is the caller's, and there until the call returns.
+// An extension of Tessera, for calls of the host. `id` is the backend_config of the custom call
+// "tessera.host_callback". The caller owns the memory that the pointers point to, and keeps it
+// until the call returns.
 inline constexpr int kHostCallbackExtension = 7471;
 struct HostValue {
   void* data;  // row-major
@@ -612,25 +616,26 @@ struct HostValue {
   const int64_t* dims;
   size_t num_dims;
 };
-// Writes its results into the memory that is given for them; without such memory it is called for
-// its effects, or to fail. Returns 0; else it has failed, and has written why, as a text that ends
-// with a zero, into `error`.
+// A host function. It writes its results into the memory that `results` gives. If there are no
+// results, it is called for its effects, or to fail. Returns 0 if it succeeds. If it fails, it
+// writes the reason into `error`, as a text that ends with a zero, and returns another value.
 using HostCallback = int (*)(const char* id, size_t num_values, const HostValue* values,
                              size_t num_results, const HostValue* results, char* error,
                              size_t error_size);
-// That an executable which calls `id` has been made (held), or is gone and will not call it any
-// more.
+// Called when an executable that calls `id` has been made (`held` is true), and when the executable
+// is gone and will not call `id` any more (`held` is false).
 using HoldCallback = void (*)(const char* id, bool held);
 struct HostCallbackExtension : Extension {
-  // What is called, on any thread, one call at a time; to be set before a program with calls is
-  // compiled.
+  // Sets the functions to call. They may be called on any thread, and a call before a run may
+  // overlap with calls after an earlier run. Must be called before a program with calls of the host
+  // is compiled.
   void (*set_callbacks)(HostCallback callback, HoldCallback hold);
 };
 
-// ---- The table.
-// ---------------------------------------------------------------------------------- Takes any of
-// the structs; those that return nothing are called as if they returned an error that nobody looks
-// at.
+// ---- The table. --------------------------------------------------------------------------------
+
+// A function of the table, which takes a pointer to one of the structs above. Some functions of the
+// API return nothing. Here they have the same type, and their callers ignore the error.
 using AnyFunction = Error* (*)(Header*);
 struct ApiVersion : Header {
   int major_version;
@@ -644,5 +649,5 @@ struct Api : Header {
 
 }  // namespace tessera::pjrt
 
-// What a framework looks up.
+// Returns the function table. The framework looks this symbol up when it loads the plugin.
 extern "C" const tessera::pjrt::Api* GetPjrtApi();

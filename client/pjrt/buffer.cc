@@ -1,3 +1,6 @@
+// Buffers, and the functions of the PJRT C API about them. JAX makes buffers from host memory, gets
+// them as results of runs (execute.cc), passes them to further runs, and reads them back. A buffer
+// knows an array of the service and a shard of it, so most of these functions move no bytes.
 #include "client/pjrt/buffer.h"
 
 #include <algorithm>
@@ -15,10 +18,12 @@
 namespace tessera::pjrt {
 namespace {
 
-// What is kept on a device twice: as an array of its own, and as part of one.
+// The most bytes of a buffer that are kept on a device twice: as an array of its own, and as part
+// of the array that was assembled from it.
 constexpr int64_t kKeptTwiceMax = 1 << 20;
 
-// Of one call that waits; in between, a client that is being closed is noticed.
+// The longest wait of one call. Between calls the waiting thread checks whether the client is being
+// closed.
 constexpr absl::Duration kSlice = absl::Seconds(1);
 
 absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
@@ -60,14 +65,14 @@ absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, i
   return out;
 }
 
-// A run, and an array that it makes.
+// A run, and an array that the run makes.
 struct RunOf {
   explicit RunOf(const internal::ConcreteState& c) : operation(c.operation), array(c.id) {}
   uint64_t operation, array;
 };
 
-// Of a run that ended so long ago that its record has gone: an array that failed still has its
-// error. One that a later run took was there.
+// Returns the error of a run that ended so long ago that its record is gone. If the run failed, its
+// array still has the error. If a later run took the array, the run must have succeeded.
 absl::Status ErrorOfForgotten(const Client& client, const RunOf& run) {
   const absl::Status status =
       client.session->service().GetShard(run.array, 0, internal::kMaxWaitPerCall).status();
@@ -89,7 +94,7 @@ absl::Status AwaitRunOf(const Client& client, const RunOf& of) {
   }
 }
 
-// Writes an array to the framework's memory, in its order of dims.
+// Writes an array to memory of the framework, which may have another order of dims.
 void WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, void* dst) {
   if (value.num_elements() == 0) return;
   if (!strides) {
@@ -100,7 +105,7 @@ void WriteTo(const ir::Array& value, const std::optional<ir::Dims>& strides, voi
   }
 }
 
-// In elements; nullopt: row-major.
+// Returns the strides of the layout in elements, or nullopt if the layout is row-major.
 absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, const Buffer& of) {
   if (layout == nullptr || of.dims.size() < 2) return std::optional<ir::Dims>();
   ir::Dims strides(of.dims.size());
@@ -169,7 +174,7 @@ void Cell::Sent(const tessera::Array& array, int ordinal) {
   std::swap(whole, whole_);
   whole_ = array;
   whole_ordinal_ = ordinal;
-  // Kept beside it if others may use it, or if that costs little.
+  // Keep the old array beside the new one if other buffers may use it, or if it is small.
   if (array_.valid() && array_.placement().devices.size() == 1 &&
       array_.type().num_bytes() > kKeptTwiceMax)
     std::swap(old, array_);
@@ -202,7 +207,7 @@ bool Buffer::deleted() const {
 
 namespace {
 
-// Whether each shard, of these dims, is all of the array.
+// Returns whether each shard, whose shape is `local`, is the whole array.
 bool IsWhole(const tessera::Array& array, const ir::Dims& local) {
   return local == array.shape() && !api::HoldsTerms(array.placement());
 }
@@ -227,14 +232,15 @@ absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
   return absl::OkStatus();
 }
 
-// Does not keep the array: what nobody uses is to be deleted before the runs that come after, not
-// when somebody has heard of its end.
+// Does not keep the array alive. An array that is no longer used must be deleted before the next
+// runs, and not only when the end of its run has been noticed.
 void SettleAtEnd(Client& client, const tessera::Array& array,
                  const std::shared_ptr<Outcome>& outcome) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
   if (!c->may_be_pending()) return outcome->Settle(absl::OkStatus());
   outcome->StartWhenAsked([&client, run = RunOf(*c), outcome = outcome.get()] {
-    // Kept by the task: whoever asks holds it, too.
+    // The task keeps the outcome alive. The code that asks for the outcome holds it as well, so the
+    // plain pointer is valid here.
     auto settler = std::make_shared<Settler>(outcome->shared_from_this());
     client.waiters.Push(/*size=*/0,
                         [&client, run, settler] { settler->Settle(AwaitRunOf(client, run)); });
@@ -252,7 +258,8 @@ absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& conten
                                     const ir::Dims& local) {
   TESSERA_RETURN_IF_ERROR(AwaitRun(client, contents.array));
   if (contents.zero) return ir::Array(dtype, local);
-  // The array, which is read of the first device, may have come with the end of its run.
+  // Get reads the array from its first device, and is free if the array came inline with the
+  // completion of its run.
   if (contents.ordinal == 0 && IsWhole(contents.array, local))
     return client.session->service().Get(internal::AsConcrete(contents.array)->id,
                                          internal::kMaxWaitPerCall);
@@ -332,13 +339,14 @@ Error* Buffer_IsDeleted(Buffer_IsDeleted_Args* args) {
   return nullptr;
 }
 
-// The framework would read the memory of a buffer on a CPU by itself.
+// Always false: the framework reads the memory of a buffer on a CPU by itself, and cannot do that
+// here.
 Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
   args->is_on_cpu = false;
   return nullptr;
 }
 
-// Asked for by who waits.
+// The framework asks for this event when it is about to wait, so all queued runs are requested now.
 Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
   return Guarded([args] {
     const absl::StatusOr<Held> held = args->buffer->held();
@@ -348,6 +356,10 @@ Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
   });
 }
 
+// Copies a buffer into the framework's memory, or returns its size if there is no memory. Bytes
+// that were never sent, and results of an embedded cluster that are ready, are copied at once:
+// handing them to another thread would cost more than the copy. Everything else is read by a waiter
+// thread, which settles the event.
 Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Buffer& buffer = *args->src;
@@ -410,7 +422,7 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
           client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
       return give({std::make_shared<Cell>(copy)}, EndOfRun(client, copy));
     }
-    // A shard of many: by way of this process.
+    // One shard of several cannot be moved alone by the service, so it goes through this process.
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
     return give({std::make_shared<Cell>(std::move(bytes))}, Settled());
   });

@@ -1,7 +1,8 @@
-// Buffers: what one device has of an array.
+// Buffers: a buffer is the part of an array that one device has.
 //
-// What the framework hands over is kept here until something uses it: an array's shards come one by
-// one, and leave as one array. Buffers are owned by the framework; thread-safe.
+// Bytes that the framework hands over are kept here until something uses them, because the
+// framework hands over the shards of an array one by one, and the service takes them as one array.
+// Buffers are owned by the framework. Thread-safe.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -16,40 +17,42 @@
 
 namespace tessera::pjrt {
 
-// Either bytes that have not been sent, or a shard of an array.
+// The contents of a buffer: either bytes that have not been sent, or a shard of an array.
 struct Contents {
   std::optional<ir::Array> bytes;
   tessera::Array array;
-  int ordinal = 0;  // of the shard
-  // The shard is the sum of terms of which this device's is zero: that of the first is all of it.
+  int ordinal = 0;  // ordinal of the shard in the array
+  // True if the framework takes the array for terms of a sum, and this device's term is zero. The
+  // term of the first device is the whole sum.
   bool zero = false;
 };
 
-// What buffers hold: those of one array's shards have one cell, as the runs that use it.
-// Thread-safe.
+// A cell holds the contents of buffers. All buffers that are shards of one array share a cell, and
+// so do the runs that use the array. Thread-safe.
 class Cell {
  public:
   // Bytes that have not been sent.
   explicit Cell(ir::Array bytes) : filled_(true), bytes_(std::move(bytes)) {}
   explicit Cell(tessera::Array array) : filled_(true), array_(std::move(array)) {}
-  // Of a run that has not been asked for yet.
+  // An empty cell: the run that fills it has not been requested yet.
   Cell() = default;
   Cell(const Cell&) = delete;
   Cell& operator=(const Cell&) = delete;
 
-  // Once, of one that is empty.
+  // Fill or Fail is called once, on an empty cell.
   void Fill(tessera::Array array) ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   bool filled() const { return filled_.load(std::memory_order_acquire); }
 
-  // What the buffer of this shard has; why there is nothing, of a run that failed before it was
-  // accepted. Requires: it is filled.
+  // Returns the contents of the buffer of shard `ordinal`, or the error of the run if that failed
+  // before it was accepted. Requires that the cell is filled.
   absl::StatusOr<Contents> Of(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
-  // The arrays of which the buffer of `ordinal` and `zero` may be this shard: the one that it was
-  // made with, and the last that was made of it. Invalid ones if it is not.
+  // Returns the two arrays of which the buffer (`ordinal`, `zero`) may be the shard (`shard`,
+  // `shard_is_zero`): the array that the cell was made with, and the last array that was assembled
+  // from its buffers. An array is invalid if the buffer is not that shard of it.
   std::pair<tessera::Array, tessera::Array> ArraysWith(int shard, bool shard_is_zero, int ordinal,
                                                        bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
-  // The buffer is now, also, this shard of the array, which was made of it.
+  // Notes that `array` was assembled from the buffer, which is therefore also its shard `ordinal`.
   void Sent(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -58,14 +61,14 @@ class Cell {
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   std::optional<ir::Array> bytes_ ABSL_GUARDED_BY(mu_);
   tessera::Array array_ ABSL_GUARDED_BY(mu_);
-  // What was made of the bytes or, of many, with the array.
+  // The last array that was assembled from the buffer: from its bytes, or from shards of array_.
   tessera::Array whole_ ABSL_GUARDED_BY(mu_);
   int whole_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// A shard of what a cell holds.
+// One shard of the contents of a cell.
 struct Held {
-  std::shared_ptr<Cell> cell;  // null: it was deleted
+  std::shared_ptr<Cell> cell;  // null if the buffer was deleted
   int ordinal = 0;
   bool zero = false;
 
@@ -84,11 +87,13 @@ struct Buffer {
   const ir::DType dtype;
   const ir::Dims dims;
   const std::shared_ptr<Outcome> ready;
-  bool token = false;  // a scalar that is a token to the framework; set when it is made
+  // True for a scalar that the framework takes for a token. Set when the buffer is made.
+  bool token = false;
 
-  // ARRAY_DELETED if it is.
+  // Fails with ARRAY_DELETED if the buffer was deleted.
   absl::StatusOr<Held> held() const ABSL_LOCKS_EXCLUDED(mu_);
-  // What it has, once its run has been asked for; the errors of `held` and of Cell::Of.
+  // Returns the contents of the buffer. Waits until the run that makes it has been requested. Fails
+  // as `held` and Cell::Of do.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
   bool deleted() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -99,20 +104,23 @@ struct Buffer {
   Held held_ ABSL_GUARDED_BY(mu_);
 };
 
-// Whether the array, moved to these devices whole, is the shard there. Programs may give as
-// replicated what is not the same on all devices: then only the shard's own is.
+// Returns whether resharding the array to the devices `to`, whole on each, puts the shard there.
+// The shard must be the whole array. Programs may declare a value as replicated that differs
+// between devices, so of several copies only the one on the shard's own device is certain to be the
+// shard.
 bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to);
 
-// Settles the outcome when the run ends that makes the array; waited for once somebody asks.
+// Settles the outcome when the run that makes `array` ends. The wait for the run starts only when
+// the outcome is asked for.
 void SettleAtEnd(Client& client, const tessera::Array& array,
                  const std::shared_ptr<Outcome>& outcome);
-// One that is.
+// Returns an outcome that settles when the run that makes `array` ends.
 std::shared_ptr<Outcome> EndOfRun(Client& client, const tessera::Array& array);
-// Waits until the run that makes the array has ended; its error. Each of its calls is bounded, and
-// the service ends every run at its deadline.
+// Waits until the run that makes `array` has ended, and returns its error. Each call to the service
+// is bounded, and the service ends every run at its deadline.
 absl::Status AwaitRun(const Client& client, const tessera::Array& array);
 // Waits for a shard of an array, and reads it.
-// `local`: the type of a shard.
+// `dtype` and `local` are the dtype and the shape of the shard.
 absl::StatusOr<ir::Array> ReadShard(const Client& client, const Contents& contents, ir::DType dtype,
                                     const ir::Dims& local);
 

@@ -1,3 +1,6 @@
+// Calls of the host for execute.cc: Ask makes the calls before a run, CallsInOrder those after it.
+// Both call one C function, which the Python package tessera_jax sets when it loads the plugin,
+// with the name of the callback and its operands.
 #include "client/pjrt/calls.h"
 
 #include <algorithm>
@@ -23,7 +26,7 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr size_t kErrorSize = 16 << 10;  // of the text of a call that fails
+constexpr size_t kErrorSize = 16 << 10;  // room for the error text of a call that fails
 
 std::atomic<HostCallback> host_callback{nullptr};
 std::atomic<HoldCallback> hold_callback{nullptr};
@@ -38,7 +41,8 @@ HostValue ValueOf(const ir::Array& a, void* data) {
   return {data, NumberOfDType(a.dtype()), a.shape().data(), a.shape().size()};
 }
 
-// Calls the host. Its error is INTERNAL, as in JAX on CPUs, with the text that it wrote.
+// Calls the host. If the call fails, the error is INTERNAL, as in JAX on CPUs, with the text that
+// the call wrote.
 absl::Status Call(const std::string& id, absl::Span<const ir::Array> arrays,
                   absl::Span<ir::Array> results) {
   std::vector<HostValue> values, wanted;
@@ -83,7 +87,8 @@ std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
   return out;
 }
 
-// Whether it is what a program goes on with that cannot wait for it.
+// Returns whether all elements are NaN or, in an integer array, zero. A program that cannot wait
+// for a call goes on with these values.
 bool IsGuess(const ir::Array& a) {
   const bool nan = ir::IsInexact(a.dtype());
   for (int64_t i = 0; i < a.num_elements(); ++i) {
@@ -92,9 +97,13 @@ bool IsGuess(const ir::Array& a) {
   return true;
 }
 
+// Makes the calls of a run that has ended: the reference evaluator runs the part of the program
+// that has effects, and `call` gets each of them in order. The program went on with placeholders
+// where a late call returns something. So if a late call returns anything else, or if some of its
+// calls are not known, the results of the run are wrong and the run fails.
 absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
   TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
-  absl::Status status;  // of the first call that fails
+  absl::Status status;  // the error of the first call that fails
   const auto call = [&](const std::string& id, absl::Span<const ir::Array> shown) {
     if (!status.ok()) return;
     if (id == ir::kTurnsLeftOut) {
@@ -124,7 +133,8 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
   return status;
 }
 
-// The program with these of its results only. `kept`: the params that it still has.
+// Returns the program with only these of its results, without ops that they do not need. Sets
+// `kept` to tell which params are left.
 ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& results,
                         bool keep_params, std::vector<bool>* kept) {
   ir::Function f = *program.entry;
@@ -164,6 +174,9 @@ void FindCalls(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>
 
 }  // namespace
 
+// The importer has put the operands of all calls behind the ordinary results of the program. For
+// each call, the program with these operands as its only results is compiled as a small program of
+// its own. The whole program computes these values again, so that it can run without a stop.
 absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
                                                   const std::vector<ir::stablehlo::HostCall>& calls,
                                                   const std::vector<int64_t>& devices,
@@ -200,7 +213,7 @@ absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
     std::vector<tessera::Array> given;
     for (size_t i = 0; i < all.size(); ++i)
       if (call.takes[i]) given.push_back(all[i]);
-    // What is computed of constants alone takes no argument, and runs where the program does.
+    // A part that depends on constants only has no arguments; it runs on the program's devices.
     const std::vector<tessera::Array> operands =
         client.session->Run(*call.executable, given, {}, Site{});
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> values, ReadAll(client, operands));
@@ -249,7 +262,8 @@ void CallsInOrder::Make(std::shared_ptr<const Compiled> compiled,
   waiting_.emplace_back([compiled = std::move(compiled), arrays = std::move(arrays),
                          settler = std::move(settler)]() mutable {
     const absl::Status status = Caught([&] { return MakeCalls(*compiled, arrays); });
-    // Nothing calls the host any more when it hears of the end: its process may be ending.
+    // Release everything before the host learns of the end: its process may then be ending, and
+    // must not be called any more.
     compiled.reset();
     arrays.clear();
     settler->Settle(status);

@@ -1,6 +1,7 @@
-// Calls of the host that programs make: of their results, when the run has ended. Those whose
-// results a program goes on with are made before it runs, of what parts of it compute that run
-// first.
+// Calls of the host that programs make, such as JAX's callbacks and prints. A call without results
+// is made when the run has ended, with operands that are results of the run. A call whose results
+// the program goes on with is made before the program runs: a part of the program that computes the
+// operands of the call runs first.
 //
 // References: docs/decisions/0026, 0028.
 #pragma once
@@ -26,7 +27,7 @@ struct Compiled;
 
 void SetHostCallbacks(HostCallback callback, HoldCallback hold);
 
-// Holds what a program calls, as long as it lives.
+// Keeps the host functions alive that a program calls, for as long as this object lives.
 class HeldCallbacks {
  public:
   explicit HeldCallbacks(std::vector<std::string> names);
@@ -44,28 +45,31 @@ struct AskedCall {
   std::vector<ir::Type> results;
   // The part of the program that computes the call's operands.
   std::shared_ptr<const Session::Executable> executable;
-  // Which it takes of the program's arguments, and then of what earlier calls returned.
+  // Which values that part takes: first of the program's arguments, then of the results of earlier
+  // calls.
   std::vector<bool> takes;
 };
 
-// Plans those parts of `program`, whose last results are the operands of the calls, and takes these
-// results off it. It has no effects any more.
+// Plans the parts of `program` that compute the operands of the calls, and removes these operands
+// from the results of `program`. Requires that `program` has no effects any more, and that the
+// operands are its last results but for the `num_printed` values that are printed.
 absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
                                                   const std::vector<ir::stablehlo::HostCall>& calls,
                                                   const std::vector<int64_t>& devices,
                                                   int num_printed, ir::Program* program);
 
-// Makes the calls, one after the other, of runs with these arguments: what they returned, put where
-// the program takes it. The error of the first that fails.
+// Makes the calls that come before a run with the arguments `args`, one after the other. Returns
+// their results as arrays that lie where the program takes them, or the error of the first call
+// that fails.
 absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
                                                 absl::Span<const tessera::Array> args);
 
-// Whether a loop whose number of turns is not known has one of these calls in it: not all its turns
-// are told.
+// Returns whether one of these calls stands in a loop whose number of iterations is not known
+// before. If such a loop has very many iterations, some of their calls are not made.
 bool InLongLoop(const ir::Function& prints, const std::vector<ir::stablehlo::HostCall>& calls);
 
-// One thread that makes the calls of runs in the order of the runs. Its destructor drops those that
-// have not begun.
+// Makes the calls of runs on one thread, in the order of the runs. The destructor drops the calls
+// of runs for which it has not begun.
 class CallsInOrder {
  public:
   CallsInOrder() = default;
@@ -73,8 +77,8 @@ class CallsInOrder {
   CallsInOrder& operator=(const CallsInOrder&) = delete;
   ~CallsInOrder();
 
-  // Reads the arrays once their run has ended, and makes the calls of the program, which read
-  // them; `outcome` is how that ends.
+  // Reads `arrays` once their run has ended, and makes the calls of the program, which take them.
+  // Settles `outcome` when all that has ended.
   void Make(std::shared_ptr<const Compiled> compiled, std::vector<tessera::Array> arrays,
             std::shared_ptr<Outcome> outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -84,7 +88,7 @@ class CallsInOrder {
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;  // started with the first
+  std::thread thread_;  // started by the first Make
 };
 
 }  // namespace tessera::pjrt

@@ -1,3 +1,6 @@
+// The functions of the PJRT C API about the client, its devices, memories and topology.
+// Client_Create connects to a coordinator, or starts a cluster in this process, and takes a
+// snapshot of the devices. All getters answer from this snapshot.
 #include "client/pjrt/client.h"
 
 #include <algorithm>
@@ -13,8 +16,8 @@
 namespace tessera::pjrt {
 namespace {
 
-// Runs and transfers that are waited for at once; further ones wait until one of these has ended. A
-// thread that waits costs little.
+// How many runs and transfers are waited for at once. Further ones wait until one of these has
+// ended. The number is high, since a thread that waits costs little.
 constexpr int kWaitersMax = 32;
 
 std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
@@ -95,6 +98,9 @@ void Attributes::Add(std::string name, float number) {
   value.value_size = 1;
 }
 
+// Reads the environment first, so that options of the call replace its values. If the call asks for
+// an embedded cluster and names no address, the address in the environment is ignored, because an
+// address would otherwise win over embedded devices.
 absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> given,
                                                 const EnvLookup& env) {
   ClientOptions out;
@@ -118,7 +124,7 @@ absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> giv
     named_address |= name == "address";
     named_embedded |= name == "embedded";
   }
-  // What the call says counts more than the environment.
+  // The options of the call take precedence over the environment.
   if (named_embedded && !named_address) out.address.clear();
   if (out.address.empty() && out.embedded == 0) {
     return MakeError(ErrorKind::kValueError,
@@ -128,14 +134,17 @@ absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> giv
   return out;
 }
 
+// Makes the descriptions of all devices in advance, since the getters return pointers into them.
+// The coords of a device are the place of its worker among the workers and its place on that
+// worker, so that JAX's mesh utilities put devices of one worker next to each other.
 Client::Client(std::shared_ptr<Session> opened, bool in_process,
                const std::vector<api::Device>& found)
     : session(std::move(opened)),
       embedded(in_process),
       version(absl::StrCat("tessera ", BuildText(ThisBuild()))),
       waiters({.threads = kWaitersMax}) {
-  std::map<std::string, int64_t> workers;    // by name: its place
-  std::map<std::string, int64_t> of_worker;  // how many devices it has so far
+  std::map<std::string, int64_t> workers;    // the place of each worker, by its name
+  std::map<std::string, int64_t> of_worker;  // the number of devices of each worker so far
   for (const api::Device& d : found) {
     const int64_t worker = workers.emplace(d.worker, workers.size()).first->second;
     Device& device = storage.emplace_back();
@@ -175,8 +184,9 @@ Device* Client::Find(int64_t id) const {
 Error* Plugin_Initialize(Plugin_Initialize_Args*) { return nullptr; }
 
 Error* Plugin_Attributes(Plugin_Attributes_Args* args) {
-  // What artifacts may hold: the framework writes them for this StableHLO or, if it is older, for
-  // its own. Ops and forms that came later stay out until we say that we read them.
+  // The versions of StableHLO and Shardy that the plugin reads. The framework writes artifacts for
+  // this version or, if its own is older, for its own. So ops and forms of later versions stay out
+  // of artifacts until these numbers are raised.
   static const auto* const attributes = [] {
     auto* const made = new Attributes;
     made->Add("stablehlo_current_version", std::vector<int64_t>{1, 15, 0});
@@ -198,7 +208,7 @@ Error* Client_Create(Client_Create_Args* args) {
     std::shared_ptr<Session> session = Open(options);
     std::vector<api::Device> found;
     for (api::Device& d : session->devices(Site{})) {
-      // The framework has no word for a device that is away.
+      // The framework cannot express that a device is away, so such a device is left out.
       if (d.healthy && d.id <= std::numeric_limits<int>::max()) found.push_back(std::move(d));
     }
     if (found.empty()) {
@@ -352,7 +362,7 @@ Error* Device_GetAttributes(Device_GetAttributes_Args* args) {
   args->attributes = values.data();
   args->num_attributes = values.size();
   args->device_attributes = nullptr;
-  args->attributes_deleter = [](void*) {};  // the device keeps them
+  args->attributes_deleter = [](void*) {};  // the device owns the attributes
   return nullptr;
 }
 

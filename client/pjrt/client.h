@@ -1,8 +1,9 @@
 // The client of the framework: a session, and a snapshot of the cluster's devices that is taken
-// when it is made.
+// when the client is made.
 //
-// Everything a getter tells is kept here or in what it tells it of: no getter calls the service or
-// fails, as the framework ends the process when one does. Owned by the framework; thread-safe.
+// Everything that a getter returns is kept in the client or in the object that the getter is asked
+// about. So no getter calls the service or fails; the framework would end the process if one did.
+// Owned by the framework; thread-safe.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,10 +27,10 @@
 namespace tessera::pjrt {
 
 inline constexpr char kPlatform[] = "tessera";
-// The memory of a device, by the name that JAX takes for granted.
+// The kind of the memory of a device. JAX relies on this name.
 inline constexpr char kDeviceMemory[] = "device";
 
-// Names and values that the framework reads; they own their texts.
+// A list of names and values that the framework reads. Owns their texts.
 class Attributes {
  public:
   void Add(std::string name, std::string value);
@@ -48,13 +49,13 @@ class Attributes {
 struct DeviceDescription {
   int id = 0;
   std::string kind;
-  std::string text;   // TesseraDevice(id=0)
-  std::string debug;  // with where it is
+  std::string text;   // for example TesseraDevice(id=0)
+  std::string debug;  // the text, with the device's kind, worker, host and executor
   Attributes attributes;
 };
 
 struct Memory {
-  // The framework reads the first word as a table of functions, if there is one.
+  // The framework reads the first word as a pointer to a table of functions, unless it is null.
   const void* functions = nullptr;
   int id = 0;
   Device* device = nullptr;
@@ -63,7 +64,7 @@ struct Memory {
 
 struct Device {
   Client* client = nullptr;
-  int64_t id = 0;  // the service's
+  int64_t id = 0;  // the id of the device at the service
   int local_id = 0;
   DeviceDescription description;
   Memory memory;
@@ -85,7 +86,7 @@ struct Client {
   Device* Find(int64_t id) const;
 
   const std::shared_ptr<Session> session;
-  const bool embedded;  // a call costs no more than what it does
+  const bool embedded;  // the cluster is in this process, so a call has no round trip
   std::atomic<bool> closing{false};
   std::string version;
   std::deque<Device> storage;
@@ -93,20 +94,21 @@ struct Client {
   std::vector<Memory*> memories;
   std::map<int64_t, Device*> by_id;
   Topology topology;
-  // Waits for runs and transfers. The last members: their threads use the others.
+  // The threads that wait for runs and transfers. These members are last, because their threads use
+  // the other members.
   SizedPool waiters;
   CallsInOrder calls;
   RunQueue runs;
 };
 
-// How a client is made: options of the call, then the environment.
+// How a client is made. Options of the call take precedence over the environment variables.
 struct ClientOptions {
-  std::string address;  // of a coordinator; TESSERA_ADDRESS
-  int embedded = 0;     // devices of a cluster in this process; TESSERA_EMBEDDED
-  int min_devices = 1;  // TESSERA_MIN_DEVICES: waits until the cluster has as many
+  std::string address;  // address of a coordinator (TESSERA_ADDRESS)
+  int embedded = 0;     // number of devices of a cluster in this process (TESSERA_EMBEDDED)
+  int min_devices = 1;  // number of devices that Connect waits for (TESSERA_MIN_DEVICES)
 };
-// VALUE_ERROR for an option that is not known or makes no sense, and where neither address nor
-// embedded devices are given.
+// Reads the options `given` and the environment. Returns VALUE_ERROR for an option that is not
+// known or makes no sense, and if neither an address nor embedded devices are given.
 absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> given,
                                                 const EnvLookup& env);
 

@@ -1,3 +1,6 @@
+// Outcomes, and the functions of the PJRT C API for the events that refer to them. Runs, transfers
+// and callbacks of the host settle outcomes; the framework polls, awaits or is called back. The
+// wait for a run starts only when its outcome is asked for, as the outcomes of many runs never are.
 #include "client/pjrt/event.h"
 
 #include "absl/strings/string_view.h"
@@ -71,7 +74,8 @@ void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
 
 std::shared_ptr<Outcome> Settled() {
   static Outcome* const settled = new Outcome(absl::OkStatus());
-  return {std::shared_ptr<Outcome>(), settled};  // Owns nothing, so that a copy counts nothing.
+  // The pointer owns nothing, so that copies of it need not count references.
+  return {std::shared_ptr<Outcome>(), settled};
 }
 
 Error* Event_Destroy(Event_Destroy_Args* args) {

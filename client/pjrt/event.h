@@ -1,7 +1,8 @@
-// Events: what the framework waits for, or is called back by.
+// Events: the framework waits for an event, or registers a callback that runs when it is ready.
 //
-// Thread-safe. A callback runs once, on the thread that settles the event or, if that has happened,
-// on the one that registers it, and never under a lock of the plugin: it may call the plugin again.
+// Thread-safe. A callback runs once: on the thread that settles the event or, if the event is
+// settled already, on the thread that registers the callback. It never runs under a lock of the
+// plugin, so it may call the plugin again.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,24 +16,27 @@
 
 namespace tessera::pjrt {
 
-// How something ends, once. Shared by all events that stand for it.
+// The outcome of something that ends once, such as a run. All events that stand for it share one
+// outcome. An outcome is settled when its final status is known.
 class Outcome : public std::enable_shared_from_this<Outcome> {
  public:
   Outcome() = default;
-  // Of what has ended already.
+  // Makes an outcome that is already settled.
   explicit Outcome(absl::Status status) : settled_(true), status_(std::move(status)) {}
   Outcome(const Outcome&) = delete;
   Outcome& operator=(const Outcome&) = delete;
 
-  // `start` is called once, when the first one asks, or at once if one has: it has something settle
-  // the outcome. To be called once.
+  // Sets the function that starts whatever will settle the outcome. `start` is called once: when
+  // the outcome is first asked for, or at once if it has been asked for before. Call at most once.
   void StartWhenAsked(std::function<void()> start) ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls who waits. The first call counts.
+  // Sets the final status, wakes the threads that wait and runs the callbacks. Only the first call
+  // has an effect.
   void Settle(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   bool settled() ABSL_LOCKS_EXCLUDED(mu_);
-  // OK while it is not settled.
+  // Returns the final status, or OK while the outcome is not settled.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The bound is that of who settles it: see AwaitRun.
+  // Waits until the outcome is settled. The wait has no bound of its own: whatever settles the
+  // outcome must have one (see AwaitRun).
   absl::Status Await() ABSL_LOCKS_EXCLUDED(mu_);
   void OnSettled(OnReadyCallback callback, void* user_arg) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -47,10 +51,11 @@ class Outcome : public std::enable_shared_from_this<Outcome> {
   std::vector<std::pair<OnReadyCallback, void*>> callbacks_ ABSL_GUARDED_BY(mu_);
 };
 
-// That of something that went well.
+// Returns an outcome that is settled with OK.
 std::shared_ptr<Outcome> Settled();
 
-// Settles the outcome when it goes, so that nobody waits for a task that was dropped.
+// Settles an outcome at the latest in its destructor, so that no thread waits for a task that was
+// dropped.
 class Settler {
  public:
   explicit Settler(std::shared_ptr<Outcome> outcome) : outcome_(std::move(outcome)) {}

@@ -1,3 +1,7 @@
+// Executables of the plugin: compilation, serialization, and everything that the framework asks
+// about arguments and results. An artifact becomes a program in this process, as its shapes and
+// donations are needed here, and the service plans the program
+// (docs/decisions/0027-the-plugin-is-a-client-of-the-sdk.md).
 #include "client/pjrt/executable.h"
 
 #include <algorithm>
@@ -26,7 +30,7 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr std::string_view kToken = "token";  // of ValueInfo
+constexpr std::string_view kToken = "token";  // the ValueInfo::type of a token
 
 std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
                                      const std::vector<Device*>& devices) {
@@ -35,14 +39,15 @@ std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
   return out;
 }
 
-// `sums`, `elsewhere`: of each array, or of none. `values`: what the artifact says, tokens too.
+// Returns a boundary for each of `values`, the arguments or results of the artifact, tokens
+// included. `specs` has an entry per array. So do `sums` and `elsewhere`, unless they are empty.
 std::vector<Boundary> BoundariesOf(
     const std::vector<ir::stablehlo::ValueInfo>& values, const std::vector<api::ArraySpec>& specs,
     const std::vector<ir::AxisList>& sums,
     const std::vector<std::optional<ir::stablehlo::Elsewhere>>& elsewhere,
     const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
-  size_t next = 0;  // array
+  size_t next = 0;  // index of the next array
   for (const ir::stablehlo::ValueInfo& value : values) {
     Boundary& boundary = out.emplace_back();
     if (value.type == kToken) {
@@ -72,14 +77,15 @@ std::vector<Boundary> BoundariesOf(
   return out;
 }
 
-// Whether the artifact's values are the program's, but for tokens: the parts of tuples are not.
+// Returns whether the artifact's values, apart from tokens, correspond to the program's arrays.
+// They do not if the artifact has tuples, because the program has their parts as separate arrays.
 bool AreThose(const std::vector<ir::stablehlo::ValueInfo>& values, size_t num_arrays) {
   return static_cast<size_t>(std::count_if(values.begin(), values.end(), [](const auto& value) {
            return value.type != kToken;
          })) == num_arrays;
 }
 
-// An option of a compiler that is not there.
+// Returns whether the option is one of the XLA compiler, which is not part of Tessera.
 bool IsOfXla(std::string_view name) {
   constexpr std::string_view kOthers[] = {"exec_time_optimization_effort", "memory_fitting_effort",
                                           "memory_fitting_level", "optimization_level"};
@@ -106,7 +112,7 @@ absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
   return options;
 }
 
-// The device of each partition.
+// Returns the device of each partition.
 absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
                                                const v1::ExecutableBuildOptions& options) {
   const int64_t partitions = std::max<int64_t>(options.num_partitions(), 1);
@@ -138,7 +144,7 @@ absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
   return out;
 }
 
-// The devices of the program's mesh, row-major.
+// Returns the ids of the devices of the program's mesh, row-major.
 absl::StatusOr<std::vector<int64_t>> Laid(const ir::stablehlo::Artifact& artifact,
                                           const ir::Program& program,
                                           const std::vector<Device*>& devices) {
@@ -167,7 +173,8 @@ std::string AssignmentBytes(const std::vector<Device*>& devices) {
   return assignment.SerializeAsString();
 }
 
-// What was compiled, under $TESSERA_JAX_DUMP, for who wants to see it. Its failure fails nothing.
+// Writes what was compiled to files under $TESSERA_JAX_DUMP, if that is set. A failure is logged,
+// and does not fail the compilation.
 class CompileDump {
  public:
   explicit CompileDump(const std::string& name) {
@@ -187,7 +194,7 @@ class CompileDump {
   }
 
  private:
-  std::string stem_;  // empty: nobody wants it
+  std::string stem_;  // path of the files without suffix; empty if no dump is wanted
 };
 
 }  // namespace
@@ -205,8 +212,9 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
 
 namespace {
 
-// The devices of tiles, of copies and of terms: as a transposition of the mesh's if they are one,
-// which is the only form that the framework reads back.
+// Adds the order of the devices to the sharding. `placed` lists the partitions by tile, by copy and
+// by term. If that is a transposition of the mesh, it is written as one, since this is the only
+// form that the framework reads back.
 void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
                 const std::vector<int64_t>& placed, v1::OpSharding* out) {
   const auto is_among = [](const ir::AxisList& list, const std::string& name) {
@@ -230,13 +238,16 @@ void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisLi
 
 }  // namespace
 
+// Translates a placement into XLA's form. OpSharding has no mesh axes: it cuts dims into tiles, and
+// may say that the devices of a tile hold copies or terms of a sum. So the axes of the mesh are
+// split into those that shard dims, those that are summed over, and the rest, which makes copies.
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;
   if (boundary.token) return out.SerializeAsString();  // replicated
   const api::Placement& placement = boundary.placement();
   const ir::Mesh& mesh = placement.mesh;
-  ir::AxisList axes;  // those that shard, in the order of dims
+  ir::AxisList axes;  // axes that shard dims, in the order of the dims
   int64_t tiles = 1;
   std::vector<int64_t> per_dim(spec.shape.size(), 1);
   for (size_t d = 0; d < placement.spec.dims.size() && d < per_dim.size(); ++d) {
@@ -263,7 +274,7 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   } else {
     out.set_replicate_on_last_tile_dim(copies > 1);
   }
-  // By tile, by copy, by term.
+  // Partitions, by tile, by copy and by term.
   std::vector<int64_t> placed(devices.size(), -1), seen(tiles * terms, 0);
   for (size_t place = 0; place < placement.devices.size(); ++place) {
     const auto partition = std::find_if(devices.begin(), devices.end(), [&](const Device* d) {
@@ -306,6 +317,10 @@ Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCal
   for (const Boundary& param : in) in_layouts.push_back(RowMajor(param.local.size()));
 }
 
+// Reads the artifact as a program, splits off its prints and its calls of the host, and has the
+// service plan what is left. The parts that were split off stay in this process. The serialized
+// form keeps the artifact and the options and not the plan, as a plan is bound to devices of one
+// cluster.
 absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
                                                                 std::string_view code,
                                                                 std::string_view options_bytes) {
@@ -422,7 +437,7 @@ Error* Executable_NumOutputs(Executable_NumOutputs_Args* args) {
   return nullptr;
 }
 
-// The code is where the executors are.
+// Returns 0, because the code of an executable is on the executors.
 Error* Executable_SizeOfGeneratedCodeInBytes(Executable_SizeOfGeneratedCodeInBytes_Args* args) {
   args->size_in_bytes = 0;
   return nullptr;
@@ -492,7 +507,8 @@ Error* Executable_GetCompiledMemoryStats(Executable_GetCompiledMemoryStats_Args*
   return nullptr;
 }
 
-// Of the plan, which is asked for once: only users who want to know call this.
+// Reads the costs from the explanation of the plan. The explanation is made at the first call,
+// since only users who want to know the costs call this function.
 Error* Executable_GetCostAnalysis(Executable_GetCostAnalysis_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Compiled& compiled = *args->executable->compiled;
@@ -556,7 +572,7 @@ Error* LoadedExecutable_GetDeviceAssignment(LoadedExecutable_GetDeviceAssignment
   args->serialized_bytes = assignment.data();
   args->serialized_bytes_size = assignment.size();
   args->serialized_device_assignment = nullptr;
-  args->serialized_device_assignment_deleter = [](void*) {};  // the executable keeps it
+  args->serialized_device_assignment_deleter = [](void*) {};  // the executable owns the bytes
   return nullptr;
 }
 
@@ -572,7 +588,7 @@ Error* Tell(const Texts& shardings, Shardings_Args* args) {
 Error* ParameterShardings(Shardings_Args* args) {
   return Tell(args->executable->compiled->in_shardings, args);
 }
-// Of a program without results the framework wants one all the same.
+// Returns at least one sharding, because the framework wants one even if a program has no results.
 Error* OutputShardings(Shardings_Args* args) {
   Tell(args->executable->compiled->out_shardings, args);
   args->num_shardings = std::max<size_t>(args->num_shardings, 1);

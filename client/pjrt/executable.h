@@ -1,6 +1,7 @@
-// Executables: programs that are planned for devices, with all that the framework asks of them.
+// Executables: programs that are planned for devices, with everything that the framework may ask
+// about them.
 //
-// Owned by the framework; immutable but for whether they are deleted; thread-safe.
+// Owned by the framework. Immutable, except for the mark that they are deleted. Thread-safe.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -19,14 +20,14 @@
 
 namespace tessera::pjrt {
 
-// Texts that the framework reads as two lists, of where they are and how long they are.
+// Texts that the framework reads as two lists: one of pointers, one of lengths.
 class Texts {
  public:
   explicit Texts(std::vector<std::string> texts = {});
   Texts(const Texts&) = delete;
   Texts& operator=(const Texts&) = delete;
   size_t size() const { return texts_.size(); }
-  // At least one, as the framework reads one of a program without values.
+  // Has at least one entry, because the framework reads one even if a program has no values.
   const char* const* data() const { return data_.data(); }
   const size_t* sizes() const { return sizes_.data(); }
 
@@ -36,20 +37,24 @@ class Texts {
   std::vector<size_t> sizes_;
 };
 
-// Where an argument or a result is. One that the framework knows as a pending sum along some axes
-// is the sum, which is the first term there; the others are zero.
+// The place of an argument or a result. The framework may know it as a pending sum along some axes
+// (`sum`). For the service it is then the sum itself; for the framework the sum is the first term,
+// and all other terms are zero.
 struct Boundary {
-  bool token = false;  // no array at all: it orders effects, which are in order anyhow
+  // True for a token, which is no array. Tokens order effects, which are in order anyhow.
+  bool token = false;
   api::ArraySpec spec;
-  // Where the framework has an argument that is not where the program takes it (Elsewhere).
+  // The placement that the framework gives an argument, if the program takes it elsewhere
+  // (ir/stablehlo/elsewhere.h).
   std::optional<api::Placement> elsewhere;
   ir::AxisList sum;
-  // Of where the framework has it: the shape of each shard, and the ordinal of each partition's.
+  // The shape of each shard and, by partition, the ordinal of its shard. Both describe the
+  // placement that the framework knows.
   ir::Dims local;
   std::vector<int> ordinals;
 
   const api::Placement& placement() const { return elsewhere ? *elsewhere : spec.placement; }
-  // Whether the term of this partition is zero.
+  // Returns whether the term of this partition is zero.
   bool IsZero(size_t partition) const {
     return !sum.empty() && placement().mesh.IndexAlong(ordinals[partition], sum) != 0;
   }
@@ -61,19 +66,22 @@ struct Compiled {
            std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
-  const internal::SentProgram sent;  // whose last results only its calls of the host see
+  // The program in the form that is sent. Only the calls of the host see the last results of it.
+  const internal::SentProgram sent;
   const HeldCallbacks callbacks;
-  const std::vector<AskedCall> asked;               // what they return is the last arguments
-  const std::vector<ir::stablehlo::HostCall> late;  // see HostProgram
+  // The calls that are made before a run. The results of these calls are the last arguments of the
+  // program.
+  const std::vector<AskedCall> asked;
+  const std::vector<ir::stablehlo::HostCall> late;  // see HostProgram::late
   const bool late_in_long_loop;
   const std::shared_ptr<const Session::Executable> executable;
-  const std::vector<Device*> devices;  // by partition
+  const std::vector<Device*> devices;  // the device of each partition
   std::vector<LogicalDeviceIds> logical_ids;
   std::string fingerprint;
   std::vector<Boundary> in, out;
-  std::vector<bool> donated;  // by argument
-  bool donates = false;       // whether any is
-  // What is told of results.
+  std::vector<bool> donated;  // by argument, whether it is donated
+  bool donates = false;       // whether any argument is donated
+  // The answers to the framework's questions about results and arguments.
   std::vector<int> out_types;
   std::vector<int64_t> out_dims;
   std::vector<size_t> out_ranks;
@@ -82,7 +90,7 @@ struct Compiled {
   std::string assignment;  // serialized DeviceAssignment
   std::string serialized;  // SerializedExecutable
   mutable absl::Mutex cost_mu;
-  mutable Attributes cost ABSL_GUARDED_BY(cost_mu);  // empty until it is asked for
+  mutable Attributes cost ABSL_GUARDED_BY(cost_mu);  // empty until the framework asks for the cost
 };
 
 struct Executable {
@@ -94,16 +102,16 @@ struct LoadedExecutable {
   std::atomic<bool> deleted{false};
 };
 
-// Plans an artifact. `options`: a serialized CompileOptions.
+// Plans the StableHLO artifact `code`. `options` is a serialized CompileOptions.
 //
-// VALUE_ERROR for options that make no sense or are nobody's; NOT_IMPLEMENTED for several replicas
-// and for tuples at the boundary; NOT_ENOUGH_DEVICES for a device that the client does not have;
-// the errors of reading, importing and compiling the artifact.
+// Errors: VALUE_ERROR for options that make no sense or are not known; NOT_IMPLEMENTED for several
+// replicas and for tuples among arguments or results; NOT_ENOUGH_DEVICES for a device that the
+// client does not have; the errors of reading, importing and compiling the artifact.
 absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
                                                                 std::string_view code,
                                                                 std::string_view options);
 
-// A serialized OpSharding: how the value lies on devices, which are told by their partition.
+// Returns the sharding of the value as a serialized OpSharding, which numbers devices by partition.
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices);
 
 Error* ParameterShardings(Shardings_Args* args);

@@ -1,8 +1,9 @@
-// Runs. Arguments come as the buffers of each device: those that are the shards of one array, where
-// the program wants them, are that array; others become one.
+// Runs an executable: the framework calls LoadedExecutable_Execute with a buffer per argument and
+// device. If these buffers are the shards of one array, laid out as the program wants it, that
+// array is the argument; if not, an array is assembled from them.
 //
-// The call itself checks what makes no sense, and makes the buffers of the results; the rest is a
-// job of the client's queue of runs.
+// The call itself only checks its arguments and makes the buffers of the results. The rest is a job
+// in the client's queue of runs (runs.h), so that the framework need not wait.
 #include <algorithm>
 #include <tuple>
 
@@ -18,19 +19,19 @@
 namespace tessera::pjrt {
 namespace {
 
-// What the buffers of one argument hold, by partition.
+// The contents of the buffers of one argument, by partition.
 using Row = absl::Span<const Held>;
 
 std::string What(const Compiled& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
 }
 
-// Which term of a sum the shard is.
+// Returns which term of a sum the shard is.
 int64_t TermOf(const api::Placement& placement, int64_t ordinal) {
   return placement.mesh.IndexAlong(ordinal, placement.spec.unreduced);
 }
 
-// Whether the shards of the array are those of the boundary, on the same devices.
+// Returns whether the array has the shards that the boundary wants, on the same devices.
 bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   if (array.dtype() != boundary.spec.dtype || array.shape() != boundary.spec.shape) return false;
   const api::Placement& have = array.placement();
@@ -48,7 +49,8 @@ bool FitsBoundary(const tessera::Array& array, const Boundary& boundary) {
   return true;
 }
 
-// The array whose shards they are; invalid if they are not those of one.
+// Returns the array whose shards the buffers of `row` are, or an invalid array if they are not the
+// shards of one.
 tessera::Array WholeOf(Row row, const Boundary& boundary) {
   const auto arrays_of = [&](size_t k) {
     return row[k].cell->ArraysWith(boundary.ordinals[k], boundary.IsZero(k), row[k].ordinal,
@@ -70,12 +72,14 @@ absl::StatusOr<ir::Array> BytesOf(const Compiled& compiled, const Contents& cont
   return ReadShard(*compiled.client, contents, boundary.spec.dtype, boundary.local);
 }
 
-// Makes the array that they are the shards of.
+// Assembles argument `i` from its buffers `row`, and returns the array. Uses the cheapest way that
+// applies: reshard an array on the devices, or put the bytes from this process.
 absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_t i) {
   const Boundary& boundary = compiled.in[i];
   std::vector<Contents> contents;
   for (const Held& held : row) {
-    // An error is as it is: of a long chain of runs, each would add its word.
+    // Pass the error on unchanged: if every run added its own context, a long chain would produce
+    // an endless message.
     TESSERA_ASSIGN_OR_RETURN(Contents found, held.contents());
     contents.push_back(std::move(found));
   }
@@ -111,24 +115,25 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
   return array;
 }
 
-// A call: what it is given, and where its results go.
+// One call of an executable: its arguments, and the cells that its results go to.
 struct Call {
   std::shared_ptr<const Compiled> compiled;
-  // Those of the first argument on all devices, then the next one's.
+  // The contents of the arguments: of the first one on all devices, then of the next one, and so
+  // on.
   absl::InlinedVector<Held, 4> args = {};
-  std::vector<bool> takes = {};  // by argument; empty: none
-  // By result; null for a token, and until the run has been asked for.
+  std::vector<bool> takes = {};  // by argument, whether it is donated; empty if none is
+  // The cells, by result. A cell is null for a token, and may be until the run has been requested.
   absl::InlinedVector<std::shared_ptr<Cell>, 2> results = {};
-  // Of the run, and of what ends the call for the framework: when the program calls the host, the
-  // end of that.
+  // `end` is the outcome of the run, `complete` that of the call for the framework. They differ if
+  // the program calls the host: the call is complete when the calls of the host have ended.
   std::shared_ptr<Outcome> end = {}, complete = {};
 };
 
-// What is donated is no other argument, too.
+// Fails if a buffer that is donated is also another argument of the call.
 absl::Status CheckDonations(const Call& call, size_t num_devices) {
   if (std::find(call.takes.begin(), call.takes.end(), true) == call.takes.end())
     return absl::OkStatus();
-  // Of the first device, by what they hold.
+  // The buffers on the first device, sorted by their contents, with the number of the argument.
   std::vector<std::tuple<const Cell*, int, size_t>> held;
   for (size_t i = 0; i < call.takes.size(); ++i) {
     const Held& of = call.args[i * num_devices];
@@ -149,7 +154,8 @@ absl::Status CheckDonations(const Call& call, size_t num_devices) {
   return absl::OkStatus();
 }
 
-// Checks the arguments, and takes those that are donated.
+// Checks the arguments and collects their contents in `call`. Deletes the buffers that are donated,
+// as the framework must not use them any more.
 absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Call* call) {
   const size_t num_devices = args->num_devices;
   if (compiled.donates) call->takes = compiled.donated;
@@ -213,7 +219,10 @@ void MakeCells(Call& call) {
       call.results[i] = std::make_shared<Cell>();
 }
 
-// Asks for the run, and fills the cells of the results. `first`: an array that the run makes.
+// Requests the run, and fills the cells of the results. Sets `first` to an array that the run
+// makes; its end is the end of the run. An argument is first looked up as an existing array, and
+// assembled only if there is none. Calls of the host whose results are arguments are made here,
+// before the run.
 absl::Status TryAskFor(Call& call, tessera::Array* first) {
   const Compiled& compiled = *call.compiled;
   Client& client = *compiled.client;
@@ -233,7 +242,7 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
     arrays.push_back(std::move(whole));
     if (!call.takes.empty()) donate.push_back(call.takes[i]);
   }
-  // What was taken, and nobody else has, goes with the run.
+  // Drop the cells now, so that donated contents that nobody else holds are released with this run.
   call.args.clear();
   if (!compiled.asked.empty()) {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers, Ask(compiled, arrays));
@@ -242,13 +251,14 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
   }
   std::vector<tessera::Array> results =
       client.session->Run(*compiled.executable, arrays, std::move(donate), Site{});
-  // All of the run's results are there at once.
+  // All results of a run are ready at the same time, so the first one stands for all.
   if (!results.empty()) *first = results.front();
   if (compiled.sent.prints) {
     const auto first_read = results.end() - compiled.sent.num_printed;
     client.calls.Make(call.compiled, {first_read, results.end()}, call.complete);
     results.erase(first_read, results.end());
-    // The results are not those of the program if one of these calls had to be waited for.
+    // If a late call returned something that the program needed, the results are wrong. Only the
+    // end of the calls tells, so wait for it.
     if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
   }
   auto result = results.begin();
@@ -266,9 +276,10 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
 
 struct Asked {
   absl::Status status;
-  tessera::Array first;  // invalid if the run makes none
+  tessera::Array first;  // an array that the run makes; invalid if it makes none
 };
-// The same. What goes wrong is told where a result is used, as of a run that fails.
+// Like TryAskFor, but stores an error in the result cells, so that it is reported where a result is
+// first used.
 Asked AskFor(Call& call) {
   Asked out;
   out.status = call.compiled->client->closing.load()
@@ -280,7 +291,7 @@ Asked AskFor(Call& call) {
   return out;
 }
 
-// Asks for the run on this thread.
+// Requests the run on this thread, and makes the outcomes of the call.
 void Run(Call& call) {
   Client& client = *call.compiled->client;
   if (call.compiled->sent.prints) call.complete = std::make_shared<Outcome>();
@@ -291,11 +302,12 @@ void Run(Call& call) {
     call.end = std::make_shared<Outcome>(asked.status);
   }
   if (!call.complete) call.complete = call.end;
-  // That of calls that are being made is theirs.
+  // Calls of the host that are being made settle `complete` themselves.
   if (!asked.status.ok()) call.complete->Settle(asked.status);
 }
 
-// The same as a job of the queue, whose outcomes are known before.
+// Requests the run as a job of the queue. Unlike in Run, the outcomes already exist, because
+// buffers refer to them. Returns the part of the job that settles the end of the run.
 RunQueue::After RunLater(Call call) {
   return [asked = AskFor(call), client = call.compiled->client, end = std::move(call.end)] {
     if (asked.status.ok() && asked.first.valid()) {
@@ -308,6 +320,10 @@ RunQueue::After RunLater(Call call) {
 
 }  // namespace
 
+// Checks the call, makes the buffers of its results, and requests the run either at once or as a
+// job of the queue. In the second case the buffers exist before the run: they get empty cells,
+// which the job fills. So an error that the job finds cannot be returned here; it is reported where
+// a result is first used.
 Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
   return Guarded([args]() -> absl::Status {
     const Compiled& compiled = *args->executable->compiled;
@@ -325,8 +341,9 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
     Call call{args->executable->compiled};
     TESSERA_RETURN_IF_ERROR(Take(compiled, args, &call));
     Client& client = *compiled.client;
-    // On an embedded cluster to ask for a run costs no more than to hand it over; and of a program
-    // that calls the host the answers are waited for, and callbacks may ask for runs themselves.
+    // On an embedded cluster requesting a run costs no more than handing it to another thread. A
+    // program that calls the host is run here because its answers are waited for, and because a
+    // callback may request runs itself.
     if (client.embedded || compiled.sent.prints || !compiled.asked.empty()) {
       if (!client.embedded) client.runs.Finish();
       Run(call);

@@ -1,6 +1,7 @@
-// The functions that the plugin has, in the folder's files by what they are about.
+// Declares the functions of the PJRT C API that the plugin has. Each is defined in the file of this
+// folder that its subject belongs to.
 //
-// Each returns null or an error that the framework owns.
+// Each function returns null or an error, which the framework owns.
 #pragma once
 #include "client/pjrt/abi.h"
 

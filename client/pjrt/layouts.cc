@@ -1,3 +1,5 @@
+// The layouts extension of the PJRT C API (plugin.cc puts it into the table). Through it the
+// framework asks for the layouts of buffers, arguments and results.
 #include "client/pjrt/layouts.h"
 
 #include <deque>
@@ -17,7 +19,8 @@ struct Layout {
 
 namespace {
 
-// Those of all ranks that were asked for, and all below.
+// The layouts of all ranks up to the highest that was asked for. A deque, because its elements stay
+// where they are when it grows.
 struct Layouts {
   absl::Mutex mu;
   std::deque<Layout> by_rank ABSL_GUARDED_BY(mu);

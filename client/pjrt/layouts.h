@@ -1,6 +1,7 @@
-// Layouts as the framework asks for them. All values are row-major: a layout tells its rank.
+// Layouts, in the form in which the framework asks for them. All values are row-major, so a layout
+// depends on the rank only.
 //
-// Immutable, and one for each rank: nobody owns them.
+// Layouts are immutable and live as long as the process; there is one for each rank.
 #pragma once
 #include <cstddef>
 
@@ -8,7 +9,7 @@
 
 namespace tessera::pjrt {
 
-// Of a value with so many dims.
+// Returns the layout of a value with `rank` dims.
 Layout* RowMajor(size_t rank);
 
 extern const LayoutsExtension kLayouts;

@@ -1,4 +1,5 @@
-// The table that the framework looks up, and nothing else of the plugin is visible.
+// The function table of the plugin. The framework loads the plugin's library and looks up
+// GetPjrtApi, which returns the table; no other symbol of the plugin is visible (exports.map).
 #include <cstring>
 
 #include "client/pjrt/calls.h"
@@ -29,8 +30,8 @@ ShardingsExtension shardings_extension = {
     OutputShardings,
 };
 
-// The function as callers of any version may call it: to one that knows fewer fields than we, those
-// that it does not have are zero, and what is written there is lost.
+// Adapts a function for callers of any version. If the caller's struct has fewer fields than ours,
+// the function sees zeros in the missing fields, and what it writes there is lost.
 template <class Args, Error* (*kFunction)(Args*)>
 Error* CallSized(Args* args) {
   const size_t size = args->struct_size;

@@ -1,3 +1,6 @@
+// The queue that lets JAX dispatch runs without a wait (execute.cc pushes them). The hand-over
+// between the framework's thread and the queue's thread is on the path of every step of a training
+// loop, so both spin for a moment before they sleep.
 #include "client/pjrt/runs.h"
 
 #include <utility>
@@ -8,7 +11,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// Runs that the framework may be ahead of those that were asked for.
+// The most runs that may wait in the queue, and so the most that the framework is ahead.
 constexpr size_t kWaitingMax = 64;
 
 }  // namespace
@@ -21,7 +24,7 @@ RunQueue::~RunQueue() {
     stopping_ = true;
     thread.swap(thread_);
   }
-  num_waiting_.store(1);  // wakes one that spins
+  num_waiting_.store(1);  // ends the wait of a thread that spins
   if (thread.joinable()) thread.join();
 }
 
@@ -38,7 +41,8 @@ void RunQueue::Push(Job job) {
   const auto has_room = [this] {
     return num_waiting_.load(std::memory_order_relaxed) <= kWaitingMax / 2;
   };
-  // The thread is at it, which two would not do sooner; and no caller gets further ahead.
+  // The queue's thread is at work, and a second one would not make it faster, so spin first. After
+  // that do jobs here, so that no caller gets further ahead.
   if (!SpinUntil(has_room))
     while (!has_room() && DoNext()) {
     }

@@ -1,6 +1,6 @@
-// The runs of a client, asked for in their order by a thread of their own: the framework's thread
-// goes on while their arguments are put. Who needs to know what has come of them asks for those
-// that wait itself.
+// The queue of a client's runs. A thread of the queue asks the service for them in their order, so
+// that the framework's thread goes on while their arguments are put. A thread that needs the result
+// of a run calls Finish, which does the waiting jobs on that thread.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,32 +16,34 @@ namespace tessera::pjrt {
 // Thread-safe.
 class RunQueue {
  public:
-  // Returns what is to be done when the next job may begin: it may call the framework, which may
-  // call the plugin.
+  // The second part of a job. It runs when the next job may already begin, because it may call the
+  // framework, which may call the plugin.
   using After = absl::AnyInvocable<void()>;
+  // The first part of a job, which no other job overlaps; returns the second part.
   using Job = absl::AnyInvocable<After()>;
 
   RunQueue() = default;
   RunQueue(const RunQueue&) = delete;
   RunQueue& operator=(const RunQueue&) = delete;
-  // Does what waits.
+  // Does the jobs that wait, and stops the thread.
   ~RunQueue();
 
-  // Has the job done after those before it. While too many wait the caller does, too, or helps.
+  // Adds a job, which is done after all earlier ones. If too many jobs wait, the caller waits, too,
+  // or does some of them itself.
   void Push(Job job) ABSL_LOCKS_EXCLUDED(mu_, doing_);
-  // Returns when all jobs so far have been done. Not to be called by a job.
+  // Returns when all jobs so far have been done. A job must not call it.
   void Finish() ABSL_LOCKS_EXCLUDED(mu_, doing_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_, doing_);
-  // Does the next job; false: there is none.
+  // Does the next job. Returns false if there is none.
   bool DoNext() ABSL_LOCKS_EXCLUDED(mu_, doing_);
 
   absl::Mutex doing_ ABSL_ACQUIRED_BEFORE(mu_);  // held while a job is taken and done
   absl::Mutex mu_;
   std::deque<Job> waiting_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::atomic<size_t> num_waiting_ = 0;      // to look at without the lock
+  std::atomic<size_t> num_waiting_ = 0;      // size of waiting_, for reads without the lock
   std::thread thread_ ABSL_GUARDED_BY(mu_);  // started with the first job
 };
 

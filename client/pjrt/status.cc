@@ -1,3 +1,5 @@
+// Errors of the plugin. Every function of the table that can fail passes through Guarded or
+// ErrorOf, so that the framework sees error objects and never an exception.
 #include "client/pjrt/status.h"
 
 #include <exception>
@@ -60,7 +62,7 @@ Error* Error_GetCode(Error_GetCode_Args* args) {
   return nullptr;
 }
 
-// Called for every error; the framework has no use for the payloads of ours.
+// The framework calls this function for every error, but has no use for Tessera's payloads.
 Error* Error_ForEachPayload(Error_ForEachPayload_Args*) { return nullptr; }
 
 }  // namespace tessera::pjrt

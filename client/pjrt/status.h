@@ -1,7 +1,7 @@
-// Errors as the PJRT C API has them: an object of the plugin's that the framework asks for its code
-// and message, and gives back.
+// Errors in the form of the PJRT C API: an error is an object of the plugin. The framework asks it
+// for its code and message, and gives it back to be destroyed.
 //
-// Stateless; thread-safe. The framework owns what it is given.
+// Stateless; thread-safe. The framework owns every error that it is given.
 #pragma once
 #include <string>
 #include <type_traits>
@@ -11,7 +11,8 @@
 
 namespace tessera::pjrt {
 
-// Its first word must be a table of functions: parts of the framework call them without a look.
+// The table of functions that the first word of every Error points to. Parts of the framework call
+// these functions without a check.
 struct ErrorFunctions {
   size_t struct_size;
   size_t instance_size;
@@ -28,10 +29,11 @@ struct Error {
   std::string message;  // "VALUE_ERROR: ...": the reason, which tells tools what to do
 };
 
-// Null for an OK status.
+// Returns an error with the status, or null if the status is OK.
 Error* ErrorOf(const absl::Status& status);
 
-// What `f` returns, or what it throws: no exception leaves the plugin.
+// Returns what `f(context)` returns or, if it throws, the exception as a status. No exception may
+// leave the plugin.
 absl::Status StatusOf(absl::Status (*f)(void*), void* context);
 template <class F>
 absl::Status Caught(F&& f) {

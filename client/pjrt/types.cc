@@ -1,3 +1,5 @@
+// The table of element types that the PJRT C API numbers and Tessera has. Buffers, executables and
+// host callbacks of the plugin use it to tell the framework their types.
 #include "client/pjrt/types.h"
 
 #include <algorithm>

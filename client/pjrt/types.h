@@ -1,4 +1,5 @@
-// Element types by their numbers in the PJRT C API. Stateless; thread-safe.
+// Translates between dtypes and the numbers of element types in the PJRT C API. Stateless;
+// thread-safe.
 #pragma once
 #include <optional>
 
@@ -8,7 +9,7 @@ namespace tessera::pjrt {
 
 inline constexpr int kTokenType = 23;
 
-// nullopt: Tessera has no such type.
+// Returns nullopt if Tessera has no such type.
 std::optional<ir::DType> DTypeOfNumber(int type);
 int NumberOfDType(ir::DType dtype);
 

@@ -1,7 +1,7 @@
-"""Writes tessera/_proto.binpb, the descriptors of the wire contract, before anything is packed.
+"""Writes tessera/_proto.binpb, the descriptors of the wire contract, before the package is built.
 
-Everything else is in pyproject.toml. Descriptors are made by grpcio-tools, which pip installs for
-the build, or else by protoc.
+Everything else is in pyproject.toml. grpcio-tools makes the descriptors; pip installs it for the
+build. Without it, protoc makes them.
 """
 
 import os
@@ -20,7 +20,7 @@ DESCRIPTORS = HERE / "tessera" / "_proto.binpb"
 def write_descriptors():
     if not PROTOS.is_dir():
         if DESCRIPTORS.exists():
-            return  # A source archive, which holds them.
+            return  # A source archive contains the descriptors.
         raise SystemExit(f"{PROTOS} is missing: install from a checkout of the repository")
     arguments = [
         f"--proto_path={PROTOS}",
@@ -34,7 +34,7 @@ def write_descriptors():
         command = ["protoc"]
     else:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
-        # The package includes the well-known types.
+        # The package grpc_tools includes the well-known types.
         well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
         arguments.insert(1, f"--proto_path={well_known}")
     try:

@@ -1,3 +1,6 @@
+// Makes the credentials and the channel of every connection to a coordinator, for RemoteService and
+// JsonClient. Mistakes in the address or in the CA file are found here, because gRPC would report
+// all of them as a coordinator that does not answer.
 #include "client/remote/channel.h"
 
 #include <cerrno>
@@ -15,11 +18,14 @@ namespace tessera::remote {
 namespace {
 
 constexpr int kMaxReceiveBytes = 256 << 20;
-// The backoff between attempts to connect, and the timeout of one.
+// The backoff between attempts to connect, and the timeout of one attempt.
 constexpr int kInitialBackoffMs = 200, kMaxBackoffMs = 1'000, kConnectTimeoutMs = 5'000;
 
 }  // namespace
 
+// Decides between TLS and plain text. Fails before anything is sent, so that neither a token nor
+// array data crosses a network in plain text because a setting was forgotten. Each error text names
+// the setting that would fix it.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options) {
   if (const absl::Status usable = CheckAddress(address); !usable.ok())
@@ -35,7 +41,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
                                     ": ", failure != 0 ? std::strerror(failure) : "it is empty",
                                     "; set TESSERA_CA_FILE to its ca.pem"));
     }
-    // Checked here, since gRPC would only say that the coordinator does not answer.
+    // Check the file here, since gRPC would only say that the coordinator does not answer.
     if (const auto ca = pki::Describe(pem.str()); !ca.ok()) {
       return MakeError(
           ErrorKind::kTlsMismatch,
@@ -62,7 +68,8 @@ std::shared_ptr<grpc::Channel> ChannelTo(
     const Keepalive& keepalive) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  // Short enough for a client to reconnect within the coordinator's session_grace_ms.
+  // The backoff is short enough for a client to reconnect within the coordinator's
+  // session_grace_ms.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);

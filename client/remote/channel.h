@@ -1,4 +1,4 @@
-// Credentials of clients, and their channels to the coordinator.
+// The credentials of clients, and the channels from clients to the coordinator.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -12,12 +12,13 @@
 
 namespace tessera::remote {
 
-// TLS with the CA of options.ca_file; without it plain text, only to this machine or with
-// options.insecure. TLS_MISMATCH otherwise, and if the file has no certificate; VALUE_ERROR if the
-// address is not HOST:PORT or unix:/path.
+// Returns TLS credentials with the CA of options.ca_file. Without a CA file the connection is plain
+// text, which is allowed only to this machine or with options.insecure.
+// Errors: TLS_MISMATCH if plain text is not allowed, or if the file has no certificate; VALUE_ERROR
+// if the address is neither HOST:PORT nor unix:/path.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
     const std::string& address, const ConnectOptions& options);
-// The channel connects at its first call.
+// Returns a channel, which connects at its first call.
 std::shared_ptr<grpc::Channel> ChannelTo(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const Keepalive& keepalive = {});

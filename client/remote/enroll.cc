@@ -1,3 +1,6 @@
+// The network calls of `tessera join`: first FetchCa, whose result the command checks against the
+// fingerprint in the join command, then Enroll. They are apart from RemoteService, since at this
+// point the machine does not yet trust any certificate.
 #include "client/remote/enroll.h"
 
 #include <memory>
@@ -74,7 +77,8 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
   const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
-  // FetchCa, which does not verify the server, has just succeeded: only its name can be wrong.
+  // The server answers, because FetchCa has just succeeded. FetchCa does not verify the server, so
+  // the only thing that can be wrong is the name in the server's certificate.
   if (KindOf(status) == ErrorKind::kUnreachable)
     return MakeError(ErrorKind::kTlsMismatch,
                      absl::StrCat("the coordinator at ", address,

@@ -1,3 +1,6 @@
+// The client's end of ExecutePrograms. RemoteService uses it for runs whose acceptance it awaits,
+// and Pipeline for runs that are sent ahead; both then take small results from the stream instead
+// of asking for read tickets. Reference: docs/decisions/0008-runs-go-over-one-stream.md.
 #include "client/remote/executions.h"
 
 #include <deque>
@@ -14,8 +17,8 @@ constexpr absl::Duration kMaxIdle = absl::Milliseconds(50);
 
 }  // namespace
 
-// At most one read and one write are in flight. Only the polling thread takes events from the
-// queue, and it starts the next read or write before another thread may poll.
+// One stream. At most one read and one write are in flight. Only the polling thread takes events
+// from the queue, and it starts the next read or write before another thread may poll.
 class Executions::Stream {
  public:
   Stream(v1::ProgramService::Stub* stub, const PrepareFn& prepare) {
@@ -26,7 +29,8 @@ class Executions::Stream {
     stream_->Read(&event_, &event_);
   }
   ~Stream() { Close(); }
-  // Called when no thread waits. Runs own the stream, so it must release them.
+  // Cancels the call and drops all runs. Call only when no thread waits. The runs own the stream,
+  // so the stream must release the runs, or neither would ever be destroyed.
   void Close() ABSL_LOCKS_EXCLUDED(mu_) {
     context_.TryCancel();
     queue_.Shutdown();
@@ -54,7 +58,7 @@ class Executions::Stream {
     }
     stream_->Write(request, &requests_);
   }
-  // Waits until a flag of the run is set or the run is over; returns false at `deadline`.
+  // Waits until `flag` of the run is set or the run is over. Returns false at `deadline`.
   bool Await(const Run& run, bool Run::*flag, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto arrived = [&] { return run.*flag || run.over_; };
@@ -71,7 +75,7 @@ class Executions::Stream {
       if (!in_time) return arrived();
     }
   }
-  // Returns false if the stream has ended, also while no thread polled.
+  // Returns false if the stream has ended, even if it ended while no thread polled.
   bool usable() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (polling_ || SteadyNow() - last_used_ < kMaxIdle) return !broken_;
@@ -89,7 +93,7 @@ class Executions::Stream {
   mutable absl::Mutex mu_;
 
  private:
-  // Handles the next event, with the lock released while it waits; returns false at `deadline`.
+  // Handles the next event. Releases the lock while it waits. Returns false at `deadline`.
   bool Poll(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     void* tag = nullptr;
     bool ok = false;
@@ -116,6 +120,9 @@ class Executions::Stream {
     stream_->Write(request, &requests_);
     mu_.Lock();
   }
+  // Applies the message that was read to the run that it names, and starts the next read. Releases
+  // the lock meanwhile, as gRPC must not be called with a lock held. Messages about runs that are
+  // over are ignored. A refusal has no completion, and still ends the run below.
   void HandleEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto found = runs_.find(event_.number());
     if (found != runs_.end()) {
@@ -170,10 +177,10 @@ class Executions::Stream {
       stream_;
   v1::ExecuteProgramsEvent event_;  // filled by the read in flight
 
-  bool polling_ ABSL_GUARDED_BY(mu_) = false;  // whether a thread polls the queue
+  bool polling_ ABSL_GUARDED_BY(mu_) = false;  // true while a thread polls the queue
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // not yet written
-  std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // not over
+  std::deque<v1::ExecuteProgramsRequest> requests_ ABSL_GUARDED_BY(mu_);  // requests to write
+  std::map<uint64_t, std::shared_ptr<Run>> runs_ ABSL_GUARDED_BY(mu_);    // runs that are not over
   absl::Time last_used_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);  // valid once broken_

@@ -1,9 +1,10 @@
-// Executes programs over one stream to the coordinator (ProgramService.ExecutePrograms), on which
-// completions arrive, with small results inline.
+// Executes programs over one stream to the coordinator (ProgramService.ExecutePrograms). The
+// completions arrive on the same stream, with small results inline.
 //
-// Thread-safe. One of the waiting threads polls the stream for all, and passes the role on when its
-// own event has arrived: no background thread adds latency. A broken stream is replaced at the next
-// run; FailureOf is then its status, for each run that had not completed.
+// Thread-safe. There is no background thread, which would add latency: one of the waiting threads
+// polls the stream for all of them, and passes this role on when its own event has arrived. A
+// broken stream is replaced at the next run. For each run that had not completed, FailureOf then
+// returns the status of the broken stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace tessera::remote {
 class Executions {
  public:
   class Stream;
-  // One run. Its fields are set once, by the polling thread.
+  // One run of an executable. The polling thread sets its fields, each of them once.
   class Run {
    public:
     Run(std::shared_ptr<Stream> stream, uint64_t number)
@@ -38,48 +39,51 @@ class Executions {
     // Guarded by the mutex of the stream.
     bool accepted_ = false, over_ = false;
     api::ExecuteReply reply_;
-    std::optional<api::Operation> operation_;  // as it ended
+    std::optional<api::Operation> operation_;  // the record of the run, once it has ended
     std::map<uint64_t, ir::Array> results_;
-    grpc::Status failure_;  // the error of its acceptance, or of a stream that broke before its end
+    // The reason why the run was refused, or the status of a stream that broke before the run
+    // ended.
+    grpc::Status failure_;
   };
 
-  // Captures of `prepare` must outlive this object.
+  // `stub` and the captures of `prepare` must outlive this object.
   Executions(v1::ProgramService::Stub* stub, PrepareFn prepare);
   Executions(const Executions&) = delete;
   Executions& operator=(const Executions&) = delete;
-  // Closes the stream. The runs continue.
+  // Closes the stream. The runs go on at the coordinator.
   ~Executions();
 
-  // Sends the request and waits until the run is accepted or rejected, at most `timeout`.
+  // Sends the request and waits until the run is accepted or refused, at most `timeout`.
   grpc::Status Execute(const v1::ExecuteProgramRequest& request, absl::Duration timeout,
                        std::shared_ptr<Run>* run, api::ExecuteReply* reply)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends a request with a number of its own, which is not waited for: `after`, if there is one, is
-  // the run that was sent before it, on whose stream it goes. Of a stream that is broken the run
-  // has ended at once, with its status.
+  // Sends a request that already has a number, and does not wait for its acceptance. If `after` is
+  // not null, the request goes over the stream of that run, behind it. If the stream is broken, the
+  // run that is returned has already ended, and its failure is the stream's status.
   std::shared_ptr<Run> Send(v1::ExecuteProgramsRequest request, const Run* after)
       ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t NextNumber() { return ++last_number_; }
-  // Waits until the run is accepted or rejected, at most `timeout`.
+  // Waits until the run is accepted or refused, at most `timeout`.
   static grpc::Status AwaitAcceptance(const Run& run, absl::Duration timeout,
                                       api::ExecuteReply* reply);
-  // Ends the stream, and whoever waits on it.
+  // Ends the stream, so that all waits on it return.
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the completion, at most until `deadline`; returns whether it or the end of the stream
-  // has arrived.
+  // Waits for the completion of the run, at most until `deadline`. Returns whether the completion
+  // or the end of the stream has arrived.
   bool AwaitEnd(const Run& run, absl::Time deadline) const;
-  // The result, if it was inline in the completion.
+  // Returns the result `array` of the run, if it came inline with the completion.
   std::optional<ir::Array> ResultOf(const Run& run, uint64_t array) const;
-  // Its ids, if it is accepted.
+  // Returns the ids of the run's operation and results, if the run is accepted.
   static std::optional<api::ExecuteReply> ReplyOf(const Run& run);
-  // Its record, if it has ended.
+  // Returns the record of the run, if it has ended.
   static std::optional<api::Operation> OperationOf(const Run& run);
   static bool IsOver(const Run& run);
-  // Results are read by ticket from now on.
+  // Drops the inline results of the run. From now on its results are read by ticket.
   static void DropResults(Run& run);
-  // The status of a stream that broke before the completion; else OK.
+  // Returns the error of a run that was refused, or the status of a stream that broke before the
+  // run completed. Returns OK for any other run.
   grpc::Status FailureOf(const Run& run) const;
-  // The number of runs that have not completed.
+  // Returns the number of runs on the current stream that have not completed.
   size_t open() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

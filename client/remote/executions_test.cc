@@ -1,4 +1,6 @@
-// Watched runs against a coordinator that does as the test says.
+// Proves that runs share one stream, that waiting threads serve each other, and that a broken
+// stream ends its runs and is replaced. The coordinator is a fake in this process, which serves the
+// stream as each test says.
 #include "client/remote/executions.h"
 
 #include <functional>
@@ -44,8 +46,9 @@ TEST(ExecutionsTest, RunsOfManyThreadsShareOneStream) {
   EXPECT_EQ(client->open(), 0);
 }
 
-// The main thread only looks at the second run, so another thread must have received its end. That
-// thread polls until the first run ends, so it also receives the end that the main thread awaits.
+// The main thread only looks at the second run, so the other thread must have received its end. The
+// other thread polls until the first run ends. So it also receives the end of the third run, which
+// the main thread awaits.
 TEST(ExecutionsTest, TheThreadThatPollsReceivesTheAnswersToAllRuns) {
   FakeCoordinator coordinator;
   absl::Notification second_seen, third_awaited;
@@ -84,7 +87,7 @@ TEST(ExecutionsTest, TheThreadThatPollsReceivesTheAnswersToAllRuns) {
   EXPECT_EQ(coordinator.streams(), 1);
 }
 
-// Its runs are told, and the next one gets a stream that works.
+// The runs on the broken stream get its error, and the next run gets a stream that works.
 TEST(ExecutionsTest, AStreamThatBreaksIsFollowedByAnother) {
   FakeCoordinator coordinator;
   coordinator.Set([&](ServerStream* stream) {
@@ -107,7 +110,7 @@ TEST(ExecutionsTest, AStreamThatBreaksIsFollowedByAnother) {
   EXPECT_EQ(coordinator.streams(), 2);
 }
 
-// One that ended while nobody looked does not fail the run that comes after a rest.
+// A stream that ended while no thread polled it does not fail the first run after a pause.
 TEST(ExecutionsTest, AnEndThatNobodySawIsSeenBeforeTheNextRun) {
   FakeCoordinator coordinator;
   absl::Notification leave;

@@ -1,4 +1,4 @@
-// A coordinator for tests, which serves ExecutePrograms as the test says.
+// A fake coordinator for tests, which serves ExecutePrograms as the test says.
 #pragma once
 #include <functional>
 #include <memory>
@@ -22,7 +22,7 @@ class FakeCoordinator final : public v1::ProgramService::Service {
  public:
   using Serve = std::function<grpc::Status(ServerStream*)>;
 
-  // How the streams from now on are served.
+  // Sets the function that serves all streams that open from now on.
   void Set(Serve serve) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     serve_ = std::move(serve);
@@ -75,8 +75,8 @@ inline void End(ServerStream* stream, uint64_t number, uint64_t array) {
   result->mutable_value()->set_data(std::string(1, static_cast<char>(array)));
   EXPECT_TRUE(stream->Write(event));
 }
-// Accepts every request as the operation of its executable's id, and ends it at once. A client
-// awaits the end before it leaves, else the end cannot be written.
+// Accepts every request and ends its run at once; the operation and the result have the id of the
+// executable. The client must await the end before it leaves, or the end cannot be written.
 inline grpc::Status ServeAll(ServerStream* stream) {
   v1::ExecuteProgramsRequest request;
   while (stream->Read(&request)) {
@@ -85,6 +85,7 @@ inline grpc::Status ServeAll(ServerStream* stream) {
   }
   return grpc::Status::OK;
 }
+// Returns a request to run `executable`.
 inline v1::ExecuteProgramRequest Of(uint64_t executable) {
   v1::ExecuteProgramRequest request;
   request.set_executable(executable);

@@ -1,3 +1,6 @@
+// The client's end of HoldSession. The thread of a Lease calls Keep several times per grace period
+// of the server, so that a broken stream is opened again before the server takes the client to be
+// gone.
 #include "client/remote/hold.h"
 
 #include <utility>
@@ -21,7 +24,7 @@ struct Hold::Stream {
     bool ok = false;
     while (queue.Next(&tag, &ok)) continue;
   }
-  // The stream's final status; valid once it has ended.
+  // Returns the stream's final status. Call only once the stream has ended.
   grpc::Status End() {
     grpc::Status status;
     void* tag = nullptr;
@@ -49,6 +52,9 @@ void Hold::Open(uint64_t session) {
   stream_->reader->Read(&stream_->response, &stream_->response);
 }
 
+// Takes the events of the stream from its queue and opens the stream again if it broke. A read is
+// always pending, because only the failure of a read shows that the stream has ended. If the stream
+// ended before the server responded, the result is kRefused, and the next call tries again.
 Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
   if (unknown_) return State::kHeld;
   if (stream_ == nullptr || stream_->session != session) Open(session);
@@ -56,15 +62,15 @@ Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
   while (true) {
     void* tag = nullptr;
     bool ok = false;
-    // An open stream is only checked, without waiting.
+    // An open stream is only checked, without a wait.
     const absl::Time until = stream_->held ? SteadyNow() : end;
     if (stream_->queue.AsyncNext(&tag, &ok, WallDeadline(until - SteadyNow())) !=
         grpc::CompletionQueue::GOT_EVENT)
       return stream_->held ? State::kHeld : State::kOpening;
-    if (tag != &stream_->response) continue;  // the request was sent
+    if (tag != &stream_->response) continue;  // the event says that the request was sent
     if (ok) {
       stream_->held = true;
-      stream_->reader->Read(&stream_->response, &stream_->response);  // ends with the stream
+      stream_->reader->Read(&stream_->response, &stream_->response);  // completes at the end
       continue;
     }
     const bool was_held = stream_->held;

@@ -1,7 +1,7 @@
 // The stream that keeps the session of this client alive (SessionService.HoldSession).
 //
-// Thread-compatible: used by one thread. No thread blocks on the open stream, which would delay the
-// responses of other calls on the same socket.
+// Thread-compatible: used by one thread. No thread blocks on the open stream: a blocked thread
+// would delay the responses of other calls on the same socket.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,12 +23,12 @@ class Hold {
   Hold& operator=(const Hold&) = delete;
 
   enum class State {
-    kHeld,     // also if the server is older and has no HoldSession
+    kHeld,     // the stream is open, or the server is older and has no HoldSession
     kOpening,  // no response yet; there may be no connection
     kRefused
   };
-  // Opens a stream for `session` if there is none, and waits at most `wait` for it to open; else
-  // checks that it is still open.
+  // Opens a stream for `session` if there is none, and waits at most `wait` for it to open. If
+  // there is one, checks that it is still open.
   State Keep(uint64_t session, absl::Duration wait);
 
  private:

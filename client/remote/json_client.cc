@@ -1,3 +1,6 @@
+// The transport of the command line: its commands write requests and read responses as JSON, and
+// never see protobuf types. Messages are made from the descriptors of the linked .proto files, so a
+// new method of one of these services needs no code here.
 #include "client/remote/json_client.h"
 
 #include <google/protobuf/dynamic_message.h>
@@ -29,9 +32,10 @@ namespace {
 
 namespace pb = google::protobuf;
 
-constexpr absl::Duration kPollInterval = absl::Milliseconds(100);  // between calls of give_up
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);  // time between give_up calls
 
-// Services are found by the descriptors of their files; using a message links its file.
+// Returns the descriptor of the method, or null if there is none. Services are found through the
+// file descriptor of one message per file; naming the message also links the file.
 const pb::MethodDescriptor* MethodOf(const std::string& method) {
   const size_t slash = method.find('/');
   if (slash == std::string::npos) return nullptr;
@@ -73,7 +77,7 @@ struct JsonClient::Channel {
 
 std::string JsonOf(const ir::Program& program) {
   std::string json;
-  // Fails only for messages of unknown types within others.
+  // Fails only if a message contains another one of unknown type.
   (void)pb::util::MessageToJsonString(ir::serial::ToProto(program), &json);
   return json;
 }
@@ -94,6 +98,9 @@ JsonClient::JsonClient(std::string address, const ConnectOptions& options,
       channel_(std::move(channel)) {}
 JsonClient::~JsonClient() = default;
 
+// Parses the request, makes the call and prints the response. The call is asynchronous, because a
+// synchronous one could not ask `give_up` while it waits. Default values are printed, too, so that
+// commands find every field in the response.
 absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const std::string& request,
                                              absl::Duration timeout,
                                              const std::function<bool()>& give_up) const {
@@ -110,7 +117,7 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
 
   ::grpc::ClientContext context;
   context.set_deadline(WallDeadline(timeout));
-  // Fails at once where nothing listens.
+  // If nothing listens at the address, the call fails at once.
   context.set_wait_for_ready(false);
   if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
   ::grpc::CompletionQueue queue;

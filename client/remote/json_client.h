@@ -1,5 +1,5 @@
-// Calls the coordinator's methods by name, with requests and responses as JSON by protobuf's
-// mapping: int64 is a string and field names are lowerCamelCase.
+// Calls the coordinator's methods by name, with requests and responses as JSON. The JSON follows
+// protobuf's mapping: an int64 is a string, and field names are lowerCamelCase.
 //
 // Thread-safe. Every call has a deadline.
 #pragma once
@@ -14,19 +14,19 @@
 
 namespace tessera::remote {
 
-// A program as a field of requests, with the call sites of its ops.
+// Returns the program as JSON, for a field of a request, with the call sites of its ops.
 std::string JsonOf(const ir::Program& program);
 
 class JsonClient {
  public:
-  // Connects at the first call. Errors are those of CredentialsFor.
+  // Returns a client, which connects at its first call. Fails as CredentialsFor does.
   static absl::StatusOr<std::unique_ptr<JsonClient>> Make(const std::string& address,
                                                           const ConnectOptions& options);
   ~JsonClient();
 
-  // `method` is a unary method of tessera.v1 or of grpc.health.v1: "ClusterService/ListDevices",
-  // "grpc.health.v1.Health/Check". Fails with CANCELLED once `give_up`, which is called
-  // about ten times a second, returns true.
+  // Calls a unary method of tessera.v1 or of grpc.health.v1, such as "ClusterService/ListDevices"
+  // or "grpc.health.v1.Health/Check". `give_up` is called about ten times a second; once it returns
+  // true, the call fails with CANCELLED.
   absl::StatusOr<std::string> Call(
       const std::string& method, const std::string& request, absl::Duration timeout,
       const std::function<bool()>& give_up = [] { return false; }) const;

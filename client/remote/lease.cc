@@ -1,3 +1,6 @@
+// Keeps the session of one client alive. RemoteService::Connect opens the lease, its calls take the
+// session id from it, and a thread renews it until the client ends. All times are fractions of the
+// lease, so that one lost renewal or a short loss of the connection does not end the session.
 #include "client/remote/lease.h"
 
 #include <errno.h>
@@ -15,14 +18,15 @@ namespace tessera::remote {
 namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
-// More than one, so that a renewal may fail.
+// More than one renewal per lease, so that one may fail.
 constexpr int kRenewalsPerLease = 3;
-// A renewal gets half of the interval between them, and one that failed is tried again after a
-// quarter: a connection that comes back late in a lease still saves it.
+// The timeout of a renewal is half of the interval between renewals, and a renewal that failed is
+// tried again after a quarter of it. So a connection that comes back late in a lease still saves
+// the lease.
 constexpr int kCallsPerInterval = 2, kRetriesPerInterval = 4;
 constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
-// The hold is polled this often within the server's grace period, so that there is time to open it
-// again.
+// The hold is polled this often within the server's grace period, so that there is time to open the
+// stream again.
 constexpr int kPollsPerGrace = 5;
 constexpr absl::Duration kMinPollInterval = absl::Milliseconds(50),
                          kMaxPollInterval = absl::Seconds(1);
@@ -42,6 +46,9 @@ std::string ThisProcess() {
   return absl::StrCat(program_invocation_short_name, " on ", host, ", process ", getpid());
 }
 
+// Opens a new session, or renews the session in the options to see that it exists. Without a
+// session (id 0) there is nothing to renew, so no thread is started. Only a session that was opened
+// here is held and deleted; a session that was passed in belongs to the caller.
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::Channel>& channel,
                                                    Outage* outage, LeaseOptions options,
                                                    PrepareFn prepare, DoneFn done) {
@@ -188,7 +195,7 @@ void Lease::Run() {
       const bool renewed = Renew(session, times.call_timeout);
       due = times.NextDue(sent, SteadyNow(), renewed);
     }
-    // Keep waits for a stream that is being opened.
+    // While the stream is being opened, Keep does the waiting.
     if (hold_ != nullptr && hold_->Keep(session, kHoldWait) == Hold::State::kOpening)
       poll_interval = absl::ZeroDuration();
   }
@@ -212,7 +219,7 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   }
   if (renewed.ok()) return true;
   if (KindOf(renewed) != ErrorKind::kSessionNotFound) return false;
-  (void)Replace(session);  // if this fails, the next call reports it
+  (void)Replace(session);  // if this fails, the next call reports the error
   return true;
 }
 

@@ -1,9 +1,9 @@
-// A session at the coordinator with the lifetime of this object: a thread renews it and keeps it
-// alive (hold.h), and the destructor or the end of the process (process_end.h) deletes it. If this
-// process is killed, the coordinator detects the closed stream and cancels the session's runs, and
-// frees its arrays when the lease expires.
+// A session at the coordinator that lives as long as this object. A thread renews the session and
+// keeps it alive (hold.h); the destructor or the end of the process (process_end.h) deletes it. If
+// this process is killed, the coordinator detects the closed stream and cancels the session's runs.
+// It frees the session's arrays when the lease expires.
 //
-// Thread-safe. The destructor stops the thread and deletes the session, within a few seconds; in a
+// Thread-safe. The destructor stops the thread and deletes the session, within a few seconds. In a
 // forked child it does neither, since both belong to the parent.
 #pragma once
 #include <cstdint>
@@ -27,29 +27,32 @@ namespace tessera::remote {
 
 struct LeaseOptions {
   std::string display_name;
-  absl::Duration lease;  // 0: the server's choice
-  // An open session, which is renewed but not deleted; 0: the tenant's own, which needs no lease.
+  absl::Duration lease;  // length of the lease; if 0, the server chooses it
+  // An existing session to use, which is renewed but not deleted. Session 0 is the tenant's own and
+  // needs no lease. If absent, a new session is opened.
   std::optional<uint64_t> session;
 };
 
-// When a lease is renewed. A renewal that succeeds counts from when it was sent, because the server
-// may have extended the lease as early as that.
+// The times at which a lease is renewed. The interval after a renewal that succeeds starts when the
+// renewal was sent, because the server may have extended the lease as early as that.
 struct Renewals {
   explicit Renewals(absl::Duration lease);
 
-  // When the next renewal is due after one that was sent and ended at these times.
+  // Returns when the next renewal is due, given when the last one was sent, when it ended, and
+  // whether it succeeded.
   absl::Time NextDue(absl::Time sent, absl::Time ended, bool renewed) const {
     return renewed ? sent + interval : ended + retry_wait;
   }
 
-  absl::Duration interval;      // between renewals that succeed
-  absl::Duration call_timeout;  // of one renewal
-  absl::Duration retry_wait;    // after a renewal that failed
+  absl::Duration interval;      // interval between renewals that succeed
+  absl::Duration call_timeout;  // timeout of one renewal
+  absl::Duration retry_wait;    // wait after a renewal that failed
 };
 
 class Lease {
  public:
-  // Works without a session if the caller's role may not open one. `outage` must outlive the lease.
+  // Opens or adopts a session. If the caller's role may not open one, the result is a lease without
+  // a session (id 0). `outage` must outlive the lease.
   static absl::StatusOr<std::unique_ptr<Lease>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                      Outage* outage, LeaseOptions options,
                                                      PrepareFn prepare, DoneFn done);
@@ -58,13 +61,13 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
 
   uint64_t session() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Called if the server does not know the session `lost` (it was restarted, or this process was
-  // suspended for too long): opens a new, empty session. SESSION_NOT_FOUND if this object did not
-  // open `lost`.
+  // Opens a new, empty session in place of `lost`. Called if the server does not know the session
+  // `lost`, because the server was restarted or this process was suspended for too long. Returns
+  // SESSION_NOT_FOUND if this object did not open `lost`.
   absl::StatusOr<uint64_t> Replace(uint64_t lost) ABSL_LOCKS_EXCLUDED(mu_);
-  // Stops the thread and deletes the session, until `by` at the latest. Idempotent.
+  // Stops the thread and deletes the session, by the time `by` at the latest. Idempotent.
   void End(absl::Time by) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether End was called.
+  // Returns whether End was called.
   bool ended() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -72,10 +75,10 @@ class Lease {
         PrepareFn prepare, DoneFn done);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // False: the lease was not renewed, and runs out unless another attempt succeeds.
+  // Returns false if the lease was not renewed. It then runs out unless another attempt succeeds.
   bool Renew(uint64_t session, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   Renewals renewals() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether this object opened the session, keeps it alive and deletes it.
+  // Returns whether this object opened the session, and so keeps it alive and deletes it.
   bool mine() const { return !options_.session; }
 
   const LeaseOptions options_;
@@ -88,7 +91,7 @@ class Lease {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Duration lease_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
-  absl::Duration poll_interval_ ABSL_GUARDED_BY(mu_);            // of the checks of hold_
+  absl::Duration poll_interval_ ABSL_GUARDED_BY(mu_);            // interval of the checks of hold_
   grpc::ClientContext* calling_ ABSL_GUARDED_BY(mu_) = nullptr;  // the thread's call in progress
   const int process_;
   std::unique_ptr<Hold> hold_;           // used by the thread; null if not mine()
@@ -96,7 +99,7 @@ class Lease {
   std::unique_ptr<AtProcessEnd> at_end_;
 };
 
-// "train on host a, process 17": the display name of its sessions.
+// Returns the display name of this process's sessions, such as "train on host a, process 17".
 std::string ThisProcess();
 
 }  // namespace tessera::remote

@@ -1,4 +1,5 @@
-// When renewals are due; and leases against a coordinator that answers renewals as the test says.
+// Proves when renewals are due, and that a lease survives a renewal that fails or gets no answer.
+// The leases talk to a fake coordinator in this process, which answers renewals as the test says.
 #include "client/remote/lease.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ constexpr absl::Duration kLease = absl::Milliseconds(600);
 
 class FakeCoordinator final : public v1::SessionService::Service {
  public:
-  // The first renewal is answered with this; with no answer at all, its client must give it up.
+  // Sets the answer to the first renewal. Without a value there is no answer at all, and the client
+  // must give the call up.
   void SetFirst(std::optional<grpc::Status> answer) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     first_answer_ = std::move(answer);
@@ -37,7 +39,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
     EXPECT_THAT(lease, IsOk());
     return *std::move(lease);
   }
-  // Whether so many renewals come.
+  // Waits for `count` renewals; returns whether they came in time.
   bool AwaitRenewals(int count) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return renewals_ >= count; };
@@ -56,7 +58,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
     absl::MutexLock lock(&mu_);
     if (++renewals_ > 1) return grpc::Status::OK;
     if (first_answer_.has_value()) return *first_answer_;
-    // Polled, since nobody is woken when the client gives the call up.
+    // Poll, since no event wakes this thread when the client gives the call up.
     const absl::Time until = SteadyNow() + kLimit;
     const auto never = [] { return false; };
     while (!context->IsCancelled() && SteadyNow() < until)
@@ -77,7 +79,7 @@ class FakeCoordinator final : public v1::SessionService::Service {
   LocalServer server_{this};
 };
 
-// The times are decided without a clock, so no test of them depends on how fast the machine is.
+// Renewals is a pure function of times, so these tests do not depend on the speed of the machine.
 constexpr absl::Time kSent = absl::UnixEpoch();
 
 TEST(RenewalsTest, ARenewalWithoutAnAnswerLeavesTimeForAnotherWithinTheLease) {
@@ -94,7 +96,7 @@ TEST(RenewalsTest, ARenewalThatFailsIsTriedAgainAfterAQuarterOfTheInterval) {
             failed + absl::Seconds(0.5));
 }
 
-// The server counts the lease from when it hears of the renewal, not from its answer.
+// The server counts the lease from when it receives the renewal, not from when it answers.
 TEST(RenewalsTest, TheNextRenewalCountsFromWhenTheLastWasSent) {
   EXPECT_EQ(Renewals(absl::Seconds(6)).NextDue(kSent, kSent + absl::Seconds(0.9), /*renewed=*/true),
             kSent + absl::Seconds(2));

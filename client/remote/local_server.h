@@ -1,4 +1,4 @@
-// A gRPC server for tests, on a port of its own, and a channel to it.
+// A gRPC server for tests that listens on a free port, and a channel to that server.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -10,7 +10,7 @@ namespace tessera::remote {
 
 class LocalServer {
  public:
-  // `service` outlives it.
+  // `service` must outlive this object.
   explicit LocalServer(grpc::Service* service) {
     grpc::ServerBuilder builder;
     int port = 0;
@@ -22,7 +22,7 @@ class LocalServer {
   }
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
-  // Cuts off calls that are open.
+  // Cuts off the calls that are still open.
   ~LocalServer() { server_->Shutdown(std::chrono::system_clock::now()); }
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }

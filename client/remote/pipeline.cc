@@ -1,3 +1,7 @@
+// Gives the PJRT plugin runs that cost no round trip: RemoteService::Execute comes here with every
+// run that may be sent ahead, and turns local ids into the coordinator's where another call needs
+// them. Each run waits in `unsettled_` until the thread (Drive) has seen it accepted, so that it
+// can be sent again with the same request_id if the stream breaks.
 #include "client/remote/pipeline.h"
 
 #include <algorithm>
@@ -11,8 +15,8 @@
 namespace tessera::remote {
 namespace {
 
-// An id of this client's: a bit that no id of a coordinator has, the number of the run, and which
-// of its results; or the run itself.
+// A local id consists of a bit that no id of a coordinator has, the number of the run, and the
+// index of one of its results. The id of the operation has kOperation in place of the index.
 constexpr uint64_t kLocal = uint64_t{1} << 63;
 constexpr int kIndexBits = 20;
 constexpr uint64_t kOperation = (uint64_t{1} << kIndexBits) - 1;
@@ -20,13 +24,17 @@ uint64_t LocalId(uint64_t number, uint64_t index) { return kLocal | number << kI
 uint64_t NumberOf(uint64_t id) { return (id & ~kLocal) >> kIndexBits; }
 uint64_t IndexOf(uint64_t id) { return id & kOperation; }
 
-// The coordinator waits a minute for room.
+// Longer than the minute that the coordinator waits for room before it refuses a run.
 constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
-constexpr size_t kInFlightMax = 512;  // the coordinator reads on while it has fewer than 1,000
-// Runs that are not accepted: what they make cannot be deleted yet, so with more of them a client
-// that runs ahead of the devices would have them hold what it does not use any more.
+// The most runs of a client that have not ended. The coordinator reads on while there are fewer
+// than 1,000.
+constexpr size_t kInFlightMax = 512;
+// The most runs that are not accepted. The results of such runs cannot be deleted yet, so with more
+// of them the devices would hold many arrays that a client far ahead of the devices has already
+// dropped.
 constexpr size_t kUnacceptedMax = 16;
-constexpr size_t kKeptResultsMax = 256;  // runs whose results are kept, of at most 64 KiB each
+// The most runs whose inline results are kept; each result has at most 64 KiB.
+constexpr size_t kKeptResultsMax = 256;
 constexpr absl::Duration kSlice = absl::Seconds(1);
 
 absl::Status GoneOf(uint64_t id) {
@@ -101,7 +109,8 @@ absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) 
   *out.mutable_run() = sent.request;
   for (const Arg& a : sent.unknown) {
     const Sent& maker = *a.result.of;
-    // As it is: of a long chain of runs, each would add its word.
+    // Pass the failure on unchanged: if every run added its own context, a long chain would produce
+    // an endless message.
     if (!maker.failure.ok()) return maker.failure;
     if (maker.settled) {
       out.mutable_run()->set_args(static_cast<int>(a.arg), maker.reply.outputs.at(a.result.index));
@@ -115,6 +124,10 @@ absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) 
   return out;
 }
 
+// Holds the lock from the number to the send, so that runs are sent in the order of their numbers
+// and a run goes behind those that make its arguments. If an argument's run has failed, nothing is
+// sent: the run fails with the same error, which is reported where its results are used. Arrays to
+// release travel with the request, behind every earlier run that may take them.
 absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& request,
                                                     size_t num_results, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
@@ -228,7 +241,7 @@ void Pipeline::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
   const size_t index = IndexOf(array);
   if (sent == nullptr || index >= sent->alive.size() || !sent->alive[index]) return;
   sent->alive[index] = false;
-  // How the run ends may still be asked for.
+  // Keep a run that has not ended: its operation may still be asked for.
   if (--sent->num_alive == 0 && (sent->run == nullptr || Executions::IsOver(*sent->run)))
     by_number_.erase(sent->number);
   if (!sent->settled) {
@@ -295,6 +308,10 @@ void Pipeline::Drive() {
   }
 }
 
+// Waits for the acceptance of the oldest run, with retries on new streams, and settles it. If the
+// coordinator could not be reached in time, all later runs are settled with the same error, since
+// they wait behind this one. Then releases what became free: results that were forgotten early get
+// their ids, and are deleted once no run that may take them is left.
 void Pipeline::AwaitFirst(const SentRef& first) {
   Retries tries(channel_, kAcceptTimeout, outage_, &stopping_);
   api::ExecuteReply reply;
@@ -306,14 +323,14 @@ void Pipeline::AwaitFirst(const SentRef& first) {
       absl::MutexLock lock(&mu_);
       if (stopped_) return;
       if (again) SendAgain();
-      if (first->settled) return;  // what it takes has failed
+      if (first->settled) return;  // the run of one of its arguments has failed
       run = first->run;
     }
     status = Executions::AwaitAcceptance(*run, tries.left(), &reply);
     again = true;
   } while (tries.Again(status));
   absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(done_);
-  // Not a word about this run, but about the coordinator, which none of the others has reached.
+  // Either status says that the coordinator was not reached. That holds for all later runs, too.
   const bool all = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
   const uint64_t session = first->request.session();

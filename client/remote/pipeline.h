@@ -1,9 +1,11 @@
-// Runs whose acceptance nobody waits for (ExecuteProgramsRequest.in_order): each is sent at once,
-// and its operation and its results have ids of this client's, which stand for the coordinator's.
-// What a run that was refused would have made has its error.
+// Sends runs ahead: the caller does not wait until the coordinator accepts a run
+// (ExecuteProgramsRequest.in_order). Execute returns at once with local ids, which this client
+// chose, and which stand for the coordinator's ids. If a run is refused, its results have its
+// error.
 //
-// Thread-safe. A thread waits for the acceptances, and sends again, in their order, the runs that a
-// broken stream has left without one.
+// Thread-safe. A thread waits for the acceptances. If the stream breaks, the thread sends the runs
+// that have not been accepted again, in their order.
+// Reference: docs/decisions/0029-runs-are-sent-ahead.md.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -28,91 +30,98 @@ namespace tessera::remote {
 
 class Pipeline {
  public:
-  // What its thread calls.
+  // Functions that the pipeline's thread calls.
   struct Calls {
-    std::function<void(uint64_t session)> no_session;  // which the coordinator does not know
-    std::function<void(const std::vector<uint64_t>& arrays)> free;  // deletes them
+    // Called with a session that the coordinator does not know.
+    std::function<void(uint64_t session)> no_session;
+    // Deletes the arrays, which are given by the coordinator's ids.
+    std::function<void(const std::vector<uint64_t>& arrays)> free;
   };
-  // `executions` and `outage` must outlive it.
+  // `executions` and `outage` must outlive this object.
   Pipeline(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
            DoneFn done, Calls calls);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
-  // Runs that are not accepted by then may not run.
+  // Stops the thread. Runs that have not been accepted by then may never run.
   ~Pipeline();
 
-  // Whether the id, of an array or of an operation, is of this client's.
+  // Returns whether the id of an array or an operation is a local one, chosen by this client.
   static bool IsLocal(uint64_t id) { return id >> 63 != 0; }
 
-  // The most results that a run of Execute may have.
+  // The most results that a run may have for Execute to take it.
   static constexpr size_t kResultsMax = 1'000'000;
-  // Sends the run, which has so many results. While too many have not ended it waits for one, at
-  // most `timeout`: then QUEUE_FULL.
+  // Sends the run and returns local ids for its operation and its `num_results` results. While too
+  // many runs have not ended or are not accepted, waits at most `timeout` for one of them, and then
+  // fails with QUEUE_FULL.
   absl::StatusOr<api::ExecuteReply> Execute(const api::ExecuteRequest& request, size_t num_results,
                                             absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  // The coordinator's id, once it has told it; one of the coordinator's itself is returned.
-  // DEADLINE_EXCEEDED; the error of a run that was refused; ARRAY_DELETED or OPERATION_NOT_FOUND if
-  // it was forgotten.
+  // Returns the coordinator's id for a local id, as soon as the coordinator has accepted the run.
+  // An id that is not local is returned unchanged. Errors: DEADLINE_EXCEEDED; the error of the run
+  // if it was refused; ARRAY_DELETED or OPERATION_NOT_FOUND if the id was forgotten.
   absl::StatusOr<uint64_t> IdOf(uint64_t id, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::vector<uint64_t>> IdsOf(absl::Span<const uint64_t> ids, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until all runs are accepted, or have failed, at most until `deadline`.
+  // Waits until every run has been accepted or has failed, at most until `deadline`.
   void AwaitAccepted(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the end of the run, at most until `deadline`; the array, if it came along.
+  // Waits for the end of the run that makes `array`, at most until `deadline`. Returns the array if
+  // it came inline with the completion.
   std::optional<ir::Array> ResultOf(uint64_t array, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the end of the run, at most until `deadline`; its record, if it has arrived. One that
-  // was refused has failed.
+  // Waits for the end of the run, at most until `deadline`. Returns the record of the run if it has
+  // arrived. The record of a run that was refused says that the run failed.
   std::optional<api::Operation> OperationOf(uint64_t operation, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Forgets the arrays that have ids of this client's. Returns the coordinator's ids of what is to
-  // be deleted now: of the arrays, and of some that were forgotten before. While runs are not
-  // accepted, which may take them, there are none; the thread has them deleted.
+  // Forgets the local ids among `arrays`. Returns the coordinator's ids of the arrays to delete
+  // now: these arrays, and some that were forgotten before. While some runs are not accepted, which
+  // may take the arrays, the list is empty, and the thread deletes the arrays later.
   std::vector<uint64_t> Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Sent;
   using SentRef = std::shared_ptr<Sent>;
-  // A result of a run.
+  // One result of a run.
   struct Result {
     SentRef of;
     size_t index = 0;
   };
-  // An argument of a run.
+  // An argument of a run that is a result of another run.
   struct Arg {
     uint32_t arg = 0;
     Result result;
   };
+  // A run that was sent, or that failed because an argument's run had failed.
   struct Sent {
     explicit Sent(uint64_t n) : number(n) {}
     const uint64_t number;
-    // Until it is settled.
+    // The request, which is cleared once the run is settled.
     v1::ExecuteProgramRequest request;
-    std::vector<Arg> unknown;              // arguments whose runs were not settled
-    std::shared_ptr<Executions::Run> run;  // null: it was never sent
-    bool settled = false;                  // accepted, or failed
+    std::vector<Arg> unknown;              // arguments with local ids; cleared with the request
+    std::shared_ptr<Executions::Run> run;  // null if the run was never sent
+    bool settled = false;                  // true once the run is accepted or has failed
     absl::Status failure;
     api::ExecuteReply reply;
-    std::vector<bool> alive;  // the results that are not forgotten
+    std::vector<bool> alive;  // per result, whether it has not been forgotten
     size_t num_alive = 0;
   };
 
   SentRef Find(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Null also of an array that was forgotten.
+  // Like Find, but returns null also if the id is that of an array that was forgotten.
   SentRef FindAlive(uint64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AwaitRoom(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // The run as it goes over its stream; an error if an argument's run has failed.
+  // Returns the request for the run as it goes over its stream. Fails with the error of an
+  // argument's run, if that run has failed.
   static absl::StatusOr<v1::ExecuteProgramsRequest> Numbered(const Sent& sent);
   void ForgetOne(uint64_t array, std::vector<uint64_t>* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<uint64_t> ForgetAll(absl::Span<const uint64_t> arrays)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits for the end of the run that makes it, or is it; null if it was forgotten.
+  // Waits for the end of the run that makes the array `id` or is the operation `id`. Returns the
+  // run, or null if it was forgotten or never sent.
   std::shared_ptr<Executions::Run> AwaitEnd(uint64_t id, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Settle(Sent* sent, absl::Status failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sends all that is not accepted, on one stream.
+  // Sends all runs that are not settled again, over one stream.
   void SendAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Drive() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the acceptance of the first.
+  // Waits until `first`, the oldest run that is not settled, is accepted or has failed.
   void AwaitFirst(const SentRef& first) ABSL_LOCKS_EXCLUDED(mu_);
 
   Executions* const executions_;
@@ -124,13 +133,15 @@ class Pipeline {
   absl::Notification stopping_;
   absl::Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint64_t, SentRef> by_number_
-      ABSL_GUARDED_BY(mu_);                             // with results alive, or under way
-  std::deque<SentRef> unsettled_ ABSL_GUARDED_BY(mu_);  // in their order, all on one stream
-  std::deque<SentRef> in_flight_ ABSL_GUARDED_BY(mu_);  // may not have ended
+  // The runs that are under way, or have results that are not forgotten.
+  absl::flat_hash_map<uint64_t, SentRef> by_number_ ABSL_GUARDED_BY(mu_);
+  // The runs that are not settled, in their order. All of them are on one stream.
+  std::deque<SentRef> unsettled_ ABSL_GUARDED_BY(mu_);
+  std::deque<SentRef> in_flight_ ABSL_GUARDED_BY(mu_);  // runs that may not have ended
+  // The latest runs, whose inline results are kept.
   std::deque<std::weak_ptr<Sent>> with_results_ ABSL_GUARDED_BY(mu_);
-  std::vector<Result> late_ ABSL_GUARDED_BY(mu_);       // forgotten before they had ids
-  std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);  // forgotten, and not deleted
+  std::vector<Result> late_ ABSL_GUARDED_BY(mu_);       // results forgotten before they had ids
+  std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);  // arrays to delete
   std::thread thread_;                                  // last: it uses the members above
 };
 

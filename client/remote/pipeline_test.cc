@@ -1,4 +1,6 @@
-// Runs that are sent ahead, to a coordinator that does as the test says.
+// Proves how runs are sent ahead: local ids stand for the coordinator's, refusals appear where
+// results are used, and a broken stream is followed by another that gets the rest. The coordinator
+// is a fake in this process, which serves each stream as the test says.
 #include "client/remote/pipeline.h"
 
 #include <functional>
@@ -27,7 +29,7 @@ void Refuse(ServerStream* stream, uint64_t number, const absl::Status& why) {
   *event.mutable_refused() = ir::serial::ToProto(why);
   EXPECT_TRUE(stream->Write(event));
 }
-// As the operation of that id, which makes the array of that id.
+// Accepts the run as the operation `id`, whose only result is the array `id`.
 void AcceptOne(ServerStream* stream, uint64_t number, uint64_t id) {
   v1::ExecuteProgramsEvent event;
   event.set_number(number);
@@ -56,7 +58,7 @@ class PipelineTest : public ::testing::Test {
                               freed_.insert(freed_.end(), arrays.begin(), arrays.end());
                             }});
   }
-  // A run of one result, whose id is returned.
+  // Sends a run with one result, and returns the id of that result.
   uint64_t Run(uint64_t executable, std::vector<uint64_t> args,
                std::vector<uint64_t> release = {}) {
     api::ExecuteRequest request;
@@ -75,14 +77,15 @@ class PipelineTest : public ::testing::Test {
   FakeCoordinator coordinator_;
   Outage outage_{kLimit};
   const std::unique_ptr<Executions> executions_ = coordinator_.Client();
-  uint64_t operation_ = 0;  // of the last run
+  uint64_t operation_ = 0;  // the operation of the last run
   absl::Mutex mu_;
   std::vector<uint64_t> lost_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> freed_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Pipeline> pipeline_;
 };
 
-// The coordinator says nothing before it has read all three.
+// The coordinator answers only after it has read the first three runs, so none of them is accepted
+// when the next one is sent.
 TEST_F(PipelineTest, RunsTakeWhatIsNotAcceptedYet) {
   absl::Notification done;
   Start([&](ServerStream* stream) {
@@ -132,13 +135,14 @@ TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->state, api::OperationState::kFailed);
   EXPECT_THAT(ended->error, ReasonIs("SESSION_NOT_FOUND", "no session"));
-  // Not sent at all.
+  // A run whose argument has failed is not sent at all.
   EXPECT_THAT(IdOf(Run(1, {3, a})).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
   absl::MutexLock lock(&mu_);
   EXPECT_EQ(lost_, (std::vector<uint64_t>{5}));
 }
 
-// Its refusal was lost with the stream; it is not sent again.
+// The stream breaks before the second run is refused. The second run is not sent again, since the
+// client already knows that its argument failed.
 TEST_F(PipelineTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheStream) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
@@ -163,8 +167,8 @@ TEST_F(PipelineTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
   EXPECT_THAT(IdOf(Run(1, {7})).status(), ReasonIs("INTERNAL", "ids for 0 results"));
 }
 
-// The runs that had no answer are sent again, as they were and in their order; what has become
-// known meanwhile is named by its id.
+// The runs that had no answer are sent again, unchanged and in their order. Only an argument whose
+// id has become known meanwhile is now given by that id.
 TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
   std::vector<v1::ExecuteProgramsRequest> first(3), second(2);
   absl::Notification second_read;
@@ -195,7 +199,7 @@ TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
   EXPECT_EQ(second[1].results_of_runs(0).number(), second[0].number());
 }
 
-// Nothing is deleted that a run takes which is on its way.
+// An array is not deleted while a run that may take it is on its way.
 TEST_F(PipelineTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
   absl::Notification forgotten;
   Start([&](ServerStream* stream) {
@@ -213,7 +217,7 @@ TEST_F(PipelineTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
   const uint64_t a = Run(1, {7});
   EXPECT_TRUE(pipeline_->Forget({a, a, 7}).empty());
   EXPECT_THAT(IdOf(a).status(), ReasonIs("ARRAY_DELETED"));
-  const uint64_t operation = operation_;  // which is still known
+  const uint64_t operation = operation_;  // the operation is still known
   const uint64_t b = Run(1, {8}, {9});
   EXPECT_TRUE(pipeline_->Forget({10}).empty());
   forgotten.Notify();
@@ -254,7 +258,7 @@ TEST_F(PipelineTest, SoManyRunsAreUnderWayAtOnce) {
   TESSERA_EXPECT_OK(IdOf(Run(1, {})));
 }
 
-// Nothing holds up a client that ends.
+// The destructor returns although the coordinator never answers.
 TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilent) {
   absl::Notification read;
   Start([&](ServerStream* stream) {

@@ -1,3 +1,6 @@
+// Runs callbacks before the process ends; Lease registers one that deletes its session. A signal
+// handler may call almost nothing, so OnSignal only wakes a watcher thread, which runs the
+// callbacks and then lets the signal take its default action.
 #include "client/remote/process_end.h"
 
 #include <errno.h>
@@ -66,10 +69,10 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   }
 }
 
-// Called once in each process that has an AtProcessEnd, so in a forked child again. Handles only
-// the signals whose action is the default, or OnSignal, which a forked child inherits.
+// Called once in each process that has an AtProcessEnd, so a forked child calls it again. Handles
+// only the signals whose action is the default, or OnSignal, which a forked child inherits.
 void WatchSignals() {
-  std::vector<int> signals;  // to be handled
+  std::vector<int> signals;  // signals to handle
   for (int signal : kSignals)
     if (IsHandledBy(signal, SIG_DFL) || IsHandledBy(signal, OnSignal)) signals.push_back(signal);
   if (signals.empty()) return;
@@ -94,7 +97,7 @@ struct Registry {
   absl::Mutex mu;
   std::vector<std::shared_ptr<AtProcessEnd::Entry>> entries ABSL_GUARDED_BY(mu);
 };
-// Never destroyed: it is used while static objects are destroyed.
+// The registry is never destroyed, because it is used while static objects are destroyed.
 Registry& TheRegistry() {
   static auto* const registry = new Registry;
   return *registry;
@@ -111,7 +114,8 @@ AtProcessEnd::AtProcessEnd(std::function<void(absl::Time)> callback)
     absl::MutexLock lock(&registry.mu);
     registry.entries.push_back(entry_);
   }
-  // At the first AtProcessEnd, so that static objects made earlier are destroyed after RunAll.
+  // Register RunAll at the first AtProcessEnd, so that static objects that were made earlier are
+  // destroyed after RunAll.
   static const int registered = atexit([] { RunAll(); });
   (void)registered;
   if (watcher_pid.exchange(entry_->process) != entry_->process) WatchSignals();
@@ -128,19 +132,24 @@ AtProcessEnd::~AtProcessEnd() {
                          registry.entries.end());
 }
 
+// Runs the pending callbacks one after the other. It may run on several threads at once, say at
+// exit and after a signal: each callback is marked as running before it is called, and a thread
+// that finds one running waits for it, so that no thread ends the process under a callback. All
+// waits end at the deadline.
 void AtProcessEnd::RunAll() {
   if (watcher_pid.load() != getpid()) return;
   const absl::Time deadline = SteadyNow() + kCloseTimeout;
   Registry& registry = TheRegistry();
   while (true) {
-    std::shared_ptr<Entry> last;  // as atexit: the last that was registered runs first
+    // Like atexit, the callback that was registered last runs first.
+    std::shared_ptr<Entry> last;
     {
       absl::MutexLock lock(&registry.mu);
       const auto none_running = [&registry]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mu) {
         return std::none_of(registry.entries.begin(), registry.entries.end(),
                             [](const auto& e) { return e->state == Entry::State::kRunning; });
       };
-      // Waits for another thread that is running a callback.
+      // Wait for another thread that is running a callback.
       if (!registry.mu.AwaitWithTimeout(absl::Condition(&none_running), deadline - SteadyNow()))
         return;
       for (const auto& entry : registry.entries)

@@ -1,3 +1,6 @@
+// Explains a connection that failed: RemoteService and JsonClient pass the error UNREACHABLE
+// through it. gRPC does not tell a wrong protocol or a wrong certificate from a server that is
+// down, so the address is probed once more.
 #include "client/remote/reach.h"
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +37,7 @@ absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address
         "this address; check both, and give the names that it is called by with `tessera up "
         "--advertise`");
   }
-  return failed;  // it has started meanwhile
+  return failed;  // the server has started meanwhile
 }
 
 }  // namespace tessera::remote

@@ -1,6 +1,6 @@
 // Diagnoses a failed connection to a coordinator.
 //
-// Thread-safe; tries to connect, for at most a second.
+// Thread-safe. Makes at most two attempts to connect, of at most a second each.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace tessera::remote {
 
-// Returns `failed`, but TLS_MISMATCH in place of UNREACHABLE if the server at `address` speaks TLS
-// and this client plain text, or the reverse, or its certificate does not fit `credentials`.
+// Returns `failed`, unless it is UNREACHABLE and a mismatch of TLS explains it. In that case the
+// result is TLS_MISMATCH: the server at `address` speaks TLS and this client plain text, or the
+// reverse, or the server's certificate does not fit `credentials`.
 absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address, bool tls,
                                  const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 

@@ -1,3 +1,7 @@
+// The api::Service that Session::Connect returns for a remote coordinator (connect.cc). Each method
+// converts its arguments to a protobuf message, makes one call, and converts the response; the long
+// ones here also choose the faster of several ways: Execute between the unary call, the stream and
+// the pipeline, Put and Get between the relay, inline results and tickets.
 #include "client/remote/remote_service.h"
 
 #include <algorithm>
@@ -25,26 +29,27 @@ using Clusters = v1::ClusterService::Stub;
 using Operations = v1::OperationService::Stub;
 using Programs = v1::ProgramService::Stub;
 
-// If there is no connection within this time, the cause is looked for.
+// If there is no connection within this time, Connect looks for the cause.
 constexpr absl::Duration kFirstConnectTimeout = absl::Seconds(1);
 constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
-constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // of one array
-// Added to waits on the server, so that one that was suspended for ten seconds can still respond.
+constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // timeout for one array
+// Added to waits on the server, so that a server that was suspended for ten seconds can still
+// respond.
 constexpr absl::Duration kServerGracePeriod = absl::Seconds(15);
 // How long the coordinator may take to detect a lost executor.
 constexpr absl::Duration kLossReportTimeout = absl::Seconds(2),
                          kLossPollInterval = absl::Milliseconds(20);
-// An executor that restarts has new tickets within this time.
+// After an executor has restarted, the coordinator gives new tickets for it within this time.
 constexpr absl::Duration kTicketRetryTimeout = absl::Seconds(5),
                          kMaxTicketBackoff = absl::Milliseconds(500);
 constexpr absl::Duration kFileTimeout = absl::Seconds(90);  // a worker opens the file
 constexpr size_t kDeletesPerCall = 10'000;
-constexpr absl::Duration kWatchTimeout = absl::Minutes(2);  // more than the timeout of the server
-constexpr size_t kMaxWatchedRuns = 256;                     // the limit of the server is 1,000
-constexpr size_t kMaxCachedResults = 256;                   // of at most 64 KiB each
+constexpr absl::Duration kWatchTimeout = absl::Minutes(2);  // longer than the server's timeout
+constexpr size_t kMaxWatchedRuns = 256;                     // the server's limit is 1,000
+constexpr size_t kMaxCachedResults = 256;                   // results of at most 64 KiB each
 
-// Backoff between attempts while an executor restarts.
+// The backoff between attempts while an executor restarts.
 class TicketRetries {
  public:
   // Sleeps; returns false once kTicketRetryTimeout has passed since the first call.
@@ -61,8 +66,9 @@ class TicketRetries {
   absl::Duration backoff_ = kLossPollInterval;
 };
 
-// Calls `attempt`, which creates tickets, until executors do not reject them as stale. Creating
-// tickets fails if the array is lost.
+// Calls `attempt`, which creates and uses tickets, until no executor rejects them as stale. Gives
+// up when TicketRetries does. The loop also ends if the array is lost, since no tickets are made
+// then.
 template <class F>
 auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
   TicketRetries tries;
@@ -85,6 +91,9 @@ absl::StatusOr<api::Making> MakingOf(const v1::Operation& operation, const Array
 
 }  // namespace
 
+// Waits in two steps: if there is no connection after a second, a mismatch of TLS and plain text is
+// reported at once, while a coordinator that is still starting gets the rest of the timeout. The
+// lease and the pipeline are made last, since both call back into the service from their threads.
 absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     const std::string& address, const ConnectOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
@@ -95,7 +104,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
   };
   const absl::Duration first = std::min(options.timeout, kFirstConnectTimeout);
   if (!connected(first)) {
-    // A coordinator may be starting; a mismatch of TLS and plain text is final.
+    // The coordinator may still be starting, but a mismatch of TLS and plain text is final.
     const absl::Status diagnosed =
         DiagnoseUnreachable(MakeError(ErrorKind::kUnreachable, "no answer yet"), address,
                             !options.ca_file.empty(), credentials);
@@ -118,7 +127,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
       Pipeline::Calls{
           .no_session =
               [self](uint64_t session) { self->lease_->Replace(session).status().IgnoreError(); },
-          // If the call fails, they are freed with the session.
+          // If the call fails, the arrays are freed with the session.
           .free =
               [self](const std::vector<uint64_t>& arrays) {
                 self->DeleteNow(arrays).IgnoreError();
@@ -254,7 +263,7 @@ absl::StatusOr<uint64_t> RemoteService::IdOf(uint64_t id) const {
 }
 
 absl::StatusOr<api::ExecuteRequest> RemoteService::WithIds(const api::ExecuteRequest& request) {
-  // It may delete what runs before it take.
+  // This run may delete arrays that earlier runs take, so these must be accepted first.
   pipeline_->AwaitAccepted(SteadyNow() + kWatchTimeout);
   api::ExecuteRequest out = request;
   TESSERA_ASSIGN_OR_RETURN(out.args, pipeline_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
@@ -340,7 +349,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
                                             absl::Duration timeout) {
   timeout = std::min(timeout, kTransferTimeout);
   const absl::Time end = SteadyNow() + timeout;
-  // If this fails, the general path below reports the error.
+  // If the relay fails, the general path below reports the error.
   if (value.shape().empty()) {
     absl::StatusOr<uint64_t> array = Relay(value, placement, end);
     if (array.ok() || KindOf(array.status()) == ErrorKind::kCancelled) return array;
@@ -354,7 +363,7 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
                       absl::StrCat("put: an array of ", value.num_bytes(),
                                    " bytes was not taken within ", absl::FormatDuration(timeout)));
     }
-    // The caller has not seen the array yet: a new one is created.
+    // The caller has not seen the array yet, so a new one can be created in its place.
     if (array.ok() || !lost || SteadyNow() >= end || !tries.Again()) return array;
   }
 }
@@ -374,6 +383,10 @@ absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
   return reported;
 }
 
+// Creates the array at the coordinator, then writes each shard to its executor, several at a time.
+// If a write fails, the array is deleted, because it would never be complete. An executor that was
+// lost is worth another attempt, since a new array may be placed on the executor's next
+// incarnation.
 absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
                                                 const api::Placement& placement, absl::Time end,
                                                 bool* lost) {
@@ -419,12 +432,12 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
       return *std::move(value);
     TESSERA_ASSIGN_OR_RETURN(array, pipeline_->IdOf(array, start + timeout));
   }
-  grpc::Status stream_end;  // the end of the stream, if the coordinator stopped meanwhile
+  grpc::Status stream_end;  // status of the stream, if the coordinator stopped meanwhile
   if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
     executions_.AwaitEnd(*run, start + timeout);
     if (std::optional<ir::Array> value = executions_.ResultOf(*run, array))
       return *std::move(value);
-    // The result is too large, failed, or not ready: the coordinator is called.
+    // The result is too large, failed, or not ready, so the coordinator is asked below.
     stream_end = executions_.FailureOf(*run);
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
@@ -435,13 +448,16 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
   return value;
 }
 
+// Reads the shards for which the coordinator gives tickets, several at a time, and assembles them.
+// The tickets cover each element once, however often it is replicated. An array that lies in one
+// shard is returned as it was received, which saves a copy.
 absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));
   TESSERA_ASSIGN_OR_RETURN(const api::ArraySpec spec, ir::serial::FromProto(tickets.spec()));
   const absl::Time end = SteadyNow() + kTransferTimeout;
   const int64_t num_elements = ir::MakeType(spec.dtype, spec.shape).num_elements();
-  ir::Array whole;  // allocated if the array is sharded
+  ir::Array whole;  // allocated only if the array is sharded
   absl::Mutex mu;
   std::vector<std::function<absl::Status()>> jobs;
   int64_t elements = 0;
@@ -482,7 +498,8 @@ absl::Status RemoteService::Loss(uint64_t array) const {
 
 absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transferred) const {
   if (transferred.ok() || KindOf(transferred) != ErrorKind::kWorkerLost) return transferred;
-  // The coordinator learns of the loss from the worker's daemon at about the same time.
+  // The coordinator learns of the loss from the worker's daemon at about the same time, so its
+  // reason may take a moment.
   const absl::Time deadline = SteadyNow() + kLossReportTimeout;
   while (SteadyNow() < deadline) {
     const absl::Status known = ReadTickets(array, {}, absl::ZeroDuration()).status();
@@ -586,7 +603,7 @@ absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
 }
 
 absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
-  // The arrays are freed with the session.
+  // The arrays have been freed with the session.
   if (lease_->ended()) return absl::OkStatus();
   Forget(arrays);
   return DeleteNow(pipeline_->Forget(arrays));

@@ -1,5 +1,5 @@
-// The client API (ir/api/service.h) over gRPC: calls to the coordinator, and array bytes to and
-// from its executors.
+// The client API (ir/api/service.h) over gRPC: makes calls to the coordinator, and moves array
+// bytes to and from its executors.
 //
 // Thread-safe. Every call has a deadline. Calls that change something carry a request_id, so that
 // they can be retried when the connection fails (retry.h).
@@ -29,7 +29,7 @@ namespace tessera::remote {
 
 class RemoteService final : public api::Service {
  public:
-  // Waits until the coordinator responds, at most for options.timeout.
+  // Waits until the coordinator responds, at most for options.timeout, and opens a session.
   static absl::StatusOr<std::shared_ptr<api::Service>> Connect(const std::string& address,
                                                                const ConnectOptions& options);
 
@@ -58,52 +58,58 @@ class RemoteService final : public api::Service {
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
   void Prepare(grpc::ClientContext* context, absl::Duration timeout) const;
   absl::Status Done(const grpc::Status& status) const;
-  // UNREACHABLE, with the error of the last attempt to connect.
+  // Returns UNREACHABLE, with the cause of the last failed attempt to connect.
   absl::Status NoAnswerWithin(absl::Duration timeout) const;
-  static constexpr absl::Duration kCallTimeout = absl::Seconds(30);  // of calls that do not block
+  // The timeout of calls that do not block at the server.
+  static constexpr absl::Duration kCallTimeout = absl::Seconds(30);
   template <class Stub, class Request, class Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
-  // The response to a unary call, by CallUntilAnswered with Prepare and Done.
+  // Makes a unary call by CallUntilAnswered, with Prepare and Done, and returns the response.
   template <class Stub, class Request, class Response>
   absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
                                 Method<Stub, Request, Response> method, const Request& request,
                                 absl::Duration timeout = kCallTimeout) const;
-  // Calls `call(session)`, and once more with a new session if the server does not know this one.
+  // Calls `call(session)`. If the server does not know the session, calls it once more with a new
+  // session.
   template <class F>
   auto InSession(F call);
-  // Call in session: sets the request's session and request_id.
+  // Like Call, but sets the request's session and request_id, and retries as InSession does.
   template <class Stub, class Request, class Response>
   absl::StatusOr<Response> CallInSession(const std::unique_ptr<Stub>& stub,
                                          Method<Stub, Request, Response> method, Request request,
                                          absl::Duration timeout = kCallTimeout);
-  // The coordinator's error if the array is lost or deleted; else OK.
+  // Returns the coordinator's error if the array is lost or deleted, and OK otherwise.
   absl::Status Loss(uint64_t array) const;
-  // Returns `transferred`, the result of a transfer; if the executor did not respond, the
-  // coordinator's reason for its loss instead.
+  // Returns `transferred`, the result of a transfer. If the executor did not respond, returns the
+  // coordinator's reason for the executor's loss instead, as soon as the coordinator knows it.
   absl::Status WithLossReason(uint64_t array, absl::Status transferred) const;
   absl::StatusOr<v1::CreateReadTicketsResponse> ReadTickets(uint64_t array,
                                                             const std::vector<int>& ordinals,
                                                             absl::Duration timeout) const;
 
-  // Puts a small array by one call to the coordinator, which is faster than tickets and streams.
+  // Puts a small array by one call to the coordinator, which is faster than tickets and streams for
+  // a few bytes.
   absl::StatusOr<uint64_t> Relay(const ir::Array& value, const api::Placement& placement,
                                  absl::Time end);
-  // One attempt with new tickets; TICKET_STALE if they have expired meanwhile. Sets *lost if an
-  // executor was lost before the array was written.
+  // Makes one attempt with new tickets. Fails with TICKET_STALE if the tickets have become stale
+  // meanwhile. Sets *lost if an executor was lost before the array was written.
   absl::StatusOr<uint64_t> PutOnce(const ir::Array& value, const api::Placement& placement,
                                    absl::Time end, bool* lost);
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 
-  // Watches the run if one of its results may be small and not too many others are watched.
+  // Executes over the stream, whose completions bring small results along. Call it only if
+  // WorthWatching says so.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> ExecuteUnwatched(const api::ExecuteRequest& request) const;
+  // Returns whether a result of the executable may be small, and not too many runs are watched.
   bool WorthWatching(uint64_t executable) const ABSL_LOCKS_EXCLUDED(mu_);
-  // How many results the run has; nullopt if it is not to be sent ahead.
+  // Returns how many results the run has, or nullopt if the run must not be sent ahead.
   std::optional<size_t> ResultsIfAhead(const api::ExecuteRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<bool> KnowsRunsInOrder();
-  // Of a run whose acceptance is waited for: ids that are this client's become the coordinator's.
+  // Returns the request with the coordinator's ids in place of this client's local ids, for a run
+  // whose acceptance is awaited.
   absl::StatusOr<api::ExecuteRequest> WithIds(const api::ExecuteRequest& request);
   absl::StatusOr<uint64_t> IdOf(uint64_t id) const;
   absl::Status DeleteNow(const std::vector<uint64_t>& ids) const;
@@ -120,19 +126,21 @@ class RemoteService final : public api::Service {
   Transfer transfer_;
   Executions executions_;
   std::atomic<bool> no_streams_{false};  // the server is older and has no ExecutePrograms
-  std::atomic<int> runs_in_order_{-1};   // whether the server takes such; -1: it was not asked
-  std::unique_ptr<Lease> lease_;         // set by Connect
+  // 1 if the server has the feature `runs_in_order`, 0 if it has not, -1 if it was not asked yet.
+  std::atomic<int> runs_in_order_{-1};
+  std::unique_ptr<Lease> lease_;  // set by Connect
 
-  // Of an executable.
+  // The results of an executable.
   struct Results {
     size_t count = 0;
-    bool inlined = false;  // they may come with the end of the run
+    bool inlined = false;  // some may come inline with the completion of a run
   };
   mutable absl::Mutex mu_;
   std::map<uint64_t, Results> results_ ABSL_GUARDED_BY(mu_);
-  // By result array, until that is deleted or there are too many.
+  // The watched runs, by result array. An entry stays until its array is deleted or there are too
+  // many entries.
   std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
-  // Of those who send runs ahead; last: its thread uses the members above.
+  // Sends runs ahead. Last, because its thread uses the members above.
   std::unique_ptr<Pipeline> pipeline_;
 };
 

@@ -1,3 +1,6 @@
+// Proves the parts of the remote client that need no server: the slices of shards, request ids, the
+// translation of gRPC statuses, and what Connect says about addresses and CA files that cannot
+// work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -36,7 +39,7 @@ TEST(BlockTest, BlocksCoverTheArrayRowMajor) {
     EXPECT_EQ(block->shape, (ir::Dims{2, 2}));
     EXPECT_EQ(block->starts, (ir::Dims{k / 3 * 2, k % 3 * 2}));
   }
-  // Both axes on one dim, minor first: y|x.
+  // Both axes shard one dim, with y as the major axis: y|x.
   const auto block = BlockOf(Spec({12}, {{"y", "x"}}), 4);
   ASSERT_TRUE(block.ok()) << block.status();
   EXPECT_EQ(block->starts, (ir::Dims{(1 * 2 + 1) * 2}));
@@ -48,7 +51,8 @@ TEST(BlockTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(ReasonOf(BlockOf(Spec({4}, {{"x"}}), 6).status()), "VALUE_ERROR");
 }
 
-// What a forked child asks for is not answered as a repetition of what its parent asks for.
+// If a child had its parent's ids, the coordinator would answer its calls as repetitions of the
+// parent's calls.
 TEST(RequestIdTest, AForkedChildHasIdsOfItsOwn) {
   std::set<std::string> ids = {NewRequestId()};
   int pipes[2];
@@ -60,7 +64,7 @@ TEST(RequestIdTest, AForkedChildHasIdsOfItsOwn) {
     _exit(write(pipes[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
   }
   close(pipes[1]);
-  char bytes[65] = "";  // one more than an id may have
+  char bytes[65] = "";  // one byte more than an id may have
   const ssize_t size = read(pipes[0], bytes, sizeof(bytes));
   close(pipes[0]);
   int status = 0;
@@ -104,8 +108,9 @@ TEST(StatusTest, ATransportThatSpeaksForAPeerThatIsGoneNamesIt) {
 
 TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
   ConnectOptions options;
-  options.timeout = absl::Seconds(2);  // an attempt must fail within it, on a busy machine too
-  // Port 1 of loopback serves nobody.
+  // One attempt must fail within the timeout, even on a busy machine.
+  options.timeout = absl::Seconds(2);
+  // No server listens on port 1 of the loopback interface.
   const auto service = RemoteService::Connect("127.0.0.1:1", options);
   EXPECT_EQ(ReasonOf(service.status()), "UNREACHABLE");
   EXPECT_THAT(std::string(service.status().message()),
@@ -115,7 +120,7 @@ TEST(ConnectTest, NobodyThereIsSaidWithinTheTimeout) {
 
 TEST(ConnectTest, AddressesThatNobodyCanHaveAreRefusedAtOnce) {
   const auto said = [](const std::string& address) {
-    // Longer than the test may take: nothing is tried.
+    // The timeout is longer than the test may take, which shows that no connection is tried.
     ConnectOptions options;
     options.timeout = absl::Hours(1);
     return RemoteService::Connect(address, options).status();

@@ -1,3 +1,6 @@
+// The retries of every call to the coordinator that may be repeated. RemoteService, Lease and
+// Pipeline use them, and share one Outage, so that many threads together wait for a coordinator
+// that is away only once.
 #include "client/remote/retry.h"
 
 #include <algorithm>
@@ -12,12 +15,12 @@ namespace tessera::remote {
 namespace {
 
 constexpr int kMaxAttempts = 5;
-constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles
+constexpr absl::Duration kInitialBackoff = absl::Milliseconds(100);  // doubles at each attempt
 // How long a call waits for a connection in an outage that has lasted too long already.
 constexpr absl::Duration kMinReconnect = absl::Milliseconds(1'500);
-// How often attempts that can be stopped look whether they are.
+// How often a wait that can be stopped checks whether it was.
 constexpr absl::Duration kStopInterval = absl::Milliseconds(100);
-constexpr size_t kRequestIdBytes = 16;  // random: no two are ever the same
+constexpr size_t kRequestIdBytes = 16;  // random bytes, enough that no two ids are ever the same
 
 // A status without details comes from the transport, not from the server.
 bool IsFromServer(const grpc::Status& status) { return !status.error_details().empty(); }
@@ -44,6 +47,10 @@ Retries::Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout,
 
 absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl::ZeroDuration()); }
 
+// Decides whether the call is worth another attempt, and waits until that attempt can reach the
+// server. Only UNAVAILABLE is retried, and only if it comes from the transport or from a server
+// that is stopping: in both cases a repetition with the same request_id is safe. The wait for a
+// connection is cut into slices if the attempts can be stopped, because gRPC's wait cannot be.
 bool Retries::Again(const grpc::Status& status) {
   if (status.ok() || IsFromServer(status)) outage_->Over();
   // A response of the server is more informative than a later connection failure.
@@ -90,7 +97,8 @@ absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
   }
 }
 
-// Without a state, which a forked child would share with its parent.
+// The id comes from the kernel and not from a generator in this process: a forked child would share
+// the generator's state with its parent.
 std::string NewRequestId() { return RandomHex(kRequestIdBytes); }
 
 }  // namespace tessera::remote

@@ -1,5 +1,5 @@
-// Retries of unary calls without a response. The server executes a call once, since calls that
-// change something carry a request_id.
+// Retries unary calls that got no response. The server still executes each call only once, since
+// calls that change something carry a request_id.
 //
 // The functions and Outage are thread-safe; Retries belongs to one thread.
 #pragma once
@@ -17,20 +17,22 @@
 
 namespace tessera::remote {
 
-// Sets deadline and credentials of a call.
+// Sets the deadline and the credentials of a call.
 using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration timeout)>;
 // Converts the status of a call to absl::Status.
 using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
 
-// How long the calls of one client wait for a server that has gone away: `patience` in all, from
-// the first call that does not reach it; each later one waits only briefly until the server is
-// back. For a server that has never answered there is no patience.
+// Decides how long the calls of one client wait for a server that has gone away. They wait for
+// `patience` in all, counted from the first call that does not reach the server. After that each
+// call waits only briefly, until the server is back. For a server that has never answered, each
+// call waits only briefly as well.
 class Outage {
  public:
   explicit Outage(absl::Duration patience) : patience_(patience) {}
-  // The server has answered.
+  // Ends the outage: the server has answered.
   void Over() ABSL_LOCKS_EXCLUDED(mu_);
-  // Until when a call waits that does not reach the server, by SteadyNow().
+  // Returns the time, by SteadyNow(), until which a call waits that does not reach the server. The
+  // first such call starts the outage.
   absl::Time Until() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -40,9 +42,9 @@ class Outage {
   std::optional<absl::Time> began_ ABSL_GUARDED_BY(mu_);
 };
 
-// The attempts of one call within `timeout`, while the connection fails or the server is stopping:
-// a few that reach the server. Each waits for a connection, as long as `outage` allows. Other
-// errors are final.
+// The attempts of one call within `timeout`. The call is attempted again, a few times, while the
+// connection fails or the server is stopping. Before each new attempt Again waits for a connection,
+// as long as `outage` allows. Other errors are final.
 //
 //   Retries tries(channel, timeout, &outage);
 //   grpc::Status status;
@@ -52,13 +54,16 @@ class Outage {
 //   return tries.End(done);
 class Retries {
  public:
-  // `outage` must outlive this, and `stop`, which ends the attempts, if it is given.
+  // `outage` must outlive this object. If `stop` is given, its notification ends the attempts; it
+  // must outlive this object, too.
   Retries(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout, Outage* outage,
           const absl::Notification* stop = nullptr);
   absl::Duration left() const;
-  // Whether to retry the call, which ended with `status`; backs off and waits for a connection.
+  // Returns whether to retry the call, which ended with `status`. Before it returns true it backs
+  // off and waits for a connection.
   bool Again(const grpc::Status& status);
-  // The result: the last response of a server, or UNREACHABLE if there was none and no connection.
+  // Returns the result of the call: the last response of a server or, if there was no response and
+  // no connection, UNREACHABLE.
   absl::Status End(const DoneFn& done) const;
 
  private:
@@ -67,17 +72,17 @@ class Retries {
   Outage* const outage_;
   const absl::Notification* const stop_;
   int attempts_ = 0;
-  grpc::Status status_;  // the result of End
+  grpc::Status status_;  // what End returns, before it is converted
   bool unreachable_ = false;
 };
 
-// Calls `call` with Retries.
+// Runs `call` with Retries until it is answered or given up, and returns its result.
 absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
                                absl::Duration timeout, Outage* outage, const PrepareFn& prepare,
                                const DoneFn& done,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call);
 
-// A unique id for a call and its retries.
+// Returns a unique id, which a call and its retries share.
 std::string NewRequestId();
 
 }  // namespace tessera::remote

@@ -1,3 +1,6 @@
+// Turns the status of every gRPC call of the client into the error that the user sees. An error of
+// the server carries its details and is passed on; an error of the transport gets a kind and the
+// name of the peer here.
 #include "client/remote/status.h"
 
 #include <optional>
@@ -17,7 +20,8 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
     return *std::move(details);
   const bool never_connected = unreachable_kind == ErrorKind::kServerStopping &&
                                ir::serial::NeverConnected(status.error_message());
-  // Not cancelled by this client: a server that stops cancels the calls that it has not answered.
+  // CANCELLED does not mean that this client cancelled the call: a server that stops cancels the
+  // calls that it has not answered.
   if (never_connected || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
     return MakeError(never_connected ? ErrorKind::kUnreachable : unreachable_kind,

@@ -1,4 +1,4 @@
-// Converts grpc::Status to absl::Status with its reason. Stateless; thread-safe.
+// Converts grpc::Status to absl::Status and keeps the error's reason. Stateless; thread-safe.
 #pragma once
 #include <string>
 
@@ -8,7 +8,8 @@
 
 namespace tessera::remote {
 
-// If there was no response, the error has the kind `unreachable_kind` and names the peer.
+// If there was no response, the error names the peer and has the kind `unreachable_kind`. If that
+// kind is kServerStopping and there was never a connection, the error is kUnreachable.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
                       ErrorKind unreachable_kind);
 

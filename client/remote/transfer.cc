@@ -1,3 +1,7 @@
+// Moves array bytes to and from executors, without the coordinator. RemoteService::Put and Get call
+// Write and Read once per shard, with the ticket that the coordinator made for that shard. A
+// transfer survives a broken connection and corrupt bytes, so that a large array need not start
+// again from its first byte.
 #include "client/remote/transfer.h"
 
 #include <algorithm>
@@ -25,14 +29,14 @@ namespace {
 
 constexpr int kParallelTransfers = 4;
 constexpr int kMessageBytes = 8 << 20;
-constexpr absl::Duration kStatusTimeout = absl::Seconds(10);  // of GetShardStatus
+constexpr absl::Duration kStatusTimeout = absl::Seconds(10);  // timeout of GetShardStatus
 
 absl::Status FromExecutor(const grpc::Status& status, const std::string& endpoint) {
   return FromGrpc(status, absl::StrCat("the executor at ", endpoint), ErrorKind::kWorkerLost);
 }
 
-// Whether the error is of the transport, not of the executor: a broken connection, or corrupt bytes
-// outside of our checksums.
+// Returns whether the error comes from the transport and not from the executor: a broken
+// connection, or corrupt bytes that our checksums do not cover.
 bool IsTransport(const grpc::Status& status) {
   if (status.ok() || !status.error_details().empty()) return false;
   switch (status.error_code()) {
@@ -48,8 +52,8 @@ bool IsTransport(const grpc::Status& status) {
   }
 }
 
-// Whether the upload can be resumed: a chunk was corrupt, the stream was idle, or the executor has
-// not yet detected that an earlier stream is dead.
+// Returns whether the upload can be resumed after this error of the executor: a chunk was corrupt,
+// the stream was idle, or the executor has not yet detected that an earlier stream is dead.
 bool IsResumable(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   return !status.ok() && (kind == ErrorKind::kChecksumMismatch || kind == ErrorKind::kCancelled ||
@@ -81,14 +85,14 @@ absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal) {
                api::LocalShape(spec.placement, spec.shape)};
 }
 
-// The state of an upload.
+// The state of an upload across its attempts.
 struct Transfer::Upload {
   const std::string& endpoint;
   const std::string& ticket;
   const ir::Array& shard;
-  std::vector<uint32_t> crcs;  // of the chunks sent
-  int64_t committed = 0;       // by the executor
-  int64_t sent = 0;            // the maximum over all attempts
+  std::vector<uint32_t> crcs;  // checksums of the chunks that were sent
+  int64_t committed = 0;       // bytes that the executor has stored
+  int64_t sent = 0;            // the most bytes that any attempt has sent
   bool complete = false;
 
   uint32_t CrcOf(int64_t offset, int64_t size, int64_t chunk_bytes) {
@@ -102,7 +106,7 @@ struct Transfer::Upload {
   }
 };
 
-// The state of a download.
+// The state of a download across its attempts.
 struct Transfer::Download {
   const std::string& endpoint;
   const std::string& ticket;
@@ -116,7 +120,8 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   if (connections.channels.size() < kParallelTransfers) {
     grpc::ChannelArguments args;
     args.SetMaxReceiveMessageSize(kMessageBytes);
-    // Executors' certificates name their role, not their address; without effect in plain text.
+    // The certificate of an executor names its role and not its address, so TLS must expect the
+    // role's name. In plain text this has no effect.
     args.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
     // Each channel has its own connection, so that a stuck transfer does not delay others.
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -133,6 +138,10 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   return connections.channels[connections.next++ % connections.channels.size()];
 }
 
+// Each attempt that moves more bytes than any before it resets the backoff and the limit for
+// stalls, so a slow transfer goes on while a stuck one ends. `check_state` comes before the next
+// attempt: if the array has been deleted or its executor lost, the coordinator's reason is a better
+// error than what the connection says.
 absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time end,
                                       const StateFn& check_state,
                                       const std::function<int64_t()>& moved,
@@ -173,6 +182,10 @@ absl::Status Transfer::ReportProgress(int64_t bytes) const {
   return MakeError(ErrorKind::kCancelled, "moving a shard: given up by the caller");
 }
 
+// Sends the bytes from `committed` to the end over one stream. The executor answers with the number
+// and the checksum of all bytes that it has stored, including those of earlier attempts. Both are
+// compared, so that an array that arrived wrong is never used. The first message carries the
+// ticket.
 Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, absl::Time end) {
   grpc::ClientContext context;
   context.set_deadline(WallDeadline(end - SteadyNow()));
@@ -181,13 +194,13 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   int64_t at = upload.committed;
   v1::WriteRequest request;
   request.set_ticket(upload.ticket);
-  // An empty shard, or the end of one, is still sent with its ticket.
+  // Send at least one chunk, even if no bytes are left: it carries the ticket.
   do {
     const int64_t size = std::min(options_.chunk_bytes, shard.num_bytes() - at);
     request.set_offset(at);
     request.set_crc32c(upload.CrcOf(at, size, options_.chunk_bytes));
     if (!call.Write(ir::serial::MakeChunk(request, shard, at, size)))
-      break;  // Finish returns the error
+      break;  // Finish below returns the error
     at += size;
     const int64_t more = std::max<int64_t>(0, at - upload.sent);
     upload.sent += more;

@@ -1,7 +1,7 @@
 // Transfers shards between this process and executors, authorized by tickets.
 //
 // An interrupted transfer resumes at the first missing byte, as long as it makes progress and its
-// deadline has not passed. Every chunk has a checksum; a corrupt one is sent again.
+// deadline has not passed. Every chunk has a checksum, and a corrupt chunk is sent again.
 // Thread-safe. Keeps a few connections per executor.
 #pragma once
 #include <atomic>
@@ -23,33 +23,34 @@
 
 namespace tessera::remote {
 
-// The slice of the array that a shard is.
+// The slice of an array that one shard holds.
 struct Block {
   ir::Dims starts, shape;
 };
-// The slice of shard `ordinal`. INVALID_ARGUMENT if the placement does not fit the shape.
+// Returns the slice of shard `ordinal`. INVALID_ARGUMENT if the placement does not fit the shape.
 absl::StatusOr<Block> BlockOf(const api::ArraySpec& spec, int ordinal);
 
 struct TransferOptions {
   Keepalive keepalive = {};
-  // A transfer without progress for this long fails. Longer than the detection of a dead
-  // connection.
+  // A transfer fails if it makes no progress for this long. Must be longer than keepalive needs to
+  // detect a dead connection.
   absl::Duration stall_timeout = absl::Seconds(60);
   absl::Duration initial_backoff = absl::Milliseconds(20), max_backoff = absl::Seconds(1);
   int64_t chunk_bytes = 1 << 20;
-  // Called on any thread with the number of bytes transferred; bytes of a retry count once. Return
-  // false to cancel.
+  // Called on any thread with the number of bytes transferred since the last call. Bytes that a
+  // retry sends again are counted once. Return false to cancel the transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
 };
 
 class Transfer {
  public:
-  // Called between attempts for the array's state at the coordinator. An error ends the transfer.
+  // Called between attempts to ask the coordinator for the array's state. An error ends the
+  // transfer.
   using StateFn = std::function<absl::Status()>;
 
   struct Counts {
     int64_t retries = 0;  // attempts after the first
-    int64_t corrupt = 0;  // chunks with a wrong checksum, at either end
+    int64_t corrupt = 0;  // attempts that ended at a wrong checksum, found at either end
   };
 
   explicit Transfer(std::shared_ptr<grpc::ChannelCredentials> credentials,
@@ -62,14 +63,14 @@ class Transfer {
                                  ir::DType dtype, const ir::Dims& shape, absl::Time end,
                                  const StateFn& check_state = nullptr);
   Counts counts() const { return {retries_, corrupt_}; }
-  // Calls on_bytes, if set; CANCELLED if that returns false.
+  // Calls on_bytes, if it is set. Returns CANCELLED if on_bytes returns false.
   absl::Status ReportProgress(int64_t bytes) const;
 
  private:
   using Channel = std::shared_ptr<grpc::Channel>;
   struct Upload;
   struct Download;
-  // The result of an attempt; OK if the transfer is complete.
+  // The result of one attempt: OK if the transfer is complete.
   struct Outcome {
     absl::Status status;
     bool retryable = false;
@@ -77,7 +78,8 @@ class Transfer {
   Outcome TryWrite(const Channel& channel, Upload& upload, absl::Time end);
   Outcome TryRead(const Channel& channel, Download& download, absl::Time end);
   Outcome FetchProgress(const Channel& channel, Upload& upload, absl::Time end);
-  // Calls `attempt` with backoff until it succeeds or fails for good. `moved` returns the progress.
+  // Calls `attempt` with backoff until it succeeds or fails for good. `moved` returns the number of
+  // bytes that have been moved so far.
   absl::Status RunWithRetries(const std::string& endpoint, absl::Time end,
                               const StateFn& check_state, const std::function<int64_t()>& moved,
                               const std::function<Outcome(const Channel&)>& attempt);
@@ -94,7 +96,7 @@ class Transfer {
   std::map<std::string, Connections> connections_ ABSL_GUARDED_BY(mu_);
 };
 
-// Runs the jobs on a few threads; returns the first error.
+// Runs all jobs on a few threads. Returns the first error.
 absl::Status RunAll(const std::vector<std::function<absl::Status()>>& jobs);
 
 }  // namespace tessera::remote

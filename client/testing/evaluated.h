@@ -1,4 +1,5 @@
-// For the SDK's tests: runs a traced function on the reference evaluator, without any service.
+// Helpers for the SDK's tests: they run a traced function on the reference evaluator, without any
+// service.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -18,7 +19,8 @@ inline ir::Array Vec(const std::vector<double>& values, DType dtype = DType::kF3
   return Host(values, {static_cast<int64_t>(values.size())}, dtype);
 }
 
-// f(args...) by tracing at the arguments' types and evaluating; results flattened.
+// Returns the flattened results of f(args...). Traces f at the types of the arguments and evaluates
+// the trace.
 template <class F, class... A>
 std::vector<ir::Array> Evaluated(const F& f, const A&... args) {
   const auto traced = trace(f, abstract(args.shape(), args.dtype())...);
@@ -33,7 +35,7 @@ std::vector<double> Values(const F& f, const A&... args) {
   return out.empty() ? std::vector<double>{} : out[0].ToDoubles();
 }
 
-// The error that `f()` throws.
+// Returns the error that `f()` throws.
 template <class F>
 Error ErrorOf(F&& f) {
   try {

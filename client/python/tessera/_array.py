@@ -1,4 +1,4 @@
-"""Arrays on devices."""
+"""Arrays on the devices of a cluster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tessera._rpc import Deadline
 from tessera._transfer import ExecutorLost, with_fresh_tickets
 from tessera.sharding import ArraySpec, Mesh, P
 
-# Arrays that were garbage-collected are freed with the next run, or beyond this many.
+# Arrays that were garbage-collected are freed with the next run, or earlier if there are more.
 _FORGOTTEN_MAX = 256
-# Up to so many bytes come by way of the coordinator, in one call rather than two.
+# Arrays of up to this many bytes come by way of the coordinator, in one call rather than two.
 _RELAYED_MAX = 1 << 16
 
 
 class Array:
     """An immutable array on the devices of a cluster.
 
-    A handle, which exists as soon as the call that makes the array is accepted. Reading the array
-    waits for its bytes, or raises the error of the operation that computes it. When the last handle
-    is garbage-collected the array is freed with one of the client's next calls; delete() frees it
-    at once.
+    The object is a handle, which exists as soon as the call that makes the array is accepted.
+    Reading the array waits for its bytes, or raises the error of the operation that computes it.
+    When the last handle is garbage-collected, the array is freed with one of the client's next
+    calls. delete() frees it at once.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Array:
         self._channel = channel
         self.id = id
         self.spec = spec
-        self.operation = operation  # the one that computes it; None: it was put
+        self.operation = operation  # the operation that computes the array; None if it was put
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype."""
+        """The NumPy dtype of the elements."""
         return _dtypes.to_numpy(self.spec.dtype)
 
     @property
@@ -54,12 +54,12 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole array, without replicas."""
+        """The number of bytes of the whole array, without replicas."""
         return self.spec.nbytes
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh with its devices."""
+        """The mesh, with its devices."""
         return self.spec.mesh
 
     @property
@@ -68,14 +68,14 @@ class Array:
         return self.spec.spec
 
     def state(self, timeout: float | None = None) -> str:
-        """ "PENDING", "READY", "FAILED" or "LOST"; does not wait."""
+        """Returns "PENDING", "READY", "FAILED" or "LOST". Does not wait."""
         answer = self._channel._call_with("ArrayService/GetArray", timeout, array=self.id)
         return str(_proto.to_json(answer)["state"])
 
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
-        """Like Client.get()."""
+        """Waits for the array and downloads it, like Client.get()."""
         deadline = self._channel._deadline(timeout)
-        # Raises before the transfer.
+        # If there is no such dtype, this raises before the transfer.
         dtype = _dtypes.bits_of(self.spec.dtype) if bits else _dtypes.to_numpy(self.spec.dtype)
 
         if self.nbytes <= _RELAYED_MAX:
@@ -114,7 +114,7 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """For torch.from_dlpack and the like: a copy in this process, which waits like numpy()."""
+        """Returns a copy in this process for torch.from_dlpack and the like. Waits like numpy()."""
         if dl_device is not None and tuple(dl_device) != _values.CPU_DEVICE:
             raise BufferError(f"an array is copied to the CPU, not to DLPack's device {dl_device}")
         if copy is False or stream is not None:
@@ -139,7 +139,7 @@ class Array:
 
 
 def put_array(channel: Channel, value: Any, spec: ArraySpec, timeout: float) -> Array:
-    """Creates an array and writes its shards."""
+    """Creates an array on devices, writes its shards, and returns its handle."""
     deadline = Deadline(timeout)
     if len(channel._session.forgotten) > _FORGOTTEN_MAX:
         channel._session.free_forgotten(deadline.left)
@@ -153,11 +153,11 @@ def put_array(channel: Channel, value: Any, spec: ArraySpec, timeout: float) -> 
 
 
 def _put_relayed(channel: Channel, value: Any, spec: ArraySpec, deadline: Deadline) -> Array | None:
-    """Puts a small array in one call; None: it is to be tried by tickets."""
+    """Puts a small array in one call. Returns None if the caller must try tickets instead."""
     request = _proto.message("WriteArrayRequest")(spec=spec.to_proto(), data=value.tobytes())
     try:
         made = channel._call_in_session("ArrayService/WriteArray", request, deadline.left)
-    except errors.UnavailableError:  # An executor may start again.
+    except errors.UnavailableError:  # An executor may be restarting.
         return None
     except (errors.ResourceExhaustedError, errors.UnimplementedError) as error:
         if error.reason not in ("LIMIT_EXCEEDED", ""):

@@ -11,13 +11,14 @@ from tessera._rpc import Connection, Deadline, Retries, backoff_after
 from tessera._session import Session
 from tessera._transfer import Transfers
 
-# The longest wait of one call in seconds; the server has its own bound.
+# The longest wait of one call, in seconds. The server has a bound of its own.
 MAX_WAIT = 30.0
 # Added to the timeout of a call that waits, so that the server's answer arrives in time.
 SERVER_GRACE_PERIOD = 10.0
-# How long the coordinator is polled for the loss of an array whose executor does not respond.
+# How many seconds the coordinator is asked for the loss of an array whose executor does not
+# respond.
 _LOSS_REPORT_TIMEOUT = 5.0
-# How long workers may take to return to a coordinator that has started anew.
+# How many seconds workers may take to return to a coordinator that was restarted.
 _RETURN_TIMEOUT = 30.0
 
 
@@ -41,7 +42,7 @@ class Channel:
 
     @property
     def session(self) -> int:
-        """The session's id; 0: the tenant's own."""
+        """The id of the session. Session 0 is the tenant's own."""
         return self._session.id
 
     def _deadline(self, timeout: float | None) -> Deadline:
@@ -52,7 +53,7 @@ class Channel:
             raise ValueError("the client is closed")
 
     def _call_with(self, method: str, timeout: float | None, **fields: Any) -> Any:
-        """Calls a unary method with a request of these fields."""
+        """Calls a unary method with a request that has these fields."""
         return self._call(method, _proto.method(method).request(**fields), timeout)
 
     def _call(self, method: str, request: Any, timeout: float | None) -> Any:
@@ -63,7 +64,8 @@ class Channel:
             try:
                 return self._connection.call(method, request, deadline.left)
             except errors.FailedPreconditionError as error:
-                # A coordinator that has started anew waits for its workers, which look for it.
+                # After a restart the coordinator has no devices until its workers have found it
+                # again, so the call is repeated for a while.
                 if error.reason != "NOT_ENOUGH_DEVICES":
                     raise
                 if not self._session.was_lost(_RETURN_TIMEOUT, deadline.left):
@@ -73,7 +75,7 @@ class Channel:
                     raise
 
     def _call_in_session(self, method: str, request: Any, timeout: float) -> Any:
-        """Calls in the client's session, or in its replacement if the server has lost it."""
+        """Calls a method in the client's session or, if the server has lost that, in a new one."""
         deadline = Deadline(timeout)
         request.session = session = self.session
         try:
@@ -82,7 +84,7 @@ class Channel:
             if error.reason != "SESSION_NOT_FOUND":
                 raise
         request.session = self._session.replace(session, deadline.left)
-        request.request_id = ""  # In another session it is another request.
+        request.request_id = ""  # A request in another session is a new request.
         return self._call(method, request, deadline.left)
 
     def _retries(self, deadline: Deadline, attempts: int) -> Retries:
@@ -108,20 +110,22 @@ class Channel:
         return self._when_ready("ArrayService/CreateReadTickets", array, deadline)
 
     def _read_relayed(self, array: int, deadline: Deadline) -> bytes | None:
-        """The elements of a small array, in one call; None: the coordinator relays none."""
+        """Returns the elements of a small array, by one call. Returns None if the coordinator does
+        not relay arrays."""
         if self._relays:
             try:
                 answer = self._when_ready("ArrayService/ReadArray", array, deadline)
                 return bytes(answer.literal.data)
             except (errors.ResourceExhaustedError, errors.UnimplementedError) as error:
-                # Of this call; what the array's producer may say of itself has other reasons.
+                # Only these reasons are about this call. Errors of the run that made the array have
+                # other reasons.
                 if error.reason not in ("LIMIT_EXCEEDED", ""):
                     raise
                 self._relays = False
         return None
 
     def _when_ready(self, method: str, array: int, deadline: Deadline) -> Any:
-        """A call that the coordinator answers when the array is there."""
+        """Makes a call that the coordinator answers when the array is ready."""
         request = _proto.method(method).request(array=array)
         while True:
             wait = min(deadline.left, MAX_WAIT)
@@ -133,7 +137,8 @@ class Channel:
                     raise
 
     def _loss_reason(self, array: int, error: errors.Error) -> errors.Error:
-        """The coordinator's reason why an executor does not respond, or else `error`."""
+        """Returns the coordinator's reason why an executor does not respond. Returns `error` if the
+        coordinator knows none."""
         if error.reason == "TICKET_STALE":
             return error  # The executor is not lost.
         try:
@@ -145,5 +150,6 @@ class Channel:
         return error
 
     def _forget(self, array: int) -> None:
-        """Called by a finalizer, on any thread: takes no lock, makes no call."""
+        """Notes that an array was garbage-collected. A finalizer calls this on any thread, so it
+        takes no lock and makes no call."""
         self._session.forgotten.append(array)

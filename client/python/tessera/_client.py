@@ -1,4 +1,4 @@
-"""A client of one cluster."""
+"""The client of a cluster: connect() and Client."""
 
 from __future__ import annotations
 
@@ -55,17 +55,21 @@ def connect(
 ) -> Client:
     """Connects to a coordinator and opens a session there.
 
-    address   HOST:PORT; None: TESSERA_ADDRESS, else 127.0.0.1:8470.
-    ca        The PEM file of the cluster's CA; calls then use TLS. None: TESSERA_CA_FILE, else
-              plain text, which is allowed to this machine only.
-    token     The text of the bearer token; None: TESSERA_TOKEN, else none.
-    lease     How many seconds the session outlives this process if that is killed. None: uses the
-              tenant's own session, where arrays and operations stay until they are deleted.
-    timeout   Seconds, for calls that are given no timeout.
-    insecure  Allows plain text to another machine, the token included.
+    address   HOST:PORT of the coordinator. The default is TESSERA_ADDRESS or, without that
+              variable, 127.0.0.1:8470.
+    ca        The PEM file of the cluster's CA; calls then use TLS. The default is TESSERA_CA_FILE.
+              Without either, calls use plain text, which is allowed to this machine only.
+    token     The text of the bearer token. The default is TESSERA_TOKEN or, without that variable,
+              no token.
+    lease     How many seconds the session outlives this process if that is killed. If None, the
+              client uses the tenant's own session, where arrays and operations stay until they are
+              deleted.
+    timeout   The timeout, in seconds, of calls that are given no timeout.
+    insecure  Allows plain text to another machine. That includes the token.
     reconnect How many seconds calls look for a coordinator that has gone away, each within its own
-              timeout; then, and until it is back, they fail with reason UNREACHABLE within a few
-              seconds. The session, arrays and operations stay valid meanwhile.
+              timeout. After that, and until the coordinator is back, calls fail with reason
+              UNREACHABLE within a few seconds. The session, arrays and operations stay valid
+              meanwhile.
 
     Raises InvalidArgumentError if the address is invalid, and FailedPreconditionError with reason
     TLS_MISMATCH if the file `ca` cannot be read or has no certificate.
@@ -90,11 +94,12 @@ def connect(
 
 
 class Client(Channel):
-    """A connection with a session; made by connect(). Thread-safe.
+    """A connection with a session. Made by connect(). Thread-safe.
 
-    A context manager: leaving it ends the session, which cancels its operations and frees its
-    arrays. So do the client's garbage collection and the end of the process. If the coordinator has
-    lost the session, as by a restart, the next call opens another one, which is empty.
+    The client is a context manager: leaving it ends the session, which cancels the session's
+    operations and frees its arrays. The garbage collection of the client and the end of the process
+    do the same. If the coordinator has lost the session, say by a restart, the next call opens
+    another session, which is empty.
     """
 
     def close(self) -> None:
@@ -120,7 +125,7 @@ class Client(Channel):
     # ---- The cluster. ----
 
     def devices(self, timeout: float | None = None) -> list[Device]:
-        """Every device, healthy or not, by id."""
+        """Returns every device of the cluster, healthy or not, in the order of ids."""
         return [
             Device(
                 id=d.id,
@@ -137,7 +142,8 @@ class Client(Channel):
         ]
 
     def workers(self, timeout: float | None = None) -> list[Worker]:
-        """All workers that have registered since the coordinator started, by name."""
+        """Returns all workers that have registered since the coordinator started, in the order of
+        names."""
         found = []
         for w in self._pages("ClusterService/ListWorkers", "workers", timeout):
             found.append(
@@ -154,7 +160,8 @@ class Client(Channel):
         return found
 
     def capabilities(self, timeout: float | None = None) -> dict[str, Any]:
-        """The server's version, limits and timeouts, with the names of GetCapabilities."""
+        """Returns the version, limits and timeouts of the server, with the field names of the RPC
+        GetCapabilities."""
         answer = self._call_with("ClusterService/GetCapabilities", timeout)
         return {
             f.name: list(v) if f.name == "features" else v
@@ -167,8 +174,10 @@ class Client(Channel):
     def put(
         self, value: Any, mesh: Mesh = _REQUIRED, spec: P = P(), *, timeout: float | None = None
     ) -> Array:
-        """Uploads an array to devices: each shard directly to its executor. An Array that is on
-        devices already is resharded. TypeError without a mesh."""
+        """Uploads an array to devices and returns its handle.
+
+        Each shard goes directly to its executor. A tessera.Array, which is on devices already, is
+        resharded. Raises TypeError if no mesh is given."""
         _check_placement("put", mesh, spec)
         if isinstance(value, Array):
             return self.reshard(value, mesh, spec, timeout=timeout)
@@ -181,8 +190,10 @@ class Client(Channel):
     def reshard(
         self, array: Array, mesh: Mesh, spec: P = P(), *, timeout: float | None = None
     ) -> Array:
-        """A copy of an array with another placement. Its bytes move from device to device. Returns
-        at once; a later error is raised when the result is read."""
+        """Returns a copy of an array with another placement.
+
+        The bytes move from device to device. The call returns at once; a later error is raised when
+        the result is read."""
         _check_arrays("reshard", [array])
         _check_placement("reshard", mesh, spec)
         deadline = self._deadline(timeout)
@@ -202,15 +213,17 @@ class Client(Channel):
     ) -> np.ndarray[Any, Any]:
         """Waits for an array and downloads it. Raises the error of the run that computes it.
 
-        bits  As unsigned integers of the same width: for dtypes that NumPy lacks, as bf16, where
-              ml_dtypes is not installed. An element of fewer than 8 bits is the low bits of a byte.
+        bits  Returns the elements as unsigned integers of the same width. This is for dtypes that
+              NumPy lacks, such as bf16, if ml_dtypes is not installed. An element of fewer than 8
+              bits is in the low bits of a byte.
         """
         _check_arrays("get", [array])
         return array.numpy(timeout, bits=bits)
 
     def array(self, id: int, timeout: float | None = None) -> Array:
-        """The array of an id, also of another client. Its garbage collection frees the array, as
-        for all Arrays."""
+        """Returns a handle of the array with this id, which another client may have made.
+
+        As with every tessera.Array, the array is freed when the handle is garbage-collected."""
         found = self._call_with("ArrayService/GetArray", timeout, array=id)
         return Array(self, id, ArraySpec.from_proto(found.spec))
 
@@ -227,13 +240,14 @@ class Client(Channel):
         overwrite: bool = False,
         timeout: float | None = None,
     ) -> Operation:
-        """Has the workers write arrays to files under their --files-dir, each its shards, and
-        waits until they have. Returns the operation, which has ended.
+        """Has the workers write arrays to files under their --files-dir, and waits until the files
+        are written. Each worker writes its own shards. Returns the operation, which has ended.
 
-        path       Ends in .safetensors, or in .npy, which holds one array without a name.
-        overwrite  Whether a file that is there already is replaced; else it is an error.
-        timeout    Of the call and the wait. If the files are not written in time, raises
-                   DeadlineExceededError; the workers then continue.
+        path       The path of the file, which ends in .safetensors or .npy. A .npy file holds one
+                   array without a name.
+        overwrite  Whether to replace a file that exists. If False, such a file is an error.
+        timeout    The timeout of the call and the wait together. If the files are not written in
+                   time, raises DeadlineExceededError; the workers then continue.
         """
         deadline = self._deadline(timeout)
         named = {"": arrays} if isinstance(arrays, Array) else arrays
@@ -258,8 +272,10 @@ class Client(Channel):
         *,
         timeout: float | None = None,
     ) -> dict[str, Array]:
-        """Has the workers read arrays of a file under their --files-dir, each what its shards need.
-        The name in a .npy is ""."""
+        """Has the workers read arrays from a file under their --files-dir, and returns the arrays
+        by name.
+
+        Each worker reads what its shards need. The name of the array in a .npy file is ""."""
         deadline = self._deadline(timeout)
         request = _proto.message("LoadArraysRequest")(path=path)
         for name, (mesh, spec) in _check_placements(placements).items():
@@ -275,8 +291,8 @@ class Client(Channel):
     def saved_arrays(
         self, path: str, *, timeout: float | None = None
     ) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The arrays of a file under the workers' --files-dir: dtype and shape by name, in the
-        order of the file. The name in a .npy is ""."""
+        """Returns the dtypes and shapes, by name, of the arrays in a file under the workers'
+        --files-dir, in the order of the file. The name of the array in a .npy file is ""."""
         answer = self._call_with("ArrayService/GetFile", timeout, path=path)
         return {e.name: (e.dtype, tuple(e.shape)) for e in answer.arrays}
 
@@ -303,16 +319,17 @@ class Client(Channel):
         timeout: float | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Executable:
-        """Plans a program for devices. Cached by program and devices.
+        """Plans a program for devices and returns the executable. The server caches plans by
+        program and devices.
 
-        program  In the text form; as a tessera.v1.Program, or the bytes of one; or as StableHLO:
-                 a jax.export.Exported, what jax.jit(f).lower(...) returns, or the bytes of a
-                 portable artifact.
-        mesh     Whose devices are taken, in the order of the program's own mesh; or the name of a
-                 mesh that the cluster knows. None: the server chooses.
-        name     Shown in metrics, operations and errors.
-        on_progress  Called with the bytes that are there and all, while a large artifact is
-                 uploaded.
+        program  The program in one of these forms: text; a tessera.v1.Program or the bytes of one;
+                 or StableHLO, which is a jax.export.Exported, the result of jax.jit(f).lower(...),
+                 or the bytes of a portable artifact.
+        mesh     The mesh whose devices are taken, in the order of the program's own mesh, or the
+                 name of a mesh that the cluster knows. If None, the server chooses the devices.
+        name     The name in metrics, operations and errors.
+        on_progress  Called while a large artifact is uploaded, with the number of bytes that have
+                 arrived and the number of all bytes.
         """
         given = read_program("compile", program)
         _check_mesh("compile", mesh)
@@ -325,7 +342,7 @@ class Client(Channel):
         compiled = self._call("ProgramService/CompileProgram", request, deadline.left)
         executable = Executable(self, compiled, explain, given.trees)
         if given.trees is not None and len(given.trees.platforms) > 1:
-            # A program is for devices of one kind.
+            # All devices of a program are of one kind.
             found = {d.kind for d in self.devices(deadline.left) if d.id in executable.devices}
             executable._platform = given.trees.platform_on(next(iter(found), "cpu"))
         if not explain.mesh:
@@ -346,16 +363,19 @@ class Client(Channel):
         donate_argnames: Sequence[str] | str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """A JAX function as one whose calls run on the cluster, as @client.jit or
-        @client.jit(donate_argnums=(0,)). It is exported and compiled when it is called with
-        arguments of these types for the first time.
+        """Returns a function whose calls run a JAX function on the cluster. Used as @client.jit or
+        @client.jit(donate_argnums=(0,)).
 
-        mesh, timeout    As for compile() and the calls of the executable.
-        in_shardings, out_shardings  As for jax.jit: of a jax.sharding.AbstractMesh, whose devices
-                         need not be in this machine. None: as the planner likes.
-        static_argnums, static_argnames  As for jax.jit.
-        donate_argnums, donate_argnames  As for jax.jit: arguments to delete once they have been
-                         read; of a step of training, its state.
+        The function is exported and compiled when it is first called with arguments of certain
+        types.
+
+        mesh, timeout    The same as for compile() and for calls of the executable.
+        in_shardings, out_shardings  The same as for jax.jit. They are shardings over a
+                         jax.sharding.AbstractMesh, whose devices need not be in this machine. If
+                         None, the planner chooses.
+        static_argnums, static_argnames  The same as for jax.jit.
+        donate_argnums, donate_argnames  The same as for jax.jit: arguments to delete once they have
+                         been read, such as the state of a training step.
         """
         if function is None:
             return functools.partial(
@@ -391,13 +411,13 @@ class Client(Channel):
         device_memory_bytes: int = 0,
         timeout: float | None = None,
     ) -> Plan:
-        """The plan of a program, without compiling it.
+        """Returns the plan of a program, without compiling it.
 
-        program              As for compile().
-        mesh                 As for compile().
-        device_memory_bytes  Above 0: plans for as many absent devices as the program's mesh has,
-                             each with this much memory; `mesh` must not name devices then.
-                             A plan that does not fit them raises OUT_OF_MEMORY.
+        program              The same as for compile().
+        mesh                 The same as for compile().
+        device_memory_bytes  If above 0, the plan is for absent devices, as many as the program's
+                             mesh has, each with this much memory. In that case `mesh` must not name
+                             devices. A program that does not fit raises OUT_OF_MEMORY.
         """
         given = read_program("explain", program)
         _check_mesh("explain", mesh)
@@ -415,8 +435,10 @@ class Client(Channel):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Compiles, uploads, runs and downloads; the results as a tuple of NumPy arrays, or in the
-        tree of the JAX function. `program` as for compile()."""
+        """Compiles a program, uploads the arguments, runs it and downloads the results.
+
+        Returns the results as a tuple of NumPy arrays or, for a JAX function, in the pytree of its
+        result. `program` has the same forms as for compile()."""
         deadline = self._deadline(timeout)
         executable = self.compile(program, mesh=mesh, timeout=deadline.left)
         run = executable.submit(*args, deadline=deadline.left, timeout=deadline.left, **kwargs)
@@ -428,13 +450,14 @@ class Client(Channel):
     # ---- Operations. ----
 
     def operation(self, id: int) -> Operation:
-        """The operation of an id; makes no call."""
+        """Returns a handle of the operation with this id. Makes no call."""
         return Operation(self, id)
 
     def operations(
         self, *, live: bool = False, all_sessions: bool = False, timeout: float | None = None
     ) -> list[OperationStatus]:
-        """The session's operations, by id; with all_sessions, the tenant's."""
+        """Returns the operations of the session or, with all_sessions, those of the tenant, in the
+        order of ids."""
         return [
             OperationStatus.from_proto(o)
             for o in self._pages(
@@ -455,8 +478,9 @@ class Client(Channel):
         request: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Calls any unary method with JSON by protobuf's mapping (64-bit integers are strings):
-        call("AdminService/DrainWorker", {"worker": "w0"}). ValueError for unknown names."""
+        """Calls any unary method, with the request and the response in protobuf's JSON mapping, in
+        which 64-bit integers are strings:
+        call("AdminService/DrainWorker", {"worker": "w0"}). Raises ValueError for unknown names."""
         described = _proto.method(method)
         if any(described.streams):
             raise ValueError(f"{method!r} is a stream; call() is for methods with one answer")

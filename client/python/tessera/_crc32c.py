@@ -1,11 +1,11 @@
 """CRC-32C (Castagnoli), vectorized by NumPy.
 
-The checksum is linear over GF(2): a register is carried over n more bytes by a linear map of its 32
-bits, which for a fixed n is four tables of 256 entries. A block is therefore cut into many lanes
-that are worked on side by side, and the lanes' registers are then joined pairwise, each time with
-the map for twice as many bytes.
+The checksum is linear over GF(2): advancing the register over n more bytes is a linear map of its
+32 bits, and for a fixed n this map is four tables of 256 entries. So a block is cut into many
+lanes, which are processed side by side. Then the registers of the lanes are joined pairwise, each
+time with the map for twice as many bytes.
 
-google-crc32c is used in place of all that where it is installed.
+If google-crc32c is installed, it is used instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
-_LANE = 64  # bytes
+_LANE = 64  # length of a lane in bytes
 _ALL_ONES = 0xFFFFFFFF
 
 U32 = Any  # an array of uint32
@@ -42,7 +42,7 @@ def _over_bytes(register: U32, count: int) -> U32:
 
 
 def _apply(tables: U32, register: U32) -> U32:
-    """A linear map of the register, as a table for each of its bytes."""
+    """Applies a linear map to registers. The map is given as one table per byte of a register."""
     return (
         tables[0][register & 0xFF]
         ^ tables[1][(register >> 8) & 0xFF]
@@ -53,7 +53,7 @@ def _apply(tables: U32, register: U32) -> U32:
 
 @lru_cache(maxsize=64)
 def _shift(level: int) -> U32:
-    """The tables of the map over 2**level zero bytes."""
+    """Returns the tables of the map that advances a register over 2**level zero bytes."""
     places = (
         np.arange(256, dtype=np.uint32)[None, :] << (8 * np.arange(4, dtype=np.uint32))[:, None]
     )
@@ -77,7 +77,7 @@ def _carry(register: int, count: int) -> int:
 
 @lru_cache(maxsize=1)
 def _word_tables() -> U32:
-    """Tables for eight bytes at a time: [k] is for a byte that is followed by 7 - k bytes."""
+    """Returns tables for eight bytes at a time. Table k is for a byte that 7 - k bytes follow."""
     return np.stack([_over_bytes(_TABLE, 7 - k) for k in range(8)])
 
 
@@ -86,7 +86,7 @@ def _numpy_extend(crc: int, data: memoryview) -> int:
     at = 0
     lanes = len(data) // _LANE
     while lanes:
-        # A power of two, so that the lanes combine without remainder.
+        # The number of lanes is a power of two, so that they combine without remainder.
         level = lanes.bit_length() - 1
         size = _LANE << level
         columns = np.frombuffer(data[at : at + size], dtype=np.uint8).reshape(-1, _LANE // 8, 8)
@@ -104,7 +104,7 @@ def _numpy_extend(crc: int, data: memoryview) -> int:
 
 
 def _lanes(columns: U32) -> U32:
-    """The registers, starting at 0, of blocks of [lanes, words, 8] bytes."""
+    """Returns the registers of lanes, starting at 0. `columns` has the shape [lanes, words, 8]."""
     tables = _word_tables()
     register = np.zeros(columns.shape[0], dtype=np.uint32)
     for word in range(columns.shape[1]):
@@ -132,16 +132,17 @@ _extend = _native() or _numpy_extend
 
 
 def extend(crc: int, data: bytes | bytearray | memoryview) -> int:
-    """Extends the checksum `crc` by `data`."""
+    """Returns the checksum `crc` extended by `data`."""
     view = memoryview(data)
     return _extend(crc, view if view.format == "B" else view.cast("B"))
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """The checksum of `data`."""
+    """Returns the checksum of `data`."""
     return extend(0, data)
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of a concatenation; `second` is that of the last `second_bytes` bytes."""
+    """Returns the checksum of a concatenation of two parts. `first` and `second` are the checksums
+    of the parts, and the second part has `second_bytes` bytes."""
     return _carry(first, second_bytes) ^ second

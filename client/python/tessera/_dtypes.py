@@ -1,4 +1,4 @@
-"""Element types: Tessera's names and NumPy's."""
+"""Element types: converts between Tessera's names and NumPy's dtypes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMPY = {
     "f16": "float16", "f32": "float32", "f64": "float64",
     "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
-# NumPy has no dtypes for these.
+# NumPy has no dtypes for these; ml_dtypes has.
 _ML_DTYPES = {
     "bf16": "bfloat16",
     "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e3m4": "float8_e3m4",
@@ -23,13 +23,15 @@ _ML_DTYPES = {
     "s4": "int4", "u4": "uint4", "s2": "int2", "u2": "uint2",
 }  # fmt: skip
 _NAMES = {v: k for k, v in (_NUMPY | _ML_DTYPES).items()}
-# The bits of an element that does not fill its byte.
+# The number of bits of elements that do not fill their byte.
 _FEW_BITS = {"f4e2m1fn": 4, "s4": 4, "u4": 4, "s2": 2, "u2": 2}
 
 
 def to_numpy(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of "f32"; that of ml_dtypes for bf16, floats of 8 and 4 bits and integers of
-    4 and 2 bits. TypeError without ml_dtypes, or with one that lacks the dtype."""
+    """Returns the NumPy dtype for a name such as "f32".
+
+    The dtypes for bf16, for floats of 8 and 4 bits and for integers of 4 and 2 bits are those of
+    ml_dtypes. Raises TypeError if ml_dtypes is not installed or lacks the dtype."""
     if name in _NUMPY:
         found: np.dtype[Any] = np.dtype(_NUMPY[name]).newbyteorder("<")
         return found
@@ -53,7 +55,8 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """ "f32" for np.float32; TypeError for a dtype that Tessera does not have."""
+    """Returns the name of a dtype, such as "f32" for np.float32. Raises TypeError for a dtype that
+    Tessera does not have."""
     name = _NAMES.get(dtype.name)
     if name is None:
         raise TypeError(
@@ -64,37 +67,39 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def is_whole(name: str) -> bool:
-    """Whether the elements are booleans or integers."""
+    """Returns whether the elements are booleans or integers."""
     return name == "bool" or name[0] in "su"
 
 
 def byte_width(name: str) -> int:
-    """The bytes of an element; needs no ml_dtypes."""
+    """Returns the number of bytes of an element. Does not need ml_dtypes."""
     if name in _ML_DTYPES:
         return 2 if name == "bf16" else 1
     return to_numpy(name).itemsize
 
 
 def bits_of(name: str) -> np.dtype[Any]:
-    """The unsigned integers as wide as its elements."""
+    """Returns the dtype of unsigned integers that are as wide as the elements."""
     return np.dtype(f"u{byte_width(name)}")
 
 
 def to_service(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array with the bytes that the service expects of elements of this dtype.
+    """Returns an array with the bytes that the service expects for elements of this dtype.
 
-    An integer of 4 or 2 bits fills its byte with its sign there, and with zeros in ml_dtypes.
+    In the service an integer of 4 or 2 bits fills its byte with its sign; in ml_dtypes it fills the
+    byte with zeros.
     """
     if name not in _FEW_BITS:
         return value
     codes = value.view(np.int8 if name[0] == "s" else np.uint8)
     unused = codes.dtype.type(8 - _FEW_BITS[name])
-    # To the top of the byte and back, which repeats a sign.
+    # Shift to the top of the byte and back, which repeats the sign.
     return np.asarray(np.right_shift(np.left_shift(codes, unused), unused))
 
 
 def from_service(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The inverse of to_service, in place: an array with the bytes that ml_dtypes expects."""
+    """Returns an array with the bytes that ml_dtypes expects, converted in place. The inverse of
+    to_service."""
     if name in _FEW_BITS:
         codes = value.view(np.uint8)
         np.bitwise_and(codes, np.uint8((1 << _FEW_BITS[name]) - 1), out=codes)
@@ -102,5 +107,5 @@ def from_service(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 
 
 def names() -> list[str]:
-    """All dtypes."""
+    """Returns the names of all dtypes."""
     return [*_NUMPY, *_ML_DTYPES]

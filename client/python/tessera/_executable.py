@@ -18,20 +18,20 @@ from tessera.sharding import ArraySpec
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A plan. str() of it is human-readable."""
+    """A plan. str(plan) is human-readable."""
 
     text: str
-    json: Any  # machine-readable
-    memory_bound_bytes: int  # per device
+    json: Any  # the plan in machine-readable form
+    memory_bound_bytes: int  # bound on the memory of each device
     devices: tuple[int, ...]
-    pending_reasons: tuple[PendingReason, ...]  # why a run would wait now; empty: it would start
+    pending_reasons: tuple[PendingReason, ...]  # why a run would wait now; empty if it would start
 
     def __str__(self) -> str:
         return self.text
 
     @staticmethod
     def from_proto(proto: Any) -> Plan:
-        """Converts the protobuf message."""
+        """Converts the protobuf message to a Plan."""
         return Plan(
             text=proto.text,
             json=json.loads(proto.json) if proto.json else None,
@@ -42,7 +42,7 @@ class Plan:
 
 
 class Run(Operation):
-    """A run started by this process, with its results."""
+    """A run that this process has started, with its results."""
 
     def __init__(self, channel: Channel, id: int, outputs: tuple[Array, ...]) -> None:
         super().__init__(channel, id)
@@ -52,7 +52,7 @@ class Run(Operation):
 class Executable:
     """A program, compiled for devices. Calling it runs it.
 
-    One that comes from a JAX function takes and gives the pytrees that the function does.
+    An executable that comes from a JAX function takes and returns the same pytrees as the function.
     """
 
     def __init__(
@@ -60,17 +60,18 @@ class Executable:
     ) -> None:
         self._channel = channel
         self._trees = trees
-        self._platform: int | None = None  # what it takes before its arguments, if anything
-        self._explain = explain  # the request for its explanation
+        # The number of the platform, if the program takes that before its other arguments.
+        self._platform: int | None = None
+        self._explain = explain  # the request of explain()
         self.id: int = compiled.executable
-        # The field's name is a Python keyword.
+        # getattr is needed, since the field's name is a Python keyword.
         self.inputs = tuple(ArraySpec.from_proto(s) for s in getattr(compiled, "in"))
         self.outputs = tuple(ArraySpec.from_proto(s) for s in compiled.out)
         self.memory_bound_bytes: int = compiled.memory_bound_bytes
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that it runs on."""
+        """The devices that the executable runs on."""
         specs = self.outputs + self.inputs
         return (specs[0].mesh.devices or ()) if specs else ()
 
@@ -82,13 +83,15 @@ class Executable:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Starts a run and returns its results, which may not be ready, as a tuple, or in the tree
-        of the JAX function; see submit()."""
+        """Starts a run and returns its results, which may not be ready yet.
+
+        The results are a tuple or, for a JAX function, the pytree of its result. See submit()."""
         run = self.submit(*args, donate=donate, deadline=deadline, timeout=timeout, **kwargs)
         return self.result(run.outputs)
 
     def result(self, outputs: Sequence[Any]) -> Any:
-        """Outputs of a run, or what was read of them, as a call returns them."""
+        """Returns the outputs of a run, or the values read from them, in the form in which a call
+        returns them."""
         return tuple(outputs) if self._trees is None else self._trees.result(outputs)
 
     def submit(
@@ -102,12 +105,12 @@ class Executable:
         """Starts a run.
 
         args      Arrays with any placement, or values that NumPy can convert, which are put first.
-                  Of a JAX function: its arguments, pytrees of these and of JAX's arrays.
-        kwargs    Of a JAX function: its arguments by name.
-        donate    Arguments, by number, or those of a JAX function by name, to delete once they have
-                  been read.
-        deadline  Seconds that the run may take; None: any.
-        timeout   Of the call, uploads included.
+                  The arguments of a JAX function are pytrees of such values and of JAX's arrays.
+        kwargs    The arguments of a JAX function that are given by name.
+        donate    The arguments to delete once they have been read, by number. For a JAX function
+                  also by name.
+        deadline  How many seconds the run may take. If None, there is no limit.
+        timeout   The timeout of the call, uploads included.
         """
         values: Sequence[Any] = args
         if self._trees is not None:
@@ -119,7 +122,8 @@ class Executable:
     def _numbers(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], donate: Sequence[int | str]
     ) -> Sequence[int]:
-        """The numbers of the program's arguments that are donated with these of a call."""
+        """Returns the numbers of the program's arguments that are donated, given the arguments of a
+        call and its `donate`."""
         for name in donate:
             if not (name in kwargs if isinstance(name, str) else 0 <= name < len(args)):
                 raise ValueError(
@@ -134,7 +138,8 @@ class Executable:
     def _run_leaves(
         self, leaves: list[Any], donate: Sequence[int], timeout: float | None
     ) -> Any:
-        """A call with the leaves of the JAX function's arguments, whose trees are right."""
+        """Runs the program with the leaves of a JAX function's arguments, whose pytrees have been
+        checked."""
         assert self._trees is not None
         run = self._submit(self._trees.taken(leaves), donate, None, timeout)
         return self.result(run.outputs)
@@ -200,7 +205,8 @@ class Executable:
         return put_array(self._channel, array, spec, timeout)
 
     def explain(self, timeout: float | None = None) -> Plan:
-        """The placements and who decided them, the transfers, and what a run would wait for now."""
+        """Returns the plan: the placements and who decided them, the transfers, and what a run
+        would wait for now."""
         return Plan.from_proto(
             self._channel._call("ProgramService/ExplainProgram", self._explain, timeout)
         )

@@ -1,4 +1,6 @@
-"""What the programs and the values of JAX mean here. JAX itself is imported when it is used."""
+"""Programs and values of JAX: exports JAX functions as programs and converts their arguments.
+
+JAX itself is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ if TYPE_CHECKING:
     from tessera._client import Client
     from tessera._executable import Executable, Plan
 
-# Compiled forms of one function: what is not used for the longest time makes room.
+# The most compiled forms of one function. The form that was not used for the longest time makes
+# room.
 _COMPILED_MAX = 256
-# What of JAX's configuration makes another program of the same function. Its values are those of
-# the thread: jax.enable_x64(True) and the like set them within a block.
+# The options of JAX's configuration that change the program of a function. Each thread has its own
+# values of them, since jax.enable_x64(True) and the like set them within a block.
 _OPTIONS = (
     "jax_allow_f16_reductions",
     "jax_check_static_indices",
@@ -41,22 +44,24 @@ _OPTIONS = (
     "jax_softmax_custom_jvp",
     "jax_threefry_partitionable",
 )
-# JAX's names of the platforms of a kind of devices.
+# JAX's names of the platforms for each kind of devices.
 _PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Trees:
-    """How the arguments and results of a JAX function lie in its program, which has only leaves."""
+    """The pytrees of the arguments and results of a JAX function, whose program has only leaves."""
 
     arguments: Any  # the PyTreeDef of (args, kwargs)
     results: Any  # the PyTreeDef of the result
-    kept: Sequence[int] | None  # which leaves of the arguments the program takes; None: all
-    # If they are several, the program's first argument is the number of that which it runs on.
+    kept: Sequence[int] | None  # the leaves of the arguments that the program takes; None for all
+    # The platforms of the program. If there are several, the program's first argument is the number
+    # of the platform that it runs on.
     platforms: Sequence[str] = ("cpu",)
 
     def platform_on(self, kind: str) -> int | None:
-        """The number of the platform of a kind of devices; None: the program asks for none."""
+        """Returns the number of the platform for a kind of devices, or None if the program does not
+        take that number."""
         if len(self.platforms) < 2:
             return None
         for number, name in enumerate(self.platforms):
@@ -68,7 +73,8 @@ class Trees:
         )
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The program's arguments; TypeError for other trees than the function's."""
+        """Returns the program's arguments for the arguments of a call. Raises TypeError if their
+        pytrees are not those of the function."""
         import jax
 
         leaves: list[Any]
@@ -80,32 +86,33 @@ class Trees:
         return self.taken(leaves)
 
     def taken(self, leaves: list[Any]) -> list[Any]:
-        """Those of the leaves that the program takes."""
+        """Returns the leaves that the program takes."""
         return leaves if self.kept is None else [leaves[i] for i in self.kept]
 
     def numbers(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], which: Iterable[int | str]
     ) -> list[int]:
-        """The numbers of the program's arguments that are leaves of the arguments `which`, by
-        number or by name."""
+        """Returns the numbers of the program's arguments that are leaves of the function's
+        arguments `which`, which are given by number or by name."""
         import jax
 
         wanted = set(which)
-        # As JAX flattens them: dicts by the order of their keys.
+        # The order is that in which JAX flattens arguments: dicts in the order of their keys.
         owned = [*enumerate(args), *sorted(kwargs.items())]
         owners = [owner for owner, a in owned for _ in jax.tree_util.tree_leaves(a)]
         kept = range(len(owners)) if self.kept is None else self.kept
         return [n for n, leaf in enumerate(kept) if owners[leaf] in wanted]
 
     def result(self, leaves: Sequence[Any]) -> Any:
-        """What the function returns."""
+        """Returns the result of the function, made of the leaves."""
         import jax
 
         return jax.tree_util.tree_unflatten(self.results, leaves)
 
 
 def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
-    """The StableHLO artifact of a jax.export.Exported or a jax.stages.Lowered; None for others."""
+    """Returns the StableHLO artifact of a jax.export.Exported or a jax.stages.Lowered, and its
+    pytrees. Returns None for other objects."""
     if hasattr(program, "mlir_module_serialized"):
         trees = Trees(
             program.in_tree, program.out_tree, program.module_kept_var_idx, program.platforms
@@ -117,7 +124,8 @@ def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
     import jax.extend.mlir
     from jaxlib.mlir.dialects import stablehlo
 
-    # As old a form as jax.export writes, which readers of four weeks ago know; with shardings.
+    # Write the same version as jax.export: one that readers of four weeks ago know. The last
+    # argument keeps the shardings.
     version = stablehlo.get_version_from_compatibility_requirement(
         stablehlo.StablehloCompatibilityRequirement.WEEK_4
     )
@@ -132,8 +140,10 @@ def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
 
 
 def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A leaf as NumPy's array, for a parameter of this dtype. As in JAX, 64 bits give way to 32
-    where the program was made with those."""
+    """Converts a leaf to a NumPy array for a parameter of this dtype. A tessera.Array is returned
+    unchanged.
+
+    As in JAX, an array of 64 bits is converted to 32 bits if the program was made with 32 bits."""
     if isinstance(value, Array):
         return value
     if _is_key(value):
@@ -149,14 +159,15 @@ def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _is_key(value: Any) -> bool:
-    """Whether it is an array of jax.random.key's."""
+    """Returns whether the value is an array of keys, as jax.random.key makes them."""
     return "key<" in str(getattr(value, "dtype", ""))
 
 
 def _abstract(value: Any, placed: bool = True) -> Any:
-    """What jax.export is told of an argument: its type; of a number, which has none, itself.
+    """Returns the form in which jax.export gets an argument: its type or, for a Python number,
+    which has no type, the number itself.
 
-    placed  Whether JAX's arrays are to lie on the cluster as they lie here.
+    placed  Whether JAX's arrays get the same sharding on the cluster as they have here.
     """
     import jax
 
@@ -175,14 +186,15 @@ def _abstract(value: Any, placed: bool = True) -> Any:
 
 
 def _is_explicit(mesh: Any) -> bool:
-    """Whether shardings over this mesh of JAX's are part of types."""
+    """Returns whether shardings over this mesh of JAX are part of types."""
     import jax
 
     return jax.sharding.AxisType.Explicit in mesh.axis_types
 
 
 def _explicit_sharding(array: Array) -> Any:
-    """In the type of an array of the cluster, where JAX's mesh of the moment has its axes."""
+    """Returns the sharding for the type of an array on the cluster, if JAX's current mesh has the
+    axes of the array's mesh."""
     import jax
 
     mesh = jax.sharding.get_abstract_mesh()
@@ -197,7 +209,8 @@ def _explicit_sharding(array: Array) -> Any:
 
 
 def _sharding_here(value: Any) -> Any:
-    """How an array of JAX's is cut over several of its devices; None: it is not."""
+    """Returns the sharding of a JAX array over several devices of this process, or None if it has
+    none."""
     import jax
 
     found = getattr(value, "sharding", None)
@@ -206,12 +219,12 @@ def _sharding_here(value: Any) -> Any:
 
 
 def _is_weak(value: Any) -> bool:
-    """Whether JAX's promotion lets other dtypes decide."""
+    """Returns whether the value is weakly typed, so that other dtypes decide in JAX's promotion."""
     return bool(getattr(value, "weak_type", False))
 
 
 def _type_of(value: Any) -> tuple[Any, ...]:
-    """The same for two arguments for which the same program will do."""
+    """Returns a key that is the same for two arguments if the same program works for both."""
     if isinstance(value, Array):
         return (value.spec.shape, value.spec.dtype)
     value = _values.native(value)
@@ -223,17 +236,20 @@ def _type_of(value: Any) -> tuple[Any, ...]:
 
 
 def _options() -> tuple[Any, ...]:
-    """What of JAX's state makes another program; part of the key of one that is compiled."""
+    """Returns the state of JAX that changes the program of a function. It is part of the key of a
+    compiled form."""
     import jax
 
-    # Which there are differs between releases.
+    # Releases of JAX have different options.
     found = (getattr(jax.config, name, None) for name in _OPTIONS)
     return (*found, jax.sharding.get_abstract_mesh())
 
 
 def _another(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that does the same, of which JAX has traced nothing: not all that makes another
-    program, such as jax_default_prng_impl, makes JAX trace a function again."""
+    """Returns a function that does the same, and which JAX has not traced yet.
+
+    JAX does not trace a function again for every option that changes its program, such as
+    jax_default_prng_impl."""
     if not hasattr(function, "__name__"):
         return function
 
@@ -245,7 +261,7 @@ def _another(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Chosen(NamedTuple):
-    """Some of a function's arguments, by number and by name."""
+    """A choice of a function's arguments, by number and by name."""
 
     numbers: frozenset[int]
     names: frozenset[str]
@@ -256,8 +272,10 @@ def _choose(
     numbers: Iterable[int] | int | None,
     names: Iterable[str] | str | None,
 ) -> _Chosen:
-    """Arguments as jax.jit takes them, and has checked: by number, from the end if negative, and by
-    name. What is said in one way only holds in the other."""
+    """Returns the arguments that the user has chosen, in the form that jax.jit takes and has
+    checked: by number, from the end if negative, and by name.
+
+    If the user gives only numbers or only names, the other form is derived from the signature."""
     several: Iterable[Any] = [numbers] if isinstance(numbers, (int, np.integer)) else (numbers or ())
     chosen = {operator.index(i) for i in several}
     named = {names} if isinstance(names, str) else set(names or ())
@@ -277,18 +295,19 @@ def _choose(
 
 
 class _Compiled(NamedTuple):
-    """One form of a function."""
+    """One compiled form of a function."""
 
     executable: Executable
-    donated: Sequence[int]  # arguments of the program
+    donated: Sequence[int]  # numbers of the program's arguments that are donated
 
 
 class JitFunction:
-    """A JAX function whose calls run on the cluster; made by Client.jit(). Thread-safe.
+    """A JAX function whose calls run on the cluster. Made by Client.jit(). Thread-safe.
 
-    A call takes what the function takes, pytrees of numbers, of NumPy's, JAX's or DLPack's arrays
-    and of tessera.Array, and returns what it returns, with a tessera.Array for each array: at once,
-    also before it has run. The results may be arguments of the next call, and stay on the cluster.
+    A call takes the arguments of the function: pytrees of numbers, of arrays of NumPy, JAX or
+    DLPack, and of tessera.Array. It returns the result of the function, with a tessera.Array for
+    each array. It returns at once, even before the function has run. The results stay on the
+    cluster, and may be arguments of the next call.
     """
 
     def __init__(
@@ -313,8 +332,8 @@ class JitFunction:
         shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
         self._placed = in_shardings is None
         given = {name: value for name, value in shardings.items() if value is not None}
-        # JAX refuses what it would refuse. What is donated is our affair: in an artifact it would
-        # say which memory a result shares.
+        # This call is only for JAX's checks of the arguments. Donation is not passed on to JAX
+        # below: in an artifact it would say which memory a result shares.
         jax.jit(
             function,
             static_argnums=static_argnums,
@@ -335,7 +354,7 @@ class JitFunction:
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method of a class: with the instance as its first argument."""
+        """Makes the function a method of a class: the instance is the first argument."""
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -345,20 +364,22 @@ class JitFunction:
         except NotFoundError as error:
             if error.reason != "PROGRAM_NOT_FOUND":
                 raise
-        # The server has started anew, or had too many.
+        # The server was restarted, or has dropped the executable because it had too many.
         with self._lock:
             self._compiled = {k: c for k, c in self._compiled.items() if c is not compiled}
         compiled, leaves = self._find(args, kwargs)
         return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
 
     def compile(self, *args: Any, **kwargs: Any) -> Executable:
-        """The executable for arguments of these types, made when they come for the first time."""
+        """Returns the executable for arguments of these types. It is made when such arguments come
+        for the first time."""
         return self._find(args, kwargs)[0].executable
 
     def _find(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[_Compiled, list[Any]]:
-        """What is compiled for these types, and the leaves that it takes."""
+        """Returns the form that is compiled for arguments of these types, and the leaves of the
+        arguments."""
         import jax
 
         numbers, names = self._static
@@ -375,12 +396,12 @@ class JitFunction:
         with self._lock:
             found = self._compiled.pop(key, None)
             if found is not None:
-                self._compiled[key] = found  # The last that was used.
+                self._compiled[key] = found  # Moves the form to the end: it was used last.
                 return found, leaves
         executable = self._client.compile(
             self._export(args, kwargs), mesh=self._mesh, timeout=self._timeout
         )
-        # By position among those that are not static.
+        # The donated arguments, by position among the arguments that are not static.
         donated: list[int | str] = [
             position
             for position, i in enumerate(i for i in range(len(args)) if i not in numbers)
@@ -395,7 +416,8 @@ class JitFunction:
         return found, leaves
 
     def _placements(self, leaves: Sequence[Any]) -> Any:
-        """How the cluster's arrays lie, where that is part of their types."""
+        """Returns the shardings of the cluster's arrays if shardings are part of types, and None if
+        not."""
         import jax
 
         mesh = jax.sharding.get_abstract_mesh()
@@ -407,7 +429,7 @@ class JitFunction:
         )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
-        """The plan for arguments of these types."""
+        """Returns the plan for arguments of these types."""
         return self.compile(*args, **kwargs).explain(self._timeout)
 
     def _dynamic(
@@ -427,7 +449,8 @@ class JitFunction:
         told = functools.partial(_abstract, placed=self._placed)
         abstract = functools.partial(jax.tree_util.tree_map, told)
         jitted = jax.jit(_another(self._function), **self._options)
-        # For no accelerator of this machine: what the workers have is the planner's business.
+        # Export for CPUs, whatever accelerator this machine has: the planner decides for the
+        # devices of the workers.
         return jax.export.export(jitted, platforms=("cpu",))(
             *(a if i in numbers else abstract(a) for i, a in enumerate(args)),
             **{k: v if k in names else abstract(v) for k, v in kwargs.items()},

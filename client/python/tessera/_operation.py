@@ -11,12 +11,12 @@ from tessera import _proto, _rpc, errors
 from tessera._channel import MAX_WAIT, SERVER_GRACE_PERIOD, Channel
 
 _ENDED = ("DONE", "FAILED", "CANCELLED")
-_WATCH_ATTEMPTS = 6  # without a snapshot, of those that reach the server
+_WATCH_ATTEMPTS = 6  # attempts that reach the server and bring no snapshot
 
 
 @dataclasses.dataclass(frozen=True)
 class PendingReason:
-    """Why an operation has not started."""
+    """One reason why an operation has not started."""
 
     code: str  # "WAITING_FOR_UPLOAD"
     message: str
@@ -24,7 +24,7 @@ class PendingReason:
 
     @staticmethod
     def from_proto(proto: Any) -> PendingReason:
-        """Converts the protobuf message."""
+        """Converts the protobuf message to a PendingReason."""
         return PendingReason(proto.code, proto.message, tuple(proto.resources))
 
 
@@ -33,25 +33,25 @@ class OperationStatus:
     """A snapshot of an operation."""
 
     id: int
-    name: str  # of the executable
+    name: str  # name of the executable
     kind: str  # "execute", "save", "load", "reshard"
     state: str  # "PENDING", "RUNNING", "DONE", "FAILED", "CANCELLED"
     session: int
     pending_reason: str
     error: errors.Error | None
-    outputs: tuple[int, ...]  # arrays
+    outputs: tuple[int, ...]  # ids of the arrays that it makes
     create_time: datetime.datetime | None
     start_time: datetime.datetime | None
     end_time: datetime.datetime | None
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the operation has ended."""
         return self.state in _ENDED
 
     @staticmethod
     def from_proto(proto: Any) -> OperationStatus:
-        """Converts the protobuf message."""
+        """Converts the protobuf message to an OperationStatus."""
 
         def time(field: str) -> datetime.datetime | None:
             if not proto.HasField(field):
@@ -77,23 +77,28 @@ class OperationStatus:
 
 
 class Operation:
-    """An accepted operation. Survives this process; the server retains its record for a while."""
+    """An operation that the server has accepted.
+
+    It survives this process, and the server keeps its record for a while after it has ended.
+    """
 
     def __init__(self, channel: Channel, id: int) -> None:
         self._channel = channel
         self.id = id
 
     def status(self, timeout: float | None = None) -> OperationStatus:
-        """The current snapshot."""
+        """Returns the current snapshot."""
         answer = self._channel._call_with(
             "OperationService/GetOperation", timeout, operation=self.id
         )
         return OperationStatus.from_proto(answer)
 
     def wait(self, timeout: float | None = None) -> OperationStatus:
-        """Waits for the end. Raises the operation's error if it failed or was cancelled, and
-        DeadlineExceededError, which says what it waits for, if it has not ended in time; it then
-        continues."""
+        """Waits for the end of the operation and returns the last snapshot.
+
+        Raises the operation's error if it failed or was cancelled. If the operation has not ended
+        in time, raises DeadlineExceededError, which says what the operation waits for; the
+        operation then continues."""
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WaitOperationRequest")(operation=self.id)
         while True:
@@ -117,8 +122,10 @@ class Operation:
                 )
 
     def watch(self, timeout: float | None = None) -> Iterator[OperationStatus]:
-        """Yields the current snapshot and one per change until it has ended; reconnects if the
-        connection fails. DeadlineExceededError if it has not ended in time."""
+        """Yields the current snapshot, and a new one per change until the operation has ended.
+
+        Reconnects if the connection fails. Raises DeadlineExceededError if the operation has not
+        ended in time."""
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
@@ -140,14 +147,15 @@ class Operation:
                     raise
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
-        """Why it has not started, the most important reason first; empty if it has."""
+        """Returns the reasons why the operation has not started, the most important one first. The
+        list is empty if the operation has started."""
         answer = self._channel._call_with(
             "OperationService/ExplainPending", timeout, operation=self.id
         )
         return [PendingReason.from_proto(r) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
-        """Cancels it if it has not ended; its results then fail with CANCELLED."""
+        """Cancels the operation if it has not ended. Its results then fail with CANCELLED."""
         self._channel._call_with("OperationService/CancelOperation", timeout, operation=self.id)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The forms that a program comes in: text, messages, StableHLO artifacts, and what JAX makes."""
+"""The forms in which users give a program: text, messages, StableHLO artifacts and JAX objects."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tessera import _crc32c, _jax, _proto
 from tessera._channel import Channel
 from tessera._rpc import Deadline
 
-# MLIR's bytecode begins so; no serialized tessera.v1.Program does.
+# MLIR's bytecode begins with these bytes; no serialized tessera.v1.Program does.
 _ARTIFACT_MAGIC = b"ML\xefR"
-# A larger artifact is uploaded in chunks, once, and then named by its hash.
+# A larger artifact is uploaded once, in chunks, and then named by its hash.
 _INLINE_BYTES_MAX = 1 << 20
 _CHUNK = 1 << 20
 
-# Called with the bytes that have been uploaded and all.
+# Called with the number of bytes that have been uploaded and the number of all bytes.
 OnProgress = Callable[[int, int], None]
 
 
@@ -28,7 +28,7 @@ class Program:
     text: str = ""
     message: Any = None  # a tessera.v1.Program
     artifact: bytes = b""
-    trees: _jax.Trees | None = None  # of the JAX function that it comes from
+    trees: _jax.Trees | None = None  # pytrees of the JAX function that the program comes from
 
     def set_in(
         self, request: Any, channel: Channel, deadline: Deadline, on_progress: OnProgress | None
@@ -45,7 +45,7 @@ class Program:
 
 
 def read_program(method: str, program: Any) -> Program:
-    """Which form a program has; TypeError for one that has none."""
+    """Finds out which form a program has. Raises TypeError if it has none of the forms."""
     if isinstance(program, str):
         return Program(text=program)
     if isinstance(program, bytes):
@@ -70,14 +70,14 @@ def read_program(method: str, program: Any) -> Program:
 def _upload(
     channel: Channel, data: bytes, deadline: Deadline, on_progress: OnProgress | None
 ) -> str:
-    """Uploads what is not there yet; returns the hash."""
+    """Uploads the bytes that the server does not have yet, and returns the hash of all bytes."""
     request = _proto.message("UploadProgramRequest")(
         sha256=hashlib.sha256(data).hexdigest(),
         size_bytes=len(data),
         format="PROGRAM_FORMAT_STABLEHLO",
     )
     while True:
-        # The first call sends nothing: it asks how far the upload is.
+        # The first call sends no bytes: it asks how far the upload is.
         answer = channel._call("ProgramService/UploadProgram", request, deadline.left)
         if on_progress is not None:
             on_progress(answer.committed_bytes, len(data))

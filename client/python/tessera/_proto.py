@@ -1,9 +1,9 @@
 """The messages and methods of tessera.v1, made from descriptors when the package is imported.
 
-No generated Python code: that of one protobuf release does not run with the next one. The build
-writes `_proto.binpb`, a FileDescriptorSet of /proto with all imports, in which each file follows
-those that it imports. It is loaded into a pool of its own, so that it cannot clash with another
-package's google.rpc.
+There is no generated Python code, since the code that one protobuf release generates does not run
+with the next one. The build writes `_proto.binpb`, a FileDescriptorSet of /proto with all imports,
+in which each file comes after the files that it imports. The set is loaded into a pool of its own,
+so that it cannot clash with the google.rpc of another package.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-# A protobuf message; its class is created at run time.
+# A protobuf message, whose class is created at run time.
 Message = Any
 
 PACKAGE = "tessera.v1"
 
 
 def _load() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
-    """The descriptor pool, and the names of Tessera's files in it."""
+    """Returns the descriptor pool and the names of Tessera's files in it."""
     path = pathlib.Path(__file__).with_name("_proto.binpb")
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
@@ -40,7 +40,8 @@ def _load() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
 
 pool, _files = _load()
 
-# Before protobuf 4.22 this is a method of a factory. Type stubs have only one of the two.
+# Before protobuf 4.22 GetMessageClass was a method of a factory. Type stubs have only one of the
+# two.
 _factory: Any = message_factory
 if hasattr(_factory, "GetMessageClass"):
     _class_of = _factory.GetMessageClass
@@ -50,32 +51,32 @@ else:
 
 @functools.cache
 def message(name: str) -> Any:
-    """The class of a message: "CreateArrayRequest", "google.rpc.Status"."""
+    """Returns the class of a message such as "CreateArrayRequest" or "google.rpc.Status"."""
     full = name if "." in name else f"{PACKAGE}.{name}"
     return _class_of(pool.FindMessageTypeByName(full))
 
 
 class Method(NamedTuple):
-    """How to call a method."""
+    """The path, the messages and the kind of a method, for calling it."""
 
     path: str  # "/tessera.v1.ArrayService/CreateArray"
     request: Any
     response: Any
-    streams: tuple[bool, bool]  # of requests, of responses
+    streams: tuple[bool, bool]  # whether requests are streamed, and whether responses are
 
 
 _methods: dict[str, Method] = {}
 
 
 def _near(word: str, names: Iterable[str]) -> str:
-    """"; did you mean ListDevices?", if a name is near."""
+    """Returns a text such as "; did you mean ListDevices?" if a name is near, and "" if none is."""
     near = difflib.get_close_matches(word.rpartition(".")[2], list(names))
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def method(name: str) -> Method:
-    """The method "ArrayService/CreateArray"; the package may precede it. ValueError if there
-    is none."""
+    """Returns a method by its name, such as "ArrayService/CreateArray". The package may precede the
+    name. Raises ValueError if there is no such method."""
     if name not in _methods:
         service, _, short = name.rpartition("/")
         full = service if "." in service else f"{PACKAGE}.{service}"
@@ -106,13 +107,13 @@ def method(name: str) -> Method:
 
 
 def state_of(value: Message) -> str:
-    """The value of the enum `state` without its prefix: "READY" for WORKER_STATE_READY."""
+    """Returns the value of the enum `state` without its prefix: "READY" for WORKER_STATE_READY."""
     state = value.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[value.state]
     return str(state.name.partition("_STATE_")[2])
 
 
 def to_json(value: Message) -> dict[str, Any]:
-    """Protobuf's JSON mapping, with Anys decoded."""
+    """Converts a message by protobuf's JSON mapping, with Anys decoded."""
     answer: dict[str, Any] = json_format.MessageToDict(value, descriptor_pool=pool)
     return answer
 
@@ -121,7 +122,8 @@ ParseError = json_format.ParseError
 
 
 def from_json(value: dict[str, Any], into: Message) -> Message:
-    """The inverse of to_json; returns `into`. ParseError if `value` does not fit."""
+    """Reads JSON into the message `into`, which it returns. The inverse of to_json. Raises
+    ParseError if `value` does not fit."""
     return json_format.ParseDict(value, into, descriptor_pool=pool)
 
 

@@ -11,27 +11,29 @@ _CONNECT_TIMEOUT = 1.0  # timeout of an attempt, in seconds
 
 
 def never_connected(text: str) -> bool:
-    """Whether the message of an UNAVAILABLE gRPC call means that there was no connection."""
+    """Returns whether the message of an UNAVAILABLE gRPC call says that there was no connection."""
     return text.startswith("failed to connect to all addresses") or "DNS resolution failed" in text
 
 
 def holds_certificates(pem: bytes) -> bool:
-    """Whether it is PEM text with at least one certificate."""
+    """Returns whether `pem` is PEM text with at least one certificate."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=_text(pem))
-    except (ValueError, ssl.SSLError):  # No certificate, or an invalid one.
+    except (ValueError, ssl.SSLError):  # There is no certificate, or an invalid one.
         return False
     return True
 
 
 def _text(pem: bytes) -> str:
-    """Without non-ASCII text between the certificates."""
+    """Returns the PEM text without non-ASCII characters, which may stand between certificates."""
     return pem.decode("ascii", "ignore")
 
 
 def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -> bool | None:
-    """Whether the server speaks TLS, with a certificate from `ca`, if given, for `name` or else the
-    address; None if nobody says anything: nothing listens, or who did has just ended."""
+    """Returns whether the server speaks TLS. If `ca` is given, the server's certificate must come
+    from it and be for `name` or, without that, for the address.
+
+    Returns None if there is no answer: no server listens, or it has just ended."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -58,7 +60,8 @@ def _handshake(address: str, ca: bytes | None = None, name: str | None = None) -
 
 
 def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | None:
-    """The error if the two sides do not agree on TLS; None if there is no response."""
+    """Returns the error if the two sides do not agree on TLS. Returns None if they do agree, or if
+    there is no response."""
     server = _handshake(address)
     if server is None:
         return None
@@ -74,6 +77,6 @@ def explain(address: str, ca: bytes | None, name: str | None) -> errors.Error | 
             "has a certificate that does not come from the authority in ca= (TESSERA_CA_FILE), or"
             " does not name this address"
         )
-    else:  # It has started meanwhile.
+    else:  # The server has started meanwhile.
         return None
     return errors.FailedPreconditionError(f"{address} {why}", reason="TLS_MISMATCH")

@@ -18,8 +18,8 @@ import grpc
 
 from tessera import _proto, _reach, errors
 
-# As the server's keepalive: a connection without data during a call is pinged after 20 s, and
-# closed 15 s later.
+# These keepalive times match the server's: a connection without data during a call is pinged after
+# 20 s, and closed 15 s later.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", -1),
@@ -37,14 +37,14 @@ _EXAMPLE = "127.0.0.1:8470"
 _ATTEMPTS = 5
 _INITIAL_BACKOFF = 0.1
 _MAX_BACKOFF = 1.0
-# How long a call looks for a server in an outage that has lasted too long already.
+# How many seconds a call looks for a server in an outage that has already lasted too long.
 _MIN_RECONNECT = 1.5
 # Errors which mean that nothing was executed and a retry may succeed.
 _RETRYABLE_REASONS = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")
 
 
 class Deadline:
-    """The deadline of a call and all its parts."""
+    """The deadline of a call and of all its parts."""
 
     def __init__(self, timeout: float) -> None:
         if not timeout >= 0:
@@ -54,11 +54,11 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """The remaining seconds; at least 0."""
+        """The number of seconds that remain, at least 0."""
         return max(self._end - time.monotonic(), 0.0)
 
     def sleep(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Sleeps, if that leaves time for another attempt."""
+        """Sleeps, if that leaves time for another attempt. Returns whether it did."""
         if seconds >= self.left:
             return False
         sleep(seconds)
@@ -66,10 +66,11 @@ class Deadline:
 
 
 class Outage:
-    """How long the calls of one connection look for a server that has gone away: `patience` seconds
-    in all, from the first call that does not reach it; each later one looks only briefly until the
-    server is back. For a server that has never answered there is no patience; without it a call
-    makes its few attempts. Thread-safe."""
+    """Decides how long the calls of one connection look for a server that has gone away.
+
+    They look for `patience` seconds in all, counted from the first call that does not reach the
+    server. After that each call looks only briefly, until the server is back. For a server that has
+    never answered there is no patience, and a call only makes its few attempts. Thread-safe."""
 
     def __init__(self, patience: float) -> None:
         if not patience >= 0:
@@ -80,13 +81,13 @@ class Outage:
         self._began: float | None = None
 
     def over(self) -> None:
-        """The server has answered."""
+        """Ends the outage: the server has answered."""
         with self._lock:
             self._answered, self._began = True, None
 
     def until(self) -> float | None:
-        """Until when a call looks that does not reach the server, by time.monotonic(); None:
-        without patience."""
+        """Returns the time, by time.monotonic(), until which a call looks that does not reach the
+        server. Returns None if there is no patience."""
         now = time.monotonic()
         with self._lock:
             if not self._answered or not self._patience:
@@ -97,9 +98,11 @@ class Outage:
 
 
 class Retries:
-    """The attempts of one call within `deadline`: at most `attempts` that fail, while the server
-    can be reached, and as many as `outage` allows while it cannot. `connect` waits for so many
-    seconds, or until there is a connection."""
+    """The attempts of one call within `deadline`.
+
+    While the server can be reached, the call fails for good after `attempts` failures. While the
+    server cannot be reached, there are as many attempts as `outage` allows. `connect` waits for the
+    given number of seconds, or until there is a connection."""
 
     def __init__(
         self,
@@ -114,12 +117,13 @@ class Retries:
         self._until: float | None = None
 
     def progress(self) -> None:
-        """The server has answered."""
+        """Counts the attempts anew: the server has answered."""
         self._outage.over()
         self._failures, self._unreached, self._until = 0, 0, None
 
     def again(self, error: errors.Error) -> bool:
-        """Whether to make another attempt after one with this error; then it has backed off."""
+        """Returns whether to make another attempt after one with this error. Before it returns
+        True, it has backed off."""
         if error.details:
             self._outage.over()
         if not is_retryable(error):
@@ -144,7 +148,7 @@ class Retries:
 class Connection:
     """A channel to one address. Thread-safe; closed once.
 
-    server_name   What the certificate must name in place of the address.
+    server_name   The name that the certificate must have in place of the address.
     reconnect     How many seconds calls look for a server that has gone away; see Outage.
     """
 
@@ -158,7 +162,7 @@ class Connection:
     ) -> None:
         self.address = address
         self._outage = Outage(reconnect)
-        self._stubs: dict[str, Any] = {}  # of unary methods
+        self._stubs: dict[str, Any] = {}  # stubs of unary methods, by name
         self._ca, self._name = ca, server_name
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         if ca is None:
@@ -175,8 +179,11 @@ class Connection:
         self._channel.close()
 
     def call(self, name: str, request: Any, timeout: float, *, retry: bool = True) -> Any:
-        """A unary call. With `retry`, retries a call that was rejected unexecuted; an unset
-        request_id is filled in, which makes retries safe for one that may have been executed."""
+        """Makes a unary call and returns the response.
+
+        With `retry`, a call that was rejected before it was executed is retried. An unset
+        request_id is filled in, so that a call that may have been executed can safely be retried
+        as well."""
         method = _proto.method(name)
         if retry and "request_id" in method.request.DESCRIPTOR.fields_by_name:
             request.request_id = request.request_id or uuid.uuid4().hex
@@ -204,21 +211,24 @@ class Connection:
                     raise found from None
 
     def retries(self, deadline: Deadline, attempts: int = _ATTEMPTS) -> Retries:
-        """The attempts of a call that the caller repeats itself."""
+        """Returns the attempts for a call that the caller repeats itself."""
         return Retries(self._outage, deadline, self.connect, attempts)
 
     def connect(self, seconds: float) -> None:
-        """Waits for a connection, so many seconds at most. gRPC has no thread of its own that would
-        make one: it goes on with a handshake while some call waits, and calls without a connection
-        fail at once."""
-        # Who lets clients in and ends their calls is not asked without a pause.
+        """Waits for a connection, at most for `seconds`.
+
+        gRPC has no thread that would make a connection in the background: it goes on with a
+        handshake only while some call waits, and a call that does not wait fails at once."""
+        # Pause first, so that a server that accepts connections and ends every call is not called
+        # without a pause.
         time.sleep(seconds / 10)
         check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
-        with contextlib.suppress(grpc.RpcError):  # Any answer says that there is a connection.
+        with contextlib.suppress(grpc.RpcError):  # Any answer shows that there is a connection.
             check(b"", timeout=0.9 * seconds, wait_for_ready=True)
 
     def read_stream(self, name: str, request: Any, timeout: float) -> Iterator[Any]:
-        """A call with a response stream. Not retried; leaving it early cancels it."""
+        """Makes a call with a response stream and yields the responses. The call is not retried.
+        Leaving the iterator early cancels the call."""
         method = _proto.method(name)
         stub = self._channel.unary_stream(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -232,7 +242,7 @@ class Connection:
             call.cancel()
 
     def write_stream(self, name: str, requests: Iterable[Any], timeout: float) -> Any:
-        """A call with a request stream. Not retried."""
+        """Makes a call with a request stream and returns the response. The call is not retried."""
         method = _proto.method(name)
         stub = self._channel.stream_unary(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -244,22 +254,22 @@ class Connection:
 
 
 def is_retryable(error: errors.Error) -> bool:
-    """Whether a retry may succeed: the connection failed, or the server refused the call for a
-    reason that passes."""
+    """Returns whether a retry may succeed: the connection failed, or the server refused the call
+    for a reason that passes."""
     if isinstance(error, errors.UnavailableError) and not error.reason:
         return True
     return error.reason in _RETRYABLE_REASONS
 
 
 def backoff_after(failures: int, error: errors.Error) -> float:
-    """The seconds to wait after so many failed attempts: doubled each time up to a bound, with
-    jitter."""
+    """Returns how many seconds to wait after this number of failed attempts. The wait is doubled
+    each time up to a bound, and has jitter."""
     doubled = min(_INITIAL_BACKOFF * 2.0 ** min(failures - 1, 32), _MAX_BACKOFF)
     return max(doubled * (0.5 + random.random()), error.retry_delay or 0.0)
 
 
 def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
-    """The error of a failed call."""
+    """Converts the error of a failed gRPC call."""
     number = error.code().value[0]
     metadata: Any = error.trailing_metadata() or ()  # Stubs hide that its items are pairs.
     for key, value in metadata:
@@ -276,7 +286,7 @@ def to_error(error: grpc.RpcError, address: str, name: str) -> errors.Error:
 
 
 def from_status(number: int, text: str, status: Any) -> errors.Error:
-    """The error of a google.rpc.Status."""
+    """Converts a google.rpc.Status to an error."""
     details = [_detail(any_) for any_ in status.details]
     info: dict[str, Any] = {}
     delay = None
@@ -298,12 +308,12 @@ def from_status(number: int, text: str, status: Any) -> errors.Error:
 def _detail(any_: Any) -> dict[str, Any]:
     try:
         return _proto.to_json(any_)
-    except Exception:  # A type of a newer server; protobuf's releases raise different exceptions.
+    except Exception:  # The type is a newer server's. Releases of protobuf raise different errors.
         return {"@type": any_.type_url, "value": base64.b64encode(any_.value).decode()}
 
 
 def check_address(address: str) -> None:
-    """Raises ValueError for an invalid HOST:PORT; names are not resolved."""
+    """Raises ValueError for an invalid HOST:PORT. Names are not resolved."""
     if not isinstance(address, str):
         raise TypeError(f"an address is a text HOST:PORT, not {type(address).__name__}")
     if address.startswith("unix:"):
@@ -331,7 +341,7 @@ def check_address(address: str) -> None:
 
 
 def read_ca(path: str | os.PathLike[str]) -> bytes:
-    """The PEM text of the cluster's CA."""
+    """Reads the PEM text of the cluster's CA from a file."""
     try:
         pem = pathlib.Path(path).read_bytes()
         wrong = "" if _reach.holds_certificates(pem) else "it holds no PEM certificate"
@@ -347,7 +357,7 @@ def read_ca(path: str | os.PathLike[str]) -> bytes:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT is on this machine, so that plain text is safe."""
+    """Returns whether HOST:PORT is on this machine, so that plain text is safe."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost" or address.startswith("unix:"):
         return True

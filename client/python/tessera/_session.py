@@ -1,6 +1,7 @@
-"""The lease of a session: threads renew and hold it. It is replaced if the server has lost it, and
-ended when the client is closed or garbage-collected, when the process ends, and at SIGTERM unless
-the program handles that."""
+"""The session of a client. Threads renew its lease and hold it.
+
+The session is replaced if the server has lost it. It ends when the client is closed or
+garbage-collected, when the process ends, and at SIGTERM unless the program handles that signal."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from tessera import _proto, errors
 from tessera._rpc import Connection
 
 _LOG = logging.getLogger("tessera")
-_CLOSE_TIMEOUT = 5.0  # timeout of closing, in seconds
-_SIGTERM_TIMEOUT = 2.0  # that of all sessions together at SIGTERM
-_HOLD_BACKOFF = 0.2  # between attempts to hold a session whose stream broke
+_CLOSE_TIMEOUT = 5.0  # timeout of closing a session, in seconds
+_SIGTERM_TIMEOUT = 2.0  # timeout of closing all sessions at SIGTERM, in seconds
+_HOLD_BACKOFF = 0.2  # seconds between attempts to hold a session whose stream broke
 _FOREVER = 365 * 86_400.0
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -51,7 +52,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _end_with_sigterm() -> None:
-    """Handles SIGTERM, at which Python runs no exit handlers, unless the program handles it."""
+    """Handles SIGTERM, unless the program does. By default Python runs no exit handlers at it."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -59,9 +60,10 @@ def _end_with_sigterm() -> None:
 
 
 class Session:
-    """A leased session, or with `lease` None the tenant's own, which has no lease. Thread-safe.
+    """A session with a lease. If `lease` is None, the tenant's own session, which has no lease.
 
-    `forgotten` has the ids of garbage-collected arrays, which are freed at each renewal.
+    `forgotten` holds the ids of garbage-collected arrays, which are freed at each renewal.
+    Thread-safe.
     """
 
     def __init__(self, connection: Connection, lease: float | None, timeout: float) -> None:
@@ -71,10 +73,11 @@ class Session:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.process = os.getpid()
-        self.replaced_at = -_FOREVER  # when the server had last lost it
-        # Held while the session is replaced. Reentrant: a finalizer may close the client meanwhile.
+        self.replaced_at = -_FOREVER  # time of the last replacement of a session that was lost
+        # Held while the session is replaced. The lock is reentrant, since a finalizer may close the
+        # client meanwhile.
         self._replacing = threading.RLock()
-        self._lease = 0.0  # seconds, bounded by the server
+        self._lease = 0.0  # length of the lease in seconds, bounded by the server
         if lease is None:
             return
         if not lease > 0:
@@ -98,8 +101,10 @@ class Session:
         return int(session.id)
 
     def replace(self, lost: int, timeout: float) -> int:
-        """Opens a new, empty session in place of `lost`, which the server does not know (it was
-        restarted, or this process was suspended for too long)."""
+        """Opens a new, empty session in place of `lost` and returns its id.
+
+        Called if the server does not know the session `lost`, because the server was restarted or
+        this process was suspended for too long."""
         if not self._replacing.acquire(timeout=timeout):
             raise errors.DeadlineExceededError(
                 f"session {lost} is gone, and within {timeout:g} s there is no other",
@@ -116,7 +121,7 @@ class Session:
                     lost,
                     self.id,
                 )
-                if self._stop.is_set():  # The client was closed without knowledge of this one.
+                if self._stop.is_set():  # The client was closed, and did not know the new session.
                     with contextlib.suppress(errors.Error):
                         self._delete(_CLOSE_TIMEOUT)
                     raise ValueError("the client is closed")
@@ -126,7 +131,8 @@ class Session:
             self._replacing.release()
 
     def was_lost(self, within: float, timeout: float) -> bool:
-        """Whether the server has lost the session in the last seconds, as by a restart; asks it."""
+        """Returns whether the server has lost the session in the last `within` seconds, say by a
+        restart. Asks the server, and replaces the session if it is lost."""
         if self._thread is not None and time.monotonic() > self.replaced_at + within:
             session = self.id
             request = _proto.message("RenewSessionRequest")(session=session)
@@ -142,7 +148,8 @@ class Session:
         ).start()
 
     def _hold(self, session: int) -> None:
-        """Holds the stream that keeps the session alive. Each session has one."""
+        """Holds the stream that keeps the session alive. Runs on a thread of its own for each
+        session."""
         request = _proto.message("HoldSessionRequest")(session=session)
         while not self._stop.is_set() and session == self.id:
             try:
@@ -151,7 +158,7 @@ class Session:
                 ):
                     pass
             except (errors.NotFoundError, errors.UnimplementedError):
-                return  # It has ended, or the server is older.
+                return  # The session has ended, or the server is older and has no HoldSession.
             except errors.Error as error:
                 _LOG.debug("session %d is not held: %s", session, error)
             except ValueError:  # The channel was closed meanwhile.
@@ -167,7 +174,7 @@ class Session:
             sent = time.monotonic()
             try:
                 try:
-                    # One without an answer leaves time for more attempts within the lease.
+                    # The timeout leaves time for more attempts within the lease.
                     self._connection.call("SessionService/RenewSession", request, interval / 2)
                 except errors.NotFoundError:
                     self.replace(session, interval)
@@ -187,16 +194,16 @@ class Session:
                 return
 
     def take_forgotten(self) -> list[int]:
-        """Takes the forgotten ids, for a call that frees them."""
+        """Takes the forgotten ids, for a call that frees the arrays."""
         ids: list[int] = []
-        # Other threads take some at the same time.
+        # Other threads may take ids at the same time.
         with contextlib.suppress(IndexError):
             while len(ids) < 10_000:
                 ids.append(self.forgotten.popleft())
         return ids
 
     def free_forgotten(self, timeout: float) -> None:
-        """Frees the forgotten ids by a call. If it fails, they are there for the next one."""
+        """Frees the forgotten arrays by a call. If the call fails, the next one tries again."""
         if ids := self.take_forgotten():
             request = _proto.message("DeleteArraysRequest")(arrays=ids)
             try:
@@ -208,7 +215,8 @@ class Session:
     def end(self, timeout: float) -> None:
         """Ends the session at the server."""
         self._stop.set()
-        # Waits for a replacement that is being opened; at the timeout its opener ends it.
+        # Wait for a replacement that is being opened. If that takes too long, the thread that opens
+        # it ends it.
         if self._replacing.acquire(timeout=timeout):
             self._replacing.release()
         self._delete(timeout)
@@ -218,8 +226,10 @@ class Session:
         self._connection.call("SessionService/DeleteSession", request, timeout, retry=False)
 
     def close(self) -> None:
-        """Ends the session and closes the connection. Errors are ignored, as the server ends the
-        session when the lease expires. In a forked child the session is the parent's, and stays."""
+        """Ends the session and closes the connection.
+
+        Errors are ignored, since the server ends the session when the lease expires. In a forked
+        child this does nothing, because the session belongs to the parent."""
         self._stop.set()
         if os.getpid() != self.process:
             return

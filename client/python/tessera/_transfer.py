@@ -1,4 +1,4 @@
-"""Transfers array bytes between this process and the executors, by ticket, shards in parallel.
+"""Transfers array bytes between this process and the executors by tickets, shards in parallel.
 
 An interrupted transfer resumes where it stopped, as long as it makes progress and its deadline has
 not passed.
@@ -19,12 +19,13 @@ from tessera import _crc32c, _dtypes, _proto, errors
 from tessera._rpc import Connection, Deadline, backoff_after, is_retryable
 from tessera.sharding import ArraySpec
 
-CHUNK = 1 << 20  # bytes
+CHUNK = 1 << 20  # size of a chunk in bytes
 _PARALLEL = 4
-# The DNS name in every worker's certificate, which has no addresses.
+# The DNS name in every worker's certificate. The certificate contains no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _ATTEMPTS_WITHOUT_PROGRESS = 4
-_TICKET_RETRY_TIMEOUT = 5.0  # seconds within which an executor that restarts has new tickets
+# The number of seconds within which there are new tickets for an executor that restarts.
+_TICKET_RETRY_TIMEOUT = 5.0
 
 _T = TypeVar("_T")
 
@@ -33,7 +34,7 @@ _Bytes = memoryview
 
 
 class Transfers:
-    """The connections to executors. Thread-safe; closed once."""
+    """Transfers arrays over connections to executors, which it keeps. Thread-safe; closed once."""
 
     def __init__(self, ca: bytes | None) -> None:
         self._ca = ca
@@ -54,7 +55,8 @@ class Transfers:
             if self._closed:
                 raise ValueError("the client is closed")
             if endpoint not in self._connections:
-                # The ticket is the only credential: executors get no token.
+                # The ticket is the only credential that an executor gets. It does not get the
+                # token.
                 self._connections[endpoint] = Connection(
                     endpoint, self._ca, server_name=_WORKER_SERVER_NAME
                 )
@@ -65,7 +67,7 @@ class Transfers:
     def write(
         self, spec: ArraySpec, tickets: Sequence[Any], value: Any, deadline: Deadline
     ) -> None:
-        """Uploads every shard of an array that has just been created."""
+        """Uploads all shards of an array that has just been created."""
 
         def job(ticket: Any) -> None:
             block = np.ascontiguousarray(value[spec.block_of(ticket.ordinal)])
@@ -107,8 +109,8 @@ class Transfers:
         deadline: Deadline,
         bits: bool = False,
     ) -> Any:
-        """Downloads an array. `tickets` returns tickets for its distinct shards; it is called again
-        while executors reject them as stale."""
+        """Downloads an array. `tickets` returns tickets for the distinct shards of the array. It is
+        called again while executors reject the tickets as stale."""
         dtype = _dtypes.bits_of(spec.dtype) if bits else _dtypes.to_numpy(spec.dtype)
         value = np.empty(spec.shape, dtype)
         done: set[int] = set()
@@ -116,7 +118,7 @@ class Transfers:
         def job(ticket: Any) -> None:
             if ticket.ordinal in done:
                 return
-            # With the ellipsis a slice of a scalar, too, is a view.
+            # With the ellipsis even a slice of a scalar is a view.
             at: Any = (*spec.block_of(ticket.ordinal), ...)
             block = value[at]
             direct = block.flags.c_contiguous
@@ -161,12 +163,14 @@ class Transfers:
 
 
 class ExecutorLost(Exception):
-    """An executor was lost before the array was written; the cause says how."""
+    """An executor was lost before the array was written. The first argument is the reason."""
 
 
 def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
-    """Calls `attempt` until its tickets are accepted: retries for a few seconds while they are
-    stale or it raises ExecutorLost, as when an executor restarts."""
+    """Calls `attempt` until its tickets are accepted, and returns its result.
+
+    Retries for a few seconds while the tickets are stale or `attempt` raises ExecutorLost, which
+    both happen when an executor restarts."""
     end: Deadline | None = None  # Set at the first failure.
     failures = 0
     while True:
@@ -185,20 +189,21 @@ def with_fresh_tickets(deadline: Deadline, attempt: Callable[[], _T]) -> _T:
 
 
 def _bytes_of(array: Any) -> _Bytes:
-    """The bytes of a contiguous array, whatever its dtype: those of ml_dtypes have no buffers."""
+    """Returns the bytes of a contiguous array of any dtype. Arrays with dtypes of ml_dtypes do not
+    support the buffer protocol, so the bytes are viewed as uint8."""
     return memoryview(array.reshape(-1).view(np.uint8))
 
 
 class _Upload:
-    """The messages of one shard; each chunk's checksum is computed once."""
+    """The messages that upload one shard. The checksum of each chunk is computed once."""
 
     def __init__(self, ticket: str, data: _Bytes) -> None:
         self._ticket = ticket
         self._data = data
-        self._sums: dict[int, int] = {}  # by offset of the chunk
+        self._sums: dict[int, int] = {}  # checksums of chunks, by their offsets
 
     def requests(self, offset: int) -> Iterator[Any]:
-        """The messages from `offset` on; an empty shard still has one with its ticket."""
+        """Yields the messages from `offset` on. Even an empty shard has one, with the ticket."""
         first = True
         while first or offset < len(self._data):
             end = min(offset - offset % CHUNK + CHUNK, len(self._data))
@@ -211,7 +216,7 @@ class _Upload:
             offset, first = end, False
 
     def crc32c(self) -> int:
-        """The checksum of the whole shard."""
+        """Returns the checksum of the whole shard."""
         whole = 0
         for at in range(0, len(self._data), CHUNK):
             part = self._data[at : at + CHUNK]
@@ -237,7 +242,7 @@ def _back_off_or_raise(
 ) -> None:
     retryable = is_retryable(error) or error.reason in ("CHECKSUM_MISMATCH", "DEADLINE_EXCEEDED")
     if retryable and failures < _ATTEMPTS_WITHOUT_PROGRESS:
-        # Without a connection the next attempt would fail at once.
+        # Without a connection the next attempt would fail at once, so wait for one.
         sleep = connection.connect if error.reason == "UNREACHABLE" else time.sleep
         if deadline.sleep(backoff_after(failures, error), sleep):
             return
@@ -245,7 +250,8 @@ def _back_off_or_raise(
 
 
 def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
-    """An executor that cannot be reached is lost, as far as this process can tell."""
+    """Returns the error WORKER_LOST for an executor that cannot be reached, and other errors
+    unchanged. As far as this process can tell, such an executor is lost."""
     if not isinstance(error, errors.UnavailableError) or error.reason not in ("", "UNREACHABLE"):
         return error
     return errors.UnavailableError(
@@ -256,7 +262,8 @@ def _as_lost(error: errors.Error, endpoint: str) -> errors.Error:
 
 
 def _run(jobs: Sequence[Callable[[], None]]) -> None:
-    """Runs jobs in parallel; raises the first error when all have ended."""
+    """Runs jobs in parallel. If a job fails, drops the jobs that have not begun, waits for the
+    others, and raises the error of the first failed job."""
     if len(jobs) == 1:
         return jobs[0]()
     with concurrent.futures.ThreadPoolExecutor(min(_PARALLEL, len(jobs))) as pool:

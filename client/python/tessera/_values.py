@@ -1,4 +1,4 @@
-"""Arrays of other libraries, as NumPy's and back: by DLPack."""
+"""Converts arrays of other libraries to NumPy arrays and back, by DLPack."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from typing import Any
 
 import numpy as np
 
-# DLPack's kinds of devices whose memory this process can read: CPU, and CUDA's pinned.
+# The kinds of DLPack devices whose memory this process can read: the CPU, and CUDA's pinned memory.
 _READABLE = (1, 3)
 CPU_DEVICE = (1, 0)
 
 
 def native(value: Any) -> Any:
-    """A value of DLPack's, and one of another byte order, as NumPy's array of this machine's; what
-    NumPy takes as it is, and what is no array, unchanged."""
+    """Returns a value as a NumPy array in this machine's byte order.
+
+    Converts values that have only DLPack's interface, and arrays of the other byte order. Returns
+    values that NumPy can convert by itself, and values that are no arrays, unchanged."""
     if isinstance(value, np.ndarray):
         native_order = value.dtype.isnative
         return value if native_order else value.astype(value.dtype.newbyteorder("="))
     if not hasattr(value, "__dlpack__"):
         return value
-    # JAX's arrays are NumPy's to convert, with dtypes that DLPack lacks; torch's tensors are not.
+    # NumPy converts JAX's arrays by itself, even those with dtypes that DLPack lacks. Tensors of
+    # torch have dtypes that are not NumPy's, so they go by way of DLPack.
     if hasattr(value, "__array__") and isinstance(getattr(value, "dtype", None), np.dtype):
         return value
     return _from_dlpack(value)
@@ -37,28 +40,28 @@ def _from_dlpack(value: Any) -> Any:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
         problem = error
-    try:  # bf16, which NumPy does not know without JAX's help, and bool in older ones.
+    try:  # NumPy needs JAX's help for bf16, and older releases of NumPy need it for bool.
         import jax.dlpack
 
         return np.asarray(jax.dlpack.from_dlpack(value))
-    except Exception:  # Of whatever kind: what NumPy said is what counts.
+    except Exception:  # Any failure of JAX: report NumPy's error, which is the relevant one.
         raise TypeError(f"a {name} cannot be read by DLPack: {problem}") from problem
 
 
 def to_dlpack(value: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> Any:
-    """The capsule of an array that nobody else has."""
+    """Returns the DLPack capsule of an array that no other code holds."""
     try:
         if max_version is None:
             return value.__dlpack__()
         try:
             options: Any = {"max_version": max_version}
             return value.__dlpack__(**options)
-        except TypeError:  # An older NumPy, whose capsules have no versions.
+        except TypeError:  # The capsules of an older NumPy have no versions.
             return value.__dlpack__()
     except (BufferError, RuntimeError):
         if value.dtype.kind in "biufc" and value.dtype != np.bool_:
             raise
-    # What NumPy has no code for: bf16, the f8s, bool in older ones.
+    # NumPy has no DLPack code for bf16 and the f8 dtypes, and older releases have none for bool.
     try:
         import jax
     except ImportError:

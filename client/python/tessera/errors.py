@@ -1,6 +1,6 @@
-"""The exceptions of calls: one class per canonical code, subclasses of `Error`.
+"""The exceptions of calls: one subclass of `Error` per canonical code.
 
-The code tells a program what to do, `reason` and `metadata` tell it what happened, the message
+The code tells a program what to do, `reason` and `metadata` tell it what happened, and the message
 tells a person. Reasons are listed in docs/errors.md.
 """
 
@@ -11,13 +11,14 @@ from typing import Any
 
 
 class Error(Exception):
-    """A call that did not succeed.
+    """The error of a call that did not succeed.
 
-    code      "UNAVAILABLE", as in google.rpc.Code.
-    message   For people, in English.
-    reason    "WORKER_LOST", a row of docs/errors.md; "" if the server did not give one.
+    code      The name of the code in google.rpc.Code, such as "UNAVAILABLE".
+    message   The message for people, in English.
+    reason    The reason, a row of docs/errors.md such as "WORKER_LOST", or "" if the server gave
+              none.
     metadata  Facts about this one error, by name.
-    retry_delay  Seconds after which the same call may succeed, if the server gave them.
+    retry_delay  The number of seconds after which the same call may succeed, if the server gave it.
     details   The details of the gRPC status, as JSON of google.rpc's messages.
     """
 
@@ -91,13 +92,13 @@ class ResourceExhaustedError(Error):
 
 
 class FailedPreconditionError(Error):
-    """The call is right, the state is not."""
+    """The call is right, but the state does not allow it."""
 
     code = "FAILED_PRECONDITION"
 
 
 class AbortedError(Error):
-    """Stopped because something else failed first."""
+    """The operation was stopped because something else failed first."""
 
     code = "ABORTED"
 
@@ -109,13 +110,13 @@ class OutOfRangeError(Error):
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """This server does not support it."""
+    """This server does not support the call."""
 
     code = "UNIMPLEMENTED"
 
 
 class InternalError(Error):
-    """A bug in Tessera."""
+    """The error is due to a bug in Tessera."""
 
     code = "INTERNAL"
 
@@ -133,7 +134,7 @@ class DataLossError(Error):
 
 
 class UnauthenticatedError(Error):
-    """No token, or not one that the server knows."""
+    """The call has no token, or one that the server does not know."""
 
     code = "UNAUTHENTICATED"
 
@@ -147,5 +148,5 @@ _NUMBERS: tuple[type[Error] | None, ...] = (
 
 
 def class_of(code: int) -> type[Error]:
-    """The class for a number of google.rpc.Code other than OK."""
+    """Returns the class for a number of google.rpc.Code other than OK."""
     return (_NUMBERS[code] if 0 < code < len(_NUMBERS) else None) or UnknownError

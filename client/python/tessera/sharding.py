@@ -13,10 +13,10 @@ Entry: TypeAlias = Union[None, str, Sequence[str]]
 
 
 class P(tuple[tuple[str, ...], ...]):
-    """A partition spec: per dim the mesh axes that shard it, major to minor.
+    """A partition spec: for each dim, the mesh axes that shard it, major to minor.
 
-    P("x", None) shards dim 0 over x, P(("x", "y")) over both axes; with P() every device holds the
-    whole array. Dims beyond the entries are not sharded.
+    P("x", None) shards dim 0 over x, and P(("x", "y")) shards it over both axes. With P() every
+    device holds the whole array. Dims beyond the entries are not sharded.
     """
 
     __slots__ = ()
@@ -51,8 +51,8 @@ class Device:
     host: str
     executor: str  # the process that owns the device
     healthy: bool
-    reason: str  # why it is not healthy
-    memory_bytes: int  # 0: unknown
+    reason: str  # the reason why the device is not healthy
+    memory_bytes: int  # 0 if unknown
     cordoned: bool
 
     def __int__(self) -> int:
@@ -62,8 +62,9 @@ class Device:
 class Mesh:
     """A logical arrangement of devices with named axes: Mesh({"x": 2, "y": 2}).
 
-    devices   One per coordinate, row-major, as ids or as Client.devices() returns them. None: at
-              each use, the client takes the first that are healthy and not cordoned.
+    devices   One device per coordinate, row-major, given by its id or as Client.devices() returns
+              it. If None, the client takes, at each use, the first devices that are healthy and not
+              cordoned.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Mesh:
         return math.prod(self.axes.values())
 
     def on(self, devices: Sequence[Device | int]) -> Mesh:
-        """This mesh with these devices."""
+        """Returns this mesh with these devices."""
         return Mesh(self.axes, devices)
 
     def __eq__(self, other: object) -> bool:
@@ -147,12 +148,12 @@ class ArraySpec:
 
     @property
     def type(self) -> str:
-        """ "f32[8,4]"."""
+        """The type of the array as text, such as "f32[8,4]"."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the array, without replicas."""
+        """The number of bytes of the array, without replicas."""
         return math.prod(self.shape) * _dtypes.byte_width(self.dtype)
 
     @property
@@ -164,7 +165,7 @@ class ArraySpec:
         )
 
     def block_of(self, ordinal: int) -> tuple[slice, ...]:
-        """The slice of the array on the mesh's device `ordinal`."""
+        """Returns the slice of the array on the mesh's device `ordinal`."""
         at: dict[str, int] = {}
         for axis, size in reversed(self.mesh.axes.items()):
             ordinal, at[axis] = divmod(ordinal, size)
@@ -184,7 +185,7 @@ class ArraySpec:
 
     @staticmethod
     def from_proto(proto: Any) -> ArraySpec:
-        """The inverse of to_proto."""
+        """Converts the protobuf message to an ArraySpec. The inverse of to_proto."""
         placement = proto.placement
         if placement.spec.unreduced:
             raise ValueError(

@@ -1,8 +1,9 @@
-"""Puts the plugin of a build beside the package: the one at TESSERA_PJRT_PLUGIN, else that of
-build/release, else of build/dev. Everything else is in pyproject.toml.
+"""Copies the plugin of a build into the package: the file at TESSERA_PJRT_PLUGIN or, without that
+variable, the plugin in build/release or build/dev. Everything else is in pyproject.toml.
 
-The wheel is for any Python 3, as the plugin does not know of Python, and for machines that have the
-libraries it was built with (scripts/packages.txt): no manylinux, which would have to carry them.
+The wheel works with any Python 3, since the plugin does not use Python. It works only on machines
+that have the libraries that the plugin was built with (scripts/packages.txt). So it is no manylinux
+wheel, which would have to contain these libraries.
 """
 
 import os
@@ -37,7 +38,7 @@ class BuildPy(build_py):
 
 
 class Binary(Distribution):
-    """The wheel is for this kind of machine only."""
+    """Marks the wheel as one for this kind of machine only."""
 
     def has_ext_modules(self):
         return True

@@ -1,9 +1,10 @@
 """Tessera's devices for JAX: JAX_PLATFORMS=tessera python train.py.
 
-JAX finds this package by its entry point and calls `initialize`. The cluster is the coordinator at
-TESSERA_ADDRESS (with TESSERA_TOKEN and TESSERA_CA_FILE as for every client), or TESSERA_EMBEDDED=N
-makes one of N CPU devices in this process. Without either nothing is registered, and JAX is as if
-the package was not there: a plugin that is registered and has no cluster fails every program.
+JAX finds this package by its entry point and calls `initialize`. The cluster is the one whose
+coordinator is at TESSERA_ADDRESS (with TESSERA_TOKEN and TESSERA_CA_FILE, as for every client).
+TESSERA_EMBEDDED=N starts a cluster of N CPU devices in this process instead. Without either
+variable nothing is registered, and JAX works as if this package were not installed: a plugin that
+is registered but has no cluster would make every program fail.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NAME = "tessera"
 
 
 def library_path() -> str:
-    """The shared object: TESSERA_PJRT_PLUGIN, or the one in this package."""
+    """Returns the path of the plugin: TESSERA_PJRT_PLUGIN, or the file in this package."""
     named = os.environ.get("TESSERA_PJRT_PLUGIN")
     path = pathlib.Path(named) if named else pathlib.Path(__file__).with_name("pjrt_plugin_tessera.so")
     if not path.is_file():
@@ -28,15 +29,19 @@ def library_path() -> str:
 
 
 def is_configured() -> bool:
-    """Whether a cluster is named, or JAX is told to use Tessera and shall say what is missing."""
+    """Returns whether the environment names a cluster, or tells JAX to use Tessera.
+
+    In the second case the plugin is registered even without a cluster, so that JAX reports what is
+    missing.
+    """
     return bool(os.environ.get("TESSERA_ADDRESS") or os.environ.get("TESSERA_EMBEDDED")
                 or NAME in os.environ.get("JAX_PLATFORMS", "").split(","))
 
 
 def initialize() -> None:
-    """Registers the plugin, if a cluster is named. JAX calls it when it first looks for devices.
+    """Registers the plugin if is_configured(). JAX calls this when it first looks for devices.
 
-    A program may call it, too: a second call does nothing.
+    A program may call it as well: a second call does nothing.
     """
     if not is_configured():
         return
@@ -52,24 +57,26 @@ def initialize() -> None:
 
 
 def explain(compiled) -> str:
-    """The plan of a compiled program, as text: where each value lies, what moves, the memory of a device.
+    """Returns the plan of a compiled program as text: where each value lies, what is moved, and how
+    much memory a device needs.
 
-    `compiled` is jax.jit(f).lower(...).compile(), for Tessera's devices.
+    `compiled` is the result of jax.jit(f).lower(...).compile() for Tessera's devices.
     """
     return _told(compiled, "explain")
 
 
 def visualize(compiled) -> None:
-    """Prints a picture of a compiled program's plan: what each device holds, and what they exchange.
+    """Prints a picture of a compiled program's plan: what each device holds, and what the devices
+    exchange.
 
-    `compiled` is jax.jit(f).lower(...).compile(), for Tessera's devices. Of an array that is there,
-    jax.debug.visualize_array_sharding is a picture.
+    `compiled` is the result of jax.jit(f).lower(...).compile() for Tessera's devices. For a picture
+    of an array that exists, use jax.debug.visualize_array_sharding.
     """
     print(_told(compiled, "visualize"))
 
 
 def visualize_svg(compiled) -> str:
-    """The arrays of that picture as an SVG document."""
+    """Returns the arrays in the picture of visualize() as an SVG document."""
     return _told(compiled, "visualize_svg")
 
 
@@ -81,7 +88,10 @@ def _told(compiled, name: str) -> str:
 
 
 def _lower_as_on_cpus() -> None:
-    """Tessera reads what JAX writes for CPUs: linear algebra comes as calls of LAPACK's names."""
+    """Makes JAX lower programs for Tessera as for CPUs.
+
+    JAX then writes linear algebra as custom calls with the names of LAPACK, which Tessera reads.
+    """
     from jax._src.interpreters import mlir
 
     for primitive, rule in mlir._platform_specific_lowerings["cpu"].items():
@@ -89,7 +99,7 @@ def _lower_as_on_cpus() -> None:
 
 
 def _allow_donation() -> None:
-    """JAX keeps a list of the platforms to which it says that an argument is donated."""
+    """Adds Tessera to JAX's list of platforms that are told which arguments are donated."""
     from jax._src.interpreters import mlir
 
     if NAME not in mlir._platforms_with_donation:

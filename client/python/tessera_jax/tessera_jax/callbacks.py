@@ -1,9 +1,10 @@
 """Calls of Python functions that programs make: jax.debug.print, jax.debug.callback, pure_callback, io_callback.
 
-A call is a custom call of the program that JAX writes, with a name for the function. The plugin leaves it out of what it
-sends, has the values that it reads come back as results, and calls here when the run has ended: in order, in loops turn by
-turn and in a shard_map device by device. A function that returns something is called before the run, of what a part of the
-program computes that runs first; in a loop, a branch or a shard_map it can only fail, or return NaN or zeros.
+In the program that JAX writes, such a call is a custom call with a name for the function. The plugin does not send it to
+the cluster. Instead, the operands of the call come back as results, and the plugin calls this module when the run has
+ended: in the order of the program, in loops iteration by iteration, and in a shard_map device by device. A function that
+returns something is called before the run; a part of the program that computes its operands runs first. In a loop, a
+branch or a shard_map such a function can only fail, or return NaN or zeros. See docs/decisions/0026 and 0028.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import ml_dtypes
 import numpy as np
 
 _TARGET = "tessera.host_callback"
-_EXTENSION = 7471  # client/pjrt/abi.h, which has the structs below
-# By PJRT's numbers of element types.
+_EXTENSION = 7471  # see client/pjrt/abi.h, which also defines the structs below
+# NumPy's dtypes, by the numbers of PJRT's element types.
 _DTYPES = {1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
            9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 13: ml_dtypes.bfloat16, 14: np.complex64,
            15: np.complex128, 16: ml_dtypes.float8_e5m2, 17: ml_dtypes.float8_e4m3fn,
@@ -45,7 +46,8 @@ class _Extension(ctypes.Structure):
 
 
 _Extension._fields_ = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
-                       ("set_callbacks", ctypes.CFUNCTYPE(None, _CALLBACK, _HOLD))]  # the last: of ours alone
+                       # Only the extension of Tessera has this last field.
+                       ("set_callbacks", ctypes.CFUNCTYPE(None, _CALLBACK, _HOLD))]
 
 
 class _Api(ctypes.Structure):
@@ -58,10 +60,12 @@ class _Function:
         self.returns = returns
 
 
-# By name, as long as JAX or the plugin holds a program that calls them. Names are never those of another process, whose
-# programs a cache on a disk may hold.
+# The functions by name. A function stays as long as JAX or the plugin holds a program that calls it. Names contain the
+# process id and random bytes, so that they differ from the names of other processes, whose programs may be in a cache on
+# a disk.
 _functions: weakref.WeakValueDictionary[str, _Function] = weakref.WeakValueDictionary()
-_held: collections.defaultdict[str, list[_Function]] = collections.defaultdict(list)  # one for each executable
+# The functions that executables hold, one entry for each executable.
+_held: collections.defaultdict[str, list[_Function]] = collections.defaultdict(list)
 _numbers = itertools.count()
 
 
@@ -105,7 +109,7 @@ def _call(name, num_values, values, num_results, results, error, error_size):
             _write(i, returned[i], results[i])
         return 0
     except BaseException:
-        if function is not None and not function.returns:  # Nobody is there to catch it.
+        if function is not None and not function.returns:  # No caller is there to catch the error.
             logging.getLogger(__name__).exception("a callback of a program failed")
             return 0
         text = f"CpuCallback error calling callback: {traceback.format_exc()}".encode()
@@ -127,7 +131,7 @@ def _hold(name, held):
 
 
 def install(library_path: str, platform: str) -> None:
-    """Has the plugin call here, and JAX write the calls for `platform`."""
+    """Makes the plugin call the functions in this module, and makes JAX write such calls for `platform`."""
     library = ctypes.CDLL(library_path)
     library.GetPjrtApi.restype = ctypes.POINTER(_Api)
     extension = library.GetPjrtApi().contents.extensions
@@ -143,7 +147,7 @@ def install(library_path: str, platform: str) -> None:
 
     @atexit.register
     def _end():
-        jax.effects_barrier()  # calls that are still to be made
+        jax.effects_barrier()  # waits for calls that are still to be made
         extension.contents.set_callbacks(_CALLBACK(), _HOLD())
 
     emit_elsewhere = jax_callback.emit_python_callback
