@@ -1,3 +1,6 @@
+// The blocking form of the coordinator's calls. The RPC RunProgram and the embedded cluster use it
+// as the client's api::Service. Each method posts an event to the scheduler, waits for the reply,
+// and repeats a wait that the scheduler's own bound has ended too early.
 #include "server/bound_service.h"
 
 #include <algorithm>
@@ -12,8 +15,8 @@
 namespace tessera::server {
 namespace {
 
-// Runs an asynchronous call and waits for it.  The scheduler bounds every request, and
-// Coordinator::Stop fails the pending ones.
+// Runs an asynchronous call and waits for its result.  The wait always ends: the scheduler bounds
+// every request, and Coordinator::Stop fails the pending ones.
 template <class T, class F>
 absl::StatusOr<T> Await(F call) {
   absl::StatusOr<T> out = absl::UnknownError("");
@@ -150,7 +153,8 @@ class BoundService final : public api::Service {
   absl::Duration Left(absl::Time until) const {
     return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
   }
-  // The scheduler bounds each wait, so a longer one is repeated.
+  // Calls `get` until it succeeds, fails, or `timeout` is over. The scheduler bounds each wait, so
+  // a longer wait takes several calls.
   template <class F>
   absl::StatusOr<ir::Array> RepeatUntil(absl::Duration timeout, F get) {
     if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();

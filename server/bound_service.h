@@ -1,5 +1,5 @@
-// The client's interface (api::Service) for one caller and session: waits for the coordinator's
-// asynchronous calls.
+// Implements the client's interface (api::Service) for one caller and session. Each call waits for
+// the coordinator's asynchronous call.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,9 +12,10 @@ namespace tessera::server {
 
 class Coordinator;
 
-// Thread-safe.  The coordinator outlives it.  `session` owns the results.  No call waits for
-// executors beyond `until`: DEADLINE_EXCEEDED.  `before_wait`, if given, is called on a thread that
-// is about to wait for a run or an array: it may do the work that is waited for.
+// Thread-safe.  The coordinator outlives the service.  `session` owns the results.  A call that
+// would wait for executors beyond `until` ends with DEADLINE_EXCEEDED.  `before_wait`, if given, is
+// called on each thread that is about to wait for a run or an array.  It may do the awaited work on
+// that thread.
 std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller = {},
                                                uint64_t session = 0,
                                                absl::Time until = absl::InfiniteFuture(),

@@ -1,3 +1,7 @@
+// Connects the parts of the coordinator. The RPC handlers, bound_service.cc and the health monitor
+// call it; it checks their requests (admission), posts them to the scheduler's driver as events,
+// and turns the replies into results and tickets. Workers reach the driver through the last
+// section.
 #include "server/coordinator.h"
 
 #include <algorithm>
@@ -23,6 +27,9 @@ using Access = api::Ticket::Access;
 using scheduler::ArrayInfo;
 using scheduler::Reply;
 
+// Returns the scheduler's configuration. The scheduler is a pure function and does not know
+// base/options, so every option that it follows is copied here. The keys for tickets and
+// communicators are derived from the store's secret, so that keys of an earlier life stay valid.
 scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key,
                            const store::Store& store, const core::Observer* observer,
                            bool tenant_folders) {
@@ -65,7 +72,8 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
   return all;
 }
 
-// The array's blocks are on devices, which those of a sum's terms are not.
+// Checks that the array's value can be assembled from its shards. The shards of an unreduced array
+// are terms of a sum, so that no device holds a block of the value.
 absl::Status CheckWhole(const ArrayInfo& info) {
   if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
   return MakeError(ErrorKind::kValueError,
@@ -265,6 +273,9 @@ void Coordinator::DeleteAsync(scheduler::Request from, std::vector<uint64_t> arr
                                  std::move(then));
 }
 
+// The replies may arrive in any order and on any thread: a refused event is answered on this thread
+// at once. The callback that gets the last reply calls `then`, without the lock, because `then` may
+// post more events.
 template <class E>
 void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<Reply>)> then) {
   struct Replies {
@@ -294,6 +305,7 @@ void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<
 
 namespace {
 
+// Returns the events that write the blocks of `value` at these ordinals.
 std::vector<scheduler::WriteShard> WritesOf(const ArrayInfo& info, const std::vector<int>& ordinals,
                                             const ir::Array& value, const core::Caller& caller,
                                             absl::Duration timeout) {
@@ -312,6 +324,10 @@ std::vector<scheduler::WriteShard> WritesOf(const ArrayInfo& info, const std::ve
 
 }  // namespace
 
+// Creates the array, then writes its shards in parallel. A client may repeat a Put that was not
+// answered. The repetition gets the same array from CreateArray and writes only the missing shards.
+// Two such calls may run at the same time. The slower one then gets VALUE_ERROR for a shard that is
+// written already, and looks at the array's state to learn whether the other one has succeeded.
 void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::Array& value,
                            const api::Placement& placement, absl::Duration timeout,
                            Callback<uint64_t> then) {
@@ -325,9 +341,10 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
       [this, caller, creation, value, timeout,
        then = std::move(then)](const absl::StatusOr<ArrayInfo>& info) {
         if (!info.ok()) return then(info.status());
-        // A call that comes again goes on where the first one stopped.
+        // A repeated call goes on where the first one stopped.
         if (info->state == ArrayInfo::State::kReady) return then(info->array);
-        const bool failed = info->unwritten.empty();  // The write then says why.
+        // A write to shard 0 of a failed array returns the reason of the failure.
+        const bool failed = info->unwritten.empty();
         CallAll(
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
             [this, caller, creation, id = info->array, then](const std::vector<Reply>& replies) {
@@ -337,7 +354,8 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
                     .Update(reply.status);
               if (!error.ok()) return GiveUpPut(caller, id, creation, error, then);
               if (written.ok()) return then(id);
-              // Another copy of the call has written it, unless the array has failed with this.
+              // Only VALUE_ERRORs: either another copy of the call has written the array, or the
+              // array has failed with this error.
               Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, id},
                               [this, caller, creation, id, written,
                                then](const absl::StatusOr<ArrayInfo>& now) {
@@ -366,6 +384,9 @@ void Coordinator::GiveUpPut(const core::Caller& caller, uint64_t array, const st
       });
 }
 
+// Describes the array first, because only its spec tells how large it is and which shards are
+// distinct. The shards are then read in parallel and assembled; each read waits until the array is
+// ready. The size is checked before anything is read, as the coordinator's memory is shared.
 void Coordinator::GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
                            int64_t bytes_max, Callback<ir::Array> then) {
   Post<ArrayInfo>(

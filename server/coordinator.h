@@ -1,11 +1,11 @@
-// The coordinator: admission, scheduler, planner and store wired together, behind asynchronous
+// The coordinator wires admission, scheduler, planner and store together. It offers asynchronous
 // calls for clients and the workers' interface (api::WorkerEvents).  bound_service.h implements the
-// client's interface (api::Service) with the former.
+// client's interface (api::Service) on top of the asynchronous calls.
 //
-// Thread-safe.  It stores metadata only: PutAsync and GetAsync relay bytes, for embedding and small
-// arrays; clients read and write large ones with tickets.  `clock` and `store` outlive it.  The
-// destructor stops it: pending requests fail with SERVER_STOPPING, links are closed.  Workers in
-// this process must have been disconnected, or be ready for Close, before it is destroyed.
+// Thread-safe.  The coordinator stores metadata only. PutAsync and GetAsync relay bytes, for
+// embedding and for small arrays; clients read and write large arrays with tickets.  `clock` and
+// `store` outlive it.  The destructor calls Stop.  Workers in this process must have been
+// disconnected, or be ready for Close, before the coordinator is destroyed.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -32,7 +32,7 @@ namespace tessera::server {
 // A capability to read or write one shard directly at its executor (ir/api/ticket.h).
 struct ShardTicket {
   int32_t ordinal = 0;
-  std::string endpoint;  // of the executor's DataService
+  std::string endpoint;  // address of the executor's DataService
   std::string ticket;
 };
 struct TicketedArray {
@@ -41,18 +41,19 @@ struct TicketedArray {
   std::vector<ShardTicket> tickets;
 };
 
-// How a coordinator's state outlives it, with a store that is persistent.
+// Connects a coordinator with a persistent store, so that its state outlives the process.
 struct Durability {
+  // Turns changed rows into the store's form.
   std::function<std::vector<core::Row>(const std::vector<scheduler::RowChange>&)> encode;
-  std::vector<scheduler::RowChange> restored = {};  // what earlier lives have committed
-  // Another coordinator has taken the store over: this one must end.
+  std::vector<scheduler::RowChange> restored = {};  // the rows that earlier lives have committed
+  // Called when another coordinator has taken the store over. This coordinator must then end.
   std::function<void()> fenced = nullptr;
 };
 
 class Coordinator final : public api::WorkerEvents, private store::Store::Listener {
  public:
-  // `observer`, if not null, outlives it too.  Without `tenant_folders` there is one tenant, whose
-  // files are in --files-dir itself.
+  // `observer`, if not null, outlives the coordinator too.  Without `tenant_folders` there is only
+  // one tenant, and its files are in --files-dir itself.
   Coordinator(const Options& options, const Clock* clock, core::PlanFn plan, store::Store* store,
               core::Observer* observer = nullptr, bool tenant_folders = true,
               Durability durability = {});
@@ -60,29 +61,31 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // Fails every pending request with SERVER_STOPPING and closes the links.
   void Stop();
 
-  // These calls do not block; scheduler/driver.h says on which thread the callbacks run. `from` has
-  // the caller and, if the call may come again, its request_id; its number is set here.
+  // The calls below do not block, except Await and Execute. scheduler/driver.h says on which thread
+  // the callbacks run. `from` holds the caller and, if the client may repeat the call, its
+  // request_id. The coordinator sets the request's number.
   template <class T>
   using Callback = std::function<void(absl::StatusOr<T>)>;
-  // Posts an event of scheduler/events.h that needs no admission; T is the type of its reply.
+  // Posts an event of scheduler/events.h that needs no admission. T is the type of the reply.
   template <class T, class E>
   void Post(E&& event, Callback<T> then) {
     static_assert(!std::is_reference_v<E>, "the event is taken");
     driver_.Call(std::move(event),
                  [then = std::move(then)](scheduler::Reply r) { then(BodyOf<T>(std::move(r))); });
   }
-  // As Post, and waits for the reply, as Driver::Await does.
+  // Posts the event and waits for the reply. See Driver::Await.
   template <class T, class E>
   absl::StatusOr<T> Await(E&& event) {
     return BodyOf<T>(driver_.Await(std::move(event)));
   }
-  // As ExecuteAsync, and waits.
+  // Like ExecuteAsync, but waits for the reply.
   absl::StatusOr<api::ExecuteReply> Execute(scheduler::Request from, api::ExecuteRequest request);
   void CompileAsync(const core::Caller& caller, api::CompileRequest request,
                     Callback<core::CompileReply> then);
   void ExecuteAsync(scheduler::Request from, api::ExecuteRequest request,
                     Callback<api::ExecuteReply> then);
-  // Calls `accepted`, then `ended`; an error of the first is passed to the second as well.
+  // Calls `accepted` when the run is accepted, and `ended` when it has ended. If the run is
+  // refused, both get the error.
   void ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
                          Callback<api::ExecuteReply> accepted, Callback<api::Completion> ended);
   // Keeps the session alive until ReleaseHold with the returned id. Calls `held` with the session,
@@ -95,21 +98,22 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
   void CreateArrayAsync(scheduler::Request from, uint64_t session, api::ArraySpec spec,
                         bool check_only, Callback<TicketedArray> then);
-  // One ticket per ordinal; without ordinals one per distinct shard.
+  // Makes one ticket per ordinal or, without ordinals, one per distinct shard.
   void ReadTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                         absl::Duration timeout, Callback<TicketedArray> then);
-  // One ticket per ordinal; without ordinals one per shard that is not written.
+  // Makes one ticket per ordinal or, without ordinals, one per shard that is not written yet.
   void WriteTicketsAsync(const core::Caller& caller, uint64_t array, std::vector<int> ordinals,
                          Callback<TicketedArray> then);
   void DeleteAsync(scheduler::Request from, std::vector<uint64_t> arrays,
                    Callback<scheduler::MissingArrays> then);
-  // Makes an array of `value`, relayed to the executors; `then` is called when they have it, or
-  // with DEADLINE_EXCEEDED. If it fails, the array is deleted, unless the request has an id and the
-  // shards that are missing can still be written: by the same request.
+  // Creates an array from `value` and relays the shards to the executors. Calls `then` when the
+  // executors have them all, or with an error such as DEADLINE_EXCEEDED. After an error the array
+  // is deleted, with one exception: if the request has an id and the missing shards can still be
+  // written, the array stays, and a repetition of the request writes them.
   void PutAsync(scheduler::Request from, uint64_t session, const ir::Array& value,
                 const api::Placement& placement, absl::Duration timeout, Callback<uint64_t> then);
-  // Gets the whole array, relayed; LIMIT_EXCEEDED if it is larger than `bytes_max`.  The wait is
-  // bounded by result_wait_ms_max too.
+  // Relays the whole array to the caller. Fails with LIMIT_EXCEEDED if the array is larger than
+  // `bytes_max`.  The option result_wait_ms_max bounds the wait too.
   void GetAsync(const core::Caller& caller, uint64_t array, absl::Duration timeout,
                 int64_t bytes_max, Callback<ir::Array> then);
 
@@ -123,7 +127,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   const scheduler::Config& config() const { return config_; }
   const Clock* clock() const { return clock_; }
   uint64_t epoch() const { return config_.life.epoch; }
-  // The options' limits for programs, meshes and arrays.
+  // The limits for programs, meshes and arrays, taken from the options.
   const ir::Limits& limits() const { return limits_; }
 
  private:
@@ -131,7 +135,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void DurableThrough(uint64_t commit) override;
   void Failing(absl::Status why) override;
 
-  // The body of a reply that is OK; anything else is our bug.
+  // Returns the body of the reply, or the reply's error. A body of another type is our bug.
   template <class T>
   static absl::StatusOr<T> BodyOf(scheduler::Reply reply) {
     if (!reply.status.ok()) return std::move(reply.status);
@@ -139,14 +143,15 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
     TESSERA_CHECK(body != nullptr) << "a reply is of kind " << reply.body.index();
     return std::move(*body);
   }
-  // Admission of a run.
+  // Checks the form and the limits of a run's request.
   absl::Status Admit(const api::ExecuteRequest& request) const;
-  // Calls `then` with the replies to all events, in their order.
+  // Posts all events and calls `then` with their replies, in the order of the events.
   template <class E>
   void CallAll(std::vector<E> events, std::function<void(std::vector<scheduler::Reply>)> then);
-  // Writing the array has failed: calls `then` with the error, once the array is deleted unless it
-  // can still be written by a call that comes again. `creation`: the id of that call, which then
-  // counts as never made; "": none.
+  // Called when writing the array has failed. Deletes the array and calls `then` with the error.
+  // `creation` is the request_id of the call that created the array, or "". With an id the array
+  // stays if a repetition of that call can still write it; if the array is deleted, the id is
+  // forgotten as if the call had never been made.
   void GiveUpPut(const core::Caller& caller, uint64_t array, const std::string& creation,
                  const absl::Status& error, const Callback<uint64_t>& then);
   TicketedArray MakeTickets(const scheduler::ArrayInfo& info, const std::vector<int>& ordinals,

@@ -1,4 +1,5 @@
-// The coordinator with the real planner and a reference worker: what a client of the seam sees.
+// Tests what a client of the seam (api::Service) sees. The coordinator runs with the real planner,
+// a store in memory and a reference worker in the same process.
 #include "server/coordinator.h"
 
 #include <numeric>
@@ -45,7 +46,8 @@ class CoordinatorTest : public ::testing::Test {
     std::iota(v.begin(), v.end(), 1.0f);
     return a;
   }
-  // f(a) = (a + a, sum(a, dim 0)), a f32[8,4] cut along dim 0.
+  // Returns the program f(a) = (a + a, sum(a, dim 0)), where a is an f32[8,4] that is cut along
+  // dim 0.
   static api::CompileRequest SumProgram() {
     ir::Builder b({Mesh(), true}, "sums");
     b.SetSite({"model.cc", 7});
@@ -67,7 +69,7 @@ class CoordinatorTest : public ::testing::Test {
   std::shared_ptr<ReferenceWorker> worker_;
 };
 
-// f(a) = a + a + ..., with that many ops.
+// Returns the program f(a) = a + a + ... with `ops` additions.
 api::CompileRequest ChainProgram(int ops) {
   ir::Builder b({ir::Mesh{{{"x", 4}}}, true}, "chain");
   const ir::Value a = b.Param(ir::MakeType(DType::kF32, {8}));
@@ -80,7 +82,8 @@ api::CompileRequest ChainProgram(int ops) {
 }
 
 TEST(CoordinatorPlansTest, ALargePlanDoesNotHoldUpSmallOnes) {
-  // More large programs than threads that plan; their plans take until they are let go.
+  // There are more large programs than planning threads. The plans of these programs block until
+  // `go` is notified.
   constexpr int kLarge = 4, kLargeOps = 1000;
   absl::Notification go;
   const auto slow = [&](const core::PlanRequest& request) {
@@ -161,7 +164,7 @@ TEST_F(CoordinatorTest, ResultsChainBeforeTheyAreThere) {
   EXPECT_EQ(out.At(0), 32.0);
   EXPECT_THAT(service_->Delete({id, id}), IsOk());
   EXPECT_THAT(service_->Get(id, absl::Seconds(1)), ReasonIs("ARRAY_DELETED"));
-  // A round trip, so that the deletes have been carried out.
+  // After one more round trip the deletes have been carried out.
   TESSERA_ASSERT_OK(service_->ListDevices());
   EXPECT_EQ(worker_->buffers(), 0) << "donated, deleted and temporary arrays are freed";
 }
@@ -176,8 +179,8 @@ TEST_F(CoordinatorTest, TheSameProgramIsCompiledOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::CompileReply c, service_->Compile(with));
   EXPECT_EQ(c.executable, a.executable);
   EXPECT_THAT(c.explain_text, ::testing::HasSubstr("model.cc:7"));
-  // One that is called otherwise, or of which anything is, is another: errors and explanations show
-  // its own names and lines.
+  // A program that differs only in a name is another executable, because errors and explanations
+  // show the program's own names and lines.
   api::CompileRequest named = SumProgram();
   named.program.in_names = {"args[0].w"};
   api::CompileRequest titled = SumProgram();

@@ -1,3 +1,7 @@
+// The thread behind HealthMonitor. main.cc starts it; it feeds readings of the scheduler and
+// results of canaries into the state machine of server/health, and tells main.cc of each new
+// verdict. The verdict reaches load balancers through the health RPC and alerts through the
+// metrics.
 #include "server/health_monitor.h"
 
 #include <algorithm>
@@ -34,7 +38,7 @@ constexpr absl::Duration kLagInterval = absl::Seconds(1);
 constexpr absl::Duration kCompileMax = absl::Seconds(30);
 constexpr int64_t kInlineBytes = 4096;
 
-// Device i gives kFirst + i, which is not what memory holds that nobody has written.
+// Device i returns kFirst + i. Memory that was never written hardly holds such a value.
 constexpr int32_t kFirst = 0x5a5a5a5a;
 constexpr char kKernel[] = R"(mesh (d=$n)
 func canary() -> (s32[$n]) {
@@ -109,7 +113,8 @@ class MonitorThread final : public HealthMonitor {
   }
 
  private:
-  // The results of callbacks, which may run after the monitor is destroyed.
+  // Collects the results of callbacks. It is shared with them, because a callback may run after the
+  // monitor is destroyed.
   struct Inbox {
     absl::Mutex mu;
     bool replied ABSL_GUARDED_BY(mu) = false;
@@ -122,7 +127,7 @@ class MonitorThread final : public HealthMonitor {
       absl::Duration time;
     };
     std::deque<Ended> ended ABSL_GUARDED_BY(mu);
-    std::vector<uint64_t> results ABSL_GUARDED_BY(mu);  // arrays of canaries, to be deleted
+    std::vector<uint64_t> results ABSL_GUARDED_BY(mu);  // result arrays of canaries to be deleted
     bool news() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return replied || !ended.empty(); }
   };
 
@@ -131,6 +136,9 @@ class MonitorThread final : public HealthMonitor {
     return stopping_;
   }
 
+  // The thread's main function. Each round takes what callbacks have left in the inbox, sends the
+  // canaries that are due, and evaluates the verdict. It never waits for a reply, so that a stuck
+  // scheduler does not stop the evaluation that must report it.
   void Run() {
     NameThread("health");
     absl::Time requested = absl::InfinitePast(), lag_recorded = absl::InfinitePast();
@@ -151,7 +159,7 @@ class MonitorThread final : public HealthMonitor {
       if (TakeReading(requested)) {
         waiting = false;
       } else if (waiting && now - lag_recorded >= kLagInterval) {
-        // The request has waited this long already.
+        // Without a reply, records how long the request has waited so far.
         lag_.Observe(now - requested);
         lag_recorded = now;
       }
@@ -185,7 +193,7 @@ class MonitorThread final : public HealthMonitor {
         });
   }
 
-  // Returns whether there was a reply.
+  // Passes the scheduler's reply to the state machine. Returns false if there is no reply yet.
   bool TakeReading(absl::Time requested) {
     absl::Time when;
     absl::StatusOr<core::ClusterReading> reading = absl::UnknownError("");
@@ -199,7 +207,7 @@ class MonitorThread final : public HealthMonitor {
       lag_.Observe(when - requested);
       last_lag_ = when;
     }
-    // An error means that the coordinator is full or stopping; it has replied all the same.
+    // An error means that the coordinator is full or stopping. It still counts as a reply.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
     health_.LoopReplied(when);
@@ -224,8 +232,10 @@ class MonitorThread final : public HealthMonitor {
     }
   }
 
-  // Compiles the canary, which is a cache hit after the first time, runs it, and checks its
-  // results.
+  // Compiles the canary, runs it and checks its results. After the first time compiling is a cache
+  // hit. Everything happens in callbacks, which put the outcome into the inbox, so that the thread
+  // does not wait for a device. The results of the previous canaries are deleted with this run
+  // (`release`), which needs no call of its own.
   void Send(const Canary& canary) {
     kinds_[canary.id] = canary.kind;
     const auto count = static_cast<int64_t>(canary.devices.size());
@@ -280,7 +290,8 @@ class MonitorThread final : public HealthMonitor {
     CompileWithTimeout(std::move(compile), run);
   }
 
-  // `then` is called once: by the coordinator, or at the timeout.
+  // Compiles the program and calls `then` once: with the coordinator's reply, or with
+  // DEADLINE_EXCEEDED at the timeout.
   void CompileWithTimeout(api::CompileRequest compile,
                           std::function<void(absl::StatusOr<core::CompileReply>)> then) {
     auto called = std::make_shared<std::atomic<bool>>(false);
@@ -306,9 +317,10 @@ class MonitorThread final : public HealthMonitor {
                : CanaryResult::kError;
   }
 
-  // What is wrong with the values, or "".
+  // Returns what is wrong with the canary's results, or "" if they are right.
   static std::string Wrong(const api::Completion& ended, const std::vector<int32_t>& expected) {
-    // Too many devices for an inline result: the values are not checked.
+    // With this many devices the result is too large to come inline, and its values are not
+    // checked.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
     if (ended.results.size() != 1) {
       return absl::StrCat(ended.results.size(), " results came, not 1");
@@ -325,6 +337,8 @@ class MonitorThread final : public HealthMonitor {
     return "";
   }
 
+  // Fires the timeouts that are due, evaluates the verdict, and logs and reports it if a reason has
+  // changed. Calls on_change_ without the lock, because it may call Last.
   void Evaluate(absl::Time now) {
     while (!compile_timeouts_.empty() && compile_timeouts_.front().first <= now) {
       const auto on_timeout = std::move(compile_timeouts_.front().second);
@@ -336,7 +350,7 @@ class MonitorThread final : public HealthMonitor {
     {
       absl::MutexLock lock(&mu_);
       verdict = health_.Evaluate(now);
-      // Texts contain durations; a change of these alone is not reported.
+      // Only a changed reason counts: the texts contain durations, which change all the time.
       changed = !verdict_ || verdict_->live.reason != verdict.live.reason ||
                 verdict_->ready.reason != verdict.ready.reason ||
                 verdict_->progressing.reason != verdict.progressing.reason;
@@ -360,7 +374,8 @@ class MonitorThread final : public HealthMonitor {
     std::vector<health::SuccessAge> ages;
     {
       absl::MutexLock lock(&mu_);
-      // Evaluated at the time of the call, so that a stuck thread here cannot report stale health.
+      // Evaluates at the time of the scrape: if the monitor's own thread is stuck, the metrics
+      // still show the present.
       verdict = health_.Evaluate(now);
       ages = health_.Ages(now);
     }
@@ -369,7 +384,7 @@ class MonitorThread final : public HealthMonitor {
                                       {"progressing", &verdict.progressing}}) {
       sink.Add(Metric::kHealth, {name, NameOf(check->reason)}, check->ok() ? 1 : 0);
     }
-    // Without the loop's reply the executors are unknown.
+    // If the loop does not reply, the state of the executors is unknown.
     if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return;
     for (const health::SuccessAge& age : ages) {
       sink.Add(Metric::kCanaryAge, {age.worker, absl::StrCat(age.device), NameOf(age.kind)},
@@ -386,9 +401,9 @@ class MonitorThread final : public HealthMonitor {
   int64_t collector_ = -1;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
 
-  // Used by the thread only.
+  // The members below are used by the monitor's thread only.
   std::map<CanaryKind, Histogram> seconds_;
-  std::map<uint64_t, CanaryKind> kinds_;  // of the running canaries
+  std::map<uint64_t, CanaryKind> kinds_;  // kind of each running canary, by its id
   std::deque<std::pair<absl::Time, std::function<void()>>> compile_timeouts_;
   absl::Time last_lag_ = absl::InfinitePast();
 

@@ -1,10 +1,10 @@
 // Monitors the coordinator's health: pings its scheduler, runs canaries through it as the tenant
 // "system", and reports the verdict (server/health/health.h).
 //
-// Owns one thread; nothing here blocks a user's call. Canaries are programs of a few bytes, and run
-// only on idle devices. Thread-safe. The coordinator, the clock and the metrics outlive it; Stop,
-// or the destructor, ends the thread within about a second, and must be called before the
-// coordinator stops.
+// Owns one thread. No user's call waits for it. Canaries are programs of a few bytes, and run
+// only on idle devices. Thread-safe. The coordinator, the clock and the metrics outlive the
+// monitor. Stop, or the destructor, ends the thread within about a second, and must be called
+// before the coordinator stops.
 #pragma once
 #include <functional>
 #include <memory>
@@ -28,11 +28,11 @@ class HealthMonitor {
   virtual ~HealthMonitor() = default;
 
   virtual health::Verdict Last() const = 0;
-  // All three checks then fail with Reason::kStopping.
+  // Ends the thread. From then on all three checks fail with Reason::kStopping.
   virtual void Stop() = 0;
 };
 
-// The program of a canary over `devices` devices, and its expected results; for tests.
+// Return the program of a canary over `devices` devices, and its expected results. For tests.
 absl::StatusOr<ir::Program> CanaryProgram(health::CanaryKind kind, int64_t devices);
 std::vector<int32_t> CanaryValues(health::CanaryKind kind, int64_t devices);
 

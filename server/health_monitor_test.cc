@@ -1,4 +1,5 @@
-// Canaries through the real scheduler and planner, on reference workers that may fall silent.
+// Tests the health monitor with the real scheduler and planner. Canaries run on reference workers,
+// which a test can hold, lose and restore.
 #include "server/health_monitor.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +83,7 @@ TEST_F(HealthMonitorTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   const auto worker = std::make_shared<ReferenceWorker>(&coordinator_, "w0", 4);
   worker->Start();
   EXPECT_TRUE(Becomes(Reason::kOk));
-  // Collectives too, and again and again.
+  // Canaries of both kinds run again and again.
   EXPECT_TRUE(Eventually(
       [&] {
         return metrics_.Value(Metric::kCanaries, {"collective", "ok"}) >= 3 &&
@@ -92,9 +93,9 @@ TEST_F(HealthMonitorTest, DevicesProveThemselvesAndLeaveNothingBehind) {
   EXPECT_GE(metrics_.Value(Metric::kCanarySeconds, {"kernel"}), 3);
   EXPECT_EQ(metrics_.Value(Metric::kHealth, {"progressing", "ok"}), 1);
   EXPECT_GE(metrics_.Value(Metric::kOperationsSubmitted, {"system", "execute"}), 6);
-  // They are no program of a user's.
+  // Canaries do not count as a user's program.
   EXPECT_EQ(metrics_.Value(Metric::kProgramSteps, {"canary_kernel"}), 0);
-  // Of each kind at most the arrays of the last runs are still there.
+  // Older result arrays are deleted: at most those of each kind's last runs are left.
   absl::Mutex mu;
   core::ClusterReading reading;
   bool there = false;

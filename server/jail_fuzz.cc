@@ -1,5 +1,6 @@
-// Reads the input as a request to a jailed process, which answers with a reply; and as the reply of
-// one that lies, which is refused or is a plan of the program.
+// Fuzzes both directions of the jail's protocol. The input is read as a request to a jailed
+// process, which must answer with a well-formed reply. It is also read as the reply of a lying
+// process, which the coordinator must refuse unless it is a plan of the program.
 #include <cstddef>
 #include <cstdint>
 #include <string>

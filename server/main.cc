@@ -1,4 +1,6 @@
-// tessera-coordinator: the coordinator as a program.
+// tessera-coordinator: the coordinator as a program. It opens the state, starts the jail, the
+// coordinator, the gRPC server, the metrics listener and the health monitor, and stops them when
+// SIGTERM or SIGINT arrives.
 //
 //   tessera-coordinator --listen 127.0.0.1:0 --port-file /run/tessera/address
 #include <signal.h>
@@ -45,9 +47,9 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
-// A plan with its explanation is some times as large as its program.
+// A plan with its explanation is several times as large as its program.
 constexpr size_t kJailReplyBytesMax = size_t{512} << 20;
-// How often a coordinator that cannot start yet says why.
+// How often a coordinator that cannot start yet logs the reason.
 constexpr absl::Duration kFullDiskLogInterval = absl::Seconds(10);
 
 // Writes atomically, so that a reader never sees a part of the address.
@@ -63,9 +65,9 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
-// The store with the state of earlier lives. Without a folder there is no such state, and the
-// first id is random. Its epoch, by the wall clock, is greater than those of earlier lives, whose
-// commands workers refuse from then on.
+// Opens the store with the state of earlier lives. Without a folder there is no such state: the
+// first id is random, and the epoch is taken from the wall clock. So the epoch is greater than the
+// epochs of earlier lives, and workers refuse the commands of those lives from then on.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
   if (!options.state_dir.empty()) {
     store::SqliteOptions sqlite;
@@ -81,15 +83,16 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) 
   return std::make_unique<store::MemoryStore>(core::RandomLife(epoch, random64()));
 }
 
-// Waits for a stop signal; 0: none came within the bound.
+// Waits for a stop signal. Returns 0 if none came within the bound.
 int AwaitSignal(const sigset_t& signals, absl::Duration bound) {
   const timespec wait = absl::ToTimespec(bound);
   return std::max(sigtimedwait(&signals, nullptr, &wait), 0);
 }
 
-// OpenStore, tried again while the disk is full, which passes without another start. Everything
-// else that keeps a store from being opened stays (a STORE_FAILED is a folder's rights or its file
-// system as well as a disk that does not read), and is an error at once. Null: a stop signal came.
+// Calls OpenStore again and again while the disk is full, because a full disk may get room without
+// another start. Any other error is returned at once: most do not pass by themselves (STORE_FAILED
+// stands for a folder's rights or its file system as well as for a disk that cannot be read).
+// Returns null if a stop signal came.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& options,
                                                                 const sigset_t& signals) {
   absl::Time said = absl::InfinitePast();
@@ -161,6 +164,8 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
   return serve;
 }
 
+// Starts the jail and checks that jailed processes work on this system. A coordinator whose jail
+// does not work must not start: its error names the option that does without one.
 absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& options,
                                                              Metrics* metrics) {
   jail::PoolOptions pool;
@@ -185,8 +190,12 @@ absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& opti
                                 "coordinator's own process, if every client is trusted"));
 }
 
+// Runs the coordinator until a stop signal comes. Each part is created after the parts that it
+// uses, so that destructors run in the right order on every return. The stop is explicit and has an
+// order of its own: first the work that would delay a pending call, then the coordinator, which
+// answers all pending calls, then the store and the listener. Every step of it has a bound.
 absl::Status Run(const Options& options) {
-  // Before any thread starts, so that sigwait below gets the signals.
+  // Signals are blocked before any thread starts, so that sigwait below gets them.
   const sigset_t signals = BlockStopSignals();
   TESSERA_RETURN_IF_ERROR(StartLog(options));
   RaiseFileLimit();
@@ -259,7 +268,7 @@ absl::Status Run(const Options& options) {
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
   monitor->Stop();
-  // What reads or plans would delay the rest.
+  // Ends the processes that read and plan programs, because they would delay the steps below.
   if (jailed != nullptr) jailed->Stop();
   // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
   coordinator.Stop();
@@ -268,13 +277,17 @@ absl::Status Run(const Options& options) {
     TESSERA_LOG(WARNING) << "the state is not durable" << Field("why", kept.message());
   server->Shutdown(kShutdownGrace);
   StopLogging();
-  // The thread of a store that does not answer cannot be joined. What was acknowledged is kept.
+  // The thread of a store that does not answer cannot be joined, so the process exits at once. All
+  // acknowledged commits are durable.
   if (!kept.ok()) _exit(EXIT_SUCCESS);
   return absl::OkStatus();
 }
 
+// Parses the command line and runs the coordinator, or prints the version, the help or an error.
+// The binary is also the jailed process, so that both sides of the jail are of one build.
+// Returns 2 for a wrong command line and 1 for a coordinator that could not run.
 int Main(int argc, char** argv) {
-  // A coordinator's process for programs: none of the rest.
+  // This process is a jailed one, which reads and plans programs and does nothing else.
   if (argc == 2 && std::string(argv[1]) == jail::kJailFlag)
     return jail::RunJailedProcess(planner::MakePlan);
   absl::StatusOr<ParsedOptions> parsed =

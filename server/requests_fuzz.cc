@@ -1,7 +1,7 @@
-// Calls any method with any bytes: the first byte of the input selects the method, the rest is the
-// request. It is sent to a coordinator with a reference worker, and so reaches gRPC, the gate,
+// Calls any method with any bytes. The first byte of the input selects the method, and the rest is
+// the request. It is sent to a coordinator with a reference worker, and so reaches gRPC, the gate,
 // decoding, admission, planning and the scheduler. Each call must be answered in time and without
-// an internal error, and the coordinator must go on answering others.
+// an internal error, and the coordinator must go on answering other calls.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,10 +24,10 @@ namespace {
 constexpr char kProbe[] = "tessera.v1.ClusterService/GetCapabilities";
 // The state that inputs leave in a coordinator slows down later ones.
 constexpr int kInputsPerCluster = 2000;
-// The server's bound of a wait, and the time after which a call counts as stuck.
+// How long the server lets a call wait at most, and the time after which a call counts as stuck.
 constexpr absl::Duration kWait = absl::Milliseconds(5), kBound = absl::Seconds(60);
 
-// A coordinator with a worker, on a loopback port.
+// A coordinator with one worker, which serves on a loopback port.
 class Cluster {
  public:
   Cluster()

@@ -1,3 +1,5 @@
+// The first step of a request in the coordinator. coordinator.cc calls these checks on the caller's
+// thread, so that a malformed or oversized request costs the scheduler's thread nothing.
 #include "server/admission/admission.h"
 
 #include <algorithm>
@@ -17,7 +19,8 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
                    absl::StrCat(what, ": ", got, ", at most ", limit, " are accepted"));
 }
 
-// Checks the fields that device_memory_bytes requires or excludes.
+// Checks the fields that device_memory_bytes requires or excludes. Setting it asks for a plan for
+// absent devices.
 absl::Status CheckAbsent(const api::CompileRequest& request) {
   if (request.device_memory_bytes < 0)
     return MakeError(ErrorKind::kValueError,

@@ -1,5 +1,5 @@
-// Validates the form and the limits of a request before it reaches the scheduler.  Stateless;
-// thread-safe.
+// Validates the form and the limits of a request before it reaches the scheduler.  The functions
+// have no state and are thread-safe.
 #pragma once
 #include "absl/status/status.h"
 #include "base/options.h"
@@ -8,18 +8,18 @@
 
 namespace tessera::server::admission {
 
-// The limits that the options set for programs, meshes and arrays.
+// Returns the limits that the options set for programs, meshes and arrays.
 ir::Limits LimitsOf(const Options& options);
 
-// Checks that the program verifies, is of a known op set, and is within the limits; and that a
-// request for hypothetical devices is plan-only and names no devices.
+// Checks that the program verifies, uses a known op set, and is within the limits. Checks too that
+// a request for absent devices asks for the plan alone and names no devices.
 absl::Status ValidateCompile(const api::CompileRequest& request, const ir::Limits& limits);
-// Checks that the placement fits the shape and both are within the limits.  The scheduler checks
-// that the devices exist.
+// Checks that the placement fits the shape, and that both are within the limits.  The scheduler
+// checks that the devices exist.
 absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits);
-// At most 100'000 ids in one call.
+// Checks that one call deletes at most 100'000 arrays.
 absl::Status ValidateDelete(size_t arrays);
-// At most limits.values_per_op arguments; a deadline that is positive.
+// Checks that there are at most limits.values_per_op arguments, and that the deadline is positive.
 absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limits& limits);
 
 }  // namespace tessera::server::admission

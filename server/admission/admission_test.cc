@@ -1,3 +1,5 @@
+// Proves that admission accepts requests at each limit and refuses requests beyond it, with the
+// right reason. The functions are called directly.
 #include "server/admission/admission.h"
 
 #include "base/testing/status_matchers.h"

@@ -1,3 +1,5 @@
+// The token store behind the gate. The gate authenticates each call with it (server/rpc/gate.cc),
+// and AdminService creates, lists and revokes tokens through it (server/rpc/token_methods.cc).
 #include "server/auth/tokens.h"
 
 #include <sys/stat.h>
@@ -22,7 +24,7 @@ constexpr size_t kFileBytesMax = 8 << 20;
 constexpr absl::Duration kLastUseResolution = absl::Minutes(1);
 
 Role RoleOf(const TokenRecord& record) {
-  // The file's parser accepts the same names.
+  // The file's parser accepts the same names, so the default is never used.
   return core::ParseRole(record.role).value_or(Role::kViewer);
 }
 
@@ -97,6 +99,10 @@ absl::Status Tokens::Check(const std::string& name, absl::Time now) const {
   return found == records_.end() ? UnknownToken() : CheckValid(found->second, now);
 }
 
+// Checks the request, makes the token's secret, and writes the file before it answers, so that a
+// token in a client's hands is still known after a crash. Creation and expiry are whole seconds,
+// because the file stores seconds. The records in memory change only once the file has been
+// written.
 absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl::Time now) {
   TESSERA_RETURN_IF_ERROR(CheckTokenName("name", token.name));
   TokenRecord record;
@@ -115,7 +121,7 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
   if (token.time_to_live < absl::Seconds(1))
     return MakeError(ErrorKind::kValueError, "time_to_live: expected a second or more");
   record.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
-  // More than a thousand years means no expiry.
+  // A lifetime of a thousand years or more means that the token never expires.
   if (token.time_to_live < absl::Hours(24 * 365 * 1000))
     record.expires = record.created + absl::Floor(token.time_to_live, absl::Seconds(1));
   absl::MutexLock lock(&mu_);
@@ -148,7 +154,8 @@ absl::StatusOr<TokenInfo> Tokens::Revoke(const std::string& name) {
     return MakeError(ErrorKind::kTokenNotFound,
                      absl::StrCat("no token has the name '", name.substr(0, 64), "'"));
   if (!found->second.revoked) {
-    // Takes effect at once, even if writing it fails: then the caller gets the error and retries.
+    // The revocation takes effect at once, even if the file cannot be written. The caller then gets
+    // the error and retries.
     found->second.revoked = true;
     has_unwritten_changes_ = true;
   }

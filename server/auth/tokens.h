@@ -1,8 +1,8 @@
-// The coordinator's tokens: in memory by id, and in a file of hashes that every change replaces
-// atomically (base/token_file.h).
+// The coordinator's tokens. They are kept in memory by id, and in a file of hashes that every
+// change replaces atomically (base/token_file.h).
 //
-// Thread-safe. One process at a time writes the file. The times of last use are written with the
-// next change or by Flush, so a crash loses only minutes of them.
+// Thread-safe. Only one process at a time may write the file. The times of last use are written
+// with the next change or by Flush, so a crash loses only the last minutes of them.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,7 +18,8 @@ namespace tessera::server::auth {
 
 class Tokens final : public core::TokenStore {
  public:
-  // VALUE_ERROR: the file cannot be parsed, or others than its owner may read or write it.
+  // Reads the file. Returns VALUE_ERROR if it cannot be parsed, or if anyone but its owner may read
+  // or write it.
   static absl::StatusOr<std::unique_ptr<Tokens>> Open(const std::string& path);
 
   absl::StatusOr<core::Caller> Authenticate(absl::string_view text, absl::Time now) override
@@ -36,7 +37,7 @@ class Tokens final : public core::TokenStore {
   using ByName = std::map<std::string, TokenRecord>;
 
   Tokens(std::string path, ByName records);
-  // Writes `records` to the file and, once that has succeeded, uses them.
+  // Writes `records` to the file and, once the file is written, uses them.
   absl::Status Persist(ByName records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;

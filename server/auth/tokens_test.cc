@@ -1,3 +1,5 @@
+// Proves what a token lets its holder do over its life: it authenticates, expires, is revoked, and
+// is still known after a restart. Each test opens a token file in a folder of its own.
 #include "server/auth/tokens.h"
 
 #include <sys/stat.h>
@@ -95,7 +97,7 @@ TEST_F(TokensTest, WhatWasMadeIsThereAfterARestartAndItsSecretIsNotInTheFile) {
 TEST_F(TokensTest, TheListIsByNameAndSaysWhenAnyWasUsed) {
   const std::string b = Make(Named("b")), a = Make(Named("a"));
   EXPECT_THAT(tokens_->Authenticate(b, kNow + absl::Seconds(90)), IsOk());
-  // Within the minute it stays.
+  // A second use within the same minute does not change the time of last use.
   EXPECT_THAT(tokens_->Authenticate(b, kNow + absl::Seconds(100)), IsOk());
   EXPECT_THAT(tokens_->List(),
               ElementsAre(AllOf(Field(&TokenInfo::name, "a"),

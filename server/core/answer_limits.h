@@ -1,4 +1,4 @@
-// The bounds of what is remembered of calls with a request_id.
+// Bounds of the answers that the coordinator remembers for calls with a request_id.
 #pragma once
 #include <cstdint>
 
@@ -6,14 +6,15 @@
 
 namespace tessera::server::core {
 
-// A tenant's answers are bounded in number, age and bytes; its own oldest goes first, and a call
-// whose answer is gone runs again. Beyond the bound of bytes over all tenants, the tenant with the
-// most bytes loses its oldest, so that no tenant evicts those of smaller ones.
+// A tenant's answers are bounded in number, age and bytes. At a bound the tenant's oldest answer is
+// dropped, and a call whose answer was dropped runs again when it is repeated. The bytes of all
+// tenants together are bounded too. At that bound the tenant with the most bytes loses its oldest
+// answer, so that no tenant can evict the answers of smaller ones.
 struct AnswerLimits {
-  int64_t answers_max = 10'000;  // of a tenant
+  int64_t answers_max = 10'000;  // number of answers of a tenant
   absl::Duration age_max = absl::Minutes(10);
-  int64_t bytes_max = 16 << 20;       // of a tenant
-  int64_t all_bytes_max = 256 << 20;  // of all tenants
+  int64_t bytes_max = 16 << 20;       // size of a tenant's answers
+  int64_t all_bytes_max = 256 << 20;  // size of all tenants' answers
 };
 
 }  // namespace tessera::server::core

@@ -1,16 +1,17 @@
-// The authenticated caller of a request, by which the coordinator decides what is allowed.
+// The authenticated caller of a request. The coordinator decides by it what the request may do.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace tessera::server::core {
 
-// Each role may do what the ones before it may, except kWorker, which may only connect and enrol.
+// Each role may do everything that the roles before it may do. The exception is kWorker, which may
+// only connect and enrol.
 enum class Role : uint8_t {
-  kViewer,    // reads in its tenant
-  kUser,      // everything in its tenant
-  kOperator,  // reads everywhere; cordons and drains
-  kAdmin,     // everything, tokens included
+  kViewer,    // reads its tenant's resources
+  kUser,      // reads and changes its tenant's resources
+  kOperator,  // reads the resources of all tenants; cordons and drains workers
+  kAdmin,     // does everything, tokens included
   kWorker,
 };
 
@@ -21,9 +22,10 @@ inline constexpr char kSystemTenant[] = "system";
 struct Caller {
   std::string tenant = kDefaultTenant;
   Role role = Role::kAdmin;
-  std::string token_name;  // for logs; empty without tokens
+  std::string token_name;  // name for logs; empty without tokens
 
-  // Whether this caller may read, and may change, the resources of tenant `owner`.
+  // Return whether this caller may read, and whether it may change, the resources of tenant
+  // `owner`.
   bool Sees(const std::string& owner) const {
     return tenant == owner || role == Role::kOperator || role == Role::kAdmin;
   }

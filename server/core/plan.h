@@ -1,5 +1,5 @@
-// The planner's request and reply.  Planning is a pure function of the request. It is injected into
-// the coordinator, because the folders of server/ do not include one another.
+// The planner's request and reply.  Planning is a pure function of the request. The coordinator
+// gets it as a PlanFn, because the folders of server/ do not include one another.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,79 +15,80 @@
 
 namespace tessera::server::core {
 
-// Of the links between devices; 0: unknown.
+// Speed of the links between devices. 0 means unknown.
 struct LinkFigures {
-  double bytes_per_s = 0;  // that a device sends
-  double latency_s = 0;    // of one round of an exchange
+  double bytes_per_s = 0;  // bytes that one device sends per second
+  double latency_s = 0;    // latency of one round of an exchange
   bool operator==(const LinkFigures&) const = default;
 };
 
-// The devices of a plan, in mesh order (row-major): devices[k] is at coordinate k.
+// The devices of a plan, in mesh order (row-major): devices[k] is at the k-th mesh coordinate.
 struct ClusterSnapshot {
   struct Device {
     int64_t id = 0;
-    std::string kind;  // "cpu", "gpu"
+    std::string kind;  // "cpu" or "gpu"
     std::string host, executor;
-    int64_t memory_bytes = 0;  // 0: unknown
-    // As its worker has measured: f32 arithmetic, and memory read and written. 0: unknown.
+    int64_t memory_bytes = 0;  // size of the memory; 0 if unknown
+    // Measurements of the worker: f32 arithmetic, and bytes of memory read and written. 0 means
+    // unknown.
     double flops_per_s = 0, bytes_per_s = 0;
-    // As its exchanges have shown.
+    // Measurements taken from the device's exchanges.
     LinkFigures in_executor = {}, between_executors = {};
     bool operator==(const Device&) const = default;
   };
   std::vector<Device> devices;
-  // > 0: there are no devices; the plan is for hypothetical ones with this much memory each.
+  // If positive, `devices` is empty and the plan is for absent devices with this much memory each.
   int64_t hypothetical_memory_bytes = 0;
 };
 
 struct PlanOptions {
-  bool explain = true;  // fill in the texts
+  bool explain = true;  // whether the plan gets its texts
 };
 
-// The program after a stage of the planner, as text that ir::ParseProgram reads. Comments in it say
-// what the stage has decided and no program can express.
+// The program after a stage of the planner, as text that ir::ParseProgram reads. Decisions of the
+// stage that a program cannot express are comments in the text.
 struct PlanStage {
-  std::string name;  // "partition"
+  std::string name;  // name of the stage, such as "partition"
   std::string text;
 };
 
 struct PlanRequest {
-  ir::Program program;  // verified
+  ir::Program program;  // the verified program
   std::string name;
-  std::string tenant;       // whose program it is
-  ClusterSnapshot cluster;  // as many devices as program.mesh() has, or hypothetical ones
+  std::string tenant;       // owner of the program
+  ClusterSnapshot cluster;  // one device per place of program.mesh(), or absent devices
   PlanOptions options;
-  // Receives each stage when it is done, also where a later one fails; null: no stage is written as
-  // text. The plan does not depend on it.
+  // Receives each stage when it is done, even if a later stage fails. If it is null, no stage is
+  // printed as text. The plan does not depend on it.
   std::function<void(PlanStage)> on_stage = nullptr;
 };
 
-// The type and sharding, over the plan's mesh, of an argument or a result.
+// The type of an argument or a result, and its sharding over the plan's mesh.
 struct PlanValue {
   ir::DType dtype = ir::DType::kF32;
-  ir::Dims shape;          // global
-  ir::PartitionSpec spec;  // divides every dim evenly
+  ir::Dims shape;          // global shape
+  ir::PartitionSpec spec;  // sharding, which divides every dim evenly
 };
 
-// Collectives of a device program, summed by (op, axes).
+// All collectives of a device program with the same op and axes, added up.
 struct CollectiveSummary {
-  std::string op;  // "psum"
+  std::string op;  // name of the op, such as "psum"
   ir::AxisList axes;
   int64_t count = 0;
-  int64_t bytes_per_device = 0;  // sent
+  int64_t bytes_per_device = 0;  // bytes that each device sends
 };
 
 struct Plan {
-  // The program of one device: params and results are shards; all mesh axes are Manual, check_vma
-  // is false.
+  // The program of one device. The params and results are shards, all mesh axes are Manual, and
+  // check_vma is false.
   ir::FunctionRef device_program;
   ir::Mesh mesh;  // device_program->scope.mesh has the same shape
   std::vector<PlanValue> in, out;
   std::vector<CollectiveSummary> collectives;
-  int64_t memory_bound_bytes = 0;  // per device
-  double predicted_seconds = 0;    // of a run on the devices; only with `explain`
+  int64_t memory_bound_bytes = 0;  // bound on the memory of each device
+  double predicted_seconds = 0;    // predicted time of a run; 0 without `explain`
   std::string explain_text, explain_json;
-  // Per op of device_program: the source location of the op that it came from.
+  // For each op of device_program, the source location of the program's op that it was made for.
   std::vector<Site> source_lines;
 };
 

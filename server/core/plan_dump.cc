@@ -1,5 +1,5 @@
-// Wraps the planner where main.cc and embed/ pass it to the coordinator: the planner itself is pure
-// and may run in a process that opens no files.
+// Wraps the planner where main.cc and embed/ pass it to the coordinator. The files are written
+// here, because the planner itself is pure and may run in a jailed process, which opens no files.
 #include "server/core/plan_dump.h"
 
 #include <utility>

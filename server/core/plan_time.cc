@@ -1,5 +1,5 @@
-// The planner prints times and rates with these functions. An answer to a client adds what the last
-// run took to the explanation of a plan that was made before.
+// The planner prints times and rates with these functions. The coordinator adds the time of the
+// last run to an explanation that it returns, because the plan was explained before that run.
 #include "server/core/plan_time.h"
 
 #include <cstddef>
@@ -42,10 +42,10 @@ std::string RateText(double per_second, std::string_view unit) {
 
 namespace {
 
-// The bound of the JSON that is read and written again, which takes some ten times its memory.
+// The largest JSON text that is parsed and written again. Parsing takes some ten times its size.
 constexpr size_t kJsonBytesMax = size_t{64} << 20;
-// The planner's JSON is nested about five deep. The text may come from a jailed process, and what
-// writes JSON recurses.
+// The planner's JSON is nested about five deep. The bound protects the stack: the text may come
+// from a jailed process, and the JSON writer recurses.
 constexpr int kJsonDepthMax = 32;
 
 // Returns whether no value is nested deeper than kJsonDepthMax. Does not recurse.

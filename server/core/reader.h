@@ -1,5 +1,5 @@
-// How the coordinator reads the programs of clients. It is injected into the RPCs, because the
-// folders of server/ do not include one another.
+// The interface through which the coordinator reads the programs of clients. The RPC server is
+// given an implementation, because the folders of server/ do not include one another.
 #pragma once
 #include <string>
 
@@ -10,17 +10,17 @@
 
 namespace tessera::server::core {
 
-// Thread-safe. Every call may take its thread for seconds; `deadline` is by SteadyNow().
+// Thread-safe. Every call may occupy its thread for seconds. `deadline` is a time of SteadyNow().
 class ProgramReader {
  public:
   virtual ~ProgramReader() = default;
-  // The program; not verified yet. Errors: MALFORMED_PROGRAM, LIMIT_EXCEEDED, UNKNOWN_OP,
-  // NOT_IMPLEMENTED and those of ops' rules, and those of the reader itself.
+  // Returns the program, which is not verified yet. Errors are MALFORMED_PROGRAM, LIMIT_EXCEEDED,
+  // UNKNOWN_OP, NOT_IMPLEMENTED, errors of ops' rules, and errors of the reader itself.
   virtual absl::StatusOr<ir::Program> Read(const std::string& tenant,
                                            const api::ProgramSource& source,
                                            absl::Time deadline) = 0;
-  // What the program is: the bytes of a tessera.v1.InspectProgramResponse. An error only if there
-  // is nothing to say of it.
+  // Describes the program: returns the bytes of a tessera.v1.InspectProgramResponse. Returns an
+  // error only if nothing can be said about the source.
   virtual absl::StatusOr<std::string> Inspect(const std::string& tenant,
                                               const api::ProgramSource& source,
                                               absl::Time deadline) = 0;

@@ -1,6 +1,6 @@
-// The rows of the coordinator's durable state (server/store/store.h): a value of a kind under a
-// key. The scheduler makes them of its state and reads them in its next life; a store knows no more
-// of them than this.
+// The rows of the coordinator's durable state (server/store/store.h). A row has a kind, a key and a
+// value. The scheduler writes its state as rows and reads them in its next life. A store knows
+// nothing else about them.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -22,7 +22,7 @@ enum class RowKind : uint8_t {
   kAnswer,
 };
 
-// The names of the kinds, in their order; also those of a database's tables.
+// The names of the kinds, in the order of RowKind. A database's tables have the same names.
 inline constexpr std::string_view kRowKindNames[] = {
     "session", "array",  "operation", "executable", "program",
     "mesh",    "worker", "executor",  "answer",
@@ -32,26 +32,26 @@ static_assert(kRowKinds == static_cast<int>(RowKind::kAnswer) + 1);
 
 constexpr std::string_view NameOf(RowKind kind) { return kRowKindNames[static_cast<int>(kind)]; }
 
-// What one row may hold at most; who makes rows keeps below both. A value has room for the largest
-// program that is accepted by default, and what is said of it.
+// The largest key and the largest value of a row. Code that makes rows stays below both. A value
+// has room for the largest program that is accepted by default, with its description.
 inline constexpr size_t kRowKeyBytesMax = 1 << 10;
 inline constexpr size_t kRowValueBytesMax = 128 << 20;
 
 struct Row {
   RowKind kind = RowKind::kSession;
-  std::string key;                   // bytes; rows of a kind are ordered by it as memcmp does
-  std::optional<std::string> value;  // none: the row is deleted
+  std::string key;                   // bytes by which the rows of a kind are ordered (memcmp)
+  std::optional<std::string> value;  // nullopt if the row is deleted
   bool operator==(const Row&) const = default;
 };
 
-// The key of what has an id: 8 bytes, in the order of the ids.
+// Returns the key of the object with this id: 8 bytes that sort in the order of the ids.
 inline std::string IdKey(uint64_t id) {
   std::string key(sizeof(id), '\0');
   for (size_t i = key.size(); i-- > 0; id >>= 8) key[i] = static_cast<char>(id & 0xff);
   return key;
 }
 
-// The id whose key it is; none if it is the key of no id.
+// Returns the id that IdKey turned into this key, or nullopt if the key has another form.
 inline std::optional<uint64_t> IdOfKey(std::string_view key) {
   if (key.size() != sizeof(uint64_t)) return std::nullopt;
   uint64_t id = 0;

@@ -1,5 +1,5 @@
-// The scheduler's telemetry: notes are events, for counters; readings are samples of the current
-// state, for gauges and for health.
+// The scheduler's telemetry. Notes are events, for counters. Readings are samples of the current
+// state, for gauges and for health checks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,15 +21,15 @@ struct OperationSubmitted {
   api::OperationKind kind = api::OperationKind::kExecute;
 };
 struct OperationEnded {
-  std::string tenant, name;  // the program's
+  std::string tenant, name;  // tenant and name of the program
   api::OperationKind kind = api::OperationKind::kExecute;
-  std::string device_kind;  // "cpu", "gpu"
+  std::string device_kind;  // "cpu" or "gpu"
   api::OperationState state = api::OperationState::kDone;
   absl::Status error;
   absl::Time created, started = absl::InfiniteFuture(), ended;
-  // The longest of the executors' runs, and their sum over devices.
+  // The longest of the executors' runs, and the sum of the run times over all devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // submitted before its program was planned
+  bool planned_late = false;  // true if it was submitted before its program was planned
   int64_t bytes_moved = 0;
 };
 struct CacheLookup {
@@ -51,7 +51,7 @@ struct CancelDone {
   absl::Duration latency;
 };
 struct SessionEnded {
-  std::string tenant, reason;  // "deleted", "lease_expired"
+  std::string tenant, reason;  // the reason is "deleted" or "lease_expired"
 };
 // A loss, timeout or rejection, for the operator's log.  `what` is one of few constant texts; the
 // fields are the log line's key-value pairs.
@@ -62,18 +62,20 @@ struct Incident {
 using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, ArraysLost, LeaseExpired,
                           PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
-// The value of the metrics' label for an operation's kind.
+// Returns the value of the metrics' label for an operation's kind.
 inline const char* MetricNameOf(api::OperationKind kind) {
   constexpr const char* kNames[] = {"execute", "copy", "checkpoint", "checkpoint"};
   return kNames[static_cast<int>(kind)];
 }
 
-// Receives the notes. Thread-safe; calls must not block and are made without a lock.
+// Receives the notes. An implementation is thread-safe and does not block. The scheduler holds no
+// lock during a call.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnNote(const Note& note) = 0;
-  // One step of the scheduler and its effects took `time`; `execute`: the event was an Execute.
+  // One step of the scheduler and its effects took `time`. `execute` says whether the step's event
+  // was an Execute.
   virtual void OnStep(absl::Duration time, bool execute) = 0;
   virtual void OnPlan(absl::Duration time, bool ok) = 0;
 };
@@ -90,39 +92,39 @@ struct ExecutorReading {
   std::string name, worker, device_kind;
   int32_t index = 0;
   uint64_t incarnation = 0;
-  std::vector<int64_t> devices;  // ids
-  int first_device = 0;          // the index of the first within its worker
+  std::vector<int64_t> devices;  // ids of its devices
+  int first_device = 0;          // index of its first device within the worker
   bool alive = false;
-  bool cordoned = false;   // or draining: it gets no canaries
+  bool cordoned = false;   // true if cordoned or draining, so that it gets no canaries
   int64_t operations = 0;  // operations that were sent to it and have not ended
-  // Launches that succeeded, and those of them with collectives.
+  // Number of launches that succeeded, and how many of them had collectives.
   int64_t ended = 0, ended_collectives = 0;
-  // Since its launch last made progress, as its worker reported; 0 when it runs nothing.
+  // Time since its launch last made progress, as its worker reported. 0 when it runs nothing.
   absl::Duration progress_age;
-  // Since it last replied to its worker, once that is too long; else 0.
+  // Time since it last replied to its worker, once that time is too long. Otherwise 0.
   absl::Duration silence = {};
   bool operator==(const ExecutorReading&) const = default;
 };
 
 struct ClusterReading {
   std::vector<Reading> readings;
-  std::vector<ExecutorReading> executors;  // in the first part only
-  uint64_t next_array = 0;                 // the first array of the next part; 0: no more parts
+  std::vector<ExecutorReading> executors;  // all executors; empty except in the first part
+  uint64_t next_array = 0;                 // first array of the next part; 0 in the last part
 };
 
 // ---- Programs. ----------------------------------------------------------------------------------
 // The accumulated use of one program's runs (server/telemetry/top_programs.h).
 struct ProgramUse {
-  std::string tenant, program;        // both "" for the others
+  std::string tenant, program;        // both "" in the row that adds up all other programs
   int64_t steps = 0;                  // runs that succeeded
-  int64_t failures = 0;               // runs that did not
-  absl::Duration step_time;           // total of the steps, each from its scheduling to its end
-  absl::Duration step_p50, step_p99;  // of recent steps
-  absl::Duration device_busy;         // summed over devices
-  // Time that its runs waited: for inputs and for the plan, before they were scheduled; and for
-  // earlier launches and for peers, after that.
+  int64_t failures = 0;               // runs that failed or were cancelled
+  absl::Duration step_time;           // total time of the steps, from scheduling to end
+  absl::Duration step_p50, step_p99;  // quantiles of the time of recent steps
+  absl::Duration device_busy;         // busy time, summed over devices
+  // Time that its runs waited. Before a run was scheduled, it waited for inputs (idle_input) or for
+  // the plan (idle_compile). After that it waited for earlier launches and for peers (idle_peer).
   absl::Duration idle_input, idle_compile, idle_peer;
-  int64_t bytes_moved = 0;  // by its collectives and by resharding its arguments
+  int64_t bytes_moved = 0;  // bytes moved by its collectives and by resharding its arguments
   // The exponentially decayed average number of devices that it kept busy; half-life 10 min.
   double recent_devices_busy = 0;
 };

@@ -1,3 +1,4 @@
+// The names of the roles. Token files, the RPCs of AdminService and the gate's errors use them.
 #include "server/core/tokens.h"
 
 #include <iterator>
@@ -8,7 +9,7 @@
 namespace tessera::server::core {
 namespace {
 
-// In the order of Role.
+// The names, in the order of Role.
 constexpr const char* kRoleNames[] = {"viewer", "user", "operator", "admin", "worker"};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The interface of the token store. server/auth implements it; the gate and AdminService use it.
-// Thread-safe. A token's text is returned once, when it is created.
+// The interface of the token store. server/auth implements it, and the gate and AdminService use
+// it. Thread-safe. A token's text is returned only once, when the token is created.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,45 +15,49 @@ namespace tessera::server::core {
 
 // The metadata of a token.
 struct TokenInfo {
-  std::string name;  // unique
+  std::string name;  // unique name of the token
   Role role = Role::kViewer;
-  std::string tenant;  // empty for workers
+  std::string tenant;  // tenant of the token; empty for workers
   absl::Time created;
   absl::Time expires = absl::InfiniteFuture();
-  absl::Time last_used = absl::InfinitePast();  // never
+  absl::Time last_used = absl::InfinitePast();  // InfinitePast if it was never used
   bool revoked = false;
 };
 
 struct NewToken {
   std::string name;
   Role role = Role::kUser;
-  std::string tenant;  // empty: the default; workers have none
+  std::string tenant;  // empty for the default tenant and for workers, which have no tenant
   absl::Duration time_to_live = absl::InfiniteDuration();
 };
 
 struct MadeToken {
-  std::string text;  // never stored
+  std::string text;  // the token itself, which is never stored
   TokenInfo info;
 };
 
 class TokenStore {
  public:
   virtual ~TokenStore() = default;
-  // TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED.
+  // Returns the caller whose token this is. Errors are TOKEN_UNKNOWN, TOKEN_EXPIRED and
+  // TOKEN_REVOKED.
   virtual absl::StatusOr<Caller> Authenticate(absl::string_view text, absl::Time now) = 0;
-  // OK if the token of that name is still valid: called again for callers with open streams.
+  // Returns OK if the token with this name is still valid. Called again and again for callers with
+  // open streams.
   virtual absl::Status Check(const std::string& name, absl::Time now) const = 0;
 
-  // VALUE_ERROR: an invalid name, tenant or time to live; ALREADY_EXISTS.  Durable when it returns.
+  // Creates a token, which is durable when the call returns. Errors are VALUE_ERROR for an invalid
+  // name, tenant or time to live, ALREADY_EXISTS, and LIMIT_EXCEEDED if there are too many tokens.
   virtual absl::StatusOr<MadeToken> Create(const NewToken& token, absl::Time now) = 0;
-  virtual std::vector<TokenInfo> List() const = 0;  // by name
-  // TOKEN_NOT_FOUND.  Durable when it returns.
+  virtual std::vector<TokenInfo> List() const = 0;  // all tokens, ordered by name
+  // Revokes the token, durably when the call returns, or fails with TOKEN_NOT_FOUND.
   virtual absl::StatusOr<TokenInfo> Revoke(const std::string& name) = 0;
   // Persists the times of last use, which are otherwise only in memory.
   virtual absl::Status Flush() = 0;
 };
 
-// "viewer", "user", "operator", "admin", "worker", and the inverse: VALUE_ERROR lists the roles.
+// Return the role's name ("viewer", "user", "operator", "admin", "worker") and the role with a
+// name. The error for an unknown name is VALUE_ERROR and lists the roles.
 absl::string_view RoleName(Role role);
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 

@@ -1,3 +1,5 @@
+// The rules by which the health monitor judges the service. server/health_monitor.cc feeds in what
+// it observes, starts the canaries that Due returns, and publishes the verdict of Evaluate.
 #include "server/health/health.h"
 
 #include <algorithm>
@@ -47,7 +49,7 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
     Executor& x = executors_[reading.name];
     const bool is_new = x.reading.incarnation != reading.incarnation || !x.reading.alive;
     if (is_new) {
-      // A new process has no success yet. End is still called for a canary of the old one.
+      // A new process has no success yet. End is still called for a canary of the old process.
       x = {};
       x.kernel.since = x.collective.since = now;
     } else {
@@ -90,7 +92,8 @@ std::vector<Canary> Health::Due(absl::Time now) {
     for (Executor* x : group) {
       if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
     }
-    // A stuck member would block the others in a collective, so each must have succeeded recently.
+    // A stuck executor would block the others in a collective, so each must have succeeded
+    // recently.
     size_t devices = 0;
     bool all_healthy = true, is_due = false;
     for (const Executor* x : group) {
@@ -111,7 +114,7 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
   running_.erase(it);
   for (const auto& [name, incarnation] : canary.executors) {
     const auto found = executors_.find(name);
-    // The executor was lost or replaced, so the result is not about the current one.
+    // If the executor was lost or replaced, the result does not concern the current process.
     if (found == executors_.end() || found->second.canary != id) continue;
     Executor& x = found->second;
     x.canary = 0;
@@ -126,6 +129,11 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
   }
 }
 
+// Returns the first failure among the executors, or OK if at least one has worked recently.
+// Evaluate has made sure that some executor takes work. For each executor, silence and a failed
+// kernel canary come first, because a failed collective may be another executor's fault. A busy
+// executor gets no canaries, so the progress of its launch is the proof. A new executor does not
+// count as failed until the time has passed in which every idle device should have passed a canary.
 Check Health::EvaluateProgress(absl::Time now) const {
   const auto since = [now](absl::Time when) {
     return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));
@@ -152,7 +160,7 @@ Check Health::EvaluateProgress(absl::Time now) const {
                 absl::StrCat("what executor ", name, " runs has stood still for ",
                              absl::FormatDuration(x.reading.progress_age))};
       }
-      // It is making progress, which counts as success.
+      // The executor is making progress, which counts as success.
       ++succeeded;
       continue;
     }

@@ -1,5 +1,5 @@
-// Whether the service works, judged by its recent work: a pure state machine with the time passed
-// in. docs/health.md explains the three checks.
+// Judges by the recent work of the service whether it is healthy. This is a pure state machine with
+// the time passed in. docs/health.md explains the three checks.
 //
 //   live         the scheduler's loop replies
 //   ready        live, and some device may get work and replies to its worker
@@ -7,8 +7,9 @@
 //                launch, or it is busy and makes progress
 //
 // A canary is a probe: a tiny kernel on the devices of one executor, or a tiny collective over all
-// devices of one kind. A newly registered device without any success does not fail the check. With
-// canaries off the last two checks equal `live`. Thread-compatible (see server/health_monitor.h).
+// devices of one kind. A newly registered device without any success does not fail the check. If
+// canaries are off, the last two checks equal `live`. Thread-compatible (see
+// server/health_monitor.h).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,11 +23,11 @@
 namespace tessera::server::health {
 
 struct Config {
-  absl::Duration interval = absl::Seconds(10);  // between canaries; 0: none
-  absl::Duration timeout = absl::Seconds(2);    // of a canary
-  absl::Duration retry = absl::Seconds(1);      // interval after a canary that failed
+  absl::Duration interval = absl::Seconds(10);  // time between canaries; 0 turns them off
+  absl::Duration timeout = absl::Seconds(2);    // longest time of a canary
+  absl::Duration retry = absl::Seconds(1);      // time to the next canary after a failed one
   absl::Duration loop_timeout = absl::Seconds(5);
-  // How long a launch may make no progress. Longer than any single kernel.
+  // How long a launch may make no progress. It must be longer than any single kernel.
   absl::Duration stall = absl::Seconds(60);
 };
 
@@ -41,11 +42,11 @@ enum class Reason : uint8_t {
   kUnresponsive,
   kStopping
 };
-const char* NameOf(Reason reason);  // the value of the metric's label
+const char* NameOf(Reason reason);  // returns the value of the metric's label
 
 struct Check {
   Reason reason = Reason::kOk;
-  std::string text;  // human-readable: who, what, since when
+  std::string text;  // for people: which executor, what is wrong, and since when
   bool ok() const { return reason == Reason::kOk; }
   bool operator==(const Check&) const = default;
 };
@@ -55,7 +56,7 @@ struct Verdict {
 };
 
 enum class CanaryKind : uint8_t { kKernel, kCollective };
-// kSkipped: it was rejected for a reason unrelated to the device.
+// kSkipped means that the canary was rejected for a reason unrelated to the device.
 enum class CanaryResult : uint8_t { kOk, kWrong, kTimeout, kError, kSkipped };
 const char* NameOf(CanaryKind kind);
 const char* NameOf(CanaryResult result);
@@ -63,7 +64,7 @@ const char* NameOf(CanaryResult result);
 struct Canary {
   uint64_t id = 0;
   CanaryKind kind = CanaryKind::kKernel;
-  std::vector<std::pair<std::string, uint64_t>> executors;  // name, incarnation
+  std::vector<std::pair<std::string, uint64_t>> executors;  // names and incarnations
   std::vector<int64_t> devices;
   bool operator==(const Canary&) const = default;
 };
@@ -71,7 +72,7 @@ struct Canary {
 // The time since a device's last success.
 struct SuccessAge {
   std::string worker;
-  int device = 0;  // its index within the worker
+  int device = 0;  // index of the device within the worker
   CanaryKind kind = CanaryKind::kKernel;
   absl::Duration age;
 };
@@ -80,12 +81,12 @@ class Health {
  public:
   explicit Health(Config config) : config_(config) {}
 
-  // The loop has replied at `when`.
+  // Records that the scheduler's loop replied at `when`.
   void LoopReplied(absl::Time when) { loop_replied_ = when; }
-  // `executors`: all that are known.
+  // Records the state of all known executors.
   void Read(const std::vector<core::ExecutorReading>& executors, absl::Time now);
-  // The canaries to start now, each returned once; End must be called for each. Busy devices get
-  // none.
+  // Returns the canaries to start now, each of them once. The caller must call End for each. Busy
+  // devices get no canary.
   std::vector<Canary> Due(absl::Time now);
   void End(uint64_t canary, CanaryResult result, const std::string& why, absl::Time now);
   void Stop() { stopping_ = true; }
@@ -97,9 +98,9 @@ class Health {
   // The successes and failures of one kind of canary on one executor.
   struct ProbeHistory {
     absl::Time since;                        // when the executor registered
-    absl::Time last = absl::InfinitePast();  // when it last succeeded
-    absl::Time next = absl::InfinitePast();  // when its next canary is due
-    bool failed = false;                     // whether its last canary failed
+    absl::Time last = absl::InfinitePast();  // when the executor last succeeded
+    absl::Time next = absl::InfinitePast();  // when the next canary is due
+    bool failed = false;                     // whether the last canary failed
     std::string why;
     bool succeeded() const { return last > absl::InfinitePast(); }
     void Pass(absl::Time now, absl::Duration interval);
@@ -109,12 +110,12 @@ class Health {
     core::ExecutorReading reading;
     absl::Time read_at;
     ProbeHistory kernel, collective;
-    uint64_t canary = 0;  // the one that is running on it; 0: none
+    uint64_t canary = 0;  // id of the canary that runs on it, or 0
     bool takes_work() const { return reading.alive && !reading.cordoned; }
     bool responsive() const { return reading.silence == absl::ZeroDuration(); }
     bool idle() const { return reading.operations == 0 && canary == 0; }
   };
-  // The executors that are alive and not cordoned, by kind of device.
+  // Returns the executors that are alive and not cordoned, grouped by their kind of device.
   std::map<std::string, std::vector<Executor*>> Groups();
   Canary Start(CanaryKind kind, const std::vector<Executor*>& on);
   Check EvaluateProgress(absl::Time now) const;

@@ -1,3 +1,5 @@
+// Proves how each check of the verdict follows from readings, canaries and time. The state machine
+// is driven directly: the test advances the clock, sets the executors and ends the canaries.
 #include "server/health/health.h"
 
 #include <gmock/gmock.h>
@@ -29,20 +31,20 @@ class HealthTest : public ::testing::Test {
     x.worker = worker;
     x.device_kind = "cpu";
     x.incarnation = incarnation;
-    // Any, as long as they differ.
+    // Any ids will do, as long as they differ between executors.
     const int64_t first = worker.back() * 10;
     for (int d = 0; d < devices; ++d) x.devices.push_back(first + d);
     x.alive = true;
     return x;
   }
 
-  // Time goes on, the loop answers, and the executors are as they are in `there_`.
+  // Advances the time. Then the loop replies, and the executors are read as they are in `there_`.
   void Pass(absl::Duration time) {
     now_ += time;
     health_.LoopReplied(now_);
     health_.Read(there_, now_);
   }
-  // What is due, ended with `result`, until nothing is.
+  // Starts all canaries that are due and ends them with `result`, until none is due.
   std::vector<Canary> RunDue(CanaryResult result = CanaryResult::kOk) {
     std::vector<Canary> all;
     for (std::vector<Canary> due = health_.Due(now_); !due.empty(); due = health_.Due(now_)) {
@@ -75,7 +77,7 @@ TEST_F(HealthTest, ProgressWantsProof) {
   EXPECT_TRUE(Evaluate().ready.ok());
   EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
   const std::vector<Canary> ran = RunDue();
-  // A kernel on each executor, and only then the collective over both.
+  // A kernel canary runs on each executor, and only then the collective over both.
   ASSERT_THAT(ran, SizeIs(3));
   EXPECT_EQ(ran[0].kind, CanaryKind::kKernel);
   EXPECT_THAT(ran[0].devices, SizeIs(2));
@@ -115,10 +117,10 @@ TEST_F(HealthTest, ACanaryThatFailsIsSaidAndTriedAgainSoon) {
   EXPECT_THAT(Evaluate().progressing.text,
               HasSubstr("executor b/0 did not pass: timeout: silence"));
   EXPECT_TRUE(Evaluate().ready.ok());
-  // Nobody waits for b in a collective.
+  // No collective is started, because it would wait for b.
   EXPECT_THAT(health_.Due(now_), IsEmpty());
   Pass(absl::Seconds(1));
-  EXPECT_THAT(RunDue(), SizeIs(2));  // b, then all
+  EXPECT_THAT(RunDue(), SizeIs(2));  // the kernel on b, then the collective
   EXPECT_EQ(Progress(), Reason::kOk);
 }
 
@@ -129,7 +131,7 @@ TEST_F(HealthTest, ACanaryThatDoesNotEndIsNotSentTwice) {
   ASSERT_THAT(due, SizeIs(1));
   Pass(kInterval * 3);
   EXPECT_THAT(health_.Due(now_), IsEmpty());
-  // Nor does silence count as health.
+  // Silence does not count as health.
   EXPECT_EQ(Progress(), Reason::kKernelCanary);
 }
 
@@ -175,7 +177,7 @@ TEST_F(HealthTest, LaunchesThatEndAreProof) {
   Pass(absl::Seconds(1));
   EXPECT_EQ(Progress(), Reason::kOk);
   const std::vector<Canary> due = health_.Due(now_);
-  // The kernel has been succeeded; collectives have not.
+  // The ended launch counts as a success of the kernel, but not of the collective.
   ASSERT_THAT(due, SizeIs(1));
   EXPECT_EQ(due[0].kind, CanaryKind::kCollective);
 }
@@ -202,7 +204,7 @@ TEST_F(HealthTest, AnotherIncarnationHasProvedNothing) {
   there_ = {Executor("a", 2, /*incarnation=*/2)};
   Pass(absl::Milliseconds(1));
   EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
-  // The old one's end says nothing of it.
+  // The end of the old incarnation's canary says nothing about the new one.
   health_.End(old[0].id, CanaryResult::kError, "lost", now_);
   EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
   RunDue();

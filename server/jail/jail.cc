@@ -1,3 +1,6 @@
+// Both sides of the jail's protocol. RPC handlers and the scheduler's planner threads call the
+// parent side (JailedReader), which sends a request through the pool to a jailed process and checks
+// the reply. The jailed process runs the second half of this file.
 #include "server/jail/jail.h"
 
 #include <algorithm>
@@ -16,7 +19,8 @@
 namespace tessera::server::jail {
 namespace {
 
-// A device program is somewhat longer than the program.
+// Returns the limits for the device programs of programs that are within `limits`. A device program
+// is somewhat longer than its program.
 ir::Limits OfDevicePrograms(ir::Limits limits) {
   limits.ops *= 16;
   limits.values_per_op *= 16;
@@ -44,7 +48,7 @@ api::ProgramSource FromProto(const wire::Source& proto) {
   return {form, proto.data()};
 }
 
-// The bytes of a request about the source.
+// Returns the bytes of a request about the source. `field` selects the kind of request.
 std::string RequestOf(wire::Source* (wire::Request::*field)(), const api::ProgramSource& source,
                       const ir::Limits& limits) {
   wire::Request request;
@@ -55,7 +59,7 @@ std::string RequestOf(wire::Source* (wire::Request::*field)(), const api::Progra
   return request.SerializeAsString();
 }
 
-// The jailed process's reply, which may be an error.
+// Parses the jailed process's reply, which may itself contain an error.
 absl::StatusOr<wire::Reply> ParseReply(const absl::StatusOr<std::string>& bytes) {
   TESSERA_RETURN_IF_ERROR(bytes);
   wire::Reply reply;
@@ -68,7 +72,7 @@ absl::Status ErrorOf(const wire::Reply& reply) {
   return reply.has_status() ? ir::serial::FromProto(reply.status()) : absl::OkStatus();
 }
 
-// The jailed process's reply, or the error that it tells.
+// Parses the jailed process's reply, and returns the error that it contains, if any.
 absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) {
   TESSERA_ASSIGN_OR_RETURN(wire::Reply reply, ParseReply(bytes));
   TESSERA_RETURN_IF_ERROR(ErrorOf(reply));
@@ -77,7 +81,7 @@ absl::StatusOr<wire::Reply> ReadReply(const absl::StatusOr<std::string>& bytes) 
 
 }  // namespace
 
-// ---- The parent. --------------------------------------------------------------------------------
+// ---- The parent process. ------------------------------------------------------------------------
 absl::Status JailedReader::Check() {
   wire::Request request;
   request.mutable_ping();
@@ -93,7 +97,8 @@ absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
       ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request, deadline)));
-  // Its reading harms nobody, and is done as it would be without the jail.
+  // The coordinator reads a message itself, as it would without a jail. The jailed process has
+  // shown that reading it is safe.
   if (source.form == Form::kMessage) return ir::serial::ReadSource(source, limits_);
   return ir::serial::FromProto(reply.program(), limits_);
 }
@@ -127,11 +132,11 @@ absl::StatusOr<core::Plan> JailedReader::Plan(const core::PlanRequest& request) 
 // ---- The jailed process. ------------------------------------------------------------------------
 namespace {
 
-// The bound of the stages of one plan, which come in its reply.
+// The largest size of all stages of one plan, which travel in its reply.
 constexpr size_t kStageBytesMax = size_t{64} << 20;
 
-// Returns what adds a stage to the reply. The text of a stage beyond the bound is replaced by a
-// line that says so, because a dump must not make a plan too large for its reply.
+// Returns an on_stage function that adds each stage to the reply. If a stage exceeds the bound, its
+// text is replaced by a line that says so, because a dump must not make the reply too large.
 std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
   return [reply, left = kStageBytesMax](core::PlanStage stage) mutable {
     if (stage.text.size() > left)
@@ -144,6 +149,9 @@ std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
   };
 }
 
+// Carries out the request in the jailed process and fills in the reply. The limits come with the
+// request, because a jailed process has no options. A message that was read is not sent back: the
+// parent has its bytes and reads them again.
 absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire::Reply* reply) {
   const ir::Limits limits = jail::FromProto(request.limits());
   switch (request.body_case()) {

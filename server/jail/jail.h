@@ -1,6 +1,6 @@
-// How the coordinator reads, verifies and plans the programs of clients: in this process, or in
-// jailed ones (base/jail.h), so that a program that no one foresaw fails its own request and
-// nothing else.
+// Reads, verifies and plans the programs of clients in jailed processes (base/jail.h). A program
+// that crashes or exhausts its process thereby fails its own request and nothing else.
+// Reference: docs/decisions/0019.
 #pragma once
 #include <string>
 #include <string_view>
@@ -16,13 +16,15 @@
 
 namespace tessera::server::jail {
 
-// Thread-safe. Errors are also those of Pool::Call.
+// The parent's side, in the coordinator's process. Thread-safe. Every call may also return the
+// errors of Pool::Call.
 class JailedReader final : public core::ProgramReader {
  public:
   JailedReader(PoolOptions options, const ir::Limits& limits)
       : pool_(std::move(options)), limits_(limits) {}
 
-  // Whether processes start and can be jailed here. INTERNAL says why not.
+  // Checks that processes start and can be jailed on this system. The error is INTERNAL and says
+  // why they cannot.
   absl::Status Check();
   // See Pool::Stop.
   void Stop() { pool_.Stop(); }
@@ -30,8 +32,9 @@ class JailedReader final : public core::ProgramReader {
                                    absl::Time deadline) override;
   absl::StatusOr<std::string> Inspect(const std::string& tenant, const api::ProgramSource& source,
                                       absl::Time deadline) override;
-  // A core::PlanFn. The plan of the jailed process is verified against the request. The stages are
-  // not: on_stage gets them when the process has answered, and gets none if the process crashed.
+  // Plans in a jailed process; has the form of a core::PlanFn. The plan is verified against the
+  // request, but the texts of the stages are not. on_stage gets the stages when the process has
+  // answered, and gets none if the process crashed.
   absl::StatusOr<core::Plan> Plan(const core::PlanRequest& request);
 
  private:
@@ -39,11 +42,12 @@ class JailedReader final : public core::ProgramReader {
   const ir::Limits limits_;
 };
 
-// A binary that gets this as its only argument calls RunJailedProcess.
+// A binary with this flag as its only argument calls RunJailedProcess.
 inline constexpr char kJailFlag[] = "--jailed";
-// The main function of a jailed process. `plan` plans. Returns the exit status.
+// The main function of a jailed process. It plans with `plan` and returns the exit status.
 int RunJailedProcess(const core::PlanFn& plan);
-// What it answers a request with: bytes of tessera.jail.v1.Reply. Any bytes may be given.
+// Returns the jailed process's answer to a request: the bytes of a tessera.jail.v1.Reply. `request`
+// may be any bytes.
 std::string AnswerRequest(std::string_view request, const core::PlanFn& plan);
 
 }  // namespace tessera::server::jail

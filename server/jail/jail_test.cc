@@ -1,5 +1,6 @@
-// Programs that are read and planned in jailed processes: the same answers, and what becomes of
-// programs that end the process, make it hang or make it lie.
+// Proves that jailed processes read and plan programs with the same answers as the coordinator's
+// own process, and that a program which crashes, hangs or corrupts its process harms only itself.
+// The test binary is also the jailed process; with --faulty it runs a planner with bugs.
 #include "server/jail/jail.h"
 
 #include <signal.h>
@@ -74,7 +75,7 @@ core::PlanRequest RequestOf(const std::string& name, const std::string& tenant =
   return request;
 }
 
-// A planner with bugs, by the name of the program.
+// A planner with bugs. The name of the program selects the bug.
 absl::StatusOr<core::Plan> FaultyPlan(const core::PlanRequest& request) {
   if (request.name == "crash") raise(SIGSEGV);
   if (request.name == "hang") absl::Notification().WaitForNotification();
@@ -129,7 +130,7 @@ TEST(Jail, ReadsWhatIsReadWithoutIt) {
   }
 }
 
-// A verified program is what comes back: what does not verify is an error of the jail already.
+// The jailed process verifies the program, so that the error of an oversized program comes from it.
 TEST(Jail, LimitsHoldThere) {
   JailedReader jailed(Options(kJailFlag), {.ops = 1});
   EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()),
@@ -162,7 +163,7 @@ TEST(Jail, PlansAsThePlannerDoes) {
 
 using Stages = std::vector<std::pair<std::string, std::string>>;
 
-// Has on_stage append to `stages`.
+// Returns the request with an on_stage that appends to `stages`.
 core::PlanRequest WithStages(core::PlanRequest request, Stages* stages) {
   request.on_stage = [stages](const core::PlanStage& stage) {
     stages->emplace_back(stage.name, stage.text);
@@ -177,7 +178,7 @@ TEST(Jail, TheStagesOfAPlanComeOut) {
   ASSERT_THAT(jailed.Plan(WithStages(RequestOf("step"), &there)), IsOk());
   EXPECT_EQ(there.size(), 7u);
   EXPECT_EQ(there, here);
-  // A plan that fails has those before the failure.
+  // A plan that fails returns the stages before the failure.
   core::PlanRequest failing = RequestOf("step");
   failing.cluster.devices.pop_back();
   there.clear();
@@ -186,8 +187,8 @@ TEST(Jail, TheStagesOfAPlanComeOut) {
   EXPECT_EQ(there[0].first, "verify");
 }
 
-// Planner and dump are put together as in main.cc: the jailed process opens no file, the
-// coordinator does.
+// Planner and dump are combined as in main.cc. The jailed process cannot open files, so the
+// coordinator writes them.
 TEST(Jail, TheDumpOfAJailedPlanIsFiles) {
   namespace fs = std::filesystem;
   const fs::path root = fs::path(::testing::TempDir()) / "tessera-jail-dump";
@@ -214,7 +215,7 @@ TEST(Jail, StagesThatAreTooLargeAreLeftOut) {
   JailedReader jailed(Options(), {});
   Stages stages;
   ASSERT_THAT(jailed.Plan(WithStages(RequestOf("large stages"), &stages)), IsOk());
-  ASSERT_EQ(stages.size(), 10u);  // 7 are the planner's
+  ASSERT_EQ(stages.size(), 10u);  // the planner's 7 and the 3 of FaultyPlan
   EXPECT_EQ(stages[7].second.size(), size_t{40} << 20);
   EXPECT_EQ(stages[8].second, "# left out: the stages of one plan have at most 67108864 bytes\n");
   EXPECT_EQ(stages[9].second, "text");
@@ -257,7 +258,7 @@ TEST(Jail, MemoryIsALimit) {
   EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk());
 }
 
-// The caller's time is not the program's fault.
+// A caller whose deadline has passed does not count against the program.
 TEST(Jail, ACallerWithoutTimeIsNoStrike) {
   JailedReader jailed(Options(), {});
   for (int i = 0; i < 3; ++i)
@@ -298,20 +299,21 @@ TEST(Jail, FewProcessesWait) {
     JailedReader jailed(std::move(options), {});
     for (int i = 0; i < 10; ++i)
       ASSERT_THAT(jailed.Plan(RequestOf("step", absl::StrCat(i))), IsOk());
-    // Two, and one that nobody has used.
+    // Two idle processes are left, and the spare one that no tenant has used.
     EXPECT_TRUE(testing::Eventually([] { return testing::ChildrenOf(getpid()).size() == 3; }));
   }
   EXPECT_EQ(testing::ChildrenOf(getpid()).size(), 0u);
 }
 
-// Killed between requests, by whomever: no request fails.
+// Processes are killed between requests, and still no request fails.
 TEST(Jail, AProcessThatIsGoneIsReplaced) {
   JailedReader jailed(Options(), {});
   for (int i = 0; i < 3; ++i) {
     ASSERT_THAT(jailed.Plan(RequestOf("step")), IsOk());
     for (const int child : testing::ChildrenOf(getpid())) {
       kill(child, SIGKILL);
-      siginfo_t end;  // of all its threads; it is not reaped
+      // Waits until all threads of the child have ended. WNOWAIT leaves the reaping to the pool.
+      siginfo_t end;
       ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &end, WEXITED | WNOWAIT), 0);
     }
   }

@@ -1,3 +1,6 @@
+// Chooses the process for each request of JailedReader, and turns the end of a process into the
+// request's error. A tenant gets back the process that it used last, so that its requests need no
+// start of a process and never meet another tenant's memory.
 #include "server/jail/pool.h"
 
 #include <fcntl.h>
@@ -18,7 +21,7 @@
 namespace tessera::server::jail {
 namespace {
 
-// A process that has worked on more is not kept: its heap stays as large as it was.
+// A process with a larger request and reply is not kept, because its heap does not shrink again.
 constexpr size_t kKeptBytesMax = 4 << 20;
 // How long the keeper waits before it tries to start a process again.
 constexpr absl::Duration kRetry = absl::Seconds(1);
@@ -31,7 +34,7 @@ absl::Status NoTimeLeft(const Subject& subject) {
 }  // namespace
 
 Pool::Pool(PoolOptions options) : options_(std::move(options)) {
-  // Without a pipe stopping waits for the calls in progress.
+  // Without a pipe Stop cannot end the calls in progress, and stopping takes as long as they do.
   if (int ends[2]; pipe2(ends, O_CLOEXEC) == 0) {
     stop_read_ = UniqueFd(ends[0]);
     stop_write_ = UniqueFd(ends[1]);
@@ -77,7 +80,7 @@ std::unique_ptr<JailedProcess> Pool::Take(const std::string& tenant) {
   std::unique_ptr<JailedProcess> process;
   {
     absl::MutexLock lock(&mu_);
-    // The one that was used last.
+    // Searches from the back, for the tenant's most recently used process.
     const auto at = std::find_if(idle_.rbegin(), idle_.rend(),
                                  [&](const Idle& idle) { return idle.tenant == tenant; });
     if (at != idle_.rend()) {
@@ -92,12 +95,15 @@ std::unique_ptr<JailedProcess> Pool::Take(const std::string& tenant) {
 }
 
 void Pool::Release(const std::string& tenant, std::unique_ptr<JailedProcess> process) {
-  std::list<Idle> over;  // destroyed without the lock
+  std::list<Idle> over;  // declared before the lock, so that it is destroyed without it
   absl::MutexLock lock(&mu_);
   idle_.push_back({tenant, std::move(process)});
   if (idle_.size() > options_.idle_max) over.splice(over.begin(), idle_, idle_.begin());
 }
 
+// Refuses quarantined programs, and otherwise sends the request to a process. The hash of the bytes
+// is computed only if some program is quarantined, because programs may be large. A process is
+// returned to the idle ones only after a reply; without a reply it has ended.
 absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject& subject,
                                        std::string_view request, absl::Time deadline) {
   const absl::Time now = SteadyNow();
@@ -128,6 +134,9 @@ absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject&
   return *std::move(reply);
 }
 
+// Turns the end of a process into the request's error, and counts a strike against the program.
+// Only ends that the program itself caused are strikes: not a stop, not the caller's deadline, and
+// not a system on which no process starts.
 absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, const JailEnd& end,
                            bool by_caller) {
   using Cause = JailEnd::Cause;

@@ -1,5 +1,5 @@
-// Jailed processes, each of which serves one tenant alone, and what becomes of requests that end
-// them.
+// A pool of jailed processes. Each process serves one tenant alone. The pool also turns the end of
+// a process into an error for the request that caused it.
 #pragma once
 #include <functional>
 #include <list>
@@ -21,31 +21,32 @@ namespace tessera::server::jail {
 
 struct PoolOptions {
   JailOptions process;
-  absl::Duration timeout = absl::Seconds(60);  // of one request
-  size_t idle_max = 8;                         // how many that wait for a tenant's next request
-  // Called when a request ended its process, on the thread of the request; may be null.
+  absl::Duration timeout = absl::Seconds(60);  // longest time of one request
+  size_t idle_max = 8;  // number of processes kept for a tenant's next request
+  // Called on the request's thread when the request ended its process. May be null.
   std::function<void(JailEnd::Cause)> ended = nullptr;
 };
 
-// What a request is about, for its errors.
+// Identifies a request's program, for errors and for the quarantine.
 struct Subject {
-  std::string_view bytes;  // that the tenant sent, by whose hash a program is refused
-  std::string what;        // "read", "plan step"
+  std::string_view bytes;  // the tenant's bytes; a program is refused by their hash
+  std::string what;        // name of the work, such as "read" or "plan step"
 };
 
-// Thread-safe. A call takes its thread until there is a reply; as many processes run as there are
-// calls. Besides there are idle ones, and one that no tenant has used yet, so that a first request
-// need not wait for a process to start.
+// Thread-safe. A call occupies its thread until there is a reply, and each call in progress has a
+// process of its own. The pool also keeps idle processes, and one spare process that no tenant has
+// used, so that a tenant's first request does not wait for a process to start.
 class Pool {
  public:
   explicit Pool(PoolOptions options);
   ~Pool();
-  // Ends the calls in progress, and later ones at once, with SERVER_STOPPING.
+  // Ends the calls in progress with SERVER_STOPPING. Later calls fail with it at once.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The reply to the request. `deadline`, by SteadyNow(), is the caller's; the pool's own timeout
-  // bounds the call as well. Errors: PROGRAM_QUARANTINED; LIMIT_EXCEEDED: memory or time did not
-  // suffice; DEADLINE_EXCEEDED: the caller's; INTERNAL: the process crashed, or did not start.
+  // Returns the reply to the request. `deadline` is the caller's, as a time of SteadyNow(). The
+  // pool's own timeout bounds the call as well. Errors: PROGRAM_QUARANTINED; LIMIT_EXCEEDED if the
+  // memory or the pool's timeout did not suffice; DEADLINE_EXCEEDED if the caller's deadline
+  // passed; INTERNAL if the process crashed or did not start.
   absl::StatusOr<std::string> Call(const std::string& tenant, const Subject& subject,
                                    std::string_view request, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -58,20 +59,20 @@ class Pool {
   std::unique_ptr<JailedProcess> Take(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
   void Release(const std::string& tenant, std::unique_ptr<JailedProcess> process)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Keeps one process ready that no tenant has used.
+  // The keeper thread's main function. Keeps one spare process ready that no tenant has used.
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ErrorOf(const std::string& tenant, const Subject& subject, const JailEnd& end,
                        bool by_caller) ABSL_LOCKS_EXCLUDED(mu_);
 
-  PoolOptions options_;  // constant once made
+  PoolOptions options_;  // constant after construction
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  UniqueFd stop_read_;  // the end of a pipe of which Stop closes the other
+  UniqueFd stop_read_;  // read end of a pipe, which becomes readable when Stop closes the other end
   UniqueFd stop_write_ ABSL_GUARDED_BY(mu_);
-  std::list<Idle> idle_ ABSL_GUARDED_BY(mu_);  // the one that was used least lately first
+  std::list<Idle> idle_ ABSL_GUARDED_BY(mu_);  // idle processes, least recently used first
   std::unique_ptr<JailedProcess> spare_ ABSL_GUARDED_BY(mu_);
   Quarantine quarantine_ ABSL_GUARDED_BY(mu_);
-  std::thread keeper_;  // last, as it uses the other members
+  std::thread keeper_;  // declared last, because it uses the other members
 };
 
 }  // namespace tessera::server::jail

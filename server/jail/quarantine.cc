@@ -1,3 +1,5 @@
+// The rules of the quarantine. The pool counts a strike for each process that a program ended, and
+// asks before each call whether the program is refused.
 #include "server/jail/quarantine.h"
 
 namespace tessera::server::jail {
@@ -8,7 +10,7 @@ void Quarantine::Strike(const std::string& tenant, const std::string& sha256, ab
   Program& program = at->second;
   if (!is_new) order_.erase(program.place);
   program.place = order_.insert(order_.end(), key);
-  // Strikes that are long past do not count.
+  // A strike that is older than kTime no longer counts.
   program.strikes = is_new || now >= program.last + kTime ? 1 : program.strikes + 1;
   program.last = now;
   if (programs_.size() <= kProgramsMax) return;

@@ -1,5 +1,5 @@
-// Programs that ended the processes that worked on them: after the second time they are refused.
-// A pure value; the time is given. Not thread-safe.
+// Remembers programs that ended the processes that worked on them. After the second time a program
+// is refused for a while. A pure value: callers pass the time in. Not thread-safe.
 #pragma once
 #include <list>
 #include <map>
@@ -14,12 +14,14 @@ class Quarantine {
  public:
   static constexpr int kStrikes = 2;
   static constexpr absl::Duration kTime = absl::Hours(1);
-  static constexpr size_t kProgramsMax = 4096;  // beyond it the one that struck least lately goes
+  // Beyond this number the program whose last strike is oldest is forgotten.
+  static constexpr size_t kProgramsMax = 4096;
 
   bool empty() const { return programs_.empty(); }
-  // A program is named by its tenant, so that none can have another's refused, and its hash.
+  // Counts a strike against a program. A program is identified by its tenant and its hash: with the
+  // hash alone, one tenant could have another's program refused.
   void Strike(const std::string& tenant, const std::string& sha256, absl::Time now);
-  // When the program may be tried again; the past if it may be now.
+  // Returns when the program may be tried again. Returns a time in the past if it may be tried now.
   absl::Time Until(const std::string& tenant, const std::string& sha256, absl::Time now) const;
 
  private:
@@ -30,7 +32,7 @@ class Quarantine {
     std::list<Key>::iterator place;
   };
   std::map<Key, Program> programs_;
-  std::list<Key> order_;  // the one that struck least lately first
+  std::list<Key> order_;  // all programs, the one with the oldest last strike first
 };
 
 }  // namespace tessera::server::jail

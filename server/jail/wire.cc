@@ -1,3 +1,5 @@
+// The messages between the coordinator and its jailed processes. jail.cc calls these conversions on
+// both sides. The reading of a plan is the check that a taken-over process cannot get past.
 #include "server/jail/wire.h"
 
 #include <set>
@@ -45,8 +47,9 @@ void AddValues(const std::vector<core::PlanValue>& values,
   }
 }
 
-// The shape of each shard. INVALID_ARGUMENT unless the spec cuts the shape evenly, by axes of the
-// mesh that are used once, as are those along which its shards are terms, or reduced.
+// Returns the shape of each shard. Returns INVALID_ARGUMENT unless the spec cuts the shape evenly
+// and is valid for the mesh: every axis that it names (for a dim, as unreduced or as reduced)
+// exists in the mesh and is named only once.
 absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spec,
                                     const ir::Mesh& mesh) {
   std::set<std::string> used;
@@ -71,8 +74,8 @@ bool IsOf(const ir::AxisList& axes, const ir::AxisSet& states) {
   return ir::AxisSet(axes.begin(), axes.end()) == states;
 }
 
-// The values, which must have the types of the program, and of whose shards the device program must
-// have the types.
+// Reads the plan's arguments or results. Each must have its type in the program (`types`), and its
+// shards must have the type in the device program (`shards`).
 absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     const google::protobuf::RepeatedPtrField<wire::PlanValue>& values,
     const std::vector<ir::Type>& types, const std::vector<ir::Type>& shards, const ir::Mesh& mesh,
@@ -145,6 +148,10 @@ wire::Plan ToProto(const core::Plan& plan) {
   return out;
 }
 
+// Reads a plan that a jailed process sent, and trusts nothing that could harm others: the device
+// program is verified, and its mesh, parameters and results must be those of the request's program.
+// The memory bound and the texts are taken as they come, because a lie about them harms only the
+// tenant itself (docs/decisions/0019). The source lines are taken from the device program.
 absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRequest& request,
                                      const ir::Limits& limits) {
   const ir::Function& program = *request.program.entry;

@@ -1,5 +1,5 @@
-// Arithmetic on counts of bytes, of programs whose arrays need not fit any machine: what is beyond
-// an int64 is its largest.
+// Saturating arithmetic on counts of bytes: a result beyond an int64 becomes the largest int64. The
+// arrays of a program that is only planned need not fit any machine.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera::server::planner {
 
-// bytes * times / by. Requires: none is negative, by > 0.
+// Returns bytes * times / by. Requires: no argument is negative, and by > 0.
 inline int64_t Times(int64_t bytes, int64_t times, int64_t by = 1) {
   const __int128 product = static_cast<__int128>(bytes) * times / by;
   return static_cast<int64_t>(std::min<__int128>(product, std::numeric_limits<int64_t>::max()));

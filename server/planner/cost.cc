@@ -1,3 +1,6 @@
+// Predicts times for the explanation of a plan. MakePlan calls it on the finished device program,
+// so that the prediction includes the exchanges that partitioning has added. The rest of the plan
+// does not depend on it.
 #include "server/planner/cost.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@ using ir::Function;
 using ir::Op;
 using ir::ValueId;
 
-// ---- Figures that are assumed, by kind of device. ----
+// ---- Assumed figures of each kind of device. ----
 
 struct Assumed {
   std::string_view kind;
@@ -25,8 +28,9 @@ struct Assumed {
   core::LinkFigures in_executor, in_host, between_hosts;
 };
 constexpr double kGiga = 1e9, kMicro = 1e-6;
-// One core of a server with some of its memory's bandwidth, sockets, and Ethernet of 10 Gbit/s; an
-// accelerator with its links in a host, and a network of 200 Gbit/s.
+// A "cpu" is one core of a server with a part of the memory's bandwidth, sockets between executors,
+// and 10 Gbit/s Ethernet between hosts. A "gpu" is an accelerator with direct links in a host, and
+// a network of 200 Gbit/s.
 constexpr Assumed kAssumed[] = {
     {"cpu",
      100 * kGiga,
@@ -51,23 +55,25 @@ const Assumed& AssumedFor(std::string_view kind) {
   return kAssumed[0];
 }
 
-// Whether some executors of the cluster have others both on their host and on other hosts.
+// Returns whether the devices are on several hosts of which at least one has several executors.
 bool IsMixed(const std::vector<core::ClusterSnapshot::Device>& devices) {
-  std::map<std::string_view, std::string_view> executor_on;  // by host
+  std::map<std::string_view, std::string_view> executor_on;  // first executor of each host
   bool shares_host = false;
   for (const core::ClusterSnapshot::Device& d : devices)
     shares_host |= executor_on.try_emplace(d.host, d.executor).first->second != d.executor;
   return shares_host && executor_on.size() > 1;
 }
 
-// The slowest link between neighbours along an axis, of which each has `stride` before the next.
+// Returns the slowest link between neighbours along an axis. The numbers of neighbours differ by
+// `stride`.
 AxisLink LinkAlong(const Assumed& assumed,
                    const std::vector<core::ClusterSnapshot::Device>& devices, int64_t size,
                    int64_t stride, bool is_mixed) {
   using Device = core::ClusterSnapshot::Device;
   bool leaves_executor = false, leaves_host = false;
   for (size_t i = 0; i + stride < devices.size(); ++i) {
-    if (static_cast<int64_t>(i) / stride % size == size - 1) continue;  // the last along the axis
+    // The last device along the axis has no next neighbour.
+    if (static_cast<int64_t>(i) / stride % size == size - 1) continue;
     const Device &a = devices[i], &b = devices[i + stride];
     leaves_executor |= a.executor != b.executor;
     leaves_host |= a.host != b.host;
@@ -96,15 +102,17 @@ double BytesOf(const Function& f, ValueId v) { return static_cast<double>(f.type
 
 ir::Cost RunCost(const Function& f, const Op& op) {
   ir::Cost cost = ir::CostOf(f, op);
-  // An element that is moved is read once, and the others are not: a row of many.
+  // An index map reads only the elements that it moves, for example one row of a large table. So
+  // its operand counts with at most the bytes of the result.
   if (op.def->index_map != nullptr)
     for (const ValueId v : op.operands)
       cost.bytes -= std::max(BytesOf(f, v) - BytesOf(f, op.results[0]), 0.0);
   return cost;
 }
 
-// By value: whether it is in memory. One that a kernel computes element by element for one other
-// that goes over its elements is not.
+// Returns for each value whether it is written to memory. A value is not written if it is computed
+// element by element and its only reader is an elementwise op or a reduction, because both run in
+// one kernel.
 std::vector<bool> StoredValues(const Function& f) {
   std::vector<int> reads(f.types.size(), 0);
   std::vector<bool> stored(f.types.size(), true);
@@ -130,7 +138,7 @@ class Predictor {
     double compute_s = 0, exchange_s = 0;
     double flops = 0, bytes = 0;
     bool unknown_loops = false;
-    std::vector<OpTime> lines;  // one for each op and site
+    std::vector<OpTime> lines;  // one line for each op and site
     std::map<std::tuple<std::string, const char*, int>, size_t> line_of;
 
     void Add(OpTime one) {
@@ -147,7 +155,7 @@ class Predictor {
     double seconds() const { return compute_s + exchange_s; }
   };
 
-  // Of `runs` runs of the function.
+  // Adds the time of `runs` runs of the function to the tally.
   void Visit(const Function& f, int64_t runs, Tally* out) const {
     const std::vector<bool> stored = StoredValues(f);
     for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -189,7 +197,8 @@ class Predictor {
     out->unknown_loops |= longest.unknown_loops;
   }
 
-  // What is made of nothing, or is its operand under another shape, takes no time.
+  // Returns whether the op takes no time: it has no operands, or its result is its operand with
+  // another shape.
   static bool IsFree(const Function& f, const Op& op) {
     if (op.operands.empty()) return true;
     if (op.def->lowering != ir::Lowering::kIndexMap || op.operands.size() != 1) return false;
@@ -237,7 +246,7 @@ class Predictor {
     }
     const ir::CollectiveInfo& info = ir::InfoOf(op.def->collective);
     double rounds = info.paired ? 1 : std::ceil(std::log2(static_cast<double>(n)));
-    if (info.combines && info.in == ir::BlockCount::kOne) rounds *= 2;  // all get all of it
+    if (info.combines && info.in == ir::BlockCount::kOne) rounds *= 2;  // all get the whole sum
     return static_cast<double>(BytesSent(f, op, n)) / link.bytes_per_s + rounds * link.latency_s;
   }
 
@@ -246,6 +255,9 @@ class Predictor {
 
 }  // namespace
 
+// All devices run the same program at the same time, so the slowest one sets the pace. Measured and
+// assumed figures of devices are not mixed: if one device has measured nothing, all are assumed,
+// because a comparison of the two would mean nothing. Each link is decided on its own.
 Figures FiguresOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh) {
   const std::string kind = !cluster.devices.empty() ? cluster.devices[0].kind : "gpu";
   const Assumed& assumed = AssumedFor(kind);

@@ -1,10 +1,11 @@
-// What a run of a device program takes, from the costs of its ops in the op table and figures of
-// devices and links: a roofline for each op, latency and bandwidth for each exchange.
+// Predicts the time of a run of a device program. The prediction uses the costs of the ops in the
+// op table and figures of devices and links: a roofline for each op, latency and bandwidth for each
+// exchange.
 //
-// Pure. The figures are those that workers have measured, where they have, and else assumed for
-// their kind; which of them is said. What is predicted is the time on the devices: not what a
-// client waits for. It knows nothing of caches, and an exchange that runs beside other work counts
-// in full.
+// Pure. A figure is measured by workers or, if there is no measurement, assumed for the kind of
+// device; the result says which. The prediction is the time on the devices, not the time that a
+// client waits. It knows nothing of caches, and an exchange that runs beside other work counts in
+// full.
 #pragma once
 #include <map>
 #include <string>
@@ -17,44 +18,47 @@ namespace tessera::server::planner {
 
 struct AxisLink {
   core::LinkFigures figures;
-  bool measured = false;  // both, or one of them, and the other is assumed
+  bool measured = false;  // true if at least one of the two figures is measured
 };
 struct Figures {
-  std::string kind;  // whose figures are assumed where none are measured: "cpu", "gpu"
+  std::string kind;  // kind of device whose figures are assumed: "cpu" or "gpu"
   double flops_per_s = 0;
-  double bytes_per_s = 0;     // of memory, read and written
-  double narrow_speedup = 1;  // of contractions of at most 16 bits an element
-  double op_s = 0;            // to start a kernel
-  bool measured = false;      // flops_per_s and bytes_per_s
-  std::map<std::string, AxisLink, std::less<>> links;  // by mesh axis
+  double bytes_per_s = 0;     // bytes of memory read and written per second
+  double narrow_speedup = 1;  // speed-up of contractions with at most 16 bits per element
+  double op_s = 0;            // time to start a kernel
+  bool measured = false;      // whether flops_per_s and bytes_per_s are measured
+  std::map<std::string, AxisLink, std::less<>> links;  // key: mesh axis
 };
-// The slowest device's; the links along an axis are the slowest between neighbours: in an executor,
-// between those of a host, or between hosts. What executors have measured of links to others is of
-// no use where some of these are on their host and some are not. Devices that are absent are gpus
-// of one host.
+// Returns the figures of the slowest device. The figures of an axis are those of the slowest link
+// between neighbours along it: inside an executor, between executors of a host, or between hosts.
+// An executor measures its links to all other executors together. So its measurement is not used if
+// some of these are on its host and others are not. Absent devices count as GPUs of one host.
 Figures FiguresOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh);
 
-// The ops of one source line.
+// The time of all ops with the same name on one source line.
 struct OpTime {
   std::string op;
   Site site;
-  int64_t runs = 0;  // loops' iterations included
+  int64_t runs = 0;  // number of runs, iterations of loops included
   double seconds = 0;
   bool is_exchange = false;
 };
 struct PredictedTime {
   double compute_s = 0, exchange_s = 0;
-  double flops = 0, bytes = 0;  // of a device: arithmetic, and what it reads and writes of memory
-  // A loop whose number of iterations the program does not say counts as one.
+  // Arithmetic of one device, and bytes of memory that it reads and writes.
+  double flops = 0, bytes = 0;
+  // True if the program does not say how often some loop iterates. The loop then counts as one
+  // iteration.
   bool has_unknown_loops = false;
-  std::vector<OpTime> largest;  // those that take longest, in that order
+  std::vector<OpTime> largest;  // ops that take longest, the longest first
 
   double seconds() const { return compute_s + exchange_s; }
 };
-// Of ops: max(flops / flops_per_s, bytes / bytes_per_s) + op_s; what a kernel computes only for the
-// kernel that reads it is not written to memory. Of exchanges: the bytes that a device sends by the
-// ring (CollectiveUse) / bytes_per_s + latency_s for each of log2(n) rounds, twice as many where
-// all devices get what is reduced. Of branches: the longest.
+// Predicts the time of the program. An op takes max(flops / flops_per_s, bytes / bytes_per_s) +
+// op_s; a value that is fused into its only reader is not written to memory. An exchange takes the
+// bytes that a device sends by the ring (CollectiveUse) / bytes_per_s, plus latency_s for each of
+// log2(n) rounds, or twice as many rounds if all devices get the reduced value. If there are
+// several branches, the longest one counts.
 PredictedTime PredictTime(const ir::Function& device_program, const Figures& figures,
                           size_t num_largest = 5);
 

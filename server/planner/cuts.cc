@@ -1,3 +1,6 @@
+// Decides how the ops of one function are cut before any of them is emitted. The partitioner calls
+// it once per function and region. Waiting sums are decided here and not by rules over the device
+// program, because only here are the shardings known that the readers want (docs/decisions/0017).
 #include "server/planner/cuts.h"
 
 #include <algorithm>
@@ -15,10 +18,10 @@ using ir::Function;
 using ir::Op;
 using ir::ValueId;
 
-// Who reads a value: how often, and as which operand of which op at last.
+// The readers of a value: how many there are, and the last one's op and operand.
 struct Reader {
   int reads = 0;
-  int op = -1;  // -1: it is a result
+  int op = -1;  // index of the op, or -1 if the last reader is the function's result
   int operand = 0;
 };
 std::vector<Reader> ReadersOf(const Function& f) {
@@ -40,8 +43,8 @@ bool Uses(const DimAxes& dims, const AxisList& axes) {
                      [&](const std::string& axis) { return DimOf(dims, axis) >= 0; });
 }
 
-// What moving operands and results costs if the op is cut by these axes; and the number of shards
-// that its work is cut into.
+// The cost of a cut: the bytes that are sent to move the operands and results, and the number of
+// shards into which the op's work is cut.
 struct CutCost {
   int64_t bytes = 0;
   int64_t shards = 1;
@@ -66,8 +69,9 @@ CutCost CostOf(const Function& f, const Op& op, const ir::Signature& sig,
   return cost;
 }
 
-// The axes of each factor: as all tensors suggest, or, if less is sent then and the work is cut
-// into as many shards, as only the operands do, or the results, or one of a few operands.
+// Returns the axes of each factor. It starts with the axes that all tensors together suggest. It
+// replaces them by the suggestion of the operands, of the results, or of a single operand, if that
+// sends fewer bytes and cuts the work into at least as many shards.
 std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const ir::Signature& sig,
                                          const std::vector<DimAxes>& in,
                                          const std::vector<DimAxes>& out) {
@@ -89,7 +93,7 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   };
   consider(in, no_out);
   consider(no_in, out);
-  constexpr size_t kOperandsMax = 8;  // Each takes as long as there are operands.
+  constexpr size_t kOperandsMax = 8;  // bounds the time, which is quadratic in the operands
   for (size_t k = 0; k < in.size() && in.size() > 1 && in.size() <= kOperandsMax; ++k) {
     std::vector<DimAxes> one = no_in;
     one[k] = in[k];
@@ -99,9 +103,10 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   return best;
 }
 
-// Whether the op of terms gives terms: it is linear in all operands at once, and gives no more
-// bytes than it takes. Terms of f16 are added up at once, as a sum of them may be in its range
-// where the terms' sums are not.
+// Returns whether the op turns terms into terms: it must be linear in all operands at once, and its
+// results must have no more elements than its operands. Terms of f16 are added up at once, because
+// the range of f16 is small: the sum of two values' terms may exceed it although the sum of the
+// values does not.
 bool GivesTerms(const Function& f, const Op& op) {
   const ir::DType dtype = f.types[op.operands[0]].dtype;
   if (op.def->partition.written() || dtype == ir::DType::kF16) return false;
@@ -122,6 +127,10 @@ bool GivesTerms(const Function& f, const Op& op) {
 
 }  // namespace
 
+// Walks over the ops in order. For each it chooses the axes of its factors, then whether it goes on
+// with the terms of its operands. A value's terms may only wait if it has a single reader and no
+// part of it has to be moved: everything else is completed where the op is, so that exchanges begin
+// early. In the end a single reader that wants blocks of the sum gets them by a reduce-scatter.
 CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
                  const std::vector<DimAxes>& wanted) {
   CutPlan plan;
@@ -131,21 +140,22 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
   std::vector<AxisList> pending(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
-    if (op.def->data_flow)
-      continue;  // Its operands are complete, with the shardings that they have.
+    // The operands of an op with planned regions are complete and keep their shardings.
+    if (op.def->data_flow) continue;
     OpCut& cut = plan.ops[i];
     const ir::Signature& sig = s.signatures[i];
     const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
     const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
     cut.factor_axes = CheapestFactorAxes(f, op, sig, in, out);
-    // Terms stay where they are, and are read by nobody else.
+    // The op can go on with an operand's terms only if the terms need not move and nobody else
+    // reads them.
     const auto carries = [&](size_t k) {
       const ValueId v = op.operands[k];
       const DimAxes need = ir::JoinAxes(sig.operands[k], cut.factor_axes);
       return readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
              !Uses(need, pending[v]);
     };
-    // What types say; the rest, below, is decided here.
+    // These terms follow from the operands' types. Other terms are decided below.
     for (const ValueId v : op.operands)
       for (std::string& axis : TermsOf(f, v))
         if (DimOf({cut.carried}, axis) < 0) cut.carried.push_back(std::move(axis));
@@ -167,12 +177,12 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
       const ValueId v = op.results[r];
       if (!TermsOf(f, v).empty()) continue;
       plan.complete_to[v] = s.of[v];
-      // What has to be moved or cut by these axes anyhow is completed on the way.
+      // If the result has to be moved, or is cut by these axes, its sum is completed on the way.
       if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.of[v] && !Uses(s.of[v], terms))
         pending[v] = terms;
     }
   }
-  // A single reader says which blocks of the sum it wants.
+  // If a value has a single reader, that reader's cut says which blocks of the sum it wants.
   for (size_t v = 0; v < pending.size(); ++v) {
     if (pending[v].empty() || !plan.complete_to[v] || readers[v].reads != 1) continue;
     const Reader& reader = readers[v];

@@ -1,3 +1,6 @@
+// Prints the explanation of a plan. MakePlan calls it when the request wants one; clients see it
+// through `tessera explain`, and the coordinator adds the time of the last run (core/plan_time.h).
+// cost.cc and planner.cc use the counts of collectives as well.
 #include "server/planner/explain.h"
 
 #include <algorithm>
@@ -20,8 +23,9 @@
 namespace tessera::server::planner {
 namespace {
 
-// Calls visit(function, index of the op, how often it runs) for every op, those of regions before
-// their op. What a loop with a predicate runs counts once, and every branch as if it ran.
+// Calls visit(function, index of the op, number of runs) for every op. Ops of regions come before
+// the op that has the regions. The body of a loop with a predicate counts as run once, and every
+// branch counts as if it ran.
 using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t times)>;
 void ForEachOp(const ir::Function& f, int64_t times, Visit visit) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -49,7 +53,8 @@ bool IsSharded(const OpExplanation& n) {
                      [](const std::string& t) { return t.find('@') != std::string::npos; });
 }
 
-// Whether adjacent ops of one source line have the same sharding.
+// Returns whether two adjacent ops can share a line. They can if they have the same source line and
+// depth and equal shardings with the same origin, and nothing is moved.
 bool CanShareLine(const OpExplanation& a, const OpExplanation& b) {
   auto sharding = [](const OpExplanation& n) {
     const std::string last = n.results.empty() ? "" : n.results.back();
@@ -59,8 +64,8 @@ bool CanShareLine(const OpExplanation& a, const OpExplanation& b) {
          a.moves.empty() && b.moves.empty() && IsSharded(a) == IsSharded(b);
 }
 
-// Appends one line for the ops of `notes`, and one for each move. If nothing is sharded or moved,
-// appends nothing and returns the number of ops.
+// Appends one line for the ops of `notes` and one line for each move, and returns 0. If nothing is
+// sharded or moved, appends nothing and returns the number of ops.
 int64_t AppendNotes(absl::Span<const OpExplanation> notes, std::string* out) {
   const OpExplanation& last = notes.back();
   if (!IsSharded(last) && last.moves.empty()) return static_cast<int64_t>(notes.size());
@@ -76,13 +81,13 @@ int64_t AppendNotes(absl::Span<const OpExplanation> notes, std::string* out) {
   return 0;
 }
 
-// "f32[8,4] P('x', None) 64 B a device".
+// Returns a text such as "f32[8,4] P('x', None) 64 B a device".
 std::string PlacementText(const ir::Type& type, const ir::PartitionSpec& spec,
                           const ir::Type& local) {
   return absl::StrCat(type.ToString(), " ", spec.ToString(), " ", local.num_bytes(), " B a device");
 }
 
-// Appends one line per sharding, in the order of their first values.
+// Appends one line for all values with the same placement, in the order of their first values.
 void AppendRows(const char* what, const std::vector<std::string>& placements,
                 const std::vector<std::string>& names, std::string* out) {
   std::vector<std::string> display_names;
@@ -98,9 +103,9 @@ void AppendRows(const char* what, const std::vector<std::string>& placements,
 
 }  // namespace
 
-// Its shard where that goes to another device; else proportional to the larger of operand and
-// result, twice where the result is as large as the operand everywhere (a reduction that all
-// receive).
+// A ppermute sends the whole shard, unless it moves nothing. Any other collective sends a part of
+// the larger of operand and result. A reduction whose result is as large as its operand, so that
+// all devices receive it, sends twice that.
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   int64_t in = 0, out = 0;
   for (ir::ValueId v : op.operands) in = Plus(in, f.types[v].num_bytes());
@@ -138,7 +143,7 @@ bool Scans(const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kScan || op.def->lowering == ir::Lowering::kScatter;
 }
 
-// Whether CPUs run code for what accelerators leave to the host.
+// Returns whether CPUs have code for the op, while accelerators leave it to the host.
 bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
   if (op.def->lowering == ir::Lowering::kSort) return true;
   if (!Scans(op)) return false;
@@ -146,12 +151,12 @@ bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
   return ir::HasCode(size) && !ir::IsForAccelerators(size);
 }
 
-// Whether the op's computation, if it has one, has code.
+// Returns whether the op's computation has code. True if the op has no computation.
 bool HasCodeInside(const ir::Op& op) {
   return !ir::HasComputation(*op.def) || ir::GraphOf(*op.regions[0]).has_value();
 }
 
-// Whether it has code on every device.
+// Returns whether the op has code on every device.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
   if (Scans(op) && !ir::HasCode(ir::ScanSizeOf(f, op))) return false;
@@ -195,7 +200,8 @@ std::string LinkText(const AxisLink& link) {
                       link.measured ? " (measured)" : " (assumed)");
 }
 
-// Axes of one device have no links.
+// Appends the predicted time, the ops that take longest, and the figures used. Mesh axes of size 1
+// have no links and are left out.
 void AppendTime(const ir::Mesh& mesh, const Figures& figures, const PredictedTime& time,
                 std::string* out) {
   absl::StrAppend(out, "predicted time: ", core::SecondsText(time.seconds()), " (compute ",
@@ -245,6 +251,8 @@ nlohmann::json TimeJson(const Figures& figures, const PredictedTime& time) {
 
 }  // namespace
 
+// Writes the explanation for people. A program may have thousands of ops, so adjacent ops of one
+// source line share a line if their shardings agree, and ops without any sharding are only counted.
 std::string ExplainText(const Explained& plan) {
   const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
   const bool absent = hypothetical_memory_bytes > 0;
@@ -311,6 +319,8 @@ nlohmann::json ExplicitJson(const ExplicitForm& form) {
 }
 }  // namespace
 
+// Writes the explanation for tools. Every argument, result and op has an entry of its own, and
+// times and rates are plain numbers, so that a tool need not parse the text.
 std::string ExplainJson(const Explained& plan) {
   const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
   nlohmann::json j;
@@ -356,7 +366,7 @@ std::string ExplainJson(const Explained& plan) {
                  {"result_bytes", memory.results}};
   if (hypothetical_memory_bytes > 0) j["memory"]["absent_device_bytes"] = hypothetical_memory_bytes;
   j["predicted"] = TimeJson(figures, time);
-  // A name may have any bytes.
+  // Names come from clients and may contain invalid UTF-8, which is replaced.
   return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 

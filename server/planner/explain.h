@@ -1,6 +1,7 @@
-// The plan as text and as JSON: for every op the shardings of its results, what decided them, its
-// reshards, and its source location; the collectives with their bytes; the memory; the time that a
-// run is predicted to take, and by which figures.
+// Explains a plan as text and as JSON. The explanation has, for every op, the shardings of its
+// results, the origin of these shardings, the op's reshards and its source location. It also has
+// the collectives with their bytes, the memory, and the predicted time of a run with the figures
+// used.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,8 +14,8 @@
 
 namespace tessera::server::planner {
 
-// The bytes that one device of a group of `n` sends at most for a collective, as CollectiveUse
-// says.
+// Returns the bytes that one device of a group of `n` sends at most for a collective, by the
+// formula at CollectiveUse.
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n);
 
 // A collective of the device program.  `bytes` is what one device sends at most per run of the
@@ -30,10 +31,10 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program that has no code, or none that accelerators run (`cpu_code`): because
-// of its Lowering, its computation, dtypes without kernels (ir::HasKernels), or its size
-// (ir::ScanSize). `bytes` are those of its operands and results, which an accelerator copies to the
-// host and back, per run of the program.
+// An op of the device program that has no code, or only code for CPUs (`cpu_code`). The reason is
+// its Lowering, its computation, dtypes without kernels (ir::HasKernels), or its size
+// (ir::ScanSize). `bytes` is the size of its operands and results, which an accelerator copies to
+// the host and back, per run of the program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;
@@ -43,16 +44,21 @@ struct HostUse {
 };
 std::vector<HostUse> HostOpsOf(const ir::Function& device_program);
 
-// Arguments, and results, of one type and sharding share a line, with the bytes that each of them
-// has on a device: "args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device"; without names,
-// "argument 0..2,7 (4): ...".  As JSON each has an entry.
+// The parts of a plan that the explanation needs. In the text, arguments with the same type and
+// sharding share a line, and so do such results. The line has the bytes that each of them takes on
+// a device:
+//
+//   args[0].blocks[0..3].w (4): f32[8] P('x') 16 B a device
+//   argument 0..2,7 (4): f32[8] P('x') 16 B a device         (without names)
+//
+// In JSON each has an entry of its own.
 struct Explained {
   const ir::Program& program;
   const PartitionedProgram& device;
   const MemoryBound& memory;
   const Figures& figures;
   const PredictedTime& time;
-  // > 0: the devices are hypothetical, with this much memory each.
+  // If positive, the devices are absent ones with this much memory each.
   int64_t hypothetical_memory_bytes = 0;
 };
 std::string ExplainText(const Explained& plan);

@@ -1,3 +1,6 @@
+// Finds the explicit form of an op by type inference: it tries forms, the simplest first, until the
+// inferred types have the plan's shardings. The partitioner calls it for the notes that
+// `--as-explicit` shows.
 #include "server/planner/explicit_form.h"
 
 #include <algorithm>
@@ -38,7 +41,8 @@ class Form {
         f.scope.mesh.With(f.scope.mesh.AxesOfType(ir::AxisType::kAuto), ir::AxisType::kExplicit);
   }
 
-  // With the operands at `at`; nullopt: types refuse it.
+  // Returns the form with the operands at the shardings `at`, or nullopt if type inference refuses
+  // these operands.
   std::optional<ExplicitForm> With(const std::vector<DimAxes>& at) const {
     ExplicitForm form;
     std::vector<ir::Type> in;
@@ -62,7 +66,8 @@ class Form {
   }
 
  private:
-  // The results whose types get another sharding than the plan's.
+  // Returns the results whose inferred sharding differs from the plan's, or nullopt if type
+  // inference refuses the operands.
   std::optional<std::vector<int>> Differing(const std::vector<ir::Type>& in,
                                             const ir::Attrs& attrs) const {
     const absl::StatusOr<std::vector<ir::Type>> types =
@@ -91,7 +96,8 @@ ExplicitForm ExplicitFormOf(const ir::Function& f, const ir::Op& op,
   const Form form(f, op, operands, results);
   std::vector<DimAxes> whole;
   for (const DimAxes& dims : operands) whole.emplace_back(dims.size());
-  // As they lie, if that takes no reshard of the result; as the plan moves them; and last gathered.
+  // First tries the operands with the shardings that they have, if no result then needs a reshard.
+  // Next tries the shardings to which the plan moves them, and at last gathered operands.
   const std::optional<ExplicitForm> as_they_lie = form.With(operands);
   if (as_they_lie && as_they_lie->results.empty()) return *as_they_lie;
   const std::optional<ExplicitForm> moved = form.With(wanted);

@@ -1,3 +1,6 @@
+// The pass that moves collectives out of loops. MakePlan calls it on the partitioned device
+// program, up to twice: with all collectives, and if the result needs too much memory, without
+// gathers.
 #include "server/planner/hoist.h"
 
 #include <algorithm>
@@ -25,10 +28,10 @@ using ir::Op;
 using ir::Value;
 using ir::ValueId;
 
-// ---- What may move. ----------------------------------------------------------------------------
+// ---- Which ops may move. ------------------------------------------------------------------------
 
 bool HasExchange(const Function& f);
-// Whether the op, or one inside, sends something to other devices.
+// Returns whether the op, or an op in its regions, sends something to other devices.
 bool IsExchange(const Function& f, const Op& op) {
   if (op.def->lowering == ir::Lowering::kCollective)
     return !op.operands.empty() && f.scope.mesh.SizeOf(op.attrs.Strings("axes")) > 1;
@@ -57,14 +60,17 @@ bool IsNoLarger(const Function& f, const Op& op) {
   return out <= in;
 }
 
-// What leaves a region: ops, in order, and those of their results that the rest of the region
-// reads. Of what they need, an op stays too if the rest reads its result: it is then computed once
-// more, and no other value lives for as long as the loop runs.
+// The ops that leave a region, in order, and their results that the rest of the region reads. An op
+// that a leaving exchange needs leaves too. If the rest of the region also reads its result, the op
+// stays in the region as well: it is computed once more, so that its result need not live as long
+// as the loop runs.
 struct Leaving {
   std::vector<size_t> ops;
   std::vector<ValueId> constants;
 };
-// `fixed`: the params that are the same in every iteration.
+// Finds the ops that leave the region. `fixed` says which params are the same in every iteration.
+// First finds the exchanges whose operands are fixed. Then walks backwards twice: to find which of
+// their results the rest of the region reads, and to collect the ops that those results need.
 Leaving FindLeaving(const Function& f, std::vector<bool> fixed, Hoisting which) {
   fixed.resize(f.types.size(), false);
   std::vector<bool> leaves(f.ops.size(), false);
@@ -105,8 +111,8 @@ Leaving FindLeaving(const Function& f, std::vector<bool> fixed, Hoisting which) 
   return out;
 }
 
-// By operand of a loop: whether it is another value in each iteration. A carry that the body hands
-// on as it is, is a constant.
+// Returns for each operand of a loop whether its value changes between iterations. A carry that the
+// body hands on unchanged counts as a constant.
 std::vector<bool> VaryingOperands(const Op& op, const DataFlow& flow,
                                   const std::vector<FunctionRef>& regions) {
   std::vector<bool> varies(op.operands.size(), false);
@@ -117,7 +123,7 @@ std::vector<bool> VaryingOperands(const Op& op, const DataFlow& flow,
   return varies;
 }
 
-// ---- Regions with other bodies. ----------------------------------------------------------------
+// ---- Rewriting regions. -------------------------------------------------------------------------
 
 std::vector<Value> ParamsLike(Builder& b, const Function& f) {
   std::vector<Value> params;
@@ -129,7 +135,7 @@ bool IsCallWithExchange(const Function& f, const Op& op) {
   return op.def->data_flow && IsExchange(f, op) && ir::IsCall(*op.def, ir::DataFlowOf(f, op));
 }
 
-// Copies `f` into `b` with calls replaced by what they do, if that exchanges something.
+// Copies `f` into `b`, and inlines the calls that exchange something.
 std::vector<Value> InlineCalls(Builder& b, const Function& f, std::vector<Value> env) {
   env.resize(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -161,7 +167,8 @@ FunctionRef WithoutCalls(const FunctionRef& f) {
   return b.Build(InlineCalls(b, *f, std::move(params)));
 }
 
-// The region with what has left it as params from `at` on.
+// Returns the region without the ops that have left it. The results of those ops are params from
+// `at` on.
 FunctionRef WithoutLeaving(const Function& f, const Leaving& leaving, int at) {
   Builder b(f.scope, f.name);
   std::vector<Value> env(f.types.size());
@@ -184,7 +191,7 @@ FunctionRef WithoutLeaving(const Function& f, const Leaving& leaving, int at) {
   return b.Build(ir::ElementsAt(env, f.results));
 }
 
-// ---- Functions. --------------------------------------------------------------------------------
+// ---- Rewriting functions. -----------------------------------------------------------------------
 
 class Hoister {
  public:
@@ -215,14 +222,15 @@ class Hoister {
   }
 
  private:
-  // Of an op with regions: these as they are to be before something leaves them, and what does.
+  // The planned change of an op with regions: its rewritten regions, still with the ops that leave
+  // them, and these ops.
   struct Changed {
     bool any = false;
     std::vector<FunctionRef> regions;
     std::vector<Leaving> leaving;
   };
-  // Results of the collectives of a function so far, and of what has been moved into it, by what
-  // they are computed from.
+  // The results of the collectives that a function contains so far, and of the ops that were moved
+  // into it. Keyed by op and operands, so that an equal op is emitted only once.
   using Known = std::map<std::pair<const ir::OpDef*, std::vector<ValueId>>,
                          std::vector<std::pair<Attrs, std::vector<Value>>>>;
 
@@ -261,6 +269,9 @@ class Hoister {
     return same.emplace_back(op.attrs, b.Emit(*op.def, in, op.attrs)).second;
   }
 
+  // Emits the ops that leave the loop, then the loop with their results as new constants. A new
+  // constant changes the loop's operands and may change its attributes, so the op table adds the
+  // constants one by one (add_constant). The first one's param is where WithoutLeaving inserts all.
   static std::vector<Value> EmitLoop(Builder& b, const Function& f, const Op& op, ir::Values in,
                                      const Changed& change, Known* known) {
     const DataFlow flow = ir::DataFlowOf(f, op);
@@ -300,7 +311,7 @@ class Hoister {
 absl::StatusOr<FunctionRef> HoistCollectives(const FunctionRef& f, Hoisting which) {
   return CatchStatusOr([&]() -> FunctionRef {
     const FunctionRef out = Hoister(which).Run(f);
-    // Constants that only what has left the loop read go.
+    // Drops constants of loops that only the ops that left have read.
     return out == f ? f : ir::Dce(*out);
   });
 }

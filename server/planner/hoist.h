@@ -1,11 +1,13 @@
-// Hoisting: collectives leave loops whose every iteration would exchange the same values: what
-// depends on neither the loop's carries nor its slices, but on its constants only. They run once
-// before the loop, with what they need, and their results are constants of the loop.
+// Hoisting moves collectives out of loops if every iteration would exchange the same values. Such a
+// collective depends only on constants of the loop, and neither on carries nor on slices. It runs
+// once before the loop, together with the ops that it needs, and its result becomes a constant of
+// the loop.
 //
-// Pure. A loop that runs no iteration exchanges them too: ops have no effects, and none is moved
-// that a host evaluates, or whose own loops need not end. Nothing moves past a barrier of the user
-// or of a `checkpoint`'s backward pass, for what lies behind one is no constant. Branches keep what
-// they have, as only one of them runs.
+// Pure. The collective runs even if the loop has no iteration, which is harmless because ops have
+// no effects. Ops that a host evaluates do not move, and neither do ops with loops that need not
+// end. No op moves past a barrier (of the user, or of a `checkpoint`'s backward pass), because a
+// value behind a barrier does not count as a constant. No op leaves a branch, because only one
+// branch runs.
 #pragma once
 #include "absl/status/statusor.h"
 #include "ir/program.h"
@@ -13,12 +15,13 @@
 namespace tessera::server::planner {
 
 enum class Hoisting : uint8_t {
-  kAll,       // gathers too: what they give then lives for as long as the loop runs
-  kNoLarger,  // collectives that give no more bytes than they take
+  kAll,       // all collectives, also gathers, whose results then live as long as the loop runs
+  kNoLarger,  // only collectives whose results have no more bytes than their operands
 };
-// The device program with such collectives before their loops, and before loops around those if
-// they are constants there, too; one that is in the function already is not repeated. `f` itself if
-// nothing moves. Requires: `f` is the device program of a plan.
+// Returns the device program with such collectives before their loops. A collective that is
+// constant in an outer loop too moves before the outer loop. A collective that the function already
+// contains is not repeated. Returns `f` itself if nothing moves. Requires: `f` is the device
+// program of a plan.
 absl::StatusOr<ir::FunctionRef> HoistCollectives(const ir::FunctionRef& f, Hoisting which);
 
 }  // namespace tessera::server::planner

@@ -1,3 +1,6 @@
+// Bounds the memory of a device program for MakePlan. The coordinator refuses a plan whose bound
+// exceeds a device's memory, so the bound must not be below what a worker takes: each function here
+// follows what the worker's compiler and backends do for an op, and counts the worst case.
 #include "server/planner/memory.h"
 
 #include <algorithm>
@@ -19,12 +22,12 @@ using ir::Op;
 using ir::Type;
 using ir::ValueId;
 
-constexpr int64_t kAlignment = 64;  // of every value in a worker's memory
-// A reduction of so many elements may be one of partial results, of so many bytes.
+constexpr int64_t kAlignment = 64;  // alignment of every value in a worker's memory
+// A reduction of this many elements or more may keep partial results of kPartialsBytes.
 constexpr int64_t kLongReductionMin = 1 << 12;
 constexpr int64_t kPartialsBytes = 8192;
 
-// A value may have 2^61 bytes: sums saturate.
+// Returns the sum, saturated: a single value may have 2^61 bytes.
 int64_t Plus(int64_t a, int64_t b) {
   int64_t sum;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
@@ -35,7 +38,7 @@ int64_t Bytes(const Type& t) {
 
 // ---- Copies that a worker makes for an op. ----
 
-// The positions in `dims` of the factors that `wanted` lists, without those of size 1.
+// Returns the positions in `dims` of the factors that `wanted` lists, except for dims of size 1.
 std::vector<int> PositionsOf(const ir::TensorFactors& dims, const ir::TensorFactors& wanted,
                              const Type& t) {
   std::vector<int> at;
@@ -47,8 +50,9 @@ std::vector<int> PositionsOf(const ir::TensorFactors& dims, const ir::TensorFact
   return at;
 }
 
-// Whether the operand of a contraction is matrices as it lies: its batch, free and contracted dims
-// each stand together in the order of the result, or of the lhs, and a batch dim is not the last.
+// Returns whether the operand of a contraction can be read as matrices without packing it. The
+// batch dims and the free dims must each be adjacent and in the result's order. The contracted dims
+// must be adjacent and in the lhs's order, and the last dim must not be a batch dim.
 bool IsMatrices(const ir::Signature& s, int operand, const Type& t) {
   const ir::TensorFactors &mine = s.operands[operand], &other = s.operands[1 - operand];
   const auto has = [](const ir::TensorFactors& dims, const ir::FactorList& f) {
@@ -69,9 +73,9 @@ bool IsMatrices(const ir::Signature& s, int operand, const Type& t) {
   return true;
 }
 
-// Whether these strides are those of a dense array with its dims in some order.
+// Returns whether the strides belong to a dense array, with its dims in any order.
 bool IsDense(const ir::Dims& sizes, const ir::Dims& strides) {
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size of each dim
   for (size_t d = 0; d < sizes.size(); ++d)
     if (sizes[d] != 1) dims.emplace_back(strides[d], sizes[d]);
   std::sort(dims.begin(), dims.end());
@@ -83,7 +87,7 @@ bool IsDense(const ir::Dims& sizes, const ir::Dims& strides) {
   return true;
 }
 
-// Whether the dims of the result lie in the order in which the map has them.
+// Returns whether the dims of the result have the order of the map's dims (batch, m, n).
 bool IsInOrder(const ir::ContractionMap& map) {
   std::vector<int64_t> strides;
   size_t d = 0;
@@ -95,8 +99,10 @@ bool IsInOrder(const ir::ContractionMap& map) {
   return std::is_sorted(strides.rbegin(), strides.rend());
 }
 
-// Operands that are padded or packed, what is computed in a wider dtype, and a result in another
-// order.
+// Returns the bytes of the copies that a worker makes for a contraction. An operand is copied to
+// pad it, to convert it to the wider dtype in which the worker computes, and to pack it into
+// matrices. The result is copied to convert it back, and to reorder its dims. All copies count as
+// live at once.
 int64_t CopiesForContraction(const Function& f, const Op& op) {
   const ir::Signature s = ir::SignatureOf(f, op);
   const std::vector<Type> in = {f.types[op.operands[0]], f.types[op.operands[1]]};
@@ -114,13 +120,14 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
     const bool padded = k == 0 && !map.low.empty();
     if (padded) t.shape = ir::PaddedShape(map, t.shape);
     add(t, padded + converted);
-    // Windows overlap, and are packed to more elements than there are.
+    // Overlapping windows are packed into more elements than the operand has, so the size is that
+    // of the map's matrices.
     ir::Dims matrices = map.batch;
     const bool is_a = k == map.a;
     const ir::Dims* const roles[] = {is_a ? &map.m : &map.k, is_a ? &map.k : &map.n};
     for (const ir::Dims* dims : roles) matrices.insert(matrices.end(), dims->begin(), dims->end());
     const ir::Dims& strides = is_a ? map.a_strides : map.b_strides;
-    // A matrix that is the same for all of the batch is read, or packed, once.
+    // A matrix that the whole batch shares (batch strides of 0) is read or packed only once.
     const auto batch_end = strides.begin() + static_cast<int64_t>(map.batch.size());
     if (std::all_of(strides.begin(), batch_end, [](int64_t stride) { return stride == 0; }))
       std::fill_n(matrices.begin(), map.batch.size(), 1);
@@ -131,8 +138,9 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
   return bytes;
 }
 
-// Blocks are contiguous while they are exchanged: copies of what is cut or joined along a dim that
-// is not the first.
+// Returns the bytes of the copies that a worker makes for a collective. Blocks must be contiguous
+// while they are exchanged, so an array is copied if it is cut or joined along a dim other than the
+// first.
 int64_t CopiesForCollective(const Function& f, const Op& op) {
   const Type &in = f.types[op.operands[0]], &out = f.types[op.results[0]];
   const auto copy = [](const Type& t, int64_t dim) {
@@ -153,14 +161,15 @@ int64_t CopiesForCollective(const Function& f, const Op& op) {
   }
 }
 
-// What a routine that sorts has beside operands and results: two arrays of keys with their places,
-// and counts of digits. Of little of a long row it finds what is kept, and sorts that.
+// Returns the bytes that a sort routine uses besides operands and results: two arrays of keys with
+// their positions, and counts of digits. If only a few elements of a long row are kept, the routine
+// first finds them and then sorts only those.
 int64_t ScratchForSort(const Function& f, const Op& op) {
   constexpr int64_t kThreadsMax = 256, kKeptMax = 8192;
   constexpr int64_t kElementsPerCount = 1 << 14, kCountBytes = 1024;
   const ir::SortRule rule = op.def->sort(op.attrs);
   const Type& in = f.types[op.operands[0]];
-  int64_t bytes = 8;  // of a key and its place
+  int64_t bytes = 8;  // size of a key and its position
   for (int k = 0; k < rule.num_keys; ++k)
     if (ir::ByteWidth(f.types[op.operands[k]].dtype) > 4) bytes = 16;
   const int64_t n = in.shape[rule.dimension], kept = rule.first.value_or(n);
@@ -170,7 +179,8 @@ int64_t ScratchForSort(const Function& f, const Op& op) {
               kCountBytes * (2 + elements / kElementsPerCount));
 }
 
-// Numbers that a gather reads by, beside each element, and what it fills with.
+// Returns the bytes of the copies for a gather: the index of each element that it reads, and the
+// values that it fills in.
 int64_t CopiesForGather(const Function& f, const Op& op) {
   if (op.operands.size() < 2 || f.types[op.operands[1]].rank() == 0) return 0;
   Type numbers = f.types[op.results[0]];
@@ -178,8 +188,8 @@ int64_t CopiesForGather(const Function& f, const Op& op) {
   return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
 }
 
-// What is left of the operands after each kernel of a reduction by a computation, of which two live
-// at once.
+// Returns the bytes of the partial results of a reduction by a computation. Each kernel leaves a
+// smaller partial result, and the partial results before and after a kernel are live at once.
 int64_t CopiesForComputation(const Function& f, const Op& op, const ir::ScalarGraph& computation) {
   const ir::Signature s = ir::SignatureOf(f, op);
   std::set<int> kept;
@@ -201,13 +211,13 @@ int64_t CopiesForComputation(const Function& f, const Op& op, const ir::ScalarGr
   return most;
 }
 
-// Partial results.
+// Returns the bytes of the partial results of a reduction.
 int64_t CopiesForReduction(const Function& f, const Op& op) {
   if (ir::HasComputation(*op.def)) return CopiesForComputation(f, op, *ir::GraphOf(*op.regions[0]));
   return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
 }
 
-// Whether a host evaluates the op, which has no code.
+// Returns whether the op has no code, so that the reference evaluator on the host runs it.
 bool IsEvaluated(const Function& f, const Op& op) {
   switch (op.def->lowering) {
     case ir::Lowering::kHost:
@@ -227,7 +237,7 @@ bool IsEvaluated(const Function& f, const Op& op) {
   }
 }
 
-// The evaluator's copies of operands and results, and what it takes beside them.
+// Returns the bytes of the evaluator's copies of operands and results, and of its scratch memory.
 int64_t CopiesForEvaluation(const Function& f, const Op& op) {
   int64_t bytes = ir::ScratchBytes(f, op);
   for (const std::vector<ValueId>* values : {&op.operands, &op.results})
@@ -249,7 +259,7 @@ int64_t CopiesFor(const Function& f, const Op& op) {
     case ir::Lowering::kReduce:
       return CopiesForReduction(f, op);
     case ir::Lowering::kRegion:
-      return kAlignment;  // the condition of a loop
+      return kAlignment;  // memory for the condition of a loop
     default:
       return 0;
   }
@@ -257,7 +267,7 @@ int64_t CopiesFor(const Function& f, const Op& op) {
 
 // ---- How long values live. ----
 
-// Whether a worker may compute the op where its result is read, and not before.
+// Returns whether a worker may delay the op until its result is read.
 bool MayComeLate(const Op& op, int uses) {
   switch (op.def->lowering) {
     case ir::Lowering::kIndexMap:
@@ -271,15 +281,16 @@ bool MayComeLate(const Op& op, int uses) {
   }
 }
 
-// Whether the copies that a worker makes for the op may be live until its result is read: what a
-// computation has partly reduced.
+// Returns whether the copies that a worker makes for the op may be live until its result is read.
+// This holds for the partial results of a reduction by a computation.
 bool KeepsCopies(const Op& op) {
   return op.def->lowering == ir::Lowering::kReduce && ir::HasComputation(*op.def) &&
          ir::GraphOf(*op.regions[0]);
 }
 
-// The last op at which each value is live; -1: none. An op that may come late keeps its operands
-// until its result is read last: all but one as large as the result, in place of which that counts.
+// Returns the last op at which each value is live, or -1 for a value that no op uses. An op that
+// may be delayed keeps its operands live until the last reader of its result. One operand that is
+// no larger than the result is exempt: the delayed op's result is counted in its place.
 std::vector<int> LastOps(const Function& f) {
   std::vector<int> last(f.types.size(), -1), uses(f.types.size(), 0);
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -308,10 +319,10 @@ std::vector<int> LastOps(const Function& f) {
   return last;
 }
 
-// The most that is live at once beside `held`, the params and results.
+// Returns the most bytes that are live at once. `held` is the size of the params and results.
 int64_t Peak(const Function& f, int64_t held);
 
-// That of a region, whose params and results may have memory of their own.
+// Returns the peak of a region. The region's params and results may have memory of their own.
 int64_t PeakOfRegion(const Function& f) {
   int64_t held = 0;
   for (int i = 0; i < f.num_params; ++i) held = Plus(held, Bytes(f.types[i]));
@@ -319,13 +330,17 @@ int64_t PeakOfRegion(const Function& f) {
   return Peak(f, held);
 }
 
+// Walks over the ops and adds up the temporaries that are live. The params and results are in
+// `held` from the beginning. While an op runs, its regions' peak and its copies come on top.
+// Regions of one op do not run at the same time, so the largest of them counts.
 int64_t Peak(const Function& f, int64_t held) {
   const std::vector<int> last = LastOps(f);
   const auto is_temporary = [&](ValueId v) { return last[v] < static_cast<int>(f.ops.size()); };
-  std::vector<std::vector<ValueId>> dead(f.ops.size());  // by op: temporaries that are live last
+  // For each op, the temporaries whose last use it is.
+  std::vector<std::vector<ValueId>> dead(f.ops.size());
   for (ValueId v = 0; v < static_cast<ValueId>(last.size()); ++v)
     if (last[v] >= 0 && is_temporary(v)) dead[last[v]].push_back(v);
-  std::vector<int64_t> kept(f.ops.size(), 0);  // by op: copies that are live last
+  std::vector<int64_t> kept(f.ops.size(), 0);  // for each op, bytes of copies that end with it
   int64_t live = held, peak = held;
   for (size_t i = 0; i < f.ops.size(); ++i) {
     for (ValueId v : f.ops[i].results)

@@ -1,7 +1,8 @@
-// Bounds the memory of a device program: the bytes of its arguments, of its results, and of what is
-// live at once, which is never less than what a worker takes: each value has memory of its own
-// while it may be read, copies that ops need included (operands that are packed for a product,
-// blocks that are made contiguous for an exchange), each result from the beginning.
+// Bounds the memory of a device program: the bytes of its arguments, of its results, and of all
+// values that are live at once. A worker never takes more than the bound. The bound assumes that
+// each value has memory of its own as long as it may be read, and each result from the beginning.
+// It includes the copies that ops need, such as operands that are packed for a product and blocks
+// that are made contiguous for an exchange.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +12,7 @@ namespace tessera::server::planner {
 
 struct MemoryBound {
   int64_t arguments = 0, results = 0;
-  int64_t peak = 0;  // includes both
+  int64_t peak = 0;  // most bytes that are live at once, arguments and results included
 };
 MemoryBound BoundMemory(const ir::Function& device_program);
 

@@ -1,3 +1,6 @@
+// Emits the device program. MakePlan calls it with the shardings that propagation has found. Each
+// op is cut as cuts.h decides, its operands are moved by reshard.h, and its own partition rule
+// emits the local ops; nothing here depends on a particular op.
 #include "server/planner/partition.h"
 
 #include <map>
@@ -27,7 +30,8 @@ using ir::Type;
 using ir::Value;
 using ir::ValueId;
 
-// How value `v` lies at the boundary of the program.
+// Returns the sharding of value `v` at the boundary of the program, with the axes along which it
+// consists of terms.
 ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   ir::PartitionSpec p;
   p.dims = dims;
@@ -36,8 +40,8 @@ ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   return p;
 }
 
-// How an op is cut, in human-readable form: its operands' shards, and the axes along which they are
-// terms of sums that come later. `%3 = dot_general (f32[8@data,4], f32[4,6]); sums along model`
+// Returns as text how an op is cut: the shards of its operands, and the axes along which sums come
+// later. Example: `%3 = dot_general (f32[8@data,4], f32[4,6]); sums along model`
 std::string CutText(const Function& f, const Op& op, const Signature& signature, const OpCut& cut,
                     const std::vector<std::optional<DimAxes>>& complete_to) {
   const auto value = [](std::string* out, ValueId v) { absl::StrAppend(out, "%", v); };
@@ -61,10 +65,12 @@ std::string CutText(const Function& f, const Op& op, const Signature& signature,
 
 class Partitioner {
  public:
-  // Both may be null; see Partition.
+  // Both arguments may be null; see Partition.
   Partitioner(std::vector<OpExplanation>* notes, std::string* cuts) : notes_(notes), cuts_(cuts) {}
 
-  // Emits f's body into `b`.  `args` are shards as s.of says, the results as `wanted` says.
+  // Emits f's body into `b` and returns the shards of its results.  `args` are shards under the
+  // shardings in s.of; the results have the shardings in `wanted`.  Each op is emitted with its own
+  // source line, so that errors and the device program name the user's code.
   std::vector<Value> Body(const Function& f, const FunctionShardings& s,
                           const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
                           int depth) {
@@ -99,8 +105,8 @@ class Partitioner {
   }
 
  private:
-  // The values so far of a function: this device's shard of each, under which sharding, and what it
-  // has been resharded to.
+  // The values of a function that have been emitted so far: this device's shard of each value, the
+  // sharding of that shard, and copies under other shardings.
   struct Env {
     const Function& f;
     std::vector<Value> shards;
@@ -133,14 +139,15 @@ class Partitioner {
                           ir::ElementsAt(s.of, f.ops[i].results));
   }
 
-  // Says in the note of an op that a value is moved.
+  // Adds to the note of an op that a value is moved.
   void NoteMove(const Type& global, const DimAxes& from, const DimAxes& to, size_t note,
                 std::string_view what) {
     if (notes_ == nullptr || from == to) return;
     (*notes_)[note].moves.push_back(absl::StrCat(ToAbsl(what), " ", ShardedTypeText(global, from),
                                                  " -> ", ShardedTypeText(global, to)));
   }
-  // The value's shard under the sharding `to`. What several readers want is moved once.
+  // Returns the value's shard under the sharding `to`. If several readers want it under the same
+  // sharding, it is moved only once.
   static Value Moved(Env* env, ValueId v, const DimAxes& to) {
     if (env->at[v] == to) return env->shards[v];
     const auto [moved, is_new] = env->moved.try_emplace({v, to});
@@ -157,7 +164,8 @@ class Partitioner {
     std::erase_if(axes, [&](const std::string& a) { return DimOf({less}, a) >= 0; });
     return axes;
   }
-  // Terms of what is equal along `axes`: itself on the first device along them, else zeros.
+  // Turns a value that is equal along `axes` into terms of itself: the value on the first device
+  // along these axes, and zeros on the others.
   static Value AsTerms(Value whole, const AxisList& axes) {
     if (axes.empty()) return whole;
     const Value index = ir::AxisIndex(whole.builder(), axes);
@@ -167,6 +175,11 @@ class Partitioner {
     return ir::Select(here, whole, zeros);
   }
 
+  // Emits an op without planned regions. Moves the operands to the shardings of the cut, emits the
+  // local ops by the op's partition rule, and brings each result to its sharding. Sums of the op
+  // itself and sums that its operands have carried along are pending together then: they are
+  // completed here, unless the cut leaves them to the reader. A result with an unreduced type stays
+  // terms along the axes that its type names.
   void Plain(const Op& op, const Signature& sig, const OpCut& cut,
              const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
              size_t note) {
@@ -199,21 +212,22 @@ class Partitioner {
       const ValueId v = op.results[r];
       if (const AxisList terms = TermsOf(f, v); !terms.empty()) {
         NoteMove(f.types[v], got[r], env->at[v], note, "result");
-        // Each of several results is of the terms of its own operand.
+        // If there are several results, each consists of the terms of its own operand.
         const AxisList have = op.results.size() == 1 ? local.pending : terms;
         env->shards[v] = AsTerms(Reshard(local.values[r], got[r], env->at[v], Minus(have, terms)),
                                  Minus(terms, have));
         continue;
       }
       env->shards[v] = local.values[r];
-      if (!local.pending.empty() && !complete_to[v]) continue;  // Its reader goes on with terms.
+      if (!local.pending.empty() && !complete_to[v]) continue;  // The reader goes on with terms.
       if (!local.pending.empty()) env->at[v] = *complete_to[v];
       NoteMove(f.types[v], got[r], env->at[v], note, "result");
       env->shards[v] = Reshard(local.values[r], got[r], env->at[v], local.pending);
     }
   }
 
-  // The axes an outer value must have for the region's value, prefix first.
+  // Returns the axes that an outer value needs so that the region's value has the axes `inner`. The
+  // axes of the edge's prefix come first.
   static DimAxes Needed(const ir::DataFlowEdge& edge, const DimAxes& inner,
                         const DimAxes& outer_now) {
     DimAxes need = inner;
@@ -225,12 +239,14 @@ class Partitioner {
     return need;
   }
 
-  // The shardings at the boundary of an op with regions, of the values inside: of each operand that
-  // a region takes, and of each result. Branches take and give what lies outside, as only one of
-  // them runs; of a loop the body decides. A region that wants another sharding reshards inside.
+  // The shardings at the boundary of an op with regions, for each operand that a region takes and
+  // for each result. They are shardings of the values inside. Branches use the outer values'
+  // shardings, because only one branch runs. In a loop the body decides. A region that wants
+  // another sharding reshards inside.
   struct Boundary {
     std::vector<DimAxes> operands, results;
-    std::vector<const ir::DataFlowEdge*> operand_edges, result_edges;  // null: no region has it
+    // The edge of each operand and result, or null if no region has the value.
+    std::vector<const ir::DataFlowEdge*> operand_edges, result_edges;
   };
   static Boundary BoundaryOf(const Op& op, const ir::DataFlow& flow, const FunctionShardings& s,
                              const std::vector<std::unique_ptr<FunctionShardings>>& inner) {
@@ -256,6 +272,10 @@ class Partitioner {
     return out;
   }
 
+  // Emits an op with planned regions and returns its results. All regions must agree on the
+  // shardings at the op's boundary, so these are fixed first: operands are moved to them outside,
+  // the regions are partitioned for them, and results are moved from them outside. The body of a
+  // shard_map is code for one shard already, and is emitted in place of the op.
   std::vector<Value> Regions(size_t index, const FunctionShardings& s, Builder& b, Env* env,
                              int depth, size_t note) {
     const Function& f = env->f;
@@ -275,7 +295,7 @@ class Partitioner {
     }
     std::vector<Value> out;
     if (!flow.manual_axes.empty()) {
-      // The body is per-shard code over its axes already: inline it.
+      // The body is per-shard code over its axes already, so it is inlined.
       const Function& body = *op.regions[0];
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
@@ -301,7 +321,8 @@ class Partitioner {
     return out;
   }
 
-  // The value of the region whose sharding a result has: its own, or that of the carry's param.
+  // Returns the value that has the sharding of the region's result: for a carry its param,
+  // otherwise the result itself.
   static ValueId ShardingSource(const Function& region, const ir::RegionDataFlow& flow,
                                 int result) {
     for (const auto& [param, carried] : flow.carries)
@@ -309,7 +330,8 @@ class Partitioner {
     return region.results[result];
   }
 
-  // The region at shards' types, with the shardings of the boundary outside.
+  // Returns the region at the types of shards. The region's params and results have the boundary's
+  // shardings.
   FunctionRef LocalRegion(const Function& region, const FunctionShardings& s, Builder& outer,
                           const ir::RegionDataFlow& flow, const Boundary& boundary, int depth) {
     Builder b(outer.scope(), region.name);
@@ -332,6 +354,10 @@ class Partitioner {
 
 }  // namespace
 
+// Sets up the builder of the device program, whose scope has all axes Manual, and emits the entry
+// function into it. An out sharding of the program decides the sharding of its result, even if the
+// returned value has another one inside. Rules of ops report errors as exceptions
+// (docs/decisions/0001), which end here.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
                                              bool with_notes, std::string* cuts) {
   const Function& f = *program.entry;

@@ -1,6 +1,6 @@
-// Partition: turns the logical program, with a sharding for every value, into the one program that
-// all devices run: the body of a manual_computation over all mesh axes, at the types of shards.
-// Pure. The time does not depend on the number of devices: mesh axes stay symbolic.
+// Turns the logical program, with a sharding for every value, into the one program that all devices
+// run: the body of a manual_computation over all mesh axes, at the types of shards. Pure. The time
+// does not depend on the number of devices, because mesh axes stay symbolic.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,31 +12,33 @@
 
 namespace tessera::server::planner {
 
-// The explanation of one op, in the order of the program, with those of regions after their op.
+// The explanation of one op. Explanations are in the order of the program; the ops of regions
+// follow the op that has the regions.
 struct OpExplanation {
-  std::string op;  // wire name
+  std::string op;  // wire name of the op
   Site site;
-  int depth = 0;                     // of nested regions
-  std::vector<std::string> results;  // global type and sharding of each result
-  std::string why;                   // what decided the first result's sharding
-  std::vector<std::string> moves;    // its reshards and gathers, with operand and bytes
-  std::string name = {};             // of a checkpoint_name
-  std::vector<ir::Type> types = {};  // of each result, and its sharding
-  std::vector<ir::PartitionSpec> specs = {};
-  ir::AxisList manual = {};         // the axes of the shard_maps that it stands in
-  ExplicitForm explicit_form = {};  // not of ops with regions
+  int depth = 0;                              // nesting depth of the region
+  std::vector<std::string> results;           // global type and sharding of each result, as text
+  std::string why;                            // the origin of the first result's sharding
+  std::vector<std::string> moves;             // reshards of its operands and results, as text
+  std::string name = {};                      // name that a checkpoint_name gives
+  std::vector<ir::Type> types = {};           // type of each result
+  std::vector<ir::PartitionSpec> specs = {};  // sharding of each result
+  ir::AxisList manual = {};                   // axes of the shard_maps around the op
+  ExplicitForm explicit_form = {};            // empty for ops with regions
 };
 
-// The program that every device runs, its arguments' and results' shardings, and notes for explain.
+// The program that every device runs, the shardings of its arguments and results, and the notes for
+// the explanation.
 struct PartitionedProgram {
-  ir::FunctionRef fn;  // scope: all axes Manual, check_vma off
+  ir::FunctionRef fn;  // device program, whose scope has only Manual axes and no check_vma
   std::vector<ir::PartitionSpec> in, out;
   std::vector<OpExplanation> notes;
 };
 
-// Requires: `s` is the result of Propagate. Notes take as long as all else. `cuts`, unless it is
-// null, receives a line for each op: how it is cut; where the function fails, up to the op that
-// fails.
+// Partitions the program. Requires: `s` is the result of Propagate. Notes double the time. If
+// `cuts` is not null, it receives a line for each op that says how the op is cut. If the function
+// fails, the lines end with the op that fails.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
                                              bool with_notes, std::string* cuts = nullptr);
 

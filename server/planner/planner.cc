@@ -1,3 +1,5 @@
+// Runs the planner's passes. The scheduler's planner threads call MakePlan, in the coordinator's
+// process or in a jailed one (server/jail); the plan that it returns is cached and launched.
 #include "server/planner/planner.h"
 
 #include <map>
@@ -50,7 +52,8 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
                                 " has ", want, " devices, ", have, " were given"));
 }
 
-// Of the memory of each device; 0: unknown, and then it is enough for all.
+// Returns the smallest known memory of the devices. Returns 0 if no memory is known, which counts
+// as enough for every plan.
 int64_t DeviceMemory(const core::ClusterSnapshot& cluster) {
   int64_t least = cluster.hypothetical_memory_bytes;
   for (const core::ClusterSnapshot::Device& d : cluster.devices)
@@ -58,8 +61,9 @@ int64_t DeviceMemory(const core::ClusterSnapshot& cluster) {
   return least;
 }
 
-// Moves what collectives it can out of loops, as long as the plan fits: what they give is live for
-// as long as the loop runs.
+// Moves collectives out of loops if the plan still fits the memory. The results are then live for
+// as long as the loop runs. If the plan does not fit with all of them, only those move whose
+// results are no larger than their operands.
 absl::Status Hoist(int64_t device_memory, PartitionedProgram* device, MemoryBound* memory) {
   for (const Hoisting which : {Hoisting::kAll, Hoisting::kNoLarger}) {
     TESSERA_ASSIGN_OR_RETURN(const ir::FunctionRef hoisted, HoistCollectives(device->fn, which));
@@ -73,7 +77,7 @@ absl::Status Hoist(int64_t device_memory, PartitionedProgram* device, MemoryBoun
   return absl::OkStatus();
 }
 
-// The remarks of the stage "memory". The workers' dumps are named by the hash.
+// Returns the remarks of the stage "memory". The names of the workers' dumps contain the same hash.
 std::string MemoryText(const ir::Function& device_program, const MemoryBound& memory) {
   return absl::StrCat("device program ", ir::StructuralHash(device_program), "\nat most ",
                       memory.peak, " B on a device, arguments ", memory.arguments,
@@ -82,9 +86,13 @@ std::string MemoryText(const ir::Function& device_program, const MemoryBound& me
 
 }  // namespace
 
+// Runs the passes one after the other, and reports each stage before the next pass may fail, so
+// that a dump shows how far planning came. The stage "cuts" is therefore reported even if the
+// partition fails. The explanation and the prediction are made only on request, because they take
+// about as long as the plan.
 absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
   const Stages stages(request);
-  // The caller has verified it.
+  // The caller has verified the program.
   stages.Add("verify", request.program);
   TESSERA_RETURN_IF_ERROR(CheckCluster(request));
   ir::Program program = request.program;

@@ -1,5 +1,7 @@
-// Plans of whole programs: transcripts in tests/golden/partition, and for each of them the device
-// program run on every device must give what the logical program gives.
+// Proves plans of whole programs. The plans are compared with the transcripts in
+// tests/golden/partition. Each device program is also run on all devices of the reference
+// evaluator, and must give the results of the logical program. Further tests check stages and
+// predicted times.
 #include "server/planner/planner.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +28,8 @@ using ir::DType;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Small integers: sums of them are exact in any order, so that equality is bitwise.
+// Returns an array of small integers. Sums of small integers are exact in any order, so that
+// results can be compared bit by bit.
 Array SmallIntegers(const ir::Type& t, int seed) {
   Array a(t.dtype, t.shape);
   for (int64_t i = 0; i < a.num_elements(); ++i)
@@ -35,7 +38,7 @@ Array SmallIntegers(const ir::Type& t, int seed) {
   return a;
 }
 
-// Start of the block that `device` holds under `spec`.
+// Returns the start of the block that `device` holds under `spec`.
 ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const ir::Dims& local,
                     int64_t device) {
   ir::Dims start(local.size());
@@ -44,13 +47,14 @@ ir::Dims BlockStart(const ir::Mesh& mesh, const ir::PartitionSpec& spec, const i
   return start;
 }
 
-// The shard of `device` of a value; of terms, all of which differ, they sum to the value.
+// Returns the device's shard of a value. Along unreduced axes the shards are terms, which all
+// differ and add up to the value.
 Array ShardOf(const Array& value, const ir::Mesh& mesh, const ir::PartitionSpec& spec,
               const ir::Dims& local, int64_t device) {
   Array shard = ir::SliceBlock(value, BlockStart(mesh, spec, local, device), local);
   const int64_t terms = mesh.SizeOf(spec.unreduced);
   const int64_t index = mesh.IndexAlong(device, spec.unreduced);
-  // 1, 2, ... of the value, and what is missing.
+  // The terms are 1, 2, ... times the value. The last term makes the sum right.
   const auto factor =
       static_cast<double>(index + 1 < terms ? index + 1 : 1 - terms * (terms - 1) / 2);
   for (int64_t i = 0; terms > 1 && i < shard.num_elements(); ++i)
@@ -58,7 +62,7 @@ Array ShardOf(const Array& value, const ir::Mesh& mesh, const ir::PartitionSpec&
   return shard;
 }
 
-// The sum of the terms that `device` and those beside it along `axes` have.
+// Returns the sum of the terms of `device` and of the other devices along `axes`.
 Array SumOf(const ir::Shards& shards, const ir::Mesh& mesh, const ir::AxisList& axes,
             int64_t device) {
   Array sum = shards[device];
@@ -68,7 +72,8 @@ Array SumOf(const ir::Shards& shards, const ir::Mesh& mesh, const ir::AxisList& 
   return sum;
 }
 
-// Runs the plan on all devices at once; an error text when a result differs from the logical run.
+// Runs the plan on all devices at once. Returns an error text if a result differs from the logical
+// program's, or "".
 std::string CompareWithLogical(const ir::Program& program, const core::Plan& plan) {
   std::vector<Array> args;
   for (int i = 0; i < program.entry->num_params; ++i)
@@ -100,6 +105,9 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
   return "";
 }
 
+// Returns the output of one transcript: the explanation, or the device program with its
+// collectives. Lines that begin with WRONG report a stage that does not read back, or a wrong
+// result.
 std::string PlanText(const DataCase& c) {
   absl::StatusOr<ir::Program> program = ir::ParseProgram(c.input);
   if (!program.ok()) return program.status().ToString() + "\n";
@@ -153,7 +161,7 @@ func main(%x: f32[8,4] P('data'), %w: f32[4,6] P(None,'model')) -> (f32[8,6]) {
   EXPECT_EQ(a.explain_json, b.explain_json);
 }
 
-// Plans the text for `devices` devices. Returns the stages that it tells of.
+// Plans the text for `devices` devices. Returns the stages that the planner reports.
 std::vector<core::PlanStage> StagesOf(const std::string& text, int devices,
                                       absl::StatusOr<core::Plan>* plan) {
   std::vector<core::PlanStage> stages;
@@ -250,7 +258,7 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   EXPECT_THAT(absent.explain_text, HasSubstr("of devices that are absent"));
   EXPECT_THAT(absent.explain_text, HasSubstr("B at most of 1000 (arguments 64"));
   EXPECT_THAT(absent.explain_json, HasSubstr("\"absent_device_bytes\": 1000"));
-  // What is planned is what devices that are there would run.
+  // The plan for absent devices is the plan for devices that exist.
   request.cluster.hypothetical_memory_bytes = 0;
   request.cluster.devices.resize(512);
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, MakePlan(request));
@@ -289,7 +297,8 @@ func main(%a: f32[2,16] P(None,'x'), %b: f32[16,8] P('x')) -> (f32[2,8]) {
                   .narrow_speedup = 2,
                   .op_s = 0.5,
                   .links = {{"x", {{48, 0.25}}}}};
-  // 2 * 2 * 4 * 8 flops at 64; a term of 64 B, of which 3/4 go out twice at 48, in 2 * 2 rounds.
+  // The product has 2 * 2 * 4 * 8 flops, at 64 per second. The psum sends 3/4 of a term of 64 B
+  // twice, at 48 B per second, in 2 * 2 rounds.
   PredictedTime time = TimeOf(text, figures);
   EXPECT_DOUBLE_EQ(time.compute_s, 2 + 0.5);
   EXPECT_DOUBLE_EQ(time.exchange_s, 2 + 1);
@@ -329,8 +338,8 @@ func main(%c: f32[4], %i: s32[]) -> (f32[4], f32[4]) {
   const Figures figures{
       .kind = "cpu", .flops_per_s = 64, .bytes_per_s = 16, .op_s = 0.5, .links = {}};
   const PredictedTime time = TimeOf(text, figures);
-  // Each iteration reads 16 B for exponential and for add, and writes 16 B; the longer branch reads
-  // and writes as many.
+  // Each iteration reads 16 B for the exponential and 16 B for the add, and writes 16 B. The longer
+  // branch reads 16 B and writes 16 B.
   EXPECT_DOUBLE_EQ(time.compute_s, 3 * (1 + 2 + 0.5) + 2 + 0.5);
   EXPECT_EQ(time.bytes, 3 * 48 + 32);
   EXPECT_GE(time.flops, 3 * 8 + 4);
@@ -388,7 +397,7 @@ TEST(CostTest, FiguresAreMeasuredOrAssumed) {
   EXPECT_GT(inside.bytes_per_s, outside.bytes_per_s);
   EXPECT_LT(inside.latency_s, outside.latency_s);
   EXPECT_FALSE(figures.links.at("data").measured);
-  // Of what exchanges have shown, the slowest; what they have not shown is assumed.
+  // The slowest measured figure counts. Figures that were not measured are assumed.
   cluster.devices[0].between_executors.bytes_per_s = 3e9;
   cluster.devices[2].between_executors.bytes_per_s = 2e9;
   cluster.devices[0].in_executor.latency_s = 1e-6;
@@ -396,11 +405,12 @@ TEST(CostTest, FiguresAreMeasuredOrAssumed) {
   EXPECT_TRUE(figures.links.at("data").measured);
   EXPECT_EQ(figures.links.at("data").figures, (core::LinkFigures{2e9, outside.latency_s}));
   EXPECT_EQ(figures.links.at("model").figures, (core::LinkFigures{inside.bytes_per_s, 1e-6}));
-  // Which of its links an executor means is not known where it has near and far ones.
+  // An executor with near and far neighbours does not say to which of its links a measurement
+  // belongs.
   cluster.devices[1].executor = "v/1";
   EXPECT_FALSE(FiguresOf(cluster, mesh).links.at("data").measured);
   cluster.devices[1].executor = "v/0";
-  // A device that has measured nothing leaves all to what is assumed.
+  // If one device has measured nothing, the assumed figures are used for all.
   cluster.devices[2].flops_per_s = 0;
   figures = FiguresOf(cluster, mesh);
   EXPECT_FALSE(figures.measured);

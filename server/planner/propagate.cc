@@ -1,3 +1,6 @@
+// The pass that finds a sharding for every value. MakePlan calls Seed and then Propagate; the
+// partitioner and cuts.cc read the result. A value's sharding only grows, and ops are visited again
+// only when one of their tensors has grown, so that large programs settle in a few sweeps.
 #include "server/planner/propagate.h"
 
 #include <algorithm>
@@ -23,10 +26,11 @@ using ir::ValueId;
 
 bool Uses(const DimAxes& dims, const std::string& axis) { return DimOf(dims, axis) >= 0; }
 
-// What decided that a tensor is sharded over an axis.
+// Says what decided that a tensor is sharded over an axis.
 using Why = absl::FunctionRef<std::string(const std::string& axis)>;
 
-// Extends `have[dim]` to `want` if it is a prefix, the new axes are unused and the dim divides.
+// Extends the sharding of one dim of value `v` to `want`, if the present one is a prefix of it, the
+// new axes are unused and the dim divides evenly. Returns whether it has grown.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
           Why why) {
   DimAxes& have = s->of[v];
@@ -50,9 +54,10 @@ std::string Source(const Function& f, size_t op) {
   return text;
 }
 
-// What is summed, from one operand to the others, comes last: a weight that is stored in parts of
-// its rows does not cut what it is multiplied with, which is cut along the batch, unless nothing
-// else does. Shardy's priorities of ops do the same.
+// The phases of propagation. Factors that pass through to a result come first; factors that are
+// summed pass axes between operands only in the last phase. So a weight whose rows are stored in
+// parts does not cut the activations, which are cut along the batch, unless nothing else cuts them.
+// Shardy's priorities of ops have the same purpose.
 enum class Phase : uint8_t { kPassing, kSummed };
 
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
@@ -80,14 +85,14 @@ bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase)
   return changed;
 }
 
-// Leaves a factor whole if it is minor to one that is not sharded to single elements: the shards of
-// such a dim would not be contiguous, which no sharding of the dim can express.  (8@x merged behind
-// a whole 4 into 32.)
+// Leaves a factor whole if a more major factor of its dim is not sharded down to single elements.
+// The shards of such a dim would not be contiguous, which no sharding of the dim can express.
+// (Example: a factor 8@x that is merged behind a whole factor 4 into a dim of 32.)
 void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vector<AxisList>* axes) {
   bool changed = true;
   auto visit = [&](const ir::TensorFactors& dims) {
     for (const ir::FactorList& dim : dims) {
-      bool whole = true;  // the factors so far are sharded to single elements
+      bool whole = true;  // true while all factors so far are sharded down to single elements
       for (int f : dim) {
         AxisList& cut = (*axes)[f];
         if (!whole && !cut.empty()) {
@@ -105,7 +110,8 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
   }
 }
 
-// Gives an outer value and a region's value the same sharding, the longer of the two.
+// Gives an outer value and a region's value the same sharding: the longer of the two. Returns
+// whether one has grown.
 bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
               FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
               const std::string& source) {
@@ -132,6 +138,10 @@ bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Fu
 // Propagates in one phase until nothing changes.
 void Settle(const Function& f, FunctionShardings* s, Phase phase);
 
+// Visits an op with planned regions. Passes shardings from its operands into the regions, settles
+// the regions, and passes shardings out to its results. A loop's carry has one sharding in all
+// iterations, so the param and the result of a carry are made equal. Returns whether anything has
+// grown.
 bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const ir::DataFlow flow = ir::DataFlowOf(f, op);
@@ -142,11 +152,12 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
     FunctionShardings* inner = s->regions.at(static_cast<int>(index))[k].get();
     for (const ir::DataFlowEdge& edge : flow.regions[k].operands)
       changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, source);
-    // Only after something has grown. (Each region visits those in it on its way forwards and back:
-    // always, and a nest would take a time exponential in its depth.)
+    // A region is settled only after something in it has grown. Each sweep visits inner regions
+    // twice, forwards and backwards. If every visit settled them, a nest would take a time
+    // exponential in its depth.
     if (!inner->settled) {
       changed = true;
-      s->visited_at[index] = -1;  // What has grown inside is for the operands, the next time.
+      s->visited_at[index] = -1;  // The next visit passes the growth inside on to the operands.
       Settle(region, inner, phase);
     }
     for (const ir::DataFlowEdge& edge : flow.regions[k].results)
@@ -166,8 +177,8 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
   return changed;
 }
 
-// Whether a visit of the op may change something: a tensor of it, or its regions, have changed
-// since the last one.
+// Returns whether a visit of the op may change something. That is so if one of its tensors or
+// regions has changed since the last visit.
 bool HasNews(const Function& f, size_t index, const FunctionShardings& s) {
   const int64_t visited = s.visited_at[index];
   const auto is_new = [&](ValueId v) { return s.grown_at[v] > visited; };
@@ -203,7 +214,7 @@ void Settle(const Function& f, FunctionShardings* s, Phase phase) {
   s->settled = true;
 }
 
-// All ops are asked again, regions' too.
+// Makes the next sweep visit all ops again, also those in regions.
 void Reopen(FunctionShardings* s) {
   std::fill(s->visited_at.begin(), s->visited_at.end(), -1);
   s->settled = false;
@@ -211,7 +222,7 @@ void Reopen(FunctionShardings* s) {
     for (auto& region : regions) Reopen(region.get());
 }
 
-// The shardings that Explicit types give; all else is unsharded.
+// Returns the shardings that Explicit types give. All other values are unsharded.
 std::unique_ptr<FunctionShardings> InitialShardings(const Function& f) {
   auto s = std::make_unique<FunctionShardings>();
   for (const Type& t : f.types) s->of.emplace_back(t.rank());
@@ -261,7 +272,7 @@ absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& sp
                    " shards of ", spec.ToString(), "; pad the dim or choose another axis"));
 }
 
-// Gives `v` the sharding; it may be extended later only where the spec is open.
+// Gives `v` the sharding of the spec. The sharding may grow later only if the spec has an open dim.
 absl::Status FixSharding(const Function& f, FunctionShardings* s, ValueId v,
                          const ir::PartitionSpec& spec, const std::string& what) {
   TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
@@ -273,8 +284,8 @@ absl::Status FixSharding(const Function& f, FunctionShardings* s, ValueId v,
   return absl::OkStatus();
 }
 
-// An argument's spec with the Explicit axes of its type, which the spec may omit but not put on
-// other dims.
+// Returns an argument's spec together with the Explicit axes of its type. The spec may omit these
+// axes, but must not put them on other dims.
 absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::PartitionSpec spec,
                                                    const std::string& what) {
   if (!type.is_sharded()) return spec;
@@ -305,7 +316,7 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
     const Op& op = f.ops[i];
     if (op.def->fixed_sharding)
       if (const ir::PartitionSpec* spec = op.def->fixed_sharding(op.attrs)) {
-        ir::PartitionSpec rest = *spec;  // without the axes that are Manual here
+        ir::PartitionSpec rest = *spec;  // the spec without the axes that are Manual here
         for (AxisList& d : rest.dims)
           std::erase_if(d, [&](const std::string& a) { return f.scope.mesh.IsManual(a); });
         TESSERA_RETURN_IF_ERROR(FixSharding(f, s, op.results[0], rest, Source(f, i)));
@@ -319,6 +330,10 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
 
 }  // namespace
 
+// Splits each tensor's sharding into axes of its factors and keeps the best suggestion for each
+// factor: a longer one that extends it, or a conflicting one of a larger tensor. Two factors may
+// then want the same axis, which goes to the factor with the larger tensor. The order is stable, so
+// that the same program always gets the same axes.
 std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Signature& sig,
                                        const std::vector<DimAxes>& operands,
                                        const std::vector<DimAxes>& results, bool summed) {
@@ -349,7 +364,9 @@ std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Si
   for (size_t i = 0; i < operands.size(); ++i)
     consider(op.operands[i], sig.operands[i], operands[i]);
   for (size_t i = 0; i < results.size(); ++i) consider(op.results[i], sig.results[i], results[i]);
-  // An axis serves one factor: the one whose tensor is larger, then the one that passes through.
+  // Each axis serves one factor: the one whose tensor is larger. If the tensors are equal, the
+  // factor that comes first in the signature gets it, which for a dot_general is one that passes
+  // through.
   std::vector<size_t> order(axes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
@@ -405,7 +422,7 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
 }
 
 std::string WhoDecided(const FunctionShardings& s, ValueId v) {
-  std::vector<std::pair<std::string, std::string>> rows;  // who, axes
+  std::vector<std::pair<std::string, std::string>> rows;  // origin, and the axes it decided
   for (const AxisList& dim : s.of[v])
     for (const std::string& axis : dim) {
       const auto known = s.why[v].find(axis);

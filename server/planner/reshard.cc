@@ -1,3 +1,7 @@
+// Finds and emits the steps from one sharding to another. The partitioner calls Reshard wherever an
+// operand or result has another sharding than an op needs; cuts.cc compares ways to cut an op by
+// BytesToReshard. Both follow the same list of steps, so that the comparison is about what is
+// emitted.
 #include "server/planner/reshard.h"
 
 #include <algorithm>
@@ -23,12 +27,12 @@ using ir::Value;
 // One step from a sharding to the next.
 struct Step {
   enum class Kind {
-    kSlice,    // cuts `dim` along an axis that is not in use, without communication
-    kScatter,  // the same along an axis whose sum is pending: psum_scatter
-    kSum,      // psum
-    kMove,     // an axis from `dim` to `to`: all_to_all
-    kPermute,  // `dim` is cut by `want` in place of `have`: ppermute along `axes`
-    kGather,   // all_gather of `dim`
+    kSlice,    // cuts `dim` along an unused axis, without communication
+    kScatter,  // sums along a pending axis and cuts `dim` by it: psum_scatter
+    kSum,      // sums along all pending axes: psum
+    kMove,     // moves an axis from `dim` to `to`: all_to_all
+    kPermute,  // cuts `dim` by `want` instead of `have`: ppermute along `axes`
+    kGather,   // gathers `dim`: all_gather
   };
   Kind kind;
   AxisList axes;
@@ -36,8 +40,9 @@ struct Step {
   AxisList have = {}, want = {};
 };
 
-// ---- Each of these does its step to `current`, if there is one to do. --------------------------
+// ---- Each Try function returns a step of its kind, if one applies, and updates `current`. -------
 
+// Cuts a dim along the target's next axis, if that axis is unused.
 std::optional<Step> TrySlice(DimAxes* current, const DimAxes& target, AxisList* pending) {
   for (size_t d = 0; d < target.size(); ++d) {
     if ((*current)[d].size() >= target[d].size() || !IsPrefix((*current)[d], target[d])) continue;
@@ -50,7 +55,7 @@ std::optional<Step> TrySlice(DimAxes* current, const DimAxes& target, AxisList* 
   return std::nullopt;
 }
 
-// The minor-most mesh axis of one dim moves to the dim that has it next in the target.
+// Moves the minor-most mesh axis of one dim to the dim that needs this axis next in the target.
 std::optional<Step> TryMove(DimAxes* current, const DimAxes& target) {
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& src = (*current)[d];
@@ -69,9 +74,10 @@ std::optional<Step> TryMove(DimAxes* current, const DimAxes& target) {
   return std::nullopt;
 }
 
-// Whole shards change owners where a dim is cut by other axes into as many blocks.
+// Lets whole shards change owners, if the target cuts a dim by other axes into the same number of
+// blocks.
 std::optional<Step> TryPermute(const Mesh& mesh, DimAxes* current, const DimAxes& target) {
-  constexpr int64_t kDevicesMax = 4096;  // The pairs are listed.
+  constexpr int64_t kDevicesMax = 4096;  // bounds the list of pairs in the op
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& have = (*current)[d];
     const AxisList& want = target[d];
@@ -90,7 +96,8 @@ std::optional<Step> TryPermute(const Mesh& mesh, DimAxes* current, const DimAxes
   return std::nullopt;
 }
 
-// One dim is gathered over the minor mesh axes that are not in the common prefix with the target.
+// Gathers one dim over its minor mesh axes, down to the prefix that it has in common with the
+// target.
 std::optional<Step> TryGather(DimAxes* current, const DimAxes& target) {
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& have = (*current)[d];
@@ -108,7 +115,7 @@ void DropAxesOfOne(const Mesh& mesh, AxisList* axes) {
   std::erase_if(*axes, [&](const std::string& axis) { return mesh.SizeOf(axis) == 1; });
 }
 
-// The cheapest step that applies, until the current sharding is the target's.
+// Returns the steps from `current` to `target`: at each point the cheapest step that applies.
 std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, DimAxes target, AxisList pending) {
   for (DimAxes* dims : {&current, &target})
     for (AxisList& dim : *dims) DropAxesOfOne(mesh, &dim);
@@ -125,10 +132,9 @@ std::vector<Step> StepsOf(const Mesh& mesh, DimAxes current, DimAxes target, Axi
   }
 }
 
-// ---- What a step is.
-// -----------------------------------------------------------------------------
+// ---- The ops of a step. -------------------------------------------------------------------------
 
-// This device's part of `shard` along `axis`, without communication.
+// Returns this device's part of `shard` along `axis`, without communication.
 Value SliceAlong(Value shard, int dim, const std::string& axis) {
   ir::Builder& b = shard.builder();
   ir::Dims sizes = shard.shape();
@@ -139,10 +145,11 @@ Value SliceAlong(Value shard, int dim, const std::string& axis) {
   return ir::DynamicSlice(shard, starts, sizes);
 }
 
-// The pairs (from, to) of positions along `axes` by which each gets the block that it has under
-// `want` from one that has it under `have`, from itself where it does.
+// Returns the pairs (from, to) of positions along `axes`. By them each position gets the block that
+// it needs under `want` from a position that holds the block under `have`, if possible from itself.
 std::vector<std::pair<int64_t, int64_t>> BlocksToOwners(const Mesh& mesh, const Step& step) {
-  // The block of a position whose coordinates along the axes are the digits of its number.
+  // Returns the block of a position. The digits of the position's number are its coordinates along
+  // the axes.
   const auto block_of = [&](int64_t position, const AxisList& cut) {
     int64_t block = 0;
     for (const std::string& axis : cut) {
@@ -198,10 +205,13 @@ Value Reshard(Value shard, DimAxes current, const DimAxes& target, AxisList pend
   return shard;
 }
 
+// Follows the size of the shard through the steps, because each step's cost depends on the size
+// that the steps before it have left. Sums saturate, as arrays of absent devices may be of any
+// size.
 int64_t BytesToReshard(const Mesh& mesh, const ir::Type& global, DimAxes current,
                        const DimAxes& target, AxisList pending) {
   if (current == target && pending.empty()) return 0;
-  int64_t bytes = global.num_bytes(), sent = 0;  // of a shard
+  int64_t bytes = global.num_bytes(), sent = 0;  // size of the shard, and bytes sent so far
   for (const AxisList& dim : current) bytes /= mesh.SizeOf(dim);
   for (const Step& step : StepsOf(mesh, std::move(current), target, std::move(pending))) {
     const int64_t n = mesh.SizeOf(step.axes);

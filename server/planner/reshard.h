@@ -1,4 +1,4 @@
-// Changes the sharding of an array, by collectives that every device runs alike.
+// Changes the sharding of an array with collectives that all devices run.
 #pragma once
 #include <cstdint>
 
@@ -7,17 +7,17 @@
 
 namespace tessera::server::planner {
 
-// `shard` is this device's shard of an array under the sharding `current`; returns its shard under
-// `target`.  Prefers local slices to all_to_all, that to a permutation of whole shards, and that to
-// all_gather, so that no intermediate shard is larger than both its source and its result.
-// `pending`: the shards along these axes, of which `current` has none, are terms of the array, and
-// are added up first: scattered where the target is cut by the axis.  Emits through the shard's
-// builder; throws StatusException.
+// Emits the ops that turn `shard`, this device's shard under the sharding `current`, into its shard
+// under `target`, and returns the result.  Local slices are preferred to all_to_all, all_to_all to
+// a permutation of whole shards, and the permutation to all_gather.  So no intermediate shard is
+// larger than both its source and its result.  Along the axes in `pending` the shards are terms of
+// the array and are added up first: by a psum_scatter if the target is cut by the axis.  `current`
+// must use no axis of `pending`.  Emits through the shard's builder; throws StatusException.
 ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& target,
                   ir::AxisList pending = {});
 
-// The bytes that a device sends for that, by the costs of ring algorithms (explain.h); of an array
-// of this type.
+// Returns the bytes that a device sends for Reshard of an array with this type, by the costs of
+// ring algorithms (explain.h).
 int64_t BytesToReshard(const ir::Mesh& mesh, const ir::Type& global, ir::DimAxes current,
                        const ir::DimAxes& target, ir::AxisList pending = {});
 

@@ -13,7 +13,8 @@
 namespace tessera::server::planner {
 namespace {
 
-// Names in remarks come from clients and may have several lines.
+// Returns the remarks as comment lines. They contain names from clients, which may have several
+// lines.
 std::string Commented(std::string_view remarks) {
   std::string out;
   if (remarks.empty()) return out;

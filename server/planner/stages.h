@@ -1,4 +1,4 @@
-// The planner's stages as text, for core::PlanRequest::on_stage.
+// Prints the planner's stages as text, for core::PlanRequest::on_stage.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,9 +14,9 @@ class Stages {
  public:
   explicit Stages(const core::PlanRequest& request) : request_(request) {}
 
-  // Whether anybody wants to know. Without it Add does nothing.
+  // Returns whether the request has an on_stage. If not, Add does nothing.
   bool wanted() const { return request_.on_stage != nullptr; }
-  // `remarks` are lines that become comments before the program.
+  // Reports a stage. `remarks` are lines that become comments before the program.
   void Add(std::string_view stage, const ir::Program& program, std::string_view remarks = "") const;
   void Add(std::string_view stage, const ir::FunctionRef& device_program,
            std::string_view remarks = "") const;
@@ -25,11 +25,11 @@ class Stages {
   const core::PlanRequest& request_;
 };
 
-// Returns a line for each value of the program and its regions: its type with its sharding, and
-// what decided the sharding. Requires: `s` is the result of Propagate.
+// Returns a line for each value of the program and its regions. The line has the value's type with
+// its sharding, and says what decided the sharding. Requires: `s` is the result of Propagate.
 std::string ShardingsText(const ir::Function& f, const FunctionShardings& s);
 
-// Returns the type with its sharding, as "f32[8@data,512]".
+// Returns the type with its sharding, such as "f32[8@data,512]".
 std::string ShardedTypeText(const ir::Type& type, const ir::DimAxes& sharding);
 
 }  // namespace tessera::server::planner

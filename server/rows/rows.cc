@@ -1,3 +1,6 @@
+// Converts between the scheduler's records and their messages. The coordinator encodes the changed
+// rows of each commit, and main.cc decodes all rows when it starts. Most members are converted by
+// the lists below; enums, variants and shared objects are converted by hand.
 #include "server/rows/rows.h"
 
 #include <memory>
@@ -20,12 +23,13 @@ namespace s = server::scheduler;
 namespace state = tessera::state::v1;
 
 TESSERA_FIELDS(s::Session, state::Session, tenant, display_name, own, lease)
-// Converted by hand: spec, state, holders.
+// The members spec, state and holders are converted by hand.
 TESSERA_FIELDS(s::ArrayRecord, state::Array, tenant, session, error, deleted, donated_to)
 TESSERA_FIELDS(s::Run, state::Run, executable, donate, originals)
 TESSERA_FIELDS(s::Save, state::FileWork, path, overwrite, arrays)
 TESSERA_FIELDS(s::Load, state::FileWork, path, arrays)
-// Converted by hand: kind, state, work, outstanding; the times become those of the wall clock.
+// The members kind, state, work and outstanding are converted by hand. Times are stored as times of
+// the wall clock, because each life has a clock of its own.
 TESSERA_FIELDS(s::Operation, state::Operation, name, tenant, session, session_name, created,
                started, ended_at, error, args, results, deadline, time_allowed, sequence,
                generation, inputs_gone, peer_error)
@@ -33,13 +37,13 @@ TESSERA_FIELDS(server::core::PlanValue, state::PlanValue, dtype, shape, spec)
 TESSERA_FIELDS(server::core::CollectiveSummary, state::CollectiveSummary, op, axes, count,
                bytes_per_device)
 TESSERA_FIELDS(s::Executable, state::Executable, key, name, tenant, devices)
-// Converted by hand: device_program.
+// The member device_program is converted by hand.
 TESSERA_FIELDS(server::core::Plan, state::Executable, mesh, in, out, collectives,
                memory_bound_bytes, predicted_seconds, explain_text, explain_json)
 TESSERA_FIELDS(s::NamedMesh, state::NamedMesh, mesh, devices)
 TESSERA_FIELDS(s::Worker, state::Worker, host, host_memory_bytes, cordoned, cordon_reason, draining)
 TESSERA_FIELDS(s::Executor, state::Executor, worker, host, info, first_device, lost_reason)
-// Converted by hand: call.
+// The member call is converted by hand.
 TESSERA_FIELDS(s::AnswerRecord, state::Answer, tenant, request_id, payload, made, arrays)
 
 }  // namespace tessera::ir::serial
@@ -52,12 +56,12 @@ namespace s = scheduler;
 namespace serial = ir::serial;
 namespace state = tessera::state::v1;
 
-// What the coordinator itself has accepted is read without limits.
+// The coordinator has accepted every stored record itself, so records are read without limits.
 const serial::ReadLimits kNoLimits = [] {
   serial::ReadLimits no;
   for (int64_t* limit : {&no.limits.ops, &no.limits.values_per_op, &no.limits.mesh_devices,
                          &no.limits.attr_bytes, &no.array_bytes_max})
-    *limit = int64_t{1} << 40;  // what is added to one does not overflow
+    *limit = int64_t{1} << 40;  // small enough that adding to a limit does not overflow
   return no;
 }();
 
@@ -149,7 +153,7 @@ absl::Status Read(const state::Array& from, s::ArrayRecord* to) {
   for (const state::Holder& holder : from.holders())
     to->holders[holder.device()] = holder.incarnation();
   TESSERA_RETURN_IF_ERROR(ReadEnum(from.state(), s::ArrayState::kLost, &to->state));
-  // Earlier builds kept "array 7 is lost ...", where the record now begins with "lost".
+  // Earlier builds stored the error as "array 7 is lost ...". The record now begins with "lost".
   const std::string_view said = ToStd(to->error.message());
   const size_t lost = said.find(" is lost");
   if (to->state == s::ArrayState::kLost && lost != said.npos && said.rfind("array ", 0) == 0)
@@ -206,6 +210,9 @@ absl::Status ReadInto(const std::string& bytes, s::RowChange* row) {
   return Read(message, &row->record.emplace<T>());
 }
 
+// Reads the row's value into a record of its kind. The id of an operation and the name of an
+// executor are in the row's key only, so that they are copied from there. Uploaded programs have no
+// list of fields, because their bytes are shared and not copied.
 absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
   switch (from.kind) {
     case RowKind::kSession:

@@ -1,5 +1,5 @@
-// The bytes of the coordinator's durable records (server/scheduler/rows.h), as messages of
-// proto/tessera/state/v1/rows.proto. Thread-safe.
+// Encodes the coordinator's durable records (server/scheduler/rows.h) as messages of
+// proto/tessera/state/v1/rows.proto, and decodes them. Thread-safe.
 #pragma once
 #include <vector>
 
@@ -10,12 +10,13 @@
 
 namespace tessera::server::rows {
 
-// A record beyond kRowValueBytesMax is left out, and logged: an executable whose program is that
-// large. What refers to it fails after a restart.
+// Encodes the changes. A record beyond kRowValueBytesMax (an executable whose program is that
+// large) is left out and logged; objects that refer to it fail after a restart.
 std::vector<core::Row> Encode(const std::vector<scheduler::RowChange>& changes);
-// STORE_FAILED, with the row, if one does not read. Rows of other kinds are skipped.
+// Decodes the rows. Returns STORE_FAILED, and names the row, if a row cannot be read. Rows without
+// a value are skipped.
 absl::StatusOr<std::vector<scheduler::RowChange>> Decode(const std::vector<core::Row>& rows);
-// The row of an executor of which only its devices are known.
+// Returns the row of an executor about which only its devices are known.
 core::Row RowOf(const core::KnownExecutor& executor);
 
 }  // namespace tessera::server::rows

@@ -1,3 +1,5 @@
+// Proves that every kind of record survives encoding and decoding, and that rows which cannot be
+// read are named. Each test builds a record in which every stored member has a value.
 #include "server/rows/rows.h"
 
 #include <gmock/gmock.h>
@@ -79,6 +81,7 @@ RowChange AnOperation(scheduler::Work work) {
   return {{RowKind::kOperation, 9}, op};
 }
 
+// Returns an executable whose plan has every member that is stored.
 RowChange AnExecutable() {
   scheduler::Executable x;
   x.key = "a|hash@4,5";
@@ -88,7 +91,7 @@ RowChange AnExecutable() {
   x.state = scheduler::ExecutableState::kPlanned;
   auto plan = std::make_shared<core::Plan>();
   plan->mesh = ir::Mesh{{{"x", 2}}};
-  // With ops that have attributes and regions.
+  // The program has ops with attributes and regions.
   const auto program = ir::ParseProgram(R"(
 func main(%c: f32[8]) -> (f32[8]) {
   %last = scan(%c) {num_consts=0, num_carry=1, length=3, reverse=false} with
@@ -157,7 +160,8 @@ RowChange AProgram() {
                                      scheduler::ProgramFormat::kStablehlo}};
 }
 
-// Encoded, decoded and encoded again it is the same; returns it decoded.
+// Checks that the change is the same after encoding, decoding and encoding again. Returns the
+// decoded change.
 RowChange Again(const RowChange& change) {
   const std::vector<core::Row> rows = Encode({change});
   auto decoded = Decode(rows);

@@ -1,3 +1,5 @@
+// The listening sockets of the coordinator's gRPC server. server.cc creates an Acceptor and hands
+// each accepted connection to gRPC.
 #include "server/rpc/acceptor.h"
 
 #include <netdb.h>
@@ -21,10 +23,10 @@
 namespace tessera::server::rpc {
 namespace {
 
-// How long the thread waits before it tries again if there is no descriptor or memory for a
+// How long the thread waits before it tries again when there is no descriptor or memory for a
 // connection.
 constexpr int kRetryMillis = 50;
-// The log says so at most this often.
+// The interval at which such a failure is logged at most once.
 constexpr absl::Duration kWarnInterval = absl::Minutes(1);
 
 struct FreeAddresses {
@@ -42,11 +44,12 @@ Addresses Resolve(const std::string& host) {
 }
 
 void SetOption(int fd, int level, int option, int value) {
-  // Ignored: a socket without the option is slower, or notices later that its peer is gone.
+  // Errors are ignored: a socket without the option is only slower, or notices later that its peer
+  // is gone.
   static_cast<void>(setsockopt(fd, level, option, &value, sizeof(value)));
 }
 
-// The port of a bound socket; 0 if it has none.
+// Returns the port of a bound socket, or 0 if the socket has none.
 int PortOf(int fd) {
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
@@ -55,8 +58,8 @@ int PortOf(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
 }
 
-// A socket that listens on the address at `port`; not open if that cannot be bound. Accepted
-// sockets inherit its options.
+// Returns a socket that listens on the address at `port`. Returns a closed one if the address
+// cannot be bound. Accepted sockets inherit its options.
 UniqueFd ListenOn(const addrinfo& at, int port, bool both_families, absl::Duration peer_timeout) {
   UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return {};
@@ -115,6 +118,9 @@ void Acceptor::Start(ConnectionFn on_connection) {
   thread_ = std::thread([this] { Run(); });
 }
 
+// The thread's main function. Waits for connections on all listeners and for the stop signal. A
+// failed accept() is tried again after a short wait, because descriptors become free when other
+// connections end.
 void Acceptor::Run() {
   NameThread("accept");
   std::vector<pollfd> waited = {{stop_.get(), POLLIN, 0}};
@@ -129,7 +135,8 @@ void Acceptor::Run() {
       if (fd >= 0) {
         on_connection_(fd);
       } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        // The connection stays in the backlog, so poll would return at once again.
+        // The connection stays in the backlog, so poll would return at once. The thread waits on
+        // `stop_` alone for a moment.
         const int why = errno;
         if (SteadyNow() - warned >= kWarnInterval) {
           TESSERA_LOG(WARNING) << "no connection can be accepted" << Field("why", strerror(why));

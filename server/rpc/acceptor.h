@@ -1,7 +1,7 @@
 // Accepts the connections of a server, on a thread of its own.
 //
-// gRPC 1.51 stops listening for good when accept() finds no free file descriptor: open connections
-// go on, but no new client is let in until the process is started again. An Acceptor tries again
+// gRPC 1.51 stops listening for good when accept() finds no free file descriptor. Open connections
+// then go on, but no new client gets in until the process is started again. An Acceptor tries again
 // instead, and connections wait in the kernel's backlog meanwhile.
 //
 // Thread-compatible. The destructor stops listening; it leaves accepted connections alone.
@@ -21,12 +21,13 @@ namespace tessera::server::rpc {
 
 class Acceptor {
  public:
-  // Takes ownership of a connected socket, which does not block. Runs on the acceptor's thread.
+  // Takes ownership of a connected, non-blocking socket. Runs on the acceptor's thread.
   using ConnectionFn = std::function<void(int fd)>;
 
-  // Binds every address of `host` and listens. Port 0 is any free one, the same for all addresses;
-  // a wildcard, 0.0.0.0 or [::], stands for IPv4 and IPv6. A connection whose peer does not
-  // acknowledge bytes for `peer_timeout` is closed. UNAVAILABLE if no address can be bound.
+  // Binds every address of `host` and listens. Port 0 stands for any free port, the same one for
+  // all addresses. A wildcard, 0.0.0.0 or [::], stands for IPv4 and IPv6. A connection whose peer
+  // does not acknowledge bytes for `peer_timeout` is closed. Returns UNAVAILABLE if no address can
+  // be bound.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(absl::string_view host, int port,
                                                           absl::Duration peer_timeout);
   Acceptor(const Acceptor&) = delete;
@@ -34,7 +35,7 @@ class Acceptor {
   ~Acceptor();
 
   int port() const { return port_; }
-  // Begins to accept; called once.
+  // Begins to accept connections. Call once.
   void Start(ConnectionFn on_connection);
 
  private:
@@ -43,7 +44,7 @@ class Acceptor {
 
   const std::vector<UniqueFd> listeners_;
   const int port_;
-  const UniqueFd stop_;  // an eventfd, readable once the thread is to end
+  const UniqueFd stop_;  // eventfd that becomes readable when the thread must end
   ConnectionFn on_connection_;
   std::thread thread_;
 };

@@ -1,3 +1,5 @@
+// Proves that the acceptor goes on after it has run out of file descriptors, and which addresses it
+// listens on. The test connects with sockets of its own and only counts accepted connections.
 #include "server/rpc/acceptor.h"
 
 #include <arpa/inet.h>
@@ -18,7 +20,7 @@ using testing::Eventually;
 
 constexpr absl::Duration kPeerTimeout = absl::Seconds(20);
 
-// Keeps what an acceptor accepts.
+// Keeps the connections that an acceptor accepts.
 class Accepted {
  public:
   Acceptor::ConnectionFn Keep() {
@@ -39,7 +41,8 @@ class Accepted {
 
 UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-// Connects by IPv4 loopback; the kernel answers, whether or not anybody accepts.
+// Connects to the port on the IPv4 loopback address. The kernel answers whether or not anybody
+// accepts.
 void Connect(const UniqueFd& fd, int port) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;

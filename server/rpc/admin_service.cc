@@ -1,3 +1,5 @@
+// The handlers of AdminService: cordoning and draining workers, diagnostics, log levels and tokens.
+// Each change is logged with the token of its caller, because it affects all tenants.
 #include <algorithm>
 #include <utility>
 
@@ -48,7 +50,7 @@ void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
 
 namespace {
 
-// Whom the request means, for the log too.
+// Returns which processes the request means, for the log.
 std::string WhoseOf(const InquiryTarget& target) {
   return target.all ? "all" : target.worker.empty() ? "coordinator" : target.worker;
 }
@@ -70,7 +72,8 @@ void GetDiagnostics(const CallRef<v1::GetDiagnosticsRequest, v1::Diagnostics>& c
   if (!call->request().details()) return AnswerInquiry(call, std::move(inquiry));
   inquiry.set_details(true);
   inquiry.set_flight_lines(kFlightLines);
-  // The metrics wait for the scheduler, a second at most.
+  // Collecting the metrics waits for the scheduler for up to a second, so it runs on a thread for
+  // inquiries.
   const v1::GetDiagnosticsRequest& q = call->request();
   const absl::Duration wait = std::min(call->Wait(q.has_timeout(), q.timeout()), kInquiryWait);
   call->context().workers->inquiry_pool().Run(
@@ -86,7 +89,7 @@ void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {
   const absl::StatusOr<LogLevelState> wanted =
       ir::serial::ReadLogLevel(q.level(), q.has_time() ? &q.time() : nullptr);
   if (!wanted.ok()) return call->Finish(wanted.status());
-  // At a level that is shown unless nothing is: who asked is in the log whatever it shows.
+  // Logged as a warning, so that almost every log level shows which caller changed the level.
   TESSERA_LOG(WARNING) << "log level is changed" << Field("of", WhoseOf({q.worker(), q.all()}))
                        << Field("level", LogLevelName(wanted->level))
                        << Field("for", absl::FormatDuration(wanted->reverts_in))

@@ -1,3 +1,6 @@
+// Handles the part of a call that is the same for all methods. server.cc registers the services,
+// and gRPC calls a route's handler for each call. CallBase admits the call, decodes it and finally
+// answers it.
 #include "server/rpc/call.h"
 
 #include <algorithm>
@@ -15,11 +18,11 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
-constexpr size_t kPayloadKeptMax = 128;  // bytes of a request; a larger one is hashed
-// The part of the caller's deadline that is kept for sending the answer.
+constexpr size_t kPayloadKeptMax = 128;  // largest request that is kept and not hashed, in bytes
+// The part of the time until the caller's deadline that is reserved for sending the answer.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
-// Serializes deterministically, maps included.
+// Serializes the message deterministically, maps included, so that equal requests have equal bytes.
 std::string StableBytes(const google::protobuf::Message& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -30,7 +33,8 @@ std::string StableBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
-// Whether the method is one event, which the scheduler recognises when it comes again.
+// Returns whether a call of the method is one event, whose repetition the scheduler recognises
+// itself.
 bool IsOneEvent(Method method) {
   switch (method) {
     case Method::kArrayService_CreateArray:
@@ -50,7 +54,8 @@ bool IsOneEvent(Method method) {
   }
 }
 
-// LIMIT_EXCEEDED for messages that cannot be serialized: those of 2 GiB and more.
+// Encodes the message. Returns LIMIT_EXCEEDED for messages of 2 GiB and more, which cannot be
+// serialized.
 absl::Status Encode(const google::protobuf::Message& message, grpc::ByteBuffer* out) {
   bool own = false;
   const grpc::Status encoded =
@@ -89,7 +94,7 @@ absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
                     google::protobuf::Message* request) {
   grpc::ByteBuffer copy = bytes;  // decoding consumes the references to the slices
-  if (copy.Length() == 0) return absl::OkStatus();  // no field is set
+  if (copy.Length() == 0) return absl::OkStatus();  // an empty message, in which no field is set
   if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&copy, request).ok())
     return absl::OkStatus();
   return MakeError(kind, absl::StrCat("request: its ", bytes.Length(), " bytes are no ",

@@ -1,11 +1,11 @@
 // The calls of all methods, and the routes that map a method to its handler.
 //
-// A unary call goes through the gate, the decoder, the log of request_ids unless the scheduler
-// recognises the method's calls itself, its handler and the encoder, in this order.  Bytes that do
-// not decode are INVALID_ARGUMENT with a reason.  No call blocks a thread while it waits, unless
-// its handler does.
+// A unary call goes through the gate, the decoder, the log of request_ids, its handler and the
+// encoder, in this order.  It skips the log if the scheduler itself recognises repeated calls of
+// the method.  Bytes that do not decode are answered with INVALID_ARGUMENT and a reason.  No call
+// blocks a thread while it waits, unless its handler does.
 //
-// Handlers are declared in handlers.h; server.cc makes gRPC's services from their routes.
+// Handlers are declared in handlers.h. server.cc makes gRPC's services from their routes.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -44,36 +44,39 @@ class Executions;
 class RunPool;
 class WorkerService;
 
-// The programs that the caller may see, the busiest first. The one named "" is the sum of the
-// others.
+// Returns the programs that the caller may see, the busiest first. An entry with the name "" is the
+// sum of all other programs.
 using TopProgramsFn = std::function<std::vector<core::ProgramUse>(const core::Caller& caller)>;
 
-// What calls and their handlers share.  Outlives the server.
+// The objects that calls and their handlers share.  Outlives the server.
 struct CallContext {
   Gate* gate = nullptr;
   const Clock* clock = nullptr;
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
-  RunPool* pool = nullptr;                 // for RunProgram, which blocks
-  RunPool* decoders = nullptr;             // for reading programs, which takes a while
-  core::ProgramReader* reader = nullptr;   // null: programs are read in this process
-  Executions* executions = nullptr;        // the streams of ExecutePrograms
-  WorkerService* workers = nullptr;        // those that are connected
-  TopProgramsFn top_programs = {};         // empty: no programs are listed
-  std::vector<std::string> features = {};  // the enabled ones, for GetCapabilities
+  RunPool* pool = nullptr;                 // threads for RunProgram, which blocks
+  RunPool* decoders = nullptr;             // threads that read programs, which takes a while
+  core::ProgramReader* reader = nullptr;   // null if programs are read in this process
+  Executions* executions = nullptr;        // streams of ExecutePrograms
+  WorkerService* workers = nullptr;        // workers that are connected
+  TopProgramsFn top_programs = {};         // empty if no programs are listed
+  std::vector<std::string> features = {};  // enabled features, for GetCapabilities
   ir::serial::ProcessSources sources = {};
 };
 
-// Takes the request_id, if there is one, out of the request, which it is a field of. VALUE_ERROR:
-// it is too long.
+// Takes the request_id out of `field`, which is a field of `request`, and identifies the rest of
+// the request with it. Returns an empty id if the request has none, and VALUE_ERROR if it is too
+// long.
 absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
                                                    const google::protobuf::Message& request);
 
-// How long a call may wait: the `timeout`, if it is `given`, but not beyond the caller's deadline.
+// Returns how long a call may wait: `timeout` if it is `given`, but not beyond the caller's
+// deadline.
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
                       const google::protobuf::Duration& timeout);
 
-// One unary call.  Destroying it unfinished is our bug, and answers with INTERNAL.
+// One unary call.  Destroying a call that is not finished is our bug; it is then answered with
+// INTERNAL.
 class CallBase : public std::enable_shared_from_this<CallBase> {
  public:
   virtual ~CallBase();
@@ -81,12 +84,13 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   CallBase& operator=(const CallBase&) = delete;
 
   const core::Caller& caller() const { return caller_; }
-  size_t request_bytes() const { return request_bytes_; }  // as it came
-  // For an event of a method whose calls the scheduler recognises when they come again.
+  size_t request_bytes() const { return request_bytes_; }  // size of the encoded request
+  // The sender of an event whose repetition the scheduler recognises: the caller and the
+  // request_id.
   scheduler::Request asker() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
-  // See WaitOf. Only before Finish.
+  // See WaitOf. Must not be called after Finish.
   absl::Duration Wait(bool given, const google::protobuf::Duration& timeout) const {
     return WaitOf(*grpc_, given, timeout);
   }
@@ -96,12 +100,13 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
  protected:
   CallBase(const CallContext* context, Method method, grpc::CallbackServerContext* grpc,
            grpc::ByteBuffer* out);
-  // Does everything before the handler; `handle` is not called if the call has ended by then.
+  // Does everything that comes before the handler, and then calls `handle`, unless the call has
+  // ended by then.
   grpc::ServerUnaryReactor* Run(const grpc::ByteBuffer& bytes, const std::function<void()>& handle);
 
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::Message& response_message() const = 0;
-  // The request's field; null if its message has none.
+  // The request_id of the request, or null if its message has no such field.
   virtual std::string* request_id() = 0;
   virtual ErrorKind undecodable() const = 0;
 
@@ -118,7 +123,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   core::Caller caller_;
   size_t request_bytes_ = 0;
   scheduler::RequestId id_;
-  RequestLog::Key key_;  // its request_id is empty unless the call is in the log
+  RequestLog::Key key_;  // key of the call in the log; without request_id if it is not there
   bool finished_ = false;
 };
 
@@ -166,8 +171,8 @@ class Call final : public CallBase {
 template <class Q, class R>
 using CallRef = std::shared_ptr<Call<Q, R>>;
 
-// A callback for a value or an error: fills in the response by `fill(value, &response)`, and
-// answers.
+// Returns a callback that takes a value or an error and answers the call. It fills in the response
+// by `fill(value, &response)`.
 template <class T, class Q, class R, class Fill>
 std::function<void(absl::StatusOr<T>)> AnswerWith(CallRef<Q, R> call, Fill fill) {
   return [call = std::move(call), fill = std::move(fill)](absl::StatusOr<T> value) {
@@ -176,12 +181,13 @@ std::function<void(absl::StatusOr<T>)> AnswerWith(CallRef<Q, R> call, Fill fill)
   };
 }
 
-// Posts `event` to the scheduler, whose reply is a T, and answers with what `fill` makes of it.
+// Posts `event` to the scheduler. When the reply, a T, comes, fills in the response by `fill` and
+// answers the call.
 template <class T, class Event, class Q, class R, class Fill>
 void Answer(const CallRef<Q, R>& call, Event event, Fill fill) {
   call->coordinator()->template Post<T>(std::move(event), AnswerWith<T>(call, std::move(fill)));
 }
-// As Answer, with an empty response.
+// Like Answer, but with an empty response.
 template <class Event, class Q, class R>
 void AnswerDone(const CallRef<Q, R>& call, Event event) {
   Answer<std::monostate>(call, std::move(event), [](const std::monostate&, R*) {});
@@ -204,11 +210,11 @@ Route UnaryRoute(Method method, void (*handler)(const CallRef<Q, R>&)) {
           }};
 }
 
-// Decodes `bytes` into `request`; returns an error of `kind` if they are not such a message.
+// Decodes `bytes` into `request`. Returns an error of `kind` if the bytes are not such a message.
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
                     google::protobuf::Message* request);
 
-// A call of a method with a stream of responses.  The handler returns its reactor.
+// A call of a method with a stream of responses.  The handler returns the reactor of the stream.
 template <class Q, class R>
 struct StreamCall {
   const CallContext* context = nullptr;
@@ -233,8 +239,8 @@ Route StreamRoute(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamC
           }};
 }
 
-// A call of a method with streams both ways.  The handler returns its reactor, which decodes the
-// requests.
+// A call of a method with streams both ways.  The handler returns the reactor of the streams, which
+// also decodes the requests.
 struct BidiCall {
   const CallContext* context = nullptr;
   grpc::CallbackServerContext* grpc = nullptr;
@@ -254,14 +260,14 @@ Route BidiRoute(Method method, BidiReactor<R>* (*handler)(BidiCall call)) {
           }};
 }
 
-// gRPC's service for one proto service; each of its methods must have a route.
+// The gRPC service for one proto service. Each of the service's methods must have a route.
 class TableService final : public grpc::Service {
  public:
   TableService(const google::protobuf::ServiceDescriptor& service, const std::vector<Route>& routes,
                const CallContext* context);
 
  private:
-  std::deque<std::string> names_;  // gRPC keeps pointers to them
+  std::deque<std::string> names_;  // names of the methods, to which gRPC keeps pointers
 };
 
 }  // namespace tessera::server::rpc

@@ -1,3 +1,5 @@
+// Reads the TLS files for the listener. server.cc calls it once when it starts, before it binds the
+// address, so that a wrong file is an error that names the file.
 #include "server/rpc/credentials.h"
 
 #include <utility>
@@ -18,7 +20,7 @@ namespace {
 
 constexpr char kChannelzPrefix[] = "/grpc.channelz.";
 
-// channelz is gRPC's own service and bypasses the gate, so this authorizes its calls.
+// Authorizes the calls of channelz. They bypass the gate, because channelz is gRPC's own service.
 class ChannelzGuard final : public grpc::AuthMetadataProcessor {
  public:
   explicit ChannelzGuard(core::TokenStore* tokens) : tokens_(tokens) {}
@@ -57,6 +59,10 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
 
 }  // namespace
 
+// Without a certificate the listener is plaintext, which is allowed on the loopback interface only,
+// unless the operator says otherwise. With a certificate, clients' certificates are requested only
+// if a CA is given, and even then they are optional: a client may show a token instead. The files
+// are checked here, because gRPC would only report that the port cannot be bound.
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security) {
   ListenerCredentials out;
@@ -77,7 +83,7 @@ absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
   grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
   TESSERA_ASSIGN_OR_RETURN(pair.cert_chain, ReadPem("tls_cert_file", tls.cert_file));
   TESSERA_ASSIGN_OR_RETURN(pair.private_key, ReadPem("tls_key_file", tls.key_file));
-  // gRPC would only report that the port cannot be bound.
+  // For a wrong pair gRPC would only report that the port cannot be bound.
   if (const absl::Status fits = pki::CheckPair(pair.cert_chain, pair.private_key); !fits.ok())
     return Annotate(fits, absl::StrCat(tls.cert_file, " and ", tls.key_file));
   grpc::SslServerCredentialsOptions ssl(tls.ca_file.empty()

@@ -1,4 +1,4 @@
-// The credentials of the coordinator's listener, made in one place.
+// Makes the credentials of the coordinator's listener.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,28 +9,30 @@
 
 namespace tessera::server::rpc {
 
-// PEM files.  Without cert_file there is no TLS.
+// Paths of PEM files.  Without cert_file there is no TLS.
 struct TlsFiles {
   std::string cert_file, key_file;
-  std::string ca_file;  // the CA that must have signed a client's certificate
+  std::string ca_file;  // certificate of the CA that must have signed clients' certificates
 };
 
 // The security options of a listener.
 struct ListenerSecurity {
   TlsFiles tls;
-  bool insecure = false;               // plaintext on a non-loopback address
-  core::TokenStore* tokens = nullptr;  // outlives the server; null: no token is required
+  bool insecure = false;               // allows plaintext on a non-loopback address
+  core::TokenStore* tokens = nullptr;  // outlives the server; null if no token is required
 };
 
 struct ListenerCredentials {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   bool tls = false;
-  // Whether channelz, which shows all clients' connections, can be restricted to administrators.
+  // Whether channelz may be served: it shows all clients' connections, and so must be restricted to
+  // administrators or to the loopback interface.
   bool channelz = false;
 };
 
-// `host` is the part of the address before the port.  VALUE_ERROR: files that do not read or do not
-// match, or plaintext on a non-loopback address without `insecure`.
+// Makes the credentials.  `host` is the part of the address before the port.  Returns VALUE_ERROR
+// if files cannot be read or do not match, or for plaintext on a non-loopback address without
+// `insecure`.
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security);
 

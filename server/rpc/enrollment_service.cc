@@ -1,3 +1,6 @@
+// Hands out the cluster's CA to anyone, and certificates to workers that prove themselves by a join
+// token or by the certificate that they renew. The two methods are of the kind Own in methods.def:
+// gRPC calls this class directly.
 #include "server/rpc/enrollment_service.h"
 
 #include <utility>
@@ -46,6 +49,10 @@ grpc::ServerUnaryReactor* EnrollmentService::GetAuthority(grpc::CallbackServerCo
   return reactor;
 }
 
+// A worker with a certificate may renew it at any time, under its own name only. A join token
+// enrols new workers. It must not take over the name of a connected worker, because the holder of
+// any join token could then act as that worker. The scheduler is asked for that, so the answer may
+// come later and on another thread.
 grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext* context,
                                                     const v1::EnrollRequest* request,
                                                     v1::EnrollResponse* response) {

@@ -1,4 +1,4 @@
-// Certificates for workers that join (proto/tessera/v1/enroll.proto).
+// Signs certificates for workers that join (proto/tessera/v1/enroll.proto).
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,14 +12,16 @@
 
 namespace tessera::server::rpc {
 
-// Calls `then` with the host from which the worker is connected, or with nullopt if it is not.
+// FindHostFn calls `then` with the host from which the worker is connected, or with nullopt if the
+// worker is not connected.
 using HostCallback = std::function<void(const std::optional<std::string>& host)>;
 using FindHostFn = std::function<void(const std::string& worker, HostCallback then)>;
 
-// Thread-safe.  The gate and the clock outlive it.
+// Thread-safe.  The gate and the clock outlive the service.
 class EnrollmentService final : public v1::EnrollmentService::CallbackService {
  public:
-  // `ca` without a key: workers cannot enrol; without both: clients cannot get the CA either.
+  // If `ca` has no key, workers cannot enrol.  If it has no certificate either, clients cannot get
+  // the CA.
   EnrollmentService(pki::Credential ca, const Clock* clock, Gate* gate, FindHostFn find_host)
       : ca_(std::move(ca)), clock_(clock), gate_(gate), find_host_(std::move(find_host)) {}
 
@@ -39,7 +41,7 @@ class EnrollmentService final : public v1::EnrollmentService::CallbackService {
   const FindHostFn find_host_;
 };
 
-// Reads and checks the two files; an empty path is an absent file.
+// Reads and checks the two files. An empty path stands for an absent file.
 absl::StatusOr<pki::Credential> ReadCa(const std::string& ca_file, const std::string& ca_key_file);
 
 }  // namespace tessera::server::rpc

@@ -1,3 +1,6 @@
+// Runs programs over streams: ExecuteAndWatch for a single run, ExecutePrograms for all runs of a
+// client. gRPC calls the two handlers. Each run goes to the coordinator as an Execute event, and
+// its acceptance and its end come back as events of the stream.
 #include "server/rpc/executions.h"
 
 #include <functional>
@@ -21,17 +24,18 @@ namespace {
 using ir::serial::FromProto;
 using ir::serial::ToProto;
 
-// Runs of one stream that have not ended. With so many, the next request is read when one has
-// ended.
+// The largest number of runs of one stream that have not ended. At this number the next request is
+// read only when a run has ended.
 constexpr size_t kRunsMax = 1'000;
 
-// Inline results that are queued for a caller who reads slowly. Results beyond that are left out of
-// their event; the caller reads them by ticket.
+// The largest size of the inline results that are queued for a caller who reads slowly. Results
+// beyond it are left out of their event, and the caller reads them by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
 
-// Runs in order whose results later ones may name, and so many results of them.
+// How many of the last runs in order later runs may name, and how many results these runs may have
+// together.
 constexpr size_t kNamedRunsMax = 1'000, kNamedResultsMax = 1'000'000;
-// How long a run in order waits for room, and how often it asks.
+// How long a run in order waits for room in the queue, and how often it tries.
 constexpr absl::Duration kRoomWait = absl::Minutes(1), kRoomPoll = absl::Milliseconds(10);
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
@@ -41,17 +45,17 @@ int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
   return bytes;
 }
 
-// The events of a run: its acceptance, then its end; or an error, which is the last.
+// An event of a run: its acceptance, its end, or an error. The end and an error are the last event.
 using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
 
-// One run, from the request to its end. A request with the request_id of an earlier one starts no
-// run: it waits for the end of the earlier run, and reads by ticket the results that came with that
-// end to the first. Kept alive by the callbacks that it waits for.
+// One run, from the request to its end. A request with the request_id of an earlier request starts
+// no run: it waits for the end of the earlier run. Results that came inline with that end to the
+// first request do not come again, and are read by ticket. The callbacks keep the object alive.
 class WatchedRun {
  public:
   using OnEventFn = std::function<void(RunEvent)>;
 
-  // `on_event` is called for one event at a time.
+  // Starts the run. Calls `on_event` for one event at a time.
   static void Start(Coordinator* coordinator, const core::Caller& caller,
                     v1::ExecuteProgramRequest request, OnEventFn on_event) {
     const std::shared_ptr<WatchedRun> run(new WatchedRun(std::move(on_event)));
@@ -72,10 +76,12 @@ class WatchedRun {
   }
   void Ended(absl::StatusOr<api::Completion> end) {
     if (!end.ok()) return Refuse(end.status());
-    // A run whose acceptance could not be made durable goes on, and may end well.
+    // A run whose acceptance could not be made durable goes on and may end well. The caller was
+    // told the error and hears no more.
     if (!refused_) on_event_(*std::move(end));
   }
-  // Only once: for a run that is not accepted, both callbacks of ExecuteToEndAsync get the error.
+  // Reports the error, but only once: if a run is not accepted, both callbacks of ExecuteToEndAsync
+  // get the error.
   void Refuse(const absl::Status& why) {
     if (!std::exchange(refused_, true)) on_event_(why);
   }
@@ -84,7 +90,7 @@ class WatchedRun {
   bool refused_ = false;
 };
 
-// One ExecuteAndWatch.
+// The stream of one ExecuteAndWatch.
 class ExecutionStream final
     : public MessageStream<ExecutionStream, grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
                            v1::ExecuteProgramEvent> {
@@ -105,7 +111,9 @@ class ExecutionStream final
 
 }  // namespace
 
-// One ExecutePrograms.
+// The stream of one ExecutePrograms. Requests are read one at a time. A request that is `in_order`
+// holds back the requests behind it until its run is accepted or refused ("settled"), because they
+// may name its results (docs/decisions/0029).
 class ExecutionsStream final
     : public MessageStream<ExecutionsStream, BidiReactor<v1::ExecuteProgramsEvent>,
                            v1::ExecuteProgramsEvent> {
@@ -114,6 +122,9 @@ class ExecutionsStream final
       : executions_(call.context->executions), call_(std::move(call)) {}
   void Start() { ReadIfRoom(); }
 
+  // Takes the request that was read, starts its run, and reads the next request if there is room.
+  // When the caller has sent all requests, the stream ends with the last event of the last run.
+  // Bytes that do not decode end the whole stream, because their run's number is unknown.
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) {
       bool done = false;
@@ -155,7 +166,7 @@ class ExecutionsStream final
   }
 
  private:
-  // What a run in order has made; or why it was refused.
+  // The results that a run in order has made, or the error with which it was refused.
   using Made = absl::StatusOr<std::vector<uint64_t>>;
 
   void ReadIfRoom() ABSL_LOCKS_EXCLUDED(mu_) {
@@ -174,7 +185,7 @@ class ExecutionsStream final
             self->SendEvent(number, std::move(event));
           });
   }
-  // Runs `ordered_`, which nothing else touches until it is settled: accepted or refused.
+  // Starts the run in `ordered_`. No other code uses `ordered_` until the run is settled.
   void RunOrdered() ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
@@ -197,7 +208,7 @@ class ExecutionsStream final
     WatchedRun::Start(call_.context->coordinator, call_.caller, std::move(*request->mutable_run()),
                       on_event);
   }
-  // The first event of the run in order.
+  // Handles the first event of the run in order.
   void SettleOrdered(RunEvent event) ABSL_LOCKS_EXCLUDED(mu_) {
     const auto* const refused = std::get_if<absl::Status>(&event);
     if (refused != nullptr && RunAgain(*refused)) return;
@@ -219,7 +230,7 @@ class ExecutionsStream final
   void Name(uint64_t number, Made made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto size = [](const Made& m) { return m.ok() ? m->size() : 0; };
     const auto [it, added] = named_.emplace(number, std::move(made));
-    if (!added) return;  // the caller used the number before
+    if (!added) return;  // The caller has used the number before.
     named_results_ += size(it->second);
     while (named_.size() > 1 &&
            (named_.size() > kNamedRunsMax || named_results_ > kNamedResultsMax)) {
@@ -227,17 +238,18 @@ class ExecutionsStream final
       named_.erase(named_.begin());
     }
   }
-  // Whether the run is tried again, since there is no room for it yet.
+  // Tries the run again later if it was refused because there is no room for it yet. Returns
+  // whether it does so.
   bool RunAgain(const absl::Status& refused) {
     const ErrorKind kind = KindOf(refused);
     if (kind != ErrorKind::kQueueFull && kind != ErrorKind::kRateLimited) return false;
     if (call_.context->clock->Steady() - began_ >= kRoomWait) return false;
-    // A new one, as the old one may be what calls this.
+    // Makes a new alarm, because the old one may be calling this function.
     room_ = std::make_unique<grpc::Alarm>();
     room_->Set(WallDeadline(kRoomPoll), [self = shared_from_this()](bool) { self->RunOrdered(); });
     return true;
   }
-  // Sets the arguments that are named by the runs that make them.
+  // Sets the arguments that the request names as results of earlier runs.
   absl::Status SetNamedArgs(v1::ExecuteProgramsRequest* request) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     for (const v1::ResultOfRun& result : request->results_of_runs()) {
@@ -259,7 +271,7 @@ class ExecutionsStream final
     }
     return absl::OkStatus();
   }
-  // A run counts as a call that ends with its first event.
+  // Counts the run in the metrics, as a call that ends with its first event.
   void CountFirst(const RunEvent& event, absl::Time began) const {
     const auto* const refused = std::get_if<absl::Status>(&event);
     executions_->metrics_.End(refused == nullptr ? absl::OkStatus() : *refused,
@@ -297,20 +309,20 @@ class ExecutionsStream final
 
   Executions* const executions_;
   const BidiCall call_;
-  grpc::ByteBuffer bytes_;              // of the read in flight
-  v1::ExecuteProgramsRequest ordered_;  // while it is not settled
-  absl::Time began_;                    // when it was read
-  std::unique_ptr<grpc::Alarm> room_;   // when it is tried again
+  grpc::ByteBuffer bytes_;              // target of the read in flight
+  v1::ExecuteProgramsRequest ordered_;  // request of the run in order that is not settled
+  absl::Time began_;                    // when that request was read
+  std::unique_ptr<grpc::Alarm> room_;   // alarm at which that run is tried again
 
   absl::Mutex mu_;
-  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // in queued events
-  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // runs whose last event has not been written
+  int64_t result_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // size of the inline results in queued events
+  size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // number of runs without a written last event
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
-  bool settling_ ABSL_GUARDED_BY(mu_) = false;           // the run in `ordered_`
-  bool gone_ ABSL_GUARDED_BY(mu_) = false;               // the caller, or the server
-  std::map<uint64_t, Made> named_ ABSL_GUARDED_BY(mu_);  // by number, the greatest
-  size_t named_results_ ABSL_GUARDED_BY(mu_) = 0;        // of all of them
+  bool settling_ ABSL_GUARDED_BY(mu_) = false;           // true while `ordered_` is not settled
+  bool gone_ ABSL_GUARDED_BY(mu_) = false;               // true once gRPC is done with the stream
+  std::map<uint64_t, Made> named_ ABSL_GUARDED_BY(mu_);  // runs with the greatest numbers
+  size_t named_results_ ABSL_GUARDED_BY(mu_) = 0;        // number of the results in named_
 };
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(

@@ -1,4 +1,4 @@
-// The streams over which clients run programs (ExecutePrograms).
+// The streams over which clients run programs (ExecutePrograms). Reference: docs/decisions/0008.
 //
 // Thread-safe. Outlives the server.
 #pragma once
@@ -16,11 +16,11 @@ class ExecutionsStream;
 
 class Executions {
  public:
-  // `metrics`, which may be null, outlives it.
+  // `metrics` may be null. It outlives this object.
   explicit Executions(Metrics* metrics)
       : metrics_(metrics, Method::kProgramService_ExecutePrograms) {}
 
-  // Ends the streams that wait for requests with SERVER_STOPPING; later ones are refused.
+  // Ends all open streams with SERVER_STOPPING. Later streams are refused.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

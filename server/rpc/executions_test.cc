@@ -1,4 +1,6 @@
-// ExecutePrograms: many runs over one stream.
+// Proves how many runs share one stream of ExecutePrograms: their numbers, order, bounds,
+// request_ids and rates. A coordinator with a reference worker serves on a loopback port. One suite
+// runs with a rate limit.
 #include <map>
 #include <memory>
 #include <string>
@@ -25,7 +27,7 @@ namespace {
 using ir::DType;
 using Stream = grpc::ClientReaderWriter<v1::ExecuteProgramsRequest, v1::ExecuteProgramsEvent>;
 
-constexpr int kRate = 20;  // calls per second
+constexpr int kRate = 20;  // limit of calls per second
 
 absl::Status Read(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -60,7 +62,7 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     if (limited) options.rate_limit_per_second = kRate;
     return options;
   }
-  // f(a) = a + a, compiled, with its argument.
+  // Compiles f(a) = a + a, uploads an argument, and returns the request that runs it.
   v1::ExecuteProgramRequest Double(int64_t elements = 2) {
     ir::Builder b({{{{"x", 1}}}, true}, "double");
     const ir::Value a = b.Param(ir::MakeType(DType::kF32, {elements}));
@@ -85,7 +87,8 @@ class ExecutionsTest : public ::testing::TestWithParam<bool> {
     *request.mutable_run() = run;
     return stream_->Write(request);
   }
-  // In order; the argument is the first result of the run numbered `of`, if that is not 0.
+  // Sends the run in order. If `of` is not 0, the argument is the first result of the run with that
+  // number.
   bool SendInOrder(uint64_t number, const v1::ExecuteProgramRequest& run, uint64_t of) {
     v1::ExecuteProgramsRequest request;
     request.set_number(number);
@@ -122,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(AnyRate, ExecutionsTest, ::testing::Values(false));
 using LimitedExecutionsTest = ExecutionsTest;
 INSTANTIATE_TEST_SUITE_P(LimitedRate, LimitedExecutionsTest, ::testing::Values(true));
 
-// Accepted in the order of the requests; each run is told by its number, and a refused one ends
-// neither the stream nor the others.
+// Runs are accepted in the order of their requests, and events name runs by their numbers. A
+// refused run ends neither the stream nor the other runs.
 TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
   const v1::ExecuteProgramRequest run = Double();
   v1::ExecuteProgramRequest unknown = run;
@@ -138,7 +141,7 @@ TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
   ASSERT_EQ(first.accepted().outputs_size(), 1);
   EXPECT_LT(first.accepted().operation(), last.accepted().operation());
   worker_->HoldLaunches(false);
-  // Who has sent all still hears of the ends.
+  // A caller that has sent all its requests still hears how the runs end.
   ASSERT_TRUE(stream_->WritesDone());
   std::map<uint64_t, v1::ExecutionEnd> ends;
   for (int i = 0; i < 2; ++i) {
@@ -154,7 +157,7 @@ TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
   TESSERA_EXPECT_OK(End());
 }
 
-// A request that comes again, over whatever stream, is the run that it was the first time.
+// A repeated request stands for the run that it started the first time.
 TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
   v1::ExecuteProgramRequest run = Double();
   run.set_request_id("once");
@@ -170,7 +173,7 @@ TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
   EXPECT_EQ(Next().ended().operation().state(), v1::OPERATION_STATE_DONE);
 }
 
-// More runs than a stream may have open: the rest is read as they end, and none is lost.
+// With more runs than a stream may have open, the rest is read as runs end, and none is lost.
 TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
   constexpr int kRuns = 1'100;
   const v1::ExecuteProgramRequest run = Double();
@@ -182,7 +185,8 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
     ASSERT_TRUE(Next().has_accepted());
     ++accepted;
   }
-  const auto live = service_->ListDevices();  // Behind all that was read before.
+  // This call is processed after all requests that were read so far.
+  const auto live = service_->ListDevices();
   TESSERA_ASSERT_OK(live);
   worker_->HoldLaunches(false);
   while (accepted + ended < 2 * kRuns) {
@@ -194,14 +198,14 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
   TESSERA_EXPECT_OK(End());
 }
 
-// What a caller does not read does not pile up: results beyond a bound are left to be read by
-// ticket.
+// Results for a caller that does not read do not pile up: those beyond a bound are left to be read
+// by ticket.
 TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
   constexpr int kRuns = 100;
   const v1::ExecuteProgramRequest run = Double(1 << 14);
   for (int i = 1; i <= kRuns; ++i) ASSERT_TRUE(Send(i, run));
   ASSERT_TRUE(stream_->WritesDone());
-  // Nothing is read before all have run.
+  // The test reads nothing before all runs have ended.
   ASSERT_TRUE(testing::Eventually([&] { return worker_->buffers() == 1 + kRuns; }));
   int along = 0, by_ticket = 0;
   for (int left = 2 * kRuns; left > 0; --left) {
@@ -221,7 +225,7 @@ TEST_P(ExecutionsTest, AStreamThatWaitsHearsThatTheServerStops) {
   EXPECT_TRUE(Next().has_accepted());
   EXPECT_TRUE(Next().has_ended());
   coordinator_.Stop();
-  server_->Shutdown(absl::Seconds(20));  // At once: nothing holds it back.
+  server_->Shutdown(absl::Seconds(20));  // Returns at once, because no stream holds it back.
   EXPECT_THAT(End(), ReasonIs("SERVER_STOPPING"));
 }
 
@@ -250,7 +254,7 @@ TEST_P(ExecutionsTest, BytesThatDoNotDecodeEndTheStream) {
   EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "are no tessera.v1.ExecuteProgramsRequest"));
 }
 
-// Nobody has to know the ids of what runs make to have other runs take it.
+// A run can take results of earlier runs without knowing their ids.
 TEST_P(ExecutionsTest, RunsTakeWhatRunsBeforeThemMake) {
   const v1::ExecuteProgramRequest run = Double();
   ASSERT_TRUE(SendInOrder(1, run, 0) && SendInOrder(2, run, 1) && SendInOrder(3, run, 2));
@@ -309,7 +313,7 @@ TEST_P(ExecutionsTest, AResultThatARunDoesNotHaveIsRefused) {
   EXPECT_THAT(refused[3], ReasonIs("VALUE_ERROR", "and this 1 arguments"));
 }
 
-// A run in order waits until there is room, and those behind it keep their places.
+// A run in order waits until there is room, and the runs behind it keep their places.
 TEST_P(ExecutionsTest, InOrderRunsWaitForRoom) {
   const v1::ExecuteProgramRequest run = Double();
   api::ExecuteRequest other;
@@ -332,7 +336,7 @@ TEST_P(ExecutionsTest, InOrderRunsWaitForRoom) {
   EXPECT_EQ(accepted, (std::vector<uint64_t>{2, 3, 4}));
 }
 
-// What a stream asks for counts against the same rate as calls do.
+// The requests of a stream count against the same rate as calls.
 TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
   const v1::ExecuteProgramRequest run = Double();
   for (int i = 1; i <= 3 * kRate; ++i) ASSERT_TRUE(Send(i, run));
@@ -351,7 +355,7 @@ TEST_P(LimitedExecutionsTest, RunsCountAsCalls) {
   EXPECT_GT(refused, 0);
 }
 
-// In order, they wait until the rate allows them.
+// Runs in order wait until the rate allows them.
 TEST_P(LimitedExecutionsTest, RunsInOrderAreNotRefused) {
   const v1::ExecuteProgramRequest run = Double();
   for (int i = 1; i <= 2 * kRate; ++i) ASSERT_TRUE(SendInOrder(i, run, i - 1));

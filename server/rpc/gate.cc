@@ -1,3 +1,6 @@
+// Decides for each call who the caller is and what it may do. Unary calls and streams pass Admit on
+// gRPC's threads before a byte of the request is decoded. An interceptor tells the gate of every
+// call's begin and end, so that calls of a revoked token can be found and cancelled.
 #include "server/rpc/gate.h"
 
 #include <grpc/grpc_security_constants.h>
@@ -22,9 +25,9 @@ using core::Caller;
 using core::Role;
 
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
-constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // of the tokens' times of last use
+constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // interval of writing times of last use
 constexpr int kAuditLinesPerSecond = 50;
-// For all unauthenticated callers together.
+// The rate of all unauthenticated callers together.
 constexpr int kAnyoneCallsPerSecond = 100;
 constexpr char kAnyoneTenant[] = "";
 constexpr char kBearer[] = "Bearer ";
@@ -56,7 +59,7 @@ absl::string_view LeastName(Least least) { return core::RoleName(static_cast<Rol
 
 absl::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
-// The bearer token of the call; empty if it has none.
+// Returns the bearer token of the call, or "" if it has none.
 absl::string_view BearerOf(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find("authorization");
@@ -74,7 +77,7 @@ std::string MethodName(Method method) {
   return absl::StrCat(ServiceName(method), "/", RowOf(method).method);
 }
 
-// Observes the begin and the end of one call.
+// Observes the begin and the end of one call for the gate.
 class Gate::CallWatch final : public grpc::experimental::Interceptor {
  public:
   CallWatch(Gate* gate, grpc::ServerContextBase* context) : gate_(gate), context_(context) {
@@ -82,7 +85,7 @@ class Gate::CallWatch final : public grpc::experimental::Interceptor {
   }
   ~CallWatch() override { gate_->End(context_); }
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    // The last hook of a call at which it may still be cancelled.
+    // This is the last hook at which the call may still be cancelled.
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::POST_RECV_CLOSE))
       gate_->End(context_);
@@ -122,7 +125,7 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Gate::Cal
 }
 
 std::string Gate::WorkerOfCertificate(const grpc::CallbackServerContext& context) {
-  // The identity that the TLS handshake has verified.
+  // Only an identity that the TLS handshake has verified counts.
   const auto auth = context.auth_context();
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
   for (const grpc::string_ref& uri : auth->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
@@ -149,7 +152,7 @@ absl::Status Gate::CheckToken(const std::string& token_name, absl::Time now) con
   absl::string_view name = token_name;
   const bool certificate = absl::ConsumePrefix(&name, kCertificateCaller);
   const absl::Status status = options_.tokens->Check(std::string(name), now);
-  // A certificate needs no token.
+  // A certificate is valid without a token of that name, and only a revoked one shuts it out.
   return certificate && !status.ok() && KindOf(status) != ErrorKind::kTokenRevoked
              ? absl::OkStatus()
              : status;
@@ -173,7 +176,7 @@ absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method 
   return status;
 }
 
-// Calls per second; 0: unlimited.
+// Returns the number of calls per second that the caller's tenant may make, or 0 for no limit.
 double Gate::RateOf(const Caller& caller) const {
   if (caller.role == Role::kWorker) return 0;
   return caller.tenant == kAnyoneTenant ? kAnyoneCallsPerSecond : options_.calls_per_second;
@@ -218,7 +221,7 @@ absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Calle
                      absl::StrCat("tenant '", caller.tenant, "': ", tenant.open,
                                   " calls are open (tenant_calls_max); end some and retry"));
   TESSERA_RETURN_IF_ERROR(Spend(caller, now, &tenant));
-  // Unknown without an interceptor, as in tests that call a handler themselves.
+  // Without an interceptor the call is unknown, as in tests that call a handler directly.
   if (const auto call = calls_.find(context); call != calls_.end()) {
     ++tenant.open;
     call->second->tenant = &tenant;
@@ -263,8 +266,9 @@ void Gate::End(grpc::ServerContextBase* context) {
   const auto found = calls_.find(context);
   if (found == calls_.end()) return;
   const std::shared_ptr<Call> call = found->second;
-  // gRPC may free what is being cancelled as soon as this returns. Cancelling may also end the call
-  // on the very thread that cancels, which is then past the point where it needs it.
+  // gRPC may free the context as soon as End returns, so End waits for a thread that is cancelling
+  // the call. Cancelling may also end the call on the cancelling thread itself. That thread no
+  // longer needs the context then, and End must not wait for it.
   const auto mine_or_nobodys = [&call] {
     return call->cancelled_by == std::thread::id() ||
            call->cancelled_by == std::this_thread::get_id();
@@ -305,7 +309,7 @@ void Gate::Cancel(Call& call) {
     if (call.ended || call.cancelled_by != std::thread::id()) return;
     call.cancelled_by = std::this_thread::get_id();
   }
-  // Not under the lock: cancelling may call End on this thread.
+  // Runs without the lock, because cancelling may call End on this thread.
   call.context->TryCancel();
   absl::MutexLock lock(&mu_);
   call.cancelled_by = std::thread::id();

@@ -1,11 +1,11 @@
-// The gate: authenticates and authorizes a call before its handler reads the request.  Every
-// handler calls it first:
+// The gate authenticates and authorizes a call before its handler reads the request.  Every call
+// passes it first:
 //
 //   absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kArrayService_GetArray);
 //   if (!caller.ok()) return Refuse(reactor, caller.status());
 //
-// Thread-safe.  It outlives the server whose builder got its CallInterceptor().  Rejected calls are
-// logged, with the caller and the reason and without the token.
+// Thread-safe.  The gate outlives the server whose builder got its CallInterceptor().  Rejected
+// calls are logged with the caller and the reason, but without the token.
 #pragma once
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -30,22 +30,22 @@ namespace tessera::server::rpc {
 
 using ir::serial::ToGrpc;
 
-// A row each of methods.def.
+// The methods: one enumerator for each row of methods.def.
 enum class Method : int {
 #define TESSERA_METHOD(service, method, least, ...) k##service##_##method,
 #include "server/rpc/methods.def"
 #undef TESSERA_METHOD
 };
 
-// The token_name of a caller with a worker's certificate is this and the worker's name. No token
-// has such a name. Revoking a token with the worker's name disables the certificate too.
+// The prefix of the token_name of a caller with a worker's certificate; the worker's name follows.
+// No token has such a name. Revoking a token with the worker's name disables the certificate too.
 inline constexpr char kCertificateCaller[] = "certificate:";
 
 struct GateOptions {
-  // Null: there are no tokens, and every caller is the default tenant's administrator.
+  // If it is null, there are no tokens, and every caller is the default tenant's administrator.
   core::TokenStore* tokens = nullptr;
-  int64_t calls_per_second = 0;  // per tenant, and the burst size; 0: unlimited
-  int64_t calls_max = 10'000;    // open calls per tenant
+  int64_t calls_per_second = 0;  // rate and burst size of each tenant; 0 means unlimited
+  int64_t calls_max = 10'000;    // largest number of open calls of a tenant
 };
 
 class Gate {
@@ -53,28 +53,30 @@ class Gate {
   explicit Gate(const Clock* clock, GateOptions options = {});
   ~Gate();
 
-  // TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED, ROLE_MISSING, RATE_LIMITED.  The
-  // call counts as open until it ends.
+  // Admits a call and returns its caller.  The call counts as open until it ends.  Errors are
+  // TOKEN_MISSING, TOKEN_UNKNOWN, TOKEN_EXPIRED, TOKEN_REVOKED, ROLE_MISSING and RATE_LIMITED.
   absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For each request of a stream, whose call was admitted before: RATE_LIMITED, since it counts as
-  // a call; TOKEN_EXPIRED or TOKEN_REVOKED, since the token may have ended meanwhile.
+  // Admits another request of a stream that was admitted before.  Returns RATE_LIMITED, because
+  // each request counts as a call, and TOKEN_EXPIRED or TOKEN_REVOKED, because the token may have
+  // become invalid since.
   absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Cancels the open calls of tokens that are no longer valid.  Called when one is revoked, and by
-  // the gate's thread every few seconds, for those that expire.
+  // Cancels the open calls of tokens that are no longer valid.  Called when a token is revoked. The
+  // gate's thread also calls it every few seconds, for tokens that have expired.
   void CancelInvalidCalls() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For the server's builder: notifies the gate when calls begin and end.
+  // Returns an interceptor for the server's builder.  It tells the gate when calls begin and end.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallInterceptor();
 
-  // The worker that the client's certificate names; empty when it has none or is no worker's.
+  // Returns the worker that the client's certificate names.  Returns "" if the client has no
+  // certificate, or if the certificate is not a worker's.
   static std::string WorkerOfCertificate(const grpc::CallbackServerContext& context);
 
   core::TokenStore* tokens() const { return options_.tokens; }
   const Clock& clock() const { return *clock_; }
-  // Open calls that were admitted for the tenant.
+  // Returns the number of open calls that were admitted for the tenant.
   int64_t calls_open(const std::string& tenant) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -82,20 +84,20 @@ class Gate {
   class WatchFactory;
   struct Tenant {
     int64_t open = 0;
-    double tokens = 0;  // of its token bucket: calls that it may start now
+    double tokens = 0;  // content of its token bucket: number of calls that it may start now
     absl::Time filled;
   };
   // One call, from its first byte to its end.
   struct Call {
     grpc::ServerContextBase* context = nullptr;
-    Tenant* tenant = nullptr;      // once admitted
-    std::string token_name;        // of the token that it came with
-    std::thread::id cancelled_by;  // the thread that cancels it; End waits for that
+    Tenant* tenant = nullptr;      // tenant of the call; null until the call is admitted
+    std::string token_name;        // name of the token with which the call came
+    std::thread::id cancelled_by;  // thread that is cancelling the call; End waits for it
     bool ended = false;
   };
 
   absl::StatusOr<core::Caller> Identify(const grpc::CallbackServerContext& context, absl::Time now);
-  // OK if the token of that name is still valid.
+  // Returns OK if the token with this name is still valid.
   absl::Status CheckToken(const std::string& token_name, absl::Time now) const;
   absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
                      absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
@@ -120,11 +122,11 @@ class Gate {
       ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // bounded by the tokens' tenants
   Tenant audit_ ABSL_GUARDED_BY(mu_);                           // token bucket of log lines
-  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // rejections since the last line
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;  // rejections since the last log line
   std::thread canceller_;
 };
 
-// The reactor of a rejected stream, which finishes it with the error.
+// The reactor of a rejected stream. It finishes the stream with the error.
 template <class Reactor>
 class RefusedStream final : public Reactor {
  public:
@@ -132,7 +134,8 @@ class RefusedStream final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-// "tessera.v1.ArrayService", "tessera.v1.ArrayService/GetArray".
+// Return the names of a method's service and of the method: "tessera.v1.ArrayService" and
+// "tessera.v1.ArrayService/GetArray".
 std::string ServiceName(Method method);
 std::string MethodName(Method method);
 

@@ -1,4 +1,6 @@
-// The gate before real connections: tokens, certificates, roles, rates, and calls that are cut.
+// Proves which callers the gate admits and which open calls it cuts: by tokens, certificates, roles
+// and rates. The gate stands before real gRPC connections, with and without TLS; services of the
+// test are behind it.
 #include "server/rpc/gate.h"
 
 #include <arpa/inet.h>
@@ -52,7 +54,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// A worker link that stays open until it is cut.
+// The server's side of worker links, which stay open until they are cut.
 class OpenLinks final : public v1::WorkerService::CallbackService {
  public:
   explicit OpenLinks(Gate* gate) : gate_(gate) {}
@@ -150,7 +152,7 @@ class GateTest : public ::testing::Test {
     context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     if (!token.empty()) context->AddMetadata("authorization", "Bearer " + token);
   }
-  // Enrol wants the role worker.
+  // Calls Enroll, which requires the role worker.
   absl::Status Enroll(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
                       const std::string& worker = "w0", v1::EnrollResponse* response = nullptr) {
     grpc::ClientContext context;
@@ -193,14 +195,14 @@ class GateTest : public ::testing::Test {
   std::unique_ptr<auth::Tokens> tokens_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<EnrollmentService> enrollment_;
-  std::set<std::string> connected_;  // workers; set before calls
+  std::set<std::string> connected_;  // names of connected workers, set before any call
   std::unique_ptr<OpenLinks> links_;
   bool channelz_ = false;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A worker link of this test's own.
+// The client's side of a worker link.
 class ClientLink {
  public:
   ClientLink(const std::shared_ptr<grpc::Channel>& channel, const std::string& token)
@@ -258,7 +260,7 @@ TEST_F(GateTest, ATokenTakesNoNameFromAWorkerThatIsConnected) {
               ReasonIs("ALREADY_EXISTS", "a worker named w0 is connected, from host here"));
   EXPECT_TRUE(response.certificate_pem().empty());
   EXPECT_THAT(Enroll(TlsChannel(), token, "w1", &response), IsOk());
-  // Its own certificate is renewed all the same.
+  // A connected worker can still renew its own certificate.
   connected_.insert("w1");
   EXPECT_THAT(Enroll(TlsChannel({response.certificate_pem(), request_.key_pem}), "", "w1"), IsOk());
 }
@@ -271,7 +273,7 @@ TEST_F(GateTest, AnEnrolledWorkerCallsWithItsCertificateAlone) {
   EXPECT_THAT(info.dns, ::testing::ElementsAre(api::kWorkerServerName));
   EXPECT_TRUE(info.ips.empty());
   const auto channel = TlsChannel({response.certificate_pem(), request_.key_pem});
-  // It renews its own name, and no other.
+  // The certificate renews its own name and no other.
   EXPECT_THAT(Enroll(channel, "", "w0"), IsOk());
   EXPECT_THAT(Enroll(channel, "", "w1"), ReasonIs("ROLE_MISSING", "certificate of 'w0'"));
 }
@@ -281,7 +283,7 @@ TEST_F(GateTest, ACertificateOfAnotherAuthorityIsNoneAtAll) {
   const pki::Credential other = pki::MakeCa("other", absl::Now()).value();
   const auto forged = pki::Issue(other, api::WorkerCertificate("w0").value(), absl::Now()).value();
   EXPECT_EQ(Enroll(TlsChannel(forged), "").code(), absl::StatusCode::kUnavailable);
-  // A certificate that names no worker is as good as none.
+  // A certificate that names no worker counts as no certificate.
   const auto client = pki::Issue(ca_, {.common_name = "me"}, absl::Now()).value();
   EXPECT_THAT(Enroll(TlsChannel(client), ""), ReasonIs("TOKEN_MISSING", ""));
 }
@@ -318,7 +320,7 @@ TEST_F(GateTest, RevokingCutsOpenCallsOfThatTokenAlone) {
   EXPECT_TRUE(Eventually([&] { return gate_->calls_open(core::kSystemTenant) == 0; }, kPatience));
 }
 
-// The stream that is open is cut a little later.
+// A request on an open stream is refused at once; the stream itself is cut a little later.
 TEST_F(GateTest, EachRequestOfAStreamNeedsATokenThatIsStillGood) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const std::string token = Token("a", Role::kUser);
@@ -415,7 +417,7 @@ TEST_F(GateTest, ChannelzIsForAdministrators) {
   ASSERT_TRUE(channelz_);
   const auto channel = TlsChannel();
   EXPECT_THAT(Channelz(channel, Token("root", Role::kAdmin)), IsOk());
-  // gRPC drops the reasons of such refusals.
+  // gRPC drops the details of such an error, so only code and message can be checked.
   EXPECT_THAT(Channelz(channel, Token("ops", Role::kOperator)),
               StatusIs(absl::StatusCode::kPermissionDenied, "wants the role admin"));
   EXPECT_THAT(Channelz(channel, ""),

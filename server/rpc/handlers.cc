@@ -1,3 +1,5 @@
+// Lists the routes of all handlers. server.cc makes the gRPC services from this list when it
+// starts.
 #include "server/rpc/handlers.h"
 
 namespace tessera::server::rpc {

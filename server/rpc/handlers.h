@@ -1,8 +1,8 @@
-// The handlers of the coordinator's services, one for each row of methods.def that has one: a new
-// row declares its function here, and the file of its service defines it.
+// The handlers of the coordinator's services. Every row of methods.def, except rows of the kind
+// Own, declares its function here, and the file of its service defines it.
 //
-// A handler runs on gRPC's threads and does not block: it reads the request, calls the coordinator,
-// and the coordinator's callback finishes the call.
+// A handler runs on gRPC's threads and does not block. It reads the request and calls the
+// coordinator; the coordinator's callback finishes the call.
 #pragma once
 #include <vector>
 
@@ -15,7 +15,7 @@
 #include "tessera/v1/session.pb.h"
 
 namespace tessera::v1 {
-// The only request that is not named after its method.
+// The request of ExecuteAndWatch is the only one that is not named after its method.
 using ExecuteAndWatchRequest = ExecuteProgramRequest;
 }  // namespace tessera::v1
 
@@ -35,10 +35,10 @@ namespace tessera::server::rpc {
 #undef TESSERA_HANDLER_Bidi
 #undef TESSERA_HANDLER_Own
 
-// One for every method that has a handler.
+// Returns a route for every method that has a handler.
 std::vector<Route> AllRoutes();
 
-// Shared by several services.
+// Fills in the message about a worker, for several services.
 void FillWorker(const scheduler::WorkerInfo& info, v1::Worker* out);
 
 }  // namespace tessera::server::rpc

@@ -1,3 +1,5 @@
+// Says which services each health check stands for. The health monitor's verdict comes through
+// Server::SetHealth in main.cc.
 #include "server/rpc/health_status.h"
 
 #include "grpcpp/health_check_service_interface.h"

@@ -1,4 +1,4 @@
-// The statuses of grpc.health.v1, from the coordinator's three checks (docs/health.md).
+// Derives the statuses of grpc.health.v1 from the coordinator's three checks (docs/health.md).
 #pragma once
 
 namespace grpc {
@@ -11,8 +11,9 @@ struct HealthStatus {
   bool live = true, ready = true, progressing = true;
 };
 
-// "" and the services that need devices are SERVING while `progressing`; the others while `live`.
-// The names "live", "ready" and "progressing" have the status of one check each.
+// Sets the status of all services. "" and the services that need devices are SERVING while
+// `progressing` is true, the others while `live` is true. The names "live", "ready" and
+// "progressing" have the status of one check each.
 void SetHealth(const HealthStatus& status, grpc::HealthCheckServiceInterface* service);
 
 }  // namespace tessera::server::rpc

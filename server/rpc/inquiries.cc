@@ -1,3 +1,6 @@
+// Collects reports from the processes of the cluster. The handlers of GetDiagnostics and
+// SetLogLevel call it; each worker's daemon answers over its stream (worker_streams.h) for itself
+// and its executors.
 #include "server/rpc/inquiries.h"
 
 #include <algorithm>
@@ -17,10 +20,11 @@
 namespace tessera::server::rpc {
 namespace {
 
-// Of the wait, for the daemons' answers to arrive after their own waits.
+// The part of the wait that daemons may spend waiting for their executors. The rest is for their
+// answers to arrive.
 constexpr double kDaemonsShare = 0.75;
 
-// The answers of one round, until all are there or the time is over.
+// Collects the answers of one round, until all have come or the time is over.
 class Round final : public std::enable_shared_from_this<Round> {
  public:
   Round(v1::Diagnostics own, std::vector<std::string> names,
@@ -30,7 +34,7 @@ class Round final : public std::enable_shared_from_this<Round> {
     missing_ = names_.size();
   }
 
-  // Before any answer is taken.
+  // Starts the timer. Must be called before any answer is taken.
   void Start(absl::Duration wait) {
     if (names_.empty()) return End();
     alarm_.Set(WallDeadline(wait), [self = shared_from_this()](bool) { self->End(); });
@@ -43,7 +47,7 @@ class Round final : public std::enable_shared_from_this<Round> {
       answers_[worker] = std::move(answer);
       if (--missing_ > 0) return;
     }
-    alarm_.Cancel();  // Which ends the round.
+    alarm_.Cancel();  // The alarm's callback ends the round.
   }
 
  private:
@@ -76,8 +80,9 @@ class Round final : public std::enable_shared_from_this<Round> {
   }
 
   absl::Mutex mu_;
-  v1::Diagnostics own_ ABSL_GUARDED_BY(mu_);  // and in the end, all
-  const std::vector<std::string> names_;      // of the workers that are asked
+  // The coordinator's own report, and in the end all reports.
+  v1::Diagnostics own_ ABSL_GUARDED_BY(mu_);
+  const std::vector<std::string> names_;  // names of the workers that are asked
   std::function<void(absl::StatusOr<v1::Diagnostics>)> then_ ABSL_GUARDED_BY(mu_);
   std::vector<std::optional<absl::StatusOr<v1::InquiryAnswer>>> answers_ ABSL_GUARDED_BY(mu_);
   size_t missing_ ABSL_GUARDED_BY(mu_) = 0;
@@ -87,6 +92,9 @@ class Round final : public std::enable_shared_from_this<Round> {
 
 }  // namespace
 
+// Asks all workers of the target at the same time. The coordinator's own report is made first, on
+// this thread. Daemons are given a shorter wait than the round, so that a daemon with a silent
+// executor can still report the others in time.
 void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {

@@ -1,5 +1,5 @@
-// Asks processes of the cluster what they say of themselves: beside the scheduler, so that a
-// cluster whose scheduler is busy can be looked at.
+// Asks the processes of the cluster to report about themselves. Inquiries bypass the scheduler, so
+// that a cluster can be examined even if its scheduler is busy.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,17 +12,18 @@
 
 namespace tessera::server::rpc {
 
-// The longest that one round of questions takes, whatever the caller says.
+// The longest time of one round of questions, whatever the caller asks for.
 inline constexpr absl::Duration kInquiryWait = absl::Seconds(5);
 
 struct InquiryTarget {
-  std::string worker;  // its daemon and executors; empty: the coordinator alone
-  bool all = false;    // the coordinator, and all that are connected
+  std::string worker;  // worker whose processes are asked; "" for the coordinator alone
+  bool all = false;    // true to ask the coordinator and all connected workers
 };
 
-// Calls `then` once: with what each said or why it did not, not later than `wait` and kInquiryWait.
-// WORKER_NOT_FOUND: the worker is not connected.  `then` runs on this thread or one of gRPC's.
-// `sources`: what the coordinator says of itself.
+// Asks the processes of the target.  Calls `then` once, after at most `wait` and kInquiryWait, with
+// the answer of each process or the reason why it did not answer.  The error is WORKER_NOT_FOUND if
+// the worker is not connected.  `then` runs on this thread or on one of gRPC's.  The coordinator's
+// own report comes from `sources`.
 void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then);

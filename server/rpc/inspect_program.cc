@@ -1,4 +1,5 @@
-// InspectProgram: what a program is, also one that this server cannot run.
+// The handler of InspectProgram. It describes a program, even one that this server cannot run. The
+// description of an artifact also says why it would be refused; other forms must verify.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// Converts JSON for RunProgram, ReadArray and WriteArray. The input comes from clients, so its
+// shape is checked before memory is allocated, and errors name the place of an invalid value.
 #include "server/rpc/json.h"
 
 #include <algorithm>
@@ -16,15 +18,15 @@ namespace {
 using google::protobuf::Value;
 using ir::DType;
 
-constexpr int64_t kJsonValuesMax = 1 << 22;       // of one result; about 46 MB on the wire
-constexpr double kExactMax = 9007199254740992.0;  // 2^53: integers up to here are exact as doubles
+constexpr int64_t kJsonValuesMax = 1 << 22;       // bound for one result, about 46 MB on the wire
+constexpr double kExactMax = 9007199254740992.0;  // 2^53, up to which doubles hold integers exactly
 
 absl::Status InputError(const std::string& where, const std::string& what) {
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("input", where.empty() ? "" : " at ", where, ": ", what));
 }
 
-// The minimum and maximum of an integer dtype; kU64 is handled as a string.
+// Returns the minimum and the maximum of an integer dtype.
 std::pair<double, double> RangeOf(DType dtype) {
   const int bits = ir::BitWidth(dtype);
   if (ir::IsUnsignedInt(dtype)) return {0, std::ldexp(1.0, bits) - 1};
@@ -96,7 +98,7 @@ absl::Status CheckLists(const Value& value, const ir::Dims& shape, size_t dim,
   return absl::OkStatus();
 }
 
-// Requires: CheckLists has passed.
+// Reads the value and the lists inside it into the array. Requires: CheckLists has passed.
 absl::Status ReadJson(const Value& value, size_t dim, const std::string& where, int64_t* index,
                       ir::Array* out) {
   if (dim == out->shape().size()) return SetElement(value, where, (*index)++, out);
@@ -134,7 +136,7 @@ void WriteJson(const ir::Array& array, size_t dim, int64_t* index, Value* out) {
 
 }  // namespace
 
-// JSON has no complex numbers.
+// Refuses complex dtypes, because JSON has no complex numbers.
 absl::Status CheckJsonDType(DType dtype) {
   if (!ir::IsComplex(dtype)) return absl::OkStatus();
   return MakeError(ErrorKind::kNotImplemented,
@@ -143,13 +145,14 @@ absl::Status CheckJsonDType(DType dtype) {
                                 "and write and read its arrays"));
 }
 
-// Lists are counted too, because an array without elements may have many.
+// Counts the JSON values of an array. Lists count too, because an array without elements may have
+// many lists.
 absl::Status CheckJsonSize(const ir::Type& type) {
   int64_t level = 1;
   int64_t values = 1;
   for (const int64_t n : type.shape) {
     if (level == 0) break;
-    // Neither overflows, because the previous `level` is within the bound.
+    // Neither `level` nor `values` overflows, because the previous `level` is within the bound.
     level = n > kJsonValuesMax / level ? kJsonValuesMax : level * n;
     values += level;
     if (values > kJsonValuesMax)
@@ -164,7 +167,7 @@ absl::Status CheckJsonSize(const ir::Type& type) {
 
 absl::StatusOr<ir::Array> ArrayFromJson(const Value& value, DType dtype, const ir::Dims& shape) {
   TESSERA_RETURN_IF_ERROR(CheckJsonDType(dtype));
-  // Checked before memory is allocated for the shape.
+  // The lists are checked before memory is allocated for the shape.
   TESSERA_RETURN_IF_ERROR(CheckLists(value, shape, 0, ""));
   ir::Array out(dtype, shape);
   int64_t index = 0;

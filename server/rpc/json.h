@@ -1,4 +1,5 @@
-// Arrays as JSON values: for small arrays and for display. Stateless; thread-safe.
+// Converts arrays to JSON values and back, for small arrays and for display. Stateless and
+// thread-safe.
 #pragma once
 #include "absl/status/statusor.h"
 #include "google/protobuf/struct.pb.h"
@@ -7,15 +8,16 @@
 
 namespace tessera::server::rpc {
 
-// Convert between nested lists, row-major, and an array.  Numbers are JSON numbers, bools true and
-// false; NaN and infinities are "NaN", "Infinity" and "-Infinity", and 64-bit integers that a
-// double cannot hold are decimal strings.  VALUE_ERROR has the indices of the invalid value.  f16,
-// f8 and complex dtypes are NOT_IMPLEMENTED, lists of more than 2^22 values LIMIT_EXCEEDED.
+// Convert between nested lists, row-major, and an array.  Numbers are JSON numbers, and bools are
+// true and false.  NaN and infinities are "NaN", "Infinity" and "-Infinity".  64-bit integers that
+// a double cannot hold are decimal strings.  The error for an invalid value is VALUE_ERROR and
+// names the value's indices.  Complex dtypes are NOT_IMPLEMENTED.  An array that would become more
+// than 2^22 JSON values is LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);
 absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);
 
-// Whether arrays of the dtype, or of the size, have a JSON form.
+// Check that arrays of the dtype, and of the type's size, have a JSON form.
 absl::Status CheckJsonDType(ir::DType dtype);
 absl::Status CheckJsonSize(const ir::Type& type);
 

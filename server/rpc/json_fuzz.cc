@@ -1,5 +1,6 @@
-// Reads the input as a type, a newline and the JSON of a value. It is rejected with a status, or
-// its array converts to JSON that converts back to the same array.
+// Fuzzes the conversion between JSON and arrays. The input is a type, a newline and the JSON of a
+// value. It must be rejected with a status, or become an array that converts to JSON and back to
+// the same array.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,8 +1,9 @@
-// A stream of messages to one caller: what all streaming methods of the server share.
+// A stream of messages to one caller. It is the common part of all streaming methods of the server.
 //
-// At most one write is in flight; later messages wait in a queue.  The stream ends once, when no
-// write is in flight, so it cannot end between a decision and the call that carries it out.  gRPC
-// is never called under a lock.  A stream keeps itself alive until gRPC is done with it.
+// At most one write is in flight; later messages wait in a queue.  The stream ends only once, and
+// only while no write is in flight.  So it cannot end between a decision and the call that carries
+// out the decision.  gRPC is never called under a lock.  A stream keeps itself alive until gRPC is
+// done with it.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -18,8 +19,8 @@
 
 namespace tessera::server::rpc {
 
-// `Derived`, or a class derived from it, is made by Make.  `Reactor` is gRPC's ServerWriteReactor
-// or ServerBidiReactor that writes `Message`.  Thread-safe.
+// Objects of `Derived`, or of a class derived from it, are created by Make.  `Reactor` is gRPC's
+// ServerWriteReactor or ServerBidiReactor that writes `Message`.  Thread-safe.
 template <class Derived, class Reactor, class Message>
 class MessageStream : public Reactor, public std::enable_shared_from_this<Derived> {
  public:
@@ -30,11 +31,13 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     return stream;
   }
 
-  // Nothing is sent any more once the stream was told to end.  Returns how many messages wait.
+  // Sends the message, unless the stream was told to end.  Returns the number of messages that
+  // wait.
   size_t Send(Message message) { return Enqueue(std::move(message), /*last=*/false); }
-  // Sends it, and ends the stream with OK.
+  // Sends the message and ends the stream with OK.
   void SendLast(Message message) { Enqueue(std::move(message), /*last=*/true); }
-  // Ends the stream once the messages that wait are written.  Later ends change nothing.
+  // Ends the stream when the messages that wait are written.  Later calls of End and Cut do not
+  // change the status.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
@@ -43,8 +46,8 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     }
     Pump();
   }
-  // Ends the stream without the messages that wait.  Returns whether it is this call that ends it,
-  // and a write is in flight, which the end has to wait for.
+  // Ends the stream and drops the messages that wait.  Returns true if this call ends the stream
+  // and a write is in flight, for which the end has to wait.
   bool Cut(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     bool waits = false;
     {
@@ -77,9 +80,9 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
   void OnDone() override { const std::shared_ptr<Derived> last = std::move(self_); }
 
  protected:
-  // With `begun` false nothing is written before Begin, and only Cut ends the stream till then.
+  // If `begun` is false, nothing is written before Begin, and until then only Cut ends the stream.
   explicit MessageStream(bool begun = true) : begun_(begun) {}
-  // Writes `first`, and then what was sent before.
+  // Starts writing: first the messages in `first`, and then those that were sent before this call.
   void Begin(std::deque<Message> first) ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
@@ -90,9 +93,9 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     }
     Pump();
   }
-  // Before a message is written.  The stream does not end meanwhile.
+  // Called before a message is written.  The stream does not end during the call.
   virtual void OnSending(Message* message) { (void)message; }
-  // All messages are written, and the stream goes on.
+  // Called when all messages are written and the stream goes on.
   virtual void OnSent() {}
 
  private:
@@ -136,14 +139,14 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
   }
 
   std::shared_ptr<Derived> self_;
-  Message message_;  // of the write in flight
+  Message message_;  // message of the write in flight
   absl::Mutex mu_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
   bool begun_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);  // of the end
+  absl::Status status_ ABSL_GUARDED_BY(mu_);  // status with which the stream ends
 };
 
 }  // namespace tessera::server::rpc

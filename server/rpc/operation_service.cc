@@ -1,3 +1,6 @@
+// The handlers of OperationService: the state of operations, waiting for them, and cancelling them.
+// No handler blocks while it waits: the scheduler answers when the state changes or the time is
+// over.
 #include "absl/strings/str_cat.h"
 #include "ir/serial/service.h"
 #include "server/rpc/handlers.h"
@@ -12,7 +15,8 @@ using scheduler::PendingInfo;
 
 void Fill(const api::Operation& operation, v1::Operation* out) { *out = ToProto(operation); }
 
-// One WatchOperation: waits for the next change when the last one has been written.
+// The stream of one WatchOperation. It asks for the next change only when the last one has been
+// written, so that nothing piles up for a slow reader.
 class WatchStream final
     : public MessageStream<WatchStream, grpc::ServerWriteReactor<v1::Operation>, v1::Operation> {
  public:
@@ -21,7 +25,7 @@ class WatchStream final
         call_(std::move(call)),
         until_(coordinator_->clock()->Now() + coordinator_->config().result_wait_max) {}
 
-  // Sends the operation once its state is not the one sent last.
+  // Sends the operation when its state differs from the state that was sent last.
   void AwaitChange() {
     scheduler::WaitOperation wait{{0, call_.caller}, call_.request.operation(), {}, seen_};
     if (seen_) wait.timeout = std::max(until_ - coordinator_->clock()->Now(), absl::Seconds(0));
@@ -45,7 +49,7 @@ class WatchStream final
   Coordinator* const coordinator_;
   const StreamCall<v1::WatchOperationRequest, v1::Operation> call_;
   const absl::Time until_;
-  std::optional<api::OperationState> seen_;  // the state sent last; unused while a message is sent
+  std::optional<api::OperationState> seen_;  // state sent last; not read while a message is sent
 };
 
 }  // namespace

@@ -1,3 +1,5 @@
+// The page tokens of all lists. A token is checked by its hash, so that a client cannot use a token
+// of one list for another by mistake.
 #include "server/rpc/paging.h"
 
 #include "absl/strings/escaping.h"
@@ -12,7 +14,7 @@ constexpr size_t kHashSize = 16;
 constexpr size_t kTokenBytesMax = 4 << 10;
 
 std::string HashOf(std::string_view scope, std::string_view after) {
-  // With the length, "a" + "bc" and "ab" + "c" have different hashes.
+  // The length makes the hashes of "a" + "bc" and "ab" + "c" differ.
   return Sha256Hex(absl::StrCat(scope.size(), ":", ToAbsl(scope), ToAbsl(after)))
       .substr(0, kHashSize);
 }

@@ -1,5 +1,5 @@
-// Pages of lists. A page token has the last key of the previous page and a hash of the scope: it is
-// valid for the same list of the same tenant only. Tokens hold nothing secret. Thread-safe.
+// Pages of lists. A page token holds the last key of the previous page and a hash of the scope. So
+// it is valid only for the same list of the same tenant. Tokens contain no secrets. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,12 +13,14 @@
 
 namespace tessera::server::rpc {
 
-// `scope` names the list: method, tenant and filter.
+// Returns the token of the page after the key `after`. `scope` identifies the list: method, tenant
+// and filter.
 std::string PageToken(std::string_view scope, std::string_view after);
-// The key in the token.  VALUE_ERROR: the token belongs to another list, or does not parse.
+// Returns the key in the token.  Returns VALUE_ERROR if the token belongs to another list or does
+// not parse.
 absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token);
 absl::Status BadPageToken();
-// VALUE_ERROR: `size` is negative.
+// Returns VALUE_ERROR if `size` is negative.
 absl::Status CheckPageSize(int32_t size);
 
 // Reads page_size and page_token of a request.  Keys are strings or integers.
@@ -44,9 +46,9 @@ absl::Status ReadPage(std::string_view scope, const Request& request,
   return absl::OkStatus();
 }
 
-// Finishes a List call with the requested page: calls `add(item, &response)` for each item of the
-// reply to `event`. `filter` is part of the token's scope; the next page begins after `key(item)`
-// of the last item.
+// Finishes a List call with the requested page. Posts `event` and calls `add(item, &response)` for
+// each item of the reply. `filter` is part of the token's scope. The next page begins after
+// `key(item)` of the last item.
 template <class Item, class Event, class Q, class R, class Add, class Key>
 void AnswerPage(const CallRef<Q, R>& call, Event event, std::string_view filter, Add add, Key key) {
   const std::string scope = absl::StrCat(Q::descriptor()->name(), "|", call->caller().tenant,

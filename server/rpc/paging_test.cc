@@ -1,3 +1,5 @@
+// Proves that a page token is good for its own list only, and that random or changed tokens are
+// refused.
 #include "server/rpc/paging.h"
 
 #include <random>
@@ -26,7 +28,7 @@ TEST(PagingTest, GarbageIsRefused) {
     std::string token(random() % 64, '\0');
     for (char& c : token) c = static_cast<char>(random());
     EXPECT_THAT(PageAfter("ListX|a", token), ReasonIs("VALUE_ERROR"));
-    // One that was changed in one place.
+    // A valid token that was changed in one place.
     std::string changed = PageToken("ListX|a", "123456");
     char& c = changed[random() % changed.size()];
     c = c == 'A' ? 'B' : 'A';

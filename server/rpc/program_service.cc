@@ -1,3 +1,6 @@
+// The handlers of ProgramService: uploads, compilation, explanations and runs. Programs are read on
+// threads for that (program_source.h; RunProgram has its own), never on gRPC's or the scheduler's
+// threads. Runs over streams are in executions.cc.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -26,14 +29,15 @@ using ir::serial::ToProto;
 using rpc::FromProto;
 using rpc::ToProto;
 
-// Whether the error says nothing of the program that was to be read.
+// Returns whether the error says nothing about the program itself: there was no time to read it, or
+// the server stops.
 bool IsNoneOfThePrograms(const absl::Status& error) {
   if (error.ok()) return false;
   const ErrorKind kind = KindOf(error);
   return kind == ErrorKind::kDeadlineExceeded || kind == ErrorKind::kServerStopping;
 }
 
-// Fills in everything but ops and text; returns the program.
+// Fills in everything but ops and text, and returns the program.
 absl::StatusOr<ir::Program> FillSignature(const CallBase& call, const scheduler::ProgramInfo& info,
                                           absl::Time deadline, v1::UploadedProgram* out) {
   out->set_format(ToProto(info.format));
@@ -61,7 +65,7 @@ absl::Status CheckUpload(const CallBase& call, const scheduler::ProgramInfo& upl
   return ir::Verify(program, call.coordinator()->limits());
 }
 
-// Fills in what GetProgram tells.
+// Fills in the response of GetProgram.
 absl::Status FillProgram(Call<v1::GetProgramRequest, v1::UploadedProgram>& call,
                          const scheduler::ProgramInfo& info, absl::Time deadline,
                          v1::UploadedProgram* out) {
@@ -83,7 +87,8 @@ void AnswerUpload(const UploadCall& call,
   call->Finish(progress.status());
 }
 
-// All bytes are there. If they cannot be read now, the next call of the upload does.
+// Called when all bytes of an upload have come: reads the program, and tells the scheduler to keep
+// or to drop it. If there is no time to read it now, the next call of the upload does so.
 void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload) {
   OnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
     if (!deadline.ok()) return AnswerUpload(call, deadline.status());
@@ -155,9 +160,9 @@ void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResp
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
-// Like AnswerWith, after core::AddLastRun. That takes a while for the explanation of a large
-// program, and the scheduler calls back on its own thread, so that a thread for reading programs
-// does it.
+// Like AnswerWith, but adds the last run to the explanation first (core::AddLastRun). This takes a
+// while for a large program, and the callback runs on the scheduler's thread. Therefore one of the
+// threads that read programs does it.
 template <class Q, class R, class Fill>
 std::function<void(absl::StatusOr<core::CompileReply>)> AnswerPlan(const CallRef<Q, R>& call,
                                                                    Fill fill) {

@@ -1,3 +1,5 @@
+// Reads programs for the handlers of ProgramService: with the jailed reader if the server has one,
+// otherwise in this process.
 #include "server/rpc/program_source.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace tessera::server::rpc {
 namespace {
 
-// How long a call waits for one of the threads that read programs.
+// Returns how long a call waits for one of the threads that read programs.
 absl::Duration DecoderWait(const CallBase& call) {
   return std::min(call.Wait(/*given=*/false, {}), call.coordinator()->config().result_wait_max);
 }

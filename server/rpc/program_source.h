@@ -1,5 +1,6 @@
-// The program of a request, however it is given: as a message, as text, as an artifact or by the
-// hash of an upload.  Reading one takes up to seconds, which the threads for it spend.
+// Reads the program of a request. The request may give it as a message, as text, as an artifact or
+// by the hash of an upload.  Reading may take seconds, so it runs on threads of its own (the
+// decoders).
 #pragma once
 #include <functional>
 #include <string>
@@ -15,24 +16,26 @@
 
 namespace tessera::server::rpc {
 
-// VALUE_ERROR for a number that is none of ProgramFormat.
+// Convert the format of a program. The first returns VALUE_ERROR for a number that is not in
+// ProgramFormat.
 absl::StatusOr<scheduler::ProgramFormat> FromProto(v1::ProgramFormat format);
 v1::ProgramFormat ToProto(scheduler::ProgramFormat format);
 
-// Calls `read` on one of the threads that read programs: with the end, by SteadyNow(), of the time
-// that the call has, or with the error for which it is not to be read.
+// Calls `read` on one of the threads that read programs. Passes it the call's deadline, a time of
+// SteadyNow(), or the error because of which there is nothing to read.
 void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read);
 
-// The bytes of an upload.
+// Returns the bytes of an upload as a source. The upload must outlive the source.
 api::ProgramSource SourceOf(const scheduler::ProgramInfo& upload);
-// The program, not verified yet; read on this thread, by the caller's reader.
+// Read and describe a program on this thread, with the server's reader. The program is not verified
+// yet.
 absl::StatusOr<ir::Program> ReadSource(const CallBase& call, const api::ProgramSource& source,
                                        absl::Time deadline);
 absl::StatusOr<v1::InspectProgramResponse> InspectSource(const CallBase& call,
                                                          const api::ProgramSource& source,
                                                          absl::Time deadline);
 
-// Calls `then` with the bytes of an upload.
+// Finds an upload of the caller's tenant by its hash, and calls `then` with it.
 template <class Q, class R>
 void FindUpload(const CallRef<Q, R>& call, const std::string& sha256,
                 std::function<void(absl::StatusOr<scheduler::ProgramInfo>)> then) {
@@ -40,10 +43,10 @@ void FindUpload(const CallRef<Q, R>& call, const std::string& sha256,
       scheduler::GetProgram{call->asker(), sha256}, std::move(then));
 }
 
-// LIMIT_EXCEEDED for a program of more bytes than max_program_bytes.
+// Returns LIMIT_EXCEEDED for a program with more bytes than max_program_bytes.
 absl::Status CheckProgramSize(const Coordinator& coordinator, size_t bytes);
 
-// The program is given in exactly one way.
+// Checks that the request gives the program in exactly one way.
 template <class Request>
 absl::Status CheckOneProgram(const Request& request) {
   const int ways = (request.has_program() ? 1 : 0) + (request.text().empty() ? 0 : 1) +
@@ -56,8 +59,8 @@ absl::Status CheckOneProgram(const Request& request) {
                              : "the program is given in several ways; give it in one");
 }
 
-// Calls `then` with the upload that the request names; without bytes if the program itself is in
-// the request. Requires: CheckOneProgram.
+// Calls `then` with the upload that the request names. The upload has no bytes if the request
+// itself contains the program. Calls CheckOneProgram first.
 template <class Q, class R>
 void WithUpload(const CallRef<Q, R>& call,
                 std::function<void(absl::StatusOr<scheduler::ProgramInfo>)> then) {
@@ -67,7 +70,7 @@ void WithUpload(const CallRef<Q, R>& call,
   FindUpload(call, sha256, std::move(then));
 }
 
-// The request's program, not verified yet, read on this thread.
+// Reads the request's program on this thread. The program is not verified yet.
 template <class Request>
 absl::StatusOr<ir::Program> ReadProgram(const CallBase& call, const Request& request,
                                         const scheduler::ProgramInfo& upload, absl::Time deadline) {
@@ -85,7 +88,7 @@ absl::StatusOr<ir::Program> ReadProgram(const CallBase& call, const Request& req
   return ReadSource(call, {Form::kMessage, request.program().SerializeAsString()}, deadline);
 }
 
-// Calls `then` with the request's program, on one of the threads that read programs.
+// Reads the request's program on one of the threads that read programs, and calls `then` there.
 template <class Q, class R>
 void WithProgram(const CallRef<Q, R>& call, std::function<void(absl::StatusOr<ir::Program>)> then) {
   WithUpload(call, [call, then = std::move(then)](absl::StatusOr<scheduler::ProgramInfo> upload) {

@@ -1,4 +1,6 @@
-// Programs over the wire: uploaded in chunks, looked at, explained, compiled by hash, run.
+// Proves what clients can do with programs over the wire: upload them in chunks, inspect, explain,
+// compile and run them, in every form in which a program may be given. The fixture is
+// testing/edge.h, with tokens of two tenants.
 #include <fstream>
 #include <iterator>
 
@@ -70,7 +72,8 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
   EXPECT_TRUE(r.complete());
   EXPECT_EQ(r.name(), absl::StrCat("tenants/a/programs/", hash));
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse compiled, Compile(by_hash));
-  // The same program, however it is given, is one executable; as text it has lines of its own.
+  // A program that is given by hash and by message is one executable. Given as text it is another
+  // one, because the text has source lines of its own.
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse by_message, Compile([](auto& q) {
                                  *q.mutable_program() = ir::serial::ToProto(Product());
                                }));
@@ -80,7 +83,7 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
   EXPECT_NE(by_text.executable(), compiled.executable());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::CompileProgramResponse again, Compile(as_text));
   EXPECT_EQ(again.executable(), by_text.executable());
-  // Not another tenant's.
+  // Another tenant has neither the upload nor the executable.
   EXPECT_THAT(Compile(by_hash, "b/user"), ReasonIs("PROGRAM_NOT_FOUND"));
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const v1::CompileProgramResponse theirs,
@@ -93,7 +96,7 @@ TEST_F(ProgramsTest, AreUploadedInChunksAndCompiledByHash) {
 }
 
 // ---- StableHLO artifacts. -----------------------------------------------------------------------
-// An export of JAX, of tests/fuzz/stablehlo.
+// Returns an artifact that JAX has exported, from tests/fuzz/stablehlo.
 std::string Exported(const std::string& name) {
   std::ifstream in(SourcePath("tests/fuzz/stablehlo/" + name + ".mlirbc"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -131,7 +134,7 @@ TEST_F(ProgramsTest, ArtifactsAreProgramsHoweverTheyAreGiven) {
   EXPECT_THAT(program.params(), ElementsAre("f32[4,3]", "f32[3,2]", "f32[2]"));
   EXPECT_EQ(program.ops().at("tanh"), 1);
   EXPECT_THAT(program.text(), HasSubstr("tanh("));
-  // The text is a program, too.
+  // The printed text is a valid program too.
   TESSERA_EXPECT_OK(Compile([&](auto& q) { q.set_text(program.text()); }));
   v1::RunProgramRequest run;
   run.set_validate_only(true);
@@ -184,7 +187,7 @@ TEST_F(ProgramsTest, AnyArtifactIsDescribed) {
   EXPECT_EQ(r.ops().at("tanh"), 1);
   EXPECT_EQ(r.lacking_size(), 0);
   EXPECT_EQ(r.problem(), "");
-  // What it lacks is no error.
+  // Ops that the server lacks are reported, but are no error.
   TESSERA_ASSERT_OK_AND_ASSIGN(r, inspect(Exported("custom_call")));
   EXPECT_GT(r.lacking().at("custom_call @nobodys_factors"), 0);
   EXPECT_THAT(r.problem(), HasSubstr("model.py:"));

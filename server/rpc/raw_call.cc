@@ -1,3 +1,5 @@
+// The client of the requests fuzzer (server/requests_fuzz.cc), which sends raw bytes to every
+// method.
 #include "server/rpc/raw_call.h"
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +9,9 @@
 
 namespace tessera::server::rpc {
 
+// Makes the call as a stream in both directions, which works for unary methods too, so that one
+// function serves every kind of method. Each step waits on a queue of its own call; the deadline
+// bounds them all.
 absl::Status RawCaller::Call(const std::string& method, absl::string_view bytes,
                              absl::Duration bound) {
   grpc::ClientContext context;

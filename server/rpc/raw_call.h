@@ -1,4 +1,4 @@
-// Calls any method with any bytes over one connection: for fuzzing a whole server without its
+// Calls any method with any bytes over one connection. It serves to fuzz a whole server without its
 // protos. Thread-compatible.
 #pragma once
 #include <grpcpp/generic/generic_stub.h>
@@ -17,15 +17,15 @@ class RawCaller {
  public:
   explicit RawCaller(const std::string& address)
       : stub_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {}
-  // Writes one message, half-closes, and discards the responses. Only the code of the returned
-  // status is meaningful.
+  // Writes one message, half-closes the stream, and discards the responses. Only the code of the
+  // returned status is meaningful.
   absl::Status Call(const std::string& method, absl::string_view bytes, absl::Duration bound);
 
  private:
   grpc::GenericStub stub_;
 };
 
-// Every row of methods.def, "tessera.v1.ArrayService/GetArray".
+// Returns the name of every row of methods.def, such as "tessera.v1.ArrayService/GetArray".
 std::vector<std::string> AllMethods();
 
 }  // namespace tessera::server::rpc

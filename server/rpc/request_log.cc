@@ -1,3 +1,5 @@
+// Answers repeated calls. CallBase enters each call with a request_id here before it runs the
+// handler, and hands the response in when the call has ended.
 #include "server/rpc/request_log.h"
 
 #include <algorithm>
@@ -29,7 +31,7 @@ void RequestLog::EvictBeyondLimits(Tenant& tenant, absl::Time now) {
 }
 
 void RequestLog::EvictFromAll(absl::Time now) {
-  // Seldom, because it visits all tenants.
+  // The scan visits all tenants, so it runs seldom.
   if (now - scanned_ >= limits_.age_max / 10) {
     scanned_ = now;
     for (auto it = tenants_.begin(); it != tenants_.end();) {
@@ -45,6 +47,9 @@ void RequestLog::EvictFromAll(absl::Time now) {
   }
 }
 
+// Finds or makes the entry of the call. Expired entries are evicted first, so that an id whose
+// response is too old counts as new. `then` of a running call waits in the entry; an answer that is
+// known is passed on without the lock.
 bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time now, Callback then) {
   Answer answer;
   {
@@ -77,7 +82,7 @@ void RequestLog::End(const Key& key, const Answer& answer, absl::Time now) {
   std::vector<Callback> waiting;
   {
     absl::MutexLock lock(&mu_);
-    // A running call keeps its tenant's entry.
+    // The running call's entry has kept its tenant from being erased.
     Tenant& tenant = tenants_.at(key.tenant);
     const auto it = tenant.entries.find(key);
     TESSERA_CHECK(it != tenant.entries.end() && !it->second.ended) << key.request_id;

@@ -1,13 +1,14 @@
-// Cached responses of calls with a request_id, for retries, of those methods that are not one event
-// of the scheduler (WriteArray, CompileProgram, CreateToken); those that are keep theirs in its
-// state (server/scheduler/answers.h), and so does the array that a WriteArray has begun with. The
-// same tenant, method, id and payload get the response of the first call, whether it has ended or
-// still runs; another payload is REQUEST_ID_REUSED.
+// Caches the responses of calls with a request_id, for retries. It serves the methods that are not
+// a single event of the scheduler (WriteArray, CompileProgram, CreateToken). For all other methods
+// the scheduler keeps the answers in its own state (server/scheduler/answers.h); it also keeps
+// there which array a WriteArray has created. A call with the same tenant, method, id and payload
+// gets the response of the first call, whether the first call has ended or still runs. A call with
+// another payload gets REQUEST_ID_REUSED.
 //
 // Only successes are cached: a call that failed has changed nothing, and its id may be used again.
-// The responses are bounded as those of the scheduler are, and forgotten at a restart; running
-// calls are bounded by the server's calls. Thread-safe; callbacks run without a lock. Reads no
-// clock.
+// The responses have the same bounds as the scheduler's answers, and are forgotten at a restart.
+// The number of running calls is bounded by the server's bound on calls. Thread-safe; callbacks run
+// without a lock. The log reads no clock.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -39,20 +40,20 @@ class RequestLog {
   };
   struct Answer {
     absl::Status status;
-    std::string bytes;  // the message, when OK
+    std::string bytes;  // encoded response; empty after an error
   };
   using Callback = std::function<void(const Answer&)>;
 
   explicit RequestLog(Limits limits) : limits_(limits) {}
 
-  // Returns true if the call is new: the caller runs it and calls End.  Else calls `then` with the
-  // response, now or when the first such call ends.  `payload` is the request without its id, or a
-  // hash of it.
+  // Returns true if the call is new. The caller then runs it and calls End.  Otherwise returns
+  // false and calls `then` with the response, at once or when the first such call ends.  `payload`
+  // is the request without its id, or a hash of that.
   bool Begin(const Key& key, const std::string& payload, absl::Time now, Callback then)
       ABSL_LOCKS_EXCLUDED(mu_);
   void End(const Key& key, const Answer& answer, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The number of cached responses over all tenants.
+  // Returns the number of cached responses of all tenants.
   int64_t answers() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -61,25 +62,26 @@ class RequestLog {
     bool ended = false;
     Answer answer;
     absl::Time until;
-    std::vector<Callback> waiting;  // while it has not ended
+    std::vector<Callback> waiting;  // callbacks of repeated calls, until the first call has ended
   };
-  // The entries of one tenant; erased once it is empty.
+  // The entries of one tenant. A tenant without entries is erased.
   struct Tenant {
     std::map<Key, Entry> entries;
-    std::deque<Key> ended;  // oldest first
+    std::deque<Key> ended;  // keys of the cached responses, oldest first
     int64_t bytes = 0;
   };
   void EvictOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Evicts entries beyond the tenant's limits of number, age and bytes.
   void EvictBeyondLimits(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Evicts idle tenants, whose responses are all too old, and bytes beyond all_bytes_max.
+  // Evicts idle tenants, whose responses are all too old. Then evicts responses until all together
+  // are within all_bytes_max.
   void EvictFromAll(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   mutable absl::Mutex mu_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
-  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // all tenants
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                          // of all
+  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // time of the last full scan
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                          // size of all responses
 };
 
 }  // namespace tessera::server::rpc

@@ -1,3 +1,5 @@
+// Proves that a repeated call gets the response of the first one, and that the cached responses are
+// bounded fairly between tenants. Times are passed in, and the limits are small.
 #include "server/rpc/request_log.h"
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +15,7 @@ const absl::Time kStart = absl::UnixEpoch();
 
 class RequestLogTest : public ::testing::Test {
  protected:
-  // Whether the call is new; what it is answered with otherwise goes to `answers`.
+  // Returns whether the call is new. The answer to a repeated call is appended to `answers_`.
   bool Begin(const Key& key, const std::string& payload, absl::Time now = kStart) {
     return log_.Begin(key, payload, now, [this](const Answer& a) { answers_.push_back(a); });
   }
@@ -91,7 +93,8 @@ TEST_F(RequestLogTest, ATenantsAnswersAreNotPushedOutByOthers) {
   for (int i = 0; i < 20; ++i) run("loud", absl::StrCat(i), 1);
   EXPECT_EQ(log_.answers(), 1 + 3) << "each tenant keeps three";
   EXPECT_FALSE(Begin({"quiet", 1, "mine"}, "p")) << "it is still known";
-  // Together they may keep 150 bytes: who keeps the most loses the oldest.
+  // All tenants together may keep 150 bytes. The tenant that keeps the most loses its oldest
+  // response.
   run("loud", "large", 90);
   run("third", "small", 40);
   run("quiet", "more", 50);

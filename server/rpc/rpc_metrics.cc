@@ -1,3 +1,5 @@
+// The interceptor that measures calls. server.cc installs it, so that gRPC makes one Interceptor
+// for every call of every service, gRPC's own services included.
 #include "server/rpc/rpc_metrics.h"
 
 #include <algorithm>
@@ -33,7 +35,7 @@ constexpr size_t kCodes = 17;
 
 }  // namespace
 
-// The metrics of one method; lives as long as the server.
+// The metrics of one method. They live as long as the server.
 class MethodMetrics {
  public:
   MethodMetrics(Metrics* metrics, std::string service, std::string method)
@@ -45,7 +47,7 @@ class MethodMetrics {
     in_flight_ = metrics->up_down_counter(Metric::kRpcInFlight, {service_, method_});
   }
 
-  // "tessera.v1.ArrayService/ListArrays".
+  // The name of the method, such as "tessera.v1.ArrayService/ListArrays".
   const std::string& name() const { return name_; }
 
   void Begin() {
@@ -79,7 +81,9 @@ class MethodMetrics {
 
 namespace {
 
-// Counts a call that was rejected because of its caller or a limit.
+// Counts a call that was rejected because of its caller or a limit. The reason in the status'
+// details says which of the two. Other errors are not rejections and are not counted here. Only
+// reasons from a fixed list become labels, so that no client can create time series.
 void CountRejection(const grpc::Status& status, Metrics* metrics) {
   google::rpc::Status details;
   std::string reason;
@@ -117,7 +121,7 @@ void CountRejection(const grpc::Status& status, Metrics* metrics) {
   }
 }
 
-// Observes one call; gRPC deletes it when the call has ended.
+// Observes one call. gRPC deletes it when the call has ended.
 class Interceptor final : public grpc::experimental::Interceptor {
  public:
   Interceptor(MethodMetrics* method, Metrics* metrics)
@@ -151,7 +155,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
   Metrics* const metrics_;
   const int64_t began_;
   const uint64_t call_ = NextCall();
-  // A call that ends without having sent a status was cancelled by its client.
+  // If a call ends without having sent a status, its client has cancelled it.
   size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
 };
 
@@ -164,8 +168,9 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
   }
 
  private:
-  // `path`: "/tessera.v1.ClusterService/ListDevices". Unknown methods share one entry, so that a
-  // client cannot create time series.
+  // Returns the metrics of the method with this path, such as
+  // "/tessera.v1.ClusterService/ListDevices". Unknown methods share one entry, so that a client
+  // cannot create time series.
   MethodMetrics* MetricsOf(const char* path) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string_view key = path == nullptr ? "" : path;
     absl::MutexLock lock(&mu_);

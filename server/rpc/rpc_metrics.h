@@ -1,5 +1,5 @@
-// Metrics of every call on a gRPC server, by an interceptor: calls started, open and rejected,
-// their durations and status codes.
+// Metrics of every call on a gRPC server: the calls that are started, open and rejected, and their
+// durations and status codes. An interceptor counts them.
 //
 // Thread-safe. `metrics` outlives the server. Methods of unknown services count as "other", so that
 // the label values are bounded.
@@ -20,14 +20,14 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MetricsIn
 
 class MethodMetrics;
 
-// Counts each request of a stream as the interceptor counts a call of the stream's method.
+// Counts each request of a stream, in the way in which the interceptor counts a call of the method.
 class RequestMetrics {
  public:
-  // `metrics` may be null: nothing is counted.
+  // If `metrics` is null, nothing is counted.
   RequestMetrics(Metrics* metrics, Method method);
   ~RequestMetrics();
   void Begin() const;
-  // A request has been answered after `time`.
+  // Counts that a request has been answered after `time`.
   void End(const absl::Status& answer, absl::Duration time) const;
 
  private:
@@ -35,7 +35,7 @@ class RequestMetrics {
   std::unique_ptr<MethodMetrics> method_;
 };
 
-// The version of the gRPC library, "1.51.1".
+// Returns the version of the gRPC library, such as "1.51.1".
 std::string GrpcVersion();
 
 }  // namespace tessera::server::rpc

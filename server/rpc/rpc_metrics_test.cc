@@ -1,4 +1,5 @@
-// What a scrape says of calls that were made over a loopback port, and what health says.
+// Proves how calls over a loopback port are counted in the metrics, and which health status each
+// service has.
 #include "server/rpc/rpc_metrics.h"
 
 #include <algorithm>
@@ -55,7 +56,8 @@ class RpcMetricsTest : public ::testing::Test {
     if (!status.ok()) return std::to_string(status.error_code());
     return health::HealthCheckResponse::ServingStatus_Name(response.status());
   }
-  // A call's end is counted once gRPC has let go of it.
+  // Waits until the metric has the value. The end of a call is counted when gRPC has let go of it,
+  // which may be after the client has the answer.
   bool Becomes(Metric metric, const std::vector<std::string>& labels, double value) {
     return Eventually([&] { return metrics_.Value(metric, labels) == value; });
   }
@@ -98,7 +100,7 @@ TEST_F(RpcMetricsTest, AStreamIsInFlightUntilItsClientGoes) {
   EXPECT_TRUE(Becomes(Metric::kRpcInFlight, {"tessera.v1.WorkerService", "Connect"}, 0));
 }
 
-// Beside the stream itself, which is in flight meanwhile.
+// The stream itself counts too, and is in flight meanwhile.
 TEST_F(RpcMetricsTest, RequestsOfAStreamAreCountedAsCalls) {
   const auto programs = v1::ProgramService::NewStub(channel_);
   grpc::ClientContext context;

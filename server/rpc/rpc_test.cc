@@ -1,4 +1,6 @@
-// The gRPC surface over a loopback port: what grpcurl and a worker see.
+// Proves the gRPC services over a loopback port, as grpcurl and a worker see them: runs with JSON,
+// errors with reasons, streams of workers, and the conversion of JSON. A coordinator with a
+// reference worker is behind the port.
 #include <cmath>
 #include <numeric>
 #include <thread>
@@ -34,7 +36,7 @@ using ir::DType;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// The status as a client's library would read it.
+// Returns the status as a client's library would read it.
 absl::Status Read(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status details;
@@ -63,7 +65,7 @@ class RpcTest : public ::testing::Test {
     options.lease_ms = 3'600'000;  // The reference worker sends no heartbeats.
     return options;
   }
-  // f(a, b) = a * b with a f32[4,2] cut over x=4.
+  // Returns the program f(a, b) = a * b, where a is an f32[4,2] that is cut over x=4.
   static ir::Program Product() {
     ir::Builder b({{{{"x", 4}}}, true}, "product");
     b.SetSite({"model.cc", 3});
@@ -143,7 +145,7 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   EXPECT_EQ(info.domain(), "tessera.dev");
 }
 
-// The ids at once, then the end with the result that was small enough.
+// The ids come at once, and then the end comes with a result that is small enough.
 TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
   const auto stub = v1::ProgramService::NewStub(channel_);
   const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
@@ -192,7 +194,7 @@ TEST_F(RpcTest, ExecuteAndWatchRefusesAndReportsFailures) {
     EXPECT_FALSE(reader->Read(&event));
     EXPECT_THAT(Read(reader->Finish()), ReasonIs("PROGRAM_NOT_FOUND", "99"));
   }
-  // A caller that leaves changes nothing for the run; one that stays learns how it ended.
+  // A caller that leaves does not stop the run. A caller that stays learns how the run ended.
   const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
   TESSERA_ASSERT_OK(compiled);
   request.set_executable(compiled->executable);
@@ -239,7 +241,7 @@ TEST_F(RpcTest, CompileExecuteAndWait) {
   }
   EXPECT_EQ(compiled.in_size(), 2);
   EXPECT_THAT(compiled.explain_text(), ::testing::HasSubstr("multiply"));
-  // Arrays whose bytes never come: the run is accepted and waits.
+  // The bytes of these arrays never come, so the run is accepted and waits.
   v1::ExecuteProgramRequest execute;
   execute.set_executable(compiled.executable());
   for (int i : {0, 1}) {
@@ -296,8 +298,8 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Welcome welcome, ir::serial::ReadWelcome(first));
   EXPECT_GT(welcome.session, 0u);
   EXPECT_EQ(welcome.ticket_key.size(), 32u);
-  // Its executor attaches. What is put on its device comes down as a command, and the answer goes
-  // up.
+  // The worker's executor attaches. An array that is put on its device arrives as a command, and
+  // the executor answers with a report.
   grpc::ClientContext executor_context;
   auto executor = stub->Attach(&executor_context);
   ASSERT_TRUE(executor->Write(ir::serial::ToEnvelope(
@@ -312,7 +314,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   EXPECT_EQ(command.epoch(), welcome.epoch);
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Command write, ir::serial::ReadCommand(command));
   const uint64_t array = std::get<api::WriteBuffer>(write).array;
-  // One of another epoch is not heard: it would fail the put.
+  // A report of another epoch is ignored. Otherwise it would fail the put.
   v1::Envelope stale = ir::serial::ToEnvelope(
       api::Report{0, 7, api::BufferWritten{array, 0, absl::InternalError("stale")}});
   stale.set_epoch(welcome.epoch + 1);
@@ -326,7 +328,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   (void)stream->Finish();
   while (executor->Read(&command)) continue;
   EXPECT_THAT(Read(executor->Finish()), ReasonIs("WORKER_LOST", "its worker is lost"));
-  // Its device is known and not healthy, soon.
+  // Soon the worker's device is listed as not healthy.
   const absl::Time until = absl::Now() + absl::Seconds(10);
   std::vector<api::Device> devices;
   do {
@@ -354,7 +356,7 @@ TEST_F(RpcTest, ARefusedWorkerIsToldWhy) {
   info.incarnation = 1;
   info.device_kind = "cpu";
   info.num_devices = 4;
-  // The name of the reference worker, which is there.
+  // This is the name of the reference worker, which is connected.
   ASSERT_TRUE(
       stream->Write(ir::serial::ToEnvelope(api::Registration{"w0", "there", ir::kOpset, {info}})));
   v1::Envelope command;
@@ -388,7 +390,7 @@ TEST_F(RpcTest, ARegistrationSaysWhichBuildsMeet) {
   TESSERA_ASSERT_OK_AND_ASSIGN(api::Welcome welcome, ir::serial::ReadWelcome(answer));
   EXPECT_EQ(welcome.build, ThisBuild());
   EXPECT_EQ(welcome.protocol, kProtocolMax);
-  // A build that says nothing.
+  // This build does not say which it is.
   TESSERA_ASSERT_OK(register_as("w9", {"", "", 0, 0}, &answer));
   TESSERA_ASSERT_OK_AND_ASSIGN(welcome, ir::serial::ReadWelcome(answer));
   EXPECT_EQ(welcome.protocol, 1);
@@ -430,7 +432,7 @@ TEST_F(RpcTest, AListenerBeyondLoopbackWantsInsecure) {
               StatusIs(absl::StatusCode::kUnavailable, "taken"));
 }
 
-// One JSON form in, one out.
+// Each array converts to JSON and back to the same array.
 TEST(JsonTest, NumbersOfEveryKindComeBack) {
   for (const ir::Array& a :
        {ir::Array::Of(DType::kF32, {2, 3}, {1, -2.5, 0, 4, 5, 6}),
@@ -463,11 +465,11 @@ TEST(JsonTest, MisfitsSayWhere) {
               ReasonIs("VALUE_ERROR", "decimal text"));
   EXPECT_THAT(ArrayFromJson(number(1), DType::kBool, {}), ReasonIs("VALUE_ERROR", "true or false"));
   EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {2}), ReasonIs("VALUE_ERROR", "a list of 2"));
-  // A shape that promises more than came takes no memory.
+  // No memory is allocated for a shape that promises more values than came.
   EXPECT_THAT(ArrayFromJson(number(1), DType::kF32, {int64_t{1} << 40}), ReasonIs("VALUE_ERROR"));
 }
 
-// The first rows alone agree with the shape, which promises 40 GB.
+// Only the first row agrees with the shape, which promises 40 GB.
 TEST(JsonTest, NoMemoryIsTakenForRowsThatAreMissing) {
   constexpr int kRows = 100'000;
   Value rows;
@@ -505,7 +507,7 @@ TEST(JsonTest, NarrowNumbersAreRead) {
   EXPECT_THAT(ArrayFromJson(number, DType::kS4, {}), ReasonIs("VALUE_ERROR", "8 is not a s4"));
 }
 
-// 2^40 empty lists are no bytes as an array.
+// An array of 2^40 empty lists has no bytes, but is too large as JSON.
 TEST(JsonTest, ResultsOfTooManyValuesAreRefused) {
   EXPECT_THAT(JsonFromArray(ir::Array(DType::kF32, {int64_t{1} << 40, 0})),
               ReasonIs("LIMIT_EXCEEDED", "read its arrays"));

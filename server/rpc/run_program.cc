@@ -1,3 +1,5 @@
+// The blocking work behind RunProgram, and the threads for it. The handler in program_service.cc
+// gives RunOne to a RunPool; reading programs and some inquiries use pools of the same class.
 #include "server/rpc/run_program.h"
 
 #include <algorithm>
@@ -12,6 +14,10 @@
 #include "server/rpc/json.h"
 
 namespace tessera::server::rpc {
+// Checks everything that can be checked before the program is compiled: the number of inputs, the
+// JSON of each input, and whether the results have a JSON form. So a mistake costs no run. With
+// validate_only the call ends with the types of the results. api::RunProgram deletes the arrays
+// that it creates.
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout) {
@@ -98,6 +104,9 @@ std::deque<RunPool::Waiting>::iterator RunPool::Next() {
   return next;
 }
 
+// The main function of each thread. Takes the next job that may run, calls it, and then gives its
+// bytes and its tenant's share back. The job is destroyed before that, because it holds the request
+// whose bytes are counted.
 void RunPool::Work() {
   while (true) {
     Waiting next;

@@ -1,4 +1,4 @@
-// RunProgram: compile, upload, run and download in one call, with JSON values for small arrays.
+// RunProgram compiles, uploads, runs and downloads in one call, with JSON values for small arrays.
 #pragma once
 #include <deque>
 #include <functional>
@@ -17,17 +17,18 @@
 
 namespace tessera::server::rpc {
 
-// Runs one request for the caller of `service`; blocking.  `program` is the request's, parsed.
+// Runs one request for the caller of `service`, and blocks until it has ended.  `program` is the
+// request's program, already read.
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout);
 
-// A few threads for blocking jobs, and a bounded queue.  Thread-safe.  Every job is called once:
-// with its remaining time, or with the error for which it does not run: QUEUE_FULL,
-// DEADLINE_EXCEEDED, or, from the destructor, SERVER_STOPPING.  Jobs run in their order, but the
-// last free thread is for a tenant that has no job running, so that none keeps all threads.  The
-// requests of jobs that wait or run are together of at most an eighth of the memory that there is,
-// unless it is one; more are QUEUE_FULL.
+// A few threads for blocking jobs, with a bounded queue.  Thread-safe.  Every job is called once,
+// with its remaining time or with the error because of which it does not run: QUEUE_FULL,
+// DEADLINE_EXCEEDED or, from the destructor, SERVER_STOPPING.  Jobs run in their order, with one
+// exception: the last free thread only takes a job of a tenant that has no job running, so that no
+// tenant keeps all threads.  The requests of all jobs that wait or run may together take an eighth
+// of the process's memory; beyond that a job gets QUEUE_FULL.  A single job may be larger.
 class RunPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;
@@ -35,7 +36,7 @@ class RunPool {
   static constexpr size_t kJobsMax = 64;
   explicit RunPool(int threads = kThreads, size_t jobs_max = kJobsMax);
   ~RunPool();
-  // `bytes`: of the request that the job holds.
+  // Queues the job. `bytes` is the size of the request that the job holds.
   void Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -46,7 +47,7 @@ class RunPool {
     size_t bytes = 0;
     Job job;
   };
-  // The next job that may run now; end() if there is none.
+  // Returns the next job that may run now, or end() if there is none.
   std::deque<Waiting>::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -56,7 +57,7 @@ class RunPool {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   int busy_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<std::string, int> running_ ABSL_GUARDED_BY(mu_);  // by tenant; none is 0
+  std::map<std::string, int> running_ ABSL_GUARDED_BY(mu_);  // running jobs of each tenant, never 0
   std::deque<Waiting> jobs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };

@@ -1,3 +1,5 @@
+// Puts the gRPC server together: services from the rows of methods.def, the gate's and the metrics'
+// interceptors, limits, credentials and the acceptor. main.cc and tests call Serve.
 #include "server/rpc/server.h"
 
 #include <algorithm>
@@ -38,8 +40,8 @@ constexpr int kStreamsPerConnection = 128;
 constexpr int kMetadataBytes = 16 << 10;
 // Connections without a TLS and HTTP/2 handshake within this time are closed.
 constexpr int kHandshakeMillis = 10'000;
-constexpr int kDecoders = 5;                     // threads that read programs
-constexpr size_t kDecodersJobsMax = 1024;        // programs that wait for one of them
+constexpr int kDecoders = 5;                     // number of threads that read programs
+constexpr size_t kDecodersJobsMax = 1024;        // most programs that wait for such a thread
 constexpr size_t kQuotaBytes = size_t{2} << 30;  // memory for the buffers of all connections
 
 class GrpcServer final : public Server {
@@ -69,6 +71,10 @@ class GrpcServer final : public Server {
                     }) {}
   ~GrpcServer() override { Shutdown(absl::ZeroDuration()); }
 
+  // Builds and starts the server. Our own acceptor listens, because gRPC's stops for good when file
+  // descriptors run out; it starts last, so that no connection comes before the server is complete.
+  // Every limit that a client could exceed otherwise (message size, streams, metadata, handshakes,
+  // memory) is set here. Features are collected on the way, for GetCapabilities.
   absl::Status Start(const ServeOptions& options, const Options& limits) {
     const size_t colon = options.listen.rfind(':');
     int port = 0;
@@ -83,13 +89,13 @@ class GrpcServer final : public Server {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     if (security.channelz) grpc::channelz::experimental::InitChannelzService();
-    // Links in our descriptor of gRPC's health service, so that reflection describes the service.
+    // Links in the descriptor of gRPC's health service, so that reflection describes that service.
     TESSERA_CHECK(::grpc::health::v1::HealthCheckRequest::descriptor() != nullptr);
     TESSERA_ASSIGN_OR_RETURN(acceptor_,
                              Acceptor::Listen(host, port, KeepaliveFrom(limits).timeout));
     grpc::ServerBuilder builder;
     using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-    // Shared, because a std::function is copied.
+    // A shared pointer, because std::function must be copyable.
     const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> connections =
         builder.experimental().AddExternalConnectionAcceptor(ExternalConnections::FROM_FD,
                                                              security.credentials);
@@ -123,7 +129,7 @@ class GrpcServer final : public Server {
     acceptor_->Start([connections](int fd) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.fd = fd;
-      connections->HandleNewConnection(&connection);  // Takes it.
+      connections->HandleNewConnection(&connection);  // gRPC now owns the descriptor.
     });
     return absl::OkStatus();
   }
@@ -153,7 +159,7 @@ class GrpcServer final : public Server {
           std::make_unique<TableService>(*pool->FindServiceByName(service), routes, &context_));
   }
 
-  const std::unique_ptr<Gate> own_gate_;  // when none was given
+  const std::unique_ptr<Gate> own_gate_;  // the gate, if the options have none
   Gate* const gate_;
   RequestLog requests_;
   RunPool pool_;
@@ -167,7 +173,7 @@ class GrpcServer final : public Server {
   int port_ = 0;
   bool shut_down_ = false;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Acceptor> acceptor_;  // last: it gives the server connections
+  std::unique_ptr<Acceptor> acceptor_;  // declared last, because it hands connections to server_
 };
 
 }  // namespace
@@ -175,7 +181,8 @@ class GrpcServer final : public Server {
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator) {
   static const RealClock* const clock = new RealClock;
-  // A sender of an invalid message gets the error; logging it would let any client fill the log.
+  // protobuf would log invalid messages, so that any client could fill the log. The sender gets the
+  // error.
   google::protobuf::SetLogHandler(nullptr);
   TESSERA_ASSIGN_OR_RETURN(pki::Credential ca, ReadCa(options.tls.ca_file, options.ca_key_file));
   const Options& limits = coordinator->options();

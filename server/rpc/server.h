@@ -1,4 +1,4 @@
-// The coordinator's gRPC server: every service, health and reflection, on one listener.
+// The coordinator's gRPC server. It serves all services, health and reflection on one listener.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,42 +16,45 @@
 namespace tessera::server::rpc {
 
 struct ServeOptions {
-  std::string listen = "127.0.0.1:0";  // port 0: any free one
+  std::string listen = "127.0.0.1:0";  // address, where port 0 stands for any free port
   // Allows plaintext on a non-loopback address.
   bool insecure = false;
   TlsFiles tls = {};
-  // Signs workers' certificates together with tls.ca_file; empty: none can enrol.
+  // The key that signs workers' certificates, together with tls.ca_file. If it is empty, no worker
+  // can enrol.
   std::string ca_key_file = {};
-  // Outlives the server; null: every caller is an administrator.
+  // Outlives the server. If it is null, every caller is an administrator.
   Gate* gate = nullptr;
-  // Outlives it too; null: metrics are disabled.
+  // Outlives the server. If it is null, metrics are disabled.
   Metrics* metrics = nullptr;
   HealthStatus health = {};  // the initial status
-  // What reads programs; outlives it too. Null: it reads them in this process.
+  // The reader of programs, which outlives the server. If it is null, programs are read in this
+  // process.
   core::ProgramReader* reader = nullptr;
-  // The source of ListTopPrograms; empty: its list is empty.
+  // The source of ListTopPrograms. If it is empty, the list is empty.
   TopProgramsFn top_programs = {};
-  // What the coordinator's process says of itself.
+  // The source of the coordinator's report about itself.
   ir::serial::ProcessSources sources = {};
   // The enabled features, for GetCapabilities.
   std::vector<std::string> features = {};
 };
 
-// Thread-safe.  The coordinator outlives it.  The destructor shuts down.
+// Thread-safe.  The coordinator outlives the server.  The destructor shuts the server down.
 class Server {
  public:
   virtual ~Server() = default;
-  // "127.0.0.1:41234".
+  // Returns the address, such as "127.0.0.1:41234".
   virtual const std::string& address() const = 0;
   virtual int port() const = 0;
   virtual void SetHealth(const HealthStatus& status) = 0;
-  // Rejects new calls, gives those in progress `grace`, then cancels them.  Health becomes
-  // NOT_SERVING.
+  // Rejects new calls, gives the calls in progress the time `grace`, and then cancels them.  Health
+  // becomes NOT_SERVING.
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
-// VALUE_ERROR: an invalid address, a non-loopback one with neither TLS nor `insecure`, or files
-// that do not read or match.  UNAVAILABLE: cannot bind.
+// Starts a server.  Returns VALUE_ERROR for an invalid address, for a non-loopback address with
+// neither TLS nor `insecure`, and for files that cannot be read or do not match.  Returns
+// UNAVAILABLE if the address cannot be bound.
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator);
 

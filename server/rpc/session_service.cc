@@ -1,3 +1,5 @@
+// The handlers of SessionService. A client keeps its session alive by renewing it, or by the stream
+// of HoldSession; when both stop, the scheduler ends the session and deletes what is in it.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,14 +29,16 @@ void Fill(const SessionInfo& info, v1::Session* out) {
   if (info.id != 0) *out->mutable_grace() = ir::serial::ToProto(info.grace);
 }
 
-// One HoldSession: writes the session, then nothing, until the caller leaves or the session ends.
+// The stream of one HoldSession. It writes the session once, and then nothing until the caller
+// leaves or the session ends.
 class HoldStream final
     : public MessageStream<HoldStream, grpc::ServerWriteReactor<v1::Session>, v1::Session> {
  public:
   HoldStream(Coordinator* coordinator, uint64_t session)
       : coordinator_(coordinator), session_(session) {}
 
-  // Runs before gRPC gets the stream, so that hold_ is set when OnCancel is called.
+  // Starts the hold. It runs before gRPC gets the stream, so that hold_ is set when OnCancel is
+  // called.
   void Start(const core::Caller& caller) {
     hold_ = coordinator_->HoldSessionAsync(
         caller, session_,

@@ -1,5 +1,7 @@
-// What clients see of sessions, arrays, operations, workers, meshes and limits, over the wire: for
-// every method what it answers and every error that its comment lists and that can be had here.
+// Proves what clients see of sessions, arrays, operations, workers, meshes and limits. For every
+// method the tests check the answer, and every error that the method's comment lists and that can
+// occur here. Calls go over a loopback port to a coordinator with a reference worker
+// (testing/edge.h).
 #include <thread>
 #include <vector>
 
@@ -59,7 +61,8 @@ TEST_F(SessionsTest, AreOpenedRenewedAndDeleted) {
   get.set_session(session.id());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session got,
                                Do<Sessions>(&Sessions::Stub::GetSession, get));
-  // Its lease is of a clock that nobody sets; as a date it is worked out for each answer.
+  // The lease is measured on a steady clock. The date of its end is computed anew for each answer,
+  // and may differ a little.
   v1::Session dated = got;
   *dated.mutable_expire_time() = session.expire_time();
   EXPECT_EQ(dated.SerializeAsString(), session.SerializeAsString());
@@ -122,7 +125,7 @@ TEST_F(SessionsTest, ListsGoByPages) {
   EXPECT_THAT(Do<Sessions>(&Sessions::Stub::ListSessions, list), ReasonIs("VALUE_ERROR"));
 }
 
-// Every list refuses a token of another list and a size that is none.
+// Every list refuses a token of another list and a negative size.
 TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
   for (int i = 0; i < 2; ++i) TESSERA_ASSERT_OK(Create());
   v1::ListSessionsRequest sessions;
@@ -152,7 +155,7 @@ TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
           v1::ListOperationsRequest());
 }
 
-// A stream of HoldSession, held.
+// An open stream of HoldSession.
 class Held {
  public:
   Held(const std::shared_ptr<grpc::Channel>& channel, uint64_t session)
@@ -165,7 +168,8 @@ class Held {
   }
   bool held() const { return held_; }
   const v1::Session& said() const { return said_; }
-  // How it ends, of itself or because the client leaves.
+  // Returns the status with which the stream ends. With `leave` the client cancels it; otherwise it
+  // ends by itself.
   absl::Status End(bool leave) {
     if (leave) context_.TryCancel();
     while (reader_->Read(&said_)) continue;
@@ -236,7 +240,7 @@ TEST_F(FewTest, BoundsAreErrorsThatSaySo) {
               ReasonIs("LIMIT_EXCEEDED", "relay_bytes_max"));
 }
 
-// Results count among the arrays, and so do the arrays into which arguments are moved.
+// Results count as arrays, and so do the arrays into which arguments are moved.
 TEST_F(FewTest, RunsMakeNoMoreArraysThanThereMayBe) {
   v1::CreateArrayRequest create;
   *create.mutable_spec() = Spec();
@@ -388,7 +392,7 @@ TEST_F(ArraysTest, TicketsAreGivenAgainWhileAnUploadLasts) {
               ReasonIs("VALUE_ERROR", "written already"));
   tickets.set_array(99);
   EXPECT_THAT(Do<Arrays>(&Arrays::Stub::CreateWriteTickets, tickets), ReasonIs("ARRAY_NOT_FOUND"));
-  // One that is never written is not ready in time.
+  // An array that is never written is not ready in time.
   v1::CreateReadTicketsRequest read;
   read.set_array(created.array());
   *read.mutable_timeout() = ir::serial::ToProto(absl::Milliseconds(10));
@@ -475,7 +479,7 @@ TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
   EXPECT_EQ(worker_->buffers(), 4);
 }
 
-// One may find that another has written its shards, or all of them.
+// A copy of a write may find that another copy has written some or all of the shards.
 TEST_F(ArraysTest, CopiesOfAWriteAtOnceMakeOneArray) {
   for (int round = 0; round < 20; ++round) {
     std::vector<absl::StatusOr<uint64_t>> made(4);
@@ -573,7 +577,7 @@ TEST_F(OperationsTest, AWatchedRunThatIsAskedForAgainIsTheSameRun) {
   execute.set_validate_only(true);
   again.clear();
   EXPECT_THAT(watch(&again), ReasonIs("REQUEST_ID_REUSED", "'watched'"));
-  // What is refused may be asked for again under the same id.
+  // A refused run may be requested again with the same id.
   execute.set_request_id("refused");
   execute.set_executable(99);
   for (int i = 0; i < 2; ++i) EXPECT_THAT(watch(&again), ReasonIs("PROGRAM_NOT_FOUND"));
@@ -654,7 +658,7 @@ TEST_F(OperationsTest, RunsAreRefusedWithReasons) {
   EXPECT_THAT(refused([](auto& q) { q.set_args(0, 99); }), ReasonIs("ARRAY_NOT_FOUND"));
   EXPECT_THAT(refused([](auto& q) { q.add_args(1); }), ReasonIs("TYPE_ERROR"));
   EXPECT_THAT(refused([](auto& q) { q.add_donate(true); }), ReasonIs("VALUE_ERROR"));
-  // A check runs nothing and releases nothing.
+  // A request with validate_only runs nothing and releases nothing.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto checked, Execute([&](v1::ExecuteProgramRequest& q) {
                                  q.add_args(array);
                                  q.add_args(array);
@@ -827,8 +831,8 @@ TEST_F(ClusterTest, MeshesHaveNames) {
   EXPECT_THAT(Do<Cluster>(&Cluster::Stub::DeleteMesh, del), ReasonIs("MESH_NOT_FOUND"));
 }
 
-// Every number that GetCapabilities publishes is the one that holds; one that is added without a
-// row here fails.
+// Every number that GetCapabilities publishes is the bound that holds. A number without a row here
+// fails the test.
 TEST_F(ClusterTest, CapabilitiesAreTheBoundsThatHold) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::GetCapabilitiesResponse r,
                                Do<Cluster>(&Cluster::Stub::GetCapabilities, {}));
@@ -895,7 +899,7 @@ class TenantsTest : public SurfaceTest {
   TenantsTest() : SurfaceTest(/*tokens=*/true) {}
 };
 
-// The same answer, word for word, for what is another tenant's and for what nobody has.
+// Another tenant's array and an array that does not exist get the same answer, word for word.
 TEST_F(TenantsTest, WhatIsForeignDoesNotExist) {
   v1::WriteArrayRequest write;
   *write.mutable_spec() = Spec();
@@ -938,7 +942,7 @@ TEST_F(TenantsTest, RequestIdsAreATenantsOwn) {
 }
 
 // ---- Every method. ------------------------------------------------------------------------------
-// Bytes that are no message are INVALID_ARGUMENT with a reason, for every unary method there is.
+// Every unary method answers bytes that are no message with INVALID_ARGUMENT and a reason.
 TEST_F(SurfaceTest, BytesThatDoNotDecodeAreSaidToBeThat) {
   int methods = 0;
   for (const google::protobuf::FileDescriptor* file :

@@ -1,3 +1,5 @@
+// Creates, lists and revokes tokens for AdminService. The handlers in admin_service.cc call these
+// functions, and the token store (server/auth) keeps the tokens.
 #include "server/rpc/token_methods.h"
 
 #include <algorithm>
@@ -65,7 +67,8 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
   const int size =
       request.page_size() == 0 ? kPageDefault : std::min(request.page_size(), kPageMax);
   const std::vector<core::TokenInfo> all = tokens->List();
-  // A page token has the last name of the previous page, which may have been deleted.
+  // A page token holds the last name of the previous page. The list is searched for the next
+  // greater name, because a token of that name may be gone.
   auto next = std::upper_bound(
       all.begin(), all.end(), request.page_token(),
       [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });
@@ -79,7 +82,7 @@ absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
 absl::Status RevokeToken(Gate& gate, const v1::RevokeTokenRequest& request, v1::Token* response) {
   TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
   const absl::StatusOr<core::TokenInfo> info = tokens->Revoke(request.name());
-  // The token is revoked even if writing that failed.
+  // The token is revoked even if writing the file failed, so its calls are cancelled in any case.
   gate.CancelInvalidCalls();
   TESSERA_RETURN_IF_ERROR(info);
   TESSERA_LOG(INFO) << "token revoked" << Field("token", info->name);

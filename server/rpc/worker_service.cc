@@ -1,3 +1,5 @@
+// Opens the streams of workers. gRPC calls Connect for a daemon and Attach for an executor; the
+// streams themselves are in worker_streams.cc.
 #include "server/rpc/worker_service.h"
 
 #include "server/rpc/worker_streams.h"
@@ -41,7 +43,7 @@ std::map<std::string, std::shared_ptr<WorkerStream>> WorkerService::ByName() {
   std::map<std::string, std::shared_ptr<WorkerStream>> found;
   absl::MutexLock lock(&mu_);
   for (const auto& [session, weak] : workers_) {
-    // The later session of a name is the one that is connected.
+    // If a name has several sessions, the latest one is connected.
     if (std::shared_ptr<WorkerStream> worker = weak.lock())
       found[worker->worker()] = std::move(worker);
   }

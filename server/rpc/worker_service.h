@@ -1,5 +1,5 @@
-// The worker link over gRPC: one stream of a worker's daemon, and one of each of its executors
-// (proto/tessera/v1/worker.proto).
+// The worker link over gRPC: one stream for a worker's daemon, and one for each of its executors
+// (proto/tessera/v1/worker.proto). Reference: docs/decisions/0007, docs/decisions/0009.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ using WorkerReactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
 
 class WorkerStream;
 
-// Thread-safe.  `events` and the gate outlive the server that this is registered with.
+// Thread-safe.  `events` and the gate outlive the server with which the service is registered.
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
   WorkerService(api::WorkerEvents* events, Gate* gate) : events_(events), gate_(gate) {}
@@ -27,14 +27,15 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   WorkerReactor* Connect(grpc::CallbackServerContext* context) override;
   WorkerReactor* Attach(grpc::CallbackServerContext* context) override;
 
-  // The streams' own: which worker is registered under which session.
+  // The streams record here which worker is registered under which session.
   void Add(uint64_t session, const std::shared_ptr<WorkerStream>& worker) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether it was there.
+  // Removes the session's worker. Returns whether it was there.
   bool Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
-  // Every worker that is connected, by name.
+  // Returns every connected worker, by name.
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
-  // For inquiries that block: not those of runs, which may all be stuck.
+  // Threads for inquiries that block. The threads for runs would not do, because they may all be
+  // stuck.
   RunPool& inquiry_pool() { return inquiry_pool_; }
   api::WorkerEvents& events() { return *events_; }
   const Clock& clock() const { return gate_->clock(); }
@@ -44,7 +45,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   Gate* const gate_;
   RunPool inquiry_pool_;
   absl::Mutex mu_;
-  std::map<uint64_t, std::weak_ptr<WorkerStream>> workers_ ABSL_GUARDED_BY(mu_);  // by session
+  std::map<uint64_t, std::weak_ptr<WorkerStream>> workers_ ABSL_GUARDED_BY(mu_);  // key: session
 };
 
 }  // namespace tessera::server::rpc

@@ -1,3 +1,7 @@
+// Carries envelopes between the coordinator and the processes of a worker. WorkerService makes a
+// stream for each call of a daemon or an executor. Commands come from the scheduler's driver
+// through api::WorkerLink, and reports go to it through api::WorkerEvents. The rules about losses
+// and deadlines replace what a single stream would guarantee (docs/decisions/0009).
 #include "server/rpc/worker_streams.h"
 
 #include <algorithm>
@@ -16,17 +20,19 @@
 namespace tessera::server::rpc {
 namespace {
 
-// Maximum of queued commands for a process that does not read; beyond it the process is lost.
+// The largest number of queued commands for a process that does not read. Beyond it the process is
+// lost.
 constexpr size_t kCommandsMax = 100'000;
-// Maximum of questions to a daemon that are not answered; beyond it the oldest is given up.
+// The largest number of unanswered questions to a daemon. Beyond it the oldest is given up.
 constexpr size_t kQuestionsMax = 64;
-// How long the last write may take once a stream ends; then the stream is cancelled.
+// How long the last write may take once a stream ends. After that time the stream is cancelled.
 constexpr std::chrono::seconds kLastWriteWait{1};
-// Deadlines of executors.  They are checked at each heartbeat of the daemon, and a daemon that
-// sends none loses its lease.
-constexpr absl::Duration kAttachWait = absl::Seconds(10);      // from the first command
-constexpr absl::Duration kLossWait = absl::Seconds(2);         // from the end of its stream
-constexpr absl::Duration kLastReportsWait = absl::Seconds(1);  // from the daemon's word of its loss
+// Deadlines of executors.  They are checked at each heartbeat of the daemon. A daemon that sends no
+// heartbeats loses its lease.
+constexpr absl::Duration kAttachWait = absl::Seconds(10);  // from the first command to attaching
+constexpr absl::Duration kLossWait = absl::Seconds(2);     // from a stream's end to a reported loss
+// From the daemon's report of a loss to the end of the stream.
+constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
 absl::Status Gone(absl::string_view what) {
   return MakeError(ErrorKind::kWorkerLost, absl::StrCat("executor: ", what));
@@ -34,14 +40,15 @@ absl::Status Gone(absl::string_view what) {
 
 }  // namespace
 
-// ---- Both kinds. --------------------------------------------------------------------------------
+// ---- Both kinds of streams. ---------------------------------------------------------------------
 
 void EnvelopeStream::EndNow(const absl::Status& why) {
-  // A write that the other side does not take would hold the end back for ever.
+  // A write that the other side does not read would hold the end back for ever.
   if (!Cut(why)) return;
   last_write_.Set(std::chrono::system_clock::now() + kLastWriteWait,
                   [self = shared_from_this()](bool expired) {
-                    // What the cancelling sets off runs after this callback has returned.
+                    // Holding the lock is safe: the callbacks of the cancelled stream run after
+                    // this one has returned.
                     absl::MutexLock lock(&self->context_mu_);
                     if (expired && !self->done_) self->context_->TryCancel();
                   });
@@ -74,7 +81,7 @@ void EnvelopeStream::OnDone() {
   MessageStream::OnDone();
 }
 
-// ---- The daemon's. ------------------------------------------------------------------------------
+// ---- The daemon's stream. -----------------------------------------------------------------------
 
 void WorkerStream::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
   {
@@ -85,7 +92,8 @@ void WorkerStream::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
   BeginIfReady();
 }
 
-// Commands may have been sent already; the Welcome still comes first.
+// Sends the Welcome once the scheduler has accepted the worker. Commands may have been queued
+// before, but the Welcome still comes first.
 void WorkerStream::BeginIfReady() {
   std::optional<api::Welcome> welcome;
   {
@@ -143,6 +151,9 @@ void WorkerStream::Close(const absl::Status& why) {
   CloseExecutors(why);
 }
 
+// Sends a question to the daemon and remembers who asked. Questions are bounded, because a daemon
+// that does not answer would otherwise pile them up. Callbacks run without the lock, because they
+// may ask again. A daemon of an earlier build would not know the message, so it is not asked.
 void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
   if (protocol_ < kInquiryProtocol)
     return then(MakeError(ErrorKind::kProtocolMismatch,
@@ -244,6 +255,10 @@ absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
   return absl::OkStatus();
 }
 
+// Takes the first envelope of a daemon's stream, its registration. A worker with a certificate may
+// only register under the certificate's name. The executors are recorded before the coordinator is
+// told, because it may send commands for them before this call returns. The stream becomes visible
+// to its executors only when the session is known.
 absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
                            ir::serial::ReadRegistration(envelope));
@@ -276,11 +291,11 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   return absl::OkStatus();
 }
 
-// ---- The daemon's, about its executors. ---------------------------------------------------------
+// ---- The daemon's stream: its executors. --------------------------------------------------------
 
 WorkerStream::Executor* WorkerStream::Find(int32_t executor, uint64_t incarnation, Streams* old) {
   const auto found = executors_.find(executor);
-  // An executor's incarnations count up.
+  // The incarnations of an executor count up.
   if (found == executors_.end() || found->second.incarnation > incarnation) return nullptr;
   Executor& e = found->second;
   if (e.incarnation < incarnation) {
@@ -292,6 +307,9 @@ WorkerStream::Executor* WorkerStream::Find(int32_t executor, uint64_t incarnatio
   return &e;
 }
 
+// Connects an executor's stream. The ticket key proves which process it is, so that no other
+// process of the network can take an executor's commands. A second stream for the same incarnation
+// is refused, because commands may have been lost with the first one (docs/decisions/0011).
 absl::Status WorkerStream::Attach(const api::Attachment& attachment,
                                   const std::shared_ptr<ExecutorStream>& stream) {
   Streams old;
@@ -322,7 +340,7 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
 }
 
 void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
-  std::shared_ptr<ExecutorStream> ended;  // Not destroyed under the lock.
+  std::shared_ptr<ExecutorStream> ended;  // declared here so that it is destroyed without the lock
   {
     absl::MutexLock lock(&mu_);
     const auto found = executors_.find(executor);
@@ -380,6 +398,10 @@ void WorkerStream::Deliver() {
   }
 }
 
+// Checks the deadlines of all executors. Runs at each heartbeat of the daemon and needs no timer: a
+// daemon without heartbeats loses its lease anyway. If reports are held for an executor, they are
+// passed on, and its stream is ended. Any other executor has not attached in time, or has lost its
+// stream without being reported lost. It is killed.
 void WorkerStream::MeetDeadlines() {
   struct Overdue {
     int32_t executor;
@@ -429,7 +451,7 @@ void WorkerStream::SendAcknowledgements() {
   for (auto& [stream, command] : sent) stream->MessageStream::Send(std::move(command));
 }
 
-// ---- An executor's. -----------------------------------------------------------------------------
+// ---- An executor's stream. ----------------------------------------------------------------------
 
 absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
   if (session_ == 0) return Attach(envelope);

@@ -1,4 +1,5 @@
-// The streams of workers: gRPC's reactors of WorkerService, and the coordinator's link to a worker.
+// The streams of workers: the gRPC reactors of WorkerService, which are also the coordinator's link
+// to a worker.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -22,12 +23,12 @@
 
 namespace tessera::server::rpc {
 
-// What both kinds share: envelopes are taken one at a time, and no write delays the end for long.
-// Thread-safe.
+// The common part of both kinds of streams. Envelopes are taken one at a time, and no write delays
+// the end of the stream for long. Thread-safe.
 class EnvelopeStream : public MessageStream<EnvelopeStream, WorkerReactor, v1::Envelope> {
  public:
   void Start() { StartRead(&received_); }
-  // Ends the stream without the messages that wait.
+  // Ends the stream and drops the messages that wait.
   void EndNow(const absl::Status& why);
 
   void OnReadDone(bool ok) final;
@@ -37,25 +38,27 @@ class EnvelopeStream : public MessageStream<EnvelopeStream, WorkerReactor, v1::E
  protected:
   explicit EnvelopeStream(grpc::CallbackServerContext* context)
       : MessageStream(/*begun=*/false), context_(context) {}
-  // Handles what was received.  An error ends the stream with it.
+  // Handles a received envelope.  If it returns an error, the stream ends with that error.
   virtual absl::Status Take(const v1::Envelope& envelope) = 0;
   // Called when the stream ends, from several threads and more than once.
   virtual void Ended(const std::string& why) = 0;
 
  private:
   grpc::CallbackServerContext* const context_;
-  v1::Envelope received_;  // of the read in flight
+  v1::Envelope received_;  // target of the read in flight
   grpc::Alarm last_write_;
-  absl::Mutex context_mu_;  // held while the alarm uses context_, which ends with OnDone
+  // Held while the alarm uses context_, which is valid until OnDone.
+  absl::Mutex context_mu_;
   bool done_ ABSL_GUARDED_BY(context_mu_) = false;
 };
 
 class ExecutorStream;
 
-// The stream of a worker's daemon, and the way to its executors' streams.
+// The stream of a worker's daemon, through which the coordinator also reaches the streams of the
+// worker's executors.
 class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
  public:
-  // `name`: the only one that the worker may register under; empty: any.
+  // `name` is the only name under which the worker may register, or "" for any name.
   WorkerStream(grpc::CallbackServerContext* context, WorkerService* service, std::string name)
       : EnvelopeStream(context), service_(service), name_(std::move(name)) {}
 
@@ -63,43 +66,48 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The executor is told with the next heartbeat of its daemon.
+  // Acknowledges the reports up to `number`. The executor hears of it when the next heartbeat of
+  // its daemon comes.
   void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- For the streams of its executors. ----
-  // The executor's commands go to `stream` from now on, first those that wait.  TICKET_REFUSED: the
-  // key is another's; WORKER_LOST: it means another coordinator, or the worker or this process of
-  // it is gone.
+  // Connects an executor with its stream.  From now on the executor's commands go to `stream`,
+  // beginning with those that wait.  Returns TICKET_REFUSED if the key is not the executor's, and
+  // WORKER_LOST if the executor means another coordinator, or if the worker or this process of it
+  // is gone.
   absl::Status Attach(const api::Attachment& attachment,
                       const std::shared_ptr<ExecutorStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // The attached stream has ended, after its last report was taken.
+  // Called when the attached stream has ended, after its last report was taken.
   void Detach(int32_t executor, const ExecutorStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t epoch() const { return epoch_; }
 
   // ---- For inquiries.h. ----
-  // Asks the daemon; `then` is called at most once, with its answer or with why none comes. Of too
-  // many questions without an answer the oldest is given up.
+  // Asks the daemon.  Calls `then` at most once, with the answer or with the reason why none comes.
+  // If there are too many unanswered questions, the oldest is given up.
   using AnswerFn = std::function<void(absl::StatusOr<v1::InquiryAnswer>)>;
   void Ask(v1::Inquiry inquiry, AnswerFn then) ABSL_LOCKS_EXCLUDED(mu_);
-  // As registered.
+  // Returns the name under which the worker has registered.
   std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What is known here of one executor index.
+  // The state of one executor index.
   struct Executor {
     uint64_t incarnation = 0;
-    std::shared_ptr<ExecutorStream> stream;  // null: not attached yet, or not any more
-    bool gone = false;                       // its stream has ended, or it is lost or killed
-    std::deque<v1::Envelope> waiting;        // commands for it, until it attaches
-    // Its loss, as long as its stream may bring reports that precede it, and what the daemon has
-    // reported about the index since.
+    std::shared_ptr<ExecutorStream> stream;  // null if it is not attached
+    bool gone = false;                 // true if its stream has ended, or it is lost or killed
+    std::deque<v1::Envelope> waiting;  // commands that wait until it attaches
+    // Reports of the daemon about this index that are held back. The first is the executor's loss:
+    // it waits as long as the executor's stream may still bring earlier reports.
     std::deque<api::Report> held;
-    // When it is killed unless it has attached, or been reported lost after its stream ended; with
-    // reports held: when they are held no longer.
+    // If reports are held, the time at which they are released. Otherwise the time at which the
+    // executor is killed, unless it attaches before, or is reported lost after its stream has
+    // ended.
     absl::Time deadline = absl::InfiniteFuture();
-    uint64_t processed = 0, acknowledged = 0;  // reports up to this number; the executor knows of
+    // The reports up to number `processed` are processed for good. The executor has been told of
+    // the reports up to `acknowledged`.
+    uint64_t processed = 0, acknowledged = 0;
   };
   using Streams = std::deque<std::shared_ptr<ExecutorStream>>;
 
@@ -115,11 +123,12 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void Kill(int32_t executor, uint64_t incarnation, const std::string& reason);
   void CloseExecutors(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The record of the index, as of this incarnation; null: unknown, or a later one is known.  The
-  // stream of an earlier one is put into `old`.
+  // Returns the state of the index for this incarnation. Returns null if the index is unknown or a
+  // later incarnation is known. If an earlier incarnation was known, its state is replaced, and its
+  // stream is put into `old`.
   Executor* Find(int32_t executor, uint64_t incarnation, Streams* old)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Queues what the daemon reports, in order, or holds it back.
+  // Queues a report of the daemon, or holds it back. Keeps the order of reports about an executor.
   void Queue(api::Report report) ABSL_LOCKS_EXCLUDED(mu_);
   void Release(Executor& executor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hands queued reports to the coordinator, one at a time.
@@ -130,19 +139,19 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   WorkerService* const service_;
   const std::string name_;
   std::atomic<uint64_t> session_{0}, epoch_{0};
-  std::atomic<int32_t> protocol_{1};  // spoken with the daemon
+  std::atomic<int32_t> protocol_{1};  // version of the protocol that the daemon speaks
 
   absl::Mutex mu_;
-  bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // by the scheduler
+  bool accepted_ ABSL_GUARDED_BY(mu_) = false;  // whether the scheduler has accepted the worker
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::string worker_ ABSL_GUARDED_BY(mu_);  // as it registers
+  std::string worker_ ABSL_GUARDED_BY(mu_);  // name under which the worker registers
   std::map<uint64_t, AnswerFn> asked_ ABSL_GUARDED_BY(mu_);
   uint64_t last_question_ ABSL_GUARDED_BY(mu_) = 0;
   std::string ticket_key_ ABSL_GUARDED_BY(mu_);
-  std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // until it is sent
+  std::optional<api::Welcome> welcome_ ABSL_GUARDED_BY(mu_);  // Welcome that is not sent yet
   std::vector<api::AdoptedExecutor> adopted_ ABSL_GUARDED_BY(mu_);
-  std::map<int32_t, Executor> executors_ ABSL_GUARDED_BY(mu_);  // those that registered
-  std::deque<api::Report> reports_ ABSL_GUARDED_BY(mu_);        // of the daemon, not delivered
+  std::map<int32_t, Executor> executors_ ABSL_GUARDED_BY(mu_);  // registered executors, by index
+  std::deque<api::Report> reports_ ABSL_GUARDED_BY(mu_);        // daemon's reports to be delivered
   bool delivering_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -151,7 +160,7 @@ class ExecutorStream final : public EnvelopeStream {
  public:
   ExecutorStream(grpc::CallbackServerContext* context, WorkerService* service)
       : EnvelopeStream(context), service_(service) {}
-  // Starts sending, with these commands.
+  // Starts sending, beginning with the given commands.
   using MessageStream::Begin;
 
  private:
@@ -163,12 +172,12 @@ class ExecutorStream final : public EnvelopeStream {
 
   WorkerService* const service_;
   std::atomic<uint64_t> epoch_{0};
-  // Set by the first envelope; used by the thread that reads.
+  // Set by the first envelope. Only the thread that reads uses these members.
   uint64_t session_ = 0, incarnation_ = 0;
   int32_t executor_ = 0;
 
   absl::Mutex mu_;
-  std::shared_ptr<WorkerStream> worker_ ABSL_GUARDED_BY(mu_);  // while attached
+  std::shared_ptr<WorkerStream> worker_ ABSL_GUARDED_BY(mu_);  // null unless attached
 };
 
 }  // namespace tessera::server::rpc

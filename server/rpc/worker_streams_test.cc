@@ -1,5 +1,6 @@
-// The streams of a worker: this test is its daemon and its executors, over gRPC, and the
-// coordinator behind the streams.
+// Proves the rules of the worker's streams: in which order commands and reports pass, who may
+// attach, and when an executor counts as lost or is killed. The test plays the daemon and the
+// executors over gRPC, and also the coordinator behind the streams. The clock is a fake one.
 #include "server/rpc/worker_streams.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr uint64_t kSession = 5, kEpoch = 9, kIncarnation = 70;
 constexpr char kKey[] = "the key of this worker";
 
-// The coordinator: accepts every worker, and notes what it hears.
+// Stands for the coordinator. It accepts every worker and notes the reports that it gets.
 class Events final : public api::WorkerEvents {
  public:
   absl::StatusOr<api::Welcome> Register(const api::Registration&,
@@ -68,7 +69,7 @@ class Events final : public api::WorkerEvents {
     absl::MutexLock lock(&mu_);
     return link_;
   }
-  // What was heard, once there is so much of it.
+  // Waits until `count` reports have come, and returns all reports so far.
   std::vector<std::string> Heard(size_t count) {
     absl::MutexLock lock(&mu_);
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return heard_.size() >= count; };
@@ -83,7 +84,7 @@ class Events final : public api::WorkerEvents {
   bool disconnected_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// One stream of the worker's side.
+// The worker's side of one stream.
 class Side {
  public:
   using Stream = grpc::ClientReaderWriter<v1::Envelope, v1::Envelope>;
@@ -106,7 +107,7 @@ class Side {
     if (!stream_->Read(&envelope)) return absl::UnavailableError("the stream has ended");
     return envelope;
   }
-  // Reads of a command for the executor; "" at the end of the stream.
+  // Reads the next command and returns it as text, or "" at the end of the stream.
   std::string ReadCommand() {
     const auto envelope = Read();
     if (!envelope.ok()) return "";
@@ -184,7 +185,7 @@ class WorkerStreamsTest : public ::testing::Test {
 TEST_F(WorkerStreamsTest, CommandsWaitUntilTheirExecutorAttaches) {
   Command(kIncarnation, 1);
   Command(kIncarnation, 2);
-  Command(kIncarnation - 1, 3);  // Of one that is gone.
+  Command(kIncarnation - 1, 3);  // This incarnation is gone.
   const auto executor = Attach(kIncarnation);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   EXPECT_EQ(executor->ReadCommand(), "read 2");
@@ -210,7 +211,7 @@ TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
   Command(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kSession), ReasonIs("WORKER_LOST"));
-  // The next process takes the index, and the stream of the last one ends.
+  // The next process takes the index over, and the stream of the previous one ends.
   const auto next = Attach(kIncarnation + 1);
   Command(kIncarnation + 1, 2);
   EXPECT_EQ(next->ReadCommand(), "read 2");
@@ -233,16 +234,16 @@ TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
   };
   processed(kIncarnation, 3);
   processed(kIncarnation, 2);
-  processed(kIncarnation + 1, 9);  // Of no process that is known.
+  processed(kIncarnation + 1, 9);  // No such process is known.
   daemon_->Say(0, api::Heartbeat{});
   EXPECT_EQ(executor->ReadCommand(), "acknowledge 3");
-  daemon_->Say(0, api::Heartbeat{});  // Nothing is left to say.
+  daemon_->Say(0, api::Heartbeat{});  // There is nothing left to acknowledge.
   events_.Heard(2);
   Command(kIncarnation, 4);
   EXPECT_EQ(executor->ReadCommand(), "read 4");
 }
 
-// The answers to what is asked of all processes, by one caller.
+// Takes the answer to one inquiry and waits for it.
 struct Asked {
   absl::Mutex mu;
   absl::StatusOr<v1::Diagnostics> answer ABSL_GUARDED_BY(mu) = absl::UnknownError("none yet");
@@ -256,7 +257,7 @@ struct Asked {
       answered = true;
     };
   }
-  // "coordinator: ok", "w0: WORKER_LOST".
+  // Returns a line for each process: "coordinator: ok", "w0: WORKER_LOST".
   std::vector<std::string> Await() {
     absl::MutexLock lock(&mu);
     EXPECT_TRUE(mu.AwaitWithTimeout(absl::Condition(&answered), kPatience));
@@ -274,7 +275,7 @@ TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
   const auto ask = [&](Asked* asked, const InquiryTarget& target, absl::Duration wait) {
     Inquire(service_, /*sources=*/{}, target, {}, wait, asked->Taker());
   };
-  // The daemon's side of one question.
+  // Reads one question as the daemon.
   const auto read = [&] {
     v1::Inquiry inquiry;
     const auto envelope = daemon_->Read();
@@ -301,7 +302,7 @@ TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
   ask(&all, {"", /*all=*/true}, kPatience);
   const v1::Inquiry inquiry = read();
   EXPECT_LT(ir::serial::FromProto(inquiry.timeout()), kInquiryWait);
-  say(inquiry.id() + 7);  // Of no question.
+  say(inquiry.id() + 7);  // No question has this id.
   say(inquiry.id());
   EXPECT_THAT(all.Await(), ElementsAre("coordinator: ok", "w0: ok", "w0/0: ok"));
   ask(&late, {"w0"}, absl::ZeroDuration());
@@ -347,7 +348,7 @@ TEST_F(WorkerStreamsTest, ALossIsNotHeldForLong) {
 
 TEST_F(WorkerStreamsTest, AnExecutorThatDoesNotAttachIsKilled) {
   clock_.Advance(absl::Hours(1));
-  daemon_->Say(0, api::Heartbeat{});  // Nobody waits for it.
+  daemon_->Say(0, api::Heartbeat{});  // No command waits for the executor yet.
   EXPECT_THAT(events_.Heard(1), ElementsAre("heartbeat"));
   Command(kIncarnation, 1);
   clock_.Advance(absl::Milliseconds(10'001));

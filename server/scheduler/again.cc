@@ -1,5 +1,6 @@
-// Calls that came with a request_id: what they have made is remembered, and one that comes again is
-// answered from that (answers.h).
+// Calls that came with a request_id. The objects that an accepted call has made are remembered, and
+// a call that comes again is answered from them (answers.h). Step asks AnswerAgain before it passes
+// a call to its handler.
 #include <utility>
 
 #include "absl/strings/escaping.h"

@@ -1,3 +1,6 @@
+// Keeps the answers within their limits in number, age and bytes, for each tenant and for all.
+// Machine::Remember and Machine::FindAnswer (again.cc) are its callers, and restore.cc at the start
+// of a life.
 #include "server/scheduler/answers.h"
 
 #include <algorithm>
@@ -40,7 +43,7 @@ void Answers::Erase(uint64_t number) {
   const auto of = tenants_.find(answer.tenant);
   Tenant& tenant = of->second;
   tenant.numbers.erase(std::pair(answer.call, answer.request_id));
-  // Mostly it is the oldest one.
+  // In most cases this is the oldest one.
   tenant.order.erase(std::find(tenant.order.begin(), tenant.order.end(), number));
   tenant.bytes -= BytesOf(answer);
   bytes_ -= BytesOf(answer);
@@ -55,11 +58,14 @@ uint64_t Answers::Forget(const AnswerRecord& answer) {
   return number;
 }
 
+// Drops expired answers, adds the new one, and then drops the oldest answers of the tenant and of
+// the largest tenants until all limits hold. The new answer itself always stays. The changed
+// numbers are returned because each of them is a row that the step has to commit.
 std::vector<std::pair<uint64_t, std::string>> Answers::Add(AnswerRecord answer,
                                                            const core::AnswerLimits& limits,
                                                            absl::Time now) {
   std::vector<std::pair<uint64_t, std::string>> changed;
-  // Always the oldest of its tenant.
+  // The evicted answer is always the oldest of its tenant.
   const auto evict = [&](uint64_t number) {
     changed.emplace_back(number, all_.at(number).tenant);
     Erase(number);

@@ -1,9 +1,11 @@
-// The part of the state with what calls have made that came with a request_id, so that a call which
-// comes again makes nothing again: it is answered from what the first one made. Written to the
-// store in the commit of what was made, so that this holds over a restart too.
+// The part of the state that remembers what calls with a request_id have made. A call that comes
+// again makes nothing again: it is answered from what the first one made. The answer is written to
+// the store in the same commit as what was made, so that this also holds over a restart.
 //
-// Only calls that were accepted are here: one that was refused has changed nothing, and its id may
-// be used again. What happens at the bounds is said at core::AnswerLimits.
+// Only accepted calls are kept here. A refused call has changed nothing, and its request_id may be
+// used again. core::AnswerLimits says what happens at the bounds.
+//
+// Reference: docs/decisions/0012.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -18,8 +20,8 @@
 
 namespace tessera::server::scheduler {
 
-// What a call does. Calls of one kind share their ids, whatever the method that they came by. The
-// numbers are in rows of the store.
+// The effect that a call has. Calls of one kind share their request ids, whichever method they came
+// by. The numbers are stored in rows, so they must not change.
 enum class CallKind : uint8_t {
   kOpenSession = 0,
   kCloseSession = 1,
@@ -39,33 +41,34 @@ struct AnswerRecord {
   CallKind call = CallKind::kOpenSession;
   std::string request_id;
   std::string payload;  // identifies the request
-  uint64_t made = 0;    // the session, array or operation
-  // The operation's results; of a deletion, those that it did not find.
+  uint64_t made = 0;    // id of the session, array or operation that was made
+  // The results of the operation; for a deletion, the arrays that it did not find.
   std::vector<uint64_t> arrays;
-  absl::Time until;  // when it may go
+  absl::Time until;  // time after which the answer may be dropped
 };
 
 class Answers {
  public:
-  // By number, which rises in the order that the calls were accepted in.
+  // The answers by number. Numbers rise in the order in which the calls were accepted.
   const std::map<uint64_t, AnswerRecord>& all() const { return all_; }
-  // Null: no such call has been accepted, or too long ago.
+  // Returns null if no such call has been accepted, or if its answer has expired or was dropped.
   const AnswerRecord* Find(const std::string& tenant, CallKind call, const std::string& request_id,
                            absl::Time now) const;
-  // Also erases what is beyond the limits. Returns the numbers and tenants of what was added and
-  // erased. Requires: Find returns null.
+  // Adds the answer, and erases what is beyond the limits. Returns the numbers and tenants of the
+  // answers that were added and erased. Requires: Find returns null.
   std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer,
                                                     const core::AnswerLimits& limits,
                                                     absl::Time now);
-  // Forgets one of these, so that its call may be made anew. Returns its number.
+  // Forgets this answer, so that its call may be made anew. Returns its number.
   uint64_t Forget(const AnswerRecord& answer);
-  // One of an earlier life; these come in the order of their numbers.
+  // Adds an answer of an earlier life. Call it in the order of the numbers.
   void Restore(uint64_t number, AnswerRecord answer);
 
  private:
   struct Tenant {
-    absl::flat_hash_map<std::pair<CallKind, std::string>, uint64_t> numbers;  // by kind and id
-    std::deque<uint64_t> order;                                               // oldest first
+    // (kind of call, request_id) -> number of the answer.
+    absl::flat_hash_map<std::pair<CallKind, std::string>, uint64_t> numbers;
+    std::deque<uint64_t> order;  // numbers, oldest first
     int64_t bytes = 0;
   };
   void Erase(uint64_t number);

@@ -1,4 +1,6 @@
-// Arrays: creation, writes, reads, loss and deletion.
+// Arrays: creation, writes, reads, loss and deletion. Requests of clients create, read and delete
+// arrays; operations.cc schedules, finishes and fails the results of operations here; workers.cc
+// reports losses.
 #include <algorithm>
 
 #include "base/log.h"
@@ -18,8 +20,8 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
                                                 Access access) {
   auto* const it = catalogue_.FindArray(id);
   if (it != nullptr && !it->deleted && Allowed(caller, it->tenant, access)) return it;
-  // Ids are assigned in order and never reused, so an assigned id is of an array that has been
-  // deleted, or of something else.
+  // Ids are assigned in order and never reused, so an assigned id belongs to an array that has been
+  // deleted, or to something else.
   const std::string* owner = ownership_.OwnerOf(id);
   const bool assigned = it != nullptr ? Allowed(caller, it->tenant, access)
                                       : owner != nullptr && Allowed(caller, *owner, access) &&
@@ -182,7 +184,7 @@ bool Machine::BeginWrites(uint64_t id) {
 bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
   for (int64_t d : e.spec.placement.devices)
     if (!cluster_.ExecutorOf(d).alive()) return false;
-  // The same call may have waited too.
+  // Another copy of the call may have waited too, and have created the array.
   if (AnswerAgain(e)) return true;
   const uint64_t id =
       NewArray(std::make_shared<const api::ArraySpec>(e.spec), ArrayState::kWriting, session);
@@ -262,7 +264,7 @@ void Machine::On(const DescribeArray& e) {
                                : order_.Find(array->donated_to);
   const bool open = donee != nullptr && donee->ended() && !donee->outstanding.empty();
   if (!open) return Answer(e.request, found.status());
-  // Its executors will report whether they have consumed the array.
+  // The executors of the operation will report whether they have consumed the array.
   Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
@@ -303,7 +305,7 @@ void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
   ReadWait& wait = *WaitOf<ReadWait>(request);
   const int64_t device = array.spec->placement.devices[wait.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
-  if (!x.alive()) return;  // It is away; RetryBlocked sends the read when it is back.
+  if (!x.alive()) return;  // The executor is away. RetryBlocked sends the read when it is back.
   wait.executor = x.name;
   Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});
 }
@@ -421,7 +423,7 @@ void Machine::FreeOriginals(const Operation& op) {
 
 void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
   if (std::exchange(a.freed, true)) return;
-  // A restart may not know of the operation that it was donated to.
+  // After a restart, the coordinator may not know of the operation that the array was donated to.
   const Operation* const donee = order_.Find(a.donated_to);
   const bool may_return = donee != nullptr && donee->started_in > s_.durable;
   auto& deletes = may_return || DoneeOfCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;
@@ -429,7 +431,8 @@ void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
     const Executor& x = cluster_.ExecutorOf(device);
     if (!x.alive() || x.info.incarnation != incarnation) continue;
     std::vector<uint64_t>& ids = deletes[x.name];
-    if (ids.empty() || ids.back() != id) ids.push_back(id);  // once, however many devices hold it
+    // Each executor deletes the array once, however many of its devices hold it.
+    if (ids.empty() || ids.back() != id) ids.push_back(id);
   }
 }
 
@@ -447,7 +450,7 @@ void Machine::TryFree(uint64_t id) {
   if (IsKeptOriginal(id, a)) return;
   if (ReadFromAfar(a)) return;
   FreeShards(id, a);
-  // While its producer or a reader runs, its record is needed to propagate a failure.
+  // While its producer or a reader runs, the record of the array is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
   Changed(id, a);

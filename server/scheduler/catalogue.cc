@@ -1,3 +1,6 @@
+// Keeps the tables of arrays, executables and meshes. The functions of Machine (arrays.cc,
+// programs.cc, inventory.cc, restore.cc) call it to add, find and remove records; when a record may
+// go is decided there.
 #include "server/scheduler/catalogue.h"
 
 #include <limits>

@@ -1,3 +1,6 @@
+// Keeps the tables of workers, executors and devices. The functions of Machine in workers.cc,
+// inventory.cc and restore.cc call it when workers register, leave or come back; what happens to
+// their arrays and operations is decided there.
 #include "server/scheduler/cluster.h"
 
 #include <algorithm>
@@ -124,6 +127,9 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
   return lost;
 }
 
+// Takes over what the process says of itself, and forgets what was known of the process before it.
+// A new executor gets the next device ids, because clients name devices by ids that are never
+// reused.
 bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
                          const api::ExecutorInfo& info) {
   Worker& w = workers_.at(worker);
@@ -150,22 +156,25 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
   return added;
 }
 
+// Scales down the memory of all CPU executors of a host when together they offer more than the host
+// has. Several workers on one host each offer the memory that they see, so that the planner would
+// otherwise count it more than once.
 void Cluster::ShareMemory(const std::string& host) {
   double offered = 0;
-  int64_t total = 0;  // the smallest host memory that a worker reports; 0: unknown
+  int64_t total = 0;  // smallest host memory that a worker reports; 0 if unknown
   std::vector<Executor*> executors;
   std::set<std::string> workers;
   for (auto& [name, x] : executors_) {
     if (!x.alive() || x.host != host) continue;
     x.memory_bytes = x.info.memory_bytes;
-    if (x.info.device_kind != "cpu") continue;  // Other kinds have memory of their own.
+    if (x.info.device_kind != "cpu") continue;  // Other kinds of devices have memory of their own.
     executors.push_back(&x);
     workers.insert(x.worker);
     offered += static_cast<double>(x.info.memory_bytes) * x.info.num_devices;
     const int64_t says = workers_.at(x.worker).host_memory_bytes;
     if (says > 0) total = total == 0 ? says : std::min(total, says);
   }
-  // The only worker on its host offers what it was configured with.
+  // A worker that is alone on its host offers what it was configured with.
   if (workers.size() < 2 || total == 0 || offered <= static_cast<double>(total)) return;
   for (Executor* x : executors)
     x->memory_bytes = static_cast<int64_t>(static_cast<double>(x->info.memory_bytes) *

@@ -1,10 +1,10 @@
 // The part of the state about machines: workers, executors, devices.
 //
 // Invariants:
-// - A worker is connected (session != 0) exactly while its registration is here, and an executor
-//   that is alive has the session of its worker.
-// - Ids of devices are dense and never reused.  The ids of a deleted worker's devices belong to a
-//   placeholder executor that is never alive: its name and its worker's is "".
+// - A worker is connected (session != 0) exactly while registrations_ lists its session. An
+//   executor that is alive has the session of its worker.
+// - Ids of devices are dense and never reused. The ids of a deleted worker's devices belong to a
+//   placeholder executor that is never alive. The placeholder and its worker have the name "".
 // - A worker that is draining is cordoned.
 #pragma once
 #include <cstdint>
@@ -27,46 +27,48 @@ namespace tessera::server::scheduler {
 struct Executor {
   std::string name;  // "worker/index"
   std::string worker, host;
-  uint64_t session = 0;  // of its worker's connection; 0: it is lost
+  uint64_t session = 0;  // session of the worker's connection; 0 if the executor is lost or away
   api::ExecutorInfo info;
-  int64_t first_device = 0;  // ids are first_device + local device
-  std::string lost_reason;   // when it is lost or away
-  // Not alive, since its worker is silent or the coordinator has restarted; until then it may come
-  // back with what it holds.
+  int64_t first_device = 0;  // device ids are first_device + local device
+  std::string lost_reason;   // reason for which the executor is lost or away
+  // Whether the executor is away: it is not alive, because its worker is silent or the coordinator
+  // has restarted. It may come back with what it holds until `away_until`.
   bool away = false;
   absl::Time away_until = absl::InfinitePast();
-  bool adopted = false;             // its process came back to this life with what it holds
+  bool adopted = false;             // whether its process came back to this life with what it holds
   std::vector<uint64_t> came_with;  // communicators that it had when it came back
-  uint64_t reports_before = 0;      // the number of its last report then
-  int64_t memory_bytes = 0;         // per device: as reported, or its share of its host's
-  // For health: launches that succeeded, those of them with collectives, and the last reported
-  // progress.
+  uint64_t reports_before = 0;      // number of its last report before it came back
+  int64_t memory_bytes = 0;  // memory per device: as reported, or its share of the host's memory
+  // For health checks: the number of launches that succeeded, the number of these that had
+  // collectives, and the age of the last reported progress.
   int64_t ended = 0, ended_collectives = 0;
   absl::Duration progress_age;
-  api::Heartbeat::Executor seen;  // from its worker's last heartbeat
-  // As its exchanges have shown: among its devices, and with other executors.
+  api::Heartbeat::Executor seen;  // state of the executor in its worker's last heartbeat
+  // Link speeds as exchanges have shown them: among its own devices, and with other executors.
   core::LinkFigures in_executor, between_executors;
-  // Operations that were sent to it and whose end it has not acknowledged, whether or not they have
-  // ended for their clients: sequence -> id.
+  // Operations that use its devices, were sent to it, and whose end it has not acknowledged,
+  // whether or not they have ended for their clients: sequence -> id.
   IdMap<uint64_t> running;
-  // The newest place in the order of what it was sent, as far as this life knows.
+  // The highest sequence number among the operations that were sent to it, as far as this life
+  // knows.
   uint64_t newest = 0;
-  // The waiter that timed out for it; it is killed if it does not reply to its worker either.
+  // Describes the waiter that timed out waiting for this executor. The executor is killed if it
+  // does not reply to its worker either.
   std::string overdue_for;
   bool alive() const { return session != 0; }
 };
 struct Worker {
-  uint64_t session = 0;  // of its connection; 0: it is lost
+  uint64_t session = 0;  // session of the worker's connection; 0 if the worker is lost or away
   absl::Time last_seen;
   std::vector<std::string> executors;
   std::string host;
-  int64_t host_memory_bytes = 0;  // as the worker reported
-  Build build;                    // as the worker registered; not kept over restarts
-  std::string lost_reason;        // when it is lost
-  bool cordoned = false;          // takes no new programs
+  int64_t host_memory_bytes = 0;  // memory of the host as the worker reported it
+  Build build;                    // build that the worker registered with; not kept over restarts
+  std::string lost_reason;        // reason for which the worker is lost
+  bool cordoned = false;          // whether the worker takes no new programs
   std::string cordon_reason;
   bool draining = false;
-  IdSet drains;  // Drain requests that wait until nothing runs there
+  IdSet drains;  // Drain requests that wait until nothing runs on the worker
 };
 struct Device {
   std::string executor;
@@ -77,16 +79,16 @@ class Cluster {
  public:
   const std::map<std::string, Worker>& workers() const { return workers_; }
   const std::map<std::string, Executor>& executors() const { return executors_; }
-  // Cordoned workers on which no operation starts.
+  // The cordoned workers on which no operation starts.
   const std::set<std::string>& draining() const { return draining_; }
   bool IsDraining(const std::string& worker) const { return workers_.at(worker).draining; }
 
-  // Null if it is unknown. The placeholder is never found.
+  // Returns null if the name is unknown. The placeholder worker is never found.
   Worker* FindWorker(const std::string& name) {
     return name.empty() ? nullptr : FindIn(workers_, name);
   }
   Executor* FindExecutor(const std::string& name) { return FindIn(executors_, name); }
-  // Require: it is known.
+  // Requires: the worker or executor is known.
   Worker& worker(const std::string& name) { return workers_.at(name); }
   const Worker& worker(const std::string& name) const { return workers_.at(name); }
   Executor& executor(const std::string& name) {
@@ -99,7 +101,7 @@ class Cluster {
                                                                      : executors_.at(name);
   }
 
-  // The assigned ids, in order from 0, and their devices.
+  // The assigned ids count from 0; each belongs to a device, which may have been deleted.
   int64_t num_ids() const { return static_cast<int64_t>(devices_.size()); }
   int64_t num_devices() const { return num_ids() - devices_deleted_; }
   const Device& device(int64_t id) const { return devices_[id]; }
@@ -109,43 +111,45 @@ class Cluster {
   const Executor& ExecutorOf(int64_t device) const {
     return executor(devices_.at(device).executor);
   }
-  // The distinct executors, in order of the devices.
+  // Returns the distinct executors of these devices, in the order of the devices.
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
   bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
-  // NOT_ENOUGH_DEVICES, with the first device that does not exist.
+  // Returns NOT_ENOUGH_DEVICES, which names the first device that does not exist.
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
-  // "executor w0/0 of worker w0 is lost (its connection ended)", or away; "" when all are alive.
+  // Describes the first executor that is lost or away: "executor w0/0 of worker w0 is lost (its
+  // connection ended)". Returns "" when all are alive.
   std::string FirstLost(const std::vector<std::string>& executors) const;
-  // Whether an executor of the worker is away.
+  // Returns whether an executor of the worker is away.
   bool AnyAway(const Worker& worker) const;
-  // How many executors are away.
+  // The number of executors that are away.
   int64_t num_away() const { return num_away_; }
 
-  // The worker of a live connection; null when it has ended.
+  // Returns the worker of a live connection, or null when the connection has ended.
   const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
-  // Of earlier lives, before any worker connects.
+  // Adds a worker of an earlier life. Call it before any worker connects.
   void RestoreWorker(const std::string& name, Worker worker);
-  // Its worker is known from now on, and it is away until then unless it was lost. Called in order
-  // of device; ids between are of deleted workers. Requires: its devices have ids that are not
-  // assigned yet.
+  // Adds an executor of an earlier life, and its worker if that is not known. Unless the executor
+  // was lost, it is away until `away_until`. Call it in the order of the devices; ids in between
+  // belong to deleted workers. Requires: the ids of its devices are not assigned yet.
   void RestoreExecutor(Executor executor, absl::Time away_until);
-  // The ids below this are assigned.
+  // Assigns all ids below `ids`.
   void RestoreIds(int64_t ids);
-  // It is back with what it holds. Requires: its worker is connected.
+  // Records that the executor is back with what it holds. Requires: its worker is connected.
   void Adopt(Executor& executor);
-  // It is not alive, and may come back until then.
+  // Marks the executor as away: it is not alive, and may come back before `until`.
   void BeginAway(Executor& executor, absl::Time until);
-  // It is back, or will not come back.
+  // Ends the absence of the executor: it is back, or will not come back.
   void EndAway(Executor& executor);
   Worker& Connect(const std::string& worker, uint64_t session);
-  // Marks its executors as lost; returns those that were alive.
+  // Marks the executors of the worker as lost, and returns the ones that were alive.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
-  // An executor has registered, perhaps again.  Returns whether it was unknown.
+  // Records that an executor has registered, perhaps not for the first time. Returns whether it was
+  // unknown.
   bool ExecutorUp(const std::string& worker, const std::string& host,
                   const api::ExecutorInfo& info);
-  // Limits the memory of a host's executors to what the host has.
+  // Limits the memory of the CPU executors of a host to what the host has.
   void ShareMemory(const std::string& host);
-  // Returns false if it was draining already.
+  // Returns false if the worker was draining already.
   bool Drain(const std::string& worker) {
     workers_.at(worker).draining = true;
     return draining_.insert(worker).second;
@@ -154,19 +158,21 @@ class Cluster {
     workers_.at(worker).draining = false;
     return draining_.erase(worker) > 0;
   }
-  // Invalidates its devices' ids.  Requires: it is not alive.
+  // Invalidates the ids of the executor's devices. Requires: it is not alive.
   void RemoveExecutor(const std::string& name);
-  // Requires: it has no executors.
+  // Requires: the worker has no executors.
   void RemoveWorker(const std::string& name);
 
  private:
-  // Assigns the id of a device, or the next id, to the placeholder.
+  // Gives the id of this device to the placeholder; without a device, assigns the next id to it.
   void DeleteDevice(std::optional<int64_t> device);
 
   std::map<std::string, Worker> workers_;
-  std::map<uint64_t, std::string> registrations_;  // sessions of connected workers -> worker
+  // The sessions of connected workers -> the name of the worker.
+  std::map<uint64_t, std::string> registrations_;
   std::map<std::string, Executor> executors_;
-  // The one that was asked for last: a step asks for the same again and again. A copy has others.
+  // The executor that was looked up last, because a step looks up the same one many times. A copy
+  // of a Cluster has other executors, so it starts without one.
   struct Last {
     Last() = default;
     Last(const Last& /*other*/) {}
@@ -177,13 +183,13 @@ class Cluster {
     Executor* executor = nullptr;
   };
   Last last_;
-  std::vector<Device> devices_;  // by id
-  int64_t devices_deleted_ = 0;  // of these
+  std::vector<Device> devices_;  // indexed by device id
+  int64_t devices_deleted_ = 0;  // number of ids in devices_ whose device was deleted
   int64_t num_away_ = 0;
   std::set<std::string> draining_;
 };
 
-// "w0/1"
+// Returns the name of an executor, for example "w0/1".
 std::string ExecutorName(const std::string& worker, int32_t index);
 
 }  // namespace tessera::server::scheduler

@@ -1,3 +1,7 @@
+// The threads around the state machine. The coordinator (server/coordinator.h) calls Call and
+// Report with requests and reports. The store's thread calls DurableThrough and Failing. The
+// effects of each step go out as commands on the workers' links, as replies through callbacks, as
+// commits to the store, and as requests to the planner's threads.
 #include "server/scheduler/driver.h"
 
 #include <algorithm>
@@ -15,7 +19,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// How many events a posting thread processes before the driver's own thread takes over.
+// The number of events that a posting thread processes before the driver's own thread takes over.
 constexpr int kEventsOfOthersMax = 64;
 
 }  // namespace
@@ -36,11 +40,14 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan)
 
 Driver::~Driver() { Stop(); }
 
+// Takes an event in. If nothing precedes it and there is no runner, this thread processes it at
+// once without queueing it, which saves a switch of threads. A rejected request is
+// answered outside the lock, because callbacks may call the driver again.
 void Driver::Submit(Event&& event, uint64_t request, Done done, uint64_t end_request, Done ended) {
   Clock::Moment at;
   uint64_t durable = 0;
   absl::Status refused;
-  bool next = false;  // nothing precedes it, so that it need not be queued
+  bool next = false;  // whether nothing precedes the event, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
     if (request != 0) refused = inbox_.RejectionReason(event);
@@ -88,7 +95,7 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     absl::MutexLock lock(&mu_);
     links_.erase(session);
     inbox_.Push(clock_->Now(), WorkerGone{session, why});
-    // The link itself makes this call while it is being used, so it cannot be waited for.
+    // The link itself makes this call while it is being used, so the call cannot wait for it.
     if (runner_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
@@ -114,7 +121,7 @@ void Driver::Stop() {
     auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return runner_ == std::thread::id(); };
     mu_.Await(absl::Condition(&idle));
   }
-  planners_.reset();  // No thread processes events any more, so none pushes to it.
+  planners_.reset();  // No thread processes events any more, so no plan is requested any more.
   {
     absl::MutexLock lock(&mu_);
     left = inbox_.TakeRequests();
@@ -130,6 +137,9 @@ bool Driver::TryBecomeRunner() {
   return true;
 }
 
+// The loop of the runner. It takes one event at a time under the lock and processes it without the
+// lock. A thread that only posted an event stops after `limit` events, so that its own caller gets
+// it back. When the runner leaves with events still queued, it wakes the driver's own thread.
 void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
     std::optional<Inbox::Arrival> next;
@@ -142,7 +152,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
         at = clock_->Look();
         // With an empty queue the driver's own thread waits for the timer.
         if (!inbox_.empty()) now = at.now;
-        // One alone that is next needs no place in the queue.
+        // If a single returned report is next, it needs no place in the queue.
         if (returned_.size() == 1 && inbox_.IsFirst(at.now) && !inbox_.stopping()) {
           next_returned_.swap(returned_);
         } else {
@@ -175,12 +185,16 @@ void Driver::PushReturned(absl::Time came) {
 
 bool Driver::HasSucceeded(uint64_t operation) {
   absl::MutexLock lock(&mu_);
-  // Nobody can become the runner meanwhile.
+  // No thread can become the runner while this thread holds the lock.
   if (runner_ != std::thread::id() || inbox_.durable() < stepper_.state().commits) return false;
   const Operation* const op = stepper_.state().order.Find(operation);
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
+// Runs one step and carries out what follows from it. Commands that have become durable leave
+// before the step's own, since the step counts them as sent (CommandsHaveLeft). Replies are handed
+// out together after the other effects, under one lock. Reports are remembered so that they are
+// acknowledged once the step's commit is durable.
 void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at,
                           uint64_t durable) {
   const bool observed = options_.observer != nullptr;
@@ -208,7 +222,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
-    // They may have become durable since.
+    // Commits may have become durable since.
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
     commands_wait_ = !outbox_.empty();
   }
@@ -246,7 +260,8 @@ void Driver::Run() {
     if (options_.config.durable) AnswerIfStoreIsSilent();
     {
       absl::MutexLock lock(&mu_);
-      // Bounded, so that AwakeTime advances, and so that tests can advance their clocks.
+      // The wait is bounded, so that AwakeTime advances, and so that tests can advance their
+      // clocks.
       const absl::Duration until =
           std::min(inbox_.timer() - clock_->Now(), AwakeTime::kTickInterval);
       const bool others = runner_ == std::thread::id() && !inbox_.empty();
@@ -352,7 +367,7 @@ void Driver::DurableThrough(uint64_t commit) {
     out = inbox_.DurableThrough(commit);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
-  // Has the runner send what waited.
+  // Lets the runner send the commands that waited.
   if (commands_wait_) Post(Tick{});
 }
 

@@ -1,12 +1,12 @@
-// Feeds events to the state machine and applies its effects, one after the other; owns the threads
-// that plan, small programs first.
+// Feeds events to the state machine and applies its effects, one after the other. Owns the threads
+// that make plans, small programs first.
 //
-// Thread-safe.  One thread at a time, the runner, processes events: a thread that posts an event
-// while there is no runner becomes it, which saves a context switch; the driver's own thread
-// processes the rest and waits for the timer. Which event is next is the Inbox's decision (loop.h).
-// Callbacks run on the runner, without a lock of the driver: they must not block, and
-// may call anything here but Stop.  So no caller may hold a lock that a callback or a link takes.
-// Stop fails the remaining requests with SERVER_STOPPING; the destructor stops.
+// Thread-safe. One thread at a time, the runner, processes events. A thread that posts an event
+// while there is no runner becomes the runner, which saves a context switch. The driver's own
+// thread processes the rest and waits for the timer. The Inbox decides which event is next
+// (loop.h). Callbacks run on the runner, without a lock of the driver. They must not block, and may
+// call any function of the driver except Stop. So no caller may hold a lock that a callback or a
+// link takes. Stop fails the remaining requests with SERVER_STOPPING. The destructor calls Stop.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -35,12 +35,12 @@ namespace tessera::server::scheduler {
 
 struct DriverOptions {
   Config config;
-  // Size of the event queue; beyond it requests of clients fail with QUEUE_FULL.  Reports of
-  // workers are always taken: launches bound them.
+  // Size of the event queue. When it is full, requests of clients fail with QUEUE_FULL. Reports of
+  // workers are always taken, because the number of launches bounds them.
   int64_t events_max = 100'000;
-  int plan_threads = 0;  // at least 2; 0: one per core, from 2 to 8
-  // Begins to make a commit durable, and does not block; called on the runner. DurableThrough and
-  // Failing say what becomes of it. Required if config.durable.
+  int plan_threads = 0;  // at least 2; 0 means one per core, from 2 to 8
+  // Begins to make a commit durable, and does not block. It is called on the runner. The store
+  // later calls DurableThrough or Failing with the outcome. Required if config.durable is set.
   std::function<void(Commit)> commit = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
@@ -54,21 +54,22 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // Sets event.request; `done` is called once.
+  // Sets event.request. `done` is called once.
   template <class E>
   void Call(E&& event, Done done) {
     static_assert(!std::is_reference_v<E>, "the event is taken");
     const uint64_t request = event.request = ++last_request_;
     Submit(std::move(event), request, std::move(done));
   }
-  // As Call, and waits for the reply, which every request gets: the scheduler bounds its wait, and
-  // Stop answers those that are left. Not on a thread that processes events.
+  // Like Call, but waits for the reply. Every request gets one: the scheduler bounds its wait, and
+  // Stop answers the requests that are left. Do not call it on a thread that processes events.
   template <class E>
   Reply Await(E&& event) {
     struct {
       const std::thread::id caller = std::this_thread::get_id();
       Reply reply;
-      bool here = false;  // it came on the caller's thread, as its event was processed there
+      // Whether the reply came on the caller's thread, which processed the event itself.
+      bool here = false;
       absl::Notification came;
     } waiting;
     Call(std::move(event), [&waiting](Reply reply) {
@@ -82,8 +83,8 @@ class Driver {
     if (!waiting.here) waiting.came.WaitForNotification();
     return std::move(waiting.reply);
   }
-  // As Call for an event with an end_request too, whose reply goes to `ended`; an error of the
-  // first goes to both.
+  // Like Call, for an event with an end_request. The reply to the end_request goes to `ended`. An
+  // error of the first reply goes to both callbacks.
   template <class E>
   void CallToEnd(E&& event, Done accepted, Done ended) {
     static_assert(!std::is_reference_v<E>, "the event is taken");
@@ -91,53 +92,55 @@ class Driver {
     const uint64_t end_request = event.end_request = ++last_request_;
     Submit(std::move(event), request, std::move(accepted), end_request, std::move(ended));
   }
-  // Posts an event that has no reply and is never rejected: earlier HoldSessions bound their
-  // number.
+  // Posts an event that has no reply and is never rejected. Earlier HoldSessions bound the number
+  // of such events.
   void Tell(DropHold event) { Post(std::move(event)); }
   // Returns the id of the worker's session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
-  // Once it returns the worker's link is no longer used.
+  // Once this call returns, the worker's link is no longer used.
   void RemoveWorker(uint64_t session, const absl::Status& why);
-  // Whether the operation has ended without an error.  Makes no event of it: false, too, while
-  // another thread processes events.
+  // Returns whether the operation has ended without an error. It looks at the state without an
+  // event, so it also returns false while another thread processes events.
   bool HasSucceeded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
-  // What earlier lives have committed. Before every other call.
+  // Passes on what earlier lives have committed. Call it before every other call.
   void Restore(std::vector<RowChange> rows) { Post(scheduler::Restore{std::move(rows)}); }
-  // All commits up to this number are durable; see Inbox.
+  // All commits up to this number are durable (see Inbox).
   void DurableThrough(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
-  // Commits fail, until DurableThrough.
+  // Commits fail from now on, until DurableThrough.
   void Failing(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Posts an event with its requests, if these are not 0; if the driver is full or stopping, they
-  // are answered at once instead.
+  // Posts an event with its requests, if their ids are not 0. If the driver is full or stopping,
+  // the requests are answered at once instead.
   void Submit(Event&& event, uint64_t request, Done done, uint64_t end_request = 0,
               Done ended = nullptr) ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event&& event) { Submit(std::move(event), 0, nullptr); }
-  // Makes this thread the runner, unless there is one.  Called under the same lock as the push of
-  // an event, so that the driver's own thread is not woken for it.
+  // Makes this thread the runner, unless there is one. Call it under the same lock as the push of
+  // an event, so that the driver's own thread is not woken for the event.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Processes at most `limit` events, and the timer if it was due `now`.  Requires: this thread is
+  // Processes at most `limit` events, and the timer if it was due `now`. Requires: this thread is
   // the runner.
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // The reports that links have returned wait as if they were reported now.
+  // Queues the reports that links have returned, as if they were reported now.
   void PushReturned(absl::Time came) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One step, its effects and its notes.  `at`: the present. `durable`: commits that are.
+  // Runs one step and applies its effects and notes. `at` is the present. Commits up to `durable`
+  // are durable.
   void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at, uint64_t durable);
-  // Acknowledges the reports whose steps are durable.  Runs on the runner, with each heartbeat.
+  // Acknowledges the reports whose steps are durable. Runs on the runner, with each heartbeat.
   void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void AnswerIfStoreIsSilent() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
   void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);
-  // Commits up to this one are durable.
+  // Returns the number of the last durable commit.
   uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
-  // Effects but for replies and timers. `commits` as for Inbox::Answer.
+  // Applies an effect that is neither a reply nor a timer. `commits` has the same meaning as for
+  // Inbox::Answer.
   void ApplyEffect(Effect& effect, uint64_t commits) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sets the timer, if there is one, and gives replies that may leave to who waits for them.
+  // Sets the timer, if there is one, and calls back the requests whose replies may leave.
   using Replies = absl::InlinedVector<Reply*, 4>;
   void Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
               absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
@@ -152,28 +155,29 @@ class Driver {
   std::atomic<uint64_t> last_request_ = 0;
 
   Stepper stepper_;                          // owned by the runner
-  Outbox outbox_;                            // as well
-  std::atomic<bool> commands_wait_ = false;  // in the outbox
-  // Reports of the steps so far that are not acknowledged, in order; owned by the runner.
+  Outbox outbox_;                            // owned by the runner
+  std::atomic<bool> commands_wait_ = false;  // whether commands wait in the outbox
+  // Reports that were processed and are not acknowledged yet, in order. Owned by the runner.
   struct Processed {
-    uint64_t commit = 0;  // the last when the step had ended
+    uint64_t commit = 0;  // last commit when the step had ended
     uint64_t session = 0;
     int32_t executor = 0;
     uint64_t incarnation = 0, number = 0;
   };
   std::deque<Processed> processed_;
-  // Reports that links returned, and the one of them that is processed; owned by the runner.
+  // Reports that links returned, and the one of them that is being processed. Owned by the runner.
   std::vector<Event> returned_, next_returned_;
 
   absl::Mutex mu_;
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
-  std::thread::id runner_ ABSL_GUARDED_BY(mu_);  // the runner; none: no thread
+  // The runner's thread; a default id means that there is none.
+  std::thread::id runner_ ABSL_GUARDED_BY(mu_);
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
-  uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session whose link is in use
-  // What the driver's own thread waits for: events that nobody processes, a timer that is due
-  // sooner; and, when it has something to do, the end of the runner.  No Conditions, which every
-  // unlock would evaluate.
+  uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session of the worker whose link is in use
+  // `wake_` tells the driver's own thread that events wait that no thread processes, or that a
+  // timer is due sooner. `left_` tells it, when it has something to do, that there is no runner any
+  // more. They are not Conditions, because every unlock would evaluate those.
   absl::CondVar wake_, left_;
 
   // Declared last, since they use the other members.

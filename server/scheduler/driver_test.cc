@@ -1,4 +1,6 @@
-// What the driver adds to the state machine: the order in which it serves what waits.
+// Proves what the driver adds to the state machine: in which order waiting events and timers are
+// served, that they count from when they came, and that reports which links return are processed.
+// The tests use a fake clock, and hold up the runner in a commit.
 #include "server/scheduler/driver.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +29,7 @@ class FakeLink final : public api::WorkerLink {
     absl::MutexLock lock(&mu_);
     return closed_;
   }
-  // False when that takes a minute.
+  // Returns false if the link is not closed within a minute.
   bool AwaitClosed() {
     absl::MutexLock lock(&mu_);
     auto closed = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !closed_.ok(); };
@@ -39,8 +41,8 @@ class FakeLink final : public api::WorkerLink {
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
-// One of an executor in this process, which has written what it is sent when that returns; and
-// which posts another event first, if that is set.
+// A link of an executor in this process. SendForReport returns after the shard has been written. If
+// before_ is set, SendForReport calls it first, for example to post another event.
 class AnsweringLink final : public api::WorkerLink {
  public:
   void Send(int32_t, uint64_t, api::Command) override {}
@@ -57,7 +59,7 @@ class AnsweringLink final : public api::WorkerLink {
   std::function<void()> before_;
 };
 
-// Its commits can be held up, and with them the runner.
+// A driver whose commits can be held up, and the runner with them.
 class DriverTest : public ::testing::Test {
  protected:
   DriverTest()
@@ -123,7 +125,7 @@ class DriverTest : public ::testing::Test {
 TEST_F(DriverTest, ReportsThatWaitAreServedBeforeTimersThatAreDue) {
   const auto link = std::make_shared<FakeLink>();
   const uint64_t w0 = Register("w0", link);
-  // Another's registration is held up, for longer than a lease.
+  // The registration of another worker is held up for longer than a lease.
   Hold(true);
   std::thread other([this] { Register("w1", std::make_shared<FakeLink>()); });
   AwaitStuck();
@@ -149,15 +151,15 @@ TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
   clock_.Advance(absl::Seconds(10));
   Hold(false);
   other.join();
-  // It was silent for ten seconds since, and is told so.
+  // The worker has been silent for ten seconds since, and its link is told so.
   EXPECT_TRUE(link->AwaitClosed());
   const WorkerInfo w = Ask("w0");
   EXPECT_EQ(w.state, WorkerState::kSuspect);
   EXPECT_THAT(w.reason, ::testing::HasSubstr("it may come back"));
 }
 
-// What a link returns is processed as if it were reported: alone, behind what waits by then, and
-// when the one who posts events has processed as many as it may.
+// A report that a link returns is processed as if it were reported: alone, behind the events that
+// wait by then, and when the posting thread has processed as many events as it may.
 TEST_F(DriverTest, ReportsThatALinkReturnsAreProcessed) {
   const auto link = std::make_shared<AnsweringLink>();
   Register("w0", link);
@@ -186,7 +188,7 @@ TEST_F(DriverTest, ReportsThatALinkReturnsAreProcessed) {
     ASSERT_THAT(described.status, IsOk());
     EXPECT_EQ(std::get<ArrayInfo>(described.body).state, ArrayInfo::State::kReady);
   }
-  // They waited before the report.
+  // These calls waited before the report.
   EXPECT_EQ(answered, asked);
 }
 
@@ -211,7 +213,7 @@ TEST_F(DriverTest, ALeaseDoesNotEndWhenSomebodySetsTheClock) {
     clock_.StepWall(by);
     clock_.Advance(absl::Seconds(20));
     const SessionInfo now = ask(get);
-    // The date that people read is by their clock.
+    // The date for people follows the wall clock.
     EXPECT_EQ(now.expires - clock_.Wall(), opened.expires - clock_.Now());
   }
 }
@@ -220,7 +222,7 @@ TEST_F(DriverTest, EventsThatComeWhileATimerIsDueDoNotHoldItUp) {
   const auto link = std::make_shared<FakeLink>();
   Register("w0", link);
   clock_.Advance(absl::Seconds(10));
-  // Each answer brings the next question, so that one always waits.
+  // Each answer brings the next question, so that one event always waits.
   struct Flood {
     Driver* driver;
     FakeLink* link;

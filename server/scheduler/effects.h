@@ -1,4 +1,4 @@
-// The effects of a step of the scheduler: commands, replies, records.  The caller of Step applies
+// The effects of a step of the scheduler: commands, replies, records. The caller of Step applies
 // them in order (driver.h).
 #pragma once
 #include <cstdint>
@@ -23,53 +23,54 @@
 namespace tessera::server::scheduler {
 
 struct MakePlan {
-  uint64_t executable = 0;  // comes back in Planned
+  uint64_t executable = 0;  // id that comes back in Planned
   core::PlanRequest request;
 };
 struct SendCommand {
-  uint64_t session = 0;  // of the worker
+  uint64_t session = 0;  // session of the worker
   int32_t executor = 0;
   uint64_t incarnation = 0;
   api::Command command;
-  bool when_durable = false;  // it may leave once all commits so far are durable
+  bool when_durable = false;  // whether it may leave only once all commits so far are durable
 };
-// Where the shards of an array are.
+// An array, and where its shards are.
 struct ArrayInfo {
   // kUnspecified: the request was only validated.
   enum class State : uint8_t { kUnspecified, kPending, kReady, kFailed, kLost };
   struct Shard {
     std::string executor, endpoint;
     uint64_t incarnation = 0;
-    int32_t device = 0;  // local to the executor
+    int32_t device = 0;  // device index within the executor
   };
   uint64_t array = 0;
   std::shared_ptr<const api::ArraySpec> spec;
   State state = State::kUnspecified;
-  std::vector<Shard> shards;  // per ordinal
+  std::vector<Shard> shards;  // shard per ordinal
   std::string tenant;
   uint64_t session = 0;
-  std::vector<int> unwritten;                        // ordinals
-  absl::Time upload_until = absl::InfiniteFuture();  // by the clock of tickets
+  std::vector<int> unwritten;  // ordinals of the shards that are not written yet
+  absl::Time upload_until = absl::InfiniteFuture();  // end of the upload, by the clock of tickets
 };
 struct SessionInfo {
-  uint64_t id = 0;  // 0: the tenant's default session
+  uint64_t id = 0;  // 0 for the tenant's default session
   std::string tenant, display_name;
   absl::Duration lease = absl::InfiniteDuration();
-  absl::Time expires = absl::InfiniteFuture();  // by the wall clock
-  absl::Duration grace;                         // of its operations once no client is connected
-  int64_t arrays = 0, operations = 0;           // existing arrays; operations that have not ended
+  absl::Time expires = absl::InfiniteFuture();  // end of the lease, by the wall clock
+  absl::Duration grace;  // grace of its operations once no client is connected
+  // Number of arrays that exist, and of operations that have not ended.
+  int64_t arrays = 0, operations = 0;
 };
 enum class WorkerState : uint8_t { kReady, kSuspect, kCordoned, kDraining, kLost };
 struct WorkerInfo {
   std::string name, host;
   WorkerState state = WorkerState::kReady;
-  std::string reason;  // why it is not ready
+  std::string reason;  // reason for which the worker is not ready
   std::vector<int64_t> devices;
-  absl::Duration heartbeat_age = absl::InfiniteDuration();  // of a lost one
+  absl::Duration heartbeat_age = absl::InfiniteDuration();  // infinite for a lost worker
   int64_t operations = 0, arrays = 0;
   std::vector<std::string> data_endpoints;
-  Build build;           // as it registered last
-  int32_t protocol = 0;  // spoken with it; 0: it is lost
+  Build build;           // build that the worker registered with last
+  int32_t protocol = 0;  // protocol spoken with the worker; 0 if it is lost
 };
 struct MeshInfo {
   std::string name, tenant;
@@ -81,18 +82,18 @@ struct ProgramInfo {
   ProgramBytes bytes;
   ProgramFormat format = ProgramFormat::kTessera;
 };
-// How far the upload of a program is.
+// The progress of a program's upload.
 struct UploadProgress {
   int64_t committed_bytes = 0;
-  bool complete = false;                 // it is whole, and is a program
-  std::optional<ProgramInfo> unchecked;  // all bytes, which the caller is to check
+  bool complete = false;                 // whether all bytes are there and are a program
+  std::optional<ProgramInfo> unchecked;  // all bytes, for the caller to check
 };
 struct ExecutorPlace {
   std::string name, host, device_kind;
   std::vector<int64_t> devices;
   int64_t memory_bytes = 0;
   bool healthy = false;
-  bool files = false;  // it has a --files-dir
+  bool files = false;  // whether it has a --files-dir
 };
 // An operation that loads or reshards arrays, and the arrays that it will produce.
 struct Making {
@@ -111,11 +112,11 @@ struct MissingArrays {
 template <class T>
 struct Page {
   std::vector<T> items;
-  bool more = false;  // the list goes on after the last item
+  bool more = false;  // whether the list goes on after the last item
 };
 struct Reply {
   uint64_t request = 0;
-  absl::Status status;  // `body` is valid when it is OK
+  absl::Status status;  // if OK, `body` is valid
   std::variant<std::monostate, Page<api::Device>, core::CompileReply, api::ExecuteReply, ArrayInfo,
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, UploadProgress, ProgramInfo,
@@ -123,15 +124,16 @@ struct Reply {
                PendingInfo, core::ClusterReading, Making, std::vector<api::FileArrayInfo>,
                MissingArrays>
       body;
-  uint64_t ended_in = 0;  // the commit with the end of the operation that it tells of; 0: none
+  // Commit with the end of the operation that the reply tells of; 0 if there is none.
+  uint64_t ended_in = 0;
 };
-// The registration is accepted.
+// The worker's registration is accepted.
 struct AcceptWorker {
   uint64_t session = 0;
-  // Of the executors that came with state; the worker starts the others of these anew.
+  // The adopted executors. The worker restarts the other executors that came with state.
   std::vector<api::AdoptedExecutor> adopted = {};
 };
-// Close the connection: the worker is lost, or its registration was rejected.
+// Closes the connection, because the worker is lost or its registration was rejected.
 struct DropWorker {
   uint64_t session = 0;
   absl::Status why;
@@ -140,20 +142,20 @@ struct DropWorker {
 struct Debug {
   std::string line;
 };
-// Makes the changes durable. The reply of this step, and of every later one, leaves when that has
-// happened (loop.h); commands do not wait.
+// Makes the changes durable. The reply of this step and every later reply leaves only when that has
+// happened (loop.h). Commands do not wait.
 struct Commit {
-  uint64_t number = 0;  // 1, 2, ...
+  uint64_t number = 0;  // counts from 1
   std::vector<RowChange> rows;
 };
-// Send a Tick at this time; replaces an earlier SetTimer.
+// Asks for a Tick at this time. It replaces an earlier SetTimer.
 struct SetTimer {
   absl::Time when;
 };
 using Effect =
     std::variant<MakePlan, SendCommand, Reply, AcceptWorker, DropWorker, Debug, Commit, SetTimer>;
 
-// "READY"; "" of kUnspecified.
+// Returns for example "READY", and "" for kUnspecified.
 inline const char* NameOf(ArrayInfo::State state) {
   constexpr const char* kNames[] = {"", "PENDING", "READY", "FAILED", "LOST"};
   return kNames[static_cast<int>(state)];

@@ -1,8 +1,8 @@
 // The events of the scheduler: requests of clients, reports of workers, finished plans, ticks.
 //
-// A request has the id that its Reply will have, and its caller. It has passed admission. Another
-// tenant's resources are NOT_FOUND, exactly as if they did not exist. A session is named by its id;
-// 0 is the default session of the caller's tenant, without a lease.
+// A request carries its caller and the id of its Reply. It has passed admission. Another tenant's
+// resources are NOT_FOUND, exactly as if they did not exist. A session is named by its id. 0 is the
+// default session of the caller's tenant, which has no lease.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,9 +21,9 @@
 
 namespace tessera::server::scheduler {
 
-// Chosen by the client for a call that it may repeat (answers.h).
+// Identifies a call that the client may repeat (answers.h). The client chooses it.
 struct RequestId {
-  std::string text;     // empty: none
+  std::string text;     // if empty, the call has no request id
   std::string payload;  // identifies the rest of the request
 };
 struct Request {
@@ -31,7 +31,7 @@ struct Request {
   core::Caller caller;
   RequestId id = {};
 };
-// One page of a list: the items after the key `after`, in order; a size of 0 is the default.
+// One page of a list: the items after the key `after`, in order. A size of 0 is the default.
 template <class Key>
 struct PageRequest {
   Key after = {};
@@ -40,7 +40,7 @@ struct PageRequest {
 
 struct OpenSession : Request {
   std::string display_name;
-  absl::Duration lease;  // 0: the default
+  absl::Duration lease;  // 0 is the default
 };
 struct GetSession : Request {
   uint64_t session = 0;
@@ -52,11 +52,11 @@ struct ListSessions : Request {
 struct CloseSession : Request {
   uint64_t session = 0;
 };
-// A client keeps the session alive until DropHold.  The reply to `request` is the SessionInfo; that
-// to `end_request` is empty when the hold is dropped, or an error when the session ends.
+// Keeps the client's session alive until DropHold. The reply to `request` is the SessionInfo. The
+// reply to `end_request` is empty when the hold is dropped, and an error when the session ends.
 struct HoldSession : Request {
   uint64_t session = 0;
-  uint64_t hold = 0;  // an id that the caller chose, never used twice
+  uint64_t hold = 0;  // id chosen by the caller and never used twice
   uint64_t end_request = 0;
 };
 struct DropHold {
@@ -65,7 +65,7 @@ struct DropHold {
 };
 
 struct ListDevices : Request {
-  PageRequest<int64_t> page{-1, 0};  // a size of 0: all
+  PageRequest<int64_t> page{-1, 0};  // a size of 0 means all
 };
 struct ListWorkers : Request {
   PageRequest<std::string> page;
@@ -79,7 +79,7 @@ struct Cordon : Request {
   std::string worker, reason;
   bool on = true;
 };
-// The reply is sent when nothing runs there any more, or at the timeout.
+// The reply is sent when nothing runs on the worker any more, or at the timeout.
 struct Drain : Request {
   std::string worker, reason;
   absl::Duration timeout;
@@ -93,7 +93,7 @@ struct DeleteWorker : Request {
 struct CreateMesh : Request {
   std::string name;
   ir::Mesh mesh;
-  std::vector<int64_t> devices;  // empty: chosen
+  std::vector<int64_t> devices;  // if empty, the scheduler chooses them
   bool check_only = false;
 };
 struct GetMesh : Request {
@@ -106,17 +106,17 @@ struct DeleteMesh : Request {
   std::string name;
 };
 
-// A chunk of a program. The reply is the UploadProgress: once all bytes are there the caller checks
-// them, and says in KeepProgram what it found.
+// A chunk of a program. The reply is the UploadProgress. Once all bytes have come, the caller
+// checks them and sends the result as KeepProgram.
 struct UploadProgram : Request {
   std::string sha256;
   ProgramFormat format = ProgramFormat::kTessera;
-  int64_t size_bytes = 0;  // of the whole program
+  int64_t size_bytes = 0;  // size of the whole program
   int64_t offset = 0;
-  std::string data;  // empty: only asks
+  std::string data;  // if empty, the request only asks for the progress
 };
-// All bytes of an upload are a program of this hash, or are not for this reason, which is the reply
-// then.
+// Says whether the bytes of a complete upload are a program with this hash. If `checked` is an
+// error, it is the reply.
 struct KeepProgram : Request {
   std::string sha256;
   absl::Status checked;
@@ -133,24 +133,25 @@ struct DeleteProgram : Request {
 };
 
 struct Compile : Request {
-  std::string key;  // a hash of the program and of its names and source lines
+  std::string key;  // hash of the program including its names and source lines
   api::CompileRequest body;
 };
 struct Execute : Request {
   api::ExecuteRequest body;
-  // If not 0, the id of a second reply: the Completion, or the same error as for `request`.
+  // If not 0, the id of a second reply, which is the Completion or the same error as for `request`.
   uint64_t end_request = 0;
 };
 struct CreateArray : Request {
   uint64_t session = 0;
-  api::ArraySpec spec;  // its devices need not exist
+  api::ArraySpec spec;  // the devices of its placement need not exist
   bool check_only = false;
 };
-// The reply has what write tickets need.  VALUE_ERROR unless the array is being written.
+// The reply contains what write tickets need. The error is VALUE_ERROR unless the array is being
+// written.
 struct DescribeUpload : Request {
   uint64_t array = 0;
 };
-// A shard relayed by the coordinator; the reply is sent when the executor has it.
+// A shard that the coordinator relays. The reply is sent when the executor has it.
 struct WriteShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
@@ -187,12 +188,13 @@ struct LoadArrays : Request {
 };
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
-  // The request id of the CreateArray that made them, which counts as never made; "": of none.
+  // The request id of the CreateArray call that made the arrays. That call then counts as never
+  // made. If empty, no call is forgotten.
   std::string creation = {};
 };
 // The reply is the Making.
 struct ReshardArray : Request {
-  uint64_t session = 0;  // owns the result
+  uint64_t session = 0;  // session that owns the result
   uint64_t array = 0;
   api::Placement placement;
 };
@@ -200,7 +202,8 @@ struct ReshardArray : Request {
 struct DescribeFile : Request {
   std::string path;
 };
-// The reply is sent when the operation has ended, or at the timeout; zero: at once.
+// The reply is sent when the operation has ended, or at the timeout. If the timeout is zero, it is
+// sent at once.
 struct WaitOperation : Request {
   uint64_t operation = 0;
   absl::Duration timeout;
@@ -212,7 +215,7 @@ struct CancelOperation : Request {
 };
 struct ListOperations : Request {
   uint64_t session = 0;
-  bool all_sessions = false;  // of every tenant that the caller may read
+  bool all_sessions = false;  // whether to list operations of every tenant that the caller may read
   bool live_only = false;
   PageRequest<uint64_t> page;
 };
@@ -222,7 +225,7 @@ struct ExplainPending : Request {
 // The reply is a ClusterReading, for metrics and health (server/core/telemetry.h).
 struct ReadTelemetry : Request {
   enum Part : uint8_t { kEverything, kWorkers, kNothing } part = kEverything;
-  uint64_t first_array = 0;  // kEverything: if not 0, only arrays, from this id on
+  uint64_t first_array = 0;  // with kEverything, if not 0, only arrays are read, from this id on
 };
 struct Planned {
   uint64_t executable = 0;
@@ -240,7 +243,7 @@ struct WorkerReported {
   uint64_t session = 0;
   api::Report report;
 };
-// The rows that earlier lives have committed. At most one, before every other event.
+// The rows that earlier lives have committed. There is at most one such event, before all others.
 struct Restore {
   std::vector<RowChange> rows;
 };

@@ -1,3 +1,6 @@
+// The parts that saves and loads share: paths, and looking at a file. DescribeFile and LoadArrays
+// both send InspectFile to an executor; its FileInspected report answers the first, and starts the
+// second (load.cc).
 #include "server/scheduler/files.h"
 
 #include "ir/api/placement.h"
@@ -59,7 +62,7 @@ void Machine::Take(Executor& executor, const api::FileInspected& report) {
   const std::shared_ptr<const LoadArrays> load = wait->load;
   EndWait(report.request);
   if (load == nullptr) return Answer(report.request, report.arrays);
-  // The same call may have come twice while the file was looked at.
+  // Another copy of the call may have come while the executor looked at the file.
   if (AnswerAgain(*load)) return;
   Answer(report.request, StartLoad(*load, report));
 }

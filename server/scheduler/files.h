@@ -1,4 +1,4 @@
-// Shared by saves and loads.
+// Helpers that saves and loads share.
 #pragma once
 #include <cstdint>
 
@@ -13,11 +13,11 @@ namespace tessera::server::scheduler {
 // The timeout of a save or a load on an executor.
 constexpr absl::Duration kFileTimeout = absl::Hours(1);
 
-// The shard of mesh device `ordinal`, which is or will be on `device` of its executor, of the array
-// with this `index` in the file.
+// Describes the shard of mesh device `ordinal` of an array, which is or will be on `device` of its
+// executor. `index` is the array's position in the file.
 api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
                            int32_t device);
-// The error FILES_DISABLED: the executor's worker has no --files-dir.
+// Returns the error FILES_DISABLED, which says that the executor's worker has no --files-dir.
 absl::Status NoFilesDirectory(const char* what, const Executor& x);
 
 }  // namespace tessera::server::scheduler

@@ -1,4 +1,4 @@
-// The value of a key of a map, or null.
+// Returns a pointer to the value of a key of a map, or null if the map does not have the key.
 #pragma once
 
 namespace tessera::server::scheduler {

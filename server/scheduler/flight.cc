@@ -1,3 +1,5 @@
+// Turns events and effects into entries of the flight recorder. The driver calls it for every step,
+// so that a dump after a crash shows what the scheduler was told and what it decided last.
 #include "server/scheduler/flight.h"
 
 #include <string_view>
@@ -10,7 +12,8 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// "Execute", as the compiler spells it.
+// Returns the name of a type without its namespaces, as the compiler spells it, for example
+// "Execute".
 template <class T>
 constexpr std::string_view NameOfType() {
   std::string_view text = __PRETTY_FUNCTION__;

@@ -1,5 +1,5 @@
-// What the flight recorder (base/flight_recorder.h) keeps of the scheduler: each event and each
-// effect, by name and ids. Heartbeats, ticks and timers are left out. Thread-safe.
+// Records the scheduler's events and effects in the flight recorder (base/flight_recorder.h), each
+// with its name and ids. Heartbeats, ticks, timers and debug lines are left out. Thread-safe.
 #pragma once
 #include "server/scheduler/effects.h"
 #include "server/scheduler/events.h"

@@ -1,6 +1,7 @@
-// Ordered sets and maps of ids, for those that usually have one or two: these need no memory of
-// their own. Inserting at the end and erasing at the front are fast, since ids are mostly used in
-// the order given; elsewhere they take time in proportion to the distance to the nearer end.
+// Ordered sets and maps of ids, made for sets that usually hold one or two ids and then allocate no
+// memory. Inserting at the end and erasing at the front are fast, because ids are mostly used in
+// the order in which they were assigned. Elsewhere these calls take time in proportion to the
+// distance to the nearer end.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -13,15 +14,15 @@
 
 namespace tessera::server::scheduler {
 
-// What both have in common. Its functions do what those of std::set and std::map do; iterators are
-// valid until the next change.
+// The common base of both. The functions do what the functions of std::set and std::map do.
+// Iterators are valid until the next change.
 template <class Entry, size_t kInlined>
 class SortedById {
  public:
   using const_iterator = const Entry*;
   const_iterator begin() const { return entries_.data() + erased_; }
   const_iterator end() const { return entries_.data() + entries_.size(); }
-  // Requires: it is not empty.
+  // Requires: the container is not empty.
   const Entry& back() const { return entries_.back(); }
   size_t size() const { return entries_.size() - erased_; }
   bool empty() const { return size() == 0; }
@@ -38,7 +39,7 @@ class SortedById {
     entries_.clear();
     erased_ = 0;
   }
-  // Returns how many it has erased.
+  // Returns the number of erased entries.
   size_t erase(uint64_t id) {
     if (empty()) return 0;
     const const_iterator found = find(id);
@@ -49,7 +50,7 @@ class SortedById {
       return 1;
     }
     std::move_backward(entries_.data() + erased_, at, at + 1);
-    // Its place at the front is given up once half of the places are.
+    // The free places at the front are given up once half of all places are free.
     if (2 * ++erased_ < entries_.size()) return 1;
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(erased_));
     erased_ = 0;
@@ -60,7 +61,7 @@ class SortedById {
   }
 
  protected:
-  // The entry of this id, which is inserted if there is none.
+  // Returns the entry of this id; inserts it if there is none.
   Entry& FindOrInsert(const Entry& entry) {
     const const_iterator found = lower_bound(IdOf(entry));
     Entry* const at = entries_.data() + (found - entries_.data());
@@ -82,12 +83,12 @@ class SortedById {
   }
 
   absl::InlinedVector<Entry, kInlined> entries_;
-  size_t erased_ = 0;  // places at the front
+  size_t erased_ = 0;  // number of free places at the front
 };
 
 class IdSet : public SortedById<uint64_t, 2> {
  public:
-  // Returns whether it was not there.
+  // Returns whether the id was not in the set.
   bool insert(uint64_t id) {
     const size_t before = size();
     FindOrInsert(id);

@@ -1,3 +1,5 @@
+// Proves that IdSet and IdMap behave like std::set and std::map: random insertions and erasures go
+// to both, over few and many distinct ids, and both must hold the same entries after each.
 #include "server/scheduler/id_set.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +13,8 @@
 namespace tessera::server::scheduler {
 namespace {
 
+// Erases at the front as often as elsewhere, because the free places at the front are the special
+// case of IdSet.
 TEST(IdSetTest, DoesAsStdSetDoes) {
   std::mt19937_64 random(1);
   for (const uint64_t ids_max : {3u, 40u, 1000u}) {
@@ -45,6 +49,7 @@ TEST(IdSetTest, DoesAsStdSetDoes) {
   }
 }
 
+// Compares lookups and assignments as well as the entries.
 TEST(IdMapTest, DoesAsStdMapDoes) {
   using Pairs = std::vector<std::pair<uint64_t, int>>;
   std::mt19937_64 random(2);

@@ -1,4 +1,4 @@
-// Devices, workers and named meshes; cordons and drains.
+// Requests about devices, workers and named meshes, and the cordons and drains of operators.
 #include <algorithm>
 
 #include "server/scheduler/machine.h"
@@ -74,6 +74,8 @@ int64_t Machine::OperationsOn(const Worker& worker) const {
   return count;
 }
 
+// Describes a worker for operators. Absence and silence count more than a cordon, because they say
+// that the worker cannot be reached; the reason then names both.
 WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) const {
   WorkerInfo info;
   info.name = name;
@@ -124,7 +126,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
 
 void Machine::CountArrays(std::vector<WorkerInfo>& workers) {
   for (WorkerInfo& info : workers) {
-    std::set<uint64_t> several;  // of a worker with several executors
+    std::set<uint64_t> several;  // arrays of a worker with several executors
     const std::vector<std::string>& executors = cluster_.worker(info.name).executors;
     for (const std::string& name : executors) {
       const Executor& x = cluster_.executor(name);
@@ -218,6 +220,8 @@ absl::StatusOr<const NamedMesh*> Machine::FindMesh(const core::Caller& caller,
   return &it->second;
 }
 
+// Gives a mesh and its devices a name. A call with the name of an existing mesh succeeds if it
+// describes the same mesh, and fails otherwise. With check_only nothing is stored.
 absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   if (!IsName(e.name))
     return Error(ErrorKind::kValueError, "mesh: '", e.name.substr(0, 64),

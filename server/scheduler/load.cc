@@ -1,3 +1,5 @@
+// Loads arrays from a file in two steps: LoadArrays lets an executor look at the file, and its
+// report (files.cc) calls StartLoad, which makes the operation.
 #include "server/scheduler/load.h"
 
 #include <algorithm>
@@ -9,6 +11,8 @@
 
 namespace tessera::server::scheduler {
 
+// Checks a load and asks an executor to look at the file. The operation cannot be made yet, because
+// the arrays' types are in the file.
 void Machine::On(const LoadArrays& e) {
   const absl::Status checked = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(api::CheckFilePath(e.path).status());
@@ -34,10 +38,12 @@ void Machine::On(const LoadArrays& e) {
   if (!x.alive())
     return Answer(e.request, Error(ErrorKind::kWorkerLost, "load: executor ", x.name, " of worker ",
                                    x.worker, " is lost; retry"));
-  // The file's contents determine the arrays' types.
+  // The file's contents determine the types of the arrays.
   AskForFile(e.request, x, PathOf(e.caller, e.path), std::make_shared<const LoadArrays>(e));
 }
 
+// Starts the load, now that the contents of the file are known. Sessions, devices and bounds are
+// checked again, because they may have changed while the executor looked at the file.
 absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
   TESSERA_RETURN_IF_ERROR(report.arrays.status());
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
@@ -52,7 +58,7 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
       return Error(ErrorKind::kFileNotFound, "load: ", e.path, " holds no array '", wanted.name,
                    "'");
     TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
-    // Their worker may have been deleted while the file was looked at.
+    // The worker of the devices may have been deleted while the executor looked at the file.
     TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(wanted.placement.devices), "load"));
     work.arrays.push_back(*found);
     specs.push_back(std::make_shared<const api::ArraySpec>(

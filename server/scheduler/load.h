@@ -11,8 +11,8 @@ class Machine;
 struct Operation;
 
 struct Load {
-  std::string path;  // under --files-dir: the tenant's directory, then the client's path
-  std::vector<api::FileArrayInfo> arrays = {};  // of the results
+  std::string path;  // path under --files-dir: the tenant's directory, then the client's path
+  std::vector<api::FileArrayInfo> arrays = {};  // descriptions of the results in the file
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

@@ -1,3 +1,6 @@
+// The queue of events, the replies that are held for the disk, and the commands that are held for
+// it. The driver (driver.cc) calls it under its lock or on its runner, and the simulation
+// (tests/sim/process.cc) calls it in simulated time, so that both follow the same rules.
 #include "server/scheduler/loop.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@ absl::Status Stopping() {
 
 namespace {
 
-// Whether the event makes something that is to last.
+// Returns whether the event makes something lasting.
 bool Makes(const Event& event) {
   return std::visit(
       [](const auto& e) {
@@ -41,13 +44,14 @@ bool Makes(const Event& event) {
       event);
 }
 
-// Numbers of metrics and the bytes of an array tell of no change.
+// Metrics and the bytes of an array tell of no change.
 bool PromisesNothing(const Reply& reply) {
   return std::holds_alternative<core::ClusterReading>(reply.body) ||
          std::holds_alternative<ir::Array>(reply.body);
 }
 
-// The operation of a call that has waited was begun by a step of its own, or by an earlier copy.
+// A reply to a call that has waited acknowledges an operation. A step of its own or an earlier copy
+// of the call has begun the operation.
 bool Acknowledges(const Reply& reply) { return std::holds_alternative<Making>(reply.body); }
 
 }  // namespace
@@ -92,7 +96,7 @@ Inbox::Done Inbox::Answer(Reply& reply, uint64_t commits, bool changes, absl::Ti
 }
 
 void Inbox::Refuse(bool changes, Reply& reply) const {
-  // Nothing holds that one says whose place another has taken.
+  // If another coordinator has taken over, nothing that this one says is certain any more.
   if (KindOf(failing_) == ErrorKind::kStaleEpoch ||
       (reply.status.ok() && (changes || Acknowledges(reply) || reply.ended_in > durable_)))
     reply.status = failing_;

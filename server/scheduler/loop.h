@@ -1,9 +1,9 @@
-// What a driver of the state machine does, without threads, locks and clocks: which event is next,
-// who waits for which reply, when a reply may leave, and the order of a step's effects. The driver
-// adds threads to it; a simulation runs it as it is.
+// The part of a driver of the state machine that needs no threads, locks and clocks. It decides
+// which event is next, which request a reply belongs to, when a reply may leave, and in which order
+// the effects of a step are applied. The driver adds threads to it; a simulation runs it as it is.
 //
 // A reply leaves when the commits that it may tell of are durable, so that a restart of the
-// coordinator takes back nothing that anybody was told. While commits fail, because the disk is
+// coordinator takes back nothing that a client was told. While commits fail, because the disk is
 // full or broken, requests that make something are refused, and reads go on.
 //
 // Thread-compatible: the driver keeps the Inbox under its lock, and one thread at a time steps.
@@ -26,13 +26,14 @@
 
 namespace tessera::server::scheduler {
 
-// SERVER_STOPPING: the reply to requests after Stop.
+// The reply to requests after Stop: SERVER_STOPPING.
 absl::Status Stopping();
 
 // The events that wait, the timer, and the requests that wait for their replies.
 //
-// Events get their time when they are pushed, and those that wait when the timer becomes due
-// precede its Tick: a message that arrived in time counts, however late it is processed.
+// An event gets its time when it is pushed. When the timer becomes due, the events that wait at
+// that moment precede its Tick: a message that arrived in time counts, however late it is
+// processed.
 class Inbox {
  public:
   using Done = std::function<void(Reply)>;
@@ -41,69 +42,75 @@ class Inbox {
     Event event;
   };
 
-  // `events_max`: beyond it requests are rejected.
+  // When `events_max` events wait, requests are rejected.
   explicit Inbox(int64_t events_max) : events_max_(events_max) {}
 
-  // OK, or the reply to a new request: QUEUE_FULL; after Stop, SERVER_STOPPING; while commits fail,
-  // their error, if the event makes something that is to last.
+  // Returns OK, or the reply to a new request that is rejected: QUEUE_FULL when too many events
+  // wait, SERVER_STOPPING after Stop. While commits fail, an event that makes something lasting
+  // gets their error.
   absl::Status RejectionReason(const Event& event) const;
-  // `done` will be taken once, for the reply.
+  // `done` is taken once, for the reply.
   void AddRequest(uint64_t request, Done done) { requests_.emplace(request, std::move(done)); }
 
-  // A reply that may leave.
+  // A reply that may leave, with the callback that takes it.
   struct Outgoing {
     Done done;
     Reply reply;
   };
-  // Takes the request, for the reply of a step. `commits`: the number of the last commit, all of
-  // which the reply may tell of; `changes`: it acknowledges a change, of its own step or by an
-  // earlier copy of its call.  Null: the reply is taken, and held until they are durable; else it
-  // may leave as it is now.  Requires: the request waits.
+  // Ends the request with the reply of a step. `commits` is the number of the last commit; the
+  // reply may tell of all commits up to it. `changes` says whether the reply acknowledges a change,
+  // which its own step or an earlier copy of its call has made. Returns null if the reply was taken
+  // and is held until these commits are durable. Otherwise returns the request's callback, and the
+  // reply may leave as it is now. Requires: the request waits.
   Done Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now);
-  // Commits up to this one are durable, and do not fail any more. Returns the replies that waited.
+  // Commits up to this one are durable, and no longer fail. Returns the replies that waited for
+  // them.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
-  // Commits fail, with an error for callers. Returns the replies that waited: what has changed
-  // something has this error, and so has what tells of an operation's end that is not durable; what
-  // only reads goes on.
+  // Commits fail, with an error for callers. Returns the replies that waited. A reply that
+  // acknowledges a change or tells of an operation's end that is not durable gets this error.
+  // Replies that only read stay as they are.
   std::vector<Outgoing> Failing(const absl::Status& why);
-  // The same, of a disk that says nothing, if a reply has waited for `bound`: STORE_FAILED.
+  // Like Failing with STORE_FAILED, if a reply has waited for `bound` because the disk says
+  // nothing.
   std::vector<Outgoing> FailingIfSilent(absl::Time now, absl::Duration bound);
   uint64_t durable() const { return durable_; }
 
   void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
   bool empty() const { return events_.empty(); }
-  // Whether Next would return something.
+  // Returns whether Next would return something.
   bool HasNext(absl::Time now) const {
     return !stopping_ && (!events_.empty() || timer_due_ || timer_ <= now);
   }
-  // Whether an event that arrives `now` precedes all that waits.
+  // Returns whether an event that arrives `now` precedes everything that waits.
   bool IsFirst(absl::Time now) const { return events_.empty() && timer_ > now; }
-  // Takes the next event, the timer's Tick included; none: nothing is due `now`.
+  // Takes the next event, which may be the timer's Tick. Returns nothing if no event is due `now`.
   std::optional<Arrival> Next(absl::Time now);
 
   absl::Time timer() const { return timer_; }
   void SetTimer(absl::Time when) { timer_ = when; }
 
-  // Nothing is next any more.
+  // After this call there is no next event.
   void Stop() { stopping_ = true; }
   bool stopping() const { return stopping_; }
-  // The requests that still wait, held replies included, each with SERVER_STOPPING.
+  // Takes the requests that still wait, including those with held replies. Each gets
+  // SERVER_STOPPING.
   std::vector<Outgoing> TakeRequests();
 
  private:
-  // Gives a reply that cannot leave as it is the error of commits.
+  // Gives a reply that cannot leave as it is the error of the failing commits.
   void Refuse(bool changes, Reply& reply) const;
 
   const int64_t events_max_;
   bool stopping_ = false;
-  std::deque<Arrival> events_;  // in order of arrival
+  std::deque<Arrival> events_;  // events in order of arrival
   absl::Time timer_ = absl::InfiniteFuture();
   bool timer_due_ = false;
-  absl::Time timer_came_;  // when it became due
-  // The number of events that precede the due timer: those in the queue when it became due.
+  absl::Time timer_came_;  // time at which the timer became due
+  // The number of events that precede the timer that is due: those that were in the queue when it
+  // became due.
   size_t before_timer_ = 0;
   absl::flat_hash_map<uint64_t, Done> requests_;
-  // Replies that wait, in order of their commits.
+  // The replies that are held, in order of their commits.
   struct Held {
     uint64_t commit = 0;
     bool changes = false;
@@ -115,46 +122,48 @@ class Inbox {
   absl::Status failing_;
 };
 
-// Whether the reply to the event acknowledges that something has changed that is to last, by this
-// step or, if the call comes again, by an earlier one. What the coordinator's own tenant changes is
-// not kept.
+// Returns whether the reply to the event acknowledges a lasting change, which this step has made
+// or, if the call comes again, an earlier step. Changes by the coordinator's own tenant are not
+// kept and do not count.
 bool Changes(const Event& event);
 
-// Commands on their way to the workers. They do not wait for the disk, but for three: a launch that
-// consumes its arguments, the deletion of donated arrays that it only reads or copies, and a save.
-// A restart could otherwise find the arrays gone, or the file there, for an operation that nobody
-// knows of. What comes after such a command for the same worker waits behind it, but for what
-// starts and frees nothing: reads, the end of a process, and that of a launch which does not wait
-// itself. They go on while the disk is full.
+// Commands on their way to the workers. Commands do not wait for the disk, with three exceptions: a
+// launch that consumes its arguments, the deletion of donated arrays that a launch only reads or
+// copies, and a save. A restart could otherwise find the arrays gone, or the file there, for an
+// operation that no record mentions. Later commands for the same worker wait behind such a command,
+// unless they neither start nor free anything. These are reads, the kill of a process, and the
+// cancellation of a launch that does not wait itself. They go on while the disk is full.
 class Outbox {
  public:
-  // Returns whether the command may leave at once; else it is kept. `commits` as for Inbox::Answer.
+  // Returns whether the command may leave at once; if not, the Outbox keeps it. `commits` has the
+  // same meaning as for Inbox::Answer.
   bool MayLeave(SendCommand& command, uint64_t commits, uint64_t durable);
-  // Those that may leave now that commits up to `durable` are, in order.
+  // Takes the commands that may leave now that commits up to `durable` are durable, in order.
   std::vector<SendCommand> Take(uint64_t durable);
   bool empty() const { return waiting_.empty(); }
 
  private:
   struct Waiting {
-    uint64_t commit = 0;  // 0: only for what is before it
+    uint64_t commit = 0;  // commit to wait for; 0 if it waits only for the commands before it
     SendCommand command;
   };
-  // Whether it may leave before those that wait for the same worker.
+  // Returns whether the command may leave before those that wait for the same worker.
   static bool MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting);
 
-  std::map<uint64_t, std::deque<Waiting>> waiting_;  // by session of the worker
+  std::map<uint64_t, std::deque<Waiting>> waiting_;  // session of the worker -> commands
 };
 
 // Steps the state with times that never go back.
 class Stepper {
  public:
-  // `notes`: state().notes are read after each step.
+  // `notes` says whether the caller reads state().notes after each step.
   Stepper(const Config& config, bool notes);
 
-  // `at`: the present. `durable`: commits up to this one are, as of Inbox::durable.
+  // `at` is the present. Commits up to `durable` are durable, as for Inbox::durable.
   std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at,
                           uint64_t durable);
-  // The effects of the last step have been applied: the next one may use their memory.
+  // Takes back the memory of the last step's effects, after they have been applied. The next step
+  // uses it.
   void Recycle(std::vector<Effect> effects);
   State& state() { return state_; }
 
@@ -164,8 +173,8 @@ class Stepper {
   absl::Time last_ = absl::InfinitePast();
 };
 
-// Calls `apply` with each effect of a step, in order but with the replies last, when commands have
-// been sent and the commit has begun.
+// Calls `apply` with each effect of a step, in order except that the replies come last. By then the
+// commands have been sent and the commit has begun.
 template <class Apply>
 void ApplyInOrder(std::vector<Effect>& effects, const Apply& apply) {
   for (const bool replies : {false, true})

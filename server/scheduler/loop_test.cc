@@ -1,4 +1,6 @@
-// Which event is next, who is answered, and in which order effects are applied.
+// Proves the decisions of loop.h without threads or a clock: which event is next, when a request is
+// answered and with what, which commands wait for the disk, and in which order effects are applied.
+// Each test drives an Inbox, an Outbox or a Stepper by hand.
 #include "server/scheduler/loop.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +18,8 @@ namespace {
 absl::Time At(int64_t ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
 DropHold Numbered(uint64_t n) { return DropHold{.session = n, .hold = 0}; }
 
-// The next events, up to `limit` of them, as "timer" or the number of a DropHold, with their times.
+// Takes the next events, up to `limit` of them. Each is "timer" or the number of a DropHold, with
+// its time.
 std::vector<std::string> Drain(Inbox& inbox, absl::Time now, int limit = 100) {
   std::vector<std::string> out;
   while (limit-- > 0) {
@@ -37,7 +40,8 @@ TEST(Inbox, WhatWaitedWhenTheTimerBecameDuePrecedesIt) {
   EXPECT_FALSE(inbox.IsFirst(At(5))) << "the timer precedes it";
   inbox.Push(At(3), Numbered(1));
   inbox.Push(At(9), Numbered(2));
-  // Seen late, at 9: both came before that was noticed, and what comes later is behind it.
+  // The timer is noticed late, at 9. Both events came before that; an event that comes later is
+  // behind the timer.
   EXPECT_THAT(Drain(inbox, At(9), 1), ::testing::ElementsAre("1@3"));
   inbox.Push(At(10), Numbered(3));
   EXPECT_THAT(Drain(inbox, At(11)), ::testing::ElementsAre("2@9", "timer@9", "3@10"));
@@ -58,13 +62,13 @@ TEST(Inbox, RejectsRequestsWhenItIsFullOrStopped) {
   inbox.Push(At(1), Numbered(1));
   inbox.Push(At(1), Numbered(2));
   EXPECT_THAT(inbox.RejectionReason(Tick{}), ReasonIs("QUEUE_FULL", "2 requests wait, at most 2"));
-  inbox.Push(At(1), Numbered(3));  // what is no request is always taken
+  inbox.Push(At(1), Numbered(3));  // an event that is not a request is always taken
   inbox.Stop();
   EXPECT_THAT(inbox.RejectionReason(Tick{}), ReasonIs("SERVER_STOPPING"));
   EXPECT_THAT(Drain(inbox, At(2)), ::testing::IsEmpty()) << "nothing is next any more";
 }
 
-// Hands out the replies, as a driver does.
+// Calls back the requests of the replies, as a driver does.
 void Send(std::vector<Inbox::Outgoing> out) {
   for (auto& [done, reply] : out) done(std::move(reply));
 }
@@ -111,7 +115,7 @@ TEST_F(InboxReplies, OneWaitsForAllThatItMayTellOf) {
   EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2", "3"));
 }
 
-// The copy of a call that finds the work done makes no commit, and promises as much as the first.
+// A repeated call that finds the work done makes no commit, and promises as much as the first call.
 TEST(ChangesTest, AreWhatACallAcknowledgesWhicheverCopyMadeThem) {
   EXPECT_TRUE(Changes(OpenSession{}));
   EXPECT_TRUE(Changes(DeleteArrays{}));
@@ -139,7 +143,7 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   TESSERA_EXPECT_OK(inbox_.RejectionReason(DeleteArrays{}));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(ListArrays{}));
   Answer(ReplyTo(3), /*commits=*/1, /*changes=*/false);
-  Answer(ReplyTo(4), /*commits=*/2, /*changes=*/true);  // a deletion
+  Answer(ReplyTo(4), /*commits=*/2, /*changes=*/true);  // the reply to a deletion
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2", "3", "4 DISK_FULL"));
   Send(inbox_.DurableThrough(2));
   TESSERA_EXPECT_OK(inbox_.RejectionReason(OpenSession{}));
@@ -224,7 +228,7 @@ TEST(Outbox, WhatIsNotGivenBackIsTakenOnceItsRunIsDurable) {
   EXPECT_TRUE(outbox.empty());
 }
 
-// While the disk is full, what waits for it holds up no read and no end.
+// While the disk is full, commands that wait for it hold up no read and no end of a launch.
 TEST(Outbox, WhatStartsAndFreesNothingWaitsForNoOther) {
   Outbox outbox;
   const auto may_leave = [&](api::Command command) {
@@ -259,7 +263,7 @@ TEST(Stepper, TimeDoesNotGoBack) {
   open.lease = absl::Seconds(60);
   stepper.Run(open, At(20), at, 0);
   open.request = 2;
-  stepper.Run(open, At(10), at, 0);  // came before the last step's
+  stepper.Run(open, At(10), at, 0);  // came before the last step's event
   EXPECT_EQ(stepper.state().lag, absl::ZeroDuration());
   open.request = 3;
   stepper.Run(open, At(20), {At(25), At(1025), At(5025)}, 0);

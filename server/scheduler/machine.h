@@ -1,5 +1,6 @@
-// One step of the state machine: the state, the time, and the effects gathered so far.  Lives for
-// one Step.  Its functions are grouped by file, each of which belongs to one part of the state:
+// One step of the state machine: the state, the time, and the effects gathered so far. A Machine
+// lives for one Step. The functions are grouped by file, and each file belongs to one part of the
+// state:
 //
 //   cluster    workers.cc (registration, reports, loss), inventory.cc (lists, cordons, drains,
 //              meshes)
@@ -8,9 +9,10 @@
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    again.cc
 //   uploads    uploads.cc
-//   all        state.cc, telemetry.cc, restore.cc (what the next life gets, and what this one got)
+//   all        state.cc, telemetry.cc, rows.cc (what the next life gets),
+//              restore.cc (what this life got from the one before)
 //
-// The calls from part to part:
+// The calls from part to part, each with the reason for it:
 //
 //   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain has ended
 //                                ExecutorLeft, Fail: an executor is lost
@@ -37,8 +39,8 @@
 
 namespace tessera::server::scheduler {
 
-// What a timer is for. Its id is that of an operation, an array, a request or a client's session;
-// for kLeaseTimer, of a worker's session.
+// The purpose of a timer. The id of a timer is the id of an operation, an array, a request or a
+// client's session. For kLeaseTimer it is the id of a worker's session.
 enum TimerKind : int {
   kLeaseTimer,
   kRequestTimer,
@@ -49,7 +51,9 @@ enum TimerKind : int {
   kSessionTimer,
   kKillTimer,
   kSilenceTimer,
-  kAwayTimer  // of executors that are away; its id is the session that ended, 0 after a restart
+  // Ends the wait for executors that are away. The id is the session of their worker that ended, or
+  // 0 after a restart.
+  kAwayTimer
 };
 
 template <class... Parts>
@@ -70,12 +74,12 @@ constexpr CallKind KindOfCall(const SaveArrays&) { return CallKind::kSaveArrays;
 constexpr CallKind KindOfCall(const LoadArrays&) { return CallKind::kLoadArrays; }
 constexpr CallKind KindOfCall(const DeleteArrays&) { return CallKind::kDeleteArrays; }
 
-// What a caller wants to do with a tenant's resource.
+// The access to a tenant's resource that a caller wants.
 enum class Access : uint8_t { kRead, kChange };
 
 class Machine {
  public:
-  // `effects`: memory for them.
+  // The effects of the step use the memory of `effects`.
   Machine(State& state, absl::Time now, std::vector<Effect> effects)
       : s_(state),
         now_(now),
@@ -87,7 +91,7 @@ class Machine {
     effects_.clear();
   }
 
-  // The value that a handler returns is the reply to its request; a handler that returns void
+  // The value that a handler returns is the reply to its request. A handler that returns void
   // replies itself, at once or later.
   //
   // sessions.cc
@@ -151,11 +155,12 @@ class Machine {
   // state.cc
   void On(const Tick& e);
 
-  // The caller whose request the step serves; null (the default) when it serves none.
+  // Sets the caller whose request the step serves; null, the default, if it serves none.
   void SetCaller(const core::Caller* caller) { caller_ = caller; }
-  // Before the step's event: what waited for commits that are durable now has left.
+  // Call before the step's event. Commands that waited for commits that are durable by now have
+  // left.
   void CommandsHaveLeft();
-  // Ends the step.
+  // Ends the step and returns its effects.
   std::vector<Effect> Finish();
 
   // The functions below are also called by the kinds of work (operation.h) and of waits (waits.h).
@@ -177,7 +182,8 @@ class Machine {
     if (!answer.ok()) return Answer(request, answer.status());
     Answer(request, *std::move(answer));
   }
-  // The commit with the end of the operation; 0: one of an earlier life, or none.
+  // Returns the commit that contains the end of the operation; 0 if there is none or an earlier
+  // life made it.
   uint64_t EndedIn(uint64_t operation);
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command, bool when_durable = false);
@@ -185,8 +191,8 @@ class Machine {
   void Log(const Parts&... parts) {
     if (s_.config.debug) effects_.emplace_back(Debug{absl::StrCat(parts...)});
   }
-  // The record is made durable as it is at the end of the step, or its end is. Nothing is kept of
-  // the coordinator's own tenant.
+  // Marks a record as changed, so that the step commits it as it is at the end of the step, or
+  // commits its removal. Records of the coordinator's own tenant are not kept.
   void Changed(core::RowKind kind, uint64_t id, const std::string& tenant) {
     if (s_.config.durable && tenant != core::kSystemTenant) changed_.push_back({kind, id});
   }
@@ -200,22 +206,23 @@ class Machine {
   void CommitChanges();
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
   void Disarm(absl::Time when, TimerKind kind, uint64_t id);
-  // The event that ends the wait answers the request, or its timeout does (waits.h).
+  // Lets the request wait. The event that ends the wait answers the request; otherwise its timeout
+  // does (waits.h).
   template <class W>
   void Wait(uint64_t request, absl::Time until, W wait) {
     if (Requests* listed = wait.Listed(s_)) listed->insert(request);
     Arm(until, kRequestTimer, request);
     s_.waiters.emplace(request, Waiter{until, std::move(wait)});
   }
-  // Null if the request does not wait, or its wait is of another kind.
+  // Returns null if the request does not wait, or if its wait is of another kind.
   template <class W>
   W* WaitOf(uint64_t request) {
     const auto it = s_.waiters.find(request);
     return it == s_.waiters.end() ? nullptr : std::get_if<W>(&it->second.on);
   }
-  // Ends the wait; the caller answers.
+  // Ends the wait. The caller answers the request.
   Waiter EndWait(uint64_t request);
-  // Ends the waits of these requests, with the same answer.
+  // Ends the waits of these requests, all with the same answer.
   template <class Ids, class T>
   void EndWaits(const Ids& requests, const T& answer) {
     for (uint64_t request : std::vector<uint64_t>(requests.begin(), requests.end())) {
@@ -223,26 +230,26 @@ class Machine {
       Answer(request, answer);
     }
   }
-  // For waits that time out only because of a fault: logs the timeout too.
+  // Like Answer, for waits that time out only because of a fault: it logs the timeout too.
   void AnswerLate(uint64_t request, const absl::Status& why);
 
   int64_t PageSize(int64_t asked) const;
   uint64_t NewId(const std::string& tenant) {
     return ownership_.NewId(tenant, s_.config.owners_max);
   }
-  // For the end of an error about an unknown id: ": the coordinator restarted ..." if it cannot be
-  // an id of this life, else "".
+  // Returns the end of an error about an unknown id: ": the coordinator restarted ..." if it cannot
+  // be an id of this life, and "" otherwise.
   std::string HintIfRestarted(uint64_t id) const;
-  // As HintIfRestarted, but if the id is of another kind: ": it is an operation, which makes array
-  // 7".
+  // Like HintIfRestarted, but if the id belongs to another kind of object, says so: ": it is an
+  // operation, which makes array 7".
   std::string HintAboutId(const core::Caller& caller, uint64_t id, Access access) const;
   static bool Allowed(const core::Caller& caller, const std::string& tenant, Access access) {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
   }
 
   // ---- again.cc ----
-  // Answers a call that has come before as the first was, or with REQUEST_ID_REUSED; returns
-  // whether it has. Else the call must run.
+  // If the call has come before, answers it like the first one, or with REQUEST_ID_REUSED if it has
+  // another payload. Returns whether it has come before; if not, the call must run.
   template <class E>
   bool AnswerAgain(const E& e) {
     const AnswerRecord* const first = FindAnswer(e.caller, KindOfCall(e), e.id.text);
@@ -257,11 +264,12 @@ class Machine {
     }
     return true;
   }
-  // Null: no such call has been accepted, or it had no id.
+  // Returns null if the call has no request id, or if no such call has been accepted.
   const AnswerRecord* FindAnswer(const core::Caller& caller, CallKind call,
                                  const std::string& request_id) const;
   static absl::Status Reused(const Request& e);
-  // The call is accepted, and has made this; one that comes again makes nothing.
+  // Records that the call is accepted and what it has made. If the call comes again, it makes
+  // nothing.
   template <class E>
   void Remember(const E& e, uint64_t made = 0, const std::vector<uint64_t>& arrays = {}) {
     if (!e.id.text.empty()) Remember(e, KindOfCall(e), made, arrays);
@@ -269,7 +277,7 @@ class Machine {
   void Remember(const Request& e, CallKind call, uint64_t made,
                 const std::vector<uint64_t>& arrays);
   absl::StatusOr<Making> MakingOf(const core::Caller& caller, const AnswerRecord& first);
-  // Answers the call from what the first one has made.
+  // These functions answer a repeated call from what the first one has made.
   void Again(const OpenSession& e, const AnswerRecord& first);
   void Again(const CloseSession& e, const AnswerRecord& first);
   void Again(const CreateMesh& e, const AnswerRecord& first);
@@ -295,7 +303,7 @@ class Machine {
   void ReadWorkers(core::ClusterReading* out);
 
   // ---- sessions.cc ----
-  // The key of the caller's session `id`. With Access::kChange its lease is renewed.
+  // Returns the key of the caller's session `id`. With Access::kChange its lease is renewed.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
   absl::Status NoSession(uint64_t id) const;
   SessionInfo Info(uint64_t key, const Session& session) const;
@@ -310,7 +318,7 @@ class Machine {
   WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
   static absl::Status NoWorker(const std::string& name);
   WorkerInfo Info(const std::string& worker);
-  // Answers the requests that wait for its drain with its current state.
+  // Answers the requests that wait for the worker's drain with its current state.
   void AnswerDrains(const std::string& worker);
   // Fills in how many arrays have shards on each worker.
   void CountArrays(std::vector<WorkerInfo>& workers);
@@ -322,93 +330,97 @@ class Machine {
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
   // ---- uploads.cc ----
-  // Whether the chunk is the next one of its upload, and there is room for it.
+  // Returns OK if the chunk is the next one of its upload, and there is room for it.
   absl::Status CheckChunk(const UploadProgram& e) const;
 
   // ---- arrays.cc ----
-  // LIMIT_EXCEEDED if `more` arrays would be too many.
+  // Returns LIMIT_EXCEEDED if `more` arrays would be too many.
   absl::Status CheckRoom(const char* what, int64_t more) const;
-  // The record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
+  // Returns the record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewArray(SpecRef spec, ArrayState state, uint64_t session);
-  // Later requests do not find a deleted array; its shards stay while operations need them.
+  // Later requests do not find a deleted array, but the shards stay while operations need them.
   void SetDeleted(uint64_t id, bool deleted);
-  // Records that the current incarnations of its devices' executors have, or will have, its shards.
+  // Records that the current incarnations of the executors of its devices have its shards, or will
+  // have them.
   void SetHolders(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
-  // Its shards are written from now on, at the current incarnations.  False if it no longer exists.
+  // The shards of the array are written from now on, at the current incarnations. Returns false if
+  // the array no longer exists.
   bool BeginWrites(uint64_t id);
   void UploadTimer(uint64_t id);
-  // False: an executor is away.
+  // Returns false if an executor of the array is not alive.
   bool TryCreate(const CreateArray& e, uint64_t session);
   void SendRead(uint64_t request, const ArrayRecord& array);
   void ArrayScheduled(uint64_t id);
   void ArrayReady(uint64_t id);
   void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
-  // `why` as ArrayRecord::error.
+  // Like ArrayFailed, with the state kLost. `why` must have the form of ArrayRecord::error.
   void ArrayLost(uint64_t id, const absl::Status& why) { ArrayFailed(id, why, ArrayState::kLost); }
-  // As ArrayFailed for one that nothing waits for, reads or frees.
+  // Like ArrayFailed, for an array that has no waiters and no readers and is not to be freed.
   void MarkFailed(uint64_t id, ArrayRecord& a, const absl::Status& error, ArrayState state);
-  // What is said of it when it is used; OK if it has not failed.
+  // Returns the error that uses of the array report; OK if the array has not failed.
   static absl::Status ErrorOf(uint64_t id, const ArrayRecord& a);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
-  // Ids that are unknown, deleted or of other tenants are skipped.
+  // Skips ids that are unknown, deleted or of other tenants.
   void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
   void Delete(uint64_t id);
   // Sends the deletions gathered so far, instead of at the end of the step.
   void SendDeletes();
-  // Whether executors may still read it from others, which must not get to its deletion, or to a
-  // launch that it is donated to, before that.
+  // Returns whether some executor may still read the array from another one. While this holds, no
+  // executor may delete the array or consume it in a launch.
   bool ReadFromAfar(const ArrayRecord& array);
-  // The operation that the array was donated to and that reads a copy of it; else null.
+  // Returns the operation that the array was donated to and that reads a copy of it, or null.
   const Operation* DoneeOfCopy(uint64_t id, const ArrayRecord& array) const;
-  // Whether that has not started: the array is given back if it fails before.
+  // Returns whether the array is donated to an operation that reads a copy of it and has not
+  // started. If that operation fails before its start, the array is given back.
   bool IsKeptOriginal(uint64_t id, const ArrayRecord& array) const;
-  // The operation has started: the originals of its arguments are not given back any more.
+  // The operation has started, so the originals of its arguments are not given back any more.
   void FreeOriginals(const Operation& op);
-  // Deletes the buffers of a deleted array once no operation that is not placed yet needs them, and
-  // its record once nothing refers to it.
+  // Deletes the buffers of a deleted array once no unscheduled operation needs them, and its record
+  // once nothing refers to it.
   void TryFree(uint64_t id);
-  // Has the executors that are there delete its shards, once.
+  // Tells the executors that are alive to delete their shards of the array. Does so at most once.
   void FreeShards(uint64_t id, ArrayRecord& a);
 
   // ---- programs.cc ----
-  // The requested `devices`, checked; if there are none, those that suit `mesh` best.  With
-  // `cordoned` also devices of cordoned workers.
+  // Returns the requested `devices` after checking them; if none are requested, the devices that
+  // suit `mesh` best. If `cordoned` is set, devices of cordoned workers count too.
   absl::StatusOr<std::vector<int64_t>> ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                      const std::vector<int64_t>& devices,
                                                      bool cordoned) const;
-  // Adds an executable without a plan.  QUEUE_FULL.
+  // Adds an executable without a plan. Returns QUEUE_FULL if too many are being planned.
   absl::StatusOr<uint64_t> NewExecutable(const api::CompileRequest& request,
                                          const std::string& tenant);
-  // The request to the planner, without its cluster snapshot.
+  // Returns the request to the planner, without its cluster snapshot.
   MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
-  // Plans for hypothetical devices; the executable is dropped once the requests have been answered.
+  // Plans for hypothetical devices. The executable is dropped once the requests have been answered.
   absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
                                          const std::string& tenant);
-  // The tenant's executable of this key on the chosen devices (see ChooseDevices); plans it if
-  // there is none.
+  // Returns the tenant's executable of this key on the chosen devices (see ChooseDevices), and
+  // plans it if there is none.
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
                                       const std::string& tenant, bool cordoned);
-  // What a run of a program on these devices would wait for.
+  // Lists what a run of a program on these devices would wait for.
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
-  // How long a Compile waits for executors: less while one of them is away.
+  // Returns how long a Compile waits for executors; less while an executor is not alive.
   absl::Duration LoadWait(const Executable& executable) const;
-  // The executor was lost or has come back: compiles that wait for it wait anew.
+  // The executor was lost or has come back, so compilations that wait for it wait anew.
   void RestartLoadWaits(const std::string& executor);
-  // The error of `what`, which waited too long for the executors to compile the program.
+  // Returns the error for `what`, which waited too long for the executors to compile the program.
   absl::Status NotLoaded(const Executable& executable, const std::string& what,
                          bool callers_time_is_over = false) const;
-  // Whether every executor of it is alive and has compiled it.
+  // Returns whether every executor of the executable is alive and has compiled it.
   bool IsLoaded(const Executable& executable) const;
   void SetPlan(uint64_t id, Executable& executable, std::shared_ptr<const core::Plan> made);
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
-  // Answers the requests that wait for it.
+  // Answers the requests that wait for the executable.
   void AnswerCompiles(const Executable& executable);
-  // The reply, with explanations that lack the last run (core::AddLastRun adds it), or without.
+  // Returns the reply. If `explain` is set, it contains the explanations, but not the last run,
+  // which core::AddLastRun adds.
   static core::CompileReply ReplyOf(const Executable& executable, bool explain);
-  // As AnswerCompiles, if every executor has compiled it.
+  // Calls AnswerCompiles if every executor has compiled the executable.
   void AnswerCompiled(uint64_t id);
   // Answers the requests for the plan alone, and drops the executable.
   void AnswerPlanned(uint64_t id);
@@ -418,93 +430,98 @@ class Machine {
 
   // ---- run.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
-  // LIMIT_EXCEEDED if the run would make too many arrays.
+  // Returns LIMIT_EXCEEDED if the run would make too many arrays.
   absl::Status CheckResultsFit(const Executable& x, const api::ExecuteRequest& body);
   static absl::Status CheckDonations(const api::ExecuteRequest& body);
-  // The distinct shards of the results to return inline, as (result, ordinal); none if the results
-  // are too large.
+  // Returns the distinct shards of the results to send back inline, as (result, ordinal). There are
+  // none if the results are too large.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
-  // How it ended, with its inline results.  Requires: it is a run.
+  // Returns how the operation ended, with its inline results. Requires: the operation is a run.
   api::Completion Complete(Operation& op);
-  // The communicator of the executors' current incarnations, in this order; opened if there is
-  // none.
+  // Returns the generation of the communicator of the executors' current incarnations, in this
+  // order. Opens the communicator if there is none.
   uint64_t GenerationFor(const std::vector<std::string>& executors);
-  // Tells one of the members of a communicator.
+  // Sends the communicator's configuration to one of its members.
   void Configure(uint64_t generation, const std::vector<std::string>& members,
                  const std::string& to);
-  // Has the members that are still alive close it.
+  // Tells the members that are still alive to close the communicator.
   void CloseCommunicator(uint64_t generation, const Order::Members& members);
 
   // ---- transfer.cc ----
-  // Starts an operation that copies `source` to the placement of `wanted`; returns its id.
+  // Starts an operation that copies `source` to the placement of `wanted`, and returns its id.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
-  // The executable that moves an array to a sharding on its own mesh.
+  // Returns the executable that moves an array to a sharding on its own mesh.
   absl::StatusOr<uint64_t> FindOrPlanReshard(const std::string& tenant, const api::ArraySpec& has,
                                              const api::ArraySpec& wanted);
   // Plans the executable of a reshard of an earlier life anew.
   absl::Status PlanReshard(Operation& op);
 
   // ---- operations.cc ----
-  // QUEUE_FULL.
+  // Returns QUEUE_FULL if too many operations have not ended.
   absl::Status CheckQueue(const char* what) const;
-  // OPERATION_NOT_FOUND.
+  // Returns the operation, or OPERATION_NOT_FOUND.
   absl::StatusOr<Operation*> FindOperation(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewOperation(Operation&& op, const std::vector<SpecRef>& results);
   std::vector<std::string> ExecutorsOf(const Operation& op);
-  // Null if it is not a run, or its executable has been dropped.
+  // Returns null if the operation is not a run, or if its executable has been dropped.
   Executable* ExecutableOf(const Operation& op) const;
-  // Starts the operation if it need not wait; if called within another's start, after that.
+  // Starts the operation if it need not wait. A call from within another operation's start takes
+  // effect after that start.
   void TryStart(uint64_t id);
   void TryStartNow(uint64_t id);
   // The operation waits, with a bound, until executors are back or have compiled its program.
   void Block(Operation& op, bool loading);
-  // Whether an executor that it runs on, or reads from, may still come back after a restart.
+  // Returns whether an executor that the operation runs on or reads from is away and may still come
+  // back.
   bool AnyAway(const Operation& op);
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
   void VerdictTimer(uint64_t id);
-  // Its wait for executors has timed out.
+  // The operation's wait for executors has timed out.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
   void Done(uint64_t id);
-  // If called within another's failure, fails it after that.
+  // Fails the operation. A call from within another operation's failure takes effect after that
+  // failure.
   void Fail(uint64_t id, absl::Status error,
             api::OperationState state = api::OperationState::kFailed);
   void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
   // The executor has ended the operation, or is lost.
   void ExecutorLeft(Operation& op, const std::string& executor);
-  // The default deadline of a run begins when it is the first on all of its executors.
+  // The default deadline of a run begins when the run is the first on all of its executors.
   void StartRunDeadline(Operation& op);
-  // Kills the executors that have not acknowledged the operation's end, except those that are
-  // behind, or were a moment ago, which it checks again later.
+  // Kills the executors that have not acknowledged the operation's end. Executors that are behind,
+  // or were a moment ago, are spared and checked again later.
   void KillLingering(uint64_t id);
-  // Its executors have the grace of a cancel from now on to leave it.
+  // From now on the executors have the grace of a cancel to leave the operation.
   void RestartKillTimer(Operation& op);
   bool IsBehind(const Operation& op, const Executor& x) const;
-  // An earlier operation that this one waits for on the executor; 0: none.
+  // Returns an earlier operation that this one waits for on the executor; 0 if there is none.
   uint64_t OperationAhead(const Operation& op, const Executor& executor) const;
-  // What each of its executors is doing for it, as their workers have reported.
+  // Describes what each of its executors is doing for the operation, as their workers have
+  // reported.
   std::string DescribeProgress(const Operation& op);
-  // Which of its executors is away; "" when none is.
+  // Describes which of its executors is away; "" when none is.
   std::string AwayReason(const Operation& op) const;
-  // Where it runs, or the first reason for which it does not.
+  // Describes where the operation runs, or the first reason for which it does not run.
   std::string PendingReason(const Operation& op);
-  // Every reason for which it has not started, the most important first.
+  // Returns every reason for which the operation has not started, the most important first.
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
-  // The commit that has what this step changes of it; 0: it is not kept.
+  // Returns the commit that will contain this step's changes of the operation; 0 if it is not kept.
   uint64_t NextCommit(const Operation& op) const;
   api::Operation Describe(const Operation& op);
-  // Answers the requests that wait for its state to change.
+  // Answers the requests that wait for the operation's state to change.
   void AnswerChangeWaits(Operation& op);
   void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
                    bool inputs_kept = false);
-  // For a failed operation whose end every executor has acknowledged: the client gets its donated
-  // arrays back if no executor has consumed them, and those that it would have read a copy of if it
-  // never started; else they are freed.  Answers the DonationWaits.
+  // Settles the donated arrays of a failed operation after every executor has acknowledged its end.
+  // The client gets its donated arrays back if no executor has consumed them; otherwise they are
+  // freed. If the operation never started, this includes the originals whose copies it would have
+  // read. Answers the DonationWaits.
   void SettleDonated(const Operation& op);
   // Starts and fails operations in a loop instead of by recursion, because a chain of operations
   // that depend on each other may be as long as the queue.
@@ -512,8 +529,8 @@ class Machine {
 
   // ---- files.cc ----
   std::string PathOf(const core::Caller& caller, const std::string& path) const;
-  // Asks the executor for the file's contents, which answer the request; or, if `load` is not null,
-  // are loaded.
+  // Asks the executor for the contents of the file. The contents answer the request, or are loaded
+  // if `load` is not null.
   void AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                   std::shared_ptr<const LoadArrays> load);
   // ---- save.cc ----
@@ -522,8 +539,8 @@ class Machine {
   // ---- load.cc ----
   absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
 
-  // ---- Reports of executors; each is handled in the file of the part of the state it concerns.
-  // ----
+  // ---- Reports of executors. ----
+  // Each report is handled in the file of the part of the state that it concerns.
   void Take(const std::string& worker, const api::Heartbeat& beat);
   void Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
   void Take(Executor& x, const api::ExecutorLost& lost);
@@ -540,30 +557,33 @@ class Machine {
   void RestoreExecutable(uint64_t id, Executable executable);
   void RestoreArray(uint64_t id, ArrayRecord array);
   void RestoreOperation(Operation op);
-  // Starts, or fails, what an operation of an earlier life waits for.
+  // Starts an operation of an earlier life, or fails it if something that it needs is missing.
   void ResumeOperation(uint64_t id);
-  // Executors that are still away will not come back.
+  // Executors whose time to come back is over are lost.
   void AwayTimer();
-  // The grace of an executor that is away is over: kills it if its worker is back.
+  // The executor's time to come back is over. Kills its process if its worker is back.
   void KillUnheard(const Executor& executor);
-  // The worker is silent: its executors are away.
+  // The worker is silent, so its executors are away.
   void BeginAway(const std::string& worker, const std::string& reason);
   void LeaveUntilBack(const std::string& executor);
-  // Whether the process is the one that was there before the restart.
+  // Returns whether the process is the one that was there before the executor went away.
   bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
-  // The executor is back: what it holds is compared with what it should hold.
+  // The executor is back. Compares what it holds with what it should hold.
   void Adopt(Executor& executor, const api::ExecutorInventory& inventory);
-  // An operation that an executor has, and how it was sent; 0: that is not known.
+  // An operation that an executor has, and how it was sent. A 0 means that this is not known.
   struct Started {
     uint64_t sequence = 0, operation = 0, generation = 0;
     auto operator<=>(const Started&) const = default;
   };
-  // What of the inventory runs or has ended, in the order that it was sent in.
+  // Returns the operations of the inventory that run or have ended, in the order in which they were
+  // sent.
   static std::vector<Started> StartedOn(const api::ExecutorInventory& inventory);
-  // The operation was sent to the executor, and the coordinator restarted before that was durable.
+  // Takes over an operation that was sent to the executor by a life that ended before the start was
+  // durable.
   void AdoptStarted(const Started& started, const std::string& executor);
-  // What the operation asks of the executor was lost on its way when the coordinator ended, with
-  // all that came after it. It is sent again, or the operation fails where that is not possible.
+  // The command for the operation was lost on its way to the executor when the coordinator ended,
+  // and so were all commands after it. Sends it again, or fails the operation if that is not
+  // possible.
   void Resend(uint64_t operation, const std::string& executor);
   bool TryResend(Operation& op, const std::string& executor);
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
@@ -577,13 +597,14 @@ class Machine {
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----
-  // The arrays whose placement has a device of the executor, whatever their state, in order of
-  // their ids. The records are valid until an array is removed.
+  // Returns the arrays whose placement has a device of the executor, whatever their state, in order
+  // of their ids. The records are valid until an array is removed.
   std::vector<ArrayTable::Entry> ArraysOn(const Executor& executor);
-  // Whether this incarnation of it has, or will have, a shard.
+  // Returns whether this incarnation of the executor has a shard of the array, or will have one.
   static bool IsHeldBy(const ArrayRecord& array, const Executor& executor);
   absl::Status CheckName(const api::Registration& r) const;
-  // To make room for another: it is lost, and does not come back with what it holds.
+  // Returns whether the worker may be forgotten to make room for another one: it is lost, and will
+  // not come back with what it holds.
   bool MayForget(const Worker& worker) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
   void ExecutorUp(const std::string& worker, const std::string& host,
@@ -595,14 +616,15 @@ class Machine {
                     const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
   void LeaseTimer(uint64_t session);
-  // Executors are back: retries what waits for them.
+  // Executors are back. Retries what waits for them.
   void RetryBlocked();
   bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
-  // "executor w0/0 has not answered its worker for 3.2s"; "" while it does.
+  // Returns for example "it has not answered its worker for 3.2s", and "" while it answers.
   std::string SilenceOf(const Executor& x) const;
-  // "executor w0/0", and how long it has not answered.
+  // Returns for example "executor w0/0 (it has not answered its worker for 3.2s)", or "executor
+  // w0/0".
   std::string NameWithSilence(const std::string& executor) const;
-  // `who` waited too long for the executor, which is killed if it does not answer its worker
+  // `who` waited too long for the executor. The executor is killed if it does not answer its worker
   // either.
   void MarkOverdue(const std::string& executor, const std::string& who);
   void MarkLoadersOverdue(const Executable& executable, const std::string& who);
@@ -618,10 +640,10 @@ class Machine {
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
   absl::InlinedVector<RowKey, 2> changed_;
-  // Executor -> arrays, sent by Finish. Those of arrays that are donated wait until it is durable
-  // that the operation has started.
+  // Executor -> arrays to delete. Finish sends them. Deletions of donated arrays wait until it is
+  // durable that the operation has started.
   std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_donated_;
-  // Operations to start (an OK status) or to fail, in order.
+  // The operations to start (if the status is OK) or to fail, in order.
   struct Due {
     uint64_t operation = 0;
     absl::Status error;

@@ -1,14 +1,15 @@
 // An operation: the unit that is scheduled, sent to executors and ended.
 //
-// What it does is its work, a variant.  Each kind of work is a struct in a file of its own, with
-// - Executors: the distinct executors that it runs on;
-// - Send: sends the commands to these executors, once it is scheduled; or again to `only` one of
-//   them, if that is not empty, which never got them;
-// - kUsesDevices: it occupies its executors' devices in sequence order, and later operations there
-//   wait for it;
-// - kReadsPeers: executors read its arguments from each other, so that their buffers stay until it
-//   has ended: one executor's order of commands does not delay a deletion until another has read.
-// To add a kind, add its file and a line in Work.
+// The work of an operation is a variant. Each kind of work is a struct in a file of its own, with
+// - Executors: returns the distinct executors that the operation runs on.
+// - Send: sends the commands to these executors, once the operation is scheduled. If `only` is not
+//   empty, Send sends the commands again to this one executor, which never received them.
+// - kUsesDevices: whether the operation occupies the devices of its executors in sequence order.
+//   Later operations on these devices wait for it.
+// - kReadsPeers: whether executors read the arguments from each other. The buffers then stay until
+//   the operation has ended, because the order of commands on one executor does not delay a
+//   deletion until another executor has read the buffer.
+// To add a kind of work, add its file and an entry in Work.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -35,42 +36,51 @@ struct Operation {
   uint64_t id = 0;
   std::string name;
   std::string tenant;
-  uint64_t session = 0;       // its key in Ownership; it may have ended
-  uint64_t session_name = 0;  // its id for clients
+  uint64_t session = 0;       // key of the session in Ownership; the session may have ended
+  uint64_t session_name = 0;  // id of the session for clients
   api::OperationKind kind = api::OperationKind::kExecute;  // the kind of work, for clients
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
-  absl::Duration wall_ahead;  // at its creation, so that its dates do not change
+  // The lead of the wall clock when the operation was created, kept so that its dates do not
+  // change.
+  absl::Duration wall_ahead;
   api::OperationState state = api::OperationState::kPending;
   absl::Status error;
   Work work;
   std::vector<uint64_t> args, results;
   absl::Time deadline = absl::InfiniteFuture();
-  absl::Duration time_allowed = absl::InfiniteDuration();  // from which `deadline` was computed
-  // When it has ended: executors that have not acknowledged the end by then are killed.
+  // The duration from which `deadline` was computed.
+  absl::Duration time_allowed = absl::InfiniteDuration();
+  // Deadline for executors to acknowledge the end of the operation. Executors that are late are
+  // killed.
   absl::Time kill_at = absl::InfiniteFuture();
-  // The commit of its start, which its commands may wait for (loop.h, Outbox); 0: for none.
+  // The commit that contains the start of the operation; 0 if there is none. The commands of the
+  // operation may wait for this commit (Outbox in loop.h).
   uint64_t started_in = 0;
-  uint64_t ended_in = 0;  // the commit of its end; 0: for none
-  // Executors that had something else to do first when it ended, or at the last kill_at.
+  uint64_t ended_in = 0;  // commit that contains the end of the operation; 0 if there is none
+  // The executors that had something else to do first when the operation ended, or at the last
+  // kill_at.
   std::set<std::string> behind;
-  // While it waits for executors: to come back or, if `loading`, to compile its program.
+  // End of the wait for executors to come back or, if `loading` is set, to compile the program.
   absl::Time executors_until = absl::InfiniteFuture();
-  absl::Duration executors_wait;  // from which it was computed
+  absl::Duration executors_wait;  // duration from which `executors_until` was computed
   bool loading = false;
-  uint64_t sequence = 0;    // number in the global order; 0: not scheduled yet
-  uint64_t generation = 0;  // communicator of its launch; 0: none
-  // Executors that have not reported its end -> incarnation.
+  uint64_t sequence = 0;    // number in the global order; 0 if the operation is not scheduled yet
+  uint64_t generation = 0;  // communicator of the launch; 0 if there is none
+  // The executors that have not reported the end of the operation -> their incarnations.
   std::map<std::string, uint64_t> outstanding;
-  bool inputs_gone = false;  // an executor was lost, or has consumed donated inputs
-  IdSet waiters;             // requests
-  absl::Status peer_error;   // the first report that blames a peer
-  absl::Time verdict_until = absl::InfiniteFuture();  // then peer_error counts as the root cause
-  // For notes: the longest of the executors' runs, and their sum over devices.
+  bool inputs_gone = false;  // whether an executor was lost or has consumed donated inputs
+  IdSet waiters;             // requests that wait for the operation
+  absl::Status peer_error;   // first report that blames a peer
+  // From this time on, peer_error counts as the root cause.
+  absl::Time verdict_until = absl::InfiniteFuture();
+  // For notes: the longest run on an executor, and the run times summed over all devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // its program was not planned yet when it was accepted
-  // Its number is of this life, as that of the one in which it was sent is not known.
+  // Whether the program was not planned yet when the operation was accepted.
+  bool planned_late = false;
+  // Whether `sequence` was assigned by this life, because the number that the operation was first
+  // sent with is not known.
   bool placed_again = false;
-  // As its executors are told.
+  // The sequence number that executors are told; 0 if the number that they got first is not known.
   uint64_t known_sequence() const { return placed_again ? 0 : sequence; }
 
   bool ended() const { return state >= api::OperationState::kDone; }

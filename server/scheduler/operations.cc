@@ -1,4 +1,6 @@
-// Operations: acceptance, scheduling and end.
+// The life of an operation: acceptance, start, end and what executors report about it. run.cc,
+// transfer.cc, save.cc and load.cc make operations; arrays, plans and executors that become ready
+// call TryStart; reports end them.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -13,7 +15,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Whether the executor failed only because a peer did.
+// Returns whether the executor failed only because a peer did.
 bool BlamesAPeer(const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   // An executor that reports is not lost itself: its WORKER_LOST is about a peer.
@@ -54,7 +56,8 @@ uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& resul
 }
 
 std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
-  // Of one that was sent, the results may have been lost and deleted, and their records freed.
+  // The results of an operation that was sent may have been lost and deleted, and their records
+  // freed.
   if (op.sequence != 0) {
     std::vector<std::string> executors;
     for (const auto& [name, incarnation] : op.outstanding) executors.push_back(name);
@@ -92,6 +95,10 @@ void Machine::RunDue() {
   running_due_ = false;
 }
 
+// Starts the operation, unless something that it needs is missing. When its plan or an argument
+// becomes ready, TryStart is called again. If executors are missing or have not compiled its
+// program, the operation is blocked; on a draining worker it is held. RetryBlocked and RetryHeld
+// find it there. A failed argument fails the operation.
 void Machine::TryStartNow(uint64_t id) {
   auto* const found = order_.Find(id);
   if (found == nullptr) return;
@@ -112,7 +119,7 @@ void Machine::TryStartNow(uint64_t id) {
     if (cluster_.executor(name).alive()) continue;
     return Block(op, /*loading=*/false);
   }
-  // What it reads from other executors must be there, too.
+  // The executors that it reads from must be there, too.
   if (AnyAway(op)) return Block(op, /*loading=*/false);
   if (!cluster_.draining().empty()) {
     for (const std::string& name : executors) {
@@ -170,6 +177,10 @@ uint64_t Machine::NextCommit(const Operation& op) const {
   return s_.config.durable && op.tenant != core::kSystemTenant ? s_.commits + 1 : 0;
 }
 
+// Gives the operation its place in the order, and sends it to all of its executors in this step
+// (gang order, state.h). The commands are sent before the deletions of the arguments, because
+// executors take commands in the order sent. From now on the results are scheduled, so that
+// operations which read them can start too.
 void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   Unblock(op);
   order_.Place(op);
@@ -230,8 +241,8 @@ void OperationWait::Late(Machine& m, uint64_t request) const {
   m.Answer(request, m.Describe(m.state().order.operation(operation)));
 }
 
-// Executors that have reported each name whom they miss, which may be one that waits, too. Those
-// that have not reported are the ones that all wait for.
+// Each executor that has reported names a peer that it misses, which may itself be waiting. The
+// executors that have not reported are the ones that all others wait for.
 void Machine::VerdictTimer(uint64_t id) {
   constexpr size_t kNamed = 4;
   const Operation& op = order_.operation(id);
@@ -266,13 +277,17 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
     const Executor& x = cluster_.executor(name);
     if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
   }
-  // Its executors may have left their collectives at different points.
+  // The executors may have left their collectives at different points, so no later launch may use
+  // the communicator.
   if (op.generation != 0) order_.Retire(op.generation);
   End(op, state);
   if (op.outstanding.empty()) SettleDonated(op);
   for (uint64_t r : op.results) ArrayFailed(r, error);
 }
 
+// Decides what becomes of donated arrays, now that every executor has left the operation. An array
+// is given back if no executor has consumed it, it still has its shards, and its session lives.
+// Requests that asked for it meanwhile are answered now, because only now the answer is certain.
 void Machine::SettleDonated(const Operation& op) {
   std::vector<uint64_t> donated = op.args;
   if (const Run* const run = op.run(); run != nullptr && op.sequence == 0)
@@ -280,7 +295,7 @@ void Machine::SettleDonated(const Operation& op) {
   for (uint64_t a : donated) {
     auto* const it = catalogue_.FindArray(a);
     if (it == nullptr || it->donated_to != op.id) continue;
-    // What has failed has no shards to lose.
+    // An array that has failed has no shards to lose.
     const bool gone = op.inputs_gone || (it->freed && it->error.ok());
     if (gone || ownership_.FindSession(it->session) == nullptr) {
       if (!op.inputs_gone) it->donated_to = 0;
@@ -321,11 +336,11 @@ void Machine::StartRunDeadline(Operation& op) {
 
 void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.outstanding.erase(executor) == 0) return;
-  Changed(op);  // The executor will not say it again once its report is acknowledged.
+  Changed(op);  // The executor does not repeat its report once it is acknowledged.
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
   if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
-  // It may be next where it is still to run.
+  // The operation may be next on the executors where it is still to run.
   if (!op.outstanding.empty()) StartRunDeadline(op);
   if (!op.ended() || !op.outstanding.empty()) return;
   if (op.state == api::OperationState::kCancelled)
@@ -360,9 +375,9 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
   return 0;
 }
 
-// Whether an executor that does what it should may not have left the operation yet: the launch
-// waits for the disk, or it is busy with an earlier operation, or it waits for a file, which
-// occupies no device.
+// Returns whether an executor that works as it should may not have left the operation yet. The
+// launch may wait for the disk, the executor may be busy with an earlier operation, or it may wait
+// for a file, which occupies no device.
 bool Machine::IsBehind(const Operation& op, const Executor& x) const {
   return op.started_in > s_.durable || !op.uses_devices() || OperationAhead(op, x) != 0;
 }
@@ -377,8 +392,8 @@ void Machine::KillLingering(uint64_t id) {
     if (!x.alive()) continue;
     const bool behind = IsBehind(op, x);
     if (behind) op.behind.insert(name);
-    // A responsive executor that is behind will drop this one when it gets to it. If it was behind
-    // it may have got to it just now.
+    // A responsive executor that is behind drops this operation when it gets to it. If it was
+    // behind before, it may have got to the operation just now.
     if (Responsive(x) && (behind || was_behind.count(name) > 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
@@ -401,18 +416,22 @@ void Machine::CommandsHaveLeft() {
 
 void Machine::RestartKillTimer(Operation& op) {
   Disarm(op.kill_at, kKillTimer, op.id);
-  // They are told now, however long the event has waited.
+  // The executors are told now, however long the event has waited.
   op.kill_at = now_ + s_.lag + s_.config.cancel_grace;
   Arm(op.kill_at, kKillTimer, op.id);
 }
 
+// Ends the operation for its clients. Removes it from everything that refers to it: timers,
+// session, communicator, executable, waiting requests and arguments. Executors may still work on
+// it. It then lingers, and the kill timer bounds how long. The donated arguments of a failed
+// operation stay until SettleDonated, since an executor may still consume them.
 void Machine::End(Operation& op, api::OperationState state) {
   op.state = state;
   const uint64_t id = op.id;
   Disarm(op.deadline, kDeadlineTimer, id);
   Unblock(op);
   Disarm(op.verdict_until, kVerdictTimer, id);
-  op.peer_error = absl::OkStatus();  // said in op.error
+  op.peer_error = absl::OkStatus();  // op.error contains it
   op.ended_at = now_;
   Changed(op);
   op.ended_in = NextCommit(op);
@@ -457,11 +476,15 @@ void Machine::End(Operation& op, api::OperationState state) {
     if (auto* const it = catalogue_.FindArray(a); it != nullptr) {
       it->waiting.erase(id);
       it->readers.erase(id);
-      // SettleDonated frees those that were donated to a failed operation.
+      // SettleDonated frees the arrays that were donated to a failed operation.
       if (it->donated_to != id || state == api::OperationState::kDone) TryFree(a);
     }
 }
 
+// Takes an executor's report that its part of an operation has ended. A failure of its own fails
+// the operation at once. A failure that blames a peer is held back for verdict_wait, because the
+// peer's own report usually names the cause. The operation is done when all executors have reported
+// success.
 void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
                           bool inputs_kept) {
   auto* const it = order_.Find(launch);

@@ -1,3 +1,6 @@
+// Keeps the table of operations and the table of communicators. The functions of Machine
+// (operations.cc, run.cc, restore.cc) call it to move an operation from one set to the next; which
+// operation starts or fails is decided there.
 #include "server/scheduler/order.h"
 
 #include <algorithm>
@@ -47,7 +50,7 @@ std::vector<uint64_t> Order::DropRecords(int64_t kept) {
   std::vector<uint64_t> dropped;
   while (num_records() > kept) {
     std::deque<uint64_t>& oldest = canary_records_.empty() ? records_ : canary_records_;
-    // Mostly it is the oldest of all.
+    // In most cases the oldest record belongs to the oldest of all operations.
     const auto first = operations_.begin();
     operations_.erase(first->first == oldest.front() ? first : operations_.find(oldest.front()));
     if (canary_records_.empty()) dropped.push_back(oldest.front());

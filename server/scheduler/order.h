@@ -1,13 +1,12 @@
-// The part of the state with what runs when: operations, their sequence numbers in the one global
-// order, and the communicators of their launches.
+// The part of the state that says what runs when: the operations, their sequence numbers in the one
+// global order, and the communicators of their launches.
 //
 // Invariants:
 // - An operation is live (not ended), lingering (ended, but not all of its executors have
-//   acknowledged it), or a record, which stays until later records need the space.
-// - Sequence numbers are assigned in order of start and never reused.
-// - A blocked or held operation has none. A blocked one waits for executors to return or to
-// compile,
-//   a held one for the end of a drain.
+//   acknowledged it), or a record. A record stays until later records need the space.
+// - Sequence numbers are assigned in the order in which operations start, and are never reused.
+// - A blocked or held operation has no sequence number. A blocked operation waits for executors to
+//   return or to compile its program. A held operation waits for the end of a drain.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -24,7 +23,7 @@ namespace tessera::server::scheduler {
 
 class Order {
  public:
-  // The executors of a communicator in order of rank, with their incarnations.
+  // The executors of a communicator in order of rank, each with its incarnation.
   using Members = std::vector<std::pair<std::string, uint64_t>>;
 
   const std::map<uint64_t, Operation>& operations() const { return operations_; }
@@ -37,22 +36,23 @@ class Order {
     return static_cast<int64_t>(records_.size() + canary_records_.size());
   }
   uint64_t last_sequence() const { return last_sequence_; }
-  // Null if it is not known; 0 is no operation's id.
+  // Returns null if no operation with this id is known. 0 is no operation's id.
   Operation* Find(uint64_t id) { return id == 0 ? nullptr : FindIn(operations_, id); }
-  // Requires: it is known.
+  // Requires: the operation is known.
   Operation& operation(uint64_t id) { return operations_.at(id); }
 
-  // Sequence numbers and generations will be greater than this.
+  // Makes all later sequence numbers and generations greater than `first_id`.
   void Begin(uint64_t first_id) { last_sequence_ = last_generation_ = first_id; }
   void Add(Operation&& op);
-  // One of an earlier life. Those that have ended come in order of their ends.
+  // Adds an operation of an earlier life. Call it for ended operations in the order in which they
+  // ended.
   void Restore(Operation&& op);
-  // A communicator of an earlier life, that no launch of this one uses.
+  // Adds a communicator of an earlier life, which no launch of this life will use.
   void RestoreRetired(uint64_t generation, Members members) {
     retired_[generation] = std::move(members);
   }
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
-  // Returns false if it was blocked already.
+  // Returns false if the operation was blocked already.
   bool Block(uint64_t id) { return blocked_.insert(id); }
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
@@ -62,26 +62,27 @@ class Order {
     held_.clear();
     return held;
   }
-  // It has ended, and lingers until its executors acknowledge that.
+  // Records that the operation has ended. It lingers until its executors have acknowledged the end.
   void End(const Operation& op);
-  // It has ended, and all of its executors have acknowledged that.
+  // Records that all executors have acknowledged the end of the operation.
   void Leave(const Operation& op);
-  // Erases the oldest records until there are at most `kept`, canaries' before tenants', and
-  // returns which of tenants it has erased.
+  // Erases the oldest records until there are at most `kept`; records of canaries go before records
+  // of tenants. Returns the ids of the erased records of tenants.
   std::vector<uint64_t> DropRecords(int64_t kept);
 
   int64_t num_communicators() const { return static_cast<int64_t>(communicators_.size()); }
   int64_t num_retired() const { return static_cast<int64_t>(retired_.size()); }
-  // The generation of the open communicator of these members; 0: there is none.
+  // Returns the generation of the open communicator of these members, or 0 if there is none.
   uint64_t FindCommunicator(const Members& members) const;
   uint64_t AddCommunicator(const Members& members);
-  // The generations of the open communicators with this member.
+  // Returns the generations of the open communicators that this executor is a member of.
   std::set<uint64_t> OpenWith(const std::string& executor, uint64_t incarnation) const;
-  // No later launch uses it.
+  // Retires the communicator: no later launch uses it.
   void Retire(uint64_t generation);
-  // Erases a retired one that no live operation uses, and returns its members; else empty.
+  // If the communicator is retired and no live operation uses it, erases it and returns its
+  // members. Otherwise returns no members.
   Members CloseRetired(uint64_t generation);
-  // Erases the communicators with this member, and returns them.
+  // Erases the open communicators that this executor is a member of, and returns them.
   std::vector<std::pair<uint64_t, Members>> CloseThoseWith(const std::string& executor,
                                                            uint64_t incarnation);
 
@@ -92,10 +93,10 @@ class Order {
   uint64_t last_generation_ = 0;
   std::map<uint64_t, Operation> operations_;
   IdSet live_, lingering_, blocked_, held_;
-  // Oldest first: records of tenants, and of the coordinator's canaries.
+  // The records of tenants, and the records of the coordinator's canaries; oldest first.
   std::deque<uint64_t> records_, canary_records_;
-  std::map<Members, uint64_t> communicators_;  // -> generation
-  std::map<uint64_t, Members> retired_;        // generations that only launches sent earlier use
+  std::map<Members, uint64_t> communicators_;  // members -> generation
+  std::map<uint64_t, Members> retired_;        // communicators that only earlier launches use
 };
 
 }  // namespace tessera::server::scheduler

@@ -1,13 +1,12 @@
-// The part of the state with who owns what: sessions of clients, and the tenants of ids.
+// The part of the state that says who owns what: the sessions of clients, and the tenants of ids.
 //
 // Invariants:
-// - A tenant has at most one default session, which is created on first use and never ends; every
+// - A tenant has at most one default session, which is created on first use and never ends. Every
 //   other session has a lease.
-// - Arrays, executables and operations get their ids from one sequence; the tenant of an id is
-// known
-//   until there are owners_max later ranges of ids.
-// - A session's arrays are those in the catalogue that are not deleted, its operations those in the
-//   order that have not ended.
+// - Arrays, executables and operations get their ids from one sequence. The tenant of an id is
+//   known until there are owners_max later ranges of ids.
+// - The arrays of a session are those in the catalogue that are not deleted. The operations of a
+//   session are those in the order that have not ended.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,40 +22,44 @@ namespace tessera::server::scheduler {
 // A client's session: the owner of its arrays and operations.
 struct Session {
   std::string tenant, display_name;
-  bool own = false;  // the tenant's default session, which has no lease; clients call it 0
+  // Whether it is the tenant's default session, which has no lease; clients call it 0.
+  bool own = false;
   absl::Duration lease = absl::InfiniteDuration();
   absl::Time until = absl::InfiniteFuture();
-  absl::btree_set<uint64_t> arrays;    // not deleted
-  IdSet operations;                    // not ended
+  absl::btree_set<uint64_t> arrays;    // arrays that are not deleted
+  IdSet operations;                    // operations that have not ended
   std::map<uint64_t, uint64_t> holds;  // hold -> request that waits for its end
-  // When its operations are cancelled unless a client reconnects; infinite while one is connected.
+  // The time at which its operations are cancelled unless a client reconnects; infinite while a
+  // client is connected.
   absl::Time silent_until = absl::InfiniteFuture();
 };
 
 class Ownership {
  public:
-  // By key: the id of a session with a lease, an internal id of a default session.
+  // The sessions by key. The key is the id of a session with a lease, or the internal id of a
+  // default session.
   const std::map<uint64_t, Session>& sessions() const { return sessions_; }
   int64_t num_leased() const {
     return static_cast<int64_t>(sessions_.size() - own_sessions_.size());
   }
   Session* FindSession(uint64_t key) { return FindIn(sessions_, key); }
-  // Requires: it exists.
+  // Requires: the session exists.
   Session& session(uint64_t key) { return sessions_.at(key); }
-  // The id by which clients name the session.
+  // Returns the id by which clients name the session.
   uint64_t NameOf(uint64_t key) const;
-  // The tenant of the id; null if it was never assigned, or too long ago.
+  // Returns the tenant of the id, or null if the id was never assigned or was assigned too long
+  // ago.
   const std::string* OwnerOf(uint64_t id) const;
 
-  // Ids will be greater than this.
+  // Makes all later ids greater than `first_id`.
   void Begin(uint64_t first_id) { last_id_ = last_session_ = first_id; }
-  // The next id of arrays, executables and operations.
+  // Returns the next id for an array, executable or operation.
   uint64_t NewId(const std::string& tenant, int64_t owners_max);
-  // The key of the tenant's default session.
+  // Returns the key of the tenant's default session, and creates the session if there is none.
   uint64_t OwnSession(const std::string& tenant);
-  // The key of a new session with a lease.
+  // Adds a session with a lease, and returns its key.
   uint64_t AddSession();
-  // One of an earlier life.
+  // Adds a session of an earlier life.
   void RestoreSession(uint64_t key, Session session);
   void RemoveSession(uint64_t key) { sessions_.erase(key); }
 
@@ -64,8 +67,8 @@ class Ownership {
   uint64_t last_id_ = 0;
   uint64_t last_session_ = 0;
   std::map<uint64_t, Session> sessions_;
-  std::map<std::string, uint64_t> own_sessions_;  // tenant -> key of sessions
-  std::map<uint64_t, std::string> owners_;  // the tenant of each id from the key to the next key
+  std::map<std::string, uint64_t> own_sessions_;  // tenant -> key of its default session
+  std::map<uint64_t, std::string> owners_;        // first id of a range -> tenant of the range
 };
 
 }  // namespace tessera::server::scheduler

@@ -1,5 +1,5 @@
-// Executables: planned once, loaded on the executors of their devices, dropped if there are too
-// many.
+// Executables: planned once, loaded on the executors of their devices, and dropped if there are too
+// many. A Compile finds or plans its executable and waits until all executors have compiled it.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -10,7 +10,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Places a new executable on the devices, and describes them for the planner.
+// Places a new executable on the devices, and describes these devices for the planner.
 void SetDevices(const Cluster& cluster, const std::vector<int64_t>& devices, Executable* x,
                 core::ClusterSnapshot* snapshot) {
   x->devices = devices;
@@ -34,6 +34,8 @@ void SetDevices(const Cluster& cluster, const std::vector<int64_t>& devices, Exe
 
 }  // namespace
 
+// Checks the requested devices, or chooses some if none are requested. All devices of a mesh must
+// be of one kind, since one device program runs on all of them.
 absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, const ir::Mesh& mesh,
                                                             const std::vector<int64_t>& devices,
                                                             bool cordoned) const {
@@ -55,8 +57,8 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
     }
     return devices;
   }
-  // The kind with the most healthy devices, and of it the smallest ids. Lost devices are chosen
-  // only if there are too few healthy ones, since they may come back.
+  // Chooses the kind with the most healthy devices, and of that kind the smallest ids. Lost devices
+  // are chosen only if there are too few healthy ones, since they may come back.
   std::map<std::string, std::vector<int64_t>> healthy, all;
   int64_t left_out = 0;
   for (int64_t d = 0; d < cluster_.num_ids(); ++d) {
@@ -116,11 +118,15 @@ absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& reque
   return id;
 }
 
+// Returns the executable for this program on the chosen devices, and requests a plan only if there
+// is none. Calls for the same program thus share one plan. A cordoned worker takes no new program,
+// but still serves one that it has.
 absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                              const std::string& key, const std::string& tenant,
                                              bool cordoned) {
   const ir::Mesh& mesh = request.program.mesh();
-  // With the tenant, so that the time of a compile does not reveal what other tenants run.
+  // The key contains the tenant, so that the time of a compile does not reveal what other tenants
+  // run.
   const auto key_on = [&](const std::vector<int64_t>& devices) {
     return absl::StrCat(tenant, "|", key, "@", absl::StrJoin(devices, ","));
   };
@@ -143,7 +149,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     Executable& known = catalogue_.executable(id);
     if (!request.plan_only || known.state == ExecutableState::kPlanned) {
       catalogue_.Touch(known);
-      // Canaries are not counted: their hits would hide the misses of users' programs.
+      // Canaries are not counted, because their hits would hide the misses of users' programs.
       if (tenant != core::kSystemTenant)
         Note(core::CacheLookup{known.state == ExecutableState::kPlanned
                                    ? core::CacheLookup::kHit
@@ -168,6 +174,9 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   return id;
 }
 
+// Resolves the named mesh, finds or requests the plan, and lets the request wait. A request for the
+// plan alone is answered as soon as the plan is there. Others wait until every executor has
+// compiled the program, within the caller's timeout.
 void Machine::On(const Compile& e) {
   api::CompileRequest request = e.body;
   if (!request.mesh.empty()) {
@@ -239,6 +248,9 @@ void Machine::RestoreExecutable(uint64_t id, Executable record) {
   catalogue_.RestoreExecutable(id, std::move(x));
 }
 
+// Takes a finished plan. A plan that needs more memory than one of its devices has fails here: the
+// planner bounds what a device needs, and the scheduler knows what each device has now. Otherwise
+// the program goes to its executors, and the operations that waited for the plan are tried again.
 void Machine::On(const Planned& e) {
   catalogue_.EndPlan();
   auto* const it = catalogue_.FindExecutable(e.executable);
@@ -406,7 +418,7 @@ void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
                 error);
   EndWaits(x.waiters, error);
   for (uint64_t op : IdSet(x.operations)) Fail(op, error);
-  // The next Compile plans it again.
+  // The next Compile plans the executable again.
   Unload(id);
 }
 

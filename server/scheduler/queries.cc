@@ -1,4 +1,5 @@
-// Describes and lists operations for clients, and explains why they wait.
+// Describes and lists operations for clients, and explains why they wait. The handlers only read
+// the state.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -62,6 +63,9 @@ std::vector<api::PendingReason> Machine::PendingOn(const std::vector<int64_t>& d
   return reasons;
 }
 
+// Collects everything that keeps an operation from starting. The order matters, because clients and
+// metrics show only the first reason: first lost or draining workers, then planning and compiling,
+// then uploads, and last arguments that other operations produce.
 std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
   std::vector<api::PendingReason> reasons;
   if (op.ended() || op.sequence != 0) return reasons;

@@ -1,6 +1,6 @@
-// A list of records in order of their ids, from which those that are removed disappear later,
-// together: adding at the end and removing take constant time on average, however long it is. Ids
-// are mostly added in ascending order; elsewhere they take time in proportion to the length.
+// A list of records in order of their ids. Removed records disappear later, several at a time, so
+// that adding at the end and removing take constant time on average, however long the list is. Ids
+// are mostly added in ascending order; adding elsewhere takes time in proportion to the length.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@ class RecordList {
     Record* record = nullptr;
   };
   size_t size() const { return entries_.size() - removed_.size(); }
-  // Requires: the id is not there.
+  // Requires: the id is not in the list.
   void Add(uint64_t id, Record* record) {
     if (entries_.empty() || entries_.back().id < id) {
       entries_.push_back({id, record});
@@ -28,7 +28,7 @@ class RecordList {
     const auto after = [](uint64_t a, const Entry& b) { return a < b.id; };
     entries_.insert(std::upper_bound(entries_.begin(), entries_.end(), id, after), {id, record});
   }
-  // Requires: the id is there.
+  // Requires: the id is in the list.
   void Remove(uint64_t id) {
     if (entries_.back().id == id) {
       entries_.pop_back();
@@ -37,7 +37,7 @@ class RecordList {
     removed_.push_back(id);
     if (2 * removed_.size() > entries_.size() + kKeptMin) Settle();
   }
-  // Ascending. Valid until the next call.
+  // Returns the entries in ascending order. They are valid until the next call.
   const std::vector<Entry>& entries() {
     Settle();
     return entries_;

@@ -1,3 +1,5 @@
+// Proves that RecordList keeps its records in order of their ids and forgets removed ones, first on
+// a few ids and then against a std::set with random additions and removals.
 #include "server/scheduler/record_list.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +17,7 @@ constexpr int kRecords[40'000] = {};
 using ::testing::ElementsAre;
 using List = RecordList<const int>;
 
-// The ids; each record is where its id says.
+// Returns the ids of the list. Expects each entry to point to the record of its id.
 std::vector<uint64_t> IdsOf(List& list) {
   std::vector<uint64_t> ids;
   for (const auto& [id, record] : list.entries()) {

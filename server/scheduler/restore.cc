@@ -1,8 +1,12 @@
-// What a life of the coordinator gets from the one before, and executors that are away.
+// Restores what a life of the coordinator gets from the one before, and takes back executors that
+// were away.
 //
-// Executors of the earlier life are away, and so are those of a worker that falls silent, until
-// they come back with what they hold or the grace is over. What lies on them keeps its state, what
-// they run goes on, and what needs them waits.
+// The executors of an earlier life are away, and so are the executors of a worker that falls
+// silent. They stay away until they come back with what they hold, or until the grace is over.
+// Meanwhile the arrays on them keep their state, the operations that they run go on, and operations
+// that need them wait.
+//
+// Reference: docs/decisions/0011, 0013.
 #include <algorithm>
 
 #include "base/status_exception.h"
@@ -11,7 +15,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// The records of one type, with their keys.
+// Returns the records of one type, with their keys.
 template <class T>
 std::vector<std::pair<const RowKey*, const T*>> Records(const std::vector<RowChange>& rows) {
   std::vector<std::pair<const RowKey*, const T*>> found;
@@ -20,7 +24,7 @@ std::vector<std::pair<const RowKey*, const T*>> Records(const std::vector<RowCha
   return found;
 }
 
-// All arrays of which the executor has a shard, in whatever state.
+// Returns all arrays of which the executor has a shard, in whatever state.
 std::set<uint64_t> ArraysIn(const api::ExecutorInventory& inventory) {
   std::set<uint64_t> arrays;
   for (const api::ExecutorInventory::Device& device : inventory.devices)
@@ -31,6 +35,11 @@ std::set<uint64_t> ArraysIn(const api::ExecutorInventory& inventory) {
 
 }  // namespace
 
+// Rebuilds the state from the rows of the earlier life, before any other event. Records are
+// restored before the records that refer to them: machines, sessions, executables, arrays,
+// operations. Operations go on only when all records are there. Sessions and answers live on for at
+// least a grace, because their clients may be reconnecting. Arrays whose operation is unknown fail
+// at the end.
 void Machine::On(const Restore& e) {
   RestoreCluster(e.rows);
   for (const auto& [key, record] : Records<Session>(e.rows)) {
@@ -91,7 +100,7 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   if (array.state == ArrayState::kWriting) {
     array.unwritten.insert(array.spec->placement.devices.begin(),
                            array.spec->placement.devices.end());
-    // Tickets of the earlier life have ended; the client asks for others.
+    // The tickets of the earlier life have expired. The client asks for new ones.
     array.upload_until = now_ + s_.config.write_wait;
     Arm(array.upload_until, kUploadTimer, id);
   }
@@ -101,8 +110,12 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   catalogue_.AddArray(id, array.spec) = std::move(array);
 }
 
+// Restores an operation, and the references to it that rows do not contain: the readers of its
+// arguments, its executable, its session and its timers. Times are shifted to the clock of this
+// life. The communicator is restored as retired, because no launch of this life may use it.
 void Machine::RestoreOperation(Operation op) {
-  const absl::Duration shift = op.wall_ahead - s_.wall_ahead;  // from the clock of that life
+  // Shift from the clock of the earlier life.
+  const absl::Duration shift = op.wall_ahead - s_.wall_ahead;
   for (absl::Time* time : {&op.created, &op.started, &op.ended_at, &op.deadline}) *time += shift;
   op.wall_ahead = s_.wall_ahead;
   op.waiters.clear();
@@ -128,14 +141,14 @@ void Machine::RestoreOperation(Operation op) {
     }
     for (uint64_t r : op.results)
       if (ArrayRecord* const array = catalogue_.FindArray(r)) {
-        // It is read from a file, not uploaded.
+        // The result is read from a file and not uploaded.
         Disarm(array->upload_until, kUploadTimer, r);
         array->upload_until = absl::InfiniteFuture();
       }
     if (Executable* const x = ExecutableOf(op)) x->operations.insert(op.id);
     if (Session* const session = ownership_.FindSession(op.session))
       session->operations.insert(op.id);
-    // The clock may have been set back meanwhile.
+    // The wall clock may have been set back meanwhile.
     op.deadline = std::min(op.deadline, now_ + op.time_allowed);
     Arm(op.deadline, kDeadlineTimer, op.id);
     if (!op.peer_error.ok()) {
@@ -148,6 +161,10 @@ void Machine::RestoreOperation(Operation op) {
   order_.Restore(std::move(op));
 }
 
+// Lets an operation of an earlier life go on, or fails it. It fails if a record that it needs is
+// missing, or if an executor that it was sent to is not away but lost. An operation that had not
+// started is tried again. If the plan of its program is unknown, a reshard is planned anew and a
+// run fails.
 void Machine::ResumeOperation(uint64_t id) {
   Operation& op = order_.operation(id);
   const auto fail = [&](ErrorKind kind, const std::string& why) {
@@ -178,7 +195,7 @@ void Machine::ResumeOperation(uint64_t id) {
 }
 
 void Machine::AwayTimer() {
-  std::vector<std::pair<std::string, std::string>> lost;  // and why
+  std::vector<std::pair<std::string, std::string>> lost;  // names and reasons
   for (const auto& [name, x] : cluster_.executors())
     if (x.away && x.away_until <= now_)
       lost.emplace_back(name, absl::StrCat(x.lost_reason, ", and it did not come back within ",
@@ -189,8 +206,9 @@ void Machine::AwayTimer() {
   }
 }
 
-// Its process was taken back with its worker, and has not said what it holds: it hangs, and nothing
-// else would end it. Of a worker that is not there, the process is ended when that comes back.
+// The worker is back with the executor's process, and the process has not said what it holds. It
+// hangs, and nothing else would end it. If the worker is not back, the process is ended when the
+// worker comes back.
 void Machine::KillUnheard(const Executor& x) {
   const uint64_t session = cluster_.worker(x.worker).session;
   if (session == 0) return;
@@ -206,7 +224,7 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
   const uint64_t session = w.session;
   const absl::Time until = now_ + s_.config.outage_grace;
-  // All of its executors first, so that no command is sent to one of them.
+  // Disconnects all executors of the worker first, so that no command is sent to one of them.
   const std::vector<std::string> away = cluster_.Disconnect(worker, reason);
   for (const std::string& name : away) cluster_.BeginAway(cluster_.executor(name), until);
   Log("worker ", worker, " is away");
@@ -220,7 +238,8 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   if (!away.empty()) Arm(until, kAwayTimer, session);
 }
 
-// What was sent to it may not have reached it: its inventory says what has.
+// Commands that were sent to the executor may not have reached it. The inventory will say which
+// ones have.
 void Machine::LeaveUntilBack(const std::string& name) {
   Executor& x = cluster_.executor(name);
   x.overdue_for.clear();
@@ -255,8 +274,8 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   Log("executor ", x.name, " is back, with what it holds");
   cluster_.ShareMemory(x.host);
   AdoptPrograms(x, inventory);
-  // Nothing starts before all that it has started is known: what reads the result of an operation
-  // that it has may have been sent to it as well.
+  // Until all operations that the executor has started are known, no operation starts. If the
+  // executor has an operation, it may also have been sent an operation that reads the result.
   running_due_ = true;
   AdoptOperations(x, inventory);
   AdoptArrays(x, inventory);
@@ -279,7 +298,7 @@ void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inv
       if (list == &inventory.executables) executable->loaded[x.name] = x.info.incarnation;
     }
   if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
-  // A compile that came while the executor was away has waited for no more than this.
+  // A Compile that came while the executor was away has waited for nothing else.
   for (uint64_t id : inventory.executables)
     if (catalogue_.FindExecutable(id) != nullptr) AnswerCompiled(id);
 }
@@ -292,12 +311,16 @@ std::vector<Machine::Started> Machine::StartedOn(const api::ExecutorInventory& i
   for (size_t i = 0; i < inventory.running.size(); ++i)
     started.push_back(
         {at(inventory.sequences, i), inventory.running[i], at(inventory.running_generations, i)});
-  // They have ended before the others.
+  // Operations that have ended come before the others.
   for (uint64_t id : inventory.ended) started.push_back({0, id, 0});
   std::sort(started.begin(), started.end());
   return started;
 }
 
+// The record says that the operation has not started, but the executor has it, because the earlier
+// life ended before the start was durable. The operation gets the place and the communicator that
+// the executor names, so that all members of its gang agree. Executors that came back before
+// without it are sent the operation now.
 void Machine::AdoptStarted(const Started& started, const std::string& executor) {
   Operation& op = order_.operation(started.operation);
   const std::vector<std::string> executors = ExecutorsOf(op);
@@ -314,7 +337,7 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   Order::Members members;
   for (const std::string& name : executors) {
     Executor& x = cluster_.executor(name);
-    // One that is back already did not list it.
+    // An executor that is back already did not list the operation.
     if (!x.away && name != executor) missing.push_back(name);
     op.outstanding[name] = x.info.incarnation;
     members.emplace_back(name, x.info.incarnation);
@@ -349,6 +372,9 @@ void Machine::DidNotReach(uint64_t id, const std::string& executor) {
                  executor, " before that was away; run it again"));
 }
 
+// Sends the operation again to an executor that it did not reach. Returns false if that is not
+// possible: a record is missing, the process is another one than before, a later operation was
+// already sent to it, or the communicator in which the other members wait is unknown.
 bool Machine::TryResend(Operation& op, const std::string& executor) {
   const auto known = [this](uint64_t id) { return catalogue_.FindArray(id) != nullptr; };
   if (op.run() != nullptr && ExecutableOf(op) == nullptr) return false;
@@ -359,30 +385,39 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
   Executor& x = cluster_.executor(executor);
-  // What was sent went to a process that is gone, if this one has begun since.
+  // If this process has begun since, the operation was sent to a process that is gone.
   if (!x.alive() || !x.adopted) return false;
-  // After what comes later in the order the members of gangs could wait for each other in a circle.
+  // If an executor got the operation after a later one, the members of gangs could wait for each
+  // other in a circle.
   if (op.uses_devices()) {
     if (op.sequence < x.newest) return false;
-    // One with a number of this life was sent before all that keep their own.
+    // An operation that was placed again was sent before all operations that keep their sequence
+    // number.
     if (!op.placed_again) x.newest = op.sequence;
   }
   if (op.run() != nullptr && executors.size() > 1) {
-    if (op.generation == 0) return false;  // The others wait for it in one that is not known.
+    if (op.generation == 0) return false;  // The other members wait in an unknown communicator.
     if (std::find(x.came_with.begin(), x.came_with.end(), op.generation) == x.came_with.end()) {
       Configure(op.generation, executors, executor);
       x.came_with.push_back(op.generation);
     }
   }
-  op.started_in = NextCommit(op);  // it may wait for the disk, as it may have the first time
+  // The commands may wait for the disk, as they may have the first time.
+  op.started_in = NextCommit(op);
   std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
-  // What has been deleted meanwhile was deleted where somebody was.
+  // Arrays that have been freed meanwhile were deleted only on the executors that were there.
   for (const std::vector<uint64_t>* arrays : {&op.args, &op.results})
     for (uint64_t a : *arrays)
       if (catalogue_.array(a).freed) deletes_[executor].push_back(a);
   return true;
 }
 
+// Compares the operations that the executor has with those that it should have. An operation that
+// it has started without the coordinator's knowledge is adopted. If it lacks an operation that has
+// not ended, the command was lost on the way and is sent again, in the order of the earlier life.
+// If that operation has ended, the executor has left it. An operation that it has and that has
+// ended or is unknown is cancelled. Communicators come last, because the operations decide which
+// ones are still in use.
 void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& inventory) {
   std::set<uint64_t> there;
   for (const Started& started : StartedOn(inventory)) {
@@ -391,10 +426,11 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
         op != nullptr && !op->ended() && op->sequence == 0)
       AdoptStarted(started, x.name);
   }
-  LoseAbsent(x, inventory);  // before anything that would read it is sent again
+  LoseAbsent(x, inventory);  // before anything that would read the lost arrays is sent again
   std::vector<uint64_t> left;
-  // By their place in the order. What has ended elsewhere came before what runs there, whatever
-  // place it was given since.
+  // Operations by their place in the order. Operations that were placed again come first: they have
+  // ended on another executor, so they came before what runs here, whatever place they were given
+  // since.
   std::map<std::pair<bool, uint64_t>, uint64_t> unreached;
   for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
@@ -413,7 +449,8 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   for (const auto& [place, id] : unreached) {
     const Operation& op = order_.operation(id);
     if (op.ended()) continue;
-    // Its arguments may be deleted: it had ended in the earlier life, and that was not durable.
+    // The arguments may be deleted, because the operation had ended in the earlier life and its end
+    // was not durable.
     const bool readable = std::all_of(op.args.begin(), op.args.end(), [&](uint64_t arg) {
       const ArrayRecord* const a = catalogue_.FindArray(arg);
       return a == nullptr || !IsHeldBy(*a, x) || here.count(arg) > 0;
@@ -433,10 +470,10 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     } else if (op->ended()) {
       Send(x, api::CancelLaunch{id, op->error});
       if (IsBehind(*op, x)) op->behind.insert(x.name);
-      RestartKillTimer(*op);  // It is told now.
+      RestartKillTimer(*op);  // The executor is told now.
     }
   }
-  // What it says of these comes next.
+  // The executor's reports about these operations come next.
   for (uint64_t id : inventory.ended)
     if (Operation* const op = order_.Find(id);
         op != nullptr && op->ended() && op->outstanding.count(x.name) > 0)
@@ -446,8 +483,8 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     if (Operation* const op = order_.Find(id); op != nullptr && !op->outstanding.empty())
       StartRunDeadline(*op);
   if (!x.running.empty()) StartRunDeadline(order_.operation(x.running.begin()->second));
-  // A communicator that no operation is known to use is closed, unless one may use it of which only
-  // the executors know that it has started.
+  // Closes communicators that no operation is known to use. While there is an operation whose
+  // communicator is unknown, they stay open, because it may use one of them.
   const auto uses = [&](uint64_t id, uint64_t generation) {
     const Operation& op = order_.operation(id);
     return op.generation == generation ||
@@ -459,7 +496,8 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
         std::none_of(order_.live().begin(), order_.live().end(),
                      [&](uint64_t id) { return uses(id, generation); }))
       Send(x, api::CloseCommunicator{generation});
-  // One that it has not heard of, as that was sent while it went away, is used no more.
+  // The executor has not heard of a communicator whose configuration was sent while it went away.
+  // No later launch uses that communicator.
   for (uint64_t generation : open)
     if (std::find(x.came_with.begin(), x.came_with.end(), generation) == x.came_with.end()) {
       order_.Retire(generation);
@@ -467,7 +505,8 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     }
 }
 
-// An argument of an operation that may have failed before it began there: it is given back then.
+// Returns whether the array is an argument of an operation that may have failed before it began on
+// the executor. The client gets such an argument back.
 bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
                              const std::set<uint64_t>& started) const {
   const Operation* const donee = order_.Find(a.donated_to);
@@ -477,8 +516,8 @@ bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
          std::find(donee->args.begin(), donee->args.end(), id) != donee->args.end();
 }
 
-// Loses what it no longer has: arrays that were ready, and results of what has started there, which
-// are there unless they were deleted.
+// Marks arrays as lost that the executor no longer has. These are arrays that were ready, and
+// results of operations that have started there. The results are there unless they were deleted.
 void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory) {
   using Device = api::ExecutorInventory::Device;
   const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
@@ -489,14 +528,14 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
   std::set<uint64_t> there, made;
   for (const Started& started : StartedOn(inventory)) {
     there.insert(started.operation);
-    // What is being loaded may not be there yet.
+    // Arrays that are being loaded may not be there yet.
     const bool has_ended =
         std::binary_search(inventory.ended.begin(), inventory.ended.end(), started.operation);
     if (const Operation* const op = order_.Find(started.operation);
         op != nullptr && (has_ended || op->kind != api::OperationKind::kLoad))
       made.insert(op->results.begin(), op->results.end());
   }
-  // It has left these, and others have not.
+  // The executor has left these operations, and other executors have not.
   for (uint64_t id : order_.live()) {
     const Operation& op = order_.operation(id);
     if (op.sequence != 0 && op.outstanding.count(x.name) == 0)
@@ -519,7 +558,8 @@ void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& invent
   for (uint64_t id : lost) ArrayLost(id, without);
 }
 
-// One that is donated to an operation which has not begun is deleted, and needed.
+// Returns whether the shards of the array are needed. An array that is donated to an operation
+// which has not begun is deleted, but needed.
 bool Machine::IsNeeded(uint64_t id, const ArrayRecord& a) const {
   return a.error.ok() && (!a.deleted || !a.waiting.empty() || IsKeptOriginal(id, a));
 }
@@ -532,7 +572,8 @@ bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
 void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   std::vector<uint64_t> unknown;
   for (uint64_t id : ArraysIn(inventory))
-    // If its operation ended before it was known to have started there, the record names no holder.
+    // If the array's operation ended before it was known to have started there, the record names no
+    // holder.
     if (const ArrayRecord* const a = catalogue_.FindArray(id);
         a == nullptr || a->freed || !IsHeldBy(*a, x))
       unknown.push_back(id);
@@ -548,6 +589,9 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
   if (!unknown.empty()) Send(x, api::DeleteBuffers{std::move(unknown)});
 }
 
+// Restores workers and executors from their rows. Cordons and drains outlast a restart; connections
+// do not. Executors are restored in the order of their device ids, because ids are assigned without
+// gaps. A record whose ids are taken is dropped and logged.
 void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
   for (const auto& [key, record] : Records<Worker>(rows)) {
     Worker worker;

@@ -1,3 +1,6 @@
+// Turns the records that a step has marked as changed into the rows of a Commit. Finish (state.cc)
+// calls CommitChanges at the end of each step. server/rows encodes the rows, and restore.cc reads
+// them in the next life.
 #include "server/scheduler/rows.h"
 
 #include <algorithm>
@@ -6,6 +9,9 @@
 
 namespace tessera::server::scheduler {
 
+// Returns the row of a key: a copy of the record, or no record if the object is gone. Parts that
+// begin anew in the next life are left out where a copy would be large or misleading: the arrays
+// and operations of a session, plan-only executables, and the reason of an executor that is away.
 RowChange RowOf(const State& state, const RowKey& key) {
   RowChange row{key, {}};
   switch (key.kind) {

@@ -1,11 +1,12 @@
-// What the next life of the coordinator is to know: records of the state as they were at the end of
-// a step, and as the first step of a life gets them (events.h, Restore). server/rows writes them as
-// bytes; what of a record is written is listed there.
+// The facts that the next life of the coordinator has to know. These are records of the state as
+// they were at the end of a step, and as the first step of a life receives them (Restore in
+// events.h). server/rows encodes them as bytes and lists which members of a record are written.
 //
-// Written are sessions, arrays, uploaded programs, executables, operations and their ends, meshes,
-// workers, executors and the answers to calls that may come again. Not written is what begins anew:
-// leases, waits, communicators, programs that are not whole; and what executors say themselves when
-// they return: which programs they have, and which shards have been uploaded.
+// The written records are sessions, arrays, uploaded programs, executables, operations and their
+// ends, meshes, workers, executors, and the answers to calls that may come again. Leases, waits,
+// communicators and incomplete programs begin anew, and are not written. The programs that
+// executors have and the shards that have been uploaded are not written either, because executors
+// report them when they return.
 #pragma once
 #include <algorithm>
 #include <compare>
@@ -27,27 +28,28 @@ namespace tessera::server::scheduler {
 
 struct RowKey {
   core::RowKind kind = core::RowKind::kSession;
-  uint64_t id = 0;  // of a session, array, operation or executable; an answer's number
-  std::string name =
-      {};  // of a worker or executor; "tenant/name" of a mesh, "tenant/hash" of a program
+  uint64_t id = 0;  // id of the session, array, operation or executable; number of the answer
+  // The name of a worker or executor, "tenant/name" for a mesh, "tenant/hash" for a program.
+  std::string name = {};
   auto operator<=>(const RowKey&) const = default;
 };
 
 struct RowChange {
   RowKey key;
-  // None: it no longer exists. The executor "" says how many ids of devices are assigned
-  // (first_device), since those of deleted workers are not used again.
+  // Holds no record if the object no longer exists. The record of the executor "" says in
+  // first_device how many device ids are assigned, because the ids of deleted workers are not used
+  // again.
   std::variant<std::monostate, Session, ArrayRecord, Operation, Executable, NamedMesh, Worker,
                Executor, AnswerRecord, UploadedProgram>
       record;
 };
 
 struct State;
-// The record as it is.
+// Returns the record as it is now.
 RowChange RowOf(const State& state, const RowKey& key);
 
-// What a tenant calls by a name or a hash, of which none has a '/': the name in the row's key, and
-// (tenant, name).
+// Convert between the name in the row's key and the pair (tenant, name). They are for objects that
+// a tenant calls by a name or a hash; none of these contains a '/'.
 inline std::string NameInRow(const std::pair<std::string, std::string>& key) {
   return key.first + "/" + key.second;
 }

@@ -1,3 +1,6 @@
+// Runs of executables: accepting an Execute, sending its launches, and collecting the results that
+// come back inline. The communicators that launches on several executors use are opened and closed
+// here, too.
 #include "server/scheduler/run.h"
 
 #include <algorithm>
@@ -10,8 +13,9 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Whether another accepted operation reads the array after this one, also when this one is sent
-// again: then it is not donated.
+// Returns whether another accepted operation reads the array after `op`. The array is then not
+// donated to `op`. The result is the same when `op` is sent again and later operations have already
+// started.
 bool ReadLater(const State& s, const Operation& op, const ArrayRecord& a) {
   return std::any_of(a.readers.begin(), a.readers.end(), [&](uint64_t reader) {
     const Operation& other = s.order.operations().at(reader);
@@ -21,6 +25,8 @@ bool ReadLater(const State& s, const Operation& op, const ArrayRecord& a) {
 
 }  // namespace
 
+// Checks everything that can be wrong with an Execute, so that a refused call makes nothing. The
+// checks rely on the reply of the executable, which states the types of its arguments and results.
 absl::Status Machine::CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body) {
   auto* const it = catalogue_.FindExecutable(body.executable);
   if (it == nullptr || it->state != ExecutableState::kPlanned ||
@@ -83,6 +89,9 @@ absl::Status Machine::CheckDonations(const api::ExecuteRequest& body) {
   return absl::OkStatus();
 }
 
+// Accepts a run. It releases arrays first, then copies each argument whose placement does not match
+// into a temporary array, and adds the run behind these copies. A failure of a copy refuses the
+// whole call. The answer leaves with the ids of the results, before the run starts.
 void Machine::On(const Execute& e) {
   const auto refuse = [&](const absl::Status& why) {
     Answer(e.request, why);
@@ -96,7 +105,7 @@ void Machine::On(const Execute& e) {
     if (e.end_request != 0) Answer(e.end_request, api::Completion{});
     return;
   }
-  // Sent before the launch, which may need the memory.
+  // The deletions are sent before the launch, which may need the memory.
   Delete(e.caller, e.body.release);
   SendDeletes();
   if (absl::Status s = CheckExecute(e.caller, e.body); !s.ok()) return refuse(s);
@@ -119,7 +128,8 @@ void Machine::On(const Execute& e) {
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
     if (BlocksMatch(*catalogue_.array(op.args[i]).spec, in[i])) continue;
-    x.operations.insert(0);  // Keeps it from being dropped for the executables of the copies.
+    // Keeps the executable from being dropped to make room for those of the copies.
+    x.operations.insert(0);
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
     if (!moved.ok()) break;
@@ -158,6 +168,9 @@ std::vector<std::string> Run::Executors(Machine& m, const Operation&) const {
   return m.state().catalogue.executable(executable).members;
 }
 
+// Sends the launch to all executors of the run in one step, so that they agree on its place in the
+// order. An argument is donated only if no later operation reads it, and no other executor reads
+// it. When the launch is sent again to one executor, it keeps the communicator that the others use.
 void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
                const std::string& only) {
   State& s = m.state();
@@ -216,6 +229,9 @@ void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done)
   }
 }
 
+// Assembles each result whose distinct shards have all come inline. The shards are taken out of the
+// operation, so only the first completion carries results. The client fetches the missing results
+// itself.
 api::Completion Machine::Complete(Operation& op) {
   api::Completion out{Describe(op), {}};
   const auto inlined = std::exchange(op.run()->inlined, {});

@@ -1,4 +1,5 @@
-// Runs an executable: a client's program, or the identity that reshards an array on its mesh.
+// Runs an executable: a client's program, or the identity program that reshards an array on its
+// mesh.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,11 +16,11 @@ struct Operation;
 
 struct Run {
   uint64_t executable = 0;
-  std::vector<bool> donate = {};  // per argument; empty: none
-  // Donated arrays whose copies take their place among the arguments. They are kept until the run
-  // starts, which may fail before that.
+  std::vector<bool> donate = {};  // per argument; if empty, none is donated
+  // Donated arrays that copies stand in for as arguments. They are kept until the run starts,
+  // because the run may fail before that.
   std::vector<uint64_t> originals = {};
-  // The total size up to which results are returned inline with the completion; 0: none.
+  // The total size up to which results are returned inline with the completion; 0 returns none.
   int64_t inline_bytes_max = 0;
   // The inline results received so far, by array and device id.
   std::map<std::pair<uint64_t, int64_t>, ir::Array> inlined = {};

@@ -1,3 +1,5 @@
+// Saves arrays to a file. Each executor that holds a distinct shard writes one part into a common
+// temporary file, and part 0 completes it (worker/files/task.h).
 #include "server/scheduler/save.h"
 
 #include <map>
@@ -8,15 +10,15 @@
 
 namespace tessera::server::scheduler {
 
-// The executors that write parts of one file must share the directory of --files-dir; one whose
-// directory is unknown passes the check.
+// Returns an error unless the executors that would write parts of one file share the directory of
+// --files-dir. An executor whose directory is unknown passes the check.
 absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays) const {
   const Executor* first = nullptr;
   for (uint64_t id : arrays) {
     const api::ArraySpec& spec = *catalogue_.array(id).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
-      if (!x.alive()) continue;  // Its arrays are lost, which fails the save.
+      if (!x.alive()) continue;  // The loss of its arrays fails the save.
       if (!x.info.files) return NoFilesDirectory("save", x);
       if (first == nullptr) first = &x;
       const std::string &a = first->info.files_folder, &b = x.info.files_folder;
@@ -82,6 +84,8 @@ std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const 
   return s.cluster.ExecutorsOf(devices);
 }
 
+// Sends each executor its part of the save. The number of parts and their order are the same when a
+// part is sent again, because the parts meet in one temporary file.
 void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
                 const std::string& only) {
   State& s = m.state();
@@ -97,8 +101,9 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.launch = op.id;
   save.sequence = op.known_sequence();
   save.path = path;
-  // Names the temporary file, for all parts, whenever they are sent. Without --state-dir a later
-  // life may assign the same id.
+  // The token names the temporary file, and is the same for all parts whenever they are sent.
+  // Without --state-dir a later life may assign the same id, so the token contains the time as
+  // well.
   save.token = absl::StrCat(op.id, "-", absl::ToUnixMillis(op.created + op.wall_ahead));
   save.overwrite = overwrite;
   save.parts = static_cast<int32_t>(executors.size());
@@ -106,8 +111,8 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     save.shards = shards[name];
-    // Else a coordinator that forgets the operation would have the call's repetition save again,
-    // over what was saved.
+    // A coordinator that restarts could otherwise forget the operation. The repeated call would
+    // then save again, over what was saved.
     if (only.empty() || name == only) m.Send(s.cluster.executor(name), save, /*when_durable=*/true);
     ++save.part;
   }

@@ -11,9 +11,9 @@ class Machine;
 struct Operation;
 
 struct Save {
-  std::string path;  // under --files-dir: the tenant's directory, then the client's path
+  std::string path;  // path under --files-dir: the tenant's directory, then the client's path
   bool overwrite = false;
-  std::vector<api::FileArrayInfo> arrays = {};  // of the arguments
+  std::vector<api::FileArrayInfo> arrays = {};  // descriptions of the arguments in the file
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

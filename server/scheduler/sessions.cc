@@ -1,4 +1,5 @@
-// Sessions of clients, and the owners of ids.
+// Handles the sessions of clients: opening, renewing, holding and ending them. It also makes the
+// hints that errors about unknown ids end with.
 #include <algorithm>
 #include <iterator>
 
@@ -19,7 +20,8 @@ absl::Status Machine::NoSession(uint64_t id) const {
 }
 
 std::string Machine::HintIfRestarted(uint64_t id) const {
-  // The same for all ids of this life, so that other tenants do not learn which ones exist.
+  // The hint is the same for all ids of this life, so that other tenants do not learn which ids
+  // exist.
   const core::Life& life = s_.config.life;
   const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
   if (of_this || id == 0) return "";
@@ -56,7 +58,7 @@ absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64
   }
   auto* const it = ownership_.FindSession(id);
   if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSession(id);
-  // The timer stays armed for the old time; SessionTimer then arms it for the new one.
+  // The timer stays armed for the old time. SessionTimer then arms it for the new one.
   if (access == Access::kChange) it->until = now_ + it->lease;
   return id;
 }
@@ -144,7 +146,7 @@ void Machine::On(const HoldSession& e) {
   EndSilence(*key, session);
   session.holds.emplace(e.hold, e.end_request);
   Answer(e.request, Info(*key, session));
-  // Without a timeout: the connection's keepalive notices a client that is gone.
+  // There is no timeout, because the connection's keepalive notices a client that is gone.
   Wait(e.end_request, absl::InfiniteFuture(), HoldWait{});
 }
 
@@ -210,7 +212,7 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
   EndSilence(key, *it);
   Changed(core::RowKind::kSession, key, it->tenant);
-  // The lease's timer is still armed; SessionTimer ignores a session that does not exist.
+  // The lease's timer is still armed. SessionTimer ignores a session that does not exist.
   ownership_.RemoveSession(key);
   Log("session ", key, " ended: ", why);
   CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));

@@ -1,3 +1,6 @@
+// Step and what every step has in common: it passes the event to the handler in Machine, then sends
+// the deletions, commits the changed rows and sets the timer. The driver (driver.cc) and the
+// simulation (tests/sim/process.cc) call it by way of Stepper.
 #include "server/scheduler/state.h"
 
 #include <algorithm>
@@ -62,6 +65,8 @@ std::vector<Effect> Machine::Finish() {
   return std::move(effects_);
 }
 
+// Handles all timers that are due, in order of their times. A handler may arm and disarm timers, so
+// the first one is looked up anew each time.
 void Machine::On(const Tick&) {
   s_.armed = absl::InfiniteFuture();
   while (!s_.timers.empty() && s_.timers.first().first <= now_) {

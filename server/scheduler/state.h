@@ -1,19 +1,21 @@
 // The coordinator as a pure state machine: Step(state, event, now) -> effects.
 //
-// No I/O, no threads, no clock, no randomness: the same events at the same times give the same
-// effects, in the driver, in tests and in the simulator.  One thread owns a State (driver.h).
+// There is no I/O, no thread, no clock and no randomness in it: the same events at the same times
+// give the same effects, in the driver, in tests and in the simulator. One thread owns a State
+// (driver.h).
 //
 // Gang order: a launch gets its place in the one global order, and is sent to all of its executors
-// in the same step, once its program is compiled there and each argument is ready or produced
-// earlier in that order.  An operation that waits for an upload, a plan, a compilation or an
-// executor's return has no place yet, and delays no other.
+// in the same step. This happens once its program is compiled there and each argument is ready or
+// is produced earlier in that order. An operation that waits for an upload, a plan, a compilation
+// or an executor's return has no place yet, and delays no other operation.
 //
-// Every table is bounded by Config; what happens at a bound is an error that says so.
+// Config bounds every table, and says for each bound which error a request beyond it gets, or what
+// is dropped.
 //
 // The state has six parts: the machines (cluster.h), the owners of everything (ownership.h), what
-// requests can name (catalogue.h), what runs when (order.h), what calls have made that may come
-// again (answers.h) and uploaded programs (uploads.h).  Each keeps its own tables; the functions of
-// Machine (machine.h) use them together.
+// requests can name (catalogue.h), what runs when (order.h), what repeatable calls have made
+// (answers.h), and uploaded programs (uploads.h). Each part keeps its own tables. The functions of
+// Machine (machine.h) use the parts together.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -39,32 +41,34 @@ namespace tessera::server::scheduler {
 
 struct State {
   Config config;
-  // How far the wall clock and the steady clock are ahead of the `now` of a step; set by the caller
-  // of Step. They decide nothing: they are added to dates for people, and to the expiry of tickets.
+  // How far the wall clock and the steady clock are ahead of the `now` of a step. The caller of
+  // Step sets both. They decide nothing: they are added to dates for people, and to the expiry of
+  // tickets.
   absl::Duration wall_ahead, steady_ahead;
-  // For how long the step's event has waited; set by the caller of Step. What is sent leaves so
-  // much later than the step's `now`.
+  // How long the step's event has waited. The caller of Step sets it. Commands leave by this much
+  // later than the step's `now`.
   absl::Duration lag;
-  // Commits up to this one are durable, and what waited for them has left; set by the caller of
-  // Step.
+  // Commits up to this one are durable, and the commands that waited for them have left. The caller
+  // of Step sets it.
   uint64_t durable = std::numeric_limits<uint64_t>::max();
-  uint64_t was_durable = 0;  // the same, in the last step
+  uint64_t was_durable = 0;  // value of `durable` in the last step
   Cluster cluster;
   Ownership ownership;
   Catalogue catalogue;
   Order order;
   Answers answers;
   Uploads uploads;
-  std::map<uint64_t, Waiter> waiters;  // by request
+  std::map<uint64_t, Waiter> waiters;  // request -> its wait
   Timers timers;
-  absl::Time armed = absl::InfiniteFuture();  // the time of the last SetTimer
-  std::vector<core::Note> notes;              // of the last step
-  uint64_t commits = 0;                       // the number of the last Commit
+  absl::Time armed = absl::InfiniteFuture();  // time of the last SetTimer
+  std::vector<core::Note> notes;              // notes of the last step
+  uint64_t commits = 0;                       // number of the last Commit
 };
 
-// The state before the first step.
+// Returns the state before the first step.
 State Begin(const Config& config);
-// `memory` is emptied, and is the memory of what is returned.
+// Handles one event and returns its effects. The result uses the memory of `memory`, whose elements
+// are dropped.
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
                          std::vector<Effect> memory = {});
 

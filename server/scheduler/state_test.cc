@@ -1,26 +1,28 @@
-// Golden transcripts of the scheduler: tests/golden/scheduler/*.txt, one state per file.
+// Proves what the scheduler does by golden transcripts, tests/golden/scheduler/*.txt. Each file
+// feeds events to one state and shows the effects of every step; after each step the invariants and
+// the committed rows are checked as well.
 //
-// The input of a case is one event a line; the output is the effects.  Every array is f32[8]; a
-// sharding is an axis of dim 0 or `-`.
+// The input of a case is one event per line; the output is the effects. Every array is f32[8]. A
+// sharding is the mesh axis of dim 0, or `-`.
 //
-//   at 100                                   the time, in ms
-//   caller b user                            who calls; at first an administrator
+//   at 100                                   sets the time, in ms
+//   caller b user                            sets the caller; at first it is an administrator
 //
 //   register s1 w0 0#1x2 1#1x2               session, worker, executors
 //                                            (index#incarnation x devices)
-//     [host=h] [memory=1000]                 of the host; 0#1x2@64: bytes of each device; 0#1x2!:
-//     it
-//                                            has state
+//     [host=h] [memory=1000]                 memory of the host
+//                                            0#1x2@64: an executor with 64 bytes per device
+//                                            0#1x2!: an executor that has state
 //   gone s1 its connection ended
 //   report s1/0#1 done 7
 //     failed 7 OUT_OF_MEMORY text | loaded 3 | written 5 dev1 | read 9 | heartbeat | ready 0#2x2
 //     lost 7 psum (a.cc:1) ; killed by signal 9           launch or 0, op ; reason
 //
 //   compile f mesh=x:4 in=x,- out=x [devices=0,1,2,3] [named=m] [plan=1] [explain=1] [timeout=100]
-//     [absent=1000]                          for absent devices of so many bytes
+//     [absent=1000]                          plans for absent devices with this many bytes
 //   planned 1                                or: planned 1 INTERNAL text, planned 1 bytes=64
 //   execute 1 args=2,3 [donate=2] [deadline=500] [release=4] [session=9] [check=1]
-//     [watch=64]                             answered at its end too, with so many bytes of results
+//     [watch=64]                             answered at its end too, with at most 64 result bytes
 //   wait 7 1000 | watch 7 1000 PENDING | cancel 7 | pending 7 | operations [all=1] [live=1]
 //
 //   create mesh=x:4 spec=x devices=0,1,2,3 [session=9] [check=1]
@@ -31,13 +33,14 @@
 //   devices | workers | worker w0 | topology | cordon w0 why | uncordon w0 | drain w0 500 why
 //   delete-worker w0
 //   create-mesh m mesh=x:2 [devices=0,1] | mesh m | meshes | delete-mesh m
-//   chunk a size=6 offset=0 data=abc         of the program whose hash is 64 times "a"
-//   keep a                                   it is a program; or: keep a MALFORMED_PROGRAM text
+//   chunk a size=6 offset=0 data=abc         a chunk of the program whose hash is 64 times "a"
+//   keep a                                   says that it is a program; or that it is not:
+//                                            keep a MALFORMED_PROGRAM text
 //   program a | programs | delete-program a
 //   tick
 //   invariants                               checks what must hold in every state
 //
-// Lists take [size=2] [after=7]; what makes something takes [request-id=abc].
+// Lists take [size=2] [after=7]. Events that make something take [request-id=abc].
 #include "server/scheduler/state.h"
 
 #include <filesystem>
@@ -76,7 +79,7 @@ std::vector<uint64_t> Numbers(const std::string& text) {
   for (const std::string& s : List(text)) out.push_back(Number(s));
   return out;
 }
-// The value of key= among the words.
+// Returns the value of `key` in words of the form key=value.
 std::string Arg(const Words& words, const std::string& key, std::string otherwise = "") {
   for (const std::string& w : words)
     if (absl::StartsWith(w, key + "=")) return w.substr(key.size() + 1);
@@ -138,7 +141,7 @@ class Harness {
     state_.config.communicator_secret = "secret";
   }
 
-  // For tests of their own; without a look at all of the state after every step.
+  // Feeds one event from a TEST, without checking the whole state after the step.
   void Feed(const std::string& line) {
     const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     if (words[0] == "config") return Configure(words);
@@ -147,6 +150,9 @@ class Harness {
   }
   const State& state() const { return state_; }
 
+  // Runs one case of a transcript and returns the effects as text. The checks after every step rely
+  // on testing/invariants.h and testing/durable.h, so that each transcript also proves that no step
+  // breaks an invariant or forgets to commit a row.
   std::string Run(const DataCase& c) {
     std::string out;
     for (absl::string_view line : absl::StrSplit(c.input, '\n', absl::SkipWhitespace())) {
@@ -197,8 +203,11 @@ class Harness {
   }
 
  private:
+  // Handles a line that begins with "config": it changes bounds and waits of the scheduler, or
+  // starts another life of the coordinator.
   void Configure(const Words& w) {
-    if (!Arg(w, "incidents").empty()) show_incidents_ = true;  // what goes to the log, too
+    // Whether the output shows log lines too.
+    if (!Arg(w, "incidents").empty()) show_incidents_ = true;
     if (const std::string v = Arg(w, "durable"); !v.empty()) state_.durable = Number(v);
     if (const std::string v = Arg(w, "queue"); !v.empty())
       state_.config.queue_bound = static_cast<int64_t>(Number(v));
@@ -226,12 +235,14 @@ class Harness {
       state_.config.lease = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "load-wait"); !v.empty())
       state_.config.load_wait = absl::Milliseconds(Number(v));
-    // The coordinator has started for the n-th time; or it does not know how often.
+    // `start` is the number of this start of the coordinator. `chance` stands for a coordinator
+    // that does not know how often it has started.
     if (const std::string v = Arg(w, "start"); !v.empty()) Start(core::LifeOfStart(Number(v)));
     if (const std::string v = Arg(w, "chance"); !v.empty()) Start(core::RandomLife(1, Number(v)));
     if (const std::string v = Arg(w, "workers"); !v.empty())
       state_.config.workers_max = static_cast<int64_t>(Number(v));
-    // Executors of the life before as w1/0[2x2],...: w1's 0 has the devices 2 and 3.
+    // Executors of the life before, in the form w1/0[2x2],...: executor 0 of w1 has 2 devices, from
+    // id 2 on.
     if (const std::string v = Arg(w, "known"); !v.empty()) {
       Commit known;
       const Worker worker;
@@ -262,7 +273,7 @@ class Harness {
     if (!state_.config.durable) rows_ = {};
   }
 
-  // A request of the caller that was named last, with the request_id of the line.
+  // Makes a request of the caller that was named last, with the request_id of the line.
   Request Ask() { return {++requests_, caller_, id_}; }
   template <class Key>
   static PageRequest<Key> PageOf(const Words& w) {
@@ -278,7 +289,7 @@ class Harness {
     }
     return page;
   }
-  // 64 digits of one letter; anything else as it is.
+  // Returns 64 digits if the text is one letter, and the text itself otherwise.
   static std::string HashOf(const std::string& text) {
     return text.size() == 1 ? std::string(64, text[0]) : text;
   }
@@ -288,13 +299,15 @@ class Harness {
     return absl::Milliseconds(n);
   }
 
+  // Parses a line into its event. The payload of its request id is the whole line, except for words
+  // that a repeated call may change.
   Event EventOf(Words w) {
     const std::string& verb = w[0];
     id_ = {Arg(w, "request-id"), ""};
     w.erase(std::remove_if(w.begin(), w.end(),
                            [](auto& word) { return absl::StartsWith(word, "request-id="); }),
             w.end());
-    // A run is the same whether its end is watched or not.
+    // A run is the same call whether its end is watched or not.
     for (const std::string& word : w)
       if (!absl::StartsWith(word, "watch=")) absl::StrAppend(&id_.payload, word, " ");
     if (verb == "register") {
@@ -316,7 +329,8 @@ class Harness {
     if (verb == "gone")
       return WorkerGone{Number(w.at(1).substr(1)), absl::UnavailableError(Rest(w, 2))};
     if (verb == "report") return ReportOf(w);
-    // restart N: the N-th life begins, with what the one before committed, or all but the last.
+    // restart N begins the N-th life with everything that the life before committed, or without the
+    // last commit.
     if (verb == "restart") {
       Start(core::LifeOfStart(Number(w.at(1))));
       CommittedRows rows = rows_;
@@ -361,7 +375,7 @@ class Harness {
       EXPECT_THAT(api::CheckPlacement(e.spec.placement, e.spec.shape), IsOk());
       return e;
     }
-    if (verb == "save") {  // save PATH x=7 y=8 [overwrite=1]
+    if (verb == "save") {  // save PATH arrays=x/7,y/8 [overwrite=1]
       SaveArrays e{Ask(), {}, w.at(1), Arg(w, "overwrite") == "1"};
       for (const std::string& named : List(Arg(w, "arrays"))) {
         const Words of = absl::StrSplit(named, '/');
@@ -459,6 +473,7 @@ class Harness {
     return Tick{};
   }
 
+  // Parses a report of an executor. Each kind of report has its own words, shown beside it.
   Event ReportOf(const Words& w) {  // report s1/0#1 done 7
     WorkerReported e;
     const Words a = absl::StrSplit(w.at(1).substr(1), absl::ByAnyChar("/#"));
@@ -485,7 +500,7 @@ class Harness {
       }
       e.report.body = std::move(done);
     } else if (what == "failed" || what == "failed-early") {
-      // failed-early: before the inputs were given to devices.
+      // failed-early means that the launch failed before the inputs were given to devices.
       e.report.body =
           api::LaunchFailed{Number(w.at(3)), StatusOf(w.at(4), Rest(w, 5)), what == "failed-early"};
     } else if (what == "loaded") {
@@ -501,7 +516,7 @@ class Harness {
           Number(w.at(4)), static_cast<int32_t>(Number(w.at(5).substr(3))), absl::OkStatus()};
     } else if (what == "read") {
       e.report.body = api::BufferRead{Number(w.at(3)), ir::Array(ir::DType::kF32, {2})};
-    } else if (what == "inspected") {  // inspected REQUEST x y | inspected REQUEST CODE ...
+    } else if (what == "inspected") {  // inspected REQUEST arrays=x,y | inspected REQUEST CODE ...
       api::FileInspected inspected{Number(w.at(3)), std::vector<api::FileArrayInfo>{}};
       for (const std::string& name : List(Arg(w, "arrays")))
         inspected.arrays->push_back({name, ir::DType::kF32, {8}});
@@ -565,7 +580,7 @@ class Harness {
     return e;
   }
 
-  // What a planner would say, from the shardings of the request.
+  // Returns the plan that a planner would make from the shardings of the request.
   core::Plan PlanOf(uint64_t id) {
     const core::PlanRequest& request = plans_.at(id);
     core::Plan plan;
@@ -579,7 +594,7 @@ class Harness {
   }
 
   State state_;
-  CommittedRows rows_, rows_before_;  // before the last commit
+  CommittedRows rows_, rows_before_;  // all committed rows, and the rows before the last commit
   absl::Time now_ = absl::UnixEpoch();
   uint64_t requests_ = 100;
   core::Caller caller_;
@@ -605,7 +620,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "order", "originals", "uploads", "blame", "room", "replaced", "rejoin"),
     [](const auto& info) { return info.param; });
 
-// Each run reads what the one before makes.
+// Each run reads what the run before it makes.
 TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
   constexpr int kRuns = 100'000;
   Harness harness;

@@ -1,4 +1,6 @@
-// Readings of the current state, for metrics and health.
+// Readings of the current state for metrics and health, and the notes of a step for counters and
+// the log. The metrics and the health monitor ask for readings with ReadTelemetry; the driver
+// passes the notes to its observer.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -10,11 +12,12 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// How many arrays one step reads, so that a scrape of a million arrays delays no other event long.
+// The number of arrays that one step reads, so that a scrape of a million arrays does not delay
+// other events for long.
 constexpr int64_t kArraysPerStep = 4096;
 constexpr char kPriorityClass[] = "normal";
 
-// Counts by labels, which its destructor appends to the reading.
+// Counts by labels. The destructor appends the counts to the reading.
 class Tally {
  public:
   Tally(Metric metric, core::ClusterReading* out) : metric_(metric), out_(out) {}
@@ -50,7 +53,7 @@ const char* NameOf(WorkerState state) {
 void Machine::ReadOperations(core::ClusterReading* out) {
   Tally active(Metric::kOperationsActive, out), oldest(Metric::kOperationOldestAge, out),
       depth(Metric::kQueueDepth, out), reasons(Metric::kQueuePendingReason, out);
-  // Series for which there are alerts exist even when they are 0.
+  // Series that have alerts exist even when they are 0.
   for (const char* stage : {"queued", "running"}) oldest.AtLeast({"execute", stage}, 0);
   for (const std::string& reason :
        tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)
@@ -68,6 +71,9 @@ void Machine::ReadOperations(core::ClusterReading* out) {
   }
 }
 
+// Reads the states of workers, devices, executors and communicators. The series of workers' states
+// exist even when they are 0, as in ReadOperations. The operations of an executor are counted by
+// one pass over all operations that have not left their executors.
 void Machine::ReadWorkers(core::ClusterReading* out) {
   Tally workers(Metric::kWorkers, out), devices(Metric::kDevices, out),
       age(Metric::kWorkerHeartbeatAge, out), communicators(Metric::kCommunicators, out);
@@ -128,6 +134,8 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   communicators.Add({"retired"}, static_cast<double>(order_.num_retired()));
 }
 
+// Answers with the requested part of the readings. Arrays are read a few thousand at a time, and
+// next_array tells the caller where to go on, so that a large table does not hold up other events.
 absl::StatusOr<core::ClusterReading> Machine::On(const ReadTelemetry& e) {
   core::ClusterReading out;
   if (e.part == ReadTelemetry::kWorkers) ReadWorkers(&out);
@@ -178,6 +186,8 @@ void Machine::LogIncident(const char* what, std::vector<std::pair<std::string, s
   LogIncident(what, std::move(fields));
 }
 
+// Makes the note of an ended operation for counters. The bytes moved come from the plan's
+// collectives or, for a reshard, from the size of its result, because executors do not report them.
 void Machine::NoteEnded(const Operation& op) {
   if (!s_.config.notes) return;
   core::OperationEnded note;

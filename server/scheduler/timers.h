@@ -1,7 +1,8 @@
 // The timers of the state machine, in order of their times.
 //
-// Most runs end soon after they have begun, and then the timer that was armed last is disarmed. So
-// that one is kept beside the others, and only moves among them when another is armed.
+// Most runs end soon after they have begun, and then the timer that was armed last is disarmed. The
+// last armed timer is therefore kept beside the others, and moves among them only when another
+// timer is armed.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,16 +16,16 @@ namespace tessera::server::scheduler {
 
 class Timers {
  public:
-  // When, and what for: (TimerKind, id), machine.h.
+  // The time of a timer and its purpose (TimerKind, id); see machine.h.
   using Timer = std::pair<absl::Time, std::pair<int, uint64_t>>;
 
-  // Each is there at most once.
+  // Arming a timer that is armed already changes nothing.
   void Arm(const Timer& timer) {
     if (Has(timer)) return;
     if (newest_) others_.insert(*newest_);
     newest_ = timer;
   }
-  // One that is not there changes nothing.
+  // Disarming a timer that is not armed changes nothing.
   void Disarm(const Timer& timer) {
     if (newest_ == timer) {
       newest_.reset();
@@ -34,23 +35,23 @@ class Timers {
   }
   bool empty() const { return !newest_ && others_.empty(); }
   size_t size() const { return others_.size() + (newest_ ? 1 : 0); }
-  // The one that is due first. Requires: there is one.
+  // Returns the timer that is due first. Requires: a timer is armed.
   const Timer& first() const {
     return others_.empty() || (newest_ && *newest_ < *others_.begin()) ? *newest_
                                                                        : *others_.begin();
   }
   bool Has(const Timer& timer) const {
     if (newest_ == timer) return true;
-    // Those that are armed are often the last.
+    // A newly armed timer is often later than all others.
     return !others_.empty() && timer <= *others_.rbegin() && others_.contains(timer);
   }
-  // Takes time in proportion to the number.
+  // Returns the number of timers that are due. Takes time in proportion to this number.
   int64_t NumDue(absl::Time now) const {
     int64_t due = newest_ && newest_->first <= now ? 1 : 0;
     for (auto it = others_.begin(); it != others_.end() && it->first <= now; ++it) ++due;
     return due;
   }
-  // Whether there is one of this kind at this time.
+  // Returns whether a timer of this kind is armed for this time.
   bool HasAny(absl::Time when, int kind) const {
     const Timer least(when, {kind, 0});
     const auto it = others_.lower_bound(least);
@@ -59,7 +60,7 @@ class Timers {
   }
 
  private:
-  std::optional<Timer> newest_;  // not among the others
+  std::optional<Timer> newest_;  // timer that was armed last; it is not among others_
   absl::btree_set<Timer> others_;
 };
 

@@ -1,3 +1,5 @@
+// Proves that Timers behaves like an ordered set: random calls go to a Timers and to a std::set,
+// and after each call both must agree on what is armed and what is due.
 #include "server/scheduler/timers.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +11,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// As a set does, whatever the order of calls is.
+// Timers must agree with the set in whatever order timers are armed and disarmed.
 TEST(Timers, AreASet) {
   std::mt19937 random(1);
   Timers timers;

@@ -1,3 +1,6 @@
+// Reshards arrays. A reshard on the same mesh is a run of an identity program, which the planner
+// turns into collectives. Any other reshard is a Transfer, in which executors read slices from each
+// other.
 #include "server/scheduler/transfer.h"
 
 #include <algorithm>
@@ -14,7 +17,7 @@ namespace tessera::server::scheduler {
 
 namespace {
 
-// The axes of more than one device along which its shards are terms, by size.
+// Returns the axes of more than one device along which the shards of the array are terms of a sum.
 ir::AxisSet TermsOf(const api::ArraySpec& array) {
   ir::AxisSet terms;
   for (const std::string& axis : array.placement.spec.unreduced)
@@ -49,6 +52,9 @@ bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   return true;
 }
 
+// Computes which slices of which source shards cover one shard of the destination. Equal blocks are
+// replicas, of which only the preferred one is read, so that bytes already on the device or its
+// executor do not travel.
 std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySpec& wanted,
                                  int64_t ordinal,
                                  const std::function<int(int64_t source)>& prefer) {
@@ -56,7 +62,8 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
   const ir::Dims dest_shape = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims dest = api::ShardStarts(wanted.placement, wanted.shape, ordinal);
   const size_t rank = dest.size();
-  // For each overlapping source block, the most preferred replica; of equal ones the first.
+  // For each overlapping source block, the most preferred replica; the first one if several are
+  // equal.
   std::map<ir::Dims, std::pair<int, int64_t>> best;
   for (size_t k = 0; k < array.placement.devices.size(); ++k) {
     const ir::Dims source = api::ShardStarts(array.placement, array.shape, static_cast<int64_t>(k));
@@ -84,7 +91,8 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
   return pieces;
 }
 
-// On the same mesh it is an identity program, which the planner turns into collectives.
+// Plans an identity program whose argument and result differ in their shardings. The planner turns
+// it into collectives. Axes with terms are Explicit, because only Explicit types can be unreduced.
 absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
                                                     const api::ArraySpec& has,
                                                     const api::ArraySpec& wanted) {
@@ -120,6 +128,9 @@ absl::Status Machine::PlanReshard(Operation& op) {
   return absl::OkStatus();
 }
 
+// Decides how the copy is made: by a run on the same mesh and devices, by a Transfer otherwise.
+// Terms of a sum that would have to change are only resharded by a run, because a Transfer copies
+// bytes and adds nothing.
 absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                           const api::ArraySpec& wanted) {
   const SpecRef from = catalogue_.array(source).spec;
@@ -171,11 +182,14 @@ absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
 }
 
 std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) const {
-  // It runs where its result will be.
+  // A transfer runs where its result will be.
   State& s = m.state();
   return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec->placement.devices);
 }
 
+// Sends each executor the pieces from which it assembles its shards of the result. A piece on
+// another executor carries a ticket, because the executor reads it from the other's DataService
+// like a client.
 void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
                     const std::string& only) {
   State& s = m.state();
@@ -184,7 +198,7 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims source_local = api::LocalShape(source.spec->placement, source.spec->shape);
   const std::vector<int64_t>& from = source.spec->placement.devices;
-  // What is read of one device, by whomever, is read with one ticket.
+  // All pieces that are read from one device, by whichever executor, share one ticket.
   std::map<int64_t, std::string> tickets;
   const auto ticket_of = [&](const Executor& x, int64_t device) {
     std::string& ticket = tickets[device];

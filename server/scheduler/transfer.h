@@ -20,10 +20,12 @@ struct Transfer {
             const std::string& only);
 };
 
-// Whether each device of `wanted` has exactly its shard of `array` already, so that no bytes move.
+// Returns whether each device of `wanted` already has exactly its shard of `array`, so that no
+// bytes move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
-// The slices of shards of `array` that make up the shard of `ordinal` of `wanted`; `source` is an
-// ordinal of `array`.  Of replicas the one with the highest `prefer` is used.
+// A slice of a shard of `array`. SlicesOf returns the slices that make up the shard of `ordinal` of
+// `wanted`; `source` is an ordinal of `array`. Among replicas, the one with the highest `prefer` is
+// used.
 struct ShardSlice {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;

@@ -1,4 +1,6 @@
-// Uploads, and the requests about uploaded programs.
+// The table of uploaded programs, and the requests about them. The server around the scheduler
+// checks the bytes of a complete upload (server/rpc) and says in KeepProgram whether they are a
+// program.
 #include "server/scheduler/uploads.h"
 
 #include <algorithm>
@@ -18,7 +20,8 @@ const char* NameOf(ProgramFormat format) {
   return format == ProgramFormat::kStablehlo ? "a StableHLO artifact" : "a serialized Program";
 }
 
-// The bytes of one hash are of one format.
+// Returns an error unless the bytes are given in the same format as before. All bytes with one hash
+// have one format.
 absl::Status CheckFormat(ProgramFormat given, ProgramFormat before) {
   if (given == before) return absl::OkStatus();
   return Error(ErrorKind::kValueError, "upload: these bytes are given as ", NameOf(given),
@@ -140,7 +143,7 @@ absl::StatusOr<UploadProgress> Machine::On(const KeepProgram& e) {
     Changed(core::RowKind::kProgram, NameInRow(key));
     Log("program ", e.sha256.substr(0, 8), " uploaded");
   }
-  // Another caller may have checked it, too.
+  // Another caller may have checked the bytes, too.
   const UploadedProgram* const program = s_.uploads.FindProgram(key);
   if (program == nullptr) return NoProgram(e.sha256);
   return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, std::nullopt};

@@ -1,8 +1,8 @@
-// The part of the state with the programs that clients have uploaded, by tenant and SHA-256 of
-// their bytes, and those that are being uploaded in chunks.
+// The part of the state that keeps the programs that clients have uploaded, by tenant and SHA-256
+// of their bytes, and those that are being uploaded in chunks.
 //
-// A program is written to the store when it is whole and has been checked; an upload that is not
-// is unknown to the next life, and begins anew.
+// A program is written to the store when it is complete and has been checked. The next life does
+// not know of an unfinished upload, which then begins anew.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -17,13 +17,13 @@ namespace tessera::server::scheduler {
 
 using ProgramBytes = std::shared_ptr<const std::string>;
 
-// What the bytes of a program are.
+// The kinds of bytes that a program may consist of.
 enum class ProgramFormat : uint8_t {
   kTessera,    // a serialized tessera.v1.Program
   kStablehlo,  // a StableHLO portable artifact
 };
 
-// Its bytes are a program of this format, of the hash that is its key.
+// A program whose bytes have this format, and whose hash is its key.
 struct UploadedProgram {
   ProgramBytes bytes;
   ProgramFormat format = ProgramFormat::kTessera;
@@ -31,9 +31,9 @@ struct UploadedProgram {
 
 struct ProgramUpload {
   ProgramFormat format = ProgramFormat::kTessera;
-  int64_t size_bytes = 0;  // of the whole program
-  std::string bytes;       // those that have come, until all have
-  ProgramBytes whole;      // all, which nobody has checked yet
+  int64_t size_bytes = 0;  // size of the whole program
+  std::string bytes;       // bytes that have come, until all have
+  ProgramBytes whole;      // all bytes, which have not been checked yet
   absl::Time last_chunk;
 
   int64_t committed_bytes() const {
@@ -43,27 +43,27 @@ struct ProgramUpload {
 
 class Uploads {
  public:
-  using Key = std::pair<std::string, std::string>;  // tenant, hash
+  using Key = std::pair<std::string, std::string>;  // (tenant, hash)
 
   const std::map<Key, UploadedProgram>& programs() const { return programs_; }
   const UploadedProgram* FindProgram(const Key& key) const { return FindIn(programs_, key); }
   const ProgramUpload* FindUpload(const Key& key) const { return FindIn(uploads_, key); }
-  // Of programs and uploads together.
+  // The number of programs and uploads together.
   int64_t num_programs() const { return static_cast<int64_t>(programs_.size() + uploads_.size()); }
   int64_t num_bytes() const { return num_bytes_; }
 
-  // Adds to the upload, which begins with its first chunk. Requires: the chunk fits `size_bytes`,
-  // and there is no such program.
+  // Adds a chunk to the upload, which begins with its first chunk. Requires: the chunk fits
+  // `size_bytes`, and there is no program with this key.
   const ProgramUpload& Append(const Key& key, ProgramFormat format, int64_t size_bytes,
                               const std::string& chunk, absl::Time now);
-  // The upload is a program from now on. Requires: it is whole.
+  // The upload becomes a program. Requires: all its bytes have come.
   void Keep(const Key& key);
-  // Requires: it exists.
+  // Requires: the upload or the program exists.
   void RemoveUpload(const Key& key);
   void RemoveProgram(const Key& key);
   // Removes the uploads whose last chunk came at `until` or earlier.
   void RemoveIdle(absl::Time until);
-  // One of an earlier life.
+  // Adds a program of an earlier life.
   void Restore(const Key& key, UploadedProgram program);
 
  private:

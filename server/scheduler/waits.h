@@ -1,9 +1,9 @@
 // Requests that wait: a struct for each kind of condition that a request may wait for.
 //
 // Listed returns the set in which the request is registered, so that the event that ends the wait
-// finds it; if null, that event searches all waits.  Late answers the request at its timeout, when
-// the wait has been removed; it is defined in the file that begins such waits.  To add a kind, add
-// its struct, its Late and a line in Waiter.
+// finds it. If Listed returns null, that event searches all waits. Late answers the request at its
+// timeout, after the wait has been removed. It is defined in the file that begins such waits. To
+// add a kind, add its struct, its Late and an entry in Waiter.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,7 +31,7 @@ struct ArrayWait {
 // Waits for the array to be ready, then for a shard's contents.
 struct ReadWait : ArrayWait {
   int ordinal = 0;
-  std::string executor = {};  // to which the read was sent; empty: none yet
+  std::string executor = {};  // executor that the read was sent to; empty if it was not sent yet
   void Late(Machine& m, uint64_t request) const;
 };
 // Waits for an executor to have received a shard.
@@ -41,16 +41,16 @@ struct WriteWait : ArrayWait {
   void Late(Machine& m, uint64_t request) const;
 };
 
-// ---- Listed at an operation (operations.cc, run.cc). ----
-// Waits for its end; the reply is the operation.
+// ---- Listed at an operation (operations.cc, run.cc, arrays.cc). ----
+// Waits for the end of the operation. The reply is the operation.
 struct OperationWait {
   uint64_t operation = 0;
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };
-// Waits for its state to change.
+// Waits for the state of the operation to change.
 struct ChangeWait : OperationWait {};
-// Waits for its end; the reply has the inline results, too.
+// Waits for the end of the operation. The reply contains the inline results too.
 struct CompletionWait : OperationWait {
   void Late(Machine& m, uint64_t request) const;
 };
@@ -64,13 +64,13 @@ struct DonationWait : OperationWait {
 struct CompileWait {
   uint64_t executable = 0;
   absl::Time latest = absl::InfiniteFuture();  // the caller's own timeout
-  bool explain = false;                        // the reply contains the plan's explanation
+  bool explain = false;                        // whether the reply contains the plan's explanation
   Requests* Listed(State& state) const;
   void Late(Machine& m, uint64_t request) const;
 };
 
-// ---- Listed at a worker (cluster.cc). ----
-// Waits until nothing runs on it any more.
+// ---- Listed at a worker (inventory.cc). ----
+// Waits until nothing runs on the worker any more.
 struct DrainWait {
   std::string worker;
   Requests* Listed(State& state) const;
@@ -88,11 +88,11 @@ struct CreateWait {
 // Waits for an executor to report a file's contents (files.cc).
 struct InspectWait {
   std::string executor;
-  std::shared_ptr<const LoadArrays> load;  // what to load; null: the reply is the contents
+  std::shared_ptr<const LoadArrays> load;  // arrays to load; if null, the reply is the contents
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine& m, uint64_t request) const;
 };
-// Waits for the end of a session while its client is connected; has no timeout.
+// Waits for the end of a session while its client is connected. This wait has no timeout.
 struct HoldWait {
   Requests* Listed(State&) const { return nullptr; }
   void Late(Machine&, uint64_t) const {}

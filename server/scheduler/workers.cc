@@ -1,4 +1,6 @@
-// Workers and executors: registration, reports and loss.
+// Workers and executors: registration, reports and loss. The driver passes registrations, reports
+// and broken connections as events. Reports about arrays, programs and operations go on to the
+// files of those.
 #include <algorithm>
 
 #include "base/log.h"
@@ -7,8 +9,8 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Fails every operation on the lost executor, and returns them. The one that was running comes
-// first, because its error is the cause of the others'.
+// Fails every operation on the lost executor, and returns these operations. The one that was
+// running comes first, because its error is the cause of the errors of the others.
 std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, uint64_t running,
                                      const std::string& op_text, const std::string& who) {
   Order& order = m.state().order;
@@ -43,8 +45,8 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
 
 }  // namespace
 
-// A connected worker keeps its name: two workers that took it from each other in turns would each
-// time lose all arrays.
+// A connected worker keeps its name. If two workers took the name from each other in turns, all
+// arrays would be lost each time.
 absl::Status Machine::CheckName(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
   if (it == nullptr || it->session == 0) return absl::OkStatus();
@@ -72,7 +74,7 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
     auto* const it = cluster_.FindExecutor(ExecutorName(r.worker, info.index));
     if (it == nullptr) continue;
     const api::ExecutorInfo& was = it->info;
-    if (was.incarnation == 0) continue;  // of an earlier life; it has no state to lose
+    if (was.incarnation == 0) continue;  // restored from an earlier life; it has no state to lose
     if (info.num_devices != was.num_devices || info.device_kind != was.device_kind)
       return Error(ErrorKind::kValueError, "registration: executor ", it->name, " comes with ",
                    info.num_devices, " ", info.device_kind, " devices, it had ", was.num_devices,
@@ -81,6 +83,9 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
   return absl::OkStatus();
 }
 
+// Registers a worker. If the registration is refused, the connection is dropped and nothing else
+// changes. Otherwise the worker learns which of its processes are adopted. Executors without state
+// are up at once. Adopted executors follow once their inventory has come (Adopt).
 void Machine::On(const WorkerRegistered& e) {
   const api::Registration& r = e.registration;
   absl::Status checked = CheckName(r);
@@ -94,7 +99,7 @@ void Machine::On(const WorkerRegistered& e) {
   }
   if (cluster_.FindWorker(r.worker) == nullptr &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max) {
-    // The lost worker that was seen longest ago is forgotten.
+    // Forgets the lost worker that was seen longest ago, to make room.
     const std::string* oldest = nullptr;
     for (const auto& [name, known] : cluster_.workers())
       if (!name.empty() && MayForget(known) &&
@@ -103,7 +108,7 @@ void Machine::On(const WorkerRegistered& e) {
     if (oldest != nullptr) Forget(std::string(*oldest));
   }
   Worker& w = cluster_.Connect(r.worker, e.session);
-  // It sends nothing before it hears that it is accepted, which it does now.
+  // The worker sends nothing before it hears that it is accepted, and it hears that now.
   w.last_seen = now_ + s_.lag;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
@@ -116,9 +121,9 @@ void Machine::On(const WorkerRegistered& e) {
   effects_.emplace_back(std::move(accept));
   Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.session);
   Log("worker ", r.worker, " registered");
-  // One that comes as it was, but without state, has not heard that it was accepted before: nothing
-  // has reached it. One that comes with state is there once it has said what it holds (Adopt); or,
-  // if it is not adopted, its worker starts another process in its place.
+  // An executor that was known and comes without state has not heard of an earlier acceptance, so
+  // no command has reached it. An executor that comes with state is there once it has said what it
+  // holds (Adopt). If it is not adopted, its worker starts another process in its place.
   for (const api::ExecutorInfo& info : r.executors)
     if (!info.has_state) ExecutorUp(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
@@ -128,7 +133,7 @@ void Machine::On(const WorkerRegistered& e) {
 void Machine::ExecutorUp(const std::string& worker, const std::string& host,
                          const api::ExecutorInfo& info) {
   const std::string name = ExecutorName(worker, info.index);
-  // An executor of an earlier life with other devices is forgotten.
+  // Forgets an executor of an earlier life that had other devices.
   if (auto* const known = cluster_.FindExecutor(name);
       known != nullptr && known->info.incarnation == 0 &&
       (known->info.num_devices != info.num_devices || known->info.device_kind != info.device_kind))
@@ -194,8 +199,11 @@ void Machine::Forget(const std::string& worker) {
   RetryHeld();
 }
 
+// Removes an executor for good. The executables that have it as a member, the operations that would
+// run on it and the arrays with a shard on it fail first. The ids of its devices stay assigned,
+// because ids are never reused.
 void Machine::ForgetExecutor(const std::string& name) {
-  // What was sent to one that is away waits for it.
+  // Operations that were sent to an executor that is away still wait for it.
   if (cluster_.executor(name).away) LoseExecutor(name, "its worker was deleted", 0, "");
   const Executor x = cluster_.executor(name);
   const absl::Status gone = Error(ErrorKind::kWorkerLost, "executor ", name, " of worker ",
@@ -222,7 +230,7 @@ void Machine::ForgetExecutor(const std::string& name) {
     }
   cluster_.RemoveExecutor(name);
   Changed(core::RowKind::kExecutor, name);
-  Changed(core::RowKind::kExecutor, "");  // how many ids are assigned
+  Changed(core::RowKind::kExecutor, "");  // the row with the number of assigned ids
 }
 
 void Machine::RetryBlocked() {
@@ -270,7 +278,7 @@ void Machine::On(const WorkerGone& e) {
 void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
   const uint64_t session = w.session;
-  // Marks all of its executors as lost first, so that no command is sent to one of them.
+  // Marks all executors of the worker as lost first, so that no command is sent to one of them.
   const std::vector<std::string> lost = cluster_.Disconnect(worker, reason);
   Log("worker ", worker, " lost");
   LogIncident(
@@ -301,6 +309,10 @@ bool Machine::IsHeldBy(const ArrayRecord& a, const Executor& x) {
   return false;
 }
 
+// Takes the loss of an executor's process: operations on it fail, arrays with a shard on it are
+// lost, communicators close, and compiled programs are forgotten. Arrays that nothing uses are
+// marked in the first pass. The others are failed afterwards, because that may remove records from
+// the list that the pass walks over.
 void Machine::LoseExecutor(const std::string& name, const std::string& reason, uint64_t launch,
                            const std::string& op_text) {
   Executor& x = cluster_.executor(name);
@@ -321,7 +333,7 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   const absl::Status lost =
       Error(ErrorKind::kWorkerLost, "lost with its shards on ", who, "; make it again");
   int64_t num_lost = 0;
-  std::vector<uint64_t> used;  // of those that are lost
+  std::vector<uint64_t> used;  // lost arrays that something uses
   for (const auto& [id, record] : ArraysOn(x)) {
     ArrayRecord& a = *record;
     if (!a.error.ok() || !IsHeldBy(a, x)) continue;
@@ -347,10 +359,13 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.
   for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
   RestartLoadWaits(name);
-  // Held operations on it wait for the executor from now on, which has a timeout.
+  // From now on, held operations on it wait for the executor, and this wait has a timeout.
   if (!order_.held().empty()) RetryHeld();
 }
 
+// Passes a report to the Take function for its type. Every report is a sign of life of the worker.
+// A report of an incarnation other than the executor's current one is ignored. So is a report from
+// before the executor came back, if its inventory contains the same fact.
 void Machine::On(const WorkerReported& e) {
   const std::string* const known = cluster_.WorkerOf(e.session);
   if (known == nullptr) return;
@@ -368,7 +383,8 @@ void Machine::On(const WorkerReported& e) {
   }
   // Reports of an earlier incarnation are ignored.
   if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
-  // What was written or loaded before it came back is in its inventory, unless it is gone since.
+  // The inventory of an executor that came back contains what was written or loaded before, unless
+  // that is gone since.
   const auto* const written = std::get_if<api::BufferWritten>(&e.report.body);
   const auto* const loaded = std::get_if<api::ProgramLoaded>(&e.report.body);
   if (e.report.number != 0 && e.report.number <= x->reports_before &&

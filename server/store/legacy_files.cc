@@ -1,3 +1,5 @@
+// Takes over a state folder of a build without a database. SqliteStore::Open reads the files before
+// it opens the database, and retires them once their contents are durable there.
 #include "server/store/legacy_files.h"
 
 #include <unistd.h>
@@ -20,7 +22,7 @@ namespace {
 constexpr char kEpochFile[] = "/epoch";
 constexpr char kExecutorsFile[] = "/executors";
 constexpr size_t kExecutorsBytesMax = 64 << 20;
-constexpr int64_t kDevicesMax = int64_t{1} << 32;  // ids; far beyond what is ever given
+constexpr int64_t kDevicesMax = int64_t{1} << 32;  // bound on device ids, never reached in practice
 
 std::string Superseded() { return absl::StrCat("in ", state_file::kName); }
 
@@ -36,7 +38,7 @@ bool Exists(const std::string& path) {
 absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kExecutorsBytesMax));
   std::vector<core::KnownExecutor> out;
-  int64_t next = 0;  // ids rise from line to line
+  int64_t next = 0;  // smallest id that the next line may begin with, as ids rise
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
     core::KnownExecutor x;

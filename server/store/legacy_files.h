@@ -1,5 +1,5 @@
-// The files of a state folder from before it had a database: `epoch`, the number of starts, and
-// `executors`, a line per executor: FIRST_ID DEVICES INDEX KIND WORKER.
+// Reads the files that a state folder had before it had a database. `epoch` holds the number of
+// starts. `executors` holds a line per executor: FIRST_ID DEVICES INDEX KIND WORKER.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +14,14 @@ namespace tessera::server::store {
 struct LegacyFiles {
   uint64_t starts = 0;
   std::vector<core::KnownExecutor> executors;
-  bool is_superseded = false;  // the folder has had a database
+  bool is_superseded = false;  // true if `epoch` says that the folder has a database
 };
 
-// VALUE_ERROR: the files cannot be read, or nobody wrote them.
+// Reads the files. Returns VALUE_ERROR if they cannot be read, or hold something else.
 absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder);
 
-// Makes builds that know `epoch` alone refuse the folder, for they would give ids of the database's
-// lives again.
+// Makes builds that know only the file `epoch` refuse the folder, because they would assign ids
+// again that lives in the database have assigned.
 absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read);
 void RemoveExecutors(const std::string& folder);
 

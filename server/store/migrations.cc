@@ -1,3 +1,5 @@
+// The released steps of the schema. SqliteStore::Open runs the missing ones in the transaction that
+// counts its start, so that a start which fails leaves the old schema.
 #include "server/store/migrations.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,8 +1,8 @@
-// The schema of the state's database (base/state_file.h), as the steps that lead to it: step i
-// brings version i to version i + 1, the first one an empty database to version 1. A step that a
-// build was released with never changes; another schema is another step.
+// The schema of the state's database (base/state_file.h), as a list of steps. Step i brings version
+// i to version i + 1; the first step brings an empty database to version 1. A step that was
+// released never changes: a change of the schema is one more step.
 //
-// The values of rows have versions of their own: see who makes them.
+// The values of rows are versioned separately, in proto/tessera/state/v1/rows.proto.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,6 +12,7 @@
 
 namespace tessera::server::store {
 
+// Returns the steps, as SQL.
 const std::vector<std::string>& Migrations();
 
 // Runs the steps from `version` on, within the caller's transaction.

@@ -1,3 +1,6 @@
+// The coordinator's store on disk. main.cc opens it; the coordinator commits rows to it from the
+// scheduler's runner, and hears from the store's own thread when they are durable. Replies to
+// clients wait for that, so nothing here blocks the scheduler.
 #include "server/store/sqlite_store.h"
 
 #include <fcntl.h>
@@ -23,16 +26,16 @@
 namespace tessera::server::store {
 namespace {
 
-// How long to wait for a lock that another process holds: shorter than a client waits to hear that
-// nothing becomes durable.
+// How long to wait for a lock that another process holds. This is shorter than the time after which
+// clients are told that nothing becomes durable.
 constexpr int kLockPatienceMs = 200;
-// The log is moved into the database when it is this long, 4 MiB.
+// The log is moved into the database when it has this many pages, 4 MiB.
 constexpr int64_t kLogPagesMax = 1'000;
-// A larger database is not read through at a start: a second's worth. What the rows hold is read,
-// and thereby checked, all the same.
+// The integrity check of a database of this size takes about a second. A larger one is not checked
+// at a start. All rows are still read at the start, and their values are checked thereby.
 constexpr int64_t kCheckBytesMax = 256 << 20;
 
-// The statements that are the same for all kinds.
+// The statements that do not depend on the kind of rows.
 enum Fixed { kBegin, kCommit, kReadStarts };
 constexpr const char* kFixedSql[] = {"BEGIN IMMEDIATE", "COMMIT",
                                      "SELECT value FROM meta WHERE name = 'starts'"};
@@ -41,7 +44,8 @@ absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
 }
 
-// The error of a call that makes something, of the kind unless the disk is full.
+// Returns the error of a system call that creates something: DISK_FULL if the disk is full,
+// otherwise an error of the given kind.
 absl::Status ErrnoError(ErrorKind kind, const std::string& what) {
   const int error = errno;
   return MakeError(error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : kind,
@@ -67,7 +71,7 @@ absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   return lock;
 }
 
-// Makes the database's file, empty, with its mode, which its log gets too.
+// Creates the database's file, empty and with mode 0600. SQLite gives its log the same mode.
 absl::Status MakeFile(const std::string& folder, const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -100,7 +104,8 @@ absl::Status Import(sqlite::Database& database, const LegacyFiles& legacy,
   return absl::OkStatus();
 }
 
-// Random, from the first start of a build that wants it on.
+// Returns the store's secret. The first start of a build that knows secrets makes it at random;
+// later starts read it.
 absl::StatusOr<std::string> ReadSecret(sqlite::Database& database) {
   TESSERA_ASSIGN_OR_RETURN(sqlite::Statement make,
                            database.Prepare("INSERT OR IGNORE INTO meta VALUES ('secret', ?)"));
@@ -110,7 +115,9 @@ absl::StatusOr<std::string> ReadSecret(sqlite::Database& database) {
   return database.ReadText("SELECT value FROM meta WHERE name = 'secret'");
 }
 
-// Brings the schema to the newest version and counts the start; returns its number.
+// Brings the schema to the newest version, counts the start and returns its number. Everything
+// happens in one transaction, so that a start either counts or leaves no trace. On an error the
+// caller rolls the transaction back.
 absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
                                    const LegacyFiles& legacy, const SqliteOptions& options,
                                    std::string* secret) {
@@ -143,6 +150,10 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
 
 }  // namespace
 
+// Locks the folder first, so that nothing below meets another coordinator. A folder whose `epoch`
+// names the database must have one: a lost database must not pass for a first start, which would
+// assign all ids again. The old files are retired only after the transaction with their contents is
+// durable; a crash in between repeats both.
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions options) {
   std::string& folder = options.folder;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
@@ -270,9 +281,13 @@ absl::Status SqliteStore::Flush(absl::Duration bound) {
 }
 
 // ---- The store's thread. ------------------------------------------------------------------------
+// Takes all waiting commits, writes them in one transaction, and tells the listener. After a
+// failure the batch is kept, and the next attempt adds the commits that came meanwhile.
+// durable_through_ is set after the listener was told, so that Flush returns only when the listener
+// knows. A stop writes the waiting commits, but does not repeat a failed attempt.
 void SqliteStore::Run() {
   NameThread("store");
-  Batch batch;  // what is not durable; not empty: the last attempt has failed
+  Batch batch;  // rows that are not durable; after a failed attempt it is not empty
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || durable_through_ != queued_through_;
   };
@@ -304,7 +319,7 @@ void SqliteStore::Run() {
     } else if (KindOf(status) == ErrorKind::kStaleEpoch) {
       return;
     } else if (KindOf(status) == ErrorKind::kDiskFull) {
-      // The log's own space may do.
+      // Emptying the log may free enough space for the next attempt.
       (void)database_->Checkpoint(/*shrink=*/true);
     }
   }
@@ -316,7 +331,7 @@ void SqliteStore::Report(const absl::Status& status) {
   if (!changed) return;
   if (status.ok()) {
     TESSERA_LOG(INFO) << "the state is durable again";
-    return;  // The listener hears it of DurableThrough.
+    return;  // DurableThrough tells the listener.
   }
   TESSERA_LOG(ERROR) << "the state is not durable" << Field("reason", ReasonOf(status))
                      << Field("why", status.message());
@@ -369,7 +384,8 @@ absl::Status SqliteStore::CheckEpoch() {
   const int64_t starts = row.ok() && *row ? read.Int(0) : 0;
   read.Reset();
   TESSERA_RETURN_IF_ERROR(row.status());
-  // A disk that does not say is found by the writes.
+  // If the disk fails here, the writes that follow find out. Only a file that is certainly absent
+  // counts as replaced.
   const bool found = stat(database_->path().c_str(), &file) == 0;
   const bool replaced = found ? file.st_ino != file_.st_ino || file.st_dev != file_.st_dev
                               : errno == ENOENT || errno == ENOTDIR;
@@ -385,7 +401,7 @@ absl::Status SqliteStore::CheckEpoch() {
 
 void SqliteStore::CheckpointIfLong() {
   const int64_t pages = database_->log_pages();
-  if (pages < checkpointed_pages_) checkpointed_pages_ = 0;  // The log began anew.
+  if (pages < checkpointed_pages_) checkpointed_pages_ = 0;  // SQLite has begun the log anew.
   if (pages < checkpointed_pages_ + kLogPagesMax) return;
   checkpointed_pages_ = pages;
   if (const absl::Status status = database_->Checkpoint(/*shrink=*/false); !status.ok())

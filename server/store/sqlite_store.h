@@ -2,15 +2,17 @@
 //
 //   state.db   an SQLite database with a write-ahead log beside it (base/state_file.h)
 //   lock       locked while a coordinator uses the folder
-//   epoch      says that state.db has the epoch: a build from before it refuses the folder
+//   epoch      says that state.db has the epoch, so that builds without a database refuse the
+//   folder
 //
-// One thread writes. All commits that wait are one transaction, which is synced to the disk before
-// the listener hears of it; meanwhile the next ones gather. A transaction that fails is tried again
-// with what has come since, rows of a kind and key once.
+// One thread writes. All waiting commits become one transaction, and the next commits gather
+// meanwhile. The transaction is synced to the disk before the listener hears of it. A transaction
+// that fails is tried again together with the commits that came since; a row that changed twice is
+// written once.
 //
-// A second coordinator on the folder is refused by the lock. Where that does not work, each
-// transaction finds the start that it belongs to no longer to be the last, or another file in
-// place of its own, and the commit fails with STALE_EPOCH.
+// The lock keeps a second coordinator out of the folder. Locks do not work on every file system, so
+// each transaction also checks that the database is still the same file and that no later start has
+// been counted in it. Otherwise the commit fails with STALE_EPOCH. Reference: docs/decisions/0010.
 #pragma once
 #include <sys/stat.h>
 
@@ -32,23 +34,24 @@
 namespace tessera::server::store {
 
 struct SqliteOptions {
-  std::string folder;  // made, with mode 0700, if it does not exist
-  std::string build;   // who writes the state; `tessera state check` shows it
-  // How long after a failed attempt to write the next one is.
+  std::string folder;  // created with mode 0700 if it does not exist
+  std::string build;   // the build that writes the state, which `tessera state check` shows
+  // Time from a failed attempt to write to the next attempt.
   absl::Duration retry = absl::Milliseconds(500);
-  // Makes rows of the executors that builds from before state.db kept in the folder; null: they
-  // stay where they are.
+  // Turns an executor that a build without a database kept in the folder into a row. If it is null,
+  // the file with such executors stays as it is.
   std::function<core::Row(const core::KnownExecutor&)> row_of_executor = nullptr;
-  std::string vfs = "";  // SQLite's way to the disk; "": the usual one
+  std::string vfs = "";  // name of SQLite's VFS, its access to the disk; "" for the usual one
 };
 
 class SqliteStore final : public Store {
  public:
-  // Counts this start, durably. VALUE_ERROR: the folder cannot be used, another coordinator uses
-  // it, or its state is of a newer build. FILE_CORRUPT: the state is damaged or gone. DISK_FULL;
-  // STORE_FAILED. Errors change nothing.
+  // Opens the folder and counts this start, durably. Returns VALUE_ERROR if the folder cannot be
+  // used, another coordinator uses it, or its state is of a newer build; FILE_CORRUPT if the state
+  // is damaged or gone; DISK_FULL; or STORE_FAILED. After an error the rows are unchanged; the
+  // folder with an empty database may have been created, and the start may have been counted.
   static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(SqliteOptions options);
-  // Writes what waits, if the disk takes it at once.
+  // Writes the waiting commits, unless the disk fails.
   ~SqliteStore() override;
 
   core::Life life() const override { return life_; }
@@ -56,14 +59,14 @@ class SqliteStore final : public Store {
   bool is_persistent() const override { return true; }
   absl::StatusOr<std::vector<core::Row>> Load() const override;
   void Listen(Listener* listener) override ABSL_LOCKS_EXCLUDED(mu_);
-  // The rows' keys and values must be within kRowKeyBytesMax and kRowValueBytesMax.
+  // The keys and values must not exceed kRowKeyBytesMax and kRowValueBytesMax.
   void Commit(uint64_t number, std::vector<core::Row> rows) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Flush(absl::Duration bound) override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // The rows of one transaction, the last of each kind and key.
+  // The rows of one transaction: the last value for each kind and key.
   using Batch = std::map<std::pair<core::RowKind, std::string>, std::optional<std::string>>;
-  // The statements of one kind of rows.
+  // The statements that write rows of one kind.
   struct KindStatements {
     sqlite::Statement replace, remove;
   };
@@ -72,10 +75,11 @@ class SqliteStore final : public Store {
               struct stat file, core::Life life, std::string secret);
   absl::Status PrepareStatements();
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // One transaction; an error has changed nothing.
+  // Writes the batch in one transaction. After an error nothing has changed.
   absl::Status Write(const Batch& batch);
+  // Like Write, but leaves the transaction open after an error.
   absl::Status WriteOpen(const Batch& batch);
-  // STALE_EPOCH: the file is no longer this start's.
+  // Returns STALE_EPOCH if the database no longer belongs to this start.
   absl::Status CheckEpoch();
   void CheckpointIfLong();
   // Calls the listener, if there is one, without the lock.
@@ -84,23 +88,24 @@ class SqliteStore final : public Store {
 
   const SqliteOptions options_;
   const UniqueFd lock_;
-  const struct stat file_;  // of the database, when it was opened
+  const struct stat file_;  // identifies the database's file as it was when it was opened
   const core::Life life_;
   const std::string secret_;
 
-  // Used by the store's thread; before the first Commit by Load.
+  // The members below are used by the store's thread. Load uses the database too, but only before
+  // the first Commit.
   const std::unique_ptr<sqlite::Database> database_;
-  std::vector<KindStatements> statements_;  // by kind
-  std::vector<sqlite::Statement> fixed_;    // see Fixed in sqlite_store.cc
-  int64_t checkpointed_pages_ = 0;          // log pages at the last attempt
-  absl::Status failing_;                    // of the last attempt to write
+  std::vector<KindStatements> statements_;  // index: RowKind
+  std::vector<sqlite::Statement> fixed_;    // index: Fixed in sqlite_store.cc
+  int64_t checkpointed_pages_ = 0;          // length of the log at the last attempt to checkpoint
+  absl::Status failing_;                    // result of the last attempt to write
 
   absl::Mutex mu_;
   Listener* listener_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool telling_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<core::Row> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_through_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t durable_through_ ABSL_GUARDED_BY(mu_) = 0;  // and the listener knows
+  uint64_t durable_through_ ABSL_GUARDED_BY(mu_) = 0;  // last durable commit that was reported
   absl::Status stale_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -1,3 +1,6 @@
+// Proves that acknowledged commits survive restarts, failing disks, kills and power failures, and
+// that damaged, foreign or newer states are refused unchanged. Each test has a folder of its own;
+// faults come from FaultyDisk, a small tmpfs, or a child process that is killed.
 #include "server/store/sqlite_store.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +54,7 @@ class Heard final : public Store::Listener {
     const auto there = [&] { return !durable_.empty() && durable_.back() >= commit; };
     return mu_.AwaitWithTimeout(absl::Condition(&there), bound);
   }
-  // The first failure; OK: there is none within the bound.
+  // Returns the first failure, or OK if there is none within the bound.
   absl::Status AwaitFailure(absl::Duration bound = kPatience) {
     absl::MutexLock lock(&mu_);
     const auto there = [&] { return !failures_.empty(); };
@@ -87,7 +90,7 @@ class SqliteStoreTest : public ::testing::Test {
   ~SqliteStoreTest() override { fs::remove_all(root_); }
 
   absl::StatusOr<std::unique_ptr<SqliteStore>> Open() { return SqliteStore::Open(options_); }
-  // Commits in a life of its own.
+  // Commits the rows in a life of their own.
   void Keep(std::vector<Row> rows) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
     store->Commit(1, std::move(rows));
@@ -194,7 +197,7 @@ TEST_F(SqliteStoreTest, CommitsThatWaitBecomeDurableTogether) {
   store->Listen(&heard);
   disk.HoldSyncs(true);
   const int64_t before = disk.syncs();
-  // Were Commit to wait for the disk it would wait for ever.
+  // If Commit waited for the disk, it would wait for ever.
   for (uint64_t n = 1; n <= 1000; ++n) store->Commit(n, {ArrayRow(n % 10, absl::StrCat(n))});
   EXPECT_THAT(heard.durable(), IsEmpty());
   EXPECT_THAT(store->Flush(absl::Milliseconds(1)), ReasonIs("DEADLINE_EXCEEDED", "not durable"));
@@ -241,7 +244,7 @@ TEST_F(SqliteStoreTest, TheLogIsBounded) {
     store->Commit(n, {ArrayRow(n % 7, value)});
     TESSERA_ASSERT_OK(store->Flush(kPatience));
   }
-  // 40 MB went through it, and three rounds may lie in it.
+  // 40 MB went through the log. It may hold the pages of three rounds.
   EXPECT_LE(fs::file_size(database() + "-wal"), size_t{3} * 1000 * 4096);
 }
 
@@ -330,7 +333,7 @@ TEST_F(SmallDiskTest, AFullDiskIsSaidAndNothingIsLost) {
     store->Commit(++n, {ArrayRow(0, value)});
     ASSERT_TRUE(heard.AwaitDurable(n));
     std::ofstream(folder_ + "/rest") << std::string(16 << 20, 'x');
-    // The log has room of its own for some.
+    // The log's file has room for some more commits.
     while (heard.failures().empty() && n < 1000) {
       ++n;
       store->Commit(n, {ArrayRow(n, value)});
@@ -361,7 +364,7 @@ TEST_F(SmallDiskTest, AStartOnAFullDiskIsRefused) {
 }
 
 TEST_F(SmallDiskTest, ADiskWithoutRoomForAnotherFileIsFull) {
-  // The folder itself has one, and then the lock.
+  // With one inode only the folder itself fits, and with two also the lock.
   for (const int files : {1, 2}) {
     const std::string room = absl::StrCat("size=8m,nr_inodes=", files);
     ASSERT_EQ(mount("tessera-test", folder_.c_str(), "tmpfs", MS_REMOUNT, room.c_str()), 0);
@@ -379,7 +382,7 @@ TEST_F(SmallDiskTest, ALaterStartOnAFullDiskIsRefusedAsOne) {
         const auto store = Open();
         if (!store.ok()) _exit(1);
         (*store)->Commit(1, {ArrayRow(2, "y")});
-        _exit((*store)->Flush(kPatience).ok() ? 0 : 2);  // Its log and index stay.
+        _exit((*store)->Flush(kPatience).ok() ? 0 : 2);  // The store's log and index stay.
       }
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -404,7 +407,7 @@ TEST_F(SqliteStoreTest, WhoIsTakenOverWritesNoMore) {
   old->Listen(&heard);
   old->Commit(1, {ArrayRow(1, "old")});
   ASSERT_TRUE(heard.AwaitDurable(1));
-  fs::remove(folder_ + "/lock");  // As where locks do not work.
+  fs::remove(folder_ + "/lock");  // Stands for a file system on which locks do not work.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto next, Open());
   EXPECT_EQ(next->life().epoch, 2u);
   old->Commit(2, {ArrayRow(1, "overwritten")});
@@ -427,7 +430,7 @@ TEST_F(SqliteStoreTest, AFileThatIsReplacedIsNotWritten) {
   EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STALE_EPOCH", "replaced"));
 }
 
-// ---- What others left in the folder. ------------------------------------------------------------
+// ---- Files of other builds and programs in the folder. ------------------------------------------
 TEST_F(SqliteStoreTest, AFolderFromBeforeTheDatabaseIsTakenOver) {
   Write("epoch", "7\n");
   Write("executors", "0 2 0 cpu w1\n7 1 3 gpu a b\n");
@@ -443,7 +446,7 @@ TEST_F(SqliteStoreTest, AFolderFromBeforeTheDatabaseIsTakenOver) {
   }
   EXPECT_EQ(Read("epoch"), "in state.db\n") << "no number: an older build refuses it";
   EXPECT_FALSE(fs::exists(folder_ + "/executors"));
-  // An older build has run on a copy without that.
+  // An older build has run on a copy of the folder in which `epoch` was a number.
   Write("epoch", "20\n");
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
   EXPECT_EQ(store->life().epoch, 21u);
@@ -543,9 +546,9 @@ TEST_F(SqliteStoreTest, SchemasMigrateForwardOrNotAtAll) {
 }
 
 // ---- Deaths. ------------------------------------------------------------------------------------
-// A writer's history: commit n writes, under key n mod 5, n and bytes that follow from it to two
-// kinds. So the rows show through which commit they go, whether it is there whole, and nothing
-// after it.
+// The history of a writer. Commit n writes rows of two kinds under the key n mod 5; their value is
+// n and bytes that follow from n. So the rows show which commit was the last, that it is there as a
+// whole, and that nothing after it is there.
 constexpr uint64_t kKeys = 5;
 
 std::string ValueOf(uint64_t n) {
@@ -556,7 +559,8 @@ std::vector<Row> RowsOf(uint64_t n) {
   return {ArrayRow(n % kKeys, ValueOf(n)), {RowKind::kOperation, IdKey(n % kKeys), ValueOf(n)}};
 }
 
-// The last commit that the rows hold; 0 and a failure if they are no prefix of the history.
+// Returns the last commit that the rows hold. Fails the test if the rows are not the state after
+// that commit.
 uint64_t LastCommit(const std::vector<Row>& rows) {
   uint64_t last = 0;
   for (const Row& row : rows)
@@ -570,7 +574,7 @@ uint64_t LastCommit(const std::vector<Row>& rows) {
   return last;
 }
 
-// Tells a pipe what is durable.
+// Writes the number of each durable commit to a pipe.
 class Acknowledger final : public Store::Listener {
  public:
   explicit Acknowledger(int fd) : fd_(fd) {}
@@ -583,7 +587,7 @@ class Acknowledger final : public Store::Listener {
   const int fd_;
 };
 
-// Runs in a process of its own until it is killed.
+// Commits in a process of its own until it is killed.
 [[noreturn]] void CommitForEver(const SqliteOptions& options, int fd) {
   auto store = SqliteStore::Open(options);
   if (!store.ok()) _exit(1);
@@ -596,7 +600,7 @@ class Acknowledger final : public Store::Listener {
     last = std::max<uint64_t>(last, std::strtoull(row.value->c_str(), nullptr, 10));
   for (uint64_t n = last + 1;; ++n) {
     (*store)->Commit(n, RowsOf(n));
-    if (n % 7 == 0) (void)(*store)->Flush(kPatience);  // Groups of several sizes.
+    if (n % 7 == 0) (void)(*store)->Flush(kPatience);  // Makes transactions of several sizes.
   }
 }
 
@@ -613,7 +617,7 @@ TEST_F(SqliteStoreTest, AKillLosesNothingAcknowledged) {
       CommitForEver(options_, pipes[1]);
     }
     close(pipes[1]);
-    // At a moment after a random number of acknowledgements, and a while.
+    // The kill comes after a random number of acknowledgements and a random time.
     uint64_t acknowledged = last;
     for (uint64_t left = random() % 30; left > 0; --left)
       ASSERT_EQ(read(pipes[0], &acknowledged, sizeof(acknowledged)),
@@ -671,7 +675,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
   uint64_t n = 0;
   TESSERA_ASSERT_OK_AND_ASSIGN(auto store, Open());
   for (int round = 0; round < 5; ++round) {
-    // Some wait when the copy is made, and more come.
+    // Some commits still wait when the copy is made.
     for (int k = 0; k < 50; ++k) {
       ++n;
       store->Commit(n, RowsOf(n));
@@ -683,7 +687,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
     EXPECT_EQ(report.build, "test 1");
     EXPECT_EQ(report.cluster.size(), 16u);
     ASSERT_EQ(report.tables.size(), static_cast<size_t>(core::kRowKinds));
-    // Restored elsewhere, it is the state of a coordinator.
+    // The copy is a state that a coordinator can use in another folder.
     SqliteOptions other = options_;
     other.folder = root_ + "/other";
     fs::create_directories(other.folder);

@@ -1,6 +1,6 @@
-// The coordinator's storage: rows (server/core/rows.h) that its next life reads, and the life
-// itself (server/core/life.h). Owned by main (or embed), outlives the coordinator. Thread-safe, if
-// not said otherwise.
+// The coordinator's storage. It keeps the rows (server/core/rows.h) that the coordinator's next
+// life reads, and defines the present life (server/core/life.h). Owned by main.cc (or embed/), and
+// outlives the coordinator. Thread-safe, unless a comment says otherwise.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,50 +15,53 @@
 
 namespace tessera::server::store {
 
-inline constexpr size_t kSecretBytes = 32;  // as hexadecimal digits twice as many
+inline constexpr size_t kSecretBytes = 32;  // size of the secret, which has two digits per byte
 
 class Store {
  public:
-  // What becomes of the commits. Called on one thread at a time, the store's own (of a memory
-  // store: the one that commits), without a lock of the store. Must not block; may call Commit, but
-  // not Listen or Flush.
+  // Hears what becomes of the commits. The store calls it on its own thread (a MemoryStore on the
+  // thread that commits), one call at a time and without a lock of the store. A call must not
+  // block. It may call Commit, but not Listen or Flush.
   class Listener {
    public:
     virtual ~Listener() = default;
-    // All commits up to this number are as durable as the store makes them. It ends a failure too.
+    // All commits up to this number are as durable as the store makes them. This call also says
+    // that a failure is over.
     virtual void DurableThrough(uint64_t commit) = 0;
-    // An attempt to make commits durable has failed, and is made again until DurableThrough (a disk
-    // that does not answer fails no attempt). DISK_FULL. STORE_FAILED: it does not read or write.
-    // STALE_EPOCH: another coordinator has taken the store over; nothing is tried again, and
-    // nothing else follows.
+    // An attempt to make commits durable has failed. The store repeats it until it succeeds and
+    // calls DurableThrough. (A disk that does not answer makes no attempt fail.) The error is
+    // DISK_FULL, or STORE_FAILED if the disk cannot be read or written, or STALE_EPOCH if another
+    // coordinator has taken the store over. After STALE_EPOCH the store tries nothing again and
+    // makes no further calls.
     virtual void Failing(absl::Status why) = 0;
   };
 
   virtual ~Store() = default;
-  // The present life of the coordinator; never changes.
+  // The present life of the coordinator, which never changes.
   virtual core::Life life() const = 0;
-  // Random, and the same in every life: what the lives of one coordinator sign, each of them
-  // accepts.
+  // A random secret, which is the same in every life. So each life of a coordinator accepts what an
+  // earlier one has signed.
   virtual const std::string& secret() const = 0;
-  // Whether another life will read the rows; if not, callers need not make any.
+  // Returns whether another life will read the rows. If not, callers need not make any.
   virtual bool is_persistent() const { return false; }
-  // The rows of earlier lives, in order of kind and key. Called at most once, before the first
-  // Commit. STORE_FAILED, FILE_CORRUPT: they cannot be read.
+  // Returns the rows of earlier lives, in the order of kind and key. Call at most once, before the
+  // first Commit. Errors are STORE_FAILED and FILE_CORRUPT.
   virtual absl::StatusOr<std::vector<core::Row>> Load() const { return std::vector<core::Row>(); }
-  // Sets who is told, before the first Commit, or after the last one: nobody (null), and no call to
-  // the former listener is running when it returns.
+  // Sets the listener. Call it before the first Commit, and with null after the last one. No call
+  // to the former listener is running when Listen returns.
   virtual void Listen(Listener* listener) = 0;
-  // Replaces the rows of the same kinds and keys. `number` is greater than that of the commit
-  // before. Never blocks and never fails: commits become durable in order, whole, and those that
-  // wait become so together.
+  // Replaces the rows with the same kinds and keys. `number` is greater than the number of the
+  // commit before. Never blocks and never fails. Commits become durable in order and as a whole;
+  // waiting commits become durable together.
   virtual void Commit(uint64_t number, std::vector<core::Row> rows) = 0;
-  // Waits until all commits are durable, for a graceful stop. DEADLINE_EXCEEDED: they were not
-  // within the bound; STALE_EPOCH: they never will be.
+  // Waits until all commits are durable, for a graceful stop. Returns DEADLINE_EXCEEDED if they are
+  // not durable within the bound, and STALE_EPOCH if they never will be.
   virtual absl::Status Flush(absl::Duration bound) = 0;
 };
 
-// Lives as long as the process: a commit is as durable as it gets when Commit returns. Keeps no
-// rows, for nobody reads them. Listen and Commit are called by one thread at a time.
+// A store that lasts as long as the process. A commit is as durable as it gets when Commit returns.
+// It keeps no rows, because no later life reads them. Only one thread at a time may call Listen and
+// Commit.
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(core::Life life = {}) : life_(life) {}

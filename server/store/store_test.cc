@@ -1,3 +1,5 @@
+// Proves the contract of the store in memory, and the order and form of the keys of rows. The store
+// on disk has a test of its own.
 #include "server/store/store.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// Limits the log lines about incidents. Telemetry passes on each Incident note of the scheduler.
 #include "server/telemetry/incidents.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Logs incidents for the operator: each loss, timeout and rejection once. Of one kind at most
-// kLinesPerSecond are logged, so that a fault in thousands of runs does not fill the disk; the next
-// line has the number of those left out. Thread-safe.
+// Logs incidents for the operator: each loss, timeout and rejection once. At most kLinesPerSecond
+// lines of one kind are logged, so that a fault in thousands of runs does not fill the disk. The
+// next line of that kind contains the number of incidents that were left out. Thread-safe.
 #pragma once
 #include <map>
 #include <string>
@@ -16,7 +16,8 @@ class Incidents {
  public:
   static constexpr int kLinesPerSecond = 20;
 
-  // `now`: of a monotonic clock.
+  // Logs the incident, unless too many of its kind were logged. `now` is read from a monotonic
+  // clock.
   void Write(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -26,7 +27,7 @@ class Incidents {
     int64_t left_out = 0;
   };
   absl::Mutex mu_;
-  std::map<std::string, Budget> budgets_ ABSL_GUARDED_BY(mu_);  // by Incident::what
+  std::map<std::string, Budget> budgets_ ABSL_GUARDED_BY(mu_);  // key: Incident::what
 };
 
 }  // namespace tessera::server::telemetry

@@ -1,3 +1,6 @@
+// Turns the scheduler's notes into metrics. main.cc makes a Telemetry the coordinator's observer;
+// the scheduler's driver calls it after each step. The metrics listener calls GaugeReader at each
+// scrape.
 #include "server/telemetry/telemetry.h"
 
 #include <memory>
@@ -20,7 +23,7 @@ const char* OutcomeOf(const core::OperationEnded& note) {
   return note.state == api::OperationState::kCancelled ? "cancelled" : "error";
 }
 
-// Why a collective did not end, according to the text of its error.
+// Returns why a collective did not end, which it recognises by the text of the error.
 const char* VerdictOf(const absl::Status& error) {
   if (absl::StrContains(error.message(), "not entered")) return "not_entered";
   return absl::StrContains(error.message(), " stood in it ") ? "in_kernel" : "peer_silent";
@@ -37,8 +40,8 @@ Telemetry::Telemetry(Metrics* metrics)
       cache_{metrics->counter(Metric::kCompileCacheRequests, {"hit"}),
              metrics->counter(Metric::kCompileCacheRequests, {"miss"}),
              metrics->counter(Metric::kCompileCacheRequests, {"coalesced"})} {
-  // Counters for which there are alerts exist from the start, so that the first event increases
-  // them.
+  // Counters with alerts are created at the start, because an alert looks at the increase of a
+  // counter: the first event must raise it from 0.
   for (const std::string& verdict : InfoOf(Metric::kCollectiveStuck).labels[0].domain->values)
     metrics->counter(Metric::kCollectiveStuck, {verdict});
   for (const char* where : {"admission", "runtime"}) metrics->counter(Metric::kOom, {where, "cpu"});
@@ -95,6 +98,10 @@ void Telemetry::On(const core::OperationSubmitted& note) {
   submitted.Add();
 }
 
+// Counts the end of an operation and observes its times. Successes use handles that are looked up
+// once per tenant, because they are frequent; failures look their counter up, because their labels
+// include the reason. An operation that was never scheduled has no queue or run time. The canaries
+// of the tenant `system` are no users' programs and stay out of the list of top programs.
 void Telemetry::On(const core::OperationEnded& note) {
   TenantMetrics tenant;
   {
@@ -160,9 +167,11 @@ GaugeReader::GaugeReader(Metrics* metrics, ReadFn read, uint64_t epoch, absl::Du
 
 GaugeReader::~GaugeReader() { metrics_->RemoveCollector(collector_); }
 
+// Reads all parts from the scheduler before it exports anything. The wait is bounded for all parts
+// together, because the scrape occupies a thread of the metrics listener.
 void GaugeReader::Collect(SampleSink& sink) const {
   sink.Add(Metric::kCoordinatorEpoch, {}, static_cast<double>(epoch_));
-  // Shared with the callback, which may run after the timeout.
+  // The callback shares this state, because it may run after the timeout.
   struct Pending {
     absl::Mutex mu;
     std::optional<absl::StatusOr<core::ClusterReading>> reading ABSL_GUARDED_BY(mu);
@@ -180,7 +189,7 @@ void GaugeReader::Collect(SampleSink& sink) const {
     const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mu) {
       return pending->reading.has_value();
     };
-    // Without a part nothing is exported, because the gauges of arrays would be too small.
+    // If a part is missing, nothing is exported, because the gauges of arrays would be too small.
     if (!pending->mu.AwaitWithTimeout(absl::Condition(&arrived), until - SteadyNow())) return;
     if (!pending->reading->ok()) return;
     parts.push_back(**std::move(pending->reading));
@@ -190,7 +199,8 @@ void GaugeReader::Collect(SampleSink& sink) const {
     for (const core::Reading& reading : part.readings) {
       const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
       sink.Add(reading.metric, labels, reading.value);
-      // There is an alert for this counter; see Telemetry's constructor.
+      // Creates the counter of the worker's lost leases, which has an alert. See the constructor of
+      // Telemetry.
       if (reading.metric == Metric::kWorkerHeartbeatAge)
         metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});
     }

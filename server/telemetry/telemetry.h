@@ -1,8 +1,8 @@
-// The coordinator's metrics: counters and histograms from the scheduler's notes, and gauges that
-// are read from the scheduler at each scrape.
+// The coordinator's metrics. Counters and histograms come from the scheduler's notes; gauges are
+// read from the scheduler at each scrape.
 //
-// Thread-safe. `metrics` outlives it; it outlives the coordinator whose observer it is. GaugeReader
-// exports the gauges, and must be destroyed before the coordinator.
+// Thread-safe. `metrics` outlives a Telemetry, and the Telemetry outlives the coordinator that it
+// observes. GaugeReader exports the gauges, and must be destroyed before the coordinator.
 #pragma once
 #include <array>
 #include <functional>
@@ -57,16 +57,18 @@ class Telemetry final : public core::Observer {
   int64_t collector_ = 0;
   absl::Mutex mu_;
   std::map<std::string, TenantMetrics> tenants_
-      ABSL_GUARDED_BY(mu_);  // by tenant, kind, kind of device
+      ABSL_GUARDED_BY(mu_);  // key: tenant, kind of operation and kind of device
 };
 
-// Exports gauges that are read from the scheduler at every scrape, with a timeout; if it does not
-// reply in time they are left out. Many arrays are read in several parts.
+// Exports gauges that are read from the scheduler at every scrape. If the scheduler does not reply
+// in time, the gauges are left out. Many arrays are read in several parts, so that no part holds up
+// the scheduler for long.
 class GaugeReader {
  public:
   using Callback = std::function<void(absl::StatusOr<core::ClusterReading>)>;
-  // Requests the part that begins at `first_array`; 0: the first part, which has everything else.
-  // May call back on any thread, at once, or after the reader is destroyed.
+  // Requests the part that begins at `first_array`. With 0 it requests the first part, which also
+  // has everything but arrays. May call back on any thread, at once, or after the reader is
+  // destroyed.
   using ReadFn = std::function<void(uint64_t first_array, Callback callback)>;
 
   GaugeReader(Metrics* metrics, ReadFn read, uint64_t epoch,

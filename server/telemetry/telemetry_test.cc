@@ -1,3 +1,6 @@
+// Proves how notes of the scheduler become metrics, how programs enter and leave the list of top
+// programs without a counter ever falling, and how gauges are read in parts. Notes are made by
+// hand.
 #include "server/telemetry/telemetry.h"
 
 #include <gmock/gmock.h>
@@ -75,13 +78,13 @@ TEST(TopPrograms, HoldsKAndTheOthersTogether) {
 TEST(TopPrograms, AProgramThatUsesMuchMoreEntersAtZeroAndTheOneThatLeavesCountsAmongTheOthers) {
   TopPrograms top(/*k=*/1);
   top.Add(Ran("first", absl::Seconds(1)));
-  top.Add(Ran("second", absl::Seconds(1)));  // the same: no change
+  top.Add(Ran("second", absl::Seconds(1)));  // equal use does not replace the listed program
   EXPECT_EQ(top.Read(All, false, kStart)[0].program, "first");
   top.Add(Ran("second", absl::Seconds(1)));
   const std::vector<ProgramUse> uses = top.Read(All, true, kStart);
   EXPECT_EQ(uses[0].program, "second");
   EXPECT_EQ(uses[0].steps, 1);
-  EXPECT_EQ(uses[1].steps, 2);  // the first run of each
+  EXPECT_EQ(uses[1].steps, 2);  // the first run of each program
 }
 
 // Returns the counters of programs by metric and labels.
@@ -102,15 +105,15 @@ TEST(TopPrograms, ACounterOfANameThatTwoTenantsShareStaysWhenOneOfThemLeavesTheL
   top.Add(Ran("train", absl::Seconds(1), kStart, "acme"));
   top.Add(Ran("train", absl::Seconds(9), kStart, "rival"));
   EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
-  top.Add(Ran("busy", absl::Seconds(5)));  // takes the place of acme's
+  top.Add(Ran("busy", absl::Seconds(5)));  // takes the place of acme's "train"
   ASSERT_THAT(top.Read(All, /*others=*/false, kStart), SizeIs(2));
   EXPECT_EQ(metrics.Value(Metric::kProgramSteps, {"train"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kProgramBusySeconds, {"train"}), 10);
 }
 
 TEST(TopPrograms, NoCounterEverFalls) {
-  // Few places and series, so that programs enter and leave the list all the time, and so that
-  // some names have no series.
+  // With few places and series, programs enter and leave the list all the time, and some names have
+  // no series.
   TopPrograms top(/*k=*/3, /*candidates_max=*/8, /*series_max=*/6);
   Metrics metrics;
   metrics.AddCollector([&](SampleSink& sink) { top.Collect(sink); });
@@ -172,7 +175,7 @@ TEST(Telemetry, OperationsAreCountedByHowTheyEnd) {
             1);
   EXPECT_EQ(
       metrics.Value(Metric::kOperationsCompleted, {"acme", "execute", "error", "WORKER_LOST"}), 1);
-  // What never had a place in the order has no time in it.
+  // The operation that was never scheduled has no queue time and no run time.
   EXPECT_EQ(metrics.Value(Metric::kOperationQueue, {"acme", "normal"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kOperationExecute, {"acme", "cpu"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kOperationEndToEnd, {"acme", "execute"}), 3);
@@ -188,7 +191,7 @@ TEST(Telemetry, AStuckCollectiveHasAVerdict) {
                           "psum: 1 of 2 members missing after 5s: rank 1: not entered");
   telemetry.OnNote(stuck);
   EXPECT_EQ(metrics.Value(Metric::kCollectiveStuck, {"not_entered"}), 1);
-  // The others are there from the beginning, so that the first is an increase.
+  // The other counters exist from the beginning, so that their first event is an increase.
   EXPECT_EQ(metrics.Value(Metric::kCollectiveStuck, {"in_kernel"}), 0);
 }
 
@@ -255,7 +258,7 @@ TEST(GaugeReader, ALoopThatDoesNotAnswerLeavesThemOut) {
     EXPECT_LT(absl::Now() - began, absl::Seconds(10));
     EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
   }
-  // An answer when nobody waits any more.
+  // The answer arrives when nobody waits for it any more.
   late(Arrays(10, 0));
 }
 

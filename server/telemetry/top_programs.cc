@@ -1,5 +1,6 @@
-// Counts each ended operation where it is listed (ListTopPrograms) and where it is exported
-// (tessera_program_*): Telemetry passes the operations, and the metrics page reads the counters.
+// Counts each ended operation twice: for the list of the RPC ListTopPrograms, and for the exported
+// counters (tessera_program_*). Telemetry passes the operations in, and the metrics page reads the
+// counters.
 #include "server/telemetry/top_programs.h"
 
 #include <algorithm>
@@ -9,13 +10,13 @@ namespace tessera::server::telemetry {
 namespace {
 
 constexpr absl::Duration kHalfLife = absl::Minutes(10);
-// The runs of a program from which its p50 and p99 are computed.
+// The number of a program's last runs from which its p50 and p99 are computed.
 constexpr size_t kStepsKept = 128;
-// A program enters the K with this many times the recent use of the smallest, so that two with
-// about the same use do not replace each other again and again.
+// A program enters the list only with more than this many times the recent use of the smallest
+// entry. So two programs with about the same use do not replace each other again and again.
 constexpr double kEnterFactor = 1.5;
 
-// The part of the run in which its slowest device was not running it.
+// Returns the part of the run's time in which even its slowest executor was not running it.
 absl::Duration PeerWait(const core::OperationEnded& ended) {
   if (ended.started >= ended.ended) return absl::ZeroDuration();
   return std::max(ended.ended - ended.started - ended.run_longest, absl::ZeroDuration());
@@ -33,8 +34,8 @@ void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
   at = std::max(at, now);
 }
 
-// Returns the use of devices by one run. No number is negative, as the times come from the clocks
-// of several processes and counters must never fall.
+// Returns the use of devices by one run. No number is negative: the times come from the clocks of
+// several processes and may disagree, but counters must never fall.
 ProgramUse TopPrograms::UseOf(const core::OperationEnded& ended) {
   ProgramUse use;
   const bool ok = ended.state == api::OperationState::kDone;
@@ -51,7 +52,7 @@ ProgramUse TopPrograms::UseOf(const core::OperationEnded& ended) {
   return use;
 }
 
-// Adds the sums of `more`. Names, percentiles and recent use stay as they are in `use`.
+// Adds the sums of `more` to `use`. The names, percentiles and recent use of `use` stay unchanged.
 void TopPrograms::AddUse(const ProgramUse& more, ProgramUse* use) {
   use->steps += more.steps;
   use->failures += more.failures;
@@ -124,7 +125,7 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
 }
 
 std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::Time now) const {
-  // The limit of the decaying sum for one device that is always busy.
+  // The decaying sum of one device that is always busy approaches this limit.
   const double always_busy = absl::ToDoubleSeconds(kHalfLife) / std::log(2.0);
   std::vector<ProgramUse> uses;
   absl::MutexLock lock(&mu_);

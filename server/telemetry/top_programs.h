@@ -1,4 +1,4 @@
-// The use of devices by program, for two readers.
+// Adds up the use of devices by program, for two readers: Read and Collect.
 //
 // Read lists the K programs with the largest recent use, each with its use since it entered the
 // list, and the sum of all other use. Recent use is a sum that decays with a half-life of ten
@@ -30,21 +30,22 @@ using core::ProgramUse;
 
 class TopPrograms {
  public:
-  // `series_max` is by default what the label `program` of base/metrics.def allows.
+  // The default of `series_max` is the number of values that base/metrics.def allows for the label
+  // `program`.
   explicit TopPrograms(size_t k = 20, size_t candidates_max = 1000, size_t series_max = 1000)
       : k_(k), candidates_max_(candidates_max), series_max_(series_max) {}
 
   void Add(const core::OperationEnded& ended) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The programs of tenants for which `sees`, the busiest first; with `others`, their sum comes
-  // last. Recent use is as of `now`.
+  // Returns the listed programs of the tenants for which `sees` is true, the busiest first. With
+  // `others`, the sum of all other use comes last. Recent use is as of `now`.
   using Sees = std::function<bool(const std::string& tenant)>;
   std::vector<ProgramUse> Read(const Sees& sees, bool others, absl::Time now) const
       ABSL_LOCKS_EXCLUDED(mu_);
   void Collect(SampleSink& sink) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  using Key = std::pair<std::string, std::string>;  // tenant, program
+  using Key = std::pair<std::string, std::string>;  // names of the tenant and the program
   // A sum that decays exponentially.
   struct DecayingSum {
     double value = 0;
@@ -55,7 +56,7 @@ class TopPrograms {
   struct Entry {
     ProgramUse use;
     DecayingSum recent;
-    std::deque<absl::Duration> steps;  // of the last kStepsKept runs
+    std::deque<absl::Duration> steps;  // times of the last kStepsKept runs
   };
   static ProgramUse UseOf(const core::OperationEnded& ended);
   static void AddUse(const ProgramUse& more, ProgramUse* use);

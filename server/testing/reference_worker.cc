@@ -1,3 +1,5 @@
+// The worker that tests of the coordinator, the RPCs and the health monitor use. The scheduler's
+// driver calls Send; the worker carries the command out and reports to the coordinator.
 #include "server/testing/reference_worker.h"
 
 #include "base/log.h"
@@ -18,7 +20,7 @@ void ReferenceWorker::Start() {
     buffers_.clear();
     programs_.clear();
     registration.executors = {Info()};
-    // No command is answered before the session is known.
+    // Reports wait until the session is known.
     sending_ = true;
   }
   absl::StatusOr<api::Welcome> welcome = events_->Register(registration, shared_from_this());
@@ -86,7 +88,8 @@ void ReferenceWorker::SendReports() {
     api::Report report;
     {
       absl::MutexLock lock(&mu_);
-      // Whoever tells already, this thread perhaps, goes on until nothing is left.
+      // If a call is already sending (perhaps this thread's, further up the stack), it goes on
+      // until no report is left.
       if (sending_ || reports_.empty()) return;
       sending_ = true;
       session = session_;
@@ -118,6 +121,9 @@ void ReferenceWorker::Send(int32_t executor, uint64_t incarnation, api::Command 
   SendReports();
 }
 
+// Carries out one command, unless it is for another incarnation. Commands about single buffers and
+// programs run at once, as on a real executor; ordered commands run at once too, or wait while
+// launches are held. Reports are only queued here, because they must be sent without the lock.
 void ReferenceWorker::Execute(int32_t executor, uint64_t incarnation, api::Command command) {
   absl::MutexLock lock(&mu_);
   if (executor != 0 || incarnation != incarnation_ || !alive_) return;
@@ -166,6 +172,9 @@ void ReferenceWorker::RunInOrder(const api::Command& command) {
   }
 }
 
+// Runs the program on the local devices with the reference evaluator, which takes all devices'
+// shards together, so that collectives need no threads. Donated arguments are freed only after the
+// run has succeeded.
 void ReferenceWorker::Run(const api::Launch& launch) {
   const auto program = programs_.find(launch.executable);
   if (program == programs_.end())

@@ -1,5 +1,6 @@
-// A worker for tests: one executor, whose devices the reference evaluator stands in for, called
-// directly.  It carries out commands as they are sent, on the caller's thread.
+// A worker for tests. It has one executor, and the reference evaluator stands in for the executor's
+// devices.  There is no connection: the coordinator calls it directly, and it carries out each
+// command on the caller's thread.
 #pragma once
 #include <deque>
 #include <map>
@@ -13,7 +14,7 @@
 
 namespace tessera::server {
 
-// Thread-safe.  `events` outlives it.
+// Thread-safe.  `events` outlives the worker.
 class ReferenceWorker : public api::WorkerLink,
                         public std::enable_shared_from_this<ReferenceWorker> {
  public:
@@ -22,11 +23,11 @@ class ReferenceWorker : public api::WorkerLink,
 
   // Registers with the next incarnation and empty memory.
   void Start();
-  // The executor dies, and comes back with the next incarnation.
+  // LoseExecutor lets the executor die; RestoreExecutor brings it back with the next incarnation.
   void LoseExecutor(const std::string& reason);
   void RestoreExecutor();
   // While `hold` is set, launches and the commands ordered after them are queued and do not run, so
-  // that tests can act in between.
+  // that a test can act before they run.
   void HoldLaunches(bool hold);
 
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
@@ -40,11 +41,11 @@ class ReferenceWorker : public api::WorkerLink,
   void Execute(int32_t executor, uint64_t incarnation, api::Command command)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Report(api::ReportBody body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sends the reports that have gathered, without the lock, since the coordinator may answer with
-  // commands at once.
+  // Sends the waiting reports. Holds no lock meanwhile, because the coordinator may answer a report
+  // with commands at once.
   void SendReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run(const api::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Launch, Transfer and DeleteBuffers.
+  // Carries out a command that has a place in the order: a Launch, Transfer or DeleteBuffers.
   void RunInOrder(const api::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(const api::Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   api::ExecutorInfo Info() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,5 +1,5 @@
-// Names the planner in a file of its own, so that the fixture's header, like the roles that it
-// tests, does not see it.
+// Defines the parts of the fixture that need the planner. They are in a file of their own, so that
+// the fixture's header, like the code under test, does not include the planner.
 #include "server/rpc/testing/edge.h"
 
 #include "ir/builder.h"

@@ -1,4 +1,4 @@
-// A coordinator with a reference worker behind a loopback port, for tests of the surface.
+// The fixture for tests of the RPCs: a coordinator with a reference worker behind a loopback port.
 #pragma once
 #include <map>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace tessera::server::rpc {
 
-// The status as a client's library would read it.
+// Returns the status as a client's library would read it.
 inline absl::Status Read(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   google::rpc::Status details;
@@ -24,10 +24,10 @@ inline absl::Status Read(const grpc::Status& status) {
   return ir::serial::FromProto(details);
 }
 
-// The planner that the coordinator of the fixture gets (edge.cc).
+// Returns the planner for the fixture's coordinator (see edge.cc).
 core::PlanFn PlannerOfTests();
 
-// A token is "tenant/role".
+// A token store in which the token "tenant/role" stands for a caller with this tenant and role.
 class PlainTokens final : public core::TokenStore {
  public:
   absl::StatusOr<core::Caller> Authenticate(absl::string_view text, absl::Time) override {
@@ -77,10 +77,11 @@ class SurfaceTest : public ::testing::Test {
     options.heartbeat_ms = 3'600'000;
     return options;
   }
-  // f(a, b) = a * b with a f32[4,2] cut over x=4.
+  // Returns the program f(a, b) = a * b, where a is an f32[4,2] that is cut over x=4.
   static ir::Program Product();
 
-  // Calls `method` of a service; the answer, or the error with its reason.  Bounded.
+  // Calls `method` of a service and returns the answer, or the error with its reason.  The call has
+  // a deadline.
   template <class Service, class Q, class R>
   absl::StatusOr<R> Do(grpc::Status (Service::Stub::*method)(grpc::ClientContext*, const Q&, R*),
                        const Q& request, const std::string& token = "") {

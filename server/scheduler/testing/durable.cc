@@ -1,3 +1,6 @@
+// Compares committed rows with the state that they were made of. state_test.cc and the simulation
+// (tests/sim/process.cc) use it to find a change that no commit contains, which a restart would
+// lose.
 #include "server/scheduler/testing/durable.h"
 
 #include <map>
@@ -16,7 +19,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// What the next life has to know of a record.
+// The facts of a record that the next life has to know.
 auto Facts(const Session& s) { return std::tie(s.tenant, s.display_name, s.own, s.lease); }
 auto Facts(const ArrayRecord& a) {
   return std::tie(a.tenant, a.session, a.state, a.deleted, a.donated_to, a.error, a.holders);
@@ -68,7 +71,8 @@ std::string Text(const RowKey& key) {
                       key.name.empty() ? absl::StrCat(key.id) : key.name);
 }
 
-// What differs between a record and what its row says: its facts, or that there is none.
+// Describes how a record differs from its row: the facts of both, or that the row holds another
+// record. Returns "" if they are equal.
 template <class Record>
 std::string Difference(const Record& record, const RowChange& row) {
   const auto* const says = std::get_if<Record>(&row.record);
@@ -77,8 +81,8 @@ std::string Difference(const Record& record, const RowChange& row) {
                       says == nullptr ? "something else" : Text(Facts(*says)));
 }
 
-// Calls `check(key, record)` with each record that a row is for, mostly in the order of their keys,
-// until it returns a text.
+// Calls `check(key, record)` for each record that has a row, mostly in the order of the keys, until
+// `check` returns a text.
 template <class Check>
 std::string FirstOf(const State& s, const Check& check) {
   using core::RowKind;
@@ -136,7 +140,8 @@ std::vector<RowChange> CommittedRows::All() const {
 
 std::string CommittedRows::FirstDifference(const State& state) const {
   size_t found = 0;
-  auto row = rows_.begin();  // mostly the next record's: both are in the order of their keys
+  // Usually the row of the next record, since both are in the order of their keys.
+  auto row = rows_.begin();
   std::string differs = FirstOf(state, [&](const RowKey& key, const auto& record) {
     if (row != rows_.end() && row->first < key) ++row;
     if (row == rows_.end() || row->first != key) row = rows_.find(key);

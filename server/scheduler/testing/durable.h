@@ -1,5 +1,5 @@
-// The rows that a state has committed, as a store would keep them, and whether they say what the
-// state is.
+// The rows that a state has committed, as a store would keep them, and a check that they match the
+// state.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace tessera::server::scheduler {
 
-// A commit whose rows several may keep.
+// A commit whose rows several holders share.
 struct SharedCommit {
   explicit SharedCommit(Commit commit);
   uint64_t number = 0;
@@ -24,9 +24,9 @@ class CommittedRows {
   void Take(const Commit& commit) { Take(SharedCommit(commit)); }
   void Take(const SharedCommit& commit);
   bool empty() const { return rows_.empty(); }
-  // What a restart would find.
+  // Returns the rows that a restart would find.
   std::vector<RowChange> All() const;
-  // "" if the rows are those of the state; else what differs.
+  // Returns "" if the rows match the state; otherwise describes the first difference.
   std::string FirstDifference(const State& state) const;
 
  private:

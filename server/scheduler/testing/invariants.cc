@@ -1,3 +1,6 @@
+// Checks the invariants of the state, one function per kind of record. state_test.cc and the
+// simulation (tests/sim/process.cc) call it after steps, so that a bug shows at the step that makes
+// it and not where it does harm.
 #include "server/scheduler/testing/invariants.h"
 
 #include <algorithm>
@@ -14,7 +17,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// Kept out of the checks, whose stack frames would otherwise hold the pieces of every text.
+// Kept out of the checks, because their stack frames would otherwise hold the pieces of every text.
 template <class... Parts>
 [[gnu::noinline]] std::string Broken(const Parts&... parts) {
   return absl::StrCat(parts...);
@@ -27,7 +30,8 @@ bool IsThere(const State& s, const std::string& executor, uint64_t incarnation) 
   return (x.alive() || x.away) && x.info.incarnation == incarnation;
 }
 
-// Whether its executors are there and have nothing of an earlier place in the order to do.
+// Returns whether the executors of the operation are there and have no operation of an earlier
+// place to do.
 bool IsNext(const State& s, uint64_t id, const Operation& op) {
   return !op.ended() && !op.outstanding.empty() &&
          std::all_of(op.outstanding.begin(), op.outstanding.end(), [&](const auto& executor) {
@@ -37,7 +41,7 @@ bool IsNext(const State& s, uint64_t id, const Operation& op) {
          });
 }
 
-// Whether a run that has not started has all that it waits for.
+// Returns whether a run that has not started has everything that it waits for.
 bool MayStart(const State& s, const Operation& op) {
   if (op.ended() || op.sequence != 0 || op.run() == nullptr || !s.cluster.draining().empty())
     return false;
@@ -58,6 +62,8 @@ bool MayStart(const State& s, const Operation& op) {
          });
 }
 
+// Checks one operation: that the sets and records that name it agree on whether it has ended, that
+// what it needs is there, and that it has the timers that bound it.
 std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
   const auto& arrays = s.catalogue.arrays();
   TESSERA_HOLDS(IsLive(s, id) == !op.ended(), "operation ", id,
@@ -82,7 +88,8 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
       TESSERA_HOLDS((it->second.readers.count(id) == 1) == !op.ended(), "operation ", id,
                     " and array ", a, " disagree on whether it is read");
   }
-  // Gang: it runs on all of its executors or on none, and only on those that are there.
+  // Gang: the operation runs on all of its executors or on none, and only on executors that are
+  // there.
   if (!op.ended())
     for (const auto& [executor, incarnation] : op.outstanding)
       TESSERA_HOLDS(IsThere(s, executor, incarnation), "operation ", id, " waits for ", executor,

@@ -1,4 +1,4 @@
-// What must hold of the state after every step.
+// The invariants of the state, which must hold after every step.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace tessera::server::scheduler {
 
-// "" if everything holds; else what does not.
+// Returns "" if everything holds; otherwise describes what does not hold.
 std::string FirstBrokenInvariant(const State& state);
 
 }  // namespace tessera::server::scheduler

@@ -1,3 +1,5 @@
+// Formats the effects of a step for the golden transcripts of state_test.cc: one Text function for
+// each kind of value, and one Line function for each kind of effect.
 #include "server/scheduler/testing/transcript.h"
 
 #include "absl/strings/str_cat.h"
@@ -228,7 +230,8 @@ std::string Line(const Reply& e) {
       "reply ", e.request, ": ",
       e.status.ok() ? std::visit([](const auto& b) { return Text(b); }, e.body) : Text(e.status));
 }
-// Of every registration that is not dropped; a line of a transcript when it adopts executors.
+// Every accepted registration has this effect. It is a line of a transcript only if it adopts
+// executors.
 std::string Line(const AcceptWorker& e) {
   if (e.adopted.empty()) return "";
   return absl::StrCat("accept s", e.session, " adopted=",
@@ -240,7 +243,8 @@ std::string Line(const DropWorker& e) {
   return absl::StrCat("drop s", e.session, " ", Text(e.why));
 }
 std::string Line(const Debug& e) { return absl::StrCat("log ", e.line); }
-// Of most steps, and so no line of a transcript: the test compares the rows with the state.
+// Most steps have this effect, so it is no line of a transcript. The test compares the rows with
+// the state instead.
 std::string Line(const Commit&) { return ""; }
 std::string Line(const SetTimer& e) {
   return absl::StrCat("timer ", absl::ToUnixMillis(e.when), "ms");

@@ -1,4 +1,4 @@
-// Effects as lines of text, for transcripts.
+// Formats effects as lines of text, for transcripts.
 #pragma once
 #include <string>
 
@@ -6,7 +6,8 @@
 
 namespace tessera::server::scheduler {
 
-// One line; "" of an AcceptWorker.  No array contents, no secrets.
+// Returns one line, or "" for an AcceptWorker without adopted executors and for a Commit. The line
+// contains no array contents and no secrets.
 std::string ToString(const Effect& effect);
 
 }  // namespace tessera::server::scheduler

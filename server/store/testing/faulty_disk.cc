@@ -1,3 +1,6 @@
+// A VFS of SQLite that passes every call on to the VFS "unix", except for the faults that a test
+// has set. Tests of the store name it in SqliteOptions::vfs. It remembers unsynced writes, because
+// only those may be lost in a power failure.
 #include "server/store/testing/faulty_disk.h"
 
 #include <fcntl.h>
@@ -14,7 +17,7 @@
 namespace tessera::server::store {
 namespace {
 
-// Follows in memory the file of the VFS below.
+// An open file of this VFS. In memory it is followed by the file of the VFS below.
 struct File {
   sqlite3_file base;
   FaultyDisk* disk;
@@ -88,7 +91,7 @@ int ShmUnmap(sqlite3_file* file, int remove) {
 }
 
 constexpr sqlite3_io_methods kMethods = {
-    .iVersion = 2,  // without maps of the file, whose writes would pass by
+    .iVersion = 2,  // excludes memory maps of the file, because their writes would bypass Write
     .xClose = Close,
     .xRead = Read,
     .xWrite = Write,
@@ -166,7 +169,7 @@ void FaultyDisk::BeginSync() {
         +[](bool* held) { return !*held; }, &syncs_held_));
     time = sync_time_;
   }
-  absl::SleepFor(time);  // The fault itself.
+  absl::SleepFor(time);  // The slow disk that the test has asked for.
 }
 
 int64_t FaultyDisk::syncs() const {
@@ -215,6 +218,9 @@ void FaultyDisk::OnSync(const std::string& path) {
   unsynced_.erase(path);
 }
 
+// First undoes all unsynced writes of each file, the last one first, so that the file is as it was
+// after its last sync. Then applies each write again as a disk might have done: not at all, in part
+// or completely, at random.
 void FaultyDisk::ReturnPower(std::mt19937_64& random) {
   absl::MutexLock lock(&mu_);
   for (const auto& [path, writes] : unsynced_) {
@@ -227,14 +233,14 @@ void FaultyDisk::ReturnPower(std::mt19937_64& random) {
       TESSERA_CHECK_EQ(ftruncate(file.get(), write->size_before), 0);
     }
     for (const Write& write : writes) {
-      const uint64_t fate = random() % 3;  // lost, torn, whole
+      const uint64_t fate = random() % 3;  // 0 is lost, 1 is torn, 2 is whole
       const size_t kept = fate == 0   ? 0
                           : fate == 1 ? random() % (write.after.size() + 1)
                                       : write.after.size();
       TESSERA_CHECK_EQ(pwrite(file.get(), write.after.data(), kept, write.offset),
                        static_cast<ssize_t>(kept));
     }
-    // What is in memory alone.
+    // Removes the log's index. It is shared memory, which a power failure loses.
     const size_t log = path.rfind("-wal");
     unlink(((log == std::string::npos ? path : path.substr(0, log)) + "-shm").c_str());
   }

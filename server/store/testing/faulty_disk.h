@@ -1,7 +1,8 @@
-// A disk for SQLite that is slow, full or broken when a test says so, and that loses power: what
-// was written and not synced is then lost in parts. Everything else goes to the usual files.
+// A disk for SQLite that is slow, full or broken when a test says so, and that loses power. A power
+// failure loses parts of the writes that were not synced. All calls go through to the usual files.
 //
-// Thread-safe. Outlives the connections that use it; one at a time in a process.
+// Thread-safe. The disk outlives the connections that use it. A process may have only one at a
+// time.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,25 +28,26 @@ class FaultyDisk {
   FaultyDisk(const FaultyDisk&) = delete;
   FaultyDisk& operator=(const FaultyDisk&) = delete;
 
-  // SQLite's name for it.
+  // The name of this disk's VFS, by which SQLite finds it.
   const char* name() const;
 
-  // What writes and syncs answer from now on.
+  // Sets the fault with which writes and syncs fail from now on.
   void Set(Fault fault) ABSL_LOCKS_EXCLUDED(mu_);
-  // Every sync takes as long, at least.
+  // Sets how long every sync takes at least.
   void SetSyncTime(absl::Duration time) ABSL_LOCKS_EXCLUDED(mu_);
-  // Syncs wait while they are held, and are counted as they begin.
+  // While syncs are held, they wait. syncs() counts them when they begin.
   void HoldSyncs(bool held) ABSL_LOCKS_EXCLUDED(mu_);
   int64_t syncs() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The power fails at the n-th write or sync from now on: it and all that follow change nothing.
+  // Lets the power fail at the n-th write or sync from now on. This call and all later ones change
+  // nothing.
   void FailPowerAfter(int64_t n) ABSL_LOCKS_EXCLUDED(mu_);
   bool has_power() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the files what a disk may hold after that: of the writes since a file's last sync any
-  // part, whole or torn. All connections are closed.
+  // Turns the files into a state that a disk may hold after a power failure: each write since a
+  // file's last sync is lost, torn or whole. All connections must be closed.
   void ReturnPower(std::mt19937_64& random) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // ---- Of the file calls. ----
-  // The answer to a call that changes a file.
+  // ---- Called by the functions of the VFS. ----
+  // Returns SQLite's result code for a call that changes a file: SQLITE_OK, or the present fault.
   int Admit() ABSL_LOCKS_EXCLUDED(mu_);
   void OnWrite(const std::string& path, int64_t offset, std::string before, int64_t size_before,
                std::string after) ABSL_LOCKS_EXCLUDED(mu_);
@@ -55,7 +57,7 @@ class FaultyDisk {
  private:
   struct Write {
     int64_t offset;
-    std::string before;  // shorter than `after` where the file ended
+    std::string before;  // the overwritten bytes; shorter than `after` if the file ended there
     int64_t size_before;
     std::string after;
   };
@@ -65,7 +67,8 @@ class FaultyDisk {
   absl::Duration sync_time_ ABSL_GUARDED_BY(mu_);
   bool syncs_held_ ABSL_GUARDED_BY(mu_) = false;
   int64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t left_ ABSL_GUARDED_BY(mu_) = -1;  // changes until the power fails; negative: it does not
+  // Number of changes until the power fails, or a negative number if it does not fail.
+  int64_t left_ ABSL_GUARDED_BY(mu_) = -1;
   bool has_power_ ABSL_GUARDED_BY(mu_) = true;
   std::map<std::string, std::vector<Write>> unsynced_ ABSL_GUARDED_BY(mu_);
 };
