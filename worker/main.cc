@@ -81,7 +81,7 @@ struct Flags {
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
 
-  // The well-known ports, or any.
+  // The default is the well-known ports or, if they are taken, any ports.
   Flags() { daemon.data_listen = daemon.peer_listen = ""; }
 };
 
@@ -96,7 +96,7 @@ std::function<bool(const std::string&)> Text(std::string* into) {
   };
 }
 
-// `--flag=value` and `--flag value`.
+// Parses the flags that are not in the table of options, as `--flag=value` or `--flag value`.
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   Flags flags;
   int64_t memory_bytes = 0;
@@ -113,7 +113,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
       {"advertise-client", Text(&flags.daemon.advertise_client)},
       {"advertise-peer", Text(&flags.daemon.advertise_peer)},
       {"registered-file", Text(&flags.registered_file)},
-      // From a daemon to its executors.
+      // The flags below are passed by a daemon to its executors.
       {"parent", Number(&flags.process.parent)},
       {"index", Number(&flags.process.index)},
       {"gpu", Number(&flags.process.gpu)},
@@ -163,7 +163,8 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& args) {
   return flags;
 }
 
-// Plain text stays on this machine unless it is asked for.
+// Returns an error if plain text would be reachable from other machines, unless the options ask for
+// it.
 absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Options& options) {
   if (options.insecure || !options.tls_cert_file.empty()) return absl::OkStatus();
   for (const std::string* address : {&daemon.data_listen, &daemon.peer_listen}) {
@@ -177,7 +178,7 @@ absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Option
   return absl::OkStatus();
 }
 
-// What of the executor's side comes from the table of options.
+// Copies the executor's part of the table of options.
 absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
   process->read_idle = absl::Milliseconds(options.read_idle_ms);
   process->uploads = {.idle = absl::Milliseconds(options.upload_idle_ms),
@@ -196,7 +197,8 @@ absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* pr
   return pki::CheckIssuedBy(process->certificates, process->authorities);
 }
 
-// How the daemon, and its executors, prove to the coordinator what they are.
+// Reads the credentials with which the daemon and its executors prove their identity to the
+// coordinator.
 absl::Status LinkSecurity(const Options& options, rpc::CoordinatorAccess* coordinator) {
   coordinator->insecure = options.insecure;
   if (!options.tls_ca_file.empty()) {
@@ -216,20 +218,25 @@ absl::Status LinkSecurity(const Options& options, rpc::CoordinatorAccess* coordi
   return absl::OkStatus();
 }
 
-// Whole or not at all, as the coordinator does: its two lines are for clients and for peers.
+// Writes the file of ports, whole or not at all, as the coordinator does. The first line is the
+// address for clients, and the second one is for peers.
 absl::Status WritePorts(const std::string& path, const rpc::WorkerDaemon& daemon) {
   if (path.empty()) return absl::OkStatus();
   return ReplaceFile(path, absl::StrCat(daemon.data_address(), "\n", daemon.peer_address(), "\n"),
                      /*is_private=*/false);
 }
 
+// Runs the daemon until a signal or a permanent refusal by the coordinator. The refusal comes on
+// another thread, which stores it and sends SIGTERM, so that only one place waits and one place
+// ends the daemon. The ports and metrics are served, and their files written, only once the daemon
+// has its ports.
 absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& registered_file,
                        const Options& table) {
   Metrics metrics(table.metrics_series_max);
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, rpc::GrpcVersion()); });
   options.metrics = &metrics;
   options.sources.metrics = [&metrics] { return MetricsText(&metrics); };
-  // Outlives the daemon, whose thread writes it.
+  // The refusal outlives the daemon, whose thread writes it.
   struct {
     absl::Mutex mu;
     absl::Status why;
@@ -237,7 +244,7 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   options.on_refused = [&refusal](const absl::Status& why) {
     absl::MutexLock lock(&refusal.mu);
     refusal.why = why;
-    kill(getpid(), SIGTERM);  // What sigwait below waits for.
+    kill(getpid(), SIGTERM);  // ends the sigwait below
   };
   if (!registered_file.empty()) {
     options.on_registered = [&registered_file] {
@@ -268,12 +275,12 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   return absl::OkStatus();
 }
 
-// What both sides have of the table of options, or each of its own.
+// Copies the options that both sides share, and those that belong to one of them.
 void ApplyOptions(const Options& options, Flags* flags) {
   const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
   flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
-  // Twice what the coordinator lets wait: the bound there is met first.
+  // The queue is twice as long as the coordinator's, so that the coordinator's bound is met first.
   flags->process.queue_bound = 2 * options.queue_bound;
   flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;
   flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
@@ -289,12 +296,16 @@ ir::serial::ProcessSources SourcesOf(const Options& options) {
           .started = SteadyNow()};
 }
 
+// Parses the command line and runs one of four things: the compiler of an executor, the count of
+// GPUs, an executor, or the daemon. The daemon also reads the executor's files and certificates
+// once, so that a mistake is reported by its own exit instead of by the exit of every executor.
+// Errors exit with status 2: another start would make them again.
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
     return 2;
   };
-  // An executor's compiler: none of the rest.
+  // The process is the compiler of an executor, and does nothing else.
   if (argc == 2 && std::string(argv[1]) == codegen::kCompileChildFlag)
     return codegen::RunCompileChild(codegen::CompileDeviceImage);
   const absl::StatusOr<ParsedOptions> parsed =
@@ -310,7 +321,7 @@ int Main(int argc, char** argv) {
   }
   absl::StatusOr<Flags> flags = ParseFlags(parsed->rest);
   if (!flags.ok()) return complain(flags.status());
-  // As much of the title as fits; threads that have no name of their own get it.
+  // Sets as much of the title as fits. Threads without a name of their own inherit it.
   if (flags->executor) NameThread("tessera-exec");
   const Options& options = parsed->options;
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
@@ -319,7 +330,7 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   RaiseFileLimit();
   if (!flags->executor) {
-    // Blocked before any thread starts, so that sigwait gets them.
+    // The signals are blocked before any thread starts, so that sigwait gets them.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
@@ -343,7 +354,7 @@ int Main(int argc, char** argv) {
   }
   flags->daemon.flight_folder = FolderForFlights(options);
   BeginFlight(flags->daemon.flight_folder, "worker-" + flags->daemon.name);
-  rpc::ExecutorProcessOptions unused;  // Better told now than by every executor.
+  rpc::ExecutorProcessOptions unused;  // a mistake is reported here, and not by every executor
   absl::Status status = TakeOptions(options, &unused);
   if (!options.files_dir.empty()) {
     status.Update(files::FilesRoot(options.files_dir).Identity().status());
@@ -353,7 +364,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;
-  // Also of what another start would not mend.
+  // This includes errors that another start would not mend.
   std::cerr << "tessera-worker: " << status.message() << "\n";
   return 2;
 }

@@ -1,3 +1,5 @@
+// The set-up of LLVM's passes that the code generators for hosts (compile.cc), for GPUs
+// (gpu_module.cc, emit_nvptx.cc) and for the emulator (testing/) share.
 #include "worker/codegen/analyses.h"
 
 #include "base/log.h"

@@ -1,5 +1,6 @@
-// What LLVM's pass pipelines need, set up for one machine. For worker/codegen alone: LLVM's types
-// do not appear elsewhere. Thread-compatible.
+// The analysis managers and code generation passes that LLVM's pass pipelines need, set up for one
+// machine. Only worker/codegen uses them, since LLVM's types do not appear elsewhere.
+// Thread-compatible.
 #pragma once
 #include <string>
 
@@ -12,7 +13,7 @@
 namespace tessera::worker::codegen {
 
 struct Analyses {
-  // The machine outlives this.
+  // `machine` must outlive this object.
   explicit Analyses(llvm::TargetMachine* machine);
   Analyses(const Analyses&) = delete;
   Analyses& operator=(const Analyses&) = delete;
@@ -23,12 +24,12 @@ struct Analyses {
   llvm::ModuleAnalysisManager modules;
 };
 
-// The passes that make an object or assembly from a module. Setting them up takes longer than
-// compiling a small kernel, so a CodeGenerator may be kept and run on any number of modules.
+// The passes that make an object or assembly from a module. It takes longer to set them up than to
+// compile a small kernel, so a CodeGenerator may be kept and run on any number of modules.
 class CodeGenerator {
  public:
   CodeGenerator(llvm::TargetMachine* machine, llvm::CodeGenFileType type);
-  // Modifies the module.
+  // Returns the object or the assembly of the module, and modifies the module.
   std::string Run(llvm::Module* module);
 
  private:

@@ -1,3 +1,6 @@
+// The memory manager of the JIT linker in loader.cc. The linker asks it for memory for each object,
+// fills the segments while they are writable, and finalizes them, which makes code executable and
+// constants read-only.
 #include "worker/codegen/code_memory.h"
 
 #include <sys/mman.h>
@@ -36,7 +39,7 @@ llvm::Error MemoryError(const std::string& text, std::errc code) {
                                              std::make_error_code(code));
 }
 
-// Of a system call on `bytes`, from errno.
+// Returns the error of a system call on `bytes` bytes, from errno.
 llvm::Error SystemError(const std::string& call, uintptr_t bytes) {
   const int error = errno;
   return MemoryError(
@@ -50,12 +53,13 @@ llvm::Error Protect(PageRun run, int protection) {
   return SystemError("mprotect", run.bytes());
 }
 
-// Pages for one protection.
+// Pages that have one protection once they are in use.
 class Area {
  public:
   Area(PageRun span, int protection) : span_(span), protection_(protection), free_(span) {}
 
-  // Takes pages, zeroed and writable until they are protected; none if the area is full.
+  // Takes pages, which are zeroed and stay writable until they are protected. Returns nullopt if
+  // the area is full.
   llvm::Expected<std::optional<PageRun>> Take(uintptr_t bytes) {
     absl::MutexLock lock(&mu_);
     const std::optional<PageRun> run = free_.Take(bytes);
@@ -64,14 +68,15 @@ class Area {
       GiveLocked(*run);
       return error;
     }
-    // Written under the lock, so that a page is first touched after the page before it: only then
-    // does the kernel let it share its neighbour's anon_vma, without which they never merge.
+    // The pages are written under the lock, so that a page is first touched after the page before
+    // it. Only then does the kernel let the page share its neighbour's anon_vma, and mappings with
+    // different ones never merge.
     std::memset(Pointer(run->begin), 0, run->bytes());
     return run;
   }
 
   void Give(PageRun run) {
-    // Where this fails, as for locked memory, the pages merely stay in memory.
+    // If this fails, as for locked memory, the pages merely stay in memory.
     madvise(Pointer(run.begin), run.bytes(), MADV_DONTNEED);
     absl::MutexLock lock(&mu_);
     GiveLocked(run);
@@ -80,7 +85,7 @@ class Area {
  private:
   void GiveLocked(PageRun run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const PageRun whole = free_.Give(run);
-    // Where this fails, the pages keep a protection that does no harm, in a mapping of their own.
+    // If this fails, the pages keep a harmless protection, in a mapping of their own.
     llvm::consumeError(whole.end == span_.end ? Protect(whole, PROT_NONE)
                                               : Protect(run, protection_));
   }
@@ -91,7 +96,7 @@ class Area {
   PageRuns free_ ABSL_GUARDED_BY(mu_);
 };
 
-// Owns pages of an area.
+// Owns pages of an area, and gives them back in its destructor.
 class Pages {
  public:
   Pages(Area* area, PageRun run) : area_(area), run_(run) {}
@@ -108,15 +113,15 @@ class Pages {
   const PageRun run_;
 };
 
-// A segment of an object: blocks of one protection and lifetime.
+// A segment of an object: blocks with one protection and one lifetime.
 struct Segment {
   Pages pages;
   int protection;
-  bool finalize_only;  // used by the finalize actions alone
+  bool finalize_only;  // whether only the finalize actions use it
 };
 
-// One reservation of address space. Its areas have the sizes for what most objects need: a page or
-// two of code, a page of constants, no variables.
+// One reservation of address space. The sizes of its areas suit most objects, which need a page or
+// two of code, a page of constants, and no variables.
 class Region {
  public:
   static llvm::Expected<std::unique_ptr<Region>> Reserve(uintptr_t bytes) {
@@ -157,7 +162,7 @@ int ProtectionOf(orc::MemProt prot) {
          (has(orc::MemProt::Exec) ? PROT_EXEC : 0);
 }
 
-// What one object needs for a segment.
+// The memory that one object needs for a segment.
 struct Need {
   jitlink::BasicLayout::Segment* segment;
   uintptr_t bytes;
@@ -165,7 +170,7 @@ struct Need {
   bool finalize_only;
 };
 
-// What a FinalizedAlloc is the address of.
+// The record to which a FinalizedAlloc points.
 struct Loaded {
   std::vector<Segment> segments;
   std::vector<orc::shared::WrapperFunctionCall> dealloc_actions;
@@ -184,7 +189,7 @@ class InFlight : public jitlink::JITLinkMemoryManager::InFlightAlloc {
 
  private:
   llvm::Expected<jitlink::JITLinkMemoryManager::FinalizedAlloc> Finalize() {
-    // Whatever is not handed on is given back.
+    // Segments that are not moved to `loaded` are given back when this function returns.
     auto loaded = std::make_unique<Loaded>();
     std::vector<Segment> segments = std::move(segments_);
     for (const Segment& segment : segments) {
@@ -259,7 +264,7 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
         return MemoryError(absl::StrCat("a segment is aligned to ", segment.Alignment.value(),
                                         " bytes; a page has ", page_bytes_),
                            std::errc::invalid_argument);
-      // Each term alone is bounded, so that neither the sum nor the rounding wraps.
+      // Each term is bounded by itself, so that neither the sum nor the rounding wraps around.
       if (segment.ContentSize > region_bytes_ || segment.ZeroFillSize > region_bytes_)
         return TooLarge();
       const uintptr_t bytes = segment.ContentSize + segment.ZeroFillSize;
@@ -286,7 +291,7 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
     return std::move(**segments);
   }
 
-  // None if an area is full.
+  // Returns nullopt if an area is full.
   static llvm::Expected<std::optional<std::vector<Segment>>> PlaceIn(
       Region& region, const std::vector<Need>& needs) {
     std::vector<Segment> segments;

@@ -1,11 +1,12 @@
-// Where HostLoader's JIT linker puts code: in a few regions of the address space, each with an area
-// of code, one of constants and one of variables. Neighbouring pages of an area have one protection
-// and so are one mapping to the kernel, however many objects are loaded; with pages of its own
-// mapping for every object, some 30,000 of them reach vm.max_map_count, and then nothing can be
-// mapped any more and even fork fails.
+// The memory into which HostLoader's JIT linker puts code. It consists of a few regions of the
+// address space, each with an area of code, an area of constants and an area of variables.
+// Neighbouring pages of an area have the same protection, so the operating system counts them as
+// one mapping, however many objects are loaded. If every object had pages with a mapping of its
+// own, some 30,000 objects would reach vm.max_map_count. Then nothing could be mapped any more, and
+// even fork would fail.
 //
-// Thread-safe. Outlives what it allocates. No page is ever writable and executable at once. An
-// area is inaccessible beyond its last page in use; a free page before that keeps the area's
+// Thread-safe. Outlives its allocations. No page is ever writable and executable at once. An area
+// is inaccessible beyond its last page in use. A free page before that point keeps the area's
 // protection, but holds no memory and reads as zero.
 #pragma once
 #include <cstdint>
@@ -17,10 +18,11 @@ class JITLinkMemoryManager;
 
 namespace tessera::worker::codegen {
 
-// Well within what a 32-bit displacement reaches, as the parts of an object lie in one region.
+// The parts of an object lie in one region, which is well within reach of a 32-bit displacement.
 inline constexpr int64_t kCodeRegionBytes = int64_t{256} << 20;
 
-// `region_bytes` is a multiple of 8 pages. Regions are reserved when they are needed, and kept.
+// `region_bytes` is a multiple of 8 pages. Regions are reserved when they are needed, and kept from
+// then on.
 std::unique_ptr<llvm::jitlink::JITLinkMemoryManager> NewCodeMemory(
     int64_t region_bytes = kCodeRegionBytes);
 

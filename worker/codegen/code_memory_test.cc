@@ -1,4 +1,6 @@
-// Where loaded code lies: how many mappings it takes, with which protections, and its reuse.
+// Tests of the memory of loaded code: how many mappings it takes, which protections its pages have,
+// and that free memory is used again. The first half loads real objects through HostLoader, the
+// second half allocates segments through LLVM's interface. Both read /proc/self/maps.
 #include "worker/codegen/code_memory.h"
 
 #include <sys/mman.h>
@@ -40,7 +42,7 @@ using ::testing::Not;
 
 struct Mapping {
   uintptr_t begin = 0, end = 0;
-  std::string protection;  // "r-xp"
+  std::string protection;  // for example "r-xp"
 };
 std::vector<Mapping> Mappings() {
   std::ifstream maps("/proc/self/maps");
@@ -67,7 +69,8 @@ int NumWritableAndExecutable() {
   return count;
 }
 
-// What the mappings may grow by, the heap's included: a small part of one for each load.
+// The bound on the growth of the number of mappings, the heap's included: a small fraction of one
+// per load.
 constexpr int kMappingsGrowthMax = 100;
 
 const uintptr_t kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -77,7 +80,7 @@ uintptr_t Address(const std::shared_ptr<const void>& function) {
 
 // ---- Kernels. ----------------------------------------------------------------------------------
 
-// An object for p1[i] = p0[i] + addend.
+// Returns an object that computes p1[i] = p0[i] + addend.
 std::string Adder(int addend) {
   const absl::StatusOr<Kernel> kernel =
       ParseKernel(absl::StrCat("kernel [100] reduced 0\nin s32 100\nout s32 100\n%0 = load p0 [0: "
@@ -126,7 +129,7 @@ TEST_F(LoadedCode, ThousandsOfObjectsTakeFewMappings) {
   EXPECT_LT(NumMappings() - before, kMappingsGrowthMax);
   for (int i = 0; i < kLoads; ++i) ASSERT_EQ(AddedTo5(functions[i]), 5 + i % kAdders);
 
-  // Every other one goes, and their places serve those that come next.
+  // Every other object goes, and the next objects take their places.
   std::set<uintptr_t> freed;
   for (int i = 0; i < kLoads; i += 2) {
     freed.insert(Address(functions[i]) / kPage);
@@ -179,7 +182,7 @@ TEST_F(LoadedCode, ThreadsLoadAndUnloadAtOnce) {
 }
 
 TEST_F(LoadedCode, AnObjectThatDoesNotLinkSaysWhy) {
-  // A kernel that calls a function of host_runtime.h, by a name that is not there.
+  // The kernel calls a function of host_runtime.h, by a name that does not exist.
   const Kernel kernel = KernelOfPrim(ir::ScalarPrim::kPow, ir::DType::kF64, ir::DType::kF64, 100);
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget("host"));
   TESSERA_ASSERT_OK_AND_ASSIGN(std::string object, HostCodegen(target).Compile(kernel));
@@ -217,14 +220,14 @@ class CodeMemoryTest : public ::testing::Test {
     return llvm::cantFail(
         jitlink::SimpleSegmentAlloc::Create(*memory_, nullptr, std::move(segments)));
   }
-  // "" if the segments can be had.
+  // Returns "" if the segments can be allocated.
   std::string ErrorOf(Segments segments) {
     auto allocated = jitlink::SimpleSegmentAlloc::Create(*memory_, nullptr, std::move(segments));
     if (!allocated) return llvm::toString(allocated.takeError());
     llvm::cantFail(memory_->deallocate(llvm::cantFail(allocated->finalize())));
     return "";
   }
-  // Allocates code of so many pages, and remembers it.
+  // Allocates code of `pages` pages, and remembers it.
   uintptr_t Code(uintptr_t pages) {
     auto allocated = Allocate({{kReadExec, {pages * kPage, llvm::Align(16)}}});
     const auto info = allocated.getSegInfo(kReadExec);
@@ -311,7 +314,7 @@ TEST_F(CodeMemoryTest, ActionsRunWhenFinalizedAndInReverseWhenFreed) {
     orc::shared::CWrapperFunctionResult result{};
     const bool fails = size > 0 && data[size - 1] == '!';
     if (fails) return orc::shared::WrapperFunctionResult::createOutOfBandError("no").release();
-    // The serialised Error::success().
+    // This is the serialised form of Error::success().
     result.Size = 1;
     return result;
   };
@@ -352,7 +355,7 @@ TEST_F(CodeMemoryTest, AFreePageAmongOthersKeepsTheirProtectionAndReadsAsZero) {
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(second), 0);
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(first), 0xcc);
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(third), 0xcc);
-  // With the last one it becomes a part of the inaccessible rest.
+  // Together with the last page it becomes a part of the inaccessible rest.
   llvm::cantFail(memory_->deallocate(std::exchange(code_[2], Finalized())));
   EXPECT_EQ(ProtectionAt(second), "---p");
   EXPECT_EQ(ProtectionAt(third), "---p");
@@ -362,7 +365,7 @@ TEST_F(CodeMemoryTest, AFreePageAmongOthersKeepsTheirProtectionAndReadsAsZero) {
 }
 
 TEST_F(CodeMemoryTest, ANewRegionBeginsWhereOneIsFull) {
-  // Of 8 pages, 4 are for code.
+  // A region of 8 pages has 4 pages for code.
   UseRegionsOf(8);
   const uintptr_t first = Code(3), second = Code(2), third = Code(1);
   EXPECT_NE(second, first + 3 * kPage);
@@ -384,7 +387,7 @@ TEST_F(CodeMemoryTest, WhatCannotBeHadIsAnErrorThatSaysSo) {
   EXPECT_THAT(ErrorOf({{kReadExec, {4 * kPage + 1, llvm::Align(1)}}}), HasSubstr("larger than"));
   EXPECT_THAT(ErrorOf({{kReadExec, {9 * kPage, llvm::Align(1)}}}), HasSubstr("larger than"));
   EXPECT_EQ(ErrorOf({{kReadExec, {4 * kPage, llvm::Align(1)}}}), "");
-  // More than the address space has.
+  // No address space has room for this region.
   memory_ = NewCodeMemory(int64_t{1} << 60);
   EXPECT_THAT(ErrorOf({{kReadExec, {1, llvm::Align(1)}}}),
               ::testing::AllOf(HasSubstr("mmap"), HasSubstr("Cannot allocate memory")));

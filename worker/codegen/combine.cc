@@ -1,3 +1,6 @@
+// Identities and combinations of reductions as LLVM IR. The emitters of hosts (emit_host.cc) and of
+// GPUs (gpu_emit.cc) call them to start accumulators, to add elements, and to join the partial
+// results of lanes and threads.
 #include "worker/codegen/combine.h"
 
 #include <limits>
@@ -14,6 +17,9 @@ using ir::ScalarPrim;
 using llvm::IRBuilderBase;
 using llvm::Value;
 
+// Returns the identity of each kind for the given dtype. Integer limits are computed from the width
+// of the dtype, because one function serves all of them. Sums start at +0, so only scans, which
+// need -0, have an identity of their own in the emitters.
 Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* index) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const unsigned bits = dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
@@ -23,7 +29,8 @@ Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* i
   const auto constant = [&](double real, int64_t integer) {
     return ConstantOf(b, dtype, real, integer);
   };
-  // Any element has a lower index, so that it wins even if it equals the identity.
+  // Every element has a lower index than this one, so that an element wins even if it equals the
+  // identity.
   const auto no_index = [&] {
     return llvm::ConstantInt::get(index,
                                   llvm::APInt::getSignedMaxValue(index->getIntegerBitWidth()));
@@ -48,7 +55,7 @@ Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* i
 
 namespace {
 
-// The primitive of each kind but argmax and argmin.
+// Returns the primitive that combines two elements, for each kind except argmax and argmin.
 ScalarPrim PrimOf(ReduceKind kind) {
   switch (kind) {
     case ReduceKind::kSum:

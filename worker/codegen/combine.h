@@ -1,5 +1,5 @@
-// Reductions as LLVM IR: identities, and how two partial results are combined. The same on hosts
-// and GPUs, for scalars and for vectors. Thread-compatible, as the builder is.
+// Reductions as LLVM IR: the identities, and the combination of two partial results. The code is
+// the same on hosts and GPUs, for scalars and for vectors. Thread-compatible, as the builder is.
 #pragma once
 #include "ir/collective.h"
 #include "ir/dtype.h"
@@ -13,11 +13,13 @@ struct Partial {
   llvm::Value* index = nullptr;
 };
 
-// Combining it with an element gives that element. Scalars; the index is of type `index`.
+// Returns the scalar partial result that changes no element it is combined with. `index` is the
+// type of its index.
 Partial IdentityOf(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand,
                    llvm::Type* index);
-// Max and min: NaN wins, and -0 is less than 0. Argmax and argmin: NaN wins, then the larger (or
-// smaller) value, then the lower index. Commutative, except for the bits of a NaN.
+// Combines two partial results. For max and min, NaN wins, and -0 is less than 0. For argmax and
+// argmin, NaN wins, then the larger (or smaller) value, then the lower index. The combination is
+// commutative, except for the bits of a NaN.
 Partial Combine(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand, const Partial& x,
                 const Partial& y);
 

@@ -1,3 +1,6 @@
+// HostCodegen: emits a kernel or a loop as LLVM IR, runs a short pass pipeline, and makes an object
+// of it. It normally runs in a compile child (compile_child.cc), since an error inside LLVM ends
+// the process.
 #include "worker/codegen/compile.h"
 
 #include <utility>
@@ -26,8 +29,8 @@ class HostCodegen::Impl {
         machine_(MakeHostMachine(target, llvm::CodeGenOptLevel::Default)),
         analyses_(machine_.get()),
         to_object_(machine_.get(), llvm::CodeGenFileType::ObjectFile) {
-    // The emitters write code as it should run; the passes only put kernels into loops of them,
-    // promote accumulators to registers and remove redundant code.
+    // The emitters write code in the form in which it should run. The passes only inline kernels
+    // into loops, promote accumulators to registers and remove redundant code.
     inlining_.addPass(llvm::AlwaysInlinerPass());
     passes_.addPass(llvm::PromotePass());
     passes_.addPass(llvm::EarlyCSEPass());

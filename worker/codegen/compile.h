@@ -1,5 +1,6 @@
-// LLVM code generation: kernels, and loops of them, to relocatable objects. Callers start at
-// host_code.h, whose HostCompiler is the cache and the processes around it (compile_child.h).
+// LLVM code generation: compiles kernels and loops of kernels to relocatable objects. Other code
+// uses host_code.h, whose HostCompiler adds the cache and the processes in which this runs
+// (compile_child.h).
 //
 // Thread-compatible: different HostCodegens may be used concurrently. LLVM's fatal errors end the
 // process, which is why it normally runs in a child process.
@@ -14,9 +15,9 @@
 
 namespace tessera::worker::codegen {
 
-// Part of every cache key: changes whenever the same kernel would give other code.
+// Part of every cache key. It changes whenever the same kernel would give other code.
 inline constexpr int kCodegenVersion = 6;
-// The function that every object defines.
+// The name of the function that every object defines.
 inline constexpr char kFunctionName[] = "tessera_kernel";
 
 class HostCodegen {
@@ -26,10 +27,11 @@ class HostCodegen {
   HostCodegen(const HostCodegen&) = delete;
   HostCodegen& operator=(const HostCodegen&) = delete;
 
-  // Returns an object, which does not depend on earlier compilations. Requires: Verify of it.
+  // Returns an object, which does not depend on earlier compilations. Requires that `kernel` or
+  // `loop` passes Verify.
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
   absl::StatusOr<std::string> Compile(const KernelLoop& loop);
-  // The compiled function as text, for humans: assembly or optimised LLVM IR.
+  // Returns the compiled function as text for people to read: assembly or optimised LLVM IR.
   absl::StatusOr<std::string> Listing(const Kernel& kernel, bool llvm_ir);
   absl::StatusOr<std::string> Listing(const KernelLoop& loop, bool llvm_ir);
 

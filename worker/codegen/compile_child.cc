@@ -1,3 +1,6 @@
+// The two ends of a compilation in a child process. host_code.cc and device_code.cc call
+// CompileChild in the executor, and RunCompileChild runs in the child. Kernels travel as text,
+// which the child parses and verifies, so that it needs no trust in its input.
 #include "worker/codegen/compile_child.h"
 
 #include <algorithm>
@@ -16,9 +19,9 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A request is a line with the target and the kernels' texts, separated by kBetween, or the text of
-// a loop of kernels.
-// A reply is kObject and the object, or kError and the message.
+// A request is a line with the target, followed by the texts of the kernels, separated by kBetween,
+// or by the text of a loop of kernels. A reply is kObject and the object, or kError and the
+// message.
 constexpr char kBetween[] = "--\n";
 constexpr char kObject = 'o', kError = 'e';
 constexpr char kCompileTitle[] = "tessera-compile";
@@ -87,7 +90,8 @@ std::unique_ptr<CompileChild> CompileChildren::Take(const std::string& tenant) {
 }
 
 void CompileChildren::Release(const std::string& tenant, std::unique_ptr<CompileChild> child) {
-  // One for a tenant, of the few that compiled last. The others are destroyed without the lock.
+  // Keeps one child for each tenant, for the few tenants that compiled last. Any other child is
+  // destroyed after the lock is released.
   constexpr size_t kIdleMax = 4;
   std::vector<Idle> over;
   absl::MutexLock lock(&mu_);

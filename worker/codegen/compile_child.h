@@ -1,8 +1,9 @@
-// Compilation in child processes: a compiler crash or hang fails one program and loses no array.
+// Compilation in child processes. If the compiler crashes or hangs, one program fails and no array
+// is lost.
 //
-// A child is a binary of ours that calls RunCompileChild: a jailed process (base/jail.h). It is
-// started when it is first needed, serves one request after the other, and is replaced after it
-// crashed or was killed.
+// A child is a binary of ours that calls RunCompileChild. It is a jailed process (base/jail.h),
+// which is started when it is first needed and serves one request after the other. It is replaced
+// after it crashed or was killed.
 #pragma once
 #include <memory>
 #include <string>
@@ -23,21 +24,22 @@ namespace tessera::worker::codegen {
 struct CompileChildOptions {
   std::string binary;
   std::vector<std::string> args;
-  std::string target;  // by name
+  std::string target;  // name of the target
   int64_t memory_bytes_max = int64_t{4} << 30;
 };
 
-// One such process. Thread-safe; requests wait for one another.
+// One compile child. Thread-safe; requests wait for one another.
 class CompileChild {
  public:
   explicit CompileChild(CompileChildOptions options);
 
-  // Compiles the kernels to one image for the target; for the host's targets one kernel, to an
-  // object. Errors name `label`: COMPILE_TIMEOUT at the deadline; INTERNAL if the compiler failed
-  // or ended. The next call starts another process if this one has ended.
+  // Compiles the kernels to one image for the target. For a host target there must be one kernel,
+  // which is compiled to an object. Errors name `label`: COMPILE_TIMEOUT at the deadline, and
+  // INTERNAL if the compiler failed or ended. If the process has ended, the next call starts
+  // another one.
   absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
                                       absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  // Compiles the kernel, or the loop of kernels, of which this is the text, for a host's target.
+  // Compiles the kernel or loop of kernels with this text, for a host target.
   absl::StatusOr<std::string> CompileText(const std::string& text, const std::string& label,
                                           absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -47,13 +49,14 @@ class CompileChild {
   JailedProcess process_ ABSL_GUARDED_BY(mu_);
 };
 
-// A pool of compile children for one target: one for each concurrent compilation. Each serves one
-// tenant; a few idle ones are kept. Thread-safe.
+// A pool of compile children for one target, one child for each concurrent compilation. Each child
+// serves one tenant, and a few idle children are kept. Thread-safe.
 class CompileChildren {
  public:
   explicit CompileChildren(CompileChildOptions options) : options_(std::move(options)) {}
 
-  // Returns a child for the caller's exclusive use until Release, for the same tenant.
+  // Returns a child for the caller's exclusive use until Release. The caller must release it for
+  // the same tenant.
   std::unique_ptr<CompileChild> Take(const std::string& tenant) ABSL_LOCKS_EXCLUDED(mu_);
   void Release(const std::string& tenant, std::unique_ptr<CompileChild> child)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -65,16 +68,17 @@ class CompileChildren {
     std::string tenant;
     std::unique_ptr<CompileChild> child;
   };
-  std::vector<Idle> idle_ ABSL_GUARDED_BY(mu_);  // the one that was used least lately first
+  // The idle children, the least recently used first.
+  std::vector<Idle> idle_ ABSL_GUARDED_BY(mu_);
 };
 
-// A binary of ours that gets this as its only argument calls RunCompileChild.
+// The only argument of a binary of ours that should call RunCompileChild.
 inline constexpr char kCompileChildFlag[] = "--compile-child";
 // Compiles kernels to the image of a target other than the host's.
 using CompileImageFn = absl::StatusOr<std::string> (*)(absl::string_view target,
                                                        absl::Span<const Kernel> kernels);
-// The main function of a child: serves the socket with descriptor 3 until it closes. `others`,
-// which may be null, compiles for other targets than the host's. Returns the exit status.
+// The main function of a child. It serves the socket with descriptor 3 until the socket closes.
+// `others` compiles for targets other than the host's, and may be null. Returns the exit status.
 int RunCompileChild(CompileImageFn others);
 
 }  // namespace tessera::worker::codegen

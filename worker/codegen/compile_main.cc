@@ -1,5 +1,5 @@
-// tessera-compile: prints the code of a kernel for this host; with --compile-child, it is the
-// process that compiles for another (compile_child.h).
+// tessera-compile prints the code of a kernel for this host. With --compile-child it is the process
+// that compiles for another process (compile_child.h).
 //
 //   tessera-compile [--target avx512] [--ir] < kernel.txt
 #include <cstring>

@@ -1,3 +1,6 @@
+// Basic blocks and branches for the emitters: host code derives from ControlFlow through
+// host_blocks.h and emit_loop.cc, and GPU code through gpu_thread.h. Each function leaves the
+// builder where the code after the loop or branch goes.
 #include "worker/codegen/control_flow.h"
 
 namespace tessera::worker::codegen {

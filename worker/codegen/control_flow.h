@@ -1,5 +1,5 @@
-// Emits loops, branches and local variables of one LLVM function, for the emitters of hosts and of
-// GPUs. Thread-compatible.
+// Emits loops, branches and local variables of one LLVM function. The emitters for hosts and for
+// GPUs derive from it. Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,23 +11,24 @@ namespace tessera::worker::codegen {
 
 class ControlFlow {
  protected:
-  // Adds an entry block, and positions the builder in it. The function has no blocks.
+  // Adds an entry block to the function, which must have no blocks, and positions the builder in
+  // it.
   explicit ControlFlow(llvm::Function* function);
 
-  // for (i = from; i < to; i = body(i)). The body may consist of several basic blocks.
+  // Emits for (i = from; i < to; i = body(i)). The body may consist of several basic blocks.
   void For(llvm::Value* from, llvm::Value* to,
            const std::function<llvm::Value*(llvm::Value*)>& body);
-  // The same for i = from, from + step, ...: without a loop where at most one step is known to be
-  // taken.
+  // Emits a loop over i = from, from + step, ... while i < to. Emits no loop if it is known that at
+  // most one step is taken.
   void ForSteps(llvm::Value* from, llvm::Value* to, int64_t step,
                 const std::function<void(llvm::Value*)>& body);
-  // while (condition()) body().
+  // Emits while (condition()) body().
   void While(const std::function<llvm::Value*()>& condition, const std::function<void()>& body);
   void If(llvm::Value* condition, const std::function<void()>& then);
   void IfElse(llvm::Value* condition, const std::function<void()>& then,
               const std::function<void()>& otherwise);
   void ReturnIf(llvm::Value* condition, llvm::Value* value);
-  // A variable on the stack, allocated once, outside all loops.
+  // Returns a variable on the stack. It is allocated once, outside all loops.
   llvm::AllocaInst* Local(llvm::Type* type);
 
   llvm::Function* const function_;

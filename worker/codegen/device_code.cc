@@ -1,3 +1,6 @@
+// CompileForDevice: the device backend gives it the kernels of a program, and gets an image and the
+// launch of each kernel. The plans are made here and again in the compile child. They depend on the
+// kernels alone, so they need not be sent.
 #include "worker/codegen/device_code.h"
 
 #include <algorithm>
@@ -20,7 +23,7 @@ namespace {
 
 constexpr absl::string_view kSimtTarget = "simt-host";
 
-// The cache key of the image. The emulator's images depend on the host's CPU too.
+// Returns the cache key of the image. The images of the emulator depend on the host's CPU too.
 absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels,
                                   const std::string& tenant) {
   std::string text =
@@ -48,6 +51,9 @@ absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
                                 "\"; expected nvptx-sm_80, nvptx-sm_90 or simt-host"));
 }
 
+// Plans every kernel, then takes the image from the cache or compiles it. The cache is asked again
+// under the key's lock, because another caller may have compiled the same image meanwhile. All
+// kernels of a program are one image, so that a device loads one module per program.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels, ObjectCache* cache,
                                             CompileChildren* children, absl::Time deadline,

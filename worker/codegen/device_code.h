@@ -1,4 +1,5 @@
-// Compiles kernels to code for an accelerator, which device_api.h loads and launches. Thread-safe.
+// Compiles kernels to code for an accelerator, which the functions of device_api.h load and launch.
+// Thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,8 +16,8 @@
 namespace tessera::worker::codegen {
 
 // How one kernel is launched. Its arguments are the addresses of the kernel's params, in order,
-// each aligned to 16 bytes. Two runs of a kernel must not overlap: its blocks may combine results
-// in global variables of the module.
+// each aligned to 16 bytes. Two runs of a kernel must not overlap, because its blocks may combine
+// results in global variables of the module.
 struct GpuKernel {
   std::string entry;
   uint32_t grid[3] = {1, 1, 1};
@@ -26,19 +27,21 @@ struct GpuKernel {
 };
 
 struct DeviceCode {
-  std::string image;               // for module_load
-  std::vector<GpuKernel> kernels;  // in the order given
+  std::string image;               // the argument of module_load
+  std::vector<GpuKernel> kernels;  // in the order of the call
 };
 
-// Part of every cache key of device code: changes whenever the same kernels would give other code.
+// Part of every cache key of device code. It changes whenever the same kernels would give other
+// code.
 inline constexpr int kDeviceCodeVersion = 2;
 
-// `target` is tessera_device_info's: "nvptx-sm_80", "nvptx-sm_90" or "simt-host". VALUE_ERROR for
-// another; NOT_IMPLEMENTED for a kernel of more elements than a launch has threads. Requires:
-// Verify of every kernel. If `cache` is given, images are cached by target and kernels (in normal
-// form). If `children`, made for the target, are given, one of them compiles, until `deadline`:
-// COMPILE_TIMEOUT. Otherwise this process compiles, without a deadline. Neither images nor children
-// are shared between tenants.
+// Compiles the kernels to one image. `target` comes from tessera_device_info: "nvptx-sm_80",
+// "nvptx-sm_90" or "simt-host". Returns VALUE_ERROR for any other target, and NOT_IMPLEMENTED for a
+// kernel of more elements than a launch has threads. Requires that every kernel passes Verify. If
+// `cache` is given, images are cached by target and kernels (in normal form). If `children` are
+// given, which must be made for the target, one of them compiles, and COMPILE_TIMEOUT is returned
+// at `deadline`. Otherwise this process compiles, without a deadline. Tenants share neither images
+// nor children.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
                                             ObjectCache* cache = nullptr,
@@ -46,7 +49,7 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Time deadline = absl::InfiniteFuture(),
                                             const std::string& tenant = "");
 
-// The image alone, of kernels in normal form, made in this process. Compile children call it.
+// Compiles kernels in normal form to an image, in this process. Compile children call it.
 absl::StatusOr<std::string> CompileDeviceImage(absl::string_view target,
                                                absl::Span<const Kernel> kernels);
 

@@ -1,3 +1,6 @@
+// The host emitter: one kernel to one LLVM function with explicit vectors. compile.cc calls
+// EmitHost for a kernel on its own, and emit_loop.cc calls EmitWhole for each kernel of a native
+// loop. PlanHost has decided everything beforehand; the emitter only carries out the plan.
 #include "worker/codegen/emit_host.h"
 
 #include <algorithm>
@@ -72,24 +75,26 @@ class HostEmitter : private HostBlocks {
  private:
   struct Accumulator {
     llvm::AllocaInst* value = nullptr;
-    llvm::AllocaInst* index = nullptr;  // of argmax and argmin
-    llvm::AllocaInst* total = nullptr;  // of a sum in chunks: the sum of the earlier chunks
+    // The index of the best element so far (argmax and argmin).
+    llvm::AllocaInst* index = nullptr;
+    llvm::AllocaInst* total = nullptr;  // for a sum in chunks: the sum of the earlier chunks
   };
-  // An access at one row: the offset of the row, and for each shift that varies within rows, where
-  // the row's part of its param begins (null: the shift is in the offset).
+  // An access at one row: the offset of the row, and one entry per shift. For a shift that varies
+  // within rows, the entry is the element of its param at which the row begins. Every other shift
+  // is already in the offset, and its entry is null.
   struct RowAccess {
     Value* offset = nullptr;
     std::vector<Value*> shifts;
   };
-  // One row of those that are computed together.
+  // The state of one of the rows that are computed together.
   struct Row {
     explicit Row(const Kernel& kernel)
         : values(kernel.nodes.size()),
           node_rows(kernel.nodes.size()),
           store_rows(kernel.stores.size()),
           accumulators(kernel.nodes.size()) {}
-    // The value of each node at this point of the function: a scalar if it is the same for all
-    // lanes.
+    // The value of each node at this point of the function. It is a scalar if all lanes have the
+    // same value.
     std::vector<Value*> values;
     std::vector<RowAccess> node_rows, store_rows;
     std::vector<Accumulator> accumulators;
@@ -103,7 +108,7 @@ class HostEmitter : private HostBlocks {
     row_ = &rows_[0];
   }
 
-  // Whether lanes are along the innermost parallel dim.
+  // Returns whether lanes are along the innermost parallel dim.
   bool HasRows() const { return plan_.lane_dim >= 0 && !plan_.vectorize_reduction; }
 
   void Return() {
@@ -114,10 +119,12 @@ class HostEmitter : private HostBlocks {
 
   // ---- Loops over parallel dims. ---------------------------------------------------------------
 
-  // With lanes along the innermost parallel dim: loops over rows of it, then over blocks of a row.
-  // As many rows as the plan says are computed together, where the range has them all.
+  // Emits the loops for lanes along the innermost parallel dim: over its rows, and over the blocks
+  // of a row. plan_.rows rows are computed together wherever the range contains all of them. The
+  // code finds that out at run time, because the ranges of several threads may begin and end within
+  // a row.
   void EmitRows(Value* begin, Value* end) {
-    if (plan_.lane_dim == 0) {  // There is one row.
+    if (plan_.lane_dim == 0) {  // there is one row
       EmitRow(begin, Int(0), begin, end);
       return;
     }
@@ -142,21 +149,22 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // The part of one row that begins at iteration `i`; returns the iteration after it.
+  // Emits the part of one row that begins at iteration `i`. Returns the iteration after that part.
   Value* EmitRow(Value* i, Value* row, Value* from, Value* end) {
     Value* const extent = Int(kernel_.shape[plan_.lane_dim]);
     Value* const count = Min(b_.CreateSub(extent, from), b_.CreateSub(end, i));
     EnterRows(row, 1);
     Value* const to = b_.CreateAdd(from, count);
     For(from, to, [&](Value* j) {
-      coords_[plan_.lane_dim] = j;  // LanesOfBlock looks at the address.
+      // LanesOfBlock looks at the address of this element.
+      coords_[plan_.lane_dim] = j;
       EmitBlock(j, LanesOfBlock(j, from, b_.CreateSub(to, j)));
       return b_.CreateAdd(j, num_lanes_);
     });
     return b_.CreateAdd(i, count);
   }
 
-  // As EmitRows, of all rows.
+  // Emits all rows. Unlike in EmitRows, the code need not look whether a row is complete.
   void EmitWholeRows() {
     const int64_t rows = kernel_.num_iterations() / kernel_.shape[plan_.lane_dim];
     ForSteps(Int(0), Int(rows), plan_.rows, [&](Value* row) {
@@ -165,7 +173,7 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // `count` rows from number `row` on, which differ in the innermost of their dims only.
+  // Enters the `count` rows from number `row` on, which differ only in the innermost of their dims.
   void EnterRows(Value* row, int count) {
     const int dim = plan_.lane_dim;
     num_rows_ = count;
@@ -180,14 +188,14 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // The blocks of whole rows.
+  // Emits the blocks of whole rows.
   void EmitWholeBlocks() {
     const int64_t extent = kernel_.shape[plan_.lane_dim], full = extent / plan_.lanes * plan_.lanes;
     ForSteps(Int(0), Int(full), plan_.lanes, [&](Value* j) { EmitBlock(j, Int(plan_.lanes)); });
     if (full < extent) EmitBlock(Int(full), Int(extent - full));
   }
 
-  // The block of the rows' lanes from `j` on.
+  // Emits the block of the rows' lanes from `j` on.
   void EmitBlock(Value* j, Value* num_lanes) {
     coords_[plan_.lane_dim] = j;
     EnterBlock(num_lanes);
@@ -201,9 +209,10 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // As EmitRows, for a kernel with tiled loads (HostPlan): takes up to plan_.tile indices of the
-  // tile dim at once; for every block of lanes it loads a tile, then computes one index after the
-  // other. The first and last index of the range, whose rows may be incomplete, are taken alone.
+  // Emits the loops of a kernel with tiled loads (HostPlan). They take up to plan_.tile indices of
+  // the tile dim at once. For every block of lanes they load a tile, and then compute one index
+  // after the other. The first and the last index of the range are taken alone, because their rows
+  // may be incomplete.
   void EmitTiles(Value* begin, Value* end) {
     const int dim = plan_.lane_dim, tile_dim = plan_.tile_dim;
     int64_t inner_size = 1;
@@ -259,8 +268,8 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Loads `count` neighbours along the tile dim for every lane, and stores them transposed, so that
-  // the lanes of each neighbour are contiguous.
+  // Loads `count` neighbours along the tile dim for every lane. Stores them transposed, so that the
+  // lanes of each neighbour are contiguous.
   void FillTile(int n, Value* count) {
     const Node& node = kernel_.nodes[n];
     Type* const type = MemoryType(b_.getContext(), node.dtype);
@@ -271,7 +280,7 @@ class HostEmitter : private HostBlocks {
     For(Int(0), num_lanes_, [&](Value* lane) {
       Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
       Value* const column = b_.CreateGEP(type, tiles_[n], lane);
-      // The lines lie too far apart for the hardware prefetcher.
+      // The lines lie too far apart for the hardware prefetcher, so the code prefetches them.
       constexpr int64_t kLanesAhead = 16;
       Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
       For(Int(0), count, [&](Value* q) {
@@ -284,7 +293,8 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // With lanes along a reduced dim, or no lanes: one iteration after the other.
+  // Emits one iteration after the other, for a kernel with lanes along a reduced dim or without
+  // lanes.
   void EmitElements(Value* begin, Value* end) {
     ForSteps(begin, end, 1, [&](Value* i) {
       EnterRow(i, kernel_.num_parallel());
@@ -297,7 +307,8 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // ---- Scans: of one row, whose lanes are along a parallel dim if it has any. -------------------
+  // ---- Scans of one row; the lanes are along a parallel dim if the plan has lanes.
+  // -----------------
 
   void EmitScan() {
     ForEachReduction([&](int n) { StartReduction(n); });
@@ -320,8 +331,9 @@ class HostEmitter : private HostBlocks {
     for (size_t s = 0; s < kernel_.stores.size(); ++s) HasRows() ? StoreBlock(s) : StoreElement(s);
   }
 
-  // The lanes of the block that starts at `j`, with `left` lanes left in the row. With non-temporal
-  // stores, the first block of a row ends where a cache line of the first output begins.
+  // Returns the number of lanes of the block that starts at `j`, when `left` lanes are left in the
+  // row. With non-temporal stores, the first block of a row ends where a cache line of the first
+  // output begins, so that the blocks after it store whole cache lines.
   Value* LanesOfBlock(Value* j, Value* from, Value* left) {
     Value* lanes = Min(left, Int(plan_.lanes));
     if (!plan_.nontemporal_stores) return lanes;
@@ -387,7 +399,7 @@ class HostEmitter : private HostBlocks {
       EnterBlock(Int(num_lanes));
       EmitReducedDim(dim + 1);
     };
-    // Whole blocks need no masks. What is left of the dim after them is part of its last chunk.
+    // Whole blocks need no masks. The rest of the dim after them is part of its last chunk.
     const int64_t extent = kernel_.shape[dim], full = extent / plan_.lanes * plan_.lanes;
     if (full > 0)
       ForSteps(from, full < extent ? Min(to, Int(full)) : to, plan_.lanes,
@@ -404,16 +416,17 @@ class HostEmitter : private HostBlocks {
     for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
   }
 
-  // The first dim within rows.
+  // Returns the first dim within rows.
   int FirstInRow() const { return HasRows() ? plan_.lane_dim : kernel_.num_parallel(); }
-  // The last dim over which a shift varies, or -1.
+  // Returns the last dim over which the shift varies, or -1.
   int LastDimOf(const DynamicOffset& shift) const {
     for (int d = kernel_.rank() - 1; d >= 0; --d)
       if (kernel_.shape[d] > 1 && VariesOver(shift, d)) return d;
     return -1;
   }
   bool IsInRow(const DynamicOffset& shift) const { return LastDimOf(shift) >= FirstInRow(); }
-  // Whether the shift differs between lanes; whether one of the access does.
+  // IsLaneVariant returns whether the shift differs between lanes. IsGathered returns whether any
+  // shift of the access does.
   bool IsLaneVariant(const DynamicOffset& shift) const {
     return plan_.lane_dim >= 0 && kernel_.shape[plan_.lane_dim] > 1 &&
            VariesOver(shift, plan_.lane_dim);
@@ -423,14 +436,15 @@ class HostEmitter : private HostBlocks {
                        [&](const DynamicOffset& shift) { return IsLaneVariant(shift); });
   }
 
-  // A scalar shift, by the given element of its param.
+  // Returns a scalar shift, by the given element of its param.
   Value* ShiftBy(const DynamicOffset& shift, Value* element) {
     const DType dtype = kernel_.params[shift.param].dtype;
     Value* const read = b_.CreateAlignedLoad(RegisterType(b_.getContext(), dtype),
                                              Address(shift.param, element), ElementAlign(dtype));
     return Clamped(shift, read, b_.getInt64Ty());
   }
-  // stride * clamp(value, 0, max), of a number or lanes of numbers, in ints of `type`.
+  // Returns stride * clamp(value, 0, max), in ints of `type`. The value is one number, or lanes of
+  // numbers.
   Value* Clamped(const DynamicOffset& shift, Value* value, Type* type) {
     const bool is_signed = ir::IsSignedInt(kernel_.params[shift.param].dtype);
     const auto constant = [&](int64_t c) { return llvm::ConstantInt::getSigned(type, c); };
@@ -440,7 +454,7 @@ class HostEmitter : private HostBlocks {
     return b_.CreateMul(at, constant(shift.stride));
   }
 
-  // The part of an access's offset that is the same for all elements.
+  // Returns the part of an access's offset that is the same for all elements.
   Value* BaseOf(const Access& access) {
     Value* base = Int(access.offset);
     for (const DynamicOffset& shift : access.shifts)
@@ -448,7 +462,7 @@ class HostEmitter : private HostBlocks {
     return base;
   }
 
-  // Sets the coordinates of dims [begin, end) from their row-major number.
+  // Sets the coordinates of dims [begin, end) to the point with the row-major number `number`.
   void SetCoords(Value* number, int begin, int end) {
     for (int d = end - 1; d >= begin; --d) {
       if (d == begin) {
@@ -462,7 +476,8 @@ class HostEmitter : private HostBlocks {
     }
   }
 
-  // Sets the coordinates of the first `num_dims` dims, and the offset of every access at them.
+  // Sets the coordinates of the first `num_dims` dims, and computes the offset of every access
+  // there.
   void EnterRow(Value* row, int num_dims) {
     SetCoords(row, 0, num_dims);
     EnterRowAt(num_dims);
@@ -497,7 +512,7 @@ class HostEmitter : private HostBlocks {
     for (int d = FirstInRow(); d < kernel_.rank(); ++d) at = AddStep(at, strides[d], coords_[d]);
     return at;
   }
-  // The offset of the first lane, without the shifts that differ between lanes.
+  // Returns the offset of the first lane, without the shifts that differ between lanes.
   Value* OffsetOf(const Access& access, const RowAccess& row) {
     Value* offset = StepInRow(row.offset, access.strides);
     for (size_t s = 0; s < access.shifts.size(); ++s) {
@@ -507,8 +522,8 @@ class HostEmitter : private HostBlocks {
     }
     return offset;
   }
-  // The lanes of a load whose shifts differ between them. Offsets are computed in 32 bits where
-  // they fit.
+  // Emits a load whose shifts differ between its lanes. Offsets are computed in 32 bits where they
+  // fit.
   Value* LoadGathered(int n) {
     const Node& node = kernel_.nodes[n];
     const RowAccess& row = row_->node_rows[n];
@@ -559,7 +574,7 @@ class HostEmitter : private HostBlocks {
                           Address(store.param, OffsetOf(store.access, row_->store_rows[s])),
                           ElementAlign(dtype));
   }
-  // The later one of a pair writes both.
+  // Stores a block. If two stores interleave, the later one writes the blocks of both.
   void StoreBlock(size_t s) {
     const Store& store = kernel_.stores[s];
     const DType dtype = kernel_.params[store.param].dtype;
@@ -588,6 +603,10 @@ class HostEmitter : private HostBlocks {
     }
   }
 
+  // Emits a node for the current block of the current row, and returns its value: a vector if it
+  // differs between lanes, else a scalar. Loads take the cheapest form that the plan allows:
+  // gathered, interleaved, from a tile, a block, or one element. Reductions have no value here,
+  // because FinishReduction sets it.
   Value* EmitNode(int n) {
     const Node& node = kernel_.nodes[n];
     switch (node.kind) {
@@ -617,7 +636,8 @@ class HostEmitter : private HostBlocks {
     return nullptr;
   }
 
-  // The first of a group's loads reads for all.
+  // Returns one of a group's loads. The first load of the group that is emitted reads the elements
+  // of all of them.
   Value* LoadFromGroup(int n) {
     const std::vector<int>& group = plan_.interleaved[plan_.group_of[n]];
     if (n != *std::min_element(group.begin(), group.end())) return row_->values[n];
@@ -640,7 +660,8 @@ class HostEmitter : private HostBlocks {
     return CallLaneFn(node, args);
   }
 
-  // Computes in f64 vectors; a scalar is a vector of one lane, so that it has the same bits.
+  // Emits a function of f32 in f64 vectors. A scalar becomes a vector of one lane, so that it gets
+  // the same bits.
   Value* EmitWide(const Node& node, std::vector<Value*> args) {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
@@ -650,8 +671,9 @@ class HostEmitter : private HostBlocks {
     if (IsTrigonometric(node.prim)) result = WithLargeAngles(node, args, result);
     return scalar ? b_.CreateExtractElement(result, uint64_t{0}) : result;
   }
-  // To compile one of these takes milliseconds, so that of those that a kernel has often there is a
-  // function. A call costs next to nothing beside it.
+  // Returns whether the primitive becomes a function of the module. Each instance takes
+  // milliseconds to compile, so a primitive that the kernel contains several times becomes a
+  // function. A call costs next to nothing beside the function's work.
   bool SharesWide(ScalarPrim prim) const {
     constexpr int kInstancesMin = 2;
     return std::count_if(kernel_.nodes.begin(), kernel_.nodes.end(), [&](const Node& node) {
@@ -659,7 +681,8 @@ class HostEmitter : private HostBlocks {
                     node.dtype == DType::kF32;
            }) >= kInstancesMin;
   }
-  // The module's function of these vectors.
+  // Returns the module's function of the primitive on vectors like `args`, and adds it if it is
+  // new.
   llvm::Function* WideFunction(const Node& node, const std::vector<Value*>& args) {
     Type* const lanes = args[0]->getType();
     const std::string name =
@@ -680,7 +703,7 @@ class HostEmitter : private HostBlocks {
   static bool IsTrigonometric(ScalarPrim prim) {
     return prim == ScalarPrim::kSin || prim == ScalarPrim::kCos || prim == ScalarPrim::kTan;
   }
-  // Lanes with large arguments, which are rare, are computed by a call of the library.
+  // Computes lanes with large arguments, which are rare, by a library call.
   Value* WithLargeAngles(const Node& node, const std::vector<Value*>& args, Value* result) {
     const V large = Abs(V(b_, args[0])) >= kLargeAngle;
     BasicBlock* const before = b_.GetInsertBlock();
@@ -740,7 +763,7 @@ class HostEmitter : private HostBlocks {
     const Node& node = kernel_.nodes[n];
     return node.reduce == ReduceKind::kSum && ir::IsFloat(node.dtype);
   }
-  // A chunk starts at 0 and is added to what came before it.
+  // A chunk starts at 0, and its sum is added to the sum of the chunks before it.
   void StartChunk() {
     ForEachReduction([&](int n) {
       if (!IsFloatSum(n)) return;
@@ -793,7 +816,7 @@ class HostEmitter : private HostBlocks {
   static bool IsProduct(const Node& node) {
     return node.kind == Node::Kind::kScalar && node.prim == ScalarPrim::kMul;
   }
-  // Adds the product of the node's arguments, and rounds once.
+  // Adds the product of the node's arguments to the sum, and rounds once.
   void AddProduct(const Node& product, bool lanes, llvm::AllocaInst* sum) {
     const auto factor = [&](int arg) { return lanes ? AsLanes(arg) : row_->values[arg]; };
     Value* const before = Load(sum);
@@ -805,7 +828,7 @@ class HostEmitter : private HostBlocks {
 
   Partial Identity(int n) {
     const Node& node = kernel_.nodes[n];
-    // The first result of a scan is the first element, whatever its sign.
+    // The first result of a scan is the first element, even if it is -0.
     if (kernel_.scans && IsFloatSum(n)) return {ConstantOf(b_, node.dtype, -0.0, 0)};
     return IdentityOf(b_, node.reduce, OperandOf(n), RegisterType(b_.getContext(), node.dtype));
   }
@@ -813,7 +836,7 @@ class HostEmitter : private HostBlocks {
     return codegen::Combine(b_, kernel_.nodes[n].reduce, OperandOf(n), x, y);
   }
 
-  // Combines the lanes of a reduced dim, halving their number each time.
+  // Combines the lanes of a reduced dim, and halves their number with each step.
   void FinishReduction(int n) {
     Partial all = Load(row_->accumulators[n]);
     if (plan_.vectorize_reduction) {
@@ -840,12 +863,12 @@ class HostEmitter : private HostBlocks {
   const std::vector<Level> levels_;
   llvm::Module& module_;
   std::vector<Value*> params_;
-  // The offset of each access at coordinates 0.
+  // The offset of each access at the coordinates 0.
   std::vector<Value*> node_bases_, store_bases_;
-  std::vector<Row> rows_;       // those that are computed together, up to plan_.rows
-  Row* row_;                    // the current one
-  int num_rows_ = 1;            // how many of them there are now
-  std::vector<Value*> coords_;  // of the first lane
+  std::vector<Row> rows_;       // the rows that are computed together, up to plan_.rows
+  Row* row_;                    // the current row
+  int num_rows_ = 1;            // number of rows that are computed together now
+  std::vector<Value*> coords_;  // coordinates of the first lane
   std::vector<Value*> tiles_;   // the tile of each tiled load
   Value* tile_index_ = nullptr;
 };

@@ -1,5 +1,6 @@
-// Host code against the interpreter: every op and primitive on every dtype, random kernels, on
-// every target that this CPU runs.
+// Compares host code with the interpreter: every op and primitive on every dtype, reductions, scans
+// and random kernels, on every target that this CPU runs. Kernels are compiled in this process,
+// without a cache.
 #include "worker/codegen/emit_host.h"
 
 #include <algorithm>
@@ -44,7 +45,7 @@ class EmitHost : public ::testing::TestWithParam<std::string> {
     return code.ok() ? *code : nullptr;
   }
 
-  // Runs each kernel in two parts, the second one first, and compares with the interpreter.
+  // Runs each kernel in two parts, the second part first, and compares it with the interpreter.
   void ExpectAsInterpreted(const std::vector<Kernel>& kernels) {
     const auto code = Compile(kernels);
     ASSERT_NE(code, nullptr);
@@ -64,7 +65,7 @@ class EmitHost : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<HostCompiler> compiler_;
 };
 
-// Within what a few functions of 2 ulps and the roundings between them add up to.
+// Covers the sum of the errors of a few functions of 2 ulps and the roundings between them.
 constexpr Tolerance kOpTolerance{.ulps = 6};
 
 TEST_P(EmitHost, EveryOpAgreesWithTheEvaluator) {
@@ -101,7 +102,7 @@ TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
       const int64_t n = kernel.num_iterations();
       TestBuffers got(kernel, seed, seed % 5), want(kernel, seed, seed % 5);
       Interpret(kernel, want.pointers(), 0, n);
-      // In ranges cut anywhere.
+      // The range is cut at some point.
       const int64_t cut = n * (seed % 7) / 7;
       code->function(seed)(got.pointers().data(), cut, n);
       code->function(seed)(got.pointers().data(), 0, cut);
@@ -131,8 +132,8 @@ TEST_P(EmitHost, RandomScansHaveTheBitsOfTheInterpreter) {
   }
 }
 
-// A sum's running results, in f64, are those of the interpreter to the bit, and so is the sign of
-// 0.
+// The running results of a sum in f64 have the bits of the interpreter, and so has the sign of a
+// zero.
 TEST_P(EmitHost, ScansAddInOrder) {
   std::vector<Kernel> kernels;
   for (const char* text : {"kernel [5000] scanned 1\nin f64 5000\nout f64 5000\n"
@@ -156,7 +157,7 @@ TEST_P(EmitHost, ScansAddInOrder) {
   }
 }
 
-// Whatever the numbers that shift say, only what is in the buffer is read.
+// Only elements of the buffer are read, whatever the numbers that shift are.
 TEST_P(EmitHost, GathersStayInTheirBuffers) {
   constexpr DType kNumbers[] = {DType::kS8, DType::kS16, DType::kS32, DType::kS64,
                                 DType::kU8, DType::kU16, DType::kU32, DType::kU64};
@@ -165,7 +166,7 @@ TEST_P(EmitHost, GathersStayInTheirBuffers) {
   for (const DType number : kNumbers)
     for (const DType moved : kMoved)
       for (const bool windows : {false, true}) {
-        // Single elements, or windows of 5 at places of two numbers.
+        // The kernel reads single elements, or windows of 5 at places given by two numbers.
         const std::string text = windows
                                      ? "kernel [19,5] reduced 0\nin # 70\nin @ 38\nout # 95\n"
                                        "%0 = load p0 [0: 0,1] shift p1 [0: 2,0] max 5 stride 10"
@@ -195,8 +196,8 @@ TEST_P(EmitHost, GathersStayInTheirBuffers) {
   }
 }
 
-// Loads that together read memory without gaps, in any order, and such with gaps; of rows and of
-// blocks that are full or not.
+// Covers loads that together read memory without gaps, in any order, and loads with gaps. Blocks
+// are full or partial, in one row or in several.
 TEST_P(EmitHost, InterleavedLoadsAreSorted) {
   constexpr DType kDTypes[] = {DType::kBool, DType::kU8, DType::kBF16, DType::kS32, DType::kF64};
   std::vector<Kernel> kernels;
@@ -243,9 +244,9 @@ TEST_P(EmitHost, InterleavedLoadsAreSorted) {
         << kernels[k].ToString();
 }
 
-// Stores whose elements interleave, as those of the parts of complex numbers do: of rows of any
-// length, of which the second store is the later or the earlier one, with another pair beside them,
-// and with a gap between the two, which are then no pair.
+// Covers stores whose elements interleave, like the parts of complex numbers, in rows of any
+// length. The second store is the later or the earlier one. Another pair lies beside them. With a
+// gap between the two stores they are not a pair.
 TEST_P(EmitHost, StoresThatInterleave) {
   std::vector<Kernel> kernels;
   std::vector<size_t> num_pairs;
@@ -294,7 +295,7 @@ std::vector<PrimCase> PrimCases() {
   }
   return cases;
 }
-// Functions of floats may be off by 2 ulp; everything else is exact.
+// Returns 2 ulp for functions of floats, and 0 for everything else.
 Tolerance ToleranceOf(ScalarPrim prim) {
   switch (prim) {
     case ScalarPrim::kExp:
@@ -316,7 +317,8 @@ Tolerance ToleranceOf(ScalarPrim prim) {
   }
 }
 
-// Whole blocks and a few lanes more, fewer than a block, with gaps, and along another dim.
+// Returns kernels with different layouts: whole blocks and a few lanes more, fewer lanes than a
+// block, with gaps, and along another dim.
 std::vector<Kernel> LayoutsOf(const PrimCase& c) {
   std::vector<Kernel> kernels;
   for (const int64_t n : {203, 5}) kernels.push_back(KernelOfPrim(c.prim, c.operand, c.result, n));
@@ -355,7 +357,7 @@ TEST_P(EmitHost, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
 
 // ---- Where an element lies changes nothing. ----------------------------------------------------
 
-// The same arguments at every place of a row, and in ranges of every size: the same bits.
+// Equal arguments at every place of a row, and in ranges of every size, give equal bits.
 TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
   constexpr int64_t kElements = 150;
   for (const PrimCase& c : PrimCases()) {
@@ -382,7 +384,8 @@ TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
   }
 }
 
-// Of those that are computed in f64, a function of the module is called where a kernel has several.
+// If a kernel contains a function that is computed in f64 several times, it calls a function of the
+// module.
 TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
   constexpr int kSize = 100;
   for (const char* const prim : {"Sin", "Tan", "Log1p", "Expm1", "Cbrt", "Pow", "Atan2"}) {
@@ -423,7 +426,7 @@ const char* const kReductions[] = {"sum f32",    "sum s32",    "sum s64",    "su
                                    "min u32",    "max bool",   "and bool",   "or s32",
                                    "argmax f32", "argmin f64", "argmax s64", "argmin bool"};
 
-// Rows of `n` reduced, or columns of `n`; `kept` of them.
+// Returns a kernel that reduces `kept` rows, or `kept` columns, of `n` elements.
 Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool columns) {
   const std::vector<std::string> words = absl::StrSplit(what, ' ');
   const std::string result = words[0].rfind("arg", 0) == 0 ? "s32" : words[1];
@@ -435,7 +438,7 @@ Kernel ReductionOf(const std::string& what, int64_t kept, int64_t n, bool column
   return *kernel;
 }
 
-// Sums and products of special values depend on the order: ordinary ones for these.
+// Sums and products of special values depend on the order, so these kernels get ordinary values.
 template <class T>
 void Tame(TestBuffers* buffers, int64_t n) {
   T* const values = static_cast<T*>(buffers->pointers()[0]);
@@ -467,7 +470,8 @@ TEST_P(EmitHost, ReductionsOfEverySizeAroundABlock) {
         EXPECT_EQ(Difference(kernel, got, want, {.relative = 1e-5, .zero_signs = false}), "")
             << what << " seed " << seed << "\n"
             << kernel.ToString();
-        // One after the other: the order of a reduction does not depend on the range.
+        // Iterations one after the other give the same bits: the order of a reduction does not
+        // depend on the range.
         for (int64_t i = 0; i < kept; ++i) code->function(k)(again.pointers().data(), i, i + 1);
         EXPECT_EQ(Difference(kernel, again, got, {}), "") << what;
       }
@@ -475,7 +479,7 @@ TEST_P(EmitHost, ReductionsOfEverySizeAroundABlock) {
   }
 }
 
-// a[b, m, k] b[b, k, n], summed over k.
+// Returns the product of a[b, m, k] and b[b, k, n], summed over k.
 Kernel Product(int64_t batch, int64_t m, int64_t n, int64_t k) {
   const absl::StatusOr<Kernel> kernel = ParseKernel(absl::StrCat(
       "kernel [", batch, ",", m, ",", n, ",", k, "] reduced 1\nin f32 ", batch * m * k, "\nin f32 ",
@@ -487,7 +491,7 @@ Kernel Product(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return *kernel;
 }
 
-// Rows that are computed together, or not because the range begins or ends between them.
+// Rows are computed together, or separately if the range begins or ends between them.
 TEST_P(EmitHost, AProductHasTheSameBitsInEveryRange) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget(GetParam()));
   const std::vector<Kernel> kernels = {Product(1, 12, 40, 33), Product(3, 8, 16, 5),
@@ -514,7 +518,7 @@ TEST_P(EmitHost, AProductHasTheSameBitsInEveryRange) {
 
 TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
   for (const std::string what : kReductions) {
-    if (what.rfind("arg", 0) == 0) continue;  // has none
+    if (what.rfind("arg", 0) == 0) continue;  // it has no identity
     const Kernel kernel = ReductionOf(what, 70, 0, /*columns=*/false);
     const auto code = Compile({kernel});
     ASSERT_NE(code, nullptr);
@@ -529,7 +533,7 @@ TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
 TEST_P(EmitHost, LongSumsAreAccurate) {
   constexpr int64_t kTerms = (int64_t{1} << 22) - 2;
   const std::vector<float> in(2 * kTerms + 3, 0.1f);
-  // Lanes along the terms, and along what is kept.
+  // The lanes are along the terms, or along the dim that is kept.
   for (const std::string strides : {"0,1", "1,2"}) {
     const absl::StatusOr<Kernel> kernel =
         ParseKernel(absl::StrCat("kernel [3,", kTerms, "] reduced 1\nin f32 ", in.size(),
@@ -546,7 +550,7 @@ TEST_P(EmitHost, LongSumsAreAccurate) {
   }
 }
 
-// A NaN wins over all else, wherever it is, and argmax names the first.
+// A NaN wins over every number, wherever it is, and argmax returns the index of the first NaN.
 TEST_P(EmitHost, NaNsWin) {
   constexpr int kElements = 200;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -574,7 +578,7 @@ TEST_P(EmitHost, NaNsWin) {
   }
 }
 
-// The first of equals, also where all equal what an empty reduction gives.
+// argmax returns the first of equal elements, even if all equal the result of an empty reduction.
 TEST_P(EmitHost, ArgMaxNamesTheFirstOfEquals) {
   const float inf = std::numeric_limits<float>::infinity();
   const auto code = Compile({ReductionOf("argmax f32", 1, 200, false)});
@@ -594,7 +598,7 @@ TEST_P(EmitHost, ArgMaxNamesTheFirstOfEquals) {
 
 // ---- Arrays beyond the caches. -----------------------------------------------------------------
 
-// The code for large arrays, on small ones: stores past the caches, at any alignment.
+// Runs the code for large arrays on small ones: stores bypass the caches, at any alignment.
 TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
   TESSERA_ASSERT_OK_AND_ASSIGN(HostTarget target, FindHostTarget(GetParam()));
   target.cache_bytes = 0;

@@ -1,3 +1,6 @@
+// EmitLoop: a loop of kernels to one LLVM function, which compile.cc turns into an object.
+// worker/cpu/native_loop.cc makes the loops and calls the function with a LoopFrame. It exists so
+// that an iteration of small steps costs as little as its kernels.
 #include "worker/codegen/emit_loop.h"
 
 #include <cstddef>
@@ -15,8 +18,9 @@ namespace {
 using llvm::Type;
 using llvm::Value;
 
-// Kernels are inlined as long as they have no more nodes than this together: then their addresses
-// and constants are computed once. A call costs a few nanoseconds.
+// Kernels are inlined if together they have at most this many nodes. Inlining computes their
+// addresses and constants once, and saves calls of a few nanoseconds. Larger kernels are called, to
+// bound the size of the function.
 constexpr int64_t kNodesInlined = 1024;
 
 int64_t NodesIn(const KernelLoop& loop, const std::vector<LoopOp>& ops) {
@@ -85,6 +89,10 @@ class LoopEmitter : private ControlFlow {
     for (const LoopOp& op : ops) EmitOp(op);
   }
 
+  // Emits one operation of the loop at the current place. The addresses of the operation are
+  // computed here, from the iterations of the loops around it. Loops and branches call EmitOps for
+  // their lists, so that the recursion is as deep as the loops are nested, which kernel_loop.cc
+  // bounds.
   void EmitOp(const LoopOp& op) {
     switch (op.kind) {
       case LoopOp::Kind::kKernel: {
@@ -112,7 +120,7 @@ class LoopEmitter : private ControlFlow {
     }
   }
 
-  // Iteration `i` of the loop; returns the number of the next.
+  // Emits iteration `i` of the loop. Returns the number of the next iteration.
   Value* EmitIteration(const LoopOp& loop, Value* i) {
     iterations_[loop.number] = i;
     EmitOps(loop.lists[0]);
@@ -133,7 +141,7 @@ class LoopEmitter : private ControlFlow {
         [&] { b_.CreateStore(EmitIteration(loop, b_.CreateLoad(b_.getInt64Ty(), i)), i); });
   }
 
-  // As many comparisons as there are branches; there are few.
+  // Emits as many comparisons as there are branches, since branches are few.
   void EmitBranch(const LoopOp& op) {
     Value* const index =
         b_.CreateAlignedLoad(b_.getInt32Ty(), AddressOf(op.addresses[0]), llvm::Align(4));
@@ -146,7 +154,7 @@ class LoopEmitter : private ControlFlow {
         [&] { EmitOps(op.lists[first]); }, [&] { EmitBranchesFrom(first + 1, op, index); });
   }
 
-  // Tells which iterations are under way, and calls.
+  // Stores which iterations are under way, and calls back.
   void EmitCall(int number) {
     for (size_t loop = 0; loop < iterations_.size(); ++loop)
       if (iterations_[loop] != nullptr)
@@ -161,7 +169,8 @@ class LoopEmitter : private ControlFlow {
   const KernelLoop& loop_;
   std::vector<llvm::Function*> kernels_;
   std::vector<Value*> bases_;
-  std::vector<Value*> iterations_;  // of the loops around this place; null: of the others
+  // The current iteration of each loop around this place; null for all other loops.
+  std::vector<Value*> iterations_;
   Value* cancel_ = nullptr;
   Value* call_ = nullptr;
   Value* context_ = nullptr;

@@ -1,10 +1,11 @@
-// Emits a loop of kernels as one LLVM function for a host's CPU: the loops and branches, with the
-// code of the kernels (emit_host.h) between them, for LLVM to inline.
+// Emits a loop of kernels as one LLVM function for a host's CPU. The function contains the loops
+// and branches, and between them the code of the kernels (emit_host.h), which LLVM inlines.
 //
 //   int32_t f(const LoopFrame* frame)
 //
-// returns 0 when all iterations have run. It reads the cancellation flag at the end of every
-// iteration, and returns 1 if it is set; and returns what a call returns if that is not 0.
+// The function returns 0 when all iterations have run. At the end of every iteration it reads the
+// cancellation flag, and returns 1 if the flag is set. If a call returns a number other than 0, the
+// function returns that number.
 #pragma once
 #include <string>
 

@@ -1,3 +1,5 @@
+// Compiles a module of kernels to PTX. device_code.cc calls it for targets whose names begin with
+// "nvptx-", normally in a compile child.
 #include "worker/codegen/emit_nvptx.h"
 
 #include <mutex>
@@ -34,7 +36,7 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeMachine(absl::string_vi
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat("gpu code: this LLVM has no NVPTX target: ", error));
   llvm::TargetOptions options;
-  // Multiplies and adds are never contracted: only an explicit fma rounds once.
+  // LLVM may never contract a multiply and an add: only an explicit fma rounds once.
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
       target->createTargetMachine(kTriple, std::string(architecture), /*Features=*/"", options,

@@ -1,7 +1,7 @@
 // Compiles kernels to PTX text for NVIDIA GPUs, by LLVM's NVPTX target.
 //
-// A driver compiles PTX for its device; PTX for sm_80 runs on every later one too. Neither the CUDA
-// toolkit nor a driver is needed here. Thread-safe.
+// A driver compiles PTX for its device. PTX for sm_80 runs on every later device too. Compiling to
+// PTX needs neither the CUDA toolkit nor a driver. Thread-safe.
 #pragma once
 #include <string>
 
@@ -13,8 +13,8 @@
 
 namespace tessera::worker::codegen {
 
-// Kernel i is entry GpuEntryName(i), laid out as plans[i]. `architecture` is "sm_80" or "sm_90".
-// Requires Verify.
+// Returns PTX in which kernel i is entry GpuEntryName(i), laid out as plans[i]. `architecture` is
+// "sm_80" or "sm_90". Requires that every kernel passes Verify.
 absl::StatusOr<std::string> EmitNvptx(absl::string_view architecture,
                                       absl::Span<const Kernel> kernels,
                                       absl::Span<const GpuPlan> plans);

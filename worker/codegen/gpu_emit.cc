@@ -1,3 +1,6 @@
+// The GPU emitter: one kernel to one LLVM function, laid out as its plan says. gpu_module.cc calls
+// EmitGpu for each kernel of a module. This file has the loops, the reductions within a block and
+// the combination of blocks; gpu_nodes.cc has the code inside the loops.
 #include "worker/codegen/gpu_emit.h"
 
 #include <bit>
@@ -41,8 +44,9 @@ class GpuEmitter : private GpuNodes {
 
  private:
   struct Accumulator {
-    llvm::AllocaInst* value;  // where the partial result is kept
-    llvm::AllocaInst* index;  // of argmax and argmin; else null
+    llvm::AllocaInst* value;  // the partial result
+    // The index of the best element (argmax and argmin), else null.
+    llvm::AllocaInst* index;
   };
 
   // ---- Layouts. --------------------------------------------------------------------------------
@@ -57,7 +61,7 @@ class GpuEmitter : private GpuNodes {
       SetCoords(first, 0, kernel_.rank());
       EmitElements(plan_.lanes);
     });
-    // The thread after those of whole groups computes the last elements one by one.
+    // The thread after the threads of whole groups computes the last elements one by one.
     if (whole == n) return;
     If(b_.CreateICmpEQ(first, Int(whole)), [&] {
       For(Int(whole), Int(n), 1, [&](Value* i) {
@@ -71,6 +75,10 @@ class GpuEmitter : private GpuNodes {
     EmitStores(lanes);
   }
 
+  // Emits the layout in which `threads_per_row` threads reduce a row. Each thread takes every so
+  // many groups of lanes. Then the lanes, the threads of a warp and the warps of a block are
+  // combined, in an order that the plan fixes, so that a sum has the same bits on every device.
+  // Shuffles need all threads of a warp, which is why no thread leaves early.
   void EmitRows() {
     const int threads = plan_.threads_per_row;
     const int64_t rows_per_block = plan_.block[0] / threads;
@@ -78,8 +86,8 @@ class GpuEmitter : private GpuNodes {
     Value* const row = b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(rows_per_block)),
                                     b_.CreateUDiv(tid, Int(threads)));
     Value* const lane = b_.CreateURem(tid, Int(threads));
-    // Threads beyond the last row reduce it too, so that all threads reach the shuffles, but do
-    // not store.
+    // Threads beyond the last row reduce the last row too, so that all threads reach the shuffles,
+    // but they do not store.
     Value* const inside = b_.CreateICmpSLT(row, Int(kernel_.num_iterations()));
     SetCoords(b_.CreateSelect(inside, row, Int(kernel_.num_iterations() - 1)), 0,
               kernel_.num_parallel());
@@ -95,7 +103,8 @@ class GpuEmitter : private GpuNodes {
       EmitLevel(Level::kInner, plan_.lanes);
       AccumulateElements(r, plan_.lanes);
     });
-    // The last elements of a single row, fewer than `lanes`, are for its first block.
+    // The last elements of a single row are fewer than `lanes`. They are reduced by its first
+    // block.
     if (whole < reduced) {
       Value* const first = b_.CreateAdd(lane, Int(whole));
       For(plan_.blocks_per_result == 1
@@ -133,7 +142,7 @@ class GpuEmitter : private GpuNodes {
                EmitLevel(Level::kInner, lanes);
                AccumulateElements(r, lanes);
              });
-    std::vector<Partial> partials;  // by reduction, then by lane
+    std::vector<Partial> partials;  // ordered by reduction, then by lane
     for (int id : Reductions())
       for (int l = 0; l < lanes; ++l) partials.push_back(Read(accumulators_[id][l]));
     if (split > 1) CombineColumns(x, y, split, &partials);
@@ -146,7 +155,8 @@ class GpuEmitter : private GpuNodes {
     Value* const thread =
         b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(plan_.block[0])), ThreadIdxX());
     If(b_.CreateICmpSLT(thread, Int(points * plan_.owners)), [&] {
-      // Neighbours are points, whose elements may be neighbours, too.
+      // Neighbouring threads take neighbouring points, whose elements may be neighbours in memory,
+      // too.
       Value* const owner = b_.CreateUDiv(thread, Int(points));
       SetCoords(b_.CreateURem(thread, Int(points)), 0, kernel_.num_parallel());
       EmitLevel(Level::kBefore, 1);
@@ -168,8 +178,9 @@ class GpuEmitter : private GpuNodes {
     });
     EmitStores(1);
   }
-  // A hash of where the element lies among those of its parallel point: neighbours have different
-  // owners. The high bits of a product by 2^32 / phi (Knuth, The Art of Computer Programming 6.4).
+  // Returns the owner of the access's element, as a hash of its place among the elements of its
+  // parallel point. Neighbours get different owners. The hash is the high bits of the product with
+  // 2^32 / phi (Knuth, The Art of Computer Programming 6.4).
   Value* OwnerOf(const Access& access) {
     Value* const element = ElementFrom(access, kernel_.num_parallel());
     Value* const hash =
@@ -179,8 +190,8 @@ class GpuEmitter : private GpuNodes {
         index_type_);
   }
 
-  // The part of `count` reduced elements that this block reduces, a multiple of `turn`: the
-  // elements that its threads reduce in one iteration.
+  // The part of `count` reduced elements that this block reduces. It is a multiple of `turn`, the
+  // number of elements that the block's threads reduce in one iteration.
   struct Range {
     Value* begin;
     Value* end;
@@ -195,16 +206,18 @@ class GpuEmitter : private GpuNodes {
   }
 
   // Loops over a thread's elements of the share: every `turn`th from `first` on. If all threads
-  // have as many (`even`), the trip count is uniform, so that the assembler may unroll the loop.
+  // have equally many (`even`), the trip count is uniform, so that the assembler may unroll the
+  // loop.
   void ForShare(const Range& share, Value* first, int64_t turn, bool even,
                 const std::function<void(Value*)>& body) {
     if (!even) return For(b_.CreateAdd(share.begin, first), share.end, turn, body);
     For(share.begin, share.end, turn, [&](Value* base) { body(b_.CreateAdd(base, first)); });
   }
 
-  // Combines the partial results of the blocks that share a result, and stores the result. Called
-  // by one thread of each block: every block stores its partials to memory, and the block that
-  // arrives last combines all of them, in the order of the block numbers.
+  // Combines the partial results of the blocks that share a result, and stores the result. One
+  // thread of each block executes it. Every block stores its partial results to memory. The block
+  // that arrives last combines all of them in the order of the block numbers, so that the bits do
+  // not depend on the order of arrival.
   void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
     const int64_t blocks = plan_.blocks_per_result;
     if (blocks == 1) return FinishRow(partials, lanes);
@@ -213,7 +226,7 @@ class GpuEmitter : private GpuNodes {
     llvm::GlobalVariable* const memory =
         DeviceGlobal("partials", b_.getInt64Ty(), num_results * blocks * words);
     llvm::GlobalVariable* const counters = DeviceGlobal("counters", b_.getInt32Ty(), num_results);
-    // The partials are laid out by result, then by block.
+    // The partial results are laid out by result, then by block.
     const auto words_of = [&](Value* block) -> WordAddress {
       Value* const first =
           b_.CreateMul(b_.CreateAdd(b_.CreateMul(result, Int(blocks)), block), Int(words));
@@ -228,7 +241,7 @@ class GpuEmitter : private GpuNodes {
                                              llvm::MaybeAlign(4), llvm::AtomicOrdering::Monotonic);
     If(b_.CreateICmpEQ(before, b_.getInt32(static_cast<uint32_t>(blocks - 1))), [&] {
       Fence();
-      b_.CreateStore(b_.getInt32(0), counter);  // for the next launch
+      b_.CreateStore(b_.getInt32(0), counter);  // reset for the next launch
       const auto accumulators = ResultAccumulators(lanes);
       const auto load = [&](Value* block) {
         return LoadPartials(partials, words_of(block), /*is_volatile=*/true);
@@ -248,7 +261,8 @@ class GpuEmitter : private GpuNodes {
       Write(Combine(*node, Read(*acc), partials[i]), *acc);
     }
   }
-  // The accumulator of each reduction and lane of the results, in the order of partials.
+  // Returns the accumulator of each reduction and lane of the results, in the order of the
+  // partials.
   NodeAccumulators ResultAccumulators(int lanes) {
     NodeAccumulators all;
     for (int id : Reductions())
@@ -256,7 +270,8 @@ class GpuEmitter : private GpuNodes {
     return all;
   }
 
-  // Emits the nodes after the reductions, from their results: `lanes` of each.
+  // Emits the nodes after the reductions, from the results of the reductions: `lanes` results of
+  // each.
   void FinishRow(const std::vector<Partial>& partials, int lanes) {
     size_t next = 0;
     for (int id : Reductions()) {
@@ -284,7 +299,7 @@ class GpuEmitter : private GpuNodes {
   }
   DType OperandOf(const Node& node) const { return kernel_.nodes[node.args[0]].dtype; }
 
-  // Commutative, so that all threads of a butterfly shuffle get the same result.
+  // The combination is commutative, so that all threads of a butterfly shuffle get the same result.
   Partial Combine(const Node& node, const Partial& x, const Partial& y) {
     return codegen::Combine(b_, node.reduce, OperandOf(node), x, y);
   }
@@ -295,7 +310,7 @@ class GpuEmitter : private GpuNodes {
       accumulators_[id].clear();
       for (int l = 0; l < lanes; ++l) {
         Partial identity = IdentityOf(b_, node.reduce, OperandOf(node), index_type_);
-        // The first result of a scan is the first element, whatever its sign.
+        // The first result of a scan is the first element, even if it is -0.
         if (kernel_.scans && node.reduce == ir::ReduceKind::kSum && ir::IsFloat(node.dtype))
           identity.value = ConstantOf(b_, node.dtype, -0.0, 0);
         const bool arg = identity.index != nullptr;
@@ -313,13 +328,14 @@ class GpuEmitter : private GpuNodes {
     b_.CreateStore(partial.value, acc.value);
     if (acc.index != nullptr) b_.CreateStore(partial.index, acc.index);
   }
-  // Adds element r, and those at the lanes beside it, to the accumulators.
+  // Adds element r, and the elements at the lanes beside it, to the accumulators.
   void AccumulateElements(Value* r, int lanes) {
     for (int id : Reductions()) {
       const Node& node = kernel_.nodes[id];
       for (int l = 0; l < lanes; ++l) {
         const Accumulator& acc = accumulators_[id][l];
-        // In rows the lanes are elements of the reduced dim; in columns each has its own result.
+        // With layout kRows the lanes are elements of the reduced dim. With kColumns each lane has
+        // its own result.
         Value* const index = plan_.layout == GpuPlan::Layout::kRows ? b_.CreateAdd(r, Int(l)) : r;
         Write(Combine(node, Read(acc), {ValueAt(node.args[0], l), index}), acc);
       }
@@ -347,7 +363,7 @@ class GpuEmitter : private GpuNodes {
     }
   }
 
-  // The address of the n-th word of some partials: a value or an index takes one.
+  // Returns the address of the n-th word of some partials. A value or an index takes one word.
   using WordAddress = std::function<Value*(int64_t)>;
   void StorePartials(const std::vector<Partial>& partials, const WordAddress& address) {
     int64_t word = 0;
@@ -377,14 +393,15 @@ class GpuEmitter : private GpuNodes {
     }
     return partials;
   }
-  // Words of shared memory: those of thread `number` lie `count` apart.
+  // Returns the words of thread `number` in shared memory, which lie `count` words apart.
   WordAddress SharedWords(Value* number, int64_t count) {
     return [this, number, count](int64_t word) {
       return SharedWord(b_.CreateAdd(number, Int(word * count)));
     };
   }
 
-  // Combines the partials of the row's warps, a power of two of them, in every thread.
+  // Combines the partials of the row's warps, and leaves the result in every thread. `warps` is a
+  // power of two.
   void CombineWarps(Value* tid, int warps, std::vector<Partial>* partials) {
     Value* const lane = b_.CreateURem(tid, Int(kWarpSize));
     If(b_.CreateICmpEQ(lane, Int(0)),
@@ -394,7 +411,8 @@ class GpuEmitter : private GpuNodes {
     for (int mask = warps / 2; mask > 0; mask /= 2) CombineByShuffle(mask, partials);
   }
 
-  // Combines the partials of the threads that share a column, in the order of y, in the first.
+  // Combines the partials of the threads that share a column, in the order of y. The first thread
+  // gets the result.
   void CombineColumns(Value* x, Value* y, int64_t split, std::vector<Partial>* partials) {
     const int64_t width = plan_.block[0];
     StorePartials(*partials,
@@ -410,7 +428,7 @@ class GpuEmitter : private GpuNodes {
     for (size_t i = 0; i < partials->size(); ++i) (*partials)[i] = Read(*accumulators[i].second);
   }
 
-  std::vector<std::vector<Accumulator>> accumulators_;  // by node, then by lane
+  std::vector<std::vector<Accumulator>> accumulators_;  // indexed by node, then by lane
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
-// Emits a kernel as one LLVM function for the threads of a GPU, with NVPTX's intrinsics: thread
-// indices, block barriers, butterfly shuffles of a whole warp, and one array of shared memory. It
-// calls no library: math.h and wide_math.h have every primitive.
+// Emits a kernel as one LLVM function for the threads of a GPU. The function uses NVPTX's
+// intrinsics: thread indices, block barriers, butterfly shuffles of a whole warp, and one array of
+// shared memory. It calls no library, since math.h and wide_math.h cover every primitive.
 //
 //   void entry(ptr addrspace(1) p0, ptr addrspace(1) p1, ...)
 //
 // The module is compiled for NVPTX (emit_nvptx.h) or, unchanged, for the emulator (testing/simt.h).
-// Requires of a launch: buffers are aligned to 16 bytes, and those of distinct params do not
-// overlap (except in place: every load of the input has the access of the store). Every barrier and
-// shuffle is reached by all threads of the block or warp.
+// A launch must pass buffers that are aligned to 16 bytes. The buffers of distinct params must not
+// overlap, except in place, where every load of the input has the access of the store. All threads
+// of a block reach every barrier, and all threads of a warp reach every shuffle.
 #pragma once
 #include <string>
 
@@ -17,11 +17,12 @@
 
 namespace tessera::worker::codegen {
 
-// The dynamic shared memory of a module's kernels.
+// The name of the dynamic shared memory of a module's kernels.
 inline constexpr char kSharedArray[] = "tessera_shared";
 inline constexpr int kBufferAlign = 16;
 
-// Adds the function. Requires Verify(kernel) and a plan of it.
+// Adds the function to the module. Requires Verify(kernel), and a plan that was made for the
+// kernel.
 void EmitGpu(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
              llvm::Module* module);
 

@@ -1,3 +1,6 @@
+// Makes one LLVM module of all kernels of a program. emit_nvptx.cc compiles it to PTX and
+// testing/simt.cc compiles it for the emulator, so that the emulator tests the very IR that GPUs
+// run.
 #include "worker/codegen/gpu_module.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// Emits all kernels of a module as LLVM IR, for the targets that gpu_emit.h's code is compiled for.
+// Emits all kernels of a module as LLVM IR, for each target on which the code of gpu_emit.h runs.
 // Thread-safe.
 #pragma once
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tessera::worker::codegen {
 
-// Returns the module, verified, after a few cheap passes. The module belongs to `context`.
+// Returns the verified module after a few cheap passes. The module belongs to `context`.
 absl::StatusOr<std::unique_ptr<llvm::Module>> MakeGpuModule(absl::Span<const Kernel> kernels,
                                                             absl::Span<const GpuPlan> plans,
                                                             llvm::TargetMachine* machine,

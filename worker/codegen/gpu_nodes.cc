@@ -1,3 +1,6 @@
+// The body of a kernel for one GPU thread: it turns nodes, accesses and stores into LLVM IR. The
+// emitter (gpu_emit.cc) derives from it and calls EmitLevel and EmitStores inside the loops of its
+// layout.
 #include "worker/codegen/gpu_nodes.h"
 
 #include <algorithm>
@@ -18,8 +21,8 @@ namespace {
 
 constexpr int64_t kWideBytes = 16;
 
-// Calls f(first lane, number of lanes) for the pieces by which `lanes` contiguous elements are
-// loaded and stored: of 16 bytes, or all at once if they are fewer.
+// Calls f(first lane, number of lanes) for each piece of `lanes` contiguous elements that is loaded
+// or stored at once. A piece has 16 bytes, or holds all elements if they are smaller together.
 template <class F>
 void ForEachPiece(DType dtype, int lanes, F f) {
   const int64_t width = ir::ByteWidth(dtype);
@@ -110,7 +113,7 @@ Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
   return load;
 }
 
-// Narrow elements are moved as 32-bit words.
+// Returns the type by which a piece is moved. Narrow elements are moved as 32-bit words.
 Type* GpuNodes::PieceType(DType dtype, int count) {
   const int64_t bytes = ir::ByteWidth(dtype) * count;
   if (ir::ByteWidth(dtype) >= 4 || bytes < 4)
@@ -133,7 +136,7 @@ GpuNodes::Lanes GpuNodes::LoadLanes(const Node& node, int lanes) {
       for (int l = 0; l < count; ++l) loaded.push_back(b_.CreateExtractElement(vector, l));
     });
   } else {
-    // The plan has several lanes only if every access is wide, or the same for all lanes.
+    // The plan has several lanes only if every access is wide, or is the same for all lanes.
     TESSERA_CHECK(lanes == 1 || LaneStride(node.access) == 0) << "a load of lanes that lie apart";
     loaded.push_back(MarkLoad(node.param, b_.CreateLoad(type, Address(node.param, element))));
   }
@@ -173,11 +176,16 @@ void GpuNodes::EmitLevel(Level level, int lanes, const std::function<void(int)>&
     }
   }
 }
-// In rows the lanes lie along a reduced dim, so that nodes outside the reduction have one lane.
+// With layout kRows the lanes lie along a reduced dim, so that nodes outside the reduction have one
+// lane.
 int GpuNodes::LanesOfLevel(Level level, int lanes) const {
   return plan_.layout == GpuPlan::Layout::kRows && level != Level::kInner ? 1 : lanes;
 }
 
+// Emits a node and returns its values. Scalar ops are emitted once per lane in scalar code, since a
+// GPU thread has no vector arithmetic; if all arguments are the same for all lanes, once in total.
+// A primitive without code is a bug of this folder, because math.h and wide_math.h must cover every
+// primitive that Verify admits.
 GpuNodes::Lanes GpuNodes::EmitNode(const Node& node, int lanes) {
   switch (node.kind) {
     case Node::Kind::kLoad:

@@ -1,5 +1,5 @@
 // Emits the body of a kernel's loops for one thread of a GPU: addresses, vector loads and stores,
-// scalar ops. gpu_emit.cc emits the loops around it. Thread-compatible.
+// and scalar ops. gpu_emit.cc emits the loops around the body. Thread-compatible.
 #pragma once
 #include <functional>
 #include <map>
@@ -15,18 +15,21 @@ namespace tessera::worker::codegen {
 
 class GpuNodes : protected GpuThread {
  protected:
-  // The values of a node, one for each lane; a single one if it is the same for all lanes.
+  // The values of a node, one for each lane. There is a single value if it is the same for all
+  // lanes.
   using Lanes = llvm::SmallVector<llvm::Value*, 8>;
 
   GpuNodes(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
            llvm::Module* module);
 
-  // Sets the coordinates of lane 0 in dims [begin, end) from their row-major number.
+  // Sets the coordinates of lane 0 in dims [begin, end) to the point with the row-major number
+  // `flat`.
   void SetCoords(llvm::Value* flat, int begin, int end);
-  // Emits the nodes of a level at `lanes` lanes, except reductions: reduce(id), if given, does.
+  // Emits the nodes of a level at `lanes` lanes. For reductions it calls reduce(id) if that is
+  // given.
   void EmitLevel(Level level, int lanes, const std::function<void(int)>& reduce = nullptr);
-  // The part of the element of an access that varies over the dims from `begin` on: all of its
-  // shifts, and those dims' strides.
+  // Returns the part of an access's element that varies over the dims from `begin` on: all of its
+  // shifts, and the strides of those dims.
   llvm::Value* ElementFrom(const Access& access, int begin);
   void EmitStores(int lanes);
   llvm::Value* ValueAt(int id, int lane) {
@@ -37,13 +40,13 @@ class GpuNodes : protected GpuThread {
   std::vector<Lanes> values_;
 
  private:
-  // The shift's offset, before its stride.
+  // Returns the number by which the access is shifted, before it is multiplied by the stride.
   llvm::Value* LoadShift(const DynamicOffset& shift);
   void LoadShifts(const Access& access);
   llvm::Value* Buffer(int param) { return function_->getArg(param); }
-  // offset + sum(strides[d] * i_d) over the dims from `begin` on, at lane 0.
+  // Returns offset + sum(strides[d] * i_d) over the dims from `begin` on, at lane 0.
   llvm::Value* Affine(int64_t offset, const ir::Dims& strides, int begin = 0);
-  // The flat element of the access at lane 0.
+  // Returns the flat element of the access at lane 0.
   llvm::Value* Element(const Access& access);
   llvm::Value* Address(int param, llvm::Value* element);
   int64_t LaneStride(const Access& access) const;
@@ -57,7 +60,7 @@ class GpuNodes : protected GpuThread {
 
   const std::vector<Level> levels_;
   std::vector<llvm::Value*> coords_;
-  // Of the shifts that are the same for all points, by param, offset and max.
+  // The shifts that are the same for all points, by param, offset and max.
   std::map<std::tuple<int, int64_t, int64_t>, llvm::Value*> shifts_;
 };
 

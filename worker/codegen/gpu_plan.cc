@@ -1,3 +1,7 @@
+// PlanGpu: chooses the layout of a kernel's threads. device_code.cc makes a plan for each kernel of
+// a program. gpu_emit.cc emits the code of the plan, and the device backend launches the kernel
+// with the plan's grid. The numbers below suit large GPUs in general and not one device, because
+// the order of a float sum follows from them.
 #include "worker/codegen/gpu_plan.h"
 
 #include <algorithm>
@@ -14,26 +18,28 @@ namespace {
 
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kGridMax = std::numeric_limits<int32_t>::max();
-// Enough blocks that no multiprocessor of the largest devices is idle.
+// This many blocks leave no multiprocessor of the largest devices idle.
 constexpr int64_t kManyBlocks = 512;
-// With fewer blocks most multiprocessors are idle. Up to kBlocksPerResultMax blocks then share a
-// result, each with at least kIterationsMin iterations of its loop.
+// With fewer blocks than kFewBlocks most multiprocessors are idle. Up to kBlocksPerResultMax blocks
+// then share a result, and each of them gets at least kIterationsMin iterations of its loop.
 constexpr int64_t kFewBlocks = 64;
 constexpr int64_t kBlocksPerResultMax = 128;
 constexpr int64_t kIterationsMin = 8;
 constexpr int64_t kSharedBytesMax = 32 << 10;
-// A scan's threads go through memory alone, so that many multiprocessors are better than large
+// The threads of a scan do not cooperate, so many multiprocessors serve them better than large
 // blocks.
 constexpr int64_t kScanThreads = 128;
-// Each thread of a scan reads where all updates go: no more of them than save work.
+// Each thread of a scan reads the places of all updates, so there are only as many owners as save
+// work.
 constexpr int64_t kOwnersMax = 1024;
 constexpr int64_t kPointsOfOwnerMin = 8;
 constexpr int64_t kThreadsOfNarrowIndex = int64_t{1} << 30;
-constexpr int kSlotBytes = 8;  // of shared memory, for a value or an index
+// The size of a slot of shared memory, for a value or an index.
+constexpr int kSlotBytes = 8;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// An access to memory.
+// An access to memory by a load or a store.
 struct Use {
   const Access* access;
   int param;
@@ -48,8 +54,8 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
   return uses;
 }
 
-// The number of lanes that all accesses allow along `dim`: the widest dtype moves 16 bytes at once,
-// narrower dtypes at least 8.
+// Returns the number of lanes that all accesses allow along `dim`. The widest dtype moves 16 bytes
+// at once, and narrower dtypes move at least 8.
 int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
   std::vector<Use> uses = UsesOf(kernel);
@@ -67,7 +73,8 @@ int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   return 1;
 }
 
-// Whether element numbers may exceed 31 bits, with a margin for those that only addresses use.
+// Returns whether element numbers may exceed 31 bits. A margin covers numbers that occur only in
+// the computation of addresses.
 bool NeedsWideIndex(const Kernel& kernel) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() - (int64_t{1} << 20);
   int64_t elements = 1;
@@ -95,7 +102,7 @@ bool NeedsWideIndex(const Kernel& kernel) {
                      [&](const Store& store) { return wide(store.access); });
 }
 
-// The slots that the accumulators of one thread take.
+// Returns the number of slots that the accumulators of one thread take.
 int SlotsOf(const Kernel& kernel) {
   int slots = 0;
   for (const Node& node : kernel.nodes) {
@@ -115,8 +122,8 @@ void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
 }
 
-// If there are few blocks, lets several share each result, with at least `min` reduced elements
-// each.
+// If there are few blocks, lets several blocks share each result, with at least `min` reduced
+// elements for each block.
 void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
   const int64_t blocks = plan->grid[0];
   if (blocks >= kFewBlocks) return;
@@ -126,7 +133,8 @@ void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
   plan->grid[1] = static_cast<uint32_t>(share);
 }
 
-// Whether the reduced elements of one result lie closer together than those of neighbours do.
+// Returns whether the reduced elements of one result lie closer together than elements of
+// neighbouring results.
 bool ReducesRows(const Kernel& kernel) {
   if (kernel.num_iterations() == 1) return true;
   int64_t rows = 0, columns = 0;
@@ -144,7 +152,7 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   plan->layout = GpuPlan::Layout::kRows;
   plan->lane_dim = kernel.rank() - 1;
   plan->lanes = LanesAlong(kernel, plan->lane_dim, /*inner_only=*/true);
-  // About eight wide loads a thread, or two if there are few rows.
+  // A thread makes about eight wide loads, or two if there are few rows.
   const int64_t work = CeilDiv(reduced, plan->lanes);
   const int64_t per_thread = kernel.num_iterations() >= 16 * kManyBlocks ? 8 : 2;
   int64_t threads = 1;
@@ -154,7 +162,7 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   while (block < kBlockThreads && block / threads < kernel.num_iterations()) block *= 2;
   plan->block[0] = static_cast<uint32_t>(block);
   if (threads > kWarpSize) {
-    // One row per block.
+    // There is one row per block.
     plan->block[0] = static_cast<uint32_t>(threads);
     plan->shared_bytes = static_cast<uint32_t>(threads / kWarpSize * SlotsOf(kernel) * kSlotBytes);
   }
@@ -184,8 +192,9 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   ShareResults(reduced, split * kIterationsMin, plan);
 }
 
-// Whether the threads of a point may share what the scan stores by owning elements: all that it
-// stores, and loads of that, is one element for each point, and which one is known at run time.
+// Returns whether the threads of a point may share the scan's stores by owning elements. This is so
+// if each point stores, and loads of the stored params, a single element that is known only at run
+// time.
 bool HasOwners(const Kernel& kernel) {
   const auto is_reduction = [](const Node& node) { return node.kind == Node::Kind::kReduce; };
   if (kernel.stores.empty() || absl::c_any_of(kernel.nodes, is_reduction)) return false;
@@ -226,7 +235,7 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
     return false;
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && access.strides[d] % lanes != 0) return false;
-  // Each row of the dim starts at a multiple, unless there is only one row.
+  // Each row of the dim must start at a multiple, unless there is only one row.
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && kernel.shape[dim] % lanes != 0) return false;
   return std::all_of(access.shifts.begin(), access.shifts.end(),

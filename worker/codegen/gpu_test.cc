@@ -1,5 +1,5 @@
-// Kernels as GPU code: through the emulator against the interpreter, and through ptxas where there
-// is one.
+// Tests of kernels as GPU code. The emulator runs the code and compares it with the interpreter.
+// ptxas assembles the PTX if it is installed. The plans and the cache of images are tested too.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -42,7 +42,8 @@ Kernel Parsed(absl::string_view text) {
 }
 std::string NameOf(DType dtype) { return std::string(DTypeName(dtype)); }
 
-// Functions of floats: 2 ulp; everything else is exact.
+// Returns whether the primitive is a function of floats, which may be off by 2 ulp; everything else
+// is exact.
 bool IsFunction(ScalarPrim prim) {
   return (ScalarPrim::kExp <= prim && prim <= ScalarPrim::kErf) && prim != ScalarPrim::kSqrt;
 }
@@ -63,7 +64,7 @@ std::vector<PrimCase> AllPrims() {
           cases.push_back({static_cast<ScalarPrim>(i), operand, result});
   return cases;
 }
-// More than all pairs of samples, and no multiple of a vector.
+// The number of elements: more than all pairs of samples, and not a multiple of a vector.
 constexpr int64_t kSampled = 1787;
 Kernel KernelOf(const PrimCase& c) { return KernelOfPrim(c.prim, c.operand, c.result, kSampled); }
 
@@ -87,7 +88,7 @@ TEST(GpuCode, EveryPrimitiveAgreesWithTheInterpreterOnEveryDtype) {
   EXPECT_GT(cases.size(), 200u);
 }
 
-// Numbers of every magnitude, of ordinary ones, and of those close to multiples of pi / 2.
+// Returns numbers of every magnitude, ordinary numbers, and numbers close to multiples of pi / 2.
 ir::Array RandomFloats(DType dtype, int64_t n, uint32_t seed) {
   std::mt19937_64 random(seed);
   ir::Array out(dtype, {n});
@@ -102,7 +103,8 @@ ir::Array RandomFloats(DType dtype, int64_t n, uint32_t seed) {
   return out;
 }
 
-// The interpreter's functions of f64 are the C library's, which are off by some ulps themselves.
+// The exact value of a function. The interpreter's functions of f64 are no reference, since they
+// are the C library's, which are off by some ulps themselves.
 long double Exactly(ScalarPrim prim, long double x, long double y) {
   switch (prim) {
     case ScalarPrim::kExp:
@@ -174,7 +176,7 @@ TEST(GpuCode, SizesAroundTheBlockAndTheVector) {
   for (int64_t n : {0,  1,   2,   3,   4,    5,    7,    8,    9,    31,   32,
                     33, 127, 128, 129, 1023, 1024, 1025, 2047, 2048, 2049, 5000})
     for (DType dtype : {DType::kF32, DType::kBool, DType::kF64}) kernels.push_back(AddOf(dtype, n));
-  // Moved, not computed.
+  // These kernels only move elements.
   for (const char* dtype : {"bf16", "s8", "c64"})
     for (int n : {1, 7, 8, 9, 2047, 2048, 2049})
       kernels.push_back(Parsed(
@@ -198,7 +200,7 @@ TEST(GpuCode, RandomKernelsAgreeWithTheInterpreter) {
       kernels.push_back(RandomKernel(1000 + seed, {.reduce = reduce, .exact_reductions = true}));
     const SimtKernels compiled(kernels);
     for (size_t i = 0; i < kernels.size(); ++i) {
-      // Which of two zeros is the larger depends on the order.
+      // The order decides which of two zeros is the larger.
       const Tolerance tolerance = {.zero_signs = !reduce};
       EXPECT_THAT(SimtDifference(compiled, static_cast<int>(i), kernels[i],
                                  TestBuffers(kernels[i], static_cast<uint32_t>(i)), tolerance),
@@ -227,7 +229,8 @@ TEST(GpuCode, RandomScansHaveTheBitsOfTheInterpreter) {
         << kernels[i].ToString();
 }
 
-// 300 rows of 3 columns are added to 7; single elements are, at places of two numbers.
+// Updates: 300 rows of 3 columns are added to 7 rows, and single elements are added at places given
+// by two numbers.
 constexpr const char* kUpdates[] = {
     "kernel [3,300] scanned 1\nin f32 900\nin s32 300\nout f32 21\n"
     "%0 = load p0 [0: 1,3] : f32\n"
@@ -241,8 +244,8 @@ constexpr const char* kUpdates[] = {
     "%2 = Add %1, %0 : f64\n"
     "store %2 p2 [0: 0,1] shift p1 [0: 2,0] max 6 stride 11 shift p1 [1: 2,0] max 6 stride 1\n"};
 
-// Sums of floats at places that come again, in the order of the updates, by several threads for
-// each column: the bits tell which update came first, and none is lost.
+// Several threads of each column add floats at places that come several times. The bits tell which
+// update came first, and that none is lost.
 TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
   std::vector<Kernel> kernels;
   for (const char* text : kUpdates) kernels.push_back(Parsed(text));
@@ -255,7 +258,7 @@ TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
   }
 }
 
-// Threads own elements where each point updates one, known at run time.
+// Threads own elements if each point updates one element that is known at run time.
 TEST(GpuPlans, ScansHaveOwnersWhereElementsAreUpdated) {
   const auto owners = [](absl::string_view text) { return PlanGpu(Parsed(text))->owners; };
   constexpr char kCumsum[] =
@@ -279,10 +282,10 @@ TEST(GpuPlans, ScansHaveOwnersWhereElementsAreUpdated) {
 // ---- Reductions. -------------------------------------------------------------------------------
 
 struct ReduceShape {
-  const char* dims;     // of the box
-  const char* strides;  // of the operand
+  const char* dims;     // the dims of the box
+  const char* strides;  // the strides of the operand
   int num_reduced;
-  int64_t kept, size;  // elements of the result and of the operand
+  int64_t kept, size;  // the numbers of elements of the result and of the operand
 };
 constexpr ReduceShape kShapes[] = {
     {"[1]", "1", 1, 1, 1},
@@ -295,14 +298,14 @@ constexpr ReduceShape kShapes[] = {
     {"[9,1024]", "1024,1", 1, 9, 9216},
     {"[2,5000]", "5000,1", 1, 2, 10000},
     {"[3,4,6]", "24,6,1", 2, 3, 72},
-    {"[6,3,8]", "8,48,1", 2, 6, 144},    // Rows of rows, apart.
-    {"[10,3]", "1,10", 1, 10, 30},       // Columns.
-    {"[64,300]", "1,64", 1, 64, 19200},  // Columns that threads share.
+    {"[6,3,8]", "8,48,1", 2, 6, 144},    // rows of rows, which lie apart
+    {"[10,3]", "1,10", 1, 10, 30},       // columns
+    {"[64,300]", "1,64", 1, 64, 19200},  // columns that threads share
     {"[1000,17]", "1,1000", 1, 1000, 17000},
     {"[7,5,40]", "5,1,35", 1, 35, 1400},
-    {"[300007]", "1", 1, 1, 300007},  // Blocks share rows,
+    {"[300007]", "1", 1, 1, 300007},  // rows that blocks share
     {"[3,70000]", "70000,1", 1, 3, 210000},
-    {"[40,9000]", "1,40", 1, 40, 360000},  // and columns.
+    {"[40,9000]", "1,40", 1, 40, 360000},  // columns that blocks share
     {"[4,0]", "0,1", 1, 4, 0},
 };
 
@@ -347,7 +350,8 @@ TEST(GpuCode, EveryReductionOfEveryDtypeAndShapeAgreesWithTheInterpreter) {
     std::vector<Kernel> kernels;
     for (int k = 1; k <= static_cast<int>(ReduceKind::kArgMin); ++k)
       for (DType dtype : kComputed) {
-        // Every dtype within a warp, within a block and along columns; two of them everywhere.
+        // Every dtype is reduced within a warp, within a block and along columns; two dtypes in
+        // every shape.
         const absl::string_view dims = shape.dims;
         const bool all =
             dims == "[3,10]" || dims == "[2,5000]" || dims == "[64,300]" || dims == "[3,70000]";
@@ -399,7 +403,8 @@ TEST(GpuCode, ArgMaxTakesTheFirstNaNAndTheFirstOfEquals) {
   EXPECT_EQ(run(1, nan, {}), 0);
 }
 
-// Two reductions, a value of each row beside them, and what follows: a row's mean and scale.
+// Two reductions, a value of each row beside them, and scalar ops after them, as in the mean and
+// scale of a row.
 TEST(GpuCode, ReductionsShareALoopAndAreFollowedByScalars) {
   const Kernel kernel = Parsed(R"(kernel [37,500] reduced 1
 in f32 18500
@@ -428,7 +433,7 @@ store %12 p3 [0: 1,0]
               IsEmpty());
 }
 
-// An output that is read before it is written: an element computed twice is wrong.
+// The output is read before it is written, so that an element which is computed twice is wrong.
 TEST(GpuCode, InPlaceUpdatesHappenOnce) {
   const auto kernel = [](absl::string_view dims, int reduced, absl::string_view from,
                          absl::string_view to) {
@@ -493,7 +498,7 @@ TEST(GpuPlan, BlocksShareWhatIsReducedToFewResults) {
   EXPECT_EQ(columns.grid[0], 4u);
   EXPECT_EQ(columns.grid[1], 128u);
   EXPECT_EQ(columns.block[1], 32u);
-  // Where there are many, or little to do, a block does all.
+  // If there are many results, or little to do, one block reduces all of a result.
   EXPECT_EQ(plan({"[1024,65536]", "65536,1", 1, 1024, 67108864}).grid[1], 1u);
   EXPECT_EQ(plan({"[1000]", "1", 1, 1, 1000}).grid[1], 1u);
 }
@@ -523,7 +528,7 @@ TEST(GpuPlan, BigBoxesHaveWideIndices) {
 }
 
 TEST(GpuCode, WideIndicesComputeTheSame) {
-  // A stride so large that 32 bits do not hold the numbers, which are all in an index.
+  // The stride is so large that 32 bits do not hold the numbers, which all occur in an index.
   const Kernel kernel = Parsed(R"(kernel [5,7] reduced 0
 in f32 35
 out s64 35
@@ -546,7 +551,7 @@ TEST(DeviceCode, IsTakenFromTheCache) {
     const absl::StatusOr<DeviceCode> first = CompileForDevice(target, kernels, &cache);
     ASSERT_THAT(first, IsOk());
     EXPECT_EQ(CompileForDevice(target, kernels, nullptr)->image, first->image);
-    // An entry that says something else shows where the second one is from.
+    // The entry gets other contents, which show that the second image comes from the cache.
     std::vector<std::string> keys;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       keys.push_back(entry.path().stem().string());
@@ -563,7 +568,7 @@ TEST(DeviceCode, IsTakenFromTheCache) {
 
 // ---- PTX. --------------------------------------------------------------------------------------
 
-// A chain over contiguous arrays, as an optimizer's step is.
+// Returns a chain of ops over contiguous arrays, like an optimizer's step.
 Kernel Chain(absl::string_view dtype, int64_t n) {
   return Parsed(absl::StrCat("kernel [", n, "] reduced 0\nin ", dtype, " ", n, "\nin ", dtype, " ",
                              n, "\nout ", dtype, " ", n, "\n%0 = load p0 [0: 1] : ", dtype,
@@ -601,7 +606,7 @@ TEST(Ptx, ContiguousChainsLoadAndStore16BytesAtOnce) {
     EXPECT_EQ(Count(code->image, "st.global"), 2) << code->image;
     EXPECT_THAT(code->image, HasSubstr(absl::StrCat(".target ", architecture + 6)));
     EXPECT_THAT(code->image, HasSubstr(".maxntid 256, 1, 1"));
-    // No multiply and add become one but where the code says so; divisions round.
+    // A multiply and an add are fused only where the code says so, and divisions round.
     EXPECT_THAT(code->image, Not(HasSubstr("mul.f32")));
     EXPECT_THAT(code->image, Not(HasSubstr("add.f32")));
     EXPECT_THAT(code->image, Not(HasSubstr("div.full")));
@@ -610,9 +615,8 @@ TEST(Ptx, ContiguousChainsLoadAndStore16BytesAtOnce) {
   }
 }
 
-// What only a GPU with many blocks at once could get wrong: the partial result is out before the
-// count is, and the last block reads no stale one.
-// The cache that is not coherent may keep what a param held before it was overwritten.
+// A param that is overwritten is not read through the non-coherent cache, which could keep the old
+// contents of the param.
 TEST(Ptx, WhatIsOverwrittenIsReadCoherently) {
   const Kernel kernel = Parsed(R"(kernel [4096] reduced 0
 in place f32 4096
@@ -629,6 +633,8 @@ store %2 p2 [0: 1]
   EXPECT_EQ(Count(code.image, "ld.global.v4."), 1) << code.image;
 }
 
+// Only a GPU that runs many blocks at once could get this wrong: the partial result is written
+// before the count, and the last block reads no stale partial result.
 TEST(Ptx, BlocksThatShareAResultMeetInOrder) {
   const absl::StatusOr<DeviceCode> code = CompileForDevice(
       "nvptx-sm_90", {ReduceOf(ReduceKind::kSum, DType::kF32, {"[4194304]", "1", 1, 1, 4194304})});

@@ -1,3 +1,6 @@
+// NVPTX's intrinsics behind functions, for gpu_nodes.cc and gpu_emit.cc. The emulator
+// (testing/simt_lower.cc) rewrites exactly the intrinsics that are emitted here, so a new one needs
+// code there, too.
 #include "worker/codegen/gpu_thread.h"
 
 #include "llvm/IR/IntrinsicsNVPTX.h"

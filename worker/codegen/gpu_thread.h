@@ -1,5 +1,5 @@
 // Emits loops, thread indices, shuffles and shared memory of a GPU function, with NVPTX's
-// intrinsics. For gpu_emit.cc. Thread-compatible.
+// intrinsics. It is the base of gpu_nodes.h and gpu_emit.cc. Thread-compatible.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,10 +12,10 @@ namespace tessera::worker::codegen {
 
 class GpuThread : protected ControlFlow {
  protected:
-  // Adds the function, with `num_params` buffers, to the module, and positions the builder in it.
+  // Adds the function with `num_params` buffers to the module, and positions the builder in it.
   GpuThread(const GpuPlan& plan, int num_params, const std::string& entry, llvm::Module* module);
 
-  // for (i = from; i < to; i += step).
+  // Emits for (i = from; i < to; i += step).
   void For(llvm::Value* from, llvm::Value* to, int64_t step,
            const std::function<void(llvm::Value*)>& body);
 
@@ -23,17 +23,19 @@ class GpuThread : protected ControlFlow {
 
   llvm::Value* Int(int64_t value) { return llvm::ConstantInt::getSigned(index_type_, value); }
   llvm::Value* ThreadIdxX();
-  llvm::Value* ThreadIdxY();  // in the second dim of the block
+  llvm::Value* ThreadIdxY();  // index in the second dim of the block
   llvm::Value* BlockIdxX();
-  llvm::Value* BlockIdxY();  // in the second dim of the grid
+  llvm::Value* BlockIdxY();  // index in the second dim of the grid
   void Barrier();
-  // The value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
+  // Returns the value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
   llvm::Value* Shuffle(llvm::Value* v, int mask);
-  // The address of 8 bytes of the block's shared memory.
+  // Returns the address of 8 bytes of the block's shared memory.
   llvm::Value* SharedWord(llvm::Value* number);
-  // A global variable of the kernel, shared by all thread blocks; zero before its first launch.
+  // Returns a global variable of the kernel, which all thread blocks share. It is zero before the
+  // first launch.
   llvm::GlobalVariable* DeviceGlobal(const char* what, llvm::Type* element, int64_t count);
-  // A memory fence (membar): orders this thread's writes before and after it for other threads.
+  // Emits a memory fence (membar), which orders this thread's writes before and after it for other
+  // threads.
   void Fence();
 
   const GpuPlan& plan_;

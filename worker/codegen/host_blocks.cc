@@ -1,3 +1,6 @@
+// Loads and stores of blocks for the host emitter. On a target with masked memory operations a
+// partial block uses masks. On other targets it goes through a copy on the stack. Either way the
+// same vector instructions compute it, and no element outside the block is touched.
 #include "worker/codegen/host_blocks.h"
 
 #include <algorithm>
@@ -34,7 +37,7 @@ void HostBlocks::EnterBlock(Value* num_lanes) {
     mask_ = MakeMask();
 }
 
-// The mask of the lanes that exist; at least one does.
+// Returns the mask of the lanes that exist. At least one lane exists.
 Value* HostBlocks::MakeMask() {
   const auto bits = static_cast<unsigned>(plan_.lanes);
   if (plan_.has_masked_memory_ops) {
@@ -81,6 +84,9 @@ Value* HostBlocks::ReadableBlock(DType dtype, Value* address, int64_t each) {
   return from;
 }
 
+// Reads the memory of all the loads as contiguous vectors and sorts their lanes by shuffles. That
+// takes as many shuffles per vector as `loads` has bits, which is far cheaper than loading elements
+// one by one. A partial block is read from a copy on the stack, so nothing beyond it is touched.
 std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int64_t loads) {
   Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
   if (plan_.prefetch) Prefetch(address, kAheadBytes, loads * plan_.lanes * ir::ByteWidth(dtype));
@@ -94,8 +100,9 @@ std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int
   for (int lane = 0; lane < plan_.lanes; ++lane) even.push_back(2 * lane);
   std::vector<int> odd = even;
   for (int& lane : odd) ++lane;
-  // Every step halves the runs of vectors, to those of elements at even places and at odd ones. At
-  // last run k holds the elements whose places are the bits of k, the lowest first, in reverse.
+  // Every step splits each run of vectors into a run of the elements at even places and a run of
+  // those at odd places. In the end, run k holds the elements whose places are the bits of k in
+  // reverse order.
   for (int64_t run = loads; run > 1; run /= 2) {
     std::vector<Value*> halved(vectors.size());
     for (int64_t first = 0; first < loads; first += run)
@@ -176,6 +183,9 @@ void HostBlocks::Copy(DType dtype, Value* count, Value* to, int64_t to_stride, V
   });
 }
 
+// Stores a block in one of three ways. A stride other than 1 goes element by element through the
+// stack. Non-temporal stores need a full block that is aligned to a cache line, which only the
+// run-time address tells, so both forms are emitted. All other blocks are stored as vectors.
 void HostBlocks::StoreBlock(DType dtype, Value* lanes, Value* address, int64_t stride) {
   Value* const value = ToMemory(b_, dtype, lanes);
   if (stride != 1) {

@@ -1,3 +1,7 @@
+// HostCompiler: the CPU backend gives it the kernels and native loops of a program, and gets
+// functions back. Each kernel is looked for among the loaded code, then on disk, and is compiled in
+// a child process if it is in neither. The key of a kernel includes the tenant, so that tenants
+// share no code.
 #include "worker/codegen/host_code.h"
 
 #include <algorithm>
@@ -25,7 +29,7 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// Compiles in this process, and keeps the idle HostCodegens.
+// Compiles in this process. Keeps the idle HostCodegens, because they are slow to set up.
 class CodegenPool {
  public:
   explicit CodegenPool(HostTarget target) : target_(std::move(target)) {}
@@ -84,7 +88,7 @@ class HostCompiler::Impl {
     for (const Unit& unit : units) TESSERA_RETURN_IF_ERROR(unit.status);
     std::vector<std::shared_ptr<const void>> mapped;
     for (Unit& unit : units) {
-      // One that occurs twice was compiled once.
+      // A unit that occurs twice was compiled once, so its function is loaded by now.
       if (unit.function == nullptr) unit.function = Loaded(unit.key);
       TESSERA_CHECK(unit.function != nullptr) << unit.label;
       mapped.push_back(std::move(unit.function));
@@ -100,11 +104,11 @@ class HostCompiler::Impl {
  private:
   using Function = std::shared_ptr<const void>;
 
-  // A kernel, in normal form, or a loop.
+  // A kernel in normal form, or a loop.
   struct Unit {
     std::variant<Kernel, const KernelLoop*> what;
     std::string text, label, key;
-    Function function = nullptr;  // once it is known
+    Function function = nullptr;  // set once it is known
     absl::Status status = {};
   };
   static const Kernel& Dereferenced(const Kernel& kernel) { return kernel; }
@@ -118,8 +122,8 @@ class HostCompiler::Impl {
     return {std::move(what), std::move(text), std::move(label), std::move(key)};
   }
 
-  // The units, one for each key, that are neither loaded nor cached. The others get their
-  // functions.
+  // Returns the units that are neither loaded nor cached, one for each key. Sets the functions of
+  // all others.
   std::vector<Unit*> MissingOf(std::vector<Unit>* units) {
     std::vector<Unit*> missing;
     std::set<absl::string_view> keys;
@@ -133,8 +137,8 @@ class HostCompiler::Impl {
     return missing;
   }
 
-  // The part of a call of Compile that is on one thread: its deadline, and its compile child once
-  // it has needed one.
+  // The part of a call of Compile that runs on one thread. It holds the deadline, and the compile
+  // child once one was needed.
   struct Batch {
     CompileChildren* children;
     const std::string& tenant;
@@ -145,8 +149,9 @@ class HostCompiler::Impl {
     }
   };
 
-  // Compiles the units, several at once where they are many, and those first that take long, so
-  // that none ends long after the others. After an error no more are begun.
+  // Compiles the units. If they are many, helper threads compile several at once. Units that take
+  // long are begun first, so that none ends long after the others. After an error no further unit
+  // is begun.
   void CompileMissing(std::vector<Unit*> units, const std::string& tenant, absl::Time deadline) {
     std::stable_sort(units.begin(), units.end(),
                      [](const Unit* a, const Unit* b) { return a->text.size() > b->text.size(); });
@@ -163,7 +168,9 @@ class HostCompiler::Impl {
         if (!function.ok()) failed = true;
       }
     };
-    // To start a compiler takes as long as some kernels do, and in a child process as many do.
+    // Starting a compiler in this process takes as long as compiling a few kernels, and starting a
+    // child process takes as long as compiling many. A helper is worth its start only for that many
+    // units.
     const size_t units_each = options_.compile_binary.empty() ? 2 : 8;
     std::vector<std::thread> others;
     while (others.size() + 1 < units.size() / units_each && AddHelper()) {
@@ -172,7 +179,8 @@ class HostCompiler::Impl {
           work();
           RemoveHelper();
         });
-      } catch (const std::system_error& error) {  // This thread does what the helper would have.
+        // This thread does the work that the helper would have done.
+      } catch (const std::system_error& error) {
         RemoveHelper();
         TESSERA_LOG(WARNING) << "no thread to compile on" << Field("error", error.what());
         break;
@@ -182,8 +190,8 @@ class HostCompiler::Impl {
     for (std::thread& other : others) other.join();
   }
 
-  // Whether one more thread may help those that call Compile: with one of these, there are as many
-  // as may compile at once.
+  // Returns whether one more thread may help the callers of Compile. One caller and all helpers
+  // together are at most as many as may compile at once.
   bool AddHelper() {
     const int most = options_.compiled_at_once_max > 0 ? options_.compiled_at_once_max
                                                        : static_cast<int>(ProcessLimits().cores);
@@ -208,7 +216,7 @@ class HostCompiler::Impl {
     return Remember(unit.key, *std::move(function), &Counters::compiled);
   }
 
-  // The function, if it is loaded in this process or cached on disk; else null.
+  // Returns the function if it is loaded in this process or cached on disk, else null.
   Function LoadedOrCached(const Unit& unit) {
     if (Function function = Loaded(unit.key)) return function;
     const std::optional<std::string> object = cache_.Get(unit.key);
@@ -243,7 +251,7 @@ class HostCompiler::Impl {
   Function Remember(const std::string& key, Function function, int64_t Counters::*counter) {
     absl::MutexLock lock(&mu_);
     ++(counters_.*counter);
-    // Drops the entries of unloaded code once they may be as many as those of loaded code.
+    // Drops the entries of unloaded code as soon as they may outnumber the entries of loaded code.
     if (loaded_.size() >= prune_at_) {
       for (auto at = loaded_.begin(); at != loaded_.end();)
         at = at->second.expired() ? loaded_.erase(at) : std::next(at);
@@ -263,7 +271,8 @@ class HostCompiler::Impl {
   CompileChildren children_;
   absl::Mutex mu_;
   std::map<std::string, std::weak_ptr<const void>> loaded_ ABSL_GUARDED_BY(mu_);
-  int helpers_ ABSL_GUARDED_BY(mu_) = 0;  // threads of all calls of Compile, besides the callers'
+  // The number of threads of all calls of Compile, without the callers' own threads.
+  int helpers_ ABSL_GUARDED_BY(mu_) = 0;
   size_t prune_at_ ABSL_GUARDED_BY(mu_) = kPruneMin;
   Counters counters_ ABSL_GUARDED_BY(mu_);
 };

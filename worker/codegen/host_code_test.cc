@@ -1,4 +1,6 @@
-// From kernels to running functions: sharing, the cache on disk, and compilers that crash or hang.
+// Tests of the way from kernels to running functions: sharing, the cache on disk, and compilers
+// that crash or hang. This test's binary is its own compile child: main() becomes a correct,
+// crashing, hanging or telling child, depending on its first argument.
 #include "worker/codegen/host_code.h"
 
 #include <fcntl.h>
@@ -38,7 +40,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// p1[i] = p0[i] + addend.
+// Returns a kernel that computes p1[i] = p0[i] + addend.
 Kernel Adder(int addend, int64_t n = 100) {
   const absl::StatusOr<Kernel> kernel =
       ParseKernel(absl::StrCat("kernel [", n, "] reduced 0\nin s32 ", n, "\nout s32 ", n,
@@ -48,7 +50,7 @@ Kernel Adder(int addend, int64_t n = 100) {
   return *kernel;
 }
 
-// What the adder gives for 5.
+// Returns the adder's result for 5.
 int AddedTo5(const HostCode& code, int kernel) {
   std::vector<int32_t> in(100, 5), out(100, -1);
   void* const buffers[] = {in.data(), out.data()};
@@ -66,7 +68,7 @@ class HostCodeTest : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(options_.cache_dir); }
 
-  // Compiles in children that this binary becomes, of a kind that main knows.
+  // Makes compile children of this binary. `kind` is one of the flags that MainOfTest knows.
   void UseChild(const std::string& kind) {
     options_.cache_dir.clear();
     options_.compile_binary = fs::read_symlink("/proc/self/exe").string();
@@ -119,7 +121,7 @@ TEST_F(HostCodeTest, AnotherTargetIsAnotherEntry) {
   EXPECT_EQ(next.counters().compiled, best->name == "baseline" ? 0 : 1);
 }
 
-// An entry that is whole but no object, as of a compiler with a bug.
+// The entry is intact but is not an object, as if it came from a compiler with a bug.
 TEST_F(HostCodeTest, AnEntryThatDoesNotLoadIsCompiledAnew) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
   std::string entry;
@@ -144,7 +146,7 @@ TEST_F(HostCodeTest, ThreadsCompileAtOnce) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&compiler, t] {
       for (int i = 0; i < 10; ++i) {
-        // Some are the same as another thread's.
+        // Some addends are the same as another thread's.
         const int addend = t / 2 * 100 + i;
         const auto code = compiler.Compile({Adder(addend)});
         ASSERT_THAT(code, IsOk());
@@ -183,7 +185,7 @@ TEST_F(HostCodeTest, AChildCompilesTheSame) {
 }
 
 TEST_F(HostCodeTest, ACrashIsAnErrorThatNamesTheKernelAndTheNextCompileWorks) {
-  // Crashes on kernels that add 13.
+  // The compiler crashes on kernels that add 13.
   UseChild("--crash-on-13");
   HostCompiler compiler(options_);
   EXPECT_THAT(compiler.Compile({Adder(1)}, {"one"}), IsOk());
@@ -231,7 +233,7 @@ TEST_F(HostCodeTest, ACompilerThatHangsHoldsUpNoOther) {
   hanging.join();
 }
 
-// Each thread with a compiler of its own, as executors are, or all with one.
+// Each thread has a compiler of its own, as executors have, or all share one.
 TEST_F(HostCodeTest, WhatSeveralWantAtOnceIsCompiledOnce) {
   constexpr int kThreads = 4, kKernels = 8;
   for (const int processes : {1, kThreads}) {
@@ -259,11 +261,12 @@ TEST_F(HostCodeTest, WhatSeveralWantAtOnceIsCompiledOnce) {
   }
 }
 
-// The kernels of one program, by several children.
+// Several children compile the kernels of one program.
 TEST_F(HostCodeTest, AProgramsKernelsAreCompiledAtOnce) {
   constexpr int kKernels = 40;
   std::vector<Kernel> kernels;
-  for (int i = 0; i < kKernels; ++i) kernels.push_back(Adder(100 + i % 36));  // some twice
+  // Some kernels occur twice.
+  for (int i = 0; i < kKernels; ++i) kernels.push_back(Adder(100 + i % 36));
   for (const int at_once : {1, 4}) {
     UseChild(kCompileChildFlag);
     options_.compiled_at_once_max = at_once;
@@ -294,7 +297,7 @@ TEST_F(HostCodeTest, TenantsShareNeitherCodeNorChildren) {
   EXPECT_EQ(children.Take("a").get(), of_a);
 }
 
-// The processes whose parent is this one.
+// Returns the number of processes whose parent is this one.
 int NumChildren() {
   int children = 0;
   std::error_code none;
@@ -302,7 +305,7 @@ int NumChildren() {
     std::ifstream file(entry.path() / "stat");
     std::string stat;
     if (!std::getline(file, stat)) continue;
-    std::istringstream rest(stat.substr(stat.rfind(')') + 1));  // after the name
+    std::istringstream rest(stat.substr(stat.rfind(')') + 1));  // the fields after the name
     std::string state;
     int parent = 0;
     rest >> state >> parent;
@@ -311,7 +314,7 @@ int NumChildren() {
   return children;
 }
 
-// While compilers hang, all that may run at once do.
+// The compilers hang, so that in the end as many run as may run at once.
 TEST_F(HostCodeTest, ProgramsShareTheChildrenThatMayRunAtOnce) {
   UseChild("--hang-on-13");
   constexpr int kCalls = 4, kAtOnce = 4, kKernels = 40;
@@ -355,7 +358,7 @@ TEST_F(HostCodeTest, WithoutThreadsTheCallerCompilesAll) {
   for (int i = 0; i < 40; ++i) EXPECT_EQ(AddedTo5(**code, i), 105 + i);
 }
 
-// Of several kernels that fail, the first is reported, whichever fails first.
+// If several kernels fail, the error of the first kernel is reported, whichever fails first.
 TEST_F(HostCodeTest, TheFirstErrorOfAProgramIsReported) {
   UseChild("--crash-on-13");
   options_.compiled_at_once_max = 4;
@@ -363,7 +366,7 @@ TEST_F(HostCodeTest, TheFirstErrorOfAProgramIsReported) {
   std::vector<Kernel> kernels;
   std::vector<std::string> labels;
   for (int i = 0; i < 40; ++i) {
-    // Kernels of other sizes are other kernels.
+    // Kernels of different sizes are different kernels.
     kernels.push_back(i < 5 ? Adder(200 + i) : Adder(13, 100 + i));
     labels.push_back(absl::StrCat("op ", i));
   }
@@ -374,7 +377,7 @@ TEST_F(HostCodeTest, TheFirstErrorOfAProgramIsReported) {
 
 TEST_F(HostCodeTest, AChildIsGivenNoSecrets) {
   UseChild("--say-what-it-has");
-  // A token in the environment, and a file that was opened carelessly.
+  // Sets a token in the environment and opens a file carelessly, without close-on-exec.
   setenv("TESSERA_TOKEN", "tsr_secret", /*overwrite=*/1);
   setenv("UNLIKELY_NAME", "secret", /*overwrite=*/1);
   setenv("LD_LIBRARY_PATH", "/nowhere", /*overwrite=*/1);
@@ -427,7 +430,8 @@ TEST(HostCompilerOptions, TheFolderIsTheOptionOrTheUsersCache) {
   EXPECT_EQ(HostCompilerOptionsFrom(options, env({{"HOME", "/h"}})).cache_dir, "");
 }
 
-// A compiler with a bug: what it cannot stand ends it, or keeps it. The rest is compiled.
+// A compiler with a bug: a kernel that adds 13 ends it or makes it hang. Other kernels are
+// compiled.
 int RunFaultyChild(bool crash) {
   TESSERA_CHECK(FindHostTarget("host").ok());
   HostCodegen codegen(*FindHostTarget("host"));
@@ -442,7 +446,7 @@ int RunFaultyChild(bool crash) {
   });
 }
 
-// Answers with an error that says what it was given: its environment, then its descriptors.
+// Answers with an error that lists what the child was given: its environment, then its descriptors.
 int RunTellingChild() {
   std::string has;
   for (char** variable = environ; *variable != nullptr; ++variable)

@@ -1,3 +1,6 @@
+// Makes the LLVM TargetMachine with which compile.cc compiles host kernels and testing/simt.cc
+// compiles emulated GPU code. Both need the same rules for floats, which is why it is made in one
+// place.
 #include "worker/codegen/host_machine.h"
 
 #include <mutex>
@@ -23,7 +26,7 @@ std::unique_ptr<llvm::TargetMachine> MakeHostMachine(const HostTarget& target,
   const llvm::Target* const llvm_target = llvm::TargetRegistry::lookupTarget(triple, error);
   TESSERA_CHECK(llvm_target != nullptr) << error;
   llvm::TargetOptions options;
-  // Multiplies and adds are never contracted: only an explicit fma rounds once.
+  // LLVM may never contract a multiply and an add: only an explicit fma rounds once.
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
       llvm_target->createTargetMachine(triple, target.cpu, /*Features=*/"", options,

@@ -1,5 +1,5 @@
-// Makes LLVM's TargetMachine for this host, for kernels and for the emulator. For worker/codegen
-// alone. Thread-safe; a TargetMachine is thread-compatible.
+// Makes LLVM's TargetMachine for this host, for kernels and for the emulator (testing/simt.h). Only
+// worker/codegen uses it. Thread-safe; a TargetMachine is thread-compatible.
 #pragma once
 #include <memory>
 

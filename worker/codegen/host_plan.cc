@@ -1,3 +1,7 @@
+// PlanHost: decides how a kernel's loops run on a host, before emit_host.cc emits them. It decides
+// from the kernel and the target alone, so that compiled code is the same on every machine. The
+// lanes and chunks of a vectorised reduction depend on the reduced dims alone, so that the order of
+// a float sum does not depend on the number of rows.
 #include "worker/codegen/host_plan.h"
 
 #include <algorithm>
@@ -12,14 +16,15 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A block fills this many registers: enough independent operations to hide their latencies, few
-// enough for values to stay in registers.
+// A block fills this many registers. They hold enough independent operations to hide the latency of
+// instructions, and they are few enough for values to stay in registers.
 constexpr int64_t kRegistersPerBlock = 4;
-constexpr int kLanesMin = 8;  // also for short rows, whose other lanes are unused
-// Non-temporal stores pay for rows of at least this many bytes, at 4 bytes an element.
+// The least number of lanes. Short rows have it too, and leave lanes unused.
+constexpr int kLanesMin = 8;
+// Non-temporal stores pay for rows of at least this many bytes, where an element counts as 4 bytes.
 constexpr int64_t kNontemporalRowBytesMin = 4096;
 
-// Whether the node is a function of f32 that is computed in f64.
+// Returns whether the node is a function of f32 that is computed in f64.
 bool IsComputedInF64(const Node& node) {
   return node.kind == Node::Kind::kScalar && node.dtype == ir::DType::kF32 &&
          InfoOf(node.prim).form == FloatForm::kInF64;
@@ -33,12 +38,13 @@ int64_t WidestElement(const Kernel& kernel) {
   return widest;
 }
 
-// The cost of the loads' steps along `dim`: the sum of their strides, each at most a cache line.
+// Returns the cost of the loads' steps along `dim`: the sum of their strides, each limited to a
+// cache line.
 int64_t StepCost(const Kernel& kernel, int dim) {
   int64_t steps = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
-    constexpr int64_t kLine = 16;  // the f32s of a cache line
+    constexpr int64_t kLine = 16;  // number of f32s in a cache line
     steps += ShiftsVaryOver(node.access, dim)
                  ? kLine
                  : std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
@@ -46,7 +52,8 @@ int64_t StepCost(const Kernel& kernel, int dim) {
   return steps;
 }
 
-// Whether lanes along the dim store to contiguous elements, and read such or the same.
+// Returns whether lanes along the dim store to contiguous elements, and each load reads contiguous
+// elements or one element for all lanes.
 bool StoresBlocksAlong(const Kernel& kernel, int dim) {
   return std::all_of(kernel.stores.begin(), kernel.stores.end(),
                      [&](const Store& store) {
@@ -60,14 +67,15 @@ bool StoresBlocksAlong(const Kernel& kernel, int dim) {
 
 int LaneDim(const Kernel& kernel) {
   const int parallel_dim = kernel.num_parallel() - 1, reduced_dim = kernel.rank() - 1;
-  // A scan is one element after the other, unless its neighbours lie beside each other.
+  // A scan goes from one element to the next, unless neighbours along a parallel dim are
+  // contiguous.
   if (kernel.scans)
     return parallel_dim >= 0 && StoresBlocksAlong(kernel, parallel_dim) ? parallel_dim : -1;
   if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return parallel_dim;
   if (parallel_dim < 0) return reduced_dim;
   const int64_t parallel_cost = StepCost(kernel, parallel_dim),
                 reduced_cost = StepCost(kernel, reduced_dim);
-  // If all loads are broadcast along one dim, the lanes are along the other, in which memory is
+  // If all loads are broadcast along one dim, the lanes are along the other dim, in which memory is
   // read.
   if (parallel_cost == 0) return reduced_dim;
   if (reduced_cost == 0) return parallel_dim;
@@ -86,7 +94,7 @@ int64_t BytesMoved(const Kernel& kernel) {
   return bytes;
 }
 
-// Whether the node is a load that is contiguous along `dim` and strided along the lane dim.
+// Returns whether the node is a load that is contiguous along `dim` and strided along the lane dim.
 bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& node, int dim) {
   if (node.kind != Node::Kind::kLoad || dim == plan.lane_dim || ShiftsVaryOver(node.access, dim) ||
       ShiftsVaryOver(node.access, plan.lane_dim))
@@ -103,19 +111,22 @@ void PlanTiles(const Kernel& kernel, HostPlan* plan) {
     for (size_t n = 0; n < kernel.nodes.size(); ++n)
       if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
   if (plan->tile_dim < 0) return;
-  constexpr int kTile = 16;  // f32 in a cache line
+  constexpr int kTile = 16;  // number of f32s in a cache line
   plan->tile = kTile;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
     plan->tiled[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
 }
 
-// Whether loads a and b differ in their offsets only.
+// Returns whether loads a and b differ only in their offsets.
 bool ReadsAlike(const Node& a, const Node& b) {
   return b.kind == Node::Kind::kLoad && a.param == b.param &&
          a.access.strides == b.access.strides && a.access.shifts == b.access.shifts;
 }
 
-// Finds the groups of loads that read memory without gaps. A group of 2, 4, 8 or 16.
+// Finds the groups of 2, 4, 8 or 16 loads that together read memory without gaps. Candidates differ
+// only in their offsets, so they are sorted by offset and cut into runs as long as the lanes lie
+// apart. Separate loads would read every cache line as many times as the group has loads. Loads
+// that are read through tiles stay out.
 void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kLoadsMax = 16;
   plan->group_of.assign(kernel.nodes.size(), -1);
@@ -168,8 +179,9 @@ void PlanStorePairs(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
-// How many registers a block fills: those of all loads of a group are in use together. The order
-// of a reduction does not depend on what it reads.
+// Returns how many registers a block fills. All loads of a group are in use together, so a large
+// group leaves fewer registers for each. A vectorised reduction ignores this, because its order
+// must not depend on its loads.
 int64_t RegistersPerBlock(const HostPlan& plan) {
   if (plan.vectorize_reduction) return kRegistersPerBlock;
   constexpr int64_t kRegistersOfGroup = 16;
@@ -179,7 +191,7 @@ int64_t RegistersPerBlock(const HostPlan& plan) {
                              kRegistersPerBlock);
 }
 
-// Chunks the longest reduction dim, into about as many chunks as each has steps.
+// Splits the longest reduction dim into chunks, about as many as each chunk has steps.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   if (kernel.scans) return;
   constexpr int64_t kStepsMin = 256;
@@ -194,7 +206,7 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
-// Takes as many rows together as accumulators fit into half of the registers.
+// Takes together as many rows as fit with their accumulators into half of the registers.
 void PlanRows(const Kernel& kernel, const HostTarget& target, HostPlan* plan) {
   const int dim = plan->lane_dim - 1;
   if (kernel.num_reduced == 0 || kernel.scans || plan->vectorize_reduction || dim < 0 ||
@@ -228,8 +240,8 @@ int InstructionsOf(const Node& node) {
   return node.kind == Node::Kind::kScalar ? InfoOf(node.prim).instructions : 0;
 }
 
-// Whether a block has so many instructions that an out-of-order processor does not reach the loads
-// of the next one in time.
+// Returns whether a block has so many instructions that an out-of-order processor does not reach
+// the loads of the next block in time.
 bool NeedsPrefetch(const Kernel& kernel, const HostPlan& plan) {
   constexpr int kInstructionsMin = 5;  // in the units of scalar_prims.def
   int instructions = 0;
@@ -253,6 +265,9 @@ std::vector<bool> LaneVariantNodes(const Kernel& kernel, const HostPlan& plan) {
 
 }  // namespace
 
+// Makes the plan step by step, as later steps read what earlier ones have set: tiles and groups
+// depend on the lane dim, the number of lanes depends on the groups, and chunks and rows depend on
+// the lanes. Prefetching comes last, because it depends on which nodes differ between lanes.
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   HostPlan plan;
   plan.lane_dim = LaneDim(kernel);
@@ -280,7 +295,8 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   return plan;
 }
 
-// The lanes along a reduced dim, and the chunks, depend on the reduced dims alone.
+// The number of lanes along a reduced dim and the chunks depend on the reduced dims alone. So it is
+// enough to compare these, and whether the lanes are along a reduced dim.
 bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b) {
   const auto reduced_dims = [](const Kernel& k) {
     return ir::Dims(k.shape.begin() + k.num_parallel(), k.shape.end());

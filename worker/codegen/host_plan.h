@@ -1,5 +1,5 @@
-// Plans how a kernel's loops run on a host: which dim is vectorised, with how many lanes. Depends
-// on the kernel and the target alone. Stateless; thread-safe.
+// Plans how a kernel's loops run on a host: which dim is vectorised, and with how many lanes. The
+// plan depends only on the kernel and the target. Stateless; thread-safe.
 #pragma once
 #include <utility>
 #include <vector>
@@ -10,39 +10,46 @@
 namespace tessera::worker::codegen {
 
 struct HostPlan {
-  int lane_dim = -1;                   // -1: one iteration at a time, no lanes
-  bool vectorize_reduction = false;    // the lane dim is the innermost reduced one
-  int lanes = 1;                       // of a block, a power of 2
-  bool has_masked_memory_ops = false;  // masked loads and stores are used
-  bool nontemporal_stores = false;     // whole blocks of outputs bypass the caches
-  bool prefetch = false;  // loads are prefetched, as there is much computation between them
-  // Another dim than the lane dim, along which some loads are contiguous: for these, tiles of
-  // `tile` x `lanes` elements are transposed on the stack, so that every cache line is read once.
-  // -1: there are no such loads.
+  // The dim along which lanes run; -1 if the kernel has no lanes and runs one iteration at a time.
+  int lane_dim = -1;
+  bool vectorize_reduction = false;    // whether the lane dim is the innermost reduced dim
+  int lanes = 1;                       // number of lanes of a block, a power of 2
+  bool has_masked_memory_ops = false;  // whether masked loads and stores are used
+  bool nontemporal_stores = false;     // whether whole blocks of outputs bypass the caches
+  // Whether loads are prefetched, because there is much computation between them.
+  bool prefetch = false;
+  // A dim other than the lane dim, along which some loads are contiguous; -1 if there are no such
+  // loads. For these loads, tiles of `tile` x `lanes` elements are transposed on the stack, so that
+  // every cache line is read once.
   int tile_dim = -1;
   int tile = 1;
-  std::vector<bool> tiled;  // for each node: whether it is such a load
-  // Loads whose elements interleave: lanes lie as far apart as a group has loads, and load i of a
-  // group begins i elements after its first, so that together they read memory without gaps. They
-  // are contiguous loads of vectors, whose lanes are then sorted. By node: its group, or -1.
+  std::vector<bool> tiled;  // for each node: whether it is a load that is read through a tile
+  // Groups of loads whose elements interleave. In a group of n loads, neighbouring lanes lie n
+  // elements apart, and load i begins i elements after the first load, so that the loads together
+  // read memory without gaps. They are emitted as contiguous loads of vectors, whose lanes are then
+  // sorted. `group_of` has the group of each node, or -1.
   std::vector<std::vector<int>> interleaved;
   std::vector<int> group_of;
-  // Stores whose elements interleave in pairs: lanes lie two elements apart, and those of the
-  // second between those of the first.
+  // Pairs of stores whose elements interleave: the lanes of each store lie two elements apart, and
+  // the lanes of the second store lie between those of the first.
   std::vector<std::pair<int, int>> store_pairs;
-  // This many rows are computed together, where loads in a reduction are the same for neighbouring
-  // rows, as in a product of matrices. It divides the size of the dim before the lane dim.
+  // The number of rows that are computed together. It is more than one if a reduction loads the
+  // same elements for neighbouring rows, as in a product of matrices. It divides the size of the
+  // dim before the lane dim.
   int rows = 1;
-  // Float sums along this dim are sums of chunks of `chunk` elements each, as the error of a sum
-  // grows with the number of terms added one after the other. -1: all sums are short.
+  // Float sums along this dim are computed in chunks of `chunk` elements, because the error of a
+  // sum grows with the number of terms that are added one after the other. -1 if all sums are
+  // short.
   int chunk_dim = -1;
   int64_t chunk = 0;
-  std::vector<bool> lane_variant;  // for each node: whether its value differs between lanes
+  // For each node: whether its value differs between lanes.
+  std::vector<bool> lane_variant;
 };
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target);
 
-// Whether the plans of two kernels that differ only in their parallel dims reduce in the same order
-// on every target, so that float sums have the same bits. Requires normal form (Canonical).
+// Returns whether the plans of two kernels that differ only in their parallel dims reduce in the
+// same order on every target, so that float sums have the same bits. Requires normal form
+// (Canonical).
 bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b);
 
 }  // namespace tessera::worker::codegen

@@ -1,3 +1,6 @@
+// The table of symbols that compiled host kernels may refer to. loader.cc defines them before it
+// links an object, and emit_host.cc calls them by LaneFnName. An object that needs any other symbol
+// does not load, so that compiled code reaches nothing else in the process.
 #include "worker/codegen/host_runtime.h"
 
 #include <cmath>
@@ -45,7 +48,7 @@ void AddLaneFns(DType dtype, std::vector<HostSymbol>* symbols) {
 #include "worker/codegen/scalar_prims.def"
 }
 
-// Exact functions that LLVM's back end calls where the CPU has no instruction.
+// Adds the exact functions that LLVM's back end calls where the CPU has no instruction for them.
 void AddLibraryFunctions(std::vector<HostSymbol>* symbols) {
 #define TESSERA_X(name, type) \
   symbols->push_back({#name, reinterpret_cast<void*>(static_cast<type>(::name))});

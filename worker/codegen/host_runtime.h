@@ -1,6 +1,6 @@
-// The functions that compiled host kernels call: functions of floats that have no vector code, on a
-// few lanes at a time, and those of libm and libc that LLVM's x86 back end calls. Resolved by name
-// when code is loaded. Constants; thread-safe.
+// The functions that compiled host kernels call. Functions of floats that have no vector code are
+// called on a few lanes at a time. LLVM's x86 back end calls some functions of libm and libc. All
+// are resolved by name when code is loaded. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,17 +11,17 @@
 
 namespace tessera::worker::codegen {
 
-// out[i] = prim(x[i], y[i]) for i < n, as in ir/ops/scalar_math.h. `y` is unused if the primitive
-// takes one argument.
+// Computes out[i] = prim(x[i], y[i]) for i < n, as in ir/ops/scalar_math.h. `y` is unused if the
+// primitive takes one argument.
 using LaneFn = void (*)(const void* x, const void* y, void* out, int64_t n);
-// The symbol of a primitive on f32 or f64.
+// Returns the symbol of a primitive on f32 or f64.
 std::string LaneFnName(ir::ScalarPrim prim, ir::DType dtype);
 
 struct HostSymbol {
   std::string name;
   void* address;
 };
-// Every symbol that an object may leave undefined.
+// Returns every symbol that an object may leave undefined.
 const std::vector<HostSymbol>& HostSymbols();
 
 }  // namespace tessera::worker::codegen

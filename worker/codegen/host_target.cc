@@ -1,3 +1,5 @@
+// The table of host targets, and the choice of one. HostCompiler finds its target by the name in
+// its options, and the process that compiles finds it by the name in the request.
 #include "worker/codegen/host_target.h"
 
 #include "absl/strings/str_cat.h"
@@ -6,9 +8,9 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A kernel that moves more bytes uses non-temporal stores. One value for all machines, so that the
-// code for a target is the same everywhere; the last-level cache that a virtual machine reports is
-// shared with others anyway.
+// Kernels that move more bytes than this use non-temporal stores. All machines have the same value,
+// so that the code for a target is the same everywhere. The size of the last-level cache would say
+// little anyway, since a virtual machine shares that cache with others.
 constexpr int64_t kCacheBytes = 64 << 20;
 
 }  // namespace

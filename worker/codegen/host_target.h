@@ -1,5 +1,5 @@
-// The instruction sets that host kernels are compiled for, by name. Objects do not depend on the
-// machine that compiled them, so machines with the same target share them.
+// The instruction sets for which host kernels are compiled, by name. An object depends on the
+// target and not on the machine that compiled it, so machines with the same target share objects.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,19 +11,22 @@
 namespace tessera::worker::codegen {
 
 struct HostTarget {
-  std::string name;            // "avx512"
-  std::string cpu;             // LLVM's name of the oldest CPU that has these instructions
-  int vector_bytes;            // of one register
-  int num_registers;           // of vectors
+  std::string name;  // for example "avx512"
+  // LLVM's name of the oldest CPU that has these instructions.
+  std::string cpu;
+  int vector_bytes;            // size of one vector register
+  int num_registers;           // number of vector registers
   bool has_masked_memory_ops;  // has masked loads and stores of every element type
   bool has_fma;                // has fused multiply-adds of vectors
-  int64_t cache_bytes;         // kernels that move more bytes store past the caches
+  // Kernels that move more bytes than this store past the caches.
+  int64_t cache_bytes;
 };
 
-// Every target of this architecture, the least demanding first.
+// Returns every target of this architecture, the least demanding first.
 std::vector<HostTarget> HostTargets();
 bool CpuRuns(const HostTarget& target);
-// Finds a target by name; "host" is the best that this CPU runs. VALUE_ERROR lists the names.
+// Finds a target by name. "host" means the best target that this CPU runs. Returns VALUE_ERROR,
+// which lists the names, if there is no such target.
 absl::StatusOr<HostTarget> FindHostTarget(absl::string_view name);
 
 }  // namespace tessera::worker::codegen

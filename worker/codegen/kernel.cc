@@ -1,3 +1,7 @@
+// The properties of kernels that fusion and the emitters ask for (levels, varying and injective
+// accesses, in place), and the normal form. The compilers (host_code.cc, device_code.cc) bring each
+// kernel into normal form first and use its text as the key of their caches, so that equal kernels
+// are compiled once.
 #include "worker/codegen/kernel.h"
 
 #include <algorithm>
@@ -26,7 +30,7 @@ bool HasAccess(const Node& node) {
 
 // ---- Normal form. ------------------------------------------------------------------------------
 
-// Equal keys mean equal nodes: all that the text of a node says.
+// Returns a key of everything that the text of a node says. Equal keys mean equal nodes.
 std::vector<int64_t> KeyOf(const Node& node) {
   std::vector<int64_t> key = {static_cast<int64_t>(node.kind), static_cast<int64_t>(node.dtype)};
   const auto add_list = [&key](const auto& list) {
@@ -52,12 +56,14 @@ std::vector<int64_t> KeyOf(const Node& node) {
   return key;
 }
 
-// Keeps the nodes that the stores need, equal ones once, in depth-first order from the first store.
+// Keeps the nodes that the stores need, in depth-first order from the first store. Equal nodes
+// become one node.
 class Renumbering {
  public:
   explicit Renumbering(const Kernel& from) : from_(from), new_ids_(from.nodes.size(), -1) {}
 
-  // Returns the new number of a node. Not recursive, as chains of nodes may be long.
+  // Returns the new number of a node. It keeps a stack of its own instead of recursing, because
+  // chains of nodes may be long.
   int Visit(int root) {
     std::vector<int> stack = {root};
     while (!stack.empty()) {
@@ -113,7 +119,7 @@ void DropDim(int d, Kernel* kernel) {
     ForEachStrides(*access, [d](ir::Dims& strides) { strides.erase(strides.begin() + d); });
 }
 
-// A kernel that reduces, or scans, keeps one such dim.
+// Drops the dims of size 1, except that a kernel with reductions or a scan keeps one reduced dim.
 void DropUnitDims(Kernel* kernel) {
   const bool reduces = kernel->scans || std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
                                                     [](const Node& node) {
@@ -127,13 +133,13 @@ void DropUnitDims(Kernel* kernel) {
       DropDim(d, kernel);
     }
   }
-  // The reduced dim that was kept may have size 1; accesses then have stride 0 along it.
+  // The reduced dim that was kept may have size 1. Accesses then get stride 0 along it.
   if (kernel->num_reduced == 1 && kernel->shape.back() == 1)
     for (Access* access : AccessesOf(kernel))
       ForEachStrides(*access, [](ir::Dims& strides) { strides.back() = 0; });
 }
 
-// Shifts that are the same for all points have no strides.
+// Drops the strides of shifts that are the same for all points.
 void DropZeroStrides(Kernel* kernel) {
   for (Access* access : AccessesOf(kernel))
     for (DynamicOffset& shift : access->shifts)
@@ -186,9 +192,10 @@ bool VariesOverReduced(const Kernel& kernel, const Access& access) {
   return false;
 }
 
-// An element is a number whose digits the terms are, from the smallest stride on: a dim of the
-// first ones by itself, and what lies between two such dims together. Numbers differ where a dim's
-// digit does, if no smaller digit reaches beyond its step.
+// Each term (stride * index) is seen as a digit of the element's number, from the smallest stride
+// on. Each of the first `num_dims` dims is a digit of its own, and the other terms between two such
+// dims form one digit together. Two numbers differ where the digit of a dim differs, as long as the
+// smaller digits together do not reach as far as one step of that digit.
 bool IsInjective(const Kernel& kernel, const Access& access, int num_dims) {
   struct Term {
     int64_t stride, max;
@@ -244,7 +251,7 @@ Kernel Canonical(const Kernel& kernel) {
   DropUnitDims(&out);
   DropZeroStrides(&out);
   MergeDims(&out);
-  // Nodes whose accesses differed along dropped dims alone have become equal.
+  // Nodes have become equal if their accesses differed only along dims that were dropped.
   RenumberNodes(&out);
   return out;
 }

@@ -1,6 +1,7 @@
-// Text of any bytes: it is refused with a status, or the kernel it says prints to the text that
-// reads as the same; its normal form is a kernel, is its own normal form, and computes the same
-// bytes. The same for loops of kernels, but for the normal form.
+// Fuzz target of the text forms of kernels and of loops of kernels. A text of any bytes is either
+// refused with a status, or it is a kernel whose printed text parses back to the same kernel. The
+// normal form of that kernel passes Verify, is its own normal form, and computes the same bytes. A
+// loop of kernels is checked likewise, except that it has no normal form.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,5 @@
-// The reference semantics of a kernel: element by element, node by node.
+// Interpret: the reference semantics of a kernel, computed element by element and node by node. The
+// tests of the emitters compare compiled kernels with it. It is never used in production.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,8 +23,9 @@ namespace scalar = ir::scalar;
 
 struct Accumulator {
   double real = 0;
-  uint64_t bits = 0;  // of integers and bools, extended by their sign
-  Cell best = 0;      // of argmax and argmin
+  // The value of integers and bools, extended by their sign.
+  uint64_t bits = 0;
+  Cell best = 0;  // the best element so far (argmax and argmin)
   int64_t best_index = -1;
 };
 
@@ -45,7 +47,8 @@ bool IsNan(T v) {
   if constexpr (std::is_floating_point_v<T>) return std::isnan(v);
   return false;
 }
-// Whether `next`, a later element, replaces `have`: if it is better, or the first NaN.
+// Returns whether `next`, which comes after `have`, replaces it: it is better, or it is the first
+// NaN.
 template <class T>
 bool Replaces(bool want_larger, T have, T next) {
   return !IsNan(have) && (IsNan(next) || (want_larger ? have < next : next < have));
@@ -69,6 +72,9 @@ void Start(ReduceKind kind, Accumulator* acc) {
   }
 }
 
+// Adds one element to the accumulator. Floats are accumulated in f64, and integers in 64 bits with
+// wraparound, so that the result is rounded once, as in the reference evaluator. The first of equal
+// elements wins in an argmax or argmin, because elements come in order.
 template <class T>
 void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
   const T value = ReadAs<T>(cell);
@@ -178,7 +184,7 @@ class Interpreter {
     }
   }
 
-  // Sets dims [begin, end) of the index from their row-major number.
+  // Sets dims [begin, end) of the index to the point with the row-major number `flat`.
   void SetIndex(int64_t flat, int begin, int end) {
     for (int d = end - 1; d >= begin; --d) {
       index_[d] = flat % kernel_.shape[d];
@@ -186,7 +192,8 @@ class Interpreter {
     }
   }
 
-  // A u64 that no s64 holds is as large as one can be.
+  // Reads the number by which an access is shifted. A u64 that does not fit into an s64 is read as
+  // the largest s64.
   int64_t ReadShift(const DynamicOffset& by) {
     int64_t at = by.offset, shift = 0;
     for (size_t d = 0; d < by.strides.size(); ++d) at += by.strides[d] * index_[d];
@@ -248,7 +255,7 @@ class Interpreter {
   static Cell ConstantOf(const Node& node) {
     if (node.dtype == DType::kF32) return CellOf(static_cast<float>(node.value));
     if (node.dtype == DType::kF64) return CellOf(node.value);
-    return Load(&node.int_value, ir::ByteWidth(node.dtype));  // the low bytes come first
+    return Load(&node.int_value, ir::ByteWidth(node.dtype));  // the low bytes come first in memory
   }
 
   void StartReductions() {
@@ -256,7 +263,8 @@ class Interpreter {
       if (!reductions_[i].start) continue;
       reductions_[i].start(kernel_.nodes[i].reduce, &accumulators_[i]);
       if (kernel_.scans && kernel_.nodes[i].reduce == ReduceKind::kSum)
-        accumulators_[i].real = -0.0;  // The first result is the first element, whatever its sign.
+        // The first result is the first element, even if it is -0.
+        accumulators_[i].real = -0.0;
     }
   }
   void FoldReductions(int64_t index) {

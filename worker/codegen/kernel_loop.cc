@@ -9,8 +9,9 @@
 //   call 7
 //   end
 //
-// and the text of each kernel. The others are "while LOOP ADDRESS" and "branch ADDRESS", which have
-// an "end" as well; the lists of a branch begin with "case".
+// The text of each kernel follows. The other ops are "while LOOP ADDRESS" and "branch ADDRESS",
+// which have an "end" as well. Each list of a branch begins with "case". The text is the key of the
+// code cache and the form in which loops of kernels are sent to the compiling process.
 #include "worker/codegen/kernel_loop.h"
 
 #include <set>
@@ -27,7 +28,8 @@ namespace tessera::worker::codegen {
 namespace {
 
 constexpr size_t kTextBytesMax = 4 << 20;
-constexpr int64_t kNumberMax = 1 << 16;  // of bases, addresses, kernels, loops and calls
+// The limit of the numbers of bases, addresses, kernels, loops and calls.
+constexpr int64_t kNumberMax = 1 << 16;
 constexpr size_t kDepthMax = 32;
 constexpr absl::string_view kKernelBegin = "kernel [";
 
@@ -38,6 +40,8 @@ absl::Status Fault(const Parts&... parts) {
 
 // ---- Printing. ---------------------------------------------------------------------------------
 
+// Prints the ops of a list, and recursively the lists inside of each op. Every kind has one line,
+// whose numbers ParseOp reads back in the same order.
 void Print(const std::vector<LoopOp>& ops, std::string* out) {
   for (const LoopOp& op : ops) {
     const std::string addresses = absl::StrJoin(op.addresses, " ");
@@ -71,7 +75,7 @@ void Print(const std::vector<LoopOp>& ops, std::string* out) {
 
 // ---- Parsing. ----------------------------------------------------------------------------------
 
-// A line: a word and numbers.
+// A line of the text: a word, and the numbers after it.
 struct Line {
   absl::string_view word;
   std::vector<int64_t> numbers;
@@ -104,7 +108,8 @@ class Parser {
   }
 
  private:
-  // A list that ops are being added to, and the op that it belongs to: the last of the list around.
+  // An op whose lists are still being read, and its list to which ops are being added. Ops around
+  // it are on the stack below it.
   struct Open {
     LoopOp op;
     std::vector<LoopOp> list;
@@ -146,6 +151,10 @@ class Parser {
     return true;
   }
 
+  // Parses the line of an op, or the "case" or "end" of an op that is open. An op with lists goes
+  // on the stack `open_` until its "end", so that the depth is bounded by kDepthMax without
+  // recursion. Returns false if the line is not understood, and the caller quotes the line in its
+  // error.
   bool ParseOp(const Line& line) {
     const absl::Span<const int64_t> n = line.numbers;
     if (line.word == "end") return n.empty() && Close();
@@ -287,7 +296,8 @@ class Verifier {
   }
 
   const KernelLoop& loop_;
-  std::set<int> seen_, around_;  // loops
+  // The numbers of all loops seen so far, and of the loops around the current op
+  std::set<int> seen_, around_;
 };
 
 }  // namespace

@@ -1,14 +1,15 @@
 // A loop of kernels: a machine-independent function that runs kernels and copies in nested loops
 // and branches, without returning between them.
 //
-// worker/cpu makes it from a loop of a step program, the host emitter (emit_loop.h) compiles it to
-// one function with its kernels inlined. Plain values; cached by their text:
-// ParseKernelLoop(l.ToString()) == l.
+// worker/cpu makes such a loop from a loop of a step program. The host emitter (emit_loop.h)
+// compiles it to one function with its kernels inlined. The types are plain values, which are
+// cached by their text: ParseKernelLoop(l.ToString()) == l.
 //
-// Memory is at addresses: bytes beyond bases that are known when the function is called. In
-// iteration i of loop l an address moves by i times its stride along l. Loops are numbered, each
-// number is used once, and an address that is used inside of a loop may move with that one and
-// with those around it. What has no code here is called: the function that calls gets the number.
+// An address is a number of bytes beyond a base, and the bases are known when the function is
+// called. In iteration i of loop l an address moves by i times its stride along l. Each loop has a
+// number, which no other loop has. An address that is used inside a loop may move with that loop
+// and with the loops around it. Work that has no code here is done by a callback, which gets the
+// number of the call.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,19 +25,23 @@ namespace tessera::worker::codegen {
 
 struct LoopAddress {
   int base = 0;
-  std::vector<std::pair<int, int64_t>> strides;  // loop, bytes
+  // The stride in bytes along each loop: (loop, bytes).
+  std::vector<std::pair<int, int64_t>> strides;
   bool operator==(const LoopAddress&) const = default;
 };
 
-// What the function does at one place. `addresses` are indices into KernelLoop::addresses.
+// One operation of the function. `addresses` are indices into KernelLoop::addresses.
 struct LoopOp {
   enum class Kind : uint8_t {
-    kKernel,  // runs all iterations of kernel `number` on an address for each param
-    kCopy,    // copies `count` bytes to the first address from the second, which do not overlap
+    kKernel,  // runs all iterations of kernel `number`, with one address per param
+    kCopy,    // copies `count` bytes to the first address from the second, without overlap
     kCall,    // calls back with `number`
     kFor,     // runs the list `count` times, as loop `number`
-    kWhile,   // runs the list as loop `number`, while the bool at the address is true before it
-    kBranch,  // runs the list that the s32 at the address names, clamped to those there are
+    // Runs the list as loop `number`. Before each iteration it reads the bool at the address, and
+    // ends the loop if that is false.
+    kWhile,
+    // Runs the list whose number is the s32 at the address, clamped to the lists there are.
+    kBranch,
   };
   Kind kind = Kind::kKernel;
   int number = 0;
@@ -53,16 +58,16 @@ struct KernelLoop {
   std::vector<LoopOp> ops;
   bool operator==(const KernelLoop&) const = default;
 
-  // One line per address and op, then the kernels.
+  // Returns one line per address and op, then the text of the kernels.
   std::string ToString() const;
 };
 
-// The inverse of ToString. VALUE_ERROR names the line that does not parse. Bounds the size and the
-// depth; the result passes Verify.
+// The inverse of ToString. Returns VALUE_ERROR, which names the line, if a line does not parse. The
+// size and the depth are bounded, and the result passes Verify.
 absl::StatusOr<KernelLoop> ParseKernelLoop(absl::string_view text);
 
-// Every rule above, and Verify of each kernel. VALUE_ERROR says which is broken. That addresses
-// stay within their memory is for the caller to know.
+// Checks every rule above, and each kernel by its own Verify. Returns VALUE_ERROR, which says which
+// rule is broken. The caller has to make sure that addresses stay within their memory.
 absl::Status Verify(const KernelLoop& loop);
 
 }  // namespace tessera::worker::codegen

@@ -1,5 +1,6 @@
-// Loops of kernels: their text, their rules, and the code for them on every target that this CPU
-// runs, with the interpreter of kernels as the reference.
+// Tests of loops of kernels: their text, their rules, and the code for them on every target that
+// this CPU runs. The reference is the same work done step by step: numbers added here, or the code
+// of the same kernels by themselves.
 #include "worker/codegen/kernel_loop.h"
 
 #include <atomic>
@@ -23,13 +24,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// p0[i] = p0[i] + p1[i], of `n` numbers.
+// Returns a kernel that computes p0[i] = p0[i] + p1[i], on `n` numbers.
 std::string Adder(int64_t n) {
   return absl::StrCat("kernel [", n, "] reduced 0\nout s32 ", n, "\nin s32 ", n,
                       "\n%0 = load p0 [0: 1] : s32\n%1 = load p1 [0: 1] : s32\n"
                       "%2 = Add %0, %1 : s32\nstore %2 p0 [0: 1]\n");
 }
-// p0[0] = p1[0] < 100.
+// Computes p0[0] = p1[0] < 100.
 constexpr char kBelow100[] =
     "kernel [] reduced 0\nout bool 1\nin s32 1\n%0 = load p1 [0: ] : s32\n"
     "%1 = Constant 100 : s32\n%2 = Lt %0, %1 : bool\nstore %2 p0 [0: ]\n";
@@ -107,7 +108,7 @@ class LoopCode : public ::testing::TestWithParam<std::string> {
     iterations_.assign(loop->num_loops, -1);
   }
 
-  // Calls the function; what it calls is recorded as "number: iterations".
+  // Calls the function. Records each callback as "number: iterations".
   int32_t Run(std::vector<void*> bases) {
     const LoopFrame frame{
         bases.data(), &cancel_,
@@ -138,7 +139,7 @@ TEST_P(LoopCode, RunsEveryKindOfOp) {
   for (int i = 0; i < 18; ++i) rows[i] = i * i;
   bool below = true;
   int32_t number = 100;
-  int32_t branches[2] = {5, -1};  // clamped: the last, then the first
+  int32_t branches[2] = {5, -1};  // clamped: to the last branch, then to the first
   EXPECT_EQ(Run({sum, starts, rows, &below, &number, branches}), 0);
   // The second iteration begins with a row of `starts`, adds three rows, and doubles the sum.
   for (int i = 0; i < 3; ++i) {
@@ -184,13 +185,15 @@ TEST_P(LoopCode, OfNoIterationsDoesNothing) {
   EXPECT_TRUE(calls_.empty());
 }
 
-// A loop's kernels give the bits of the same kernels by themselves, whatever is inlined.
+// Kernels in a loop give the bits of the same kernels by themselves, whether they are inlined or
+// not.
 TEST_P(LoopCode, KernelsGiveTheSameBits) {
   constexpr int kKernels = 40;
   std::vector<Kernel> kernels;
   std::vector<KernelLoop> loops;
   for (uint32_t seed = 0; seed < kKernels; ++seed) {
-    const bool repeated = seed % 8 == 0;  // so many times that it is not inlined
+    // Repeats the kernel so many times that it is not inlined.
+    const bool repeated = seed % 8 == 0;
     kernels.push_back(RandomKernel(seed, {.reduce = seed % 2 == 0,
                                           .functions = true,
                                           .size_max = repeated        ? 6

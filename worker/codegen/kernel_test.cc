@@ -1,3 +1,6 @@
+// Tests of kernels without machine code: their text, the rules of Verify, levels, the normal form,
+// and the interpreter. The evaluator of ir is the reference of the interpreter, which in turn is
+// the reference of all compiled code.
 #include "worker/codegen/kernel.h"
 
 #include <cmath>
@@ -115,7 +118,8 @@ TEST(KernelText, BadTextIsRefusedWithItsLine) {
 
 // ---- Verify. -----------------------------------------------------------------------------------
 
-// Replaces a line of a good kernel, and says why the result is bad.
+// A row replaces a text in a good kernel by a bad one. `error` is a part of the message that Verify
+// or ParseKernel must give.
 struct BadRow {
   const char* from;
   const char* to;
@@ -293,12 +297,13 @@ TEST(KernelVerify, ElementsThatShiftLieInTheirParam) {
   EXPECT_THAT(status("3,4", "[3: -2,0]", 6), ReasonIs("VALUE_ERROR", HasSubstr("-1 to 3 of p1")));
   EXPECT_THAT(status("3,4", "[2:]", 3), IsOk());
   EXPECT_THAT(status("3,4", "[3:]", 3), ReasonIs("VALUE_ERROR", HasSubstr("3 to 3 of p1")));
-  // They are read even where nothing is loaded.
+  // They are read even if nothing is loaded.
   EXPECT_THAT(status("0,4", "[3: 1,0]", 3), ReasonIs("VALUE_ERROR", HasSubstr("of p1")));
 }
 
 TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
-  // Rows of 4 of an array of 8 rows, at places that numbers say, `row` elements apart.
+  // The kernel writes rows of 4 of an array of 8 rows, at places given by numbers, with a distance
+  // of `row` elements.
   const auto status = [](absl::string_view strides, absl::string_view shifts, int64_t size) {
     return ParseKernel(absl::StrCat("kernel [4,5] scanned 1\nin f32 20\nin s32 20\nout f32 ", size,
                                     "\n%0 = load p0 [0: 1,4] : f32\nstore %0 p2 [0: ", strides,
@@ -308,7 +313,7 @@ TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
   constexpr absl::string_view kRows = "shift p1 [0: 0,1] max 7 stride 4";
   EXPECT_THAT(status("1,0", kRows, 32), IsOk());
   EXPECT_THAT(status("1,0", kRows, 31), ReasonIs("VALUE_ERROR", HasSubstr("reaches elements")));
-  // By columns, and where each point has its own number.
+  // The kernel writes by columns, or each point has its own number.
   EXPECT_THAT(status("8,0", "shift p1 [0: 0,1] max 7 stride 1", 32), IsOk());
   EXPECT_THAT(status("1,0", "shift p1 [0: 5,1] max 7 stride 4", 32), IsOk());
   EXPECT_THAT(status("1,0", "shift p1 [0: 0,1] max 7 stride 5", 39), IsOk());
@@ -431,7 +436,7 @@ TEST(KernelVerify, AccessesThatNeverRunMayPointAnywhere) {
   EXPECT_THAT(ParseKernel("kernel [0,4] reduced 0\nin f32 0\nout f32 0\n%0 = load p0 [0: 4,1] : f32"
                           "\nstore %0 p1 [0: 4,1]\n"),
               IsOk());
-  // The kept dims run even if there is nothing to reduce.
+  // Points of the kept dims run even if there is nothing to reduce.
   EXPECT_THAT(ParseKernel("kernel [4,0] reduced 1\nin f32 0\nin f32 0\nout f32 4\n"
                           "%0 = load p0 [0: 0,1] : f32\n%1 = reduce sum %0 : f32\n"
                           "store %1 p2 [0: 1,0]\n"),
@@ -692,7 +697,7 @@ TEST(KernelInterpret, Reduces) {
   const auto f32 = [](absl::string_view kind, std::vector<float> x) {
     return Reduced<float>(kind, "f32", "f32", std::move(x))[0];
   };
-  // Accumulated wide: the small ones are not lost.
+  // Sums are accumulated in a wide type, so that the small terms are not lost.
   EXPECT_EQ(f32("sum", {1e8f, 1, 1, 1, 1, -1e8f}), 4);
   EXPECT_EQ(f32("prod", {2, 3, 0.5f}), 3);
   EXPECT_EQ(f32("max", {1, 7, -3}), 7);
@@ -720,7 +725,7 @@ TEST(KernelInterpret, Reduces) {
   EXPECT_EQ(Reduced<uint32_t>("max", "u32", "u32", {1, 0x80000000u})[0], 0x80000000u);
   EXPECT_EQ(Reduced<uint8_t>("and", "bool", "bool", {1, 0, 1})[0], 0);
   EXPECT_EQ(Reduced<uint8_t>("and", "bool", "bool", {})[0], 1);
-  EXPECT_EQ(Reduced<uint8_t>("max", "bool", "bool", {0, 2})[0], 1);  // Any byte but 0 is true.
+  EXPECT_EQ(Reduced<uint8_t>("max", "bool", "bool", {0, 2})[0], 1);  // any byte but 0 is true
 
   const auto arg = [](absl::string_view kind, std::vector<float> x) {
     return Reduced<float, int32_t>(kind, "f32", "s32", std::move(x))[0];

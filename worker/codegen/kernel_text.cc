@@ -1,4 +1,5 @@
-// The text form of a kernel.
+// The text form of a kernel: ToString and ParseKernel. The text is the key of the code caches and
+// the form in which kernels are sent to the process that compiles them.
 //
 //   kernel [8,512] reduced 1
 //   in f32 4096
@@ -8,9 +9,9 @@
 //   %2 = reduce sum %1 : f32
 //   store %2 p1 [0: 1,0]
 //
-// or "scanned 1" in its first line.
-// An access is [offset: strides] and its shifts, each "shift p3 max 4 stride 512", or, where it is
-// not by the param's first element, "shift p3 [0: 1,0] max 4 stride 512".
+// In a kernel that scans, the first line says "scanned 1" instead of "reduced 1". An access is
+// [offset: strides], followed by its shifts. A shift is "shift p3 max 4 stride 512" if it is by the
+// first element of the param, and otherwise "shift p3 [0: 1,0] max 4 stride 512".
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -87,8 +88,8 @@ std::string NodeText(const Node& node) {
 
 // ---- Parsing. ----------------------------------------------------------------------------------
 
-// Reads one line from left to right. After a mismatch every read fails; `expected` says what was
-// expected at the first one.
+// Reads one line from left to right. After a mismatch every read fails, and `expected` returns what
+// was expected where the first mismatch occurred.
 class Line {
  public:
   explicit Line(absl::string_view text) : rest_(text) {}
@@ -154,7 +155,7 @@ class Line {
     rest_.remove_prefix(n);
     return word;
   }
-  // The text up to the next space.
+  // Returns the text up to the next space.
   absl::string_view Token() {
     SkipSpace();
     const absl::string_view token = rest_.substr(0, rest_.find(' '));
@@ -192,7 +193,7 @@ DType ParseDTypeIn(Line* line) {
   return dtype.value_or(DType::kF32);
 }
 
-// Numbers with commas between, up to `close`.
+// Parses numbers with commas between them, up to `close`.
 ir::Dims ParseInts(absl::string_view close, Line* line) {
   ir::Dims values;
   if (line->TryEat(close)) return values;
@@ -237,7 +238,8 @@ std::vector<int> ParseArgs(Line* line) {
   return args;
 }
 
-// "1.5 : f32": how a constant reads depends on the dtype behind it.
+// Parses a constant such as "1.5 : f32". The dtype comes after the number and decides how the
+// number is read.
 void ParseConstant(Line* line, Node* node) {
   Line number(line->Token());
   line->Eat(":");
@@ -251,6 +253,9 @@ void ParseConstant(Line* line, Node* node) {
   if (!number.ok()) line->Fail(number.expected());
 }
 
+// Parses the right side of a node's line, "load p0 [0: 1] : f32" for example. After a mismatch it
+// goes on with placeholders, and the caller finds the error in `line`. A constant returns early,
+// because its dtype has been read with its value.
 Node ParseNode(Line* line) {
   Node node;
   const std::string what = line->Word();
@@ -338,6 +343,10 @@ std::string Kernel::ToString() const {
   return out;
 }
 
+// Parses a kernel line by line and then verifies it. The text may come from another process or from
+// the fuzzer, so its size is bounded before it is read, and what Verify refuses is never returned.
+// An error names the first line that does not parse and quotes its rest, with unprintable bytes
+// escaped.
 absl::StatusOr<Kernel> ParseKernel(absl::string_view text) {
   if (text.size() > kTextBytesMax)
     return MakeError(

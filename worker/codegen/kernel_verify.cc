@@ -1,4 +1,6 @@
-// The rules of kernel.h: dtypes, levels, and accesses that stay inside their buffers.
+// Verify: checks the rules of kernel.h on dtypes and levels, and that accesses stay inside their
+// buffers. program/verify.cc calls it for every kernel of a step program, and ParseKernel for every
+// kernel that comes as text. The emitters rely on it and check nothing again.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -33,12 +35,12 @@ absl::Status Fault(const Parts&... parts) {
 }
 std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
 
-// The least and the greatest element that an access reaches.
+// The lowest and the highest element that an access reaches.
 struct Range {
   int64_t low = 0, high = 0;
 };
 
-// Adds a term stride * i, 0 <= i <= max. Returns false on overflow.
+// Adds a term stride * i with 0 <= i <= max to the range. Returns false on overflow.
 bool Extend(int64_t stride, int64_t max, Range* range) {
   int64_t reach;
   if (__builtin_mul_overflow(stride, max, &reach)) return false;
@@ -163,7 +165,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // The elements that say how far an access is shifted are read even where the access is not.
+  // Checks that the elements which hold the shift lie inside their param. They are read at every
+  // point, even if the access itself is never reached.
   absl::Status CheckReads(const DynamicOffset& shift) {
     const int64_t size = kernel_.params[shift.param].size;
     Range range{shift.offset, shift.offset};
@@ -187,7 +190,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Fields that a node's kind does not use keep their defaults, since the text does not print them.
+  // Checks that the fields which a node's kind does not use have their defaults, since the text
+  // does not print them.
   absl::Status CheckUnused(const Node& node) {
     const bool scalar = node.kind == Node::Kind::kScalar;
     const bool access = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
@@ -283,6 +287,9 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks a reduction: there are dims to reduce, and the kind accepts the dtype of the argument.
+  // f16 and bf16 are refused, because a kernel converts them before it sums them (Node::reduce). An
+  // argument that depends on a reduction is refused too, because a kernel has one reduction loop.
   absl::Status CheckReduce(const Node& node) {
     if (node.args.size() != 1) return Fault(node.args.size(), " arguments; a reduction takes 1");
     if (kernel_.num_reduced == 0) return Fault("the kernel has no reduced dims");
@@ -359,7 +366,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // A param that is stored may only be loaded in place, and two stores to it must not overlap.
+  // Checks that a param that is stored is loaded in place only, and that two stores to it do not
+  // overlap.
   absl::Status CheckSharedParams() {
     std::map<int, std::vector<size_t>> stores;
     for (size_t i = 0; i < kernel_.stores.size(); ++i) stores[kernel_.stores[i].param].push_back(i);
@@ -397,13 +405,14 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Whether the accesses may reach the same element: their ranges overlap, and their offsets differ
-  // by a multiple of the greatest common divisor of their strides.
+  // Returns whether the accesses may reach the same element. They cannot if their ranges are
+  // disjoint, or if their offsets do not differ by a multiple of the greatest common divisor of
+  // their strides.
   bool MayOverlap(const Access& a, const Access& b) {
     Range x, y;
     if (!CheckAccess(a, &x).ok() || !CheckAccess(b, &y).ok()) return true;
     if (a.shifts == b.shifts) {
-      // Both have the same shifts, so that only their offsets matter.
+      // Both accesses have the same shifts, so that only their offsets matter.
       Access a0 = a, b0 = b;
       a0.shifts = b0.shifts = {};
       if (!CheckAccess(a0, &x).ok() || !CheckAccess(b0, &y).ok()) return true;
@@ -422,8 +431,8 @@ class Verifier {
 
   const Kernel& kernel_;
   std::vector<Level> levels_;
-  bool no_iterations_ = false;  // a parallel dim is empty
-  bool no_elements_ = false;    // any dim is empty
+  bool no_iterations_ = false;  // whether a parallel dim is empty
+  bool no_elements_ = false;    // whether any dim is empty
 };
 
 }  // namespace

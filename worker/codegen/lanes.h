@@ -1,5 +1,5 @@
-// Wraps LLVM values (a float, an int, a bool, or a vector of them) so that the operators of C++
-// emit code. Ints are signed in comparisons and right shifts. Constants are splat.
+// V wraps an LLVM value (a float, an int, a bool, or a vector of them) so that the operators of C++
+// emit code. Ints are signed in comparisons and right shifts. Constants are copied to every lane.
 // Thread-compatible.
 #pragma once
 #include <cstdint>
@@ -21,12 +21,12 @@ class V {
   unsigned bits() const { return type()->getScalarSizeInBits(); }
   V With(llvm::Value* v) const { return V(*b_, v); }
 
-  // The constant in this value's type.
+  // Of and OfInt return a constant of this value's type.
   V Of(double c) const { return With(llvm::ConstantFP::get(type(), c)); }
   V OfInt(int64_t c) const {
     return With(llvm::ConstantInt::get(type(), static_cast<uint64_t>(c), /*IsSigned=*/true));
   }
-  // This value's type with another element.
+  // Returns this value's type with another element type.
   llvm::Type* TypeOf(llvm::Type* element) const {
     return type()->isVectorTy()
                ? llvm::VectorType::get(element,
@@ -35,7 +35,7 @@ class V {
   }
   llvm::Type* IntType() const { return TypeOf(b_->getIntNTy(bits())); }
 
-  // Bitcasts between a float and an int of its width.
+  // Bits, AsF32, AsF64 and AsFloat bitcast between a float and an int of its width.
   V Bits() const { return With(b_->CreateBitCast(v_, IntType())); }
   V AsF32() const { return With(b_->CreateBitCast(v_, TypeOf(b_->getFloatTy()))); }
   V AsF64() const { return With(b_->CreateBitCast(v_, TypeOf(b_->getDoubleTy()))); }
@@ -64,7 +64,7 @@ class V {
   friend V operator>>(V x, int by) { return x.With(x.b_->CreateAShr(x.v_, x.OfInt(by).v_)); }
   V ShiftRight(int by) const { return With(b_->CreateLShr(v_, OfInt(by).v_)); }
 
-  // Ordered comparisons, which are false for a NaN; Ne is unordered.
+  // Ordered comparisons, which are false for a NaN. Ne is unordered, so that it is true for a NaN.
   friend V operator<(V x, V y) {
     return x.Compare(llvm::CmpInst::FCMP_OLT, llvm::CmpInst::ICMP_SLT, y);
   }
@@ -94,7 +94,7 @@ class V {
   }
   V Unary(llvm::Intrinsic::ID id) const { return With(b_->CreateIntrinsic(id, {type()}, {v_})); }
 
-  // With constants on either side.
+  // The operators with a constant on one side.
   friend V operator+(V x, double c) { return x + x.Of(c); }
   friend V operator-(V x, double c) { return x - x.Of(c); }
   friend V operator-(double c, V x) { return x.Of(c) - x; }
@@ -115,7 +115,7 @@ class V {
   llvm::Value* v_;
 };
 
-// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule in fused steps.
+// Returns c[0] + c[1] x + c[2] x^2 + ..., computed by Horner's rule with fused multiply-adds.
 template <size_t kN>
 V Polynomial(V x, const double (&c)[kN]) {
   V p = x.Of(c[kN - 1]);

@@ -1,3 +1,6 @@
+// Links compiled objects into this process. host_code.cc calls Load for each object that it has
+// compiled or read from its cache. Every object gets a library of its own, so that it can be
+// unloaded alone and sees only the symbols of host_runtime.h.
 #include "worker/codegen/loader.h"
 
 #include <atomic>
@@ -23,8 +26,9 @@ absl::Status Failed(const std::string& cause) {
   return MakeError(ErrorKind::kInternal, absl::StrCat("codegen: an object does not load: ", cause));
 }
 
-// The first error that the session reported during this thread's current load. A look-up that
-// fails says which symbols it lacks; why is only reported, on the same thread, as it links.
+// The first error that the session reported during this thread's current load. The error of a
+// failed look-up only names the missing symbols. The session reports the cause, on the same thread,
+// while it links.
 std::string& ReportedCause() {
   thread_local std::string cause;
   return cause;
@@ -82,7 +86,7 @@ class OrcLoader : public HostLoader {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<HostLoader>> HostLoader::Create() {
-  // Links on the calling thread.
+  // Links on the calling thread, so that ReportedCause belongs to the right load.
   auto control = orc::SelfExecutorProcessControl::Create(
       nullptr, std::make_unique<orc::InPlaceTaskDispatcher>(), NewCodeMemory());
   if (!control) return Failed(llvm::toString(control.takeError()));

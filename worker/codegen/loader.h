@@ -1,5 +1,5 @@
 // Loads relocatable objects into this process, by LLVM's JIT linker. Thread-safe. Loaded code is
-// read-only and executable, and its memory is given back with the last reference to it
+// read-only and executable. The memory of the code is freed with the last reference to it
 // (code_memory.h).
 #pragma once
 #include <memory>
@@ -14,9 +14,10 @@ class HostLoader : public std::enable_shared_from_this<HostLoader> {
   static absl::StatusOr<std::shared_ptr<HostLoader>> Create();
   virtual ~HostLoader() = default;
 
-  // Returns the function `name` of the object, which stays mapped while it is referred to. INTERNAL
-  // if the object is malformed, lacks the name, or needs a symbol that host_runtime.h does not
-  // have, or if no memory can be had for it; the message says which.
+  // Returns the function `name` of the object, which stays mapped as long as the function is
+  // referred to. Returns INTERNAL if the object is malformed, lacks the name, or needs a symbol
+  // that host_runtime.h does not have, or if there is no memory for it. The message says which of
+  // these it is.
   virtual absl::StatusOr<std::shared_ptr<const void>> Load(const std::string& object,
                                                            const std::string& name) = 0;
 };

@@ -1,17 +1,18 @@
-// What the function of a loop of kernels is called with. Read by compiled code (emit_loop.h), which
-// knows the offsets of its members.
+// The argument of the function of a loop of kernels. Compiled code (emit_loop.h) reads it and knows
+// the offsets of its members.
 #pragma once
 #include <cstdint>
 
 namespace tessera::worker::codegen {
 
 struct LoopFrame {
-  void* const* bases = nullptr;  // of memory: KernelLoop::num_bases addresses
-  // An atomic word, as of a CancelToken: once it is not 0 the function returns 1.
+  // The base addresses of memory, KernelLoop::num_bases of them.
+  void* const* bases = nullptr;
+  // An atomic word, like that of a CancelToken. The function returns 1 once the word is not 0.
   const void* cancel = nullptr;
-  // Runs what the loop has no code for. `iterations` then has the numbers of the iterations that
-  // are under way, by loop. Not 0: the function returns it at once. Both may be null in a loop
-  // without calls.
+  // Runs the work for which the loop has no code. `iterations` then has the numbers of the
+  // iterations that are under way, by loop. If `call` returns a number other than 0, the function
+  // returns that number at once. `call` and `iterations` may be null in a loop without calls.
   int32_t (*call)(void* context, int32_t number) = nullptr;
   void* context = nullptr;
   int64_t* iterations = nullptr;

@@ -1,3 +1,6 @@
+// EmitPrim: turns each scalar primitive of a kernel into LLVM IR. The host emitter and the GPU
+// emitter call it first for every scalar node. Where it returns null they use wide_math.h or a
+// library function.
 #include "worker/codegen/math.h"
 
 #include <cmath>
@@ -23,7 +26,7 @@ int LanesOf(Value* v) {
 }
 bool IsF32OrF64(DType d) { return d == DType::kF32 || d == DType::kF64; }
 
-// The primitives that are the same for ints and floats.
+// Emits the primitives that need the same code for ints and floats.
 Value* CommonPrim(ScalarPrim prim, V x, V y) {
   switch (prim) {
     case ScalarPrim::kAdd:
@@ -43,7 +46,7 @@ Value* CommonPrim(ScalarPrim prim, V x, V y) {
   }
 }
 
-// ---- Integers. XLA's rules, as scalar_math.h. ----
+// ---- Integers: the rules of XLA, as in ir/ops/scalar_math.h. ----
 
 V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
   const V zero = Eq(y, y.OfInt(0));
@@ -53,7 +56,7 @@ V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
     return is_div ? Select(zero, x.OfInt(-1), x.With(b.CreateUDiv(x.get(), safe.get())))
                   : Select(zero, x, x.With(b.CreateURem(x.get(), safe.get())));
   }
-  // The divisors 0 and -1, for which the instruction traps, are replaced.
+  // The instruction traps for the divisors 0 and -1, so they are replaced.
   const V minus_one = Eq(y, y.OfInt(-1));
   const V safe = Select(zero | minus_one, y.OfInt(1), y);
   if (is_div) {
@@ -63,7 +66,8 @@ V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
   return Select(zero, x, x.With(b.CreateSRem(x.get(), safe.get())));
 }
 
-// By squaring, over every bit of the exponent, so that all lanes take the same number of steps.
+// Emits a power by squaring. It goes over every bit of the exponent, so that all lanes take the
+// same number of steps.
 V IntPow(bool is_signed, V x, V y) {
   V result = x.OfInt(1), base = x;
   for (unsigned bit = 0; bit < x.bits(); ++bit) {
@@ -79,7 +83,7 @@ V IntPow(bool is_signed, V x, V y) {
   return Select(y < y.OfInt(0), inverse, result);
 }
 
-// Shifting by the width or more gives 0, or copies of the sign.
+// Emits a shift. Shifting by the width of the type or more gives 0, or copies of the sign.
 V Shift(ScalarPrim prim, V x, V amount) {
   IRBuilderBase& b = x.b();
   const V width = amount.OfInt(x.bits());
@@ -94,6 +98,9 @@ V Shift(ScalarPrim prim, V x, V amount) {
   return Select(inside, shifted, x.OfInt(0));
 }
 
+// Emits a primitive of integers or bools that CommonPrim does not cover, or returns null. The bits
+// are those of ir/ops/scalar_math.h, so cases that LLVM leaves undefined (division by 0, shifts by
+// the width) go through helpers that define them.
 Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
   // Bools compare as unsigned bits.
   const bool is_signed = ir::IsSignedInt(dtype);
@@ -144,8 +151,8 @@ Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
 
 // ---- Floats. ----
 
-// NaN if either is; -0 is less than +0. Equal numbers have equal bits, except zeros, whose signs
-// are combined.
+// Returns NaN if either argument is NaN, and treats -0 as less than +0. Equal numbers have equal
+// bits, except zeros, whose signs are combined.
 V Extremum(bool is_max, V x, V y) {
   const V xb = x.Bits(), yb = y.Bits();
   const V same = (is_max ? xb & yb : xb | yb).AsFloat();
@@ -153,14 +160,19 @@ V Extremum(bool is_max, V x, V y) {
   return Select(IsNan(x), x, Select(Eq(x, y), same, best));
 }
 
-// Half away from zero. The difference from the truncated value is exact, and so is its comparison.
+// Rounds half away from zero. The difference from the truncated value is exact, and so is its
+// comparison with a half.
 V RoundAway(V x) {
   const V whole = x.Unary(llvm::Intrinsic::trunc);
   const V up = whole + CopySign(x.Of(1), x);
   const V rounded = Select(Abs(x - whole) >= 0.5, up, whole);
-  return CopySign(rounded, x);  // -0.3 gives -0
+  // The sign makes -0.3 give -0.
+  return CopySign(rounded, x);
 }
 
+// Emits a primitive of f32 or f64 that CommonPrim does not cover, or returns null. Every result has
+// the bits of ir/ops/scalar_math.h, except that Rsqrt rounds twice. Functions such as Exp are not
+// here but in math_functions.cc and wide_math.cc.
 Value* FloatPrim(ScalarPrim prim, V x, V y) {
   switch (prim) {
     case ScalarPrim::kDiv:
@@ -215,13 +227,13 @@ Function FunctionOfF32(ScalarPrim prim) {
 
 // ---- Conversions. ----
 
-// To nearest even; a NaN keeps its upper bits and becomes quiet.
+// Rounds to nearest even. A NaN keeps its upper bits and becomes quiet.
 V F32ToBf16(V x) {
   const V u = x.Bits();
   const V is_odd = Ne(u & u.OfInt(0x10000), u.OfInt(0));
   const V rounded = u + Select(is_odd, u.OfInt(0x8000), u.OfInt(0x7fff));
   const V quiet = u | u.OfInt(0x400000);
-  // What is widened again needs no shift.
+  // The masked bits are already those of the f32, so that widening the result again needs no shift.
   const V upper = Select(IsNan(x), quiet, rounded) & u.OfInt(0xffff0000);
   const V bits = upper.ShiftRight(16);
   return x.With(x.b().CreateTrunc(bits.get(), bits.TypeOf(x.b().getInt16Ty())));
@@ -231,7 +243,7 @@ V Bf16ToF32(V bits) {
   return (wide << 16).AsF32();
 }
 
-// As FloatToF16 and F16ToFloat of ir/narrow_float.h.
+// Emit the conversions FloatToF16 and F16ToFloat of ir/narrow_float.h.
 V F32ToF16(V x) {
   const V u = x.Bits();
   const V sign = u.ShiftRight(16) & u.OfInt(0x8000);
@@ -254,7 +266,8 @@ V F16ToF32(V bits) {
   const V special = shifted | wide.OfInt(0x7f800000);
   return (sign | Select(magnitude >= wide.OfInt(0x7c00), special, finite)).AsF32();
 }
-// Rounds once: to an f32 whose last bit tells that it is not exact, and then to f16.
+// Rounds once in effect: first to an f32 whose last bit tells that the value is not exact, then to
+// f16.
 V F64ToF16(V x) {
   IRBuilderBase& b = x.b();
   const V nearest = x.With(b.CreateFPTrunc(x.get(), x.TypeOf(b.getFloatTy())));
@@ -265,7 +278,8 @@ V F64ToF16(V x) {
   return F32ToF16(Select(exact, u, below).AsF32());
 }
 
-// Towards zero, saturating, NaN to 0. The instruction is applied to numbers in range only.
+// Rounds towards zero and saturates, and turns NaN to 0. The instruction is applied to numbers in
+// range only.
 V FloatToInt(V x, DType to) {
   IRBuilderBase& b = x.b();
   const bool is_signed = ir::IsSignedInt(to);
@@ -332,6 +346,9 @@ Value* ConstantOf(IRBuilderBase& b, DType dtype, double value, int64_t int_value
                                                     /*IsSigned=*/true);
 }
 
+// Emits one scalar primitive, or returns null if this file does not cover it. Conversions and
+// selections come first, since their operand may be any dtype. Then the code that ints and floats
+// share is tried, and then the functions of each.
 Value* EmitPrim(IRBuilderBase& b, ScalarPrim prim, DType operand, DType result,
                 llvm::ArrayRef<Value*> args) {
   switch (prim) {

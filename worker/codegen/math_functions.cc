@@ -1,3 +1,6 @@
+// Exp, log, tanh and erf of f32 as LLVM IR. EmitPrim (math.cc) calls them on hosts and GPUs. They
+// use the same steps for scalars and for vectors, without branches, so that an element has the same
+// bits in every lane.
 #include "worker/codegen/math_functions.h"
 
 #include <limits>
@@ -8,12 +11,14 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The polynomials are minimax for the relative error of the whole function, by Remez' exchange.
+// The polynomials are minimax for the relative error of the whole function. Remez' exchange found
+// them.
 
-// Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+// Adding this number, 1.5 * 2^23, leaves the nearest integer in the low bits.
 constexpr double kShift = 12582912.0;
 
-// e^x = 2^n p. For |x| < 2^22: p is in [0.7, 1.42]. A NaN gives p NaN and some n.
+// The parts of e^x = 2^n p, for |x| < 2^22. p is in [0.7, 1.42]. For a NaN, p is NaN and n is
+// unspecified.
 struct ScaledExp {
   V p, n;
 };
@@ -30,18 +35,20 @@ ScaledExp ExpParts(V x) {
   return {Fma(r * r, Polynomial(r, kQ), r) + 1.0, n};
 }
 
-// 2^n for -127 < n < 128.
+// Returns 2^n for -127 < n < 128.
 V Pow2F32(V n) { return ((n + n.OfInt(127)) << 23).AsF32(); }
-// The same from n + kShift, whose low bits are those of n; unspecified for a NaN.
+// Returns 2^n from n + kShift, whose low bits are the bits of n. The result for a NaN is
+// unspecified.
 V Pow2OfShifted(V shifted) { return ((shifted.Bits() << 23) + shifted.Of(1).Bits()).AsF32(); }
 
-V AtMost(V x, double c) { return Select(x > c, x.Of(c), x); }  // NaN stays
+// Returns the lesser of x and c, or NaN if x is NaN.
+V AtMost(V x, double c) { return Select(x > c, x.Of(c), x); }
 
 }  // namespace
 
 V ExpF32(V x) {
-  // Beyond these the result is inf or 0; the scale is applied in two steps, so that only the last
-  // product rounds to a denormal.
+  // Beyond these limits the result is inf or 0. The scale is applied in two steps, so that only the
+  // last product rounds to a denormal.
   V near = AtMost(x, 89);
   near = Select(near < -104, x.Of(-104), near);
   const auto [p, n] = ExpParts(near);
@@ -70,23 +77,26 @@ V LogF32(V x) {
 }
 
 V TanhF32(V x) {
-  // x + x^3 P(x^2) while that is less than a half; then 1 - 2 / (e^2x + 1), with e^2x = 2^n p(h),
-  // h = x - n ln 2 / 2. n is small, so that one product is exact enough.
+  // The result is x + x^3 P(x^2) while it is less than a half, and 1 - 2 / (e^2x + 1) above, with
+  // e^2x = 2^n p(h) and h = x - n ln 2 / 2. n is small, so that one product is exact enough.
   constexpr double kP[] = {-0.333329469f, 0.133207306f, -0.0526719876f, 0.0164377149f};
   constexpr double kExp[] = {1.0,          2.0,          1.99999976f,  1.33332157f,
                              0.666694283f, 0.267800987f, 0.0884128436f};
   constexpr double kTwoLog2E = 2.88539008177792681472, kHalfLn2 = 0.34657359027997265471;
   const V a = Abs(x), aa = a * a;
   const V small = Fma(a * aa, Polynomial(aa, kP), a);
-  const V t = AtMost(a, 10);  // 1 in f32 from there on
+  // tanh is 1 in f32 from 10 on.
+  const V t = AtMost(a, 10);
   const V shifted = Fma(t, x.Of(kTwoLog2E), x.Of(kShift));
   const V h = Fma(shifted - kShift, x.Of(-kHalfLn2), t);
   const V big = 1.0 - x.Of(2) / Fma(Polynomial(h, kExp), Pow2OfShifted(shifted), x.Of(1));
-  return CopySign(Select(a >= 0.55, big, small), x);  // NaN takes the polynomial, and stays
+  // A NaN takes the polynomial and stays NaN.
+  return CopySign(Select(a >= 0.55, big, small), x);
 }
 
 V ErfF32(V x) {
-  // x + x P(x^2) up to 1; then 1 - 2^Q(x), by whole and fractional parts.
+  // The result is x + x P(x^2) up to 1. Above, it is 1 - 2^Q(x), where the power is computed from
+  // the whole and the fractional part of Q(x).
   constexpr double kP[] = {0.128379166f,   -0.37612626f,    0.112835884f,  -0.0268539209f,
                            0.00518850563f, -0.00080115936f, 7.8581048e-05f};
   constexpr double kQ[] = {-0.000492738793f, -1.62604582f,    -0.920648575f,  -0.148751408f,
@@ -95,7 +105,8 @@ V ErfF32(V x) {
                               0.0555073917f, 0.00967173185f, 0.00132637308f};
   const V a = Abs(x), aa = a * a;
   const V small = Fma(a, Polynomial(aa, kP), a);
-  const V exponent = Polynomial(AtMost(a, 3.95), kQ);  // 1 in f32 from there on
+  // erf is 1 in f32 from 3.95 on.
+  const V exponent = Polynomial(AtMost(a, 3.95), kQ);
   const V shifted = exponent + kShift;
   const V fraction = exponent - (shifted - kShift);
   const V big = Fma(-Polynomial(fraction, kPow2), Pow2OfShifted(shifted), x.Of(1));

@@ -1,4 +1,5 @@
-// Emits transcendental functions of f32 as LLVM IR, for math.h. Thread-compatible.
+// Emits transcendental functions of f32 as LLVM IR, for math.h. They compute in f32 and are within
+// 2 ulp. Thread-compatible.
 #pragma once
 #include "worker/codegen/lanes.h"
 

@@ -1,5 +1,6 @@
-// The functions of math.h on this host: how far they are from the exact value over all exponents,
-// what they give for special values, and that where a lane lies changes nothing.
+// Tests of the functions of math.h on this host: how far their results are from the exact values
+// over all exponents, the results for special values, and that all targets give the same bits. Each
+// function is compiled as a kernel of one primitive.
 #include "worker/codegen/math.h"
 
 #include <algorithm>
@@ -49,8 +50,8 @@ std::vector<std::string> Targets() {
   return names;
 }
 
-// Every exponent and both signs, `per_exponent` mantissas each, evenly spread from a start that
-// differs by exponent.
+// Returns samples of every exponent and both signs. Each exponent has `per_exponent` mantissas,
+// evenly spread from a start that differs by exponent.
 std::vector<float> DenseSamples(int per_exponent) {
   std::vector<float> samples;
   constexpr uint32_t kMantissas = 1u << 23;
@@ -63,7 +64,7 @@ std::vector<float> DenseSamples(int per_exponent) {
   return samples;
 }
 
-// |got - exact| in units of the last place of the f32 nearest to `exact`.
+// Returns |got - exact| in units in the last place of the f32 nearest to `exact`.
 double UlpsApart(float got, double exact) {
   const float nearest = static_cast<float>(exact);
   if (std::isnan(exact)) return std::isnan(got) ? 0 : 1e9;
@@ -112,7 +113,7 @@ TEST(Math, FunctionsAreWithinTwoUlps) {
   }
 }
 
-// Every exponent with every other, and the special values.
+// Combines every exponent with every other one, and with the special values.
 TEST(Math, FunctionsOfTwoAreWithinTwoUlps) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> values = {
@@ -129,7 +130,7 @@ TEST(Math, FunctionsOfTwoAreWithinTwoUlps) {
       y.push_back(b);
     }
   }
-  // Near 1 to large powers, where the result is neither 0 nor infinite.
+  // These are bases near 1 with large powers, for which the result is neither 0 nor infinite.
   for (int i = 0; i < 100'000; ++i) {
     x.push_back(std::ldexp(1.0f + static_cast<float>(i % 997) / 997, i % 40 - 20));
     y.push_back(static_cast<float>(i % 1009 - 504) * 0.01f);
@@ -181,7 +182,7 @@ TEST(Math, SpecialValuesAreThoseOfTheLibrary) {
   }
 }
 
-// Fused steps are fused on CPUs that have no instruction for it, too.
+// Fused steps are fused even on CPUs that have no instruction for it.
 TEST(Math, EveryTargetGivesTheSameBits) {
   const std::vector<float> x = DenseSamples(/*per_exponent=*/64);
   for (const FunctionRow& row : kFunctions) {

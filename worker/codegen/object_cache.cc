@@ -1,3 +1,6 @@
+// The cache of compiled objects on disk. host_code.cc asks it before it compiles and stores what it
+// has compiled. Everything that goes wrong with a file is a miss or a warning, never an error,
+// because the object can always be compiled again.
 #include "worker/codegen/object_cache.h"
 
 #include <fcntl.h>
@@ -27,11 +30,12 @@ namespace fs = std::filesystem;
 
 constexpr char kMagic[] = "tessera object 1\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
-constexpr size_t kDigestBytes = 64;  // in hex
-// The size is computed again after this many entries, as other processes write too.
+constexpr size_t kDigestBytes = 64;  // length of the hex digits
+// The size of the directory is computed again after this many entries, because other processes
+// write entries too.
 constexpr int64_t kPutsPerTrim = 64;
 
-// An entry: the magic, the digest of the object, the object.
+// An entry consists of the magic, the digest of the object, and the object.
 std::string Encode(std::string_view object) {
   return absl::StrCat(kMagic, Sha256Hex(object), absl::string_view(object.data(), object.size()));
 }
@@ -49,7 +53,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 
-// The errno of the first step that failed, or 0.
+// Returns the errno of the first step that failed, or 0.
 int WriteFile(const std::string& path, std::string_view bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
@@ -86,7 +90,7 @@ bool ObjectCache::Usable() {
   } else if (!S_ISDIR(info.st_mode)) {
     GiveUp("is no folder", ENOTDIR);
   } else if (info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    // Entries are code that this process will run, so others must not be able to write them.
+    // Entries are code that this process will run, so other users must not be able to write them.
     GiveUp("can be written by others", EPERM);
   } else {
     state_ = State::kUsable;
@@ -112,7 +116,7 @@ std::optional<std::string> ObjectCache::Get(const std::string& key) {
   if (!entry) return std::nullopt;
   std::optional<std::string> object = Decode(*entry);
   if (object) {
-    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used just now
+    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // the entry was used just now
   } else {
     TESSERA_LOG(WARNING) << "a compiled object is damaged; compiling it anew"
                          << Field("file", path);
@@ -142,12 +146,12 @@ void ObjectCache::Put(const std::string& key, std::string_view object) {
 // ---- Locks. ------------------------------------------------------------------------------------
 namespace {
 
-// How long to wait for an object that another process compiles.
+// The time to wait for an object that another process compiles.
 constexpr absl::Duration kOtherProcessMax = absl::Seconds(30);
 
-// Creates and locks the file at `path`; returns its descriptor, or -1 if it cannot by `deadline`.
-// The holder of the lock removes the file before it unlocks it, so that a file that was just locked
-// may have been removed; then another is created.
+// Creates and locks the file at `path`. Returns its descriptor, or -1 if that is not possible by
+// `deadline`. The holder of a lock removes the file before it unlocks it, so the file that was just
+// locked may already be removed. Then another file is created.
 int LockFile(const std::string& path, absl::Time deadline) {
   int pause_ms = 1;
   while (true) {
@@ -163,7 +167,8 @@ int LockFile(const std::string& path, absl::Time deadline) {
     close(fd);
     if (SteadyNow() >= deadline) return -1;
     constexpr int kPauseMsMax = 50;
-    poll(nullptr, 0, pause_ms);  // The kernel's locks have no deadline of their own.
+    // The thread pauses because the kernel's file locks have no deadline of their own.
+    poll(nullptr, 0, pause_ms);
     pause_ms = std::min(2 * pause_ms, kPauseMsMax);
   }
 }
@@ -208,6 +213,10 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
   return key_lock;
 }
 
+// Adds up the files of the directory and removes the least recently used ones if they are too
+// large. It reads the directory each time instead of keeping a list, because other processes write
+// and remove entries as well. Get sets the time of an entry that it reads, so the modification time
+// is the time of the last use.
 void ObjectCache::Trim() {
   struct File {
     fs::file_time_type used;
@@ -219,7 +228,7 @@ void ObjectCache::Trim() {
   bytes_ = 0;
   puts_since_trim_ = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    // Another process may have removed it meanwhile: it is then not counted.
+    // If another process has removed the file meanwhile, it is not counted.
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(entry.file_size(gone));
     const fs::file_time_type used = entry.last_write_time(gone);
@@ -231,7 +240,7 @@ void ObjectCache::Trim() {
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
     return a.used != b.used ? a.used < b.used : a.path < b.path;
   });
-  // Trims below the bound, so that not every new entry has to trim.
+  // Trims to less than the limit, so that not every new entry has to trim.
   const int64_t enough = bytes_max_ - bytes_max_ / 8;
   for (const File& file : files) {
     if (bytes_ <= enough) break;

@@ -1,9 +1,10 @@
 // A cache of compiled objects on disk, so that a restarted process need not compile again.
 //
-// A directory with one file per entry, shared by any number of processes: entries appear by rename
-// and are verified by a digest when read, so a damaged one is a miss. Beyond the size limit the
-// least recently used entries are removed first. If the directory is unusable (no permission, disk
-// full, another user's) the cache logs that once and stays empty. Thread-safe.
+// The cache is a directory with one file per entry, which any number of processes share. An entry
+// appears by rename and is verified by a digest when it is read, so a damaged entry is a miss.
+// Beyond the size limit the least recently used entries are removed first. If the directory is
+// unusable (no permission, disk full, owned by another user), the cache logs that once and stays
+// empty. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,16 +22,17 @@ namespace tessera::worker::codegen {
 
 class ObjectCache {
  public:
-  // Creates the directory, and its parents, at the first write. "": the cache stays empty.
+  // Creates the directory and its parents when the cache is first used. With an empty `folder` the
+  // cache stays empty.
   ObjectCache(std::string folder, int64_t bytes_max);
   ObjectCache(const ObjectCache&) = delete;
   ObjectCache& operator=(const ObjectCache&) = delete;
 
-  // `key` is lower-case hex.
+  // `key` is in lower-case hex.
   std::optional<std::string> Get(const std::string& key);
   void Put(const std::string& key, std::string_view object);
 
-  // The exclusive right to compile the object of a key, from LockKey to the destructor.
+  // The exclusive right to compile the object of a key, held from LockKey to the destructor.
   class KeyLock {
    public:
     KeyLock(KeyLock&& other) noexcept;
@@ -41,20 +43,21 @@ class ObjectCache {
     friend class ObjectCache;
     KeyLock(ObjectCache* cache, std::string key) : cache_(cache), key_(std::move(key)) {}
 
-    ObjectCache* cache_;  // null: moved from
+    ObjectCache* cache_;  // null if moved from
     std::string key_;
-    int fd_ = -1;  // of the locked file; -1: none
+    int fd_ = -1;  // descriptor of the locked file, or -1
   };
-  // Waits while another holds the lock: in this process until `deadline`, then COMPILE_TIMEOUT with
-  // `label`; in other processes at most 30 s, since they may hang. The caller then looks whether
-  // the object has been cached meanwhile.
+  // Waits while another caller holds the lock. Waits for callers in this process until `deadline`,
+  // and then returns COMPILE_TIMEOUT with `label`. Waits for other processes at most 30 s, since
+  // they may hang, and then goes on without their lock. Afterwards the caller must look whether the
+  // object has been cached meanwhile.
   absl::StatusOr<KeyLock> LockKey(const std::string& key, absl::Time deadline,
                                   const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   std::string PathOf(const std::string& key) const { return folder_ + "/" + key + ".o"; }
   std::string LockOf(const std::string& key) const { return folder_ + "/" + key + ".lock"; }
-  // Checks the directory once.
+  // Checks the directory at the first call. Returns whether it can be used.
   bool Usable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(std::string_view what, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Computes the size of the directory, and removes entries beyond the limit.
@@ -64,10 +67,11 @@ class ObjectCache {
   const int64_t bytes_max_;
   absl::Mutex mu_;
   enum class State { kUnknown, kUsable, kUnusable } state_ ABSL_GUARDED_BY(mu_) = State::kUnknown;
-  // The size of the directory at the last Trim, with the entries put since.
+  // The size of the directory at the last Trim, plus the entries put since then.
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t puts_since_trim_ ABSL_GUARDED_BY(mu_) = 0;
-  std::set<std::string> locked_keys_ ABSL_GUARDED_BY(mu_);  // in this process
+  // The keys that are locked in this process.
+  std::set<std::string> locked_keys_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::codegen

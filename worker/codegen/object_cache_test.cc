@@ -1,3 +1,6 @@
+// Tests of the cache of compiled objects: damaged entries, the size limit, unusable folders, and
+// several caches on one folder, which stand for several processes. Every test has a folder of its
+// own.
 #include "worker/codegen/object_cache.h"
 
 #include <fcntl.h>
@@ -34,7 +37,7 @@ class ObjectCacheTest : public ::testing::Test {
   std::string Folder() const { return root_ + "/deep/cache"; }
   static std::string Key(int i) { return absl::StrCat("abc", i); }
   std::string File(int i) const { return Folder() + "/" + Key(i) + ".o"; }
-  // As if last used so many seconds after some day.
+  // Sets the entry's time of last use to `seconds` after a fixed day.
   void SetUsed(int i, int seconds) const {
     const timespec at[2] = {{1'000'000'000 + seconds, 0}, {1'000'000'000 + seconds, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, File(i).c_str(), at, 0), 0);
@@ -83,7 +86,7 @@ TEST_F(ObjectCacheTest, WhatWasUsedLeastLatelyGoesFirst) {
     unbounded.Put(Key(i), object);
     SetUsed(i, i);
   }
-  // Being read is being used.
+  // A read counts as a use.
   ASSERT_TRUE(unbounded.Get(Key(0)).has_value());
   const int64_t entry_bytes = static_cast<int64_t>(fs::file_size(File(0)));
   ObjectCache bounded(Folder(), 8 * entry_bytes);
@@ -106,7 +109,8 @@ TEST_F(ObjectCacheTest, WhatOthersPutCountsToo) {
   int64_t bytes = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(Folder()))
     bytes += static_cast<int64_t>(entry.file_size());
-  EXPECT_LE(bytes, 20'000 + 64 * 1100);  // what fits between two counts
+  // The second term covers the entries that other processes add between two counts.
+  EXPECT_LE(bytes, 20'000 + 64 * 1100);
   EXPECT_TRUE(mine.Get(Key(199)).has_value());
 }
 
@@ -142,7 +146,7 @@ TEST_F(ObjectCacheTest, ManyThreadsShareIt) {
       for (int i = 0; i < 100; ++i) {
         const std::string object(100 + i, static_cast<char>('a' + i % 20));
         cache.Put(Key(i), object);
-        // Gone, or whole.
+        // The entry is gone, or it is whole.
         const std::optional<std::string> got = cache.Get(Key(i));
         EXPECT_EQ(got.value_or(object), object);
       }

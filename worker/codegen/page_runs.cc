@@ -1,3 +1,5 @@
+// The allocator of page runs for code_memory.cc: best fit, with neighbouring free runs joined at
+// once. Joining keeps the free runs few and large while code is loaded and unloaded.
 #include "worker/codegen/page_runs.h"
 
 #include <iterator>

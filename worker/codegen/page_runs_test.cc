@@ -1,3 +1,5 @@
+// Tests of the runs of free pages: which run Take chooses, how Give joins neighbours, and a random
+// sequence of both. Addresses are plain numbers, since PageRuns touches no memory.
 #include "worker/codegen/page_runs.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// FindScalarFn: wraps each function of ir/ops/scalar_math.h, for each dtype, into one on cells of 8
+// bytes. The interpreter looks a function up once per node. Verify (kernel_verify.cc) asks whether
+// there is one, which makes scalar_math.h the only place that says which dtypes a primitive takes.
 #include "worker/codegen/scalar_fn.h"
 
 #include <cstring>
@@ -32,7 +35,7 @@ Cell Put(ir::ComputeType<kD> value) {
   return CellOf(ir::Element<kD>::Store(value));
 }
 
-// A primitive is defined for T where scalar_math.h defines it for exactly T.
+// Returns null unless scalar_math.h defines the primitive for exactly the type T.
 template <DType kD>
 ScalarFn FindSameType(ScalarPrim prim) {
   using T = ir::ComputeType<kD>;

@@ -1,5 +1,5 @@
-// Scalar primitives of a kernel as functions on one element, as in ir/ops/scalar_math.h. The
-// interpreter and the tests of emitters run them. Constants; thread-safe.
+// The scalar primitives of a kernel as functions on one element, with the semantics of
+// ir/ops/scalar_math.h. The interpreter and the tests of emitters run them. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 
@@ -8,12 +8,12 @@
 
 namespace tessera::worker::codegen {
 
-// One element of any dtype of at most 8 bytes: its bytes as they lie in memory, then zeros.
+// One element of any dtype of at most 8 bytes: its bytes in memory order, then zeros.
 using Cell = uint64_t;
 using ScalarFn = Cell (*)(const Cell* args);
 
 // Returns null if the primitive is not defined for these dtypes. `operand` is the dtype of every
-// argument but the predicate of Select.
+// argument except the predicate of Select.
 ScalarFn FindScalarFn(ir::ScalarPrim prim, ir::DType operand, ir::DType result);
 
 }  // namespace tessera::worker::codegen

@@ -9,8 +9,9 @@
 
 namespace tessera::worker::codegen {
 
-// Operands and result. Leaves take no operands; Not takes integers and bools alone; comparisons and
-// tests give a bool; a cast gives another dtype; all others give the dtype of their operands.
+// The operands and the result of a primitive. Leaves take no operands. Not takes only integers and
+// bools. Comparisons and tests give a bool, a cast gives another dtype, and all others give the
+// dtype of their operands.
 enum class PrimSignature : uint8_t {
   kLeaf,
   kUnary,
@@ -24,17 +25,19 @@ enum class PrimSignature : uint8_t {
 
 // How an emitter computes the primitive on f32.
 enum class FloatForm : uint8_t {
-  kExact,         // with the evaluator's bits
-  kTwoRoundings,  // by two exact instructions, each of which rounds
-  kInF32,         // by an approximation in f32
-  kInF64,         // by an approximation in f64, rounded once
-  kLibrary,       // exactly, by a loop or a call
+  kExact,         // gives the evaluator's bits
+  kTwoRoundings,  // is computed by two exact instructions, each of which rounds
+  kInF32,         // is approximated in f32
+  kInF64,         // is approximated in f64 and rounded once
+  kLibrary,       // is computed exactly, by a loop or a call
 };
 
 struct ScalarPrimInfo {
   ir::ScalarPrim prim;
   PrimSignature signature;
-  int instructions;  // for one block of lanes on a CPU: decides whether loads are prefetched
+  // The number of instructions for one block of lanes on a CPU. It decides whether loads are
+  // prefetched.
+  int instructions;
   FloatForm form;
 
   constexpr int arity() const {
@@ -53,7 +56,7 @@ struct ScalarPrimInfo {
   constexpr bool gives_bool() const {
     return signature == PrimSignature::kCompare || signature == PrimSignature::kTest;
   }
-  // A function of floats that no single instruction computes.
+  // Returns whether the primitive is a function of floats that no single instruction computes.
   constexpr bool is_function() const {
     return form == FloatForm::kInF32 || form == FloatForm::kInF64 || form == FloatForm::kLibrary;
   }

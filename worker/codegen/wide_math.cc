@@ -1,6 +1,8 @@
-// Coefficients of log, atan, cbrt, erf, sin and cos are fdlibm's (Sun Microsystems, 1993, freely
-// granted), whose error analysis applies; steps are fused here, and results of reductions are kept
-// as sums of two numbers.
+// The functions of floats of wide_math.h. The emitters use them where EmitPrim (math.h) has no
+// code: gpu_nodes.cc for f32 and f64, and emit_host.cc for f32 only. The coefficients of log, atan,
+// cbrt, erf, sin and cos are fdlibm's (Sun Microsystems, 1993, freely granted), whose error
+// analysis applies. The steps are fused here, and the results of reductions are kept as sums of two
+// numbers.
 #include "worker/codegen/wide_math.h"
 
 #include <functional>
@@ -24,14 +26,15 @@ constexpr double kPi = 0x1.921fb54442d18p+1, kPiLow = 0x1.1a62633145c07p-53;
 constexpr double kHalfPi = 0x1.921fb54442d18p+0, kHalfPiLow = 0x1.1a62633145c07p-54,
                  kHalfPiLowest = -0x1.f1976b7ed8fbcp-110;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
-// The last bits are 0, so that products with exponents are exact.
+// The last bits of kLn2 are 0, so that its products with exponents are exact.
 constexpr double kLn2 = 0x1.62e42fefa3000p-1, kLn2Low = 0x1.3de6af278ece6p-42;
 constexpr double kLog2E = 1.44269504088896340736;
 constexpr double kTwo54 = 0x1p54;
-// Adding it leaves the nearest integer in the low bits.
+// Adding this number leaves the nearest integer in the low bits.
 constexpr double kRound = 0x1.8p52;
 
-V Clamp(V x, double low, double high) {  // NaN stays
+// Limits x to [low, high]. A NaN stays NaN.
+V Clamp(V x, double low, double high) {
   x = Select(x > high, x.Of(high), x);
   return Select(x < low, x.Of(low), x);
 }
@@ -43,7 +46,7 @@ V IsFinite(V x) { return Abs(x) < kInf; }
 struct Pair {
   V high, low;
 };
-// |x| >= |y|, or x is 0.
+// Returns x + y as a pair. Requires |x| >= |y|, or x = 0.
 Pair QuickSum(V x, V y) {
   const V s = x + y;
   return {s, y - (s - x)};
@@ -63,21 +66,22 @@ Pair Product(Pair x, Pair y) {
 
 // ---- Exponentials. -----------------------------------------------------------------------------
 
-// 2^n for -1023 < n < 1024.
+// Returns 2^n for -1023 < n < 1024.
 V Power(V n) { return ((n + n.OfInt(1023)) << 52).AsF64(); }
 
-// x 2^n for |n| < 2000, rounded once if the result is normal.
+// Returns x 2^n for |n| < 2000, rounded once if the result is normal.
 V Scale(V x, V n) {
   const V half = n >> 1;
   return x * Power(half) * Power(n - half);
 }
 
-// x + low = n ln 2 + r: e^(x + low) - 1 = 2^n (rest + 1) - 1. |x| <= 800.
+// The parts of an exponential: x + low = n ln 2 + r, and e^(x + low) - 1 = 2^n (rest + 1) - 1.
+// Requires |x| <= 800.
 struct ReducedExp {
   V rest, n;
 };
 ReducedExp ReduceExp(V x, V low) {
-  // 1/2!, 1/3!, ...
+  // The coefficients are 1/2!, 1/3!, ...
   constexpr double kFactorials[] = {
       1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
       1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
@@ -93,7 +97,7 @@ ReducedExp ReduceExp(V x, V low) {
           n};
 }
 
-// e^(x + low), of any x; low is ignored where the result is 0 or inf.
+// Returns e^(x + low) for any x. `low` is ignored where the result is 0 or inf.
 V Exp(V x, V low) {
   const V near = Clamp(x, -800, 800);
   const auto [rest, n] = ReduceExp(near, Select(Abs(x) < 800, low, x.Of(0)));
@@ -111,7 +115,8 @@ V Expm1(V x) {
 
 V Tanh(V x) {
   const V a = Abs(x), small = a < 1;
-  const V twice = Clamp(a + a, 0, 60);  // 1 from there on
+  // tanh is 1 when 2 a is 60 or more.
+  const V twice = Clamp(a + a, 0, 60);
   const V t = Expm1(Select(small, -twice, twice));
   const V y = Select(small, -t, x.Of(2)) / (t + 2.0);
   return CopySign(Select(small, y, 1.0 - y), x);
@@ -119,9 +124,9 @@ V Tanh(V x) {
 
 // ---- Logarithms. -------------------------------------------------------------------------------
 
-// x = 2^e m with m in [sqrt(1/2), sqrt(2)). Of a positive finite x.
+// The parts of a positive finite number: x = 2^e m, with m in [sqrt(1/2), sqrt(2)).
 struct Split {
-  V e, m;  // e as a float
+  V e, m;  // e is a float
 };
 Split SplitExponent(V x) {
   constexpr int64_t kRootHalf = 0x3fe6a09e667f3bcd, kMantissa = 0xfffffffffffff;
@@ -132,7 +137,7 @@ Split SplitExponent(V x) {
   return {e.ToF64(), ((from_root & bits.OfInt(kMantissa)) + bits.OfInt(kRootHalf)).AsF64()};
 }
 
-// log(1 + f) = f - f^2/2 + rest(f), for 1 + f in [sqrt(1/2), sqrt(2)).
+// The parts of log(1 + f) = f - f^2/2 + rest(f), for 1 + f in [sqrt(1/2), sqrt(2)).
 struct NearLog {
   V half_square, rest;
 };
@@ -145,7 +150,7 @@ NearLog LogNear(V f) {
   return {half_square, s * (half_square + z * Polynomial(z, kLg))};
 }
 
-// Where x is no positive finite number.
+// Returns `log`, or the special value if x is not a positive finite number.
 V LogSpecial(V x, V log) {
   const V zero_or_less = Select(Eq(x, x.Of(0)), x.Of(-kInf), x.Of(kNan));
   return Select(x > 0, Select(x < kInf, log, x), Select(IsNan(x), x, zero_or_less));
@@ -161,7 +166,8 @@ V Log(V x) {
 
 V Log1p(V x) {
   const V u = x + 1.0;
-  // Near 0 the argument itself is the difference from 1; else what the sum lost is made up for.
+  // Near 0 the argument itself is the difference from 1. Elsewhere a correction makes up for what
+  // the sum x + 1 lost to rounding.
   const V near = (x > -0.2928932188134524) & (x < 0.41421356237309503);
   const auto [e, m] = SplitExponent(u);
   const V lost = Select(u > 2, 1.0 - (u - x), x - (u - 1.0)) / u;
@@ -172,7 +178,7 @@ V Log1p(V x) {
   return CopySign(LogSpecial(u, log), x);
 }
 
-// Of a positive finite number, to about 2^-65 of log(m).
+// Returns the logarithm of a positive finite number, to about 2^-65 of log(m).
 Pair LogPair(V x) {
   constexpr double kOdd[] = {1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
                              1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23, 1.0 / 25, 1.0 / 27};
@@ -202,14 +208,15 @@ V Pow(V x, V y) {
   const V high = Select(Eq(a, x.Of(0)), x.Of(-kInf), Select(IsFinite(a), log.high, a));
   const Pair product = Product(high, y);
   const V magnitude = Exp(product.high, Fma(log.low, y, product.low));
-  // Of a negative base: integers alone, and the odd ones give a negative result.
+  // A negative base takes whole exponents only, and the odd ones give a negative result.
   const V half = y * 0.5;
   const V whole = Eq(Trunc(y), y);
   const V odd = whole & ~Eq(Trunc(half), half);
   const V negative = x.Bits() < x.Bits().OfInt(0);
   V result = Select(negative & odd, -magnitude, magnitude);
   result = Select((x < 0) & ~whole & IsFinite(a), x.Of(kNan), result);
-  // 1 to any power, anything to the power 0, and -1 to an infinite one.
+  // The power is 1 for 1 to any power, for anything to the power 0, and for -1 to an infinite
+  // power.
   const V one = Eq(x, x.Of(1)) | Eq(y, x.Of(0)) | (Eq(a, x.Of(1)) & IsInf(y));
   return Select(one, x.Of(1), result);
 }
@@ -226,7 +233,7 @@ V Cbrt(V x) {
   const V guess = ((third + third.OfInt(kThirdOfBias)) << 32).AsF64();
   const V r = guess * guess * (guess / scaled);
   V t = guess * Polynomial(r, kP);
-  // Few bits, so that its square is exact; one Newton step more.
+  // Keeps few bits of the root, so that its square is exact, and takes one more Newton step.
   t = ((t.Bits() + t.Bits().OfInt(0x80000000)) & ~t.Bits().OfInt(kLowBits >> 2)).AsF64();
   const V s = t * t, q = scaled / s;
   t = Fma(t, (q - t) / (t + t + q), t);
@@ -237,16 +244,16 @@ V Cbrt(V x) {
 
 // ---- Trigonometry. -----------------------------------------------------------------------------
 
-// |x| = (quarter + 4 i) pi/2 + r, |r| <= pi/4.
+// An angle after reduction: |x| = (quarter + 4 i) pi/2 + r, with |r| <= pi/4.
 struct Angle {
-  V quarter;  // an i64, whose two low bits count
+  V quarter;  // an i64, of which only the two low bits count
   Pair r;
 };
 
 Angle ReduceSmall(V a) {
   const V shifted = Fma(a, a.Of(kTwoOverPi), a.Of(kRound));
   const V n = shifted - kRound;
-  // Exact: a multiple of 2^-53, below 2.
+  // This is exact: the result is a multiple of 2^-53, below 2.
   const V near = Fma(n, a.Of(-kHalfPi), a);
   const Pair off = Product(n, a.Of(kHalfPiLow));
   const V r = near - off.high;
@@ -254,7 +261,7 @@ Angle ReduceSmall(V a) {
   return {shifted.Bits(), QuickSum(r, r_low)};
 }
 
-// 2/pi after 64 zeros, in binary.
+// Returns the module's table of the bits of 2/pi, after 64 zeros.
 llvm::GlobalVariable* TwoOverPi(llvm::Module* module) {
   constexpr uint64_t kWords[] = {
       0x0000000000000000, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041,
@@ -266,20 +273,21 @@ llvm::GlobalVariable* TwoOverPi(llvm::Module* module) {
   if (llvm::GlobalVariable* known = module->getGlobalVariable(kName, /*AllowInternal=*/true))
     return known;
   llvm::Constant* const words = llvm::ConstantDataArray::get(module->getContext(), kWords);
-  // NVPTX's global memory; nothing special on a host.
+  // Address space 1 is the global memory of NVPTX, and has no meaning on a host.
   return new llvm::GlobalVariable(*module, words->getType(), /*isConstant=*/true,
                                   llvm::GlobalValue::InternalLinkage, words, kName, nullptr,
                                   llvm::GlobalValue::NotThreadLocal, /*AddressSpace=*/1);
 }
 
-// Payne and Hanek: a = m 2^e, and of the product with 2/pi only the bits from 2 on matter. Of
-// a >= 2^50.
+// Reduces an angle a >= 2^50 by the method of Payne and Hanek: with a = m 2^e, only the bits with a
+// weight of at most 2 matter in the product with 2/pi. Integers of 128 bits hold them exactly. Only
+// scalar code comes here, because every argument reads other words of the table.
 Angle ReduceLarge(V a) {
   llvm::IRBuilderBase& b = a.b();
   const V bits = a.Bits();
   const V mantissa = (bits & bits.OfInt(0xfffffffffffff)) | bits.OfInt(int64_t{1} << 52);
   const V e = bits.ShiftRight(52) - bits.OfInt(1075);
-  // The first bit that counts has the weight 2 once it is multiplied.
+  // The first bit that matters is the one that has the weight 2 after the multiplication.
   const V first = e + bits.OfInt(62);
   const V index = first.ShiftRight(6), shift = first & bits.OfInt(63);
   llvm::GlobalVariable* const table = TwoOverPi(b.GetInsertBlock()->getModule());
@@ -293,12 +301,12 @@ Angle ReduceLarge(V a) {
     return b.CreateIntrinsic(llvm::Intrinsic::fshl, {b.getInt64Ty()},
                              {words[i], words[i + 1], shift.get()});
   };
-  // The upper 128 bits of 192.
+  // Computes the upper 128 bits of a product of 192 bits.
   Value* const m = wide(mantissa.get());
   Value* product = b.CreateShl(b.CreateMul(m, wide(window(0))), 64);
   product = b.CreateAdd(product, b.CreateMul(m, wide(window(1))));
   product = b.CreateAdd(product, b.CreateLShr(b.CreateMul(m, wide(window(2))), 64));
-  // Two bits of the quarter, then a fraction of one, taken from -1/2 to 1/2.
+  // The product has two bits of the quarter, then a fraction, which is brought into [-1/2, 1/2).
   Value* const fraction = b.CreateShl(product, 2);
   const auto piece = [&](Value* v) { return a.With(b.CreateTrunc(v, b.getInt64Ty())); };
   const V rounds_up = piece(b.CreateLShr(fraction, 127));
@@ -312,7 +320,8 @@ Angle ReduceLarge(V a) {
   return {quarter, Product(Pair{turned.high, turned_low}, Pair{a.Of(kHalfPi), a.Of(kHalfPiLow)})};
 }
 
-// Small arguments, which are nearly all, do not pay for large ones.
+// Reduces an angle. Scalar code branches, so that small arguments, which are nearly all, do not pay
+// for large ones.
 Angle Reduce(V a) {
   if (a.type()->isVectorTy()) return ReduceSmall(a);
   llvm::IRBuilderBase& b = a.b();
@@ -356,7 +365,7 @@ V CosNear(Pair r) {
 }
 
 struct SinCos {
-  V sin, cos;  // of |x|
+  V sin, cos;  // the sine and cosine of |x|
 };
 SinCos SinCosOf(V x) {
   const auto [quarter, r] = Reduce(Abs(x));
@@ -381,14 +390,16 @@ V Tan(V x) {
   return OrNan(x, Select(x.Bits() < x.Bits().OfInt(0), -tan, tan));
 }
 
-// The angle of the point (x, y).
+// Returns the angle of the point (x, y). The arctangent is taken of the quotient of the absolute
+// values, and the quadrant is restored at the end from the signs. Comparisons select the constants
+// instead of branches, because lanes may need different rows.
 V Atan2(V y, V x) {
   constexpr double kA[] = {
       3.33333333333329318027e-01,  -1.99999999998764832476e-01, 1.42857142725034663711e-01,
       -1.11111104054623557880e-01, 9.09088713343650656196e-02,  -7.69187620504482999495e-02,
       6.66107313738753120669e-02,  -5.83357013379057348645e-02, 4.97687799461593236017e-02,
       -3.65315727442169155270e-02, 1.62858201153657823623e-02};
-  // atan(t) = atan(c) + atan((t - c) / (1 + t c)), with the c nearest to t.
+  // Uses atan(t) = atan(c) + atan((t - c) / (1 + t c)), with the c nearest to t.
   struct Row {
     double below, c, high, low;
   };
@@ -418,8 +429,9 @@ V Atan2(V y, V x) {
 
 // ---- The error function. -----------------------------------------------------------------------
 
-// 1 - erf(a) = e^(-a^2 - 0.5625 + R/S) / a, for a from 1.25 to 6. The square is computed in two
-// parts, the first of which is exact.
+// Returns 1 - erf(a) = e^(-a^2 - 0.5625 + R/S) / a, for a from 1.25 to 6. The square is computed in
+// two parts, of which the first is exact. The coefficients R and S depend on whether a is below
+// 1/0.35. All lanes evaluate both quotients and select one.
 V Erfc(V a) {
   constexpr double kRa[] = {-9.86494403484714822705e-03, -6.93858572707181764372e-01,
                             -1.05586262253232909814e+01, -6.23753324503260060396e+01,
@@ -457,6 +469,9 @@ V Erfc(V a) {
   return decay / far;
 }
 
+// Returns the error function in the three ranges of fdlibm: a quotient of polynomials near 0,
+// another one near 1, and 1 - Erfc beyond. Every range is computed for every lane, and selections
+// choose among them, because vector code cannot branch.
 V Erf(V x) {
   constexpr double kPp[] = {1.28379167095512558561e-01, -3.25042107247001499370e-01,
                             -2.84817495755985104766e-02, -5.77027029648944159157e-03,
@@ -478,7 +493,7 @@ V Erf(V x) {
                             1.26171219808761642112e-01,
                             1.36370839120290507362e-02,
                             1.19844998467991074170e-02};
-  constexpr double kOne = 8.45062911510467529297e-01;  // erf(1), to few bits
+  constexpr double kOne = 8.45062911510467529297e-01;  // erf(1), rounded to few bits
   const V a = Abs(x), z = x * x;
   const V small = Fma(a, Polynomial(z, kPp) / Polynomial(z, kQq), a);
   const V s = a - 1.0;
@@ -490,19 +505,22 @@ V Erf(V x) {
 
 // ---- Remainders. -------------------------------------------------------------------------------
 
-// Of a positive finite number, without its bias.
+// Returns the unbiased exponent of a positive finite number.
 V Exponent(V x) {
   const V tiny = x < std::numeric_limits<double>::min();
   const V bits = Select(tiny, x * kTwo54, x).Bits();
   return bits.ShiftRight(52) - Select(tiny, bits.OfInt(1023 + 54), bits.OfInt(1023));
 }
 
-// Exact: each iteration subtracts a multiple of y 2^k, which reduces the quotient by about 50 bits.
+// Returns the exact remainder. Each iteration subtracts a multiple of y 2^k, which reduces the
+// quotient by about 50 bits. The number of iterations depends on the exponents, which is why
+// vectors have no code for it.
 V Rem(V x, V y) {
   llvm::IRBuilderBase& b = x.b();
   llvm::Function* const function = b.GetInsertBlock()->getParent();
   const V divisor = Abs(y);
-  const V defined = IsFinite(x) & (divisor > 0);  // false where a NaN is
+  // This is false if an argument is NaN.
+  const V defined = IsFinite(x) & (divisor > 0);
   BasicBlock* const before = b.GetInsertBlock();
   BasicBlock* const head = BasicBlock::Create(b.getContext(), "rem", function);
   BasicBlock* const body = BasicBlock::Create(b.getContext(), "turn", function);
@@ -520,7 +538,7 @@ V Rem(V x, V y) {
   const V third = (k * k.OfInt(341)) >> 10;
   const V step = divisor * Power(third) * Power(third) * Power(k - third - third);
   const V rest = Fma(-Trunc(left / step), step, left);
-  // The quotient may have been rounded up.
+  // The quotient may have been rounded up, and then the remainder is negative.
   const V next = Select(rest < 0, rest + step, rest);
   phi->addIncoming(next.get(), b.GetInsertBlock());
   b.CreateBr(head);
@@ -528,6 +546,9 @@ V Rem(V x, V y) {
   return Select(defined, CopySign(left, x), x.Of(kNan));
 }
 
+// Emits the function for arguments of f64. Every primitive that is a function
+// (ScalarPrimInfo::is_function) has a case, and EmitWidePrim calls this for no other, so that the
+// default is never reached.
 V InF64(ScalarPrim prim, V x, V y) {
   switch (prim) {
     case ScalarPrim::kExp:

@@ -1,3 +1,6 @@
+// Validates a rank's call before a transport runs it, and words the errors of all transports.
+// HostCollectives (collectives.cc) passes each call to Validate first. A call that breaks a rule is
+// our own bug, so the error is INTERNAL and describes the call.
 #include "worker/collectives/call.h"
 
 #include <algorithm>
@@ -63,7 +66,7 @@ absl::Status CheckOverlap(const Call& call) {
   if (call.kind == ir::CollectiveKind::kAllReduce && call.in.data() == call.out.data()) {
     return absl::OkStatus();
   }
-  const std::less_equal<const std::byte*> before;  // Unlike <=, orders any two pointers.
+  const std::less_equal<const std::byte*> before;  // Unlike <=, it orders any two pointers.
   const std::byte* out = call.out.data();
   if (before(call.in.data() + call.in.size(), out) ||
       before(out + call.out.size(), call.in.data())) {
@@ -101,7 +104,8 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325;
 };
 
-// The same on every host.
+// Hashes the arguments that all members must pass alike. The hash is the same on every host, so
+// that a member can compare it with the one in a peer's frame.
 uint64_t Fingerprint(const Call& call) {
   Fnv1a hash;
   hash.Mix(static_cast<uint64_t>(call.kind));

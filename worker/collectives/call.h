@@ -1,4 +1,4 @@
-// A call after validation, and the error messages about it.
+// A call after validation, and the error messages about calls.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,34 +14,36 @@ namespace tessera::worker {
 
 // Which blocks are sent between the members of a group, and their offsets in the buffers.
 struct Layout {
-  // Whether `from` sends a block to `to`: the one at InOffset(to) in its `in`. It is written to
-  // OutOffset(from) in the `out` of `to`, or combined with the others there.
+  // Returns whether position `from` sends a block to position `to`. The block lies at InOffset(to)
+  // in the sender's `in`. It is written to OutOffset(from) in the receiver's `out`, or combined
+  // there with the blocks of the others.
   bool Sends(int from, int to) const { return sources.empty() || sources[to] == from; }
   bool ReceivesNothing(int to) const { return !sources.empty() && sources[to] < 0; }
   size_t InOffset(int to) const { return in_each ? to * block : 0; }
   size_t OutOffset(int from) const { return out_each ? from * block : 0; }
 
-  size_t block = 0;  // Bytes.
+  size_t block = 0;  // size of a block in bytes
   // Whether the buffer holds one block for each position, or a single one.
   bool in_each = false, out_each = false;
-  std::vector<int> sources;  // The source of each target or -1; empty unless pairs are given.
+  std::vector<int> sources;  // the source of each target, or -1; empty unless pairs are given
 };
 
-// Lives on the calling rank's stack.
+// A call with the values that Validate derives from it. It lives on the stack of the calling rank.
 struct CheckedCall : Call {
   explicit CheckedCall(const Call& call) : Call(call) {}
 
-  Reducer reducer = nullptr;  // Null for the kinds that do not combine.
-  int position = 0;           // The index of `rank` in `group`.
-  uint64_t fingerprint = 0;   // Hash of what every member must pass alike, besides the key.
+  Reducer reducer = nullptr;  // null for the kinds that do not combine
+  int position = 0;           // the index of `rank` in `group`
+  // hash of the arguments, other than the key, that all members must pass alike
+  uint64_t fingerprint = 0;
   Layout layout;
 };
 
-// Checks the group, the sizes, the pairs and that buffers do not overlap; sets all fields but the
-// reducer.
+// Checks the group, the sizes and the pairs, and that the buffers do not overlap. Sets all fields
+// but the reducer.
 absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call);
 
-// The description of a call that is sent with a frame.
+// The description of a call that is sent with each frame.
 struct CallSummary {
   uint8_t kind = 0;
   uint8_t reduce = 0;
@@ -54,16 +56,16 @@ struct CallSummary {
 };
 CallSummary Summarize(const Call& call);
 
-// "psum at model.cc:41 (all_reduce sum f32, 64 bytes, 4 members, launch 7, op 3)". The fields may
-// come from a peer, so any value is allowed.
+// Describes a call, as "psum at model.cc:41 (all_reduce sum f32, 64 bytes, 4 members, launch 7, op
+// 3)". The fields may come from a peer, so they may have any value.
 std::string Describe(const CallSummary& summary);
 
-// "rank 2 (device 1 of executor w1/0, host b)".
+// Describes a rank, as "rank 2 (device 1 of executor w1/0, host b)".
 std::string DescribeRank(const CommunicatorConfig& config, int rank);
 
 struct MissingRank {
   int rank = 0;
-  std::string phase;  // "not entered", "not connected", "stalled: 5 of 9 bytes received".
+  std::string phase;  // "not entered", "not connected" or "stalled: 5 of 9 bytes received"
 };
 
 absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,

@@ -1,4 +1,6 @@
-// The collectives of one executor: checks a call, picks the transport, keeps the first failure.
+// The collectives of one executor: checks a call, picks the transport, and keeps the first failure.
+// The executor makes one HostCollectives for each communicator (worker/runtime/communicator.cc),
+// and the threads of its devices call Run.
 #include "worker/collectives/collectives.h"
 
 #include <algorithm>
@@ -63,11 +65,16 @@ class HostCollectives final : public Collectives {
 
   FailureLatch failure_;
   std::unique_ptr<LocalRendezvous> rendezvous_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // By rank; null where not local.
-  std::unique_ptr<TcpLinks> links_;                  // Null if every member is local.
-  std::unique_ptr<InterProc> exchange_;              // Null if every member is local.
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // by rank; null for ranks of other executors
+  std::unique_ptr<TcpLinks> links_;                  // null if every member is local
+  std::unique_ptr<InterProc> exchange_;              // null if every member is local
 };
 
+// Builds the transports that the members need, and connects the failure latch with them. The
+// listeners wake every waiting rank and tell the peers, so that no call waits for its own deadline
+// after a failure. They are added before the threads of the links start, because no listener may be
+// added once another thread may call the latch. An invalid configuration is stored as a failure,
+// since a constructor returns no status.
 HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
     : config_(std::move(config)) {
   if (absl::Status status = CheckConfig(config_, listen_fd); !status.ok()) {

@@ -1,3 +1,7 @@
+// Proves that the collectives work over each transport (memory, TCP, TLS and mixtures), by the
+// shared suite, and that lost, late, stale and malicious peers are reported as collectives.h says.
+// The executors of a cluster all live in this process and connect over loopback; RawPeer speaks the
+// wire format by hand.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -34,7 +38,7 @@ const pki::Credential& Authority() {
   return *authority;
 }
 
-// What a worker of this name shows, and whom it trusts.
+// The TLS identity of a worker of this name, and the authority that it trusts.
 std::shared_ptr<const TlsContext> TlsOf(const std::string& worker,
                                         const pki::Credential& authority = Authority()) {
   pki::CertificateSpec spec;
@@ -48,7 +52,7 @@ std::shared_ptr<const TlsContext> TlsOf(const std::string& worker,
   return *context;
 }
 
-// Executors w0, w1, ... with `ranks_each` ranks each.
+// A cluster of executors w0, w1, ... with `ranks_each` ranks each.
 class TestCluster : public Cluster {
  public:
   TestCluster(int executor_count, int ranks_each, absl::Duration timeout)
@@ -65,7 +69,7 @@ class TestCluster : public Cluster {
     executors.resize(executor_count);
   }
 
-  // The configuration that executor `e` is given.
+  // The configuration of executor `e`.
   CommunicatorConfig ConfigOf(int e) const {
     CommunicatorConfig result = config;
     if (use_tls) result.tls = TlsOf(ExecutorOf(e));
@@ -83,7 +87,7 @@ class TestCluster : public Cluster {
   }
 
   ~TestCluster() override {
-    // As separate processes would: all at once.
+    // All executors stop at once, as separate processes would.
     std::vector<std::thread> threads;
     for (auto& executor : executors) threads.emplace_back([&executor] { executor.reset(); });
     for (std::thread& thread : threads) thread.join();
@@ -99,7 +103,7 @@ CollectivesImpl Impl(std::string name, int executors, int ranks_each, bool tls =
             auto cluster = std::make_unique<TestCluster>(executors, ranks_each, timeout);
             cluster->use_tls = tls;
             cluster->StartAll();
-            // The suite sees a Cluster; the rest is released with it.
+            // The suite sees a Cluster; the rest of the object is released with it.
             return std::unique_ptr<Cluster>(std::move(cluster));
           }};
 }
@@ -123,6 +127,7 @@ const std::vector<int> kBoth = {0, 1};
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+// The peer has a certificate of another worker or of another authority, or none at all.
 TEST(TlsCollectives, WhoCannotShowThatItIsThePeerIsNotSpokenTo) {
   const auto other = pki::MakeCa("other", absl::Now());
   ASSERT_TRUE(other.ok());
@@ -207,6 +212,7 @@ TEST(TcpCollectives, LosingAPeerInMidCallIsReportedAtOnce) {
       << "the first failure is final";
 }
 
+// The peer sends its block and leaves at once: the block must still be received.
 TEST(TcpCollectives, WhatAPeerSentBeforeItLeftStillCounts) {
   TestCluster cluster(2, 1, absl::Seconds(60));
   cluster.StartAll();
@@ -276,7 +282,7 @@ TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsNamedWithTheReason) {
   EXPECT_THAT(Text(status), ::testing::HasSubstr("not connected (no connection: "));
 }
 
-// The kernel accepts connections for a paused executor, which welcomes nobody until it goes on.
+// The kernel accepts connections for a paused executor, which sends no welcome until it goes on.
 TEST(TcpCollectives, AnExecutorThatIsPausedBeforeItsWelcomeIsNotLost) {
   for (const bool tls : {false, true}) {
     TestCluster cluster(2, 1, absl::Milliseconds(500));
@@ -310,7 +316,7 @@ TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {
         {.kind = ir::CollectiveKind::kBarrier, .rank = stale, .group = kBoth, .key = kKey});
     EXPECT_EQ(ReasonOf(status), "PEER_FAILED") << status;
     EXPECT_THAT(Text(status), ::testing::HasSubstr("generation 3 is stale: executor"));
-    // The laggard is configured anew, and the two meet.
+    // The executor at the stale generation is configured anew, and the two meet.
     cluster.executors[stale].reset();
     later = cluster.ConfigOf(stale);
     later.generation = 4;
@@ -363,7 +369,7 @@ TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("the secret is too long"));
 }
 
-// Speaks the wire by hand, as executor w0, to a real w1.
+// Plays executor w0 by hand on the wire, against a real w1.
 class RawPeer : public ::testing::Test {
  protected:
   RawPeer() : cluster_(2, 1, absl::Seconds(2)), deadline_(absl::Seconds(20)) {
@@ -411,7 +417,7 @@ class RawPeer : public ::testing::Test {
     header.to = 1;
     return header;
   }
-  // The verdict of a call while a frame that breaks the rules arrives.
+  // The error of a call during which a frame arrives that breaks the rules.
   std::string VerdictAfter(const FrameHeader& header, size_t copies = 1) {
     SayHello(fd_);
     EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
@@ -428,7 +434,7 @@ class RawPeer : public ::testing::Test {
   }
 
   TestCluster cluster_;
-  Signal quiet_;  // Never raised.
+  Signal quiet_;  // never raised
   Deadline deadline_;
   UniqueFd fd_;
 };
@@ -517,7 +523,7 @@ TEST_F(RawPeer, TheFailureOfAPeerIsTheVerdict) {
   EXPECT_EQ(VerdictAfter(header), "PEER_FAILED executor w0 on host host-0 failed first: xxxx");
 }
 
-// The news that a launch has failed may come behind what the peer had sent of it.
+// The message that a launch has failed may arrive after frames of that launch.
 TEST_F(RawPeer, WhatIsLeftOfALaunchIsDroppedOnceItsFailureIsKnown) {
   SayHello(fd_);
   EXPECT_EQ(ReadWelcome(fd_), HelloAckCode::kWelcome);
@@ -577,7 +583,7 @@ TEST_F(RawPeer, APeerThatStallsInMidMessageIsToldApart) {
                                  .in = BytesOf(in),
                                  .out = MutableBytesOf(out)});
   });
-  // Answer its first frame with the like of it, and no more.
+  // Answer the first frame of the executor with one like it, and send nothing more.
   FrameHeader header;
   EXPECT_TRUE(ReadAll(fd_.get(), nullptr, &header, sizeof(header), deadline_, quiet_.fd()));
   std::swap(header.from, header.to);

@@ -1,4 +1,4 @@
-// A point in monotonic time by which a call must have ended. A value type.
+// A point in monotonic time by which a call must have ended. Deadline is a value type.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -20,7 +20,8 @@ class Deadline {
   }
   bool Passed() const { return std::chrono::steady_clock::now() >= at_; }
 
-  // For poll(2): rounded up, so that a wait that times out has passed the deadline.
+  // The time left, for poll(2). It is rounded up, so that a wait that times out has passed the
+  // deadline.
   int PollMillis() const {
     const int64_t millis = absl::ToInt64Milliseconds(absl::Ceil(Left(), absl::Milliseconds(1)));
     return static_cast<int>(std::min<int64_t>(millis, 1 << 30));

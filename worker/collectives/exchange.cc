@@ -1,3 +1,6 @@
+// Collectives of groups that span executors, over mailboxes and TCP. HostCollectives
+// (collectives.cc) calls Run on the thread of each rank when a member of the call's group is not
+// local. The choice between the ways to send is by size: see exchange.h.
 #include "worker/collectives/exchange.h"
 
 #include <algorithm>
@@ -13,7 +16,7 @@
 namespace tessera::worker {
 namespace {
 
-// Chunk i of n, in whole elements.
+// Chunk i of n, as a range of bytes that holds whole elements.
 struct Range {
   size_t begin = 0;
   size_t size = 0;
@@ -25,7 +28,7 @@ Range ChunkOf(size_t bytes, size_t width, size_t i, size_t n) {
 }
 
 // Describes a peer that is not connected yet. `reason` says why the last attempt failed, and is
-// empty before the first.
+// empty before the first attempt.
 std::string NotConnected(const std::string& reason) {
   return reason.empty() ? "not connected" : absl::StrCat("not connected (", reason, ")");
 }
@@ -33,15 +36,15 @@ std::string NotConnected(const std::string& reason) {
 }  // namespace
 
 struct InterProc::Transfer {
-  int rank = 0;  // The other rank.
+  int rank = 0;  // the other rank
   bool sends = false;
   bool receives = false;
   absl::Span<const std::byte> out;
   absl::Span<std::byte> in;
   size_t sent = 0;
   size_t received = 0;
-  bool began_sending = false;  // Needed because an empty message is one frame, too.
-  bool entered = false;        // A frame of it has arrived.
+  bool began_sending = false;  // needed because an empty message is one frame, too
+  bool entered = false;        // whether a frame of it has arrived
 
   bool sending() const { return sends && !(began_sending && sent == out.size()); }
   bool receiving() const { return receives && !(entered && received == in.size()); }
@@ -70,12 +73,12 @@ absl::Status InterProc::Run(const CheckedCall& call, const Deadline& deadline) {
                                                      : RunDirect(call, deadline);
 }
 
-// A rank's remaining work for a call whose blocks are sent once per executor.
+// The remaining work of a rank for a call whose blocks are sent once per executor.
 struct InterProc::PendingBlocks {
-  int local_leader = 0;             // The leader of this rank's own executor.
-  std::vector<int> remote_leaders;  // The leaders of the other executors.
-  std::vector<int> unsent;          // Leaders to which this rank has not sent its block yet.
-  std::vector<int> awaited;         // If this rank leads: positions whose blocks have not arrived.
+  int local_leader = 0;             // the leader of this rank's own executor
+  std::vector<int> remote_leaders;  // the leaders of the other executors
+  std::vector<int> unsent;          // leaders to which this rank has not sent its block yet
+  std::vector<int> awaited;         // positions whose blocks have not arrived, if this rank leads
 };
 
 InterProc::PendingBlocks InterProc::PendingOf(const CheckedCall& call) const {
@@ -106,13 +109,18 @@ absl::Status InterProc::RunOncePerExecutor(const CheckedCall& call, const Deadli
   return absl::OkStatus();
 }
 
+// Sends this rank's block to the remote leaders and, if this rank leads, receives the blocks of the
+// remote members, until the meeting is ready. Only the rank's own thread reads its mailbox, so it
+// sends and receives by turns and blocks only when neither made progress. The rank whose part
+// completes the meeting wakes the others, which wait on their mailboxes and not on the meeting.
 absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                                     const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
   PendingBlocks pending = PendingOf(call);
   bool finished = false;
   while (true) {
-    // Read before the meeting and the latch, so that AwaitChange sees what happens after.
+    // The counter is read before the meeting and the latch, so that AwaitChange notices a change
+    // that comes after it.
     const uint64_t seen = mailbox.changes();
     if (LocalRendezvous::IsReady(meeting)) return absl::OkStatus();
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
@@ -134,7 +142,7 @@ absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Me
   }
 }
 
-// A small block fits into one frame.
+// Sends and receives as many blocks as possible without waiting. A small block fits into one frame.
 absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
                                              LocalRendezvous::Meeting& meeting,
                                              const Deadline& deadline, PendingBlocks* pending,
@@ -169,24 +177,30 @@ bool InterProc::AnyIsDown(absl::Span<const int> ranks) const {
                      [&](int rank) { return links_->StateOf(rank, &reason) == LinkState::kDown; });
 }
 
+// Finds out which members are missing, and why. The caller uses it at the deadline or when a leader
+// is down. A member counts as missing only if neither the meeting nor the mailbox of the leader has
+// its block. A failure that a peer has reported takes precedence over the lost connection, and
+// calls that differ are reported as a mismatch rather than as a timeout. Returns OK if the deadline
+// has not passed and no peer is lost.
 absl::Status InterProc::MissingError(const CheckedCall& call,
                                      const LocalRendezvous::Meeting& meeting,
                                      const PendingBlocks& pending, bool timed_out) const {
   Mailbox& mailbox = *mailboxes_[pending.local_leader];
   std::string reason;
   const auto lost = [&](int rank) -> absl::Status {
-    // A failure that the peer reported is the cause, and was stored before the connection went
-    // down.
+    // If the peer has reported a failure, that failure is the cause. It was stored before the
+    // connection went down.
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     return PeerLostError(*config_, call, rank, reason);
   };
   std::vector<MissingRank> who;
   for (MissingRank& m : rendezvous_->Missing(meeting)) {
     if (!IsLocal(m.rank)) {
-      // Read before the mailbox: what was sent before the connection went down still counts.
+      // The state is read before the mailbox, because frames that were sent before the connection
+      // went down still count.
       const LinkState state = links_->StateOf(m.rank, &reason);
       const std::optional<uint64_t> launch = mailbox.NextLaunch(m.rank);
-      if (launch == call.key.launch) continue;  // Its block is in the leader's mailbox.
+      if (launch == call.key.launch) continue;  // the block is in the leader's mailbox
       if (state == LinkState::kDown) return lost(m.rank);
       int64_t ignored = 0;
       if (timed_out && launch.has_value() && !failure_->failed(*launch)) {
@@ -217,6 +231,10 @@ absl::Span<std::byte> InterProc::ScratchOf(const Call& call, size_t bytes) {
   return absl::MakeSpan(scratch).first(bytes);
 }
 
+// Exchanges blocks with every member directly: one transfer per pair, with no intermediate stops.
+// For a reduction all inputs are received into scratch memory before any is combined, because the
+// result must be combined in group order, whatever the order of arrival. The block that a rank
+// keeps for itself is copied without a transfer.
 absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadline) {
   const Layout& layout = call.layout;
   const size_t block = layout.block;
@@ -253,6 +271,10 @@ absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadl
   return absl::OkStatus();
 }
 
+// Runs a large all-reduce in two phases: a reduce-scatter, in which each rank combines one chunk,
+// and an all-gather of the results. Each rank so sends and receives about twice the size of the
+// data, however many members there are. Sending all the data to all members would cost n - 1 times
+// the size. The order of the inputs is the group's, so the bits do not depend on the transport.
 absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);
@@ -284,17 +306,23 @@ absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadlin
   return RunTransfers(call, /*phase=*/1, std::move(gather), deadline);
 }
 
+// Runs all transfers of one phase at once, sending and receiving by turns, until every one has
+// ended. The rank's thread alone moves the data. It blocks only when no transfer made progress, and
+// then on its mailbox, where frames, returned credit, failures and lost connections all count as
+// changes.
 absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
                                      std::vector<Transfer> transfers, const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
-  // Each rank starts with the position after its own, so that they do not all send to the same one.
+  // Each rank starts with the position after its own, so that the ranks do not all send to the same
+  // one.
   const auto next = std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) {
     const auto at = std::find(call.group.begin(), call.group.end(), t.rank);
     return at - call.group.begin() > call.position;
   });
   std::rotate(transfers.begin(), next, transfers.end());
   while (true) {
-    // Read before the latch, so that AwaitChange sees what happens after.
+    // The counter is read before the latch, so that AwaitChange notices a change that comes after
+    // it.
     const uint64_t seen = mailbox.changes();
     TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
     bool progress = false;
@@ -310,7 +338,8 @@ absl::Status InterProc::RunTransfers(const CheckedCall& call, int phase,
   }
 }
 
-// Sends one frame at most, so that sending and receiving take turns. False if nothing was sent.
+// Sends at most one frame, so that sending and receiving take turns. Returns false if nothing was
+// sent.
 bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const Deadline& deadline) {
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
@@ -352,7 +381,8 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
 
 absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer& t,
                                    const Deadline& deadline, bool* progress) {
-  // Read before the mailbox: what was sent before the connection went down still counts.
+  // The state is read before the mailbox, because frames that were sent before the connection went
+  // down still count.
   std::string reason;
   const bool lost = !IsLocal(t.rank) && (t.receiving() || t.sending()) &&
                     links_->StateOf(t.rank, &reason) == LinkState::kDown;
@@ -361,7 +391,8 @@ absl::Status InterProc::TryReceive(const CheckedCall& call, int phase, Transfer&
     if (!frame.has_value()) break;
     TESSERA_RETURN_IF_ERROR(AppendFrame(call, phase, t, *frame));
   }
-  // A failure that the peer reported is the cause, and was stored before the connection went down.
+  // If the peer has reported a failure, that failure is the cause. It was stored before the
+  // connection went down.
   if (lost) TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
   if (lost && (t.receiving() || t.sending())) return PeerLostError(*config_, call, t.rank, reason);
   return absl::OkStatus();

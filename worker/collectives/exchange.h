@@ -1,13 +1,14 @@
 // Collectives of groups that span processes.
 //
-// Small blocks for all members (all-reduce, all-gather, barrier) are sent once per executor: each
-// rank sends its block to the leader, the first member of the group, on each other executor, and
-// the members of one executor share the blocks that their leader has received. So the number of
-// messages grows with the ranks, not with their pairs.
+// Small blocks for all members (all-reduce, all-gather, barrier) are sent once per executor. Each
+// rank sends its block to the leader of every other executor, which is that executor's first member
+// in the group. The members of one executor share the blocks that their leader has received. So the
+// number of messages grows with the number of ranks, and not with the number of their pairs.
 //
-// Other calls are pairwise exchanges between mailboxes, over memory or TCP, depending on where each
-// pair of ranks is. A large all-reduce is a reduce-scatter of one chunk per member and an
-// all-gather, about 2 (n-1)/n of its size per member each way. All reduce in group order.
+// Other calls are pairwise exchanges between mailboxes, through memory or over TCP, depending on
+// where the two ranks are. A large all-reduce is a reduce-scatter of one chunk per member and an
+// all-gather; each member sends and receives about 2 (n-1)/n of its size. All reductions combine in
+// group order.
 //
 // Owned by the communicator; Run is called by each rank's thread. Scratch memory is kept for each
 // rank between calls, up to kScratchKept.
@@ -33,7 +34,8 @@ class InterProc {
   static constexpr size_t kSmallBytes = 32 << 10;
   static constexpr size_t kScratchKept = 64 << 20;
 
-  // Everything borrowed outlives this. `mailboxes` is by rank, null where not local.
+  // Borrows all arguments, which outlive this. `mailboxes` is by rank, and null for ranks that are
+  // not local.
   InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
             std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
 
@@ -41,11 +43,11 @@ class InterProc {
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
  private:
-  // The data sent and received between this rank and one other in one phase.
+  // The data that this rank and one other exchange in one phase.
   struct Transfer;
   using Scratch = std::vector<std::byte>;
 
-  // Blocks for all members, sent once per executor.
+  // The functions below send blocks for all members once per executor.
   struct PendingBlocks;
   absl::Status RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline);
   PendingBlocks PendingOf(const CheckedCall& call) const;
@@ -55,8 +57,8 @@ class InterProc {
                                     const Deadline& deadline, PendingBlocks* pending,
                                     bool* progress);
   bool AnyIsDown(absl::Span<const int> ranks) const;
-  // The error for the members whose blocks have not arrived, at the deadline or because of a
-  // failure.
+  // Returns the error for the members whose blocks have not arrived, at the deadline or because of
+  // a failure. Returns OK if there is no reason to end the call yet.
   absl::Status MissingError(const CheckedCall& call, const LocalRendezvous::Meeting& meeting,
                             const PendingBlocks& pending, bool timed_out) const;
   // Sends every block directly to its receiver.
@@ -69,7 +71,7 @@ class InterProc {
   bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
                           const Deadline& deadline, bool* progress);
-  // The next frame from `from` of this call's launch, if there is one.
+  // Returns the next frame of this call's launch from rank `from`, or nullopt if there is none.
   std::optional<Frame> TakeFrame(const CheckedCall& call, int from, const Deadline& deadline,
                                  bool* progress);
   static bool BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header);
@@ -88,9 +90,9 @@ class InterProc {
   const std::vector<Mailbox*> mailboxes_;
   TcpLinks* const links_;
   LocalRendezvous* const rendezvous_;
-  std::vector<int> executor_of_;  // By rank: executors are numbered.
+  std::vector<int> executor_of_;  // by rank; the number of its executor
 
-  std::vector<Scratch> scratch_;  // By rank; each used by its rank's thread.
+  std::vector<Scratch> scratch_;  // by rank; each is used by its rank's thread only
 };
 
 }  // namespace tessera::worker

@@ -1,11 +1,11 @@
-// Stores the first failure of a communicator, and of each launch on it.
+// Stores the first failure of a communicator, and the first failure of each launch on it.
 //
 // A failed launch does not affect the others: their calls go on. The last kLaunchesKept failures
-// are stored. An executor's queue of launches is shorter, so no frame of a launch is in flight any
-// more when its failure is dropped.
+// are stored. The queue of launches of an executor is shorter, so a failure is dropped only when no
+// frame of its launch is in flight any more.
 //
-// Owned by the communicator, which adds its listeners before any other thread may call Set. Any
-// thread may call the rest.
+// Owned by the communicator, which adds its listeners before any other thread may call Set. All
+// other functions may be called by any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -27,14 +27,14 @@ class FailureLatch {
   // Where the failure of a launch was detected: on this executor, or by a peer.
   enum class From : uint8_t { kHere, kPeer };
 
-  // `listener` runs once, after the first Set, on its thread and under no lock.
+  // `listener` runs once, after the first Set, on the thread that called Set and under no lock.
   void AddListener(std::function<void()> listener) { listeners_.push_back(std::move(listener)); }
   // `listener` runs once for each launch, after its first SetLaunch.
   void AddLaunchListener(std::function<void(uint64_t launch, From from)> listener) {
     launch_listeners_.push_back(std::move(listener));
   }
 
-  // Stores `status`, an error, if it is the first.
+  // Stores `status`, which must be an error, if no error is stored yet.
   void Set(absl::Status status) {
     {
       absl::MutexLock lock(&mu_);
@@ -59,7 +59,7 @@ class FailureLatch {
     for (const auto& listener : launch_listeners_) listener(launch, from);
   }
 
-  // Whether the communicator has failed.
+  // Returns whether the communicator has failed.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // OK until failed() is true.
   absl::Status status() const {
@@ -67,8 +67,8 @@ class FailureLatch {
     return first_;
   }
 
-  // The error with which calls of the launch end: its own, or the communicator's; OK if there is
-  // none.
+  // Returns the error with which calls of the launch end: the error of the launch or, if it has
+  // none, the error of the communicator. Returns OK if neither has failed.
   absl::Status status(uint64_t launch) const {
     if (!any_failed_.load(std::memory_order_acquire)) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
@@ -82,14 +82,15 @@ class FailureLatch {
   }
 
  private:
-  std::vector<std::function<void()>> listeners_;  // Immutable once other threads call Set.
-  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;  // As listeners_.
+  std::vector<std::function<void()>> listeners_;  // immutable once other threads may call Set
+  // immutable once other threads may call Set
+  std::vector<std::function<void(uint64_t, From)>> launch_listeners_;
   std::atomic<bool> failed_{false};
-  std::atomic<bool> any_failed_{false};  // The communicator or a launch has failed.
+  std::atomic<bool> any_failed_{false};  // whether the communicator or any launch has failed
   mutable absl::Mutex mu_;
   absl::Status first_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, absl::Status> launches_ ABSL_GUARDED_BY(mu_);
-  std::deque<uint64_t> order_ ABSL_GUARDED_BY(mu_);  // Of launches_, oldest first.
+  std::deque<uint64_t> order_ ABSL_GUARDED_BY(mu_);  // the keys of launches_, oldest first
 };
 
 }  // namespace tessera::worker

@@ -1,3 +1,7 @@
+// Collectives between the ranks of one executor, through its memory. HostCollectives
+// (collectives.cc) calls Run when all members are local, and InterProc (exchange.cc) calls the
+// single steps when some are remote. Waiting members spin for a while before they sleep, because a
+// meeting is usually over sooner than a thread wakes.
 #include "worker/collectives/inproc.h"
 
 #include <algorithm>
@@ -14,16 +18,18 @@
 namespace tessera::worker {
 namespace {
 
-// Large enough that taking a piece costs little, small enough to stay in the last-level cache.
+// The size of a piece: large enough that taking one costs little, small enough to stay in the
+// last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
 
-// kEnded: a member has left or the launch has failed, so the meeting never becomes ready.
+// The states of a meeting. kEnded means that a member has left or the launch has failed, so that
+// the meeting never becomes ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
 
 struct Slot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  std::unique_ptr<std::byte[]> remote_block;  // `in` of a remote member.
+  std::unique_ptr<std::byte[]> remote_block;  // the `in` of a remote member
   bool local = false;
   bool arrived = false;
   bool finished = false;
@@ -40,7 +46,8 @@ struct LocalRendezvous::Meeting {
         group(first.group.begin(), first.group.end()),
         slots(first.group.size()),
         pieces_per_block((layout.block + kPieceBytes - 1) / kPieceBytes),
-        // An all-reduce has one result for all members; in other kinds each position has its own.
+        // An all-reduce has one result for all members. In the other kinds each position has its
+        // own result.
         pieces(pieces_per_block * (reducer != nullptr && !layout.in_each ? 1 : group.size())) {
     for (size_t i = 0; i < group.size(); ++i) {
       slots[i].local = is_local[group[i]];
@@ -58,19 +65,19 @@ struct LocalRendezvous::Meeting {
   // Immutable.
   const CallSummary summary;
   const uint64_t fingerprint;
-  const Reducer reducer;  // Null for the kinds that do not combine.
+  const Reducer reducer;  // null for the kinds that do not combine
   const Layout layout;
   const std::vector<int> group;
 
-  // Written under the rendezvous' lock while gathering, then read only.
+  // Written under the lock of the rendezvous while members arrive, and only read afterwards.
   std::vector<Slot> slots;
-  size_t unfinished = 0;  // Local members.
+  size_t unfinished = 0;  // number of local members that have not finished
 
   const size_t pieces_per_block;
   const size_t pieces;
   std::atomic<size_t> next_piece{0};
   std::atomic<size_t> pieces_done{0};
-  std::atomic<int> state{kGathering};  // Changed under the rendezvous' lock.
+  std::atomic<int> state{kGathering};  // changed under the lock of the rendezvous only
   absl::CondVar changed;
 };
 
@@ -132,9 +139,13 @@ absl::Status LocalRendezvous::Run(const CheckedCall& call, const Deadline& deadl
   return absl::OkStatus();
 }
 
+// Joins the meeting of this call, or opens it if this rank is the first. The memory of the rank is
+// entered in its slot, and is read only when all members have arrived. A rank that waits in another
+// meeting for this one, or whose arguments differ, is reported at once instead of at the deadline.
 absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meeting) {
   absl::MutexLock lock(&mu_);
-  // Under the lock: a launch that fails later finds this meeting and ends it.
+  // The latch is read under the lock, so that a launch that fails later finds this meeting and ends
+  // it.
   TESSERA_RETURN_IF_ERROR(failure_->status(call.key.launch));
   MeetingKey key(call.key.launch, call.key.op_sequence,
                  std::vector<int>(call.group.begin(), call.group.end()));
@@ -173,7 +184,7 @@ bool LocalRendezvous::Finish(Meeting& m, int position) {
   if (m.state.load(std::memory_order_relaxed) == kEnded || --m.unfinished > 0) return false;
   open_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
   m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
-  // A single piece is done before another member could wake to help.
+  // The member that runs a single piece has done it before another one could wake to help.
   if (m.pieces != 1) m.changed.SignalAll();
   return true;
 }
@@ -195,7 +206,8 @@ std::vector<MissingRank> LocalRendezvous::Missing(const Meeting& m) const {
   return FindMissing(m);
 }
 
-// A member that waits for this rank in another meeting will never come to this one.
+// Returns the error if a member of the group waits in another meeting for this rank: that member
+// will never come to this meeting.
 absl::Status LocalRendezvous::FindConflict(const Call& call, const Meeting* mine) const {
   for (const int rank : call.group) {
     const Meeting* other = entered_[rank].get();
@@ -263,7 +275,7 @@ void LocalRendezvous::Work(Meeting& m) {
     }
   }
   if (SpinUntil([&m] { return m.state.load(std::memory_order_acquire) == kDone; })) return;
-  // This needs no deadline: every piece that is left is being worked on.
+  // This wait needs no deadline, because every piece that is left is being worked on.
   absl::MutexLock lock(&mu_);
   while (m.state.load(std::memory_order_acquire) != kDone) m.changed.Wait(&mu_);
 }

@@ -1,13 +1,13 @@
-// Collectives between the ranks of one process, through its memory, with the work shared by them.
+// Collectives between the ranks of one process, through its memory. The ranks share the work.
 //
-// A meeting is one call for which the members of a group wait; its key is (launch, op sequence,
-// group). No member's memory is accessed before all have arrived. From then on the work is bounded,
-// and no member returns before it is done, so a deadline or an abort never frees a buffer in use.
-// Every member that is awake takes pieces of the work.
+// A meeting is one call that the members of a group make together; its key is (launch, op sequence,
+// group). No member's memory is accessed before all members have arrived. From then on the work is
+// bounded, and no member returns before it is done, so a deadline or an abort never frees a buffer
+// that is in use. Every member that is awake takes pieces of the work.
 //
-// Members of other processes do not arrive: InterProc (exchange.h) delivers their blocks, and the
-// local members signal when they no longer send from their own memory. Owned by the communicator.
-// Wake and End may be called by any thread, the rest by the rank's.
+// Members of other processes do not arrive: InterProc (exchange.h) delivers their blocks. The local
+// members signal when they no longer send from their own memory. Owned by the communicator. Wake
+// and End may be called by any thread, and the other functions by the thread of the rank.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,25 +31,29 @@ class LocalRendezvous {
   LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure);
   ~LocalRendezvous();
 
-  // Requires: every rank of the call's group is local. The caller stores the error in the latch.
+  // Runs a call. Requires: every rank of the call's group is local. The caller stores the error in
+  // the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
-  // The functions below are the steps of a call, for groups with remote members.
+  // The functions below are the steps of a call. Groups with remote members use them.
   struct Meeting;
   using MeetingRef = std::shared_ptr<Meeting>;
   absl::Status Arrive(const CheckedCall& call, MeetingRef* meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // The block of the remote member at `position` has arrived.
+  // Stores the block of the remote member at `position`, which has arrived.
   void DeliverRemoteBlock(Meeting& meeting, int position, std::unique_ptr<std::byte[]> block)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // A local member has sent and received all its blocks. Returns true if the meeting is now ready.
+  // Says that a local member has sent and received all its blocks. Returns true if the meeting is
+  // now ready.
   bool Finish(Meeting& meeting, int position) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether all blocks have arrived and been sent. Every local member then calls Work, which writes
-  // the results and returns when all are written.
+  // Returns whether all blocks have arrived and have been sent. Every local member then calls Work,
+  // which writes results and returns when all results are written.
   static bool IsReady(const Meeting& meeting);
   void Work(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // A local member leaves, so that the meeting never becomes ready. Returns false if it already is.
+  // Takes a local member out, so that the meeting never becomes ready. Returns false if it is ready
+  // already.
   bool Leave(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // The members whose blocks are missing, in group order; if none is, those that have not finished.
+  // Returns the members whose blocks are missing, in group order. If no block is missing, returns
+  // the members that have not finished.
   std::vector<MissingRank> Missing(const Meeting& meeting) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Makes waiting members check the failure latch.
@@ -69,14 +73,14 @@ class LocalRendezvous {
   // Immutable.
   const CommunicatorConfig* const config_;
   const FailureLatch* const failure_;
-  std::vector<bool> local_;  // By rank.
+  std::vector<bool> local_;  // by rank
 
-  std::vector<Spinner> spinners_;  // by rank, each used by its rank's thread
+  std::vector<Spinner> spinners_;  // by rank; each is used by its rank's thread only
 
   mutable absl::Mutex mu_;
   // The meetings that are not ready.
   std::map<MeetingKey, MeetingRef> open_ ABSL_GUARDED_BY(mu_);
-  // By rank: the last meeting it entered.
+  // By rank: the last meeting that the rank has entered.
   std::vector<MeetingRef> entered_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,9 +1,10 @@
-// The frames received for one local rank, and its credit for sending.
+// The frames that one local rank has received, and its credit for sending.
 //
-// Owned by the communicator, one per local rank. The rank's thread consumes; readers of connections
-// and other local ranks deliver. Frames from one rank are queued in the order sent, which is the
-// plan's order at both ends. The sender's credit bounds the bytes queued; delivery never blocks, so
-// a connection is always read and one slow rank delays no other.
+// Owned by the communicator, which has one for each local rank. The rank's thread consumes frames;
+// the readers of connections and other local ranks deliver them. Frames from one rank are queued in
+// the order in which they were sent, which is the plan's order at both ends. The sender's credit
+// bounds the bytes in the queue. Delivery never blocks, so every connection is always read, and one
+// slow rank delays no other.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -23,7 +24,7 @@ namespace tessera::worker {
 struct Frame {
   FrameHeader header;
   std::string label;
-  std::unique_ptr<std::byte[]> payload;  // header.length bytes.
+  std::unique_ptr<std::byte[]> payload;  // `header.length` bytes
 
   int64_t Cost() const { return int64_t{header.length} + kFrameCost; }
 };
@@ -57,9 +58,10 @@ class Mailbox {
     CountChange();
   }
 
-  // The functions below are for the rank's thread.
+  // Only the rank's thread may call the functions below.
 
-  // Returns false if the rank must wait for credit.
+  // Takes credit for `bytes` that are sent to rank `to`. Returns false if the rank must wait for
+  // credit.
   bool TakeCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
     int64_t& in_flight = in_flight_[to];
@@ -68,7 +70,7 @@ class Mailbox {
     return true;
   }
 
-  // The launch of the frame that Take would return.
+  // Returns the launch of the frame that Take would return.
   std::optional<uint64_t> NextLaunch(int from) const {
     absl::MutexLock lock(&mu_);
     const auto inbox = inboxes_.find(from);
@@ -76,7 +78,8 @@ class Mailbox {
     return inbox->second.frames.front().header.launch;
   }
 
-  // Sets `*credit` to the credit to return to the sender: 0 until a quarter of the window is due.
+  // Returns the oldest frame, or nullopt if there is none. Sets `*credit` to the credit that must
+  // be returned to the sender; it is 0 until a quarter of the window is due.
   std::optional<Frame> Take(int from, int64_t* credit) {
     absl::MutexLock lock(&mu_);
     *credit = 0;
@@ -91,7 +94,7 @@ class Mailbox {
     return frame;
   }
 
-  // Counts deliveries, credits and wakes.
+  // The number of deliveries, credits and wakes so far.
   uint64_t changes() const {
     absl::MutexLock lock(&mu_);
     return changes_;
@@ -107,7 +110,7 @@ class Mailbox {
   struct Inbox {
     std::deque<Frame> frames;
     int64_t queued_bytes = 0;
-    int64_t unreturned_bytes = 0;  // Consumed, and not yet returned as credit.
+    int64_t unreturned_bytes = 0;  // bytes that were consumed and not yet returned as credit
   };
 
   void CountChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -117,8 +120,8 @@ class Mailbox {
 
   mutable absl::Mutex mu_;
   absl::CondVar changed_;
-  absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);      // By sending rank.
-  absl::flat_hash_map<int, int64_t> in_flight_ ABSL_GUARDED_BY(mu_);  // By receiving rank.
+  absl::flat_hash_map<int, Inbox> inboxes_ ABSL_GUARDED_BY(mu_);      // by sending rank
+  absl::flat_hash_map<int, int64_t> in_flight_ ABSL_GUARDED_BY(mu_);  // by receiving rank
   uint64_t changes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,3 +1,7 @@
+// Accepts the connections of peers for all communicators of an executor. The executor owns one
+// PeerPort (worker/runtime/communicator.cc opens a generation on it), and TcpLinks reads
+// connections from the pipe that Open returns. One thread polls the listening socket and the
+// connections whose generation is unknown or not open yet.
 #include "worker/collectives/peer_port.h"
 
 #include <fcntl.h>
@@ -20,11 +24,12 @@
 namespace tessera::worker {
 namespace {
 
-// How much earlier than ours the peer's communicator may be configured.
+// How long a connection may wait for its generation, since the peer's communicator may be
+// configured earlier than ours.
 constexpr absl::Duration kPendingTime = absl::Seconds(30);
 constexpr size_t kPendingMax = 1024;
 constexpr size_t kClosedMax = 1024;
-// How often a connection is checked whose hello has arrived only in part.
+// How often a connection is checked whose hello is not complete.
 constexpr int kPartialHelloPollMillis = 10;
 
 }  // namespace
@@ -67,7 +72,8 @@ void PeerPort::Close(uint64_t generation) {
     channels_.erase(it);
     closed_.insert(generation);
     if (closed_.size() > kClosedMax) {
-      // Generations only grow, so all up to the oldest closed one are closed, unless they are open.
+      // Generations only grow, so all generations up to the oldest closed one are closed, unless
+      // they are still open.
       closed_below_ = *closed_.begin() + 1;
       closed_.erase(closed_.begin());
     }
@@ -86,11 +92,16 @@ void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
     TuneSocket(fd);
     pending_connections->push_back({UniqueFd(fd), SteadyNow() + kPendingTime, false, 0});
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-    // Such as too many open files: wait instead of polling in a busy loop.
+    // The process may have too many open files, for example: wait instead of polling in a busy
+    // loop.
     AwaitSignal(stopping_.fd(), Deadline(absl::Milliseconds(10)));
   }
 }
 
+// Moves one waiting connection on: reads the generation, once the hello has arrived, and passes the
+// connection to its communicator, once that is open. The hello is only peeked at, because the
+// communicator reads and checks it itself. The connection waits if the generation is neither open
+// nor closed, since its peer may have been configured first.
 bool PeerPort::Advance(PendingConnection& pending) {
   if (SteadyNow() > pending.deadline) return true;
   if (!pending.known) {
@@ -98,7 +109,7 @@ bool PeerPort::Advance(PendingConnection& pending) {
     const ssize_t seen = recv(pending.fd.get(), &hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
     if (seen < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (seen <= 0) return true;
-    // The communicator checks whether the peer had to use TLS.
+    // The communicator checks whether the peer was required to use TLS.
     TlsHello tls;
     std::memcpy(static_cast<void*>(&tls), &hello, sizeof(tls));
     const bool is_tls = tls.magic == kTlsMagic;
@@ -120,6 +131,10 @@ bool PeerPort::Advance(PendingConnection& pending) {
   return true;
 }
 
+// The port's thread: accepts connections and moves the waiting ones on. It sleeps in poll(2) until
+// a connection arrives, a generation is opened or closed, or a connection's time is over. Only a
+// hello that has arrived in part is checked at short intervals, because a peeked socket stays
+// readable and poll(2) would not wait on it.
 void PeerPort::Run() {
   NameThread("peer port");
   std::list<PendingConnection> pending_connections;
@@ -130,7 +145,8 @@ void PeerPort::Run() {
         {pending_connections.size() < kPendingMax ? listen_fd_ : -1, POLLIN, 0}};
     int millis = -1;
     for (const PendingConnection& pending : pending_connections) {
-      // Open and Close wake the thread for connections that wait for their communicator.
+      // A connection that waits for its communicator needs no polling: Open and Close wake the
+      // thread.
       const absl::Duration left = pending.deadline - SteadyNow();
       const int wait = pending.known
                            ? static_cast<int>(std::max<int64_t>(absl::ToInt64Milliseconds(left), 0))

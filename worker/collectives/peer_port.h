@@ -1,8 +1,8 @@
-// The listening socket of an executor, shared by the communicators of several generations.
+// The listening socket of an executor, shared by communicators of several generations.
 //
-// Accepts connections, peeks at the generation in each hello, and passes the connection to the
-// communicator of that generation. One whose generation is not open yet is held for a while: its
-// peer was configured first. Thread-safe; outlives the communicators.
+// The port accepts connections, peeks at the generation in each hello, and passes the connection to
+// the communicator of that generation. If the generation is not open yet, the peer was configured
+// first, and the connection is held for a while. Thread-safe; outlives the communicators.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -19,26 +19,27 @@ namespace tessera::worker {
 
 class PeerPort {
  public:
-  // `listen_fd` is bound and listens; borrowed.
+  // `listen_fd` is a bound, listening socket, which is borrowed.
   explicit PeerPort(int listen_fd);
   PeerPort(const PeerPort&) = delete;
   PeerPort& operator=(const PeerPort&) = delete;
   ~PeerPort();
 
-  // The descriptor for MakeCollectives in a listening socket's place, valid until Close. A
-  // generation is opened once. -1 if the process has too many open files.
+  // Returns a descriptor that MakeCollectives takes in place of a listening socket. It is valid
+  // until Close. A generation may be opened only once. Returns -1 if the process has too many open
+  // files.
   int Open(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
-  // The communicator is destroyed; later connections for it are closed.
+  // Call when the communicator is destroyed. Later connections for it are closed.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct PendingConnection {
     UniqueFd fd;
     absl::Time deadline;
-    bool known = false;  // Whether the hello, and with it the generation, has been read.
+    bool known = false;  // whether the hello, and with it the generation, has been read
     uint64_t generation = 0;
   };
-  // A pipe through which the numbers of descriptors are passed, within the process.
+  // A pipe through which the numbers of descriptors are passed within the process.
   struct Channel {
     UniqueFd read_end, write_end;
   };
@@ -50,12 +51,12 @@ class PeerPort {
 
   const int listen_fd_;
   Signal stopping_;
-  UniqueFd opened_;  // eventfd: a generation was opened or closed
+  UniqueFd opened_;  // eventfd; raised when a generation is opened or closed
   absl::Mutex mu_;
   std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mu_);
   uint64_t closed_below_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<uint64_t> closed_ ABSL_GUARDED_BY(mu_);
-  std::thread thread_;  // Uses the members above.
+  std::thread thread_;  // uses the members above
 };
 
 }  // namespace tessera::worker

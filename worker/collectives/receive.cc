@@ -1,3 +1,6 @@
+// Parses and checks the bytes of a peer's connection. The reader threads of TcpLinks (tcp.cc) call
+// it with what they have read, and the fuzzer with bytes from memory. Frames go to a mailbox or, if
+// they report a failure, to the latch.
 #include "worker/collectives/receive.h"
 
 #include <utility>
@@ -7,7 +10,8 @@
 namespace tessera::worker {
 namespace {
 
-// Failures of collectives keep their kind and message at the peers; others become PEER_FAILED.
+// Converts a failure that a peer has sent. Failures of collectives keep their kind and message; all
+// others become PEER_FAILED.
 absl::Status FailureFromPeer(const Member& sender, const std::string& reason,
                              const std::string& message) {
   for (const ErrorKind kind :
@@ -51,6 +55,10 @@ std::string FrameFault(const FrameHeader& header, uint64_t generation) {
   return "";
 }
 
+// Delivers one frame by its type: failures go to the latch, credit and data to the mailbox of the
+// receiving rank. The peer is not trusted. The sending rank must belong to the executor at the
+// other end of the connection, the receiving rank must be local, and credit and data must stay
+// within the window. The caller closes the connection if an error is returned.
 std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame) {
   const FrameHeader& header = frame.header;

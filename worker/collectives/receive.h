@@ -1,8 +1,8 @@
-// Parses what peers send, independently of sockets.
+// Parses the bytes that peers send, independently of sockets.
 //
 // Peers are not trusted: every length is checked against wire.h before memory is allocated for it,
-// and every rank against the members. HelloReader is thread-compatible. DeliverFrame may be
-// called by the readers of several connections at once.
+// and every rank against the members. HelloReader is thread-compatible. DeliverFrame may be called
+// by the readers of several connections at once.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -21,9 +21,10 @@ namespace tessera::worker {
 // Parses a hello that arrives in pieces.
 class HelloReader {
  public:
-  // Where to write the next bytes; empty once the hello is complete. Valid until Wrote.
+  // The memory for the next bytes; empty once the hello is complete. Valid until Wrote is called.
   absl::Span<char> Wanted();
-  // `size` >= 1 of the wanted bytes have been written. Returns false if this is not a hello.
+  // Call when `size` >= 1 of the wanted bytes have been written. Returns false if the bytes are not
+  // a hello.
   bool Wrote(size_t size);
 
   bool whole() const { return read_ >= sizeof(Hello) && read_ == sizeof(Hello) + text_.size(); }
@@ -34,15 +35,15 @@ class HelloReader {
 
  private:
   Hello hello_;
-  std::string text_;  // Name, then secret.
-  size_t read_ = 0;   // Of both.
+  std::string text_;  // the name, then the secret
+  size_t read_ = 0;   // number of bytes read of the hello and of the text
 };
 
-// The error of an invalid frame header, or "".
+// Returns the error of an invalid frame header, or "" if the header is valid.
 std::string FrameFault(const FrameHeader& header, uint64_t generation);
 
-// Reads one frame. `source` has bool Read(void* into, size_t size), which reads all or fails, and
-// std::string Reason(), its error. Returns the error, or "".
+// Reads one frame. `source` has two functions: bool Read(void* into, size_t size) reads all bytes
+// or fails, and std::string Reason() says why it failed. Returns the error, or "".
 template <class Source>
 std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
   FrameHeader& header = frame->header;
@@ -56,8 +57,8 @@ std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
   return "";
 }
 
-// Delivers a frame from the executor of `sender` to the latch or to a mailbox (`mailboxes` is by
-// rank, null where not local). Returns the error of an invalid one, or "".
+// Delivers a frame from the executor of `sender` to the latch or to a mailbox. `mailboxes` is by
+// rank, and null for ranks that are not local. Returns the error of an invalid frame, or "".
 std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame);
 

@@ -1,5 +1,6 @@
-// Reads the input as the bytes of a peer's connection: a hello, then frames, which a rank's call
-// then takes from its mailbox. The first byte is the size of the pieces in which the hello arrives.
+// Reads the input as the bytes of a peer's connection: a hello, then frames. A call of a rank then
+// takes the frames from its mailbox. The first byte of the input is the size of the pieces in which
+// the hello arrives.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace {
 constexpr uint64_t kGeneration = 7;
 constexpr size_t kMessageBytes = 64;
 
-// Memory as a connection.
+// A connection whose bytes lie in memory.
 class Stream {
  public:
   Stream(const uint8_t* data, size_t size) : data_(data), left_(size) {}
@@ -38,7 +39,7 @@ class Stream {
   size_t left_;
 };
 
-// False if it is no hello.
+// Returns false if the bytes are not a hello.
 bool ReadHello(Stream& stream, size_t piece) {
   HelloReader reader;
   while (!reader.whole()) {
@@ -66,9 +67,9 @@ const CommunicatorConfig& Config() {
   return *config;
 }
 
-// Rank 0 receives from rank 1 what its mailbox holds.
+// Makes one call in which rank 0 receives from rank 1, whose frames are in `mailbox`.
 void Receive(Mailbox& mailbox, const FailureLatch& failure) {
-  // Never started: it has no threads and reaches nobody.
+  // The links are never started, so they have no threads and reach nobody.
   static FailureLatch* const links_failure = new FailureLatch;
   static TcpLinks* const links = new TcpLinks(&Config(), -1, links_failure, {nullptr, nullptr});
   LocalRendezvous rendezvous(&Config(), &failure);
@@ -86,13 +87,16 @@ void Receive(Mailbox& mailbox, const FailureLatch& failure) {
                     .pairs = pairs});
   const absl::Status valid = Validate(Config(), call);
   TESSERA_CHECK(valid.ok()) << valid;
-  call.fingerprint = 0;  // So that inputs can hold it.
+  call.fingerprint = 0;  // so that inputs can contain it
   static_cast<void>(exchange.Run(call, Deadline(absl::ZeroDuration())));
 }
 
 }  // namespace
 }  // namespace tessera::worker
 
+// Feeds one input to the hello reader and then frame by frame to a mailbox, and checks that the
+// mailbox never holds more than the window. An input without a valid hello is read as frames,
+// because random inputs seldom begin with one.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera::worker;
   if (size == 0) return 0;

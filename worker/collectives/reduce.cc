@@ -1,3 +1,6 @@
+// The arithmetic of the collectives that combine. HostCollectives (collectives.cc) looks up one
+// function for each call, and both transports call it on blocks in memory. Each function converts a
+// few elements at a time to the compute type, so that narrow floats are rounded only once.
 #include "worker/collectives/reduce.h"
 
 #include <algorithm>
@@ -17,9 +20,10 @@ namespace {
 
 using ir::ReduceKind;
 
-constexpr int64_t kElementsPerStep = 1024;  // Few enough for the accumulators to stay in L1.
+// Few enough for the accumulators to stay in the L1 cache.
+constexpr int64_t kElementsPerStep = 1024;
 
-// Integers are computed in an unsigned type that is not promoted to int, and so wrap.
+// Computes integers in an unsigned type that is not promoted to int, so that they wrap.
 template <typename Op>
 struct Wrapping {
   template <typename T>
@@ -33,8 +37,9 @@ struct Wrapping {
   }
 };
 
-// As elementwise max and min: NaN if either operand is NaN, and -0 is less than +0. Only the zeros
-// are equal with different bits: `and` of their signs gives +0, `or` gives -0.
+// Max and Min do as the elementwise ops max and min: the result is NaN if either operand is NaN,
+// and -0 is less than +0. Only the two zeros are equal with different bits; the `and` of their bits
+// gives +0, and the `or` gives -0.
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 struct Max {
@@ -86,7 +91,7 @@ void Reduce(absl::Span<const std::byte* const> inputs, absl::Span<std::byte* con
   }
 }
 
-// Null where the reduction has no meaning for the numbers of the dtype.
+// Returns null if the reduction has no meaning for numbers of this dtype.
 template <ir::DType kD>
 Reducer NumberReducer(ReduceKind reduce) {
   constexpr bool kInteger = std::is_integral_v<ir::ComputeType<kD>>;

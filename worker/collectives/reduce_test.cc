@@ -1,3 +1,6 @@
+// Proves the arithmetic of reductions at its edges: zeros with signs, rounding of half floats,
+// integers that wrap, and unaligned memory. The tests call the reducers directly, without a
+// communicator.
 #include "worker/collectives/reduce.h"
 
 #include <bit>
@@ -10,7 +13,7 @@
 namespace tessera::worker {
 namespace {
 
-// The sum of `inputs`, one element each.
+// Returns the sum of `inputs`, which are one element each.
 template <typename T>
 T SumOf(ir::DType dtype, const std::vector<T>& inputs) {
   std::vector<const std::byte*> in;
@@ -21,7 +24,7 @@ T SumOf(ir::DType dtype, const std::vector<T>& inputs) {
   return result;
 }
 
-// The `reduce` of two elements of the bits `a` and `b`.
+// Reduces two elements whose bits are `a` and `b`.
 template <typename T>
 T Of2(ir::ReduceKind reduce, ir::DType dtype, T a, T b) {
   const std::byte* const in[] = {reinterpret_cast<const std::byte*>(&a),
@@ -87,7 +90,7 @@ TEST(Reduce, HalfSumsRoundToNearestEven) {
         ASSERT_EQ(sum & 0x7fff, 0x7c00);
         continue;
       }
-      // No neighbour is nearer, and a tie went to the even one.
+      // Neither neighbour is nearer to the exact sum, and a tie went to the even one.
       const float error = std::abs(HalfToFloat(sum) - exact);
       for (const int step : {-1, 1}) {
         const auto neighbour = static_cast<uint16_t>(sum + step);

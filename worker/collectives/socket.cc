@@ -1,3 +1,6 @@
+// Reads, writes and waits on non-blocking sockets, with and without TLS. TcpLinks and PeerPort use
+// it for everything that they do with a connection. Every wait is a poll(2) of the socket together
+// with a signal, so that it ends at a deadline or when its owner stops.
 #include "worker/collectives/socket.h"
 
 #include <netdb.h>
@@ -22,7 +25,7 @@ namespace {
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-// False at the deadline or once `stop` is raised.
+// Waits for events of `fd`. Returns false at the deadline, or once `stop` is raised.
 bool AwaitEvents(int fd, int16_t events, const Deadline& deadline, int stop) {
   while (true) {
     pollfd fds[] = {{fd, events, 0}, {stop, POLLIN, 0}};
@@ -37,7 +40,7 @@ absl::Status Unavailable(const std::string& endpoint, absl::string_view reason) 
   return absl::UnavailableError(absl::StrCat(endpoint, ": ", reason));
 }
 
-// Drops what has been written from the front of `parts`.
+// Removes the bytes that have been written from the front of `parts`.
 absl::Span<iovec> Advance(absl::Span<iovec> parts, size_t written) {
   while (!parts.empty() && written >= parts[0].iov_len) {
     written -= parts[0].iov_len;
@@ -86,7 +89,7 @@ bool WriteTls(int fd, TlsStream& tls, absl::Span<iovec> parts, const Deadline& d
       size = 0;
       for (const iovec& part : parts) {
         const size_t copied = std::min(part.iov_len, kRecordBytes - size);
-        if (copied == 0) continue;  // An empty part may have a null address.
+        if (copied == 0) continue;  // an empty part may have a null address
         std::memcpy(record + size, part.iov_base, copied);
         size += copied;
       }
@@ -107,7 +110,7 @@ Signal::Signal() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Signal::Raise() {
   const uint64_t one = 1;
-  // The write fails only if the counter is full, and then the signal has been raised.
+  // The write fails only if the counter is full, and then the signal is already raised.
   [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof(one));
 }
 
@@ -129,7 +132,7 @@ ptrdiff_t BufferedReader::Receive(std::byte* into, size_t size) {
     if (errno == EINTR) continue;
     if (WouldBlock(errno)) {
       pollfd wait = {fd_, POLLIN, 0};
-      poll(&wait, 1, /*timeout=*/-1);  // The owner ends it by shutting the socket down.
+      poll(&wait, 1, /*timeout=*/-1);  // the owner ends this wait by shutting the socket down
       continue;
     }
     error_ = errno;

@@ -1,4 +1,4 @@
-// Sockets: writes and waits that end at a deadline or a signal.
+// Socket functions whose writes and waits end at a deadline or a signal.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -25,29 +25,29 @@ class Signal {
   UniqueFd fd_;
 };
 
-// A connection to a peer, with TLS or without. Move-only; one thread may read while another writes.
+// A connection to a peer, with or without TLS. Move-only. One thread may read while another writes.
 struct Connection {
   UniqueFd fd;
-  std::unique_ptr<TlsStream> tls;  // Null: plaintext.
+  std::unique_ptr<TlsStream> tls;  // null if the connection is plaintext
   bool ok() const { return fd.ok(); }
 };
 
-// Buffers reads, for few system calls. Thread-compatible.
+// A reader with a buffer, so that it needs few system calls. Thread-compatible.
 class BufferedReader {
  public:
-  // `tls` may be null; both outlive this.
+  // `tls` may be null. Both arguments outlive the reader.
   explicit BufferedReader(int fd, TlsStream* tls = nullptr)
       : fd_(fd), tls_(tls), buffer_(new std::byte[kBufferBytes]) {}
 
   // Reads exactly `size` bytes. Returns false at the end of the stream, on an error, or when the
-  // socket is shut down: Reason() says which.
+  // socket is shut down; Reason() then says which.
   bool Read(void* into, size_t size);
   std::string Reason() const;
 
  private:
   static constexpr size_t kBufferBytes = 64 << 10;
 
-  // 0 at the end, -1 on an error.
+  // Returns the number of bytes, 0 at the end of the stream, or -1 on an error.
   ptrdiff_t Receive(std::byte* into, size_t size);
 
   int fd_;
@@ -59,24 +59,24 @@ class BufferedReader {
   std::string tls_reason_;
 };
 
-// Writes all of `parts`, and advances them over what is written. Returns false on an error, at the
-// deadline, or once `stop` (a Signal's fd) is raised and the socket is full; a later call with the
-// same parts then continues.
+// Writes all of `parts`, and advances them over the bytes that are written. Returns false on an
+// error, at the deadline, or when the socket is full and `stop` (the fd of a Signal) is raised. A
+// later call with the same parts then continues.
 bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
 
-// Reads exactly `size` bytes; false on an error, at the deadline, or once `stop` is raised.
+// Reads exactly `size` bytes. Returns false on an error, at the deadline, or once `stop` is raised.
 bool ReadAll(int fd, TlsStream* tls, void* into, size_t size, const Deadline& deadline, int stop);
 
-// Does the TLS handshake; false as for ReadAll.
+// Does the TLS handshake. Returns false in the same cases as ReadAll.
 bool Handshake(int fd, TlsStream& tls, const Deadline& deadline, int stop);
 
-// Waits for `stop`. True if it was raised, false at the deadline.
+// Waits for `stop`. Returns true if it was raised, and false at the deadline.
 bool AwaitSignal(int stop, const Deadline& deadline);
 
-// Connects to "host:port" ("[::1]:80" too). UNAVAILABLE with the reason.
+// Connects to "host:port" or "[::1]:80". Returns UNAVAILABLE with the reason if it cannot.
 absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline, int stop);
 
-// No delay for small frames; keep-alives for peers that vanish.
+// Sends small frames without delay, and sends keep-alives, so that a vanished peer is noticed.
 void TuneSocket(int fd);
 
 }  // namespace tessera::worker

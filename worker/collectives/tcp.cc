@@ -1,3 +1,6 @@
+// The connections between the executors of a communicator: making them, writing and reading frames,
+// and telling peers of failures. HostCollectives owns a TcpLinks if a member is not local, and
+// InterProc sends through it. The received frames go through receive.cc to the mailboxes.
 #include "worker/collectives/tcp.h"
 
 #include <fcntl.h>
@@ -24,18 +27,18 @@ namespace {
 
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(10);
 constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
-// From accept until the Hello is complete.
+// The time from accepting a connection until its Hello must be complete.
 constexpr absl::Duration kHelloTime = absl::Seconds(5);
 constexpr absl::Duration kShutdownTime = absl::Seconds(1);
-// How long a peer may take to read the rest of a frame whose launch has failed, and how often a
-// blocked write checks whether it has.
+// kFailedLaunchWriteTime: how long a peer may take to read the rest of a frame after its launch has
+// failed. kFailurePoll: how often a blocked write checks whether the launch has failed.
 constexpr absl::Duration kFailedLaunchWriteTime = absl::Milliseconds(500);
 constexpr absl::Duration kFailurePoll = absl::Milliseconds(50);
-constexpr size_t kMaxPending = 256;  // More connections wait in the kernel's backlog.
+constexpr size_t kMaxPending = 256;  // further connections wait in the kernel's backlog
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
 
-// A frame that tells a peer of `failure`, which it borrows.
+// A frame that tells a peer of `failure`, which is borrowed.
 struct FailureFrame {
   FailureFrame(FrameType type, const absl::Status& failure, size_t max_message_bytes)
       : reason(InfoOf(KindOf(failure)).reason),
@@ -52,8 +55,8 @@ struct FailureFrame {
                     Part(message.data(), message.size())};
 };
 
-// Accepts a connection of a listening socket, or reads one from the pipe of a PeerPort; -1 with
-// errno if there is none.
+// Accepts a connection from a listening socket, or reads one from the pipe of a PeerPort. Returns
+// -1 and sets errno if there is none.
 int TakeConnection(int source) {
   const int accepted = accept4(source, nullptr, nullptr, SOCK_CLOEXEC);
   if (accepted >= 0 || errno != ENOTSOCK) return accepted;
@@ -64,7 +67,7 @@ int TakeConnection(int source) {
   return -1;
 }
 
-// "w0" of "w0/1".
+// Returns the worker's part of an executor's name: "w0" for "w0/1".
 std::string WorkerOf(const std::string& executor) {
   return executor.substr(0, executor.rfind('/'));
 }
@@ -74,8 +77,8 @@ std::string WorkerOf(const std::string& executor) {
 struct TcpLinks::Peer {
   explicit Peer(const Member& m) : member(m) {}
 
-  // Called after an incomplete write: nothing can follow a part of a frame. Returns false if the
-  // writing side was closed before.
+  // Call after an incomplete write: no frame can follow a part of a frame. Returns false if writing
+  // was closed before.
   bool CloseWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (write_closed) return false;
     write_closed = true;
@@ -90,18 +93,20 @@ struct TcpLinks::Peer {
 
   absl::Mutex mu;
   absl::CondVar changed;
-  // Set once, before kUp; closed by the destructor only, so that its number is not used again.
+  // The socket is set once, before kUp. Only the destructor closes it, so that its number is not
+  // used again.
   UniqueFd fd ABSL_GUARDED_BY(mu);
-  std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // The TLS stream of fd; null without TLS.
-  Connection accepted ABSL_GUARDED_BY(mu);             // From the acceptor to the peer's thread.
-  bool was_accepted ABSL_GUARDED_BY(mu) = false;       // A connection was accepted.
+  std::unique_ptr<TlsStream> tls ABSL_GUARDED_BY(mu);  // the TLS stream of `fd`; null without TLS
+  Connection accepted ABSL_GUARDED_BY(mu);        // handed from the acceptor to the peer's thread
+  bool was_accepted ABSL_GUARDED_BY(mu) = false;  // whether a connection was accepted
   LinkState state ABSL_GUARDED_BY(mu) = LinkState::kConnecting;
-  std::string reason ABSL_GUARDED_BY(mu);  // Why it is down, or not up yet.
+  std::string reason ABSL_GUARDED_BY(mu);  // why the connection is down, or not up yet
   bool writing ABSL_GUARDED_BY(mu) = false;
   bool write_closed ABSL_GUARDED_BY(mu) = false;
-  std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);  // Not sent to the peer yet.
+  // Launches whose failure the peer has not been told yet.
+  std::deque<uint64_t> failed_launches ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  bool finished ABSL_GUARDED_BY(mu) = false;  // The thread has stopped reading.
+  bool finished ABSL_GUARDED_BY(mu) = false;  // whether the thread has stopped reading
 };
 
 // A connection whose Hello is not complete yet.
@@ -111,7 +116,7 @@ struct TcpLinks::PendingConnection {
   UniqueFd fd;
   Deadline deadline;
   HelloReader reader;
-  // With TLS: the TlsHello as far as it has arrived, then the handshake.
+  // With TLS: the part of the TlsHello that has arrived, and then the handshake.
   TlsHello tls_hello;
   size_t tls_hello_read = 0;
   std::unique_ptr<TlsStream> tls;
@@ -176,6 +181,11 @@ LinkState TcpLinks::StateOf(int rank, std::string* reason) const {
   return peer.state;
 }
 
+// Writes one frame, after waiting for other threads that write to the same connection. The lock is
+// not held during the write, since it may block; the flag `writing` reserves the connection
+// instead. Broadcasts of failures skip a connection that is being written to, so the writer sends
+// what they left. A frame that was written in part makes the connection unusable, because the
+// reader could not find the next frame.
 bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
                     absl::Span<const std::byte> payload, const Deadline& deadline) {
   Peer& peer = *peer_of_rank_[header.to];
@@ -201,7 +211,7 @@ bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
     peer.changed.SignalAll();
   }
   if (!written && header.launch != 0 && failure_->failed(header.launch)) FailUnresponsivePeer(peer);
-  // Broadcasts skip a connection that is being written to.
+  // Broadcasts skip a connection that is being written to, so the failures are sent here.
   if (failure_->failed()) {
     SendFailure(peer);
   } else {
@@ -243,6 +253,11 @@ void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
   }
 }
 
+// Sends the failures of launches that the peer has not been told of, one frame each. It never waits
+// for the peer, because it runs on the thread that fails the launch. If nothing of a frame fits
+// into the socket, the failure stays queued and the next writer sends it. If a part of a frame was
+// written, nothing can follow it, so the peer counts as lost. With TLS a begun frame cannot be told
+// from an untouched one, so every incomplete write counts as begun.
 void TcpLinks::SendLaunchFailures(Peer& peer) {
   while (true) {
     uint64_t launch = 0;
@@ -264,7 +279,7 @@ void TcpLinks::SendLaunchFailures(Peer& peer) {
     FailureFrame frame(FrameType::kAbortLaunch, failure, kMaxReasonBytes);
     frame.header.generation = config_->generation;
     frame.header.launch = launch;
-    // The thread that fails a launch does not wait for a peer that does not read.
+    // The thread that fails a launch must not wait for a peer that does not read.
     const bool written = failure.ok() || WriteAll(fd, tls, absl::MakeSpan(frame.parts),
                                                   Deadline(absl::ZeroDuration()), failed_.fd());
     const bool begun = tls != nullptr || frame.parts[0].iov_len < sizeof(FrameHeader);
@@ -300,7 +315,8 @@ void TcpLinks::SendFailure(Peer& peer) {
   }
   FailureFrame frame(FrameType::kAbort, failure, kMaxPayloadBytes);
   frame.header.generation = config_->generation;
-  // If it does not fit into the socket's buffer at once, the peer sees the end of the stream.
+  // If the frame does not fit into the socket's buffer at once, the peer only sees the end of the
+  // stream.
   WriteAll(fd, tls, absl::MakeSpan(frame.parts), Deadline(absl::ZeroDuration()), failed_.fd());
   shutdown(fd, SHUT_WR);
 }
@@ -318,7 +334,7 @@ void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
     peer.reason = reason;
     peer.finished = true;
     peer.changed.SignalAll();
-    // The peer's writes then fail at once instead of waiting for us to read.
+    // The peer's writes then fail at once, instead of waiting for this side to read.
     if (peer.fd.ok()) shutdown(peer.fd.get(), SHUT_RDWR);
   }
   WakeRanks();
@@ -337,7 +353,7 @@ void TcpLinks::RunPeer(Peer& peer) {
     peer.state = LinkState::kUp;
     if (peer.stopping) shutdown(peer.fd.get(), SHUT_WR);
   }
-  // Failures broadcast before the connection was up have not been sent on it.
+  // Failures that were broadcast before the connection was up have not been sent on it.
   if (failure_->failed()) SendFailure(peer);
   SendLaunchFailures(peer);
   WakeRanks();
@@ -349,10 +365,10 @@ void TcpLinks::RunPeer(Peer& peer) {
   MarkDown(peer, end);
 }
 
-// Tries until it succeeds, these links end, or the peer is at a later generation. A peer that does
-// not answer may be paused, so it is not lost: a collective that needs it ends at its own deadline,
-// and says how far the connection is. A connection that waits for an answer is kept, since the peer
-// would take an abandoned one for the connection.
+// Tries until it succeeds, the links end, or the peer turns out to be at a later generation. A peer
+// that does not answer may be paused, so it is not lost: a collective that needs it ends at its own
+// deadline, and the error says how far the connection got. A connection that waits for an answer is
+// kept, because the peer would take an abandoned one for the real connection.
 Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   const Deadline none(absl::InfiniteDuration());
   const auto note = [&](std::string why) {
@@ -452,6 +468,10 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
   }
 }
 
+// Accepts connections and reads their Hellos, many at a time, until the links stop. A slow or
+// silent peer must not hold up the others, so nothing here blocks on one connection, and each has a
+// deadline for its Hello. The number of unfinished connections is bounded; the rest wait in the
+// kernel's backlog. All connections are advanced after each poll.
 void TcpLinks::RunAcceptor() {
   NameThread("peers accept");
   std::list<PendingConnection> pending_connections;
@@ -478,13 +498,15 @@ void TcpLinks::RunAcceptor() {
       TuneSocket(fd);
       pending_connections.emplace_back(fd);
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      // Such as too many open files: wait instead of polling in a busy loop.
+      // The process may have too many open files, for example: wait instead of polling in a busy
+      // loop.
       if (AwaitSignal(stopping_.fd(), Deadline(kLastRetry))) return;
     }
   }
 }
 
-// Reads what has arrived of a Hello, and nothing after it. Returns false if it is not a Hello.
+// Reads the part of a Hello that has arrived, and nothing after it. Returns false if it is not a
+// Hello.
 bool TcpLinks::Advance(PendingConnection& pending) {
   bool ready = config_->tls == nullptr || pending.handshake_done;
   if (!ready && !AdvanceTls(pending, &ready)) return false;
@@ -530,6 +552,10 @@ bool TcpLinks::AdvanceTls(PendingConnection& pending, bool* done) {
   return true;
 }
 
+// Decides about a connection whose Hello is complete: checks the secret, the certificate and the
+// Hello, answers, and hands the connection to the peer's thread. A peer without the secret gets no
+// answer, so that it learns nothing of this cluster. A Hello of a later generation ends this
+// communicator, because it is stale.
 void TcpLinks::Admit(PendingConnection& pending) {
   const Hello& hello = pending.reader.hello();
   const std::string name = pending.reader.name();
@@ -549,7 +575,7 @@ void TcpLinks::Admit(PendingConnection& pending) {
   ack.code = ValidateHello(hello, name, &peer);
   ack.generation = config_->generation;
   iovec part = Part(&ack, sizeof(ack));
-  // The socket's buffer is empty: the answer fits, or the peer is gone.
+  // The socket's buffer is empty, so the answer fits, or the peer is gone.
   if (!WriteAll(pending.fd.get(), pending.tls.get(), absl::MakeSpan(&part, 1),
                 Deadline(absl::ZeroDuration()), stopping_.fd())) {
     return;

@@ -1,13 +1,13 @@
 // The connections of one executor to the others of its communicator: one per pair of executors.
 //
-// The executor with the smaller name connects, and tries again for as long as the connections live;
-// the other accepts, on the listening socket it was given. Each peer has one thread, which connects
-// and then reads: it delivers frames to mailboxes and never waits for them to be consumed. Frames
-// are written by the sending threads, one at a time per connection.
+// The executor with the smaller name connects, and retries for as long as these links live. The
+// other one accepts, on the listening socket that it was given. Each peer has one thread, which
+// connects and then reads: it delivers frames to mailboxes and never waits for them to be consumed.
+// Frames are written by the threads that send, one at a time on each connection.
 //
 // Owned by the communicator. The destructor shuts the connections down, waits up to a second for
-// peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure
-// may be called by any thread.
+// peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure may be
+// called by any thread.
 #pragma once
 #include <sys/uio.h>
 
@@ -35,8 +35,8 @@ enum class LinkState { kConnecting, kUp, kDown };
 
 class TcpLinks {
  public:
-  // Everything borrowed outlives this. `mailboxes` is by rank, null where not local. At least one
-  // rank is local. `listen_fd` may be -1 if no executor has a smaller name.
+  // Borrows all arguments, which outlive this. `mailboxes` is by rank, and null for ranks that are
+  // not local. At least one rank is local. `listen_fd` may be -1 if no executor has a smaller name.
   TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
            std::vector<Mailbox*> mailboxes);
   ~TcpLinks();
@@ -44,52 +44,55 @@ class TcpLinks {
   // Starts the threads.
   void Start();
 
-  // The state of the connection to the executor of `rank`, which is not local, with the `*reason`
-  // if it is down.
+  // Returns the state of the connection to the executor of `rank`, which is not local. Sets
+  // `*reason` to the reason why it is down or not up yet.
   LinkState StateOf(int rank, std::string* reason) const;
 
-  // Writes one frame to the executor of `header.to`. Returns false if it could not be written
-  // completely: the connection is then unusable, and its reader reports the error.
+  // Writes one frame to the executor of `header.to`. Returns false if it was not written
+  // completely. A connection on which a write has failed is unusable, and its reader reports the
+  // error.
   bool Send(const FrameHeader& header, const std::string& label,
             absl::Span<const std::byte> payload, const Deadline& deadline);
 
-  // Sends the stored failure to every peer, and nothing after it.
+  // Sends the stored failure to every peer, and closes the connections for writing.
   void BroadcastFailure();
-  // Sends the stored failure of a launch to every peer, once it is connected. If its socket is full
-  // the failure is sent before the next frame.
+  // Sends the stored failure of a launch to every peer, once that peer is connected. If the socket
+  // of a peer is full, the failure is sent before the next frame.
   void BroadcastLaunchFailure(uint64_t launch);
-  // Whether a frame was written only in part: the communicator is then unusable.
+  // Returns whether a frame was written only in part. The communicator is then unusable.
   bool broken() const { return broken_.load(); }
 
  private:
   struct Peer;
   struct PendingConnection;
 
-  // The peer's thread.
+  // The functions below run on the peer's thread.
   void RunPeer(Peer& peer);
   Connection ConnectTo(Peer& peer, std::string* reason);
   Connection AwaitAccepted(Peer& peer, std::string* reason);
-  // Starts TLS on `connection`, if it is configured. Returns the error, or "".
+  // Starts TLS on `connection` if it is configured. Returns the error, or "".
   std::string StartTls(const Peer& peer, Connection* connection, const Deadline& deadline);
   bool ExchangeHello(const Peer& peer, const Connection& connection, HelloAck* ack,
                      const Deadline& deadline);
   std::string ReadFrames(Peer& peer);
   void MarkDown(Peer& peer, const std::string& reason);
 
-  // The acceptor's thread.
+  // The functions below run on the acceptor's thread.
   void RunAcceptor();
   bool Advance(PendingConnection& pending);
-  // Advances the TLS handshake. Returns false if it fails; `*done` once the Hello may arrive.
+  // Advances the TLS handshake. Returns false if it fails. Sets `*done` once the Hello may arrive.
   bool AdvanceTls(PendingConnection& pending, bool* done);
   HelloAckCode ValidateHello(const Hello& hello, const std::string& name, Peer** peer);
   void Admit(PendingConnection& pending);
   void FailGeneration(const std::string& executor, uint64_t generation);
 
   void SendFailure(Peer& peer);
-  // Writes a frame of a launch. Once the launch fails, the peer gets only kFailedLaunchWriteTime.
+  // Writes a frame of a launch. Once the launch fails, the peer gets only kFailedLaunchWriteTime to
+  // read it.
   bool WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
                   const Deadline& deadline);
-  // Sends the failed launches to the peer, unless another thread is writing, which then does it.
+  // Sends the failed launches to the peer. If another thread is writing, that thread does it
+  // instead.
   void SendLaunchFailures(Peer& peer);
   void FailUnresponsivePeer(const Peer& peer);
   void WakeRanks();
@@ -100,8 +103,8 @@ class TcpLinks {
   FailureLatch* const failure_;
   const std::vector<Mailbox*> mailboxes_;
   const Member& self_;
-  std::map<std::string, std::unique_ptr<Peer>> peers_;  // By executor.
-  std::vector<Peer*> peer_of_rank_;                     // Null where local.
+  std::map<std::string, std::unique_ptr<Peer>> peers_;  // by executor name
+  std::vector<Peer*> peer_of_rank_;                     // null for local ranks
   std::thread acceptor_;
 
   Signal stopping_;

@@ -1,3 +1,5 @@
+// TLS between executors, by OpenSSL. TcpLinks (tcp.cc) makes one stream per connection, and the
+// executor process one context from its worker's certificate. OpenSSL's types stay in this file.
 #include "worker/collectives/tls.h"
 
 #include <openssl/bio.h>
@@ -52,7 +54,7 @@ Bio MemoryBio(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// A BIO for sockets that, unlike OpenSSL's own, raises no SIGPIPE and never blocks.
+// A BIO for sockets. Unlike OpenSSL's own, it raises no SIGPIPE and never blocks.
 int FdOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 int SocketWrite(BIO* bio, const char* from, int size) {
   BIO_clear_retry_flags(bio);
@@ -108,6 +110,11 @@ class TlsContext {
   std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>> context_;
 };
 
+// Makes a context that accepts only peers with a certificate of the given authorities. Session
+// tickets and renegotiation are off, so that a read never has to wait for a write after the
+// handshake: one thread reads while another writes. Partial writes are on, because a write that
+// ends at a deadline continues later from another buffer. The end of a stream without a
+// close_notify is no error, since the lengths in the frames show a truncated one.
 absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
     const std::string& certificates, const std::string& key, const std::string& ca_certificates) {
   ERR_clear_error();
@@ -117,7 +124,8 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
   SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
   SSL_CTX_set_ciphersuites(
       ctx, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
-  // A peer that dies sends no close_notify; a truncated stream is noticed by the frames' lengths.
+  // A peer that dies sends no close_notify. The lengths in the frames show that a stream is
+  // truncated.
   SSL_CTX_set_options(ctx,
                       SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_num_tickets(ctx, 0);
@@ -134,7 +142,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
   while (X509* const more = PEM_read_bio_X509(chain.get(), nullptr, nullptr, nullptr)) {
     if (SSL_CTX_add0_chain_cert(ctx, more) != 1) X509_free(more);
   }
-  ERR_clear_error();  // Reading past the last certificate leaves an error.
+  ERR_clear_error();  // reading past the last certificate leaves an error
   const Bio key_text = MemoryBio(key);
   const Key own_key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
   if (own_key == nullptr || SSL_CTX_use_PrivateKey(ctx, own_key.get()) != 1 ||
@@ -160,7 +168,7 @@ class OpenSslStream final : public TlsStream {
   OpenSslStream(const TlsContext& context, int fd, bool connects) : ssl_(SSL_new(context.get())) {
     TESSERA_CHECK(ssl_ != nullptr) << LastError();
     BIO* const bio = SocketBio(fd);
-    SSL_set_bio(ssl_.get(), bio, bio);  // Takes ownership.
+    SSL_set_bio(ssl_.get(), bio, bio);  // takes ownership
     connects ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
   }
 

@@ -1,9 +1,10 @@
-// The wire format between two executors: a handshake, then frames. Little-endian, fixed headers.
+// The wire format between two executors: a handshake, then frames. It is little-endian, with
+// headers of fixed size.
 //
 // connector: Hello, name, secret.   acceptor: HelloAck.   then both: FrameHeader, label, payload.
-// With TLS the connector first sends TlsHello in plaintext, by which the connection is passed to
-// the communicator; everything else is encrypted. Readers check every length against the limits
-// here before they allocate.
+// With TLS the connector first sends a TlsHello in plaintext, by which the connection is passed to
+// the right communicator; everything after it is encrypted. Readers check every length against the
+// limits here before they allocate memory.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -22,12 +23,12 @@ inline constexpr uint16_t kWireVersion = 3;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;
-inline constexpr size_t kMaxReasonBytes = 2048;  // The message of a launch's failure.
+inline constexpr size_t kMaxReasonBytes = 2048;  // the message of a launch's failure
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 
-// The flow-control window: unconsumed bytes that a rank may send to another. Bounds the memory of a
-// mailbox; a frame counts its payload and kFrameCost.
+// The flow-control window: the number of unconsumed bytes that a rank may have sent to another. It
+// bounds the memory of a mailbox. A frame counts as its payload plus kFrameCost.
 inline constexpr int64_t kWindowBytes = 4 << 20;
 inline constexpr int64_t kFrameCost = 256;
 
@@ -53,9 +54,9 @@ static_assert(sizeof(TlsHello) == 16);
 
 enum class HelloAckCode : uint32_t {
   kWelcome,
-  kStale,    // The acceptor is at a later generation: give up.
-  kTooSoon,  // The acceptor is at an earlier generation: try again.
-  kRefused,  // Not a member, another incarnation, or already connected: try again.
+  kStale,    // the acceptor is at a later generation: give up
+  kTooSoon,  // the acceptor is at an earlier generation: try again
+  kRefused,  // not a member, another incarnation, or already connected: try again
 };
 
 struct HelloAck {
@@ -67,34 +68,34 @@ static_assert(sizeof(HelloAck) == 16);
 
 enum class FrameType : uint8_t {
   kData = 1,
-  kCredit,       // `total` bytes that rank `to` sent were consumed by rank `from`.
-  kAbort,        // The sender's first failure: its reason as label, its message as payload.
-  kAbortLaunch,  // The failure of `launch` only; other launches go on.
+  kCredit,       // rank `from` has consumed `total` bytes that rank `to` sent
+  kAbort,        // the sender's first failure, with its reason as label and its message as payload
+  kAbortLaunch,  // the failure of `launch` only; other launches go on
 };
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
   FrameType type = FrameType::kData;
-  uint8_t call_kind = 0;  // The call_ fields describe the sender's call, for checks and errors.
+  uint8_t call_kind = 0;  // the call_ fields describe the sender's call, for checks and errors
   uint8_t call_reduce = 0;
   uint8_t call_dtype = 0;
   uint64_t generation = 0;
   uint64_t launch = 0;
   uint64_t call_fingerprint = 0;
   uint64_t call_bytes = 0;
-  uint64_t total = 0;   // Bytes of the whole message, which may take several frames.
-  uint64_t offset = 0;  // Of the payload in the message.
+  uint64_t total = 0;   // size in bytes of the whole message, which may take several frames
+  uint64_t offset = 0;  // offset of the payload in the message
   uint32_t op_sequence = 0;
   uint32_t from = 0;
   uint32_t to = 0;
-  uint32_t length = 0;  // Of the payload.
+  uint32_t length = 0;  // size of the payload in bytes
   uint16_t label_length = 0;
-  uint16_t phase = 0;  // Of the call: 1 is the all-gather of a large all-reduce, else 0.
+  uint16_t phase = 0;  // phase of the call: 1 for the all-gather of a large all-reduce, else 0
   uint32_t call_group_size = 0;
 };
 static_assert(sizeof(FrameHeader) == 80);
 
-// The time depends on the lengths, not on the bytes.
+// Compares in a time that depends on the lengths and not on the bytes.
 inline bool ConstantTimeEquals(absl::string_view a, absl::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;

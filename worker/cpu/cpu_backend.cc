@@ -1,3 +1,6 @@
+// The CPU backend: compiles device programs for CPU devices and runs them. The executor's runtime
+// calls it through the Backend interface. A program that does little becomes an
+// EvaluatedExecutable, and every other program a CompiledExecutable, which program_run.cc runs.
 #include "worker/cpu/cpu_backend.h"
 
 #include <algorithm>
@@ -33,23 +36,26 @@ namespace {
 using ir::Array;
 
 // Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes. Above
-// them the evaluator takes microseconds longer in each call than code that is compiled once, in
-// milliseconds. A program of many ops is compiled, and so is one whose loops run many, which cost
-// the evaluator a microsecond each. The decision depends on the program alone, so that it gives
-// the same bits each time.
+// the bounds, the evaluator takes microseconds longer in each call than code that is compiled once,
+// in milliseconds. A program of many ops is compiled. So is a program whose loops run many ops,
+// since each costs the evaluator a microsecond. The decision depends on the program alone, so that
+// the program gives the same bits each time. Reference: docs/decisions/0004.
 constexpr double kEvaluatedCost = 2'048;
 constexpr double kEvaluatedOps = 48;
-// Up to these bounds an executable is quick: it runs in about 20 us, as long as a context switch.
+// Up to these bounds an executable is quick: it runs in about 20 us, which is as long as a context
+// switch.
 constexpr int64_t kQuickOps = 16;
-constexpr double kQuickEvaluatedCost = 16'384;  // with host steps
-// With host steps that call routines alone, as of a small Fourier transform, which are as fast as
-// code.
+constexpr double kQuickEvaluatedCost = 16'384;  // for programs with host steps
+// For programs whose host steps only call routines, such as a small Fourier transform, which are as
+// fast as code.
 constexpr double kQuickRoutineCost = 81'920;
 constexpr double kQuickCompiledCost = 131'072;
-constexpr double kBriefCost = 1 << 25;        // some ten milliseconds
-constexpr double kQuickLoopCost = 1'048'576;  // of small kernels, which are in the caches
+constexpr double kBriefCost = 1 << 25;  // some ten milliseconds
+// For loops of small kernels, whose memory is in the caches.
+constexpr double kQuickLoopCost = 1'048'576;
 
-// Products of at most this many multiplications are kernels of ours. Above it oneDNN is as fast.
+// Products of at most this many multiplications are kernels of ours. For larger products oneDNN is
+// as fast.
 constexpr int64_t kSmallMatmul = 1 << 17;
 
 class HostBuffer final : public DeviceBuffer {
@@ -68,13 +74,13 @@ const Array& ArrayOf(const DeviceBuffer& buffer) {
   return static_cast<const HostBuffer&>(buffer).array();
 }
 
-// A collective without operands, such as axis_index, does not communicate.
+// Returns whether the op communicates. A collective without operands, such as axis_index, does not.
 bool Communicates(const ir::Function&, const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
 }
 
-// How many ops the evaluator would run, those of a loop in each iteration; infinity for a loop that
-// goes on for nobody knows how long.
+// Returns the number of ops that the evaluator would run, counting the ops of a loop once per
+// iteration. Returns infinity if the number of iterations of a loop is unknown.
 double OpsInRun(const ir::Function& f) {
   double ops = 0;
   for (const ir::Op& op : f.ops) {
@@ -88,9 +94,9 @@ double OpsInRun(const ir::Function& f) {
   return ops;
 }
 
-// Whether compiled kernels may round the op's result differently from the evaluator, as they do for
-// functions such as exp in f32 and (computed in f32) bf16. Such a program is always compiled, so
-// that the result does not depend on the program's size.
+// Returns whether compiled kernels may round the op's result differently from the evaluator. They
+// do for functions such as exp in f32, and in bf16, which is computed in f32. A program with such
+// an op is always compiled, so that its result does not depend on the program's size.
 bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
   if (op.def->lowering != ir::Lowering::kScalar) return false;
   const ir::ScalarGraph graph = op.def->scalar.record(op.attrs, f.type(op.operands.back()).dtype,
@@ -102,14 +108,15 @@ bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
   });
 }
 
-// Whether the program has no kernels to compile, as sorts are routines.
+// Returns whether the program consists of sorts, which are routines, so that it has no kernels to
+// compile.
 bool OnlySorts(const ir::Function& f) {
   return !f.ops.empty() && std::all_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
     return op.def->lowering == ir::Lowering::kSort;
   });
 }
 
-// What the executables of a backend share. Thread-safe.
+// The resources that the executables of a backend share. Thread-safe.
 struct Shared {
   Shared(const CpuBackendOptions& options, int cores)
       : pool(/*cached_bytes_max=*/options.memory_bytes / 8),
@@ -119,7 +126,7 @@ struct Shared {
   OneDnnMatmul matmul;
   HostPool pool;
   ThreadPool threads;
-  const int num_threads;  // per device
+  const int num_threads;  // for each device
 };
 
 class CpuExecutable : public Executable {
@@ -129,17 +136,16 @@ class CpuExecutable : public Executable {
   virtual std::vector<int> ChooseDonations(const std::vector<bool>& donated) const = 0;
 };
 
-// Whether this is the only reference to the array's bytes, and all reads through earlier references
-// are over.
+// Returns whether this is the only reference to the array's bytes, and all reads through earlier
+// references are over.
 bool OwnsItsBytes(const Array& array) {
   if (array.bytes().use_count() != 1) return false;
-  // use_count() is a relaxed load. Dropping a reference synchronises with earlier drops.
+  // use_count() is a relaxed load. Dropping a reference synchronizes with earlier drops.
   std::shared_ptr<std::byte[]>(array.bytes()).reset();
   return true;
 }
 
-// ---- A program that is evaluated op by op.
-// -------------------------------------------------------
+// ---- A program that is evaluated op by op. -----------------------------------------------------
 
 class EvaluatedExecutable final : public CpuExecutable {
  public:
@@ -152,12 +158,16 @@ class EvaluatedExecutable final : public CpuExecutable {
   bool quick() const override { return quick_; }
   std::vector<int> ChooseDonations(const std::vector<bool>&) const override { return {}; }
 
+  // Evaluates the program on the host. The hook runs before each op: it records the op in flight,
+  // and answers axis_index from the program's mesh. An error gets the label of the op that was in
+  // flight.
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          absl::Span<const DeviceBufferRef> args) const override {
     std::vector<Array> in;
     in.reserve(args.size());
     for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
-    // What the hook refers to; of one pointer, a function needs no memory.
+    // The hook refers to this struct. A function that captures a single pointer allocates no
+    // memory.
     struct {
       const EvaluatedExecutable& self;
       const RunContext& context;
@@ -198,7 +208,8 @@ class EvaluatedExecutable final : public CpuExecutable {
 
 // ---- A compiled program. -----------------------------------------------------------------------
 
-// Whether every loop runs as native code that calls nothing, and is counted.
+// Returns whether every loop runs as native code that calls nothing back, and has a fixed number of
+// iterations.
 bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   size_t loops = 0;
   bool counted = true;
@@ -213,8 +224,8 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   return counted && static_cast<int>(loops) == host.program.num_loops;
 }
 
-// Whether all that the host evaluates calls routines of libraries or of our own, and not the plain
-// loops of the evaluator. These ops are the ones that state their scratch memory.
+// Returns whether all host steps call routines of libraries or of our own, and not the plain loops
+// of the evaluator. The ops of such routines are the ones that state their scratch memory.
 bool HasOnlyRoutines(const HostProgram& host) {
   bool only = true;
   ForEachStep(host.program.steps, [&](const program::Step& step) {
@@ -227,7 +238,7 @@ bool HasOnlyRoutines(const HostProgram& host) {
 
 bool IsQuick(const HostProgram& host, double cost, double ops) {
   if (host.has_collectives || host.num_steps > kQuickOps) return false;
-  // A host step may have loops, also those on a condition.
+  // A host step may contain loops, even loops on a condition.
   if (host.has_host_steps && ops > kEvaluatedOps) return false;
   if (host.has_host_steps &&
       cost > (HasOnlyRoutines(host) ? kQuickRoutineCost : kQuickEvaluatedCost))
@@ -258,6 +269,10 @@ class CompiledExecutable final : public CpuExecutable {
     return program::ChooseDonations(host_.program, donated);
   }
 
+  // Finds memory for each result and runs the program. A result that is an argument, or another
+  // result, shares its bytes. A result to which an argument is donated overwrites that argument's
+  // bytes. All other results and the arena come from the pool, whose pages are already mapped after
+  // the first run.
   absl::StatusOr<std::vector<Array>> Run(const RunContext& context,
                                          absl::Span<const DeviceBufferRef> args) const override {
     const program::StepProgram& p = host_.program;
@@ -315,6 +330,10 @@ class CpuBackend final : public Backend {
   }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
+  // Decides whether to evaluate or to compile the program, and makes the executable. It counts
+  // flops, bytes and ops of the program alone, so that the decision never changes from run to run.
+  // A program with collectives is always compiled, because the evaluator cannot exchange.
+  // Reference: docs/decisions/0004.
   absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
       const std::string& tenant, const ir::Program& program) override {
     if (program.entry == nullptr) {
@@ -376,8 +395,8 @@ class CpuBackend final : public Backend {
     return enqueued;
   }
 
-  // From the pool, so that a batch that is uploaded for each step reuses the memory of an earlier
-  // one.
+  // Takes the memory from the pool, so that a batch that is uploaded for each step reuses the
+  // memory of an earlier one.
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) override {
     return shared_->pool.Allocate(bytes);
   }

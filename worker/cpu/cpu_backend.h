@@ -1,9 +1,9 @@
-// N CPU devices in one process.
+// A Backend of N CPU devices in one process.
 //
 // A device program becomes a step program (program/step_program.h) whose kernels are compiled for
-// this machine; matmuls use oneDNN, collectives use Collectives. A program with little to compute
-// is evaluated op by op instead, as code for it would hardly save anything. The
-// cancellation flag is polled between steps and on the back-edges of loops, and the op in flight is
+// this machine. Matmuls use oneDNN, and collectives use Collectives. A program with little to
+// compute is evaluated op by op instead, because code for it would hardly save anything. The
+// cancellation flag is polled between steps and on the back-edges of loops. The op in flight is
 // recorded with its source location. Enqueue is synchronous.
 #pragma once
 #include <cstdint>
@@ -17,18 +17,20 @@ namespace tessera::worker {
 
 struct CpuBackendOptions {
   int num_devices = 1;
-  int64_t memory_bytes = 0;  // per device; 0: an even share of four fifths of ProcessLimits()
+  // Memory of each device. 0 means an even share of four fifths of ProcessLimits().
+  int64_t memory_bytes = 0;
   codegen::HostCompilerOptions codegen = {};
-  // kAuto: a program with little to compute is evaluated op by op. For tests: kAlways compiles
-  // every program, kStepByStep also interprets its loops, kInterpreted runs the kernels by
-  // codegen::Interpret.
+  // With kAuto, a program with little to compute is evaluated op by op. The other kinds are for
+  // tests: kAlways compiles every program, kStepByStep also interprets its loops, and kInterpreted
+  // runs the kernels by codegen::Interpret.
   enum class Kernels : uint8_t { kAuto, kAlways, kStepByStep, kInterpreted };
   Kernels kernels = Kernels::kAuto;
-  // Receives each device program and what it becomes; outlives the backend. Null: no dump.
+  // Receives each device program and the stages of its step program. It must outlive the backend.
+  // Null if there is no dump.
   DumpFolder* dump = nullptr;
 };
 
-// The default memory of all CPU devices of this machine together.
+// Returns the default memory of all CPU devices of this machine together.
 int64_t CpuMemoryBytes();
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options);

@@ -1,3 +1,6 @@
+// Tests of the CPU backend and of its parts: matmuls, native loops, sort steps, the host pool, the
+// thread pool and dumps. Programs are built or parsed here, run on a backend, and compared with the
+// evaluator or with the same steps run one by one.
 #include "worker/cpu/cpu_backend.h"
 
 #include <gmock/gmock.h>
@@ -84,7 +87,7 @@ absl::StatusOr<std::vector<Array>> RunOn(Backend& backend, const ir::FunctionRef
   return out;
 }
 
-// What kernels give, whatever the size.
+// Runs a program with compiled kernels, whatever its size.
 absl::StatusOr<std::vector<Array>> RunCompiled(const ir::FunctionRef& f, std::vector<Array> in) {
   return RunOn(*MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways}), f, std::move(in));
 }
@@ -108,7 +111,7 @@ TEST_P(DotTest, AgreesWithTheEvaluator) {
   for (int64_t d : c.dims.lhs_contract) k *= c.lhs[d];
   const double eps = c.dtype == DType::kBF16 ? std::pow(2.0, -8) : std::pow(2.0, -23);
   for (int64_t i = 0; i < got->num_elements(); ++i) {
-    // |sum| <= k here, every term being at most 1.
+    // sum| <= k here, because every term is at most 1.
     const double bound = c.dtype == DType::kBF16
                              ? eps * (std::abs(want[0].At(i)) + k * std::pow(2.0, -20))
                              : eps * static_cast<double>(k * k);
@@ -192,16 +195,16 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   InFlightQueue queue(&page.slot(0));
   context.in_flight = queue.Begin(9);
   ASSERT_THAT(backend->Enqueue(*executable, context, {arg}), IsOk());
-  // Another mapping sees it, as the daemon does.
+  // Another mapping of the page shows the op, as the daemon's does.
   InFlightPage seen(page.fd(), 1);
   EXPECT_EQ(seen.LikelyCulprit().launch, 9u);
   EXPECT_EQ(seen.LikelyCulprit().op, "neg (model.cc:12)");
 }
 
-// The devices of an executor share the primitives.
+// The devices of an executor share the oneDNN primitives.
 TEST(CpuBackendTest, DevicesMultiplyAtTheSameTime) {
   OneDnnMatmul matmul;
-  // Operands that oneDNN packs into scratch memory first.
+  // oneDNN packs these operands into scratch memory first.
   const MatmulShape shape{.batch = 1,
                           .m = 64,
                           .n = 64,
@@ -238,7 +241,7 @@ TEST(CpuBackendTest, DevicesMultiplyAtTheSameTime) {
   EXPECT_THAT(wrong, ::testing::Each(0)) << "wrong products of " << kRounds << " by thread";
 }
 
-// A program that is compiled tells of its steps as one that is evaluated does of its ops.
+// A compiled program reports its steps as an evaluated program reports its ops.
 TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
   const std::unique_ptr<Backend> backend =
       MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
@@ -259,10 +262,10 @@ TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
 TEST(CpuBackendTest, MemoryIsArgumentsResultsAndWhatLivesBetween) {
   const std::unique_ptr<Backend> backend =
       MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
-  // A chain is one kernel: nothing lives between.
+  // A chain is one kernel, so no memory lives between its ops.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto chain, backend->Compile(ProgramOf(Chain(5))));
   EXPECT_EQ(chain->memory_bytes(), 2 * 1024);
-  // A product of 16 x 16 does, until the next product has read it.
+  // A product of 16 x 16 lives until the next product has read it.
   Builder b({});
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {16, 16}));
   const ir::Value y = ir::Matmul2D(x, x);
@@ -283,7 +286,7 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
   EXPECT_FALSE(much->quick());
 }
 
-// A thread that waits for it may run it, if it ends soon.
+// A thread that waits for the executable may run it, if it ends soon.
 TEST(CpuBackendTest, SomeMillisecondsAreBriefAndMoreIsNot) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, brief] : {std::pair(1 << 20, true), std::pair(1 << 24, false)}) {
@@ -296,7 +299,7 @@ TEST(CpuBackendTest, SomeMillisecondsAreBriefAndMoreIsNot) {
   }
 }
 
-// What it does is to copy, whatever the number of places where the slice may begin.
+// The program only copies, whatever the number of places where the slice may begin.
 TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   Builder b({});
@@ -309,7 +312,7 @@ TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
   EXPECT_TRUE(executable->quick());
 }
 
-// The evaluator takes longer than code for as much.
+// The evaluator takes longer than code for the same work.
 TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, quick] : {std::pair(1024, true), std::pair(4096, false)}) {
@@ -324,8 +327,8 @@ TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
   }
 }
 
-// A computation with a loop on a condition may go on for ever: not on the thread that reads
-// commands.
+// A computation with a loop on a condition may never end, so it must not run on the thread that
+// reads commands.
 TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
   const auto scalar = ir::MakeType(DType::kF32, {});
   Builder predicate({}), body({}), computation({});
@@ -345,7 +348,7 @@ TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
   EXPECT_FALSE(executable->brief());
 }
 
-// The update is a copy then, from what a step before it made.
+// The update becomes a copy of the memory that an earlier step wrote.
 TEST(CpuBackendTest, AScatterOfTheWholeOperandWritesTheUpdate) {
   constexpr int64_t kSize = 64;
   for (const bool computed : {false, true}) {
@@ -367,7 +370,7 @@ TEST(CpuBackendTest, AScatterOfTheWholeOperandWritesTheUpdate) {
   }
 }
 
-// Whatever is fused, shared and overwritten.
+// Covers fusion, shared memory and memory that is overwritten.
 TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   for (uint32_t seed = 0; seed < 150; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
@@ -386,7 +389,7 @@ TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
 
 // ---- Loops as native code. ---------------------------------------------------------------------
 
-// What the kernels give when every step is run by itself.
+// Runs a program with compiled kernels, every step by itself.
 absl::StatusOr<std::vector<Array>> RunStepByStep(const ir::FunctionRef& f, std::vector<Array> in) {
   return RunOn(*MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kStepByStep}), f,
                std::move(in));
@@ -430,7 +433,8 @@ TEST(NativeLoopTest, RandomLoopsGiveTheBitsOfTheirStepsOneByOne) {
   EXPECT_GT(loops, 50);
 }
 
-// A loop on a condition around a scan, branches, a product of the library's and one of ours.
+// A loop on a condition around branches, with a product by the library and a product by our own
+// kernels.
 constexpr char kMixed[] = R"(func main(%x: f32[16,16], %n: s32[]) -> (f32[16,16], s32[]) {
   %i = constant() {value=dense<s32[]: 0>}
   %r0, %r1, %r2 = while(%n, %i, %x, %n) {num_predicate_consts=1, num_body_consts=0} with
@@ -488,11 +492,11 @@ TEST(NativeLoopTest, LargeKernelsAreCalledAndLoopsOfThemAreInterpreted) {
   const std::vector<NativeLoop> small = NativeLoopsOf(Parsed(Scan(5, 16, add)));
   ASSERT_EQ(small.size(), 1U);
   EXPECT_TRUE(small[0].calls.empty());
-  // A kernel that runs on several threads.
+  // This kernel runs on several threads.
   EXPECT_TRUE(NativeLoopsOf(Parsed(Scan(2, 1 << 20, add))).empty());
 }
 
-// How a run ends that is cancelled once an op whose name holds `op` is in flight.
+// Returns the status of a run that is cancelled once an op is in flight whose name contains `op`.
 absl::Status CancelledDuring(absl::string_view op, Backend& backend, const Executable& executable,
                              const DeviceBufferRef& arg) {
   InFlightPage page(1);
@@ -509,7 +513,7 @@ absl::Status CancelledDuring(absl::string_view op, Backend& backend, const Execu
   return status;
 }
 
-// An endless loop polls the flag by itself: no other thread and no step does it for it.
+// An endless loop polls the flag by itself, since no other thread and no step does it.
 TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[16]) -> (f32[16]) {
   %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
@@ -529,12 +533,12 @@ TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(f)));
   EXPECT_FALSE(executable->brief()) << "nobody knows how long it runs";
   TESSERA_ASSERT_OK_AND_ASSIGN(auto arg, backend->FromHost(0, Random(DType::kF32, {16}, 1)));
-  // It is in the loop, or about to enter it, once the loop's op is in flight.
+  // The run is in the loop, or about to enter it, once the loop's op is in flight.
   EXPECT_THAT(CancelledDuring("while", *backend, *executable, arg),
               ReasonIs("CANCELLED", "enough"));
 }
 
-// What has no code is called from the loop, for the right iteration, also in an inner loop.
+// A step without code is called from the loop, for the right iteration, in an inner loop too.
 TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
   const std::string text =
       R"(func main(%c: f32[4], %xs: f32[3,5,4]) -> (f32[4], f32[3,5,4]) {
@@ -550,7 +554,7 @@ TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
     }
   return %r, %ys
 })";
-  // One without code, and one that is a kernel like others.
+  // The first op has no code, and the second is a kernel like others.
   for (const auto& [op, calls] :
        {std::pair("cumlogsumexp", size_t{1}), std::pair("cumsum", size_t{0})}) {
     const ir::FunctionRef f = Parsed(absl::StrReplaceAll(text, {{"OP", op}}));
@@ -569,7 +573,8 @@ TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
 
 // ---- Sorts. ------------------------------------------------------------------------------------
 
-// What is sorted is computed before, used after, and in a loop one row in each iteration.
+// The sorted arrays are computed before the sort and used after it. A loop sorts one row in each
+// iteration.
 TEST(SortStepTest, HasTheBitsOfTheEvaluator) {
   const ir::FunctionRef f = Parsed(
       R"(func main(%x: f32[70,900], %k: bf16[900], %z: c64[900]) -> (f32[70,900], s32[70,900], bf16[900], c64[900], f32[900,7], s32[900,7], f32[70,900]) {
@@ -593,7 +598,7 @@ TEST(SortStepTest, HasTheBitsOfTheEvaluator) {
   for (int i = 0; i < f->num_params; ++i) in.push_back(program::WholeNumbers(f->types[i], i));
   in[0].MutableAs<float>()[17] = NAN;
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
-  for (const int devices : {1, 8}) {  // with the threads of this machine, and with one
+  for (const int devices : {1, 8}) {  // with the threads of this machine, then with one
     const std::unique_ptr<Backend> backend =
         MakeCpuBackend({.num_devices = devices, .kernels = CpuBackendOptions::Kernels::kAlways});
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, RunOn(*backend, f, in));
@@ -613,7 +618,7 @@ TEST(SortStepTest, ItsScratchMemoryIsCounted) {
   EXPECT_LE(executable->memory_bytes(), 4 * kBytes + kBytes / 4);
 }
 
-// A little sort runs its routine too: there is nothing to compile.
+// A small sort runs its routine too, because there is nothing to compile.
 TEST(SortStepTest, ALittleProgramOfSortsIsNotEvaluated) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[64]) -> (f32[64]) {
   %s = sort(%x) {dimension=0, is_stable=true, num_keys=1}
@@ -624,7 +629,7 @@ TEST(SortStepTest, ALittleProgramOfSortsIsNotEvaluated) {
   EXPECT_GT(executable->memory_bytes(), 4 * 64 * 4);  // with scratch memory
 }
 
-// Sorts for ever, unless it is cancelled.
+// The program sorts for ever, unless it is cancelled.
 TEST(SortStepTest, ACancelEndsIt) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[2000000]) -> (f32[2000000]) {
   %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
@@ -646,7 +651,7 @@ TEST(SortStepTest, ACancelEndsIt) {
   EXPECT_THAT(CancelledDuring("sort", *backend, *executable, arg), ReasonIs("CANCELLED", "enough"));
 }
 
-// By the ops of its iterations, a loop of little work each is compiled when it has many.
+// A loop with little work per iteration is compiled if it runs many ops in total.
 TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   const std::string negate = "      %s = add(%a, %x)\n      return %s\n";
@@ -655,12 +660,12 @@ TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
     EXPECT_THAT(executable, IsOk());
     return (*executable)->memory_bytes();
   };
-  // Evaluated, the results of the body are values of their own.
+  // In an evaluated program the results of the body are values of their own.
   EXPECT_GT(bytes(20), 8 * 20 + 2 * 8);
   EXPECT_EQ(bytes(200), 8 * 200 + 2 * 8);
 }
 
-// Between its ops an evaluated program holds a value that a compiled one does not.
+// Between its ops an evaluated program holds a value that a compiled program does not hold.
 TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   const auto negated = [](int64_t elements, int ops) {
@@ -692,7 +697,7 @@ TEST(CpuBackendTest, AFunctionOfANumberDoesNotDependOnHowManyThereAre) {
   EXPECT_EQ(ir::SliceBlock(many, {29'700}, {300}), few);
 }
 
-// An argument that is a result is not copied.
+// An argument that is returned as a result is not copied.
 TEST(CpuBackendTest, AnArgumentThatIsAResultIsShared) {
   Builder b({});
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {8, 4}));
@@ -704,7 +709,7 @@ TEST(CpuBackendTest, AnArgumentThatIsAResultIsShared) {
   EXPECT_NE(got[1].data(), in[0].data());
 }
 
-// Large enough for several threads; every element is there.
+// The arrays are large enough for several threads, and every element must be there.
 TEST(CpuBackendTest, LargeKernelsAndProductsAreCut) {
   constexpr int64_t kN = 1 << 21, kM = 300;
   Builder b({});
@@ -742,7 +747,8 @@ TEST(HostPoolTest, GivesBackWhatIsBeyondItsBound) {
   outlives[49'999] = std::byte{1};
 }
 
-// Helpers that spin and helpers that sleep: calls in quick succession, and after a while.
+// Covers helpers that spin and helpers that sleep: calls come in quick succession, and after a
+// pause.
 TEST(ThreadPoolTest, HelpersSleepAndWake) {
   ThreadPool pool(2);
   absl::Notification never;

@@ -1,4 +1,5 @@
-// How much work of a step is worth a thread, and when it is interrupted.
+// How much work of a step is worth a thread, and how much may run between two polls of the
+// cancellation flag.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,16 +8,19 @@
 
 namespace tessera::worker {
 
-// Work is split so that each thread has at least `min` to do, and the cancellation flag is polled
-// after at most `max`.
+// Work is split so that each thread has at least `min` to do, and so that the cancellation flag is
+// polled after at most `max`.
 struct Grain {
   int64_t min = 0, max = 0;
 };
-inline constexpr Grain kKernelGrain = {1 << 18, 1 << 25};  // elements times nodes and stores
-inline constexpr Grain kCopyGrain = {1 << 19, 1 << 28};    // bytes
-inline constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};  // multiplications
+// In elements times nodes and stores.
+inline constexpr Grain kKernelGrain = {1 << 18, 1 << 25};
+// In bytes.
+inline constexpr Grain kCopyGrain = {1 << 19, 1 << 28};
+// In multiplications.
+inline constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};
 
-// The work of one iteration of the kernel, in the unit of kKernelGrain.
+// Returns the work of one iteration of the kernel, in the unit of kKernelGrain.
 inline int64_t WorkOfIteration(const codegen::Kernel& kernel) {
   const int64_t elements = kernel.num_elements() / std::max<int64_t>(kernel.num_iterations(), 1);
   return std::max<int64_t>(elements, 1) *

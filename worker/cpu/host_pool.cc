@@ -1,3 +1,5 @@
+// Free lists of host memory by size class. cpu_backend.cc allocates results, arenas and uploaded
+// arrays here, so that later runs find pages that are already mapped.
 #include "worker/cpu/host_pool.h"
 
 #include <algorithm>
@@ -14,7 +16,7 @@
 namespace tessera::worker {
 namespace {
 
-// The pool keeps no smaller blocks, for which malloc has free lists itself.
+// The pool keeps no blocks smaller than this, since malloc has free lists for them itself.
 constexpr int64_t kSmallBytes = 4096;
 
 int64_t SizeClassOf(int64_t bytes) {
@@ -31,7 +33,8 @@ void* AllocateOrAbort(int64_t bytes) {
 
 }  // namespace
 
-// Each allocation holds a reference, so that allocations may outlive the pool.
+// The free lists. Each allocation holds a reference to them, so that allocations may outlive the
+// pool.
 struct HostPool::FreeLists {
   explicit FreeLists(int64_t max) : cached_bytes_max(max) {}
   ~FreeLists() {

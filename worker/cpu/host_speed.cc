@@ -1,3 +1,5 @@
+// Measures the speed of matmuls and of copies on all cores. The CPU backend reports it to the
+// coordinator (Backend::speed), whose plans predict run times with it.
 #include "worker/cpu/host_speed.h"
 
 #include <algorithm>
@@ -20,9 +22,10 @@ namespace {
 
 constexpr int kRounds = 3;
 constexpr int64_t kMatmul = 256, kMatmulsPerPiece = 4;
-constexpr int64_t kCopiedBytes = 32 << 20;  // more than most caches have for a core
+constexpr int64_t kCopiedBytes = 32 << 20;  // more than most caches have for one core
 
-// The shortest time of some rounds of `work` for every piece, after one to warm up.
+// Returns the shortest time of several rounds, in each of which `work` runs for every piece. One
+// round before them warms up.
 double SecondsOf(ThreadPool& pool, int64_t pieces, absl::FunctionRef<void(int64_t)> work) {
   pool.Run(pieces, work);
   absl::Duration best = absl::InfiniteDuration();

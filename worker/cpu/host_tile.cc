@@ -1,3 +1,5 @@
+// MakeHostTile: chooses the block of rows of a row tile and makes the kernels that compute one
+// block. program_run.cc calls it for each tile of a program, and runs the blocks.
 #include "worker/cpu/host_tile.h"
 
 #include <algorithm>
@@ -14,11 +16,12 @@ using codegen::Kernel;
 using program::KernelStep;
 using program::Step;
 
-// What a block of rows touches fits into the second-level cache of any processor of the last years,
-// unless its rows are long. A kernel of one row would have no dim of rows, and another plan.
+// The memory that a block of rows uses fits into the second-level cache of any processor of the
+// last years, unless its rows are long. A block has at least two rows, since a kernel of one row
+// would have no dim of rows, and another plan.
 constexpr int64_t kBlockBytes = 1 << 16, kBlockRowsMin = 2;
 
-// The bytes of a row of all slots.
+// Returns the number of bytes of one row of all slots together.
 int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelStep*>& kernels,
                  int64_t rows) {
   std::vector<int> slots;
@@ -32,6 +35,9 @@ int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelSt
 
 }  // namespace
 
+// Makes the parts of a tile. Each kernel of the tile is rewritten for a block of rows (RowsOf). The
+// tile is given up, and its steps run one by one, if a rewritten kernel would sum in another order:
+// a tile must not change a bit.
 HostTile MakeHostTile(const program::StepProgram& program, const std::vector<bool>& is_cut,
                       const std::vector<Step>& steps, size_t first, std::vector<Kernel>* kernels) {
   HostTile tile;

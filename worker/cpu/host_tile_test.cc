@@ -1,4 +1,6 @@
-// Row tiles on the CPU: the bits of their steps one by one, on any number of threads.
+// Tests of row tiles on the CPU: a tile gives the bits of its steps run one by one, on any number
+// of threads. The programs are a softmax, a layer norm and others, whose tiles cover all of their
+// steps.
 #include "worker/cpu/host_tile.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +39,7 @@ constexpr char kSoftmax[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   return %p
 })";
 
-// With weights that all rows share.
+// A layer norm with weights that all rows share.
 constexpr char kLayerNorm[] = R"(func main(%x: T[M,N], %w: T[N]) -> (T[M,N]) {
   %m = reduce_sum(%x) {dimensions=[1]}
   %mb = broadcast_in_dim(%m) {shape=[M,N], broadcast_dimensions=[0]}
@@ -52,7 +54,7 @@ constexpr char kLayerNorm[] = R"(func main(%x: T[M,N], %w: T[N]) -> (T[M,N]) {
   return %y
 })";
 
-// Of the elements up to the diagonal: an index that depends on the row.
+// A softmax of the elements up to the diagonal, with an index that depends on the row.
 constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   %i = iota() {dtype=s32, shape=[M,N], iota_dimension=0}
   %j = iota() {dtype=s32, shape=[M,N], iota_dimension=1}
@@ -67,8 +69,8 @@ constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   return %p
 })";
 
-// A softmax of what a transposition gives, whose kernel, which has an order of its own (tile.h), is
-// the first of the tile; and one of the middle.
+// A softmax of a transposed array. The kernel that transposes has an order of its own (tile.h). It
+// is the first kernel of the tile here, and a later one in kTransposedLater.
 constexpr char kTransposedFirst[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M,N]) {
   %t = transpose(%x) {permutation=[1,0]}
   %v = multiply(%t, %w)
@@ -99,7 +101,7 @@ constexpr char kTransposedLater[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M
   return %p
 })";
 
-// The sums of columns, one for each of M rows that are N long.
+// The sums of columns, one for each of M rows, which are N long.
 constexpr char kSumsOfColumns[] = R"(func main(%x: T[3000,M], %w: T[M,N]) -> (T[M,N]) {
   %s = reduce_sum(%x) {dimensions=[0]}
   %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
@@ -110,7 +112,7 @@ constexpr char kSumsOfColumns[] = R"(func main(%x: T[3000,M], %w: T[M,N]) -> (T[
   return %f
 })";
 
-// A softmax of rows that are gathered, from a table of as many rows.
+// A softmax of rows that are gathered from a table of as many rows.
 constexpr char kGathered[] = R"(func main(%t: T[M,N], %i: s32[M,1]) -> (T[M,N]) {
   %x = gather(%t, %i) {offset_dims=[1], collapsed_slice_dims=[0], operand_batching_dims=[],
       start_indices_batching_dims=[], start_index_map=[0], index_vector_dim=1, slice_sizes=[1,N],
@@ -159,12 +161,12 @@ absl::StatusOr<Array> RunOn(const CpuBackendOptions& options, const ir::Function
   return backend->ToHost(*enqueued.results[0]);
 }
 
-// Expects the bits of the steps one by one.
+// Expects the bits of the steps run one by one.
 void ExpectTheBitsOfTheSteps(const ir::FunctionRef& f) {
   std::vector<Array> in;
   for (int i = 0; i < f->num_params; ++i) in.push_back(Random(f->types[i], i + 1));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Array want, RunOn({.kernels = Kernels::kStepByStep}, f, in));
-  for (const int devices : {1, 64}) {  // with all threads, and with one
+  for (const int devices : {1, 64}) {  // with all threads, then with one
     TESSERA_ASSERT_OK_AND_ASSIGN(
         const Array got, RunOn({.num_devices = devices, .kernels = Kernels::kAlways}, f, in));
     EXPECT_TRUE(got == want) << devices;
@@ -175,7 +177,8 @@ TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
   struct Shape {
     int64_t m, n;
   };
-  // Rows that no block divides; fewer than a vector, and more than the caches hold at once.
+  // No block divides these rows. Some are shorter than a vector, and some are more than the caches
+  // hold at once.
   const Shape shapes[] = {{33, 1000}, {1021, 7}, {4099, 64}, {40, 16385}, {1000, 1000}};
   for (const char* text : {kSoftmax, kLayerNorm, kMasked})
     for (const char* dtype : {"f32", "bf16"})
@@ -190,7 +193,7 @@ TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
       }
 }
 
-// The tile whose first step is steps[first].
+// Returns the tile whose first step is steps[first].
 HostTile MadeTile(const program::StepProgram& built, size_t first,
                   std::vector<codegen::Kernel>* kernels) {
   return MakeHostTile(built, std::vector<bool>(built.kernels.size(), false), built.steps, first,
@@ -223,7 +226,7 @@ TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
   std::vector<codegen::Kernel> kernels;
   EXPECT_EQ(MadeTile(built, 0, &kernels).block, 2);
   ExpectTheBitsOfTheSteps(f);
-  // One row of the sums would be summed with lanes along the column.
+  // A block of one row of the sums would be summed with lanes along the column.
   const codegen::Kernel whole =
       built.kernels[std::get<program::KernelStep>(built.steps[0].what).kernel];
   const auto of_rows = [&](int64_t rows) {
@@ -249,7 +252,7 @@ TEST(HostTileTest, RowsThatAreGatheredAreThoseOfTheBlock) {
   ExpectTheBitsOfTheSteps(f);
 }
 
-// The blocks of a tile fit the caches, whatever the size of the whole.
+// The blocks of a tile fit the caches, whatever the size of the whole array.
 TEST(HostTileTest, BlocksAreOfSomeRows) {
   const ir::FunctionRef f = Parsed(kLayerNorm, "f32", 1 << 14, 1 << 10);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
@@ -261,7 +264,7 @@ TEST(HostTileTest, BlocksAreOfSomeRows) {
   ASSERT_EQ(tile.parts.size(), built.steps.size());
   ASSERT_EQ(kernels.size(), built.steps.size());
   for (const codegen::Kernel& kernel : kernels) EXPECT_EQ(kernel.shape[0], tile.block);
-  // One with a kernel that has an order of its own is none.
+  // A tile with a kernel that has an order of its own has no parts.
   EXPECT_TRUE(
       MakeHostTile(built, {true, false, false, false}, built.steps, 0, &kernels).parts.empty());
 }
@@ -275,7 +278,7 @@ TEST(HostTileTest, ATileEndsWhenItIsCancelled) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto executable, backend->Compile(program));
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto arg, backend->FromHost(0, Random(f->types[0], 1)));
   int cancelled = 0;
-  // Where the other thread is late, the tile has ended before.
+  // If the other thread is late, the tile has ended before the cancel.
   for (int attempt = 0; attempt < 100 && cancelled == 0; ++attempt) {
     InFlightPage page(1);
     InFlightQueue queue(&page.slot(0));

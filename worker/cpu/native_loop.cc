@@ -1,3 +1,6 @@
+// FindNativeLoops: turns loops of a step program into loops of kernels (codegen/kernel_loop.h).
+// program_run.cc has them compiled and runs them, so that an iteration of small steps costs some
+// nanoseconds.
 #include "worker/cpu/native_loop.h"
 
 #include <algorithm>
@@ -18,17 +21,19 @@ using program::KernelStep;
 using program::LoopStep;
 using program::Step;
 
-// Between two polls of the cancellation flag the code does at most this much, in elements times
-// nodes: some milliseconds. Where an iteration is more, to interpret its steps costs nothing.
+// Between two polls of the cancellation flag the code does at most this much work, in elements
+// times nodes: some milliseconds. If an iteration does more, interpreting its steps costs nothing
+// in comparison.
 constexpr int64_t kWorkMax = 1 << 22;
-constexpr int64_t kBytesPerWork = 16;  // what is copied in the time of an element of a node
-constexpr size_t kDepthMax = 16;       // of loops and branches
+// The number of bytes that are copied in the time of one element of a node.
+constexpr int64_t kBytesPerWork = 16;
+constexpr size_t kDepthMax = 16;  // nesting of loops and branches
 
 class Maker {
  public:
   explicit Maker(const program::StepProgram& program) : p_(program) {}
 
-  // Nothing if the loop is better interpreted.
+  // Returns nullopt if the loop is better interpreted.
   std::optional<NativeLoop> Make(const Step& step) {
     loop_.code.ops.push_back(OpOf(step, 0));
     if (!has_code_ || work_ > kWorkMax || too_deep_) return std::nullopt;
@@ -39,6 +44,10 @@ class Maker {
   }
 
  private:
+  // Translates a step and, recursively, the steps in its lists. Small kernels and copies become
+  // code, and loops and branches become loops and branches of the code. Every other step becomes a
+  // callback. It also adds up the work of an iteration, from which Make decides whether the code is
+  // worth having.
   LoopOp OpOf(const Step& step, size_t depth) {
     LoopOp op;
     too_deep_ = too_deep_ || depth > kDepthMax;
@@ -83,7 +92,8 @@ class Maker {
     return ops;
   }
 
-  // Whether it runs on one thread, so that code for it may be part of the loop's. Adds its work.
+  // Returns whether the step runs on one thread, so that its code may be part of the loop's. Adds
+  // its work if it does.
   bool IsSmall(const KernelStep& step) {
     const codegen::Kernel& kernel = p_.kernels[step.kernel];
     const int64_t work = WorkOfIteration(kernel) * kernel.num_iterations();
@@ -98,7 +108,8 @@ class Maker {
     return true;
   }
 
-  // Remembers the step if it does more than others, in all iterations of the loops around it.
+  // Remembers the label of the step that does the most work, in all iterations of the loops around
+  // it.
   void CountWork(int label, int64_t work_before) {
     const double work = static_cast<double>(work_ - work_before + 1) * trips_;
     if (work <= heaviest_work_) return;
@@ -126,9 +137,11 @@ class Maker {
 
   const program::StepProgram& p_;
   NativeLoop loop_;
-  std::map<int, size_t> kernels_, addresses_;  // of the program, to those of the code
+  // The number in the code of each kernel and each slot of the program.
+  std::map<int, size_t> kernels_, addresses_;
   bool has_code_ = false, too_deep_ = false;
-  int64_t work_ = 0;  // of one iteration, those of inner loops counted once
+  // The work of one iteration, in which the iterations of inner loops count once.
+  int64_t work_ = 0;
   double trips_ = 1, heaviest_work_ = 0;
   int heaviest_label_ = 0;
 };

@@ -1,5 +1,6 @@
-// Which loops of a step program run as native code: a function that goes from one iteration to the
-// next by itself, so that an iteration costs what its kernels cost. Stateless; thread-safe.
+// Finds the loops of a step program that run as native code: a function that goes from one
+// iteration to the next by itself, so that an iteration costs as little as its kernels. Stateless;
+// thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,21 +10,23 @@
 
 namespace tessera::worker {
 
-// A loop of a step program with the loops inside of it. Its small kernels and copies are in the
-// code; the steps that run on several threads, that multiply, exchange or need the host are called.
+// A loop of a step program with the loops inside it. The code contains its small kernels and
+// copies. It calls back for steps that run on several threads, that multiply or exchange, or that
+// need the host.
 struct NativeLoop {
   codegen::KernelLoop code;
-  // The slot of each base of the code; the base lies where the slot does before the first
-  // iteration.
+  // The slot of each base of the code. A base is the address of its slot in the first iteration.
   std::vector<int> base_slots;
-  std::vector<int> loops;            // the step program's number of each loop of the code
-  std::vector<program::Step> calls;  // by the number with which the code calls
-  // Names the op in flight: the loop, and what most of its code does.
-  // "scan (model.cc:41), in it tanh (model.cc:43)"
+  // The step program's number of each loop of the code.
+  std::vector<int> loops;
+  // The steps for which the code calls back, by the number of the call.
+  std::vector<program::Step> calls;
+  // Names the op in flight: the loop, and the op that does most of the work of its code. For
+  // example "scan (model.cc:41), in it tanh (model.cc:43)".
   std::string label;
 };
 
-// The outermost loops that have something to run as code, in order.
+// Returns the outermost loops that have work to run as code, in order.
 std::vector<NativeLoop> FindNativeLoops(const program::StepProgram& program);
 
 }  // namespace tessera::worker

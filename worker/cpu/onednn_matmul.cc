@@ -1,3 +1,6 @@
+// Matmuls by oneDNN. program_run.cc calls Run for each part of a product that one thread computes,
+// and host_speed.cc measures it. Compiled primitives are cached, because each launch of a program
+// needs the same ones.
 #include "worker/cpu/onednn_matmul.h"
 
 #include <dlfcn.h>
@@ -14,8 +17,9 @@
 namespace tessera::worker {
 namespace {
 
-// Makes oneDNN run on the calling thread alone. It uses OpenMP, whose number of threads is set per
-// calling thread. The function is looked up, as oneDNN may be built with any OpenMP runtime.
+// Makes oneDNN run on the calling thread alone. oneDNN uses OpenMP, which keeps the number of
+// threads per calling thread. The function is looked up at run time, because oneDNN may be built
+// with any OpenMP runtime.
 void UseOneThread() {
   thread_local const bool done = [] {
     using SetNumThreads = void (*)(int);
@@ -38,7 +42,7 @@ dnnl::memory::desc Desc(int64_t batch, int64_t rows, int64_t columns, const int6
   return dnnl::memory::desc({batch, rows, columns}, type, {strides[0], strides[1], strides[2]});
 }
 
-// Describes c = a b. Debian 12 has oneDNN 2, Debian 13 has 3.
+// Describes c = a b, for oneDNN 2 (Debian 12) or oneDNN 3 (Debian 13).
 dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& c,
                                       const dnnl::primitive_attr& attr) {
@@ -49,7 +53,7 @@ dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, const dnnl::me
 #endif
 }
 
-// Many threads may execute it at once, as each brings its own scratchpad.
+// A compiled product. Many threads may execute it at once, because each brings its own scratchpad.
 struct Primitive {
   dnnl::memory::desc a, b, c, scratchpad;
   dnnl::matmul matmul;
@@ -63,7 +67,8 @@ struct OneDnnMatmul::Cache {
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   absl::Mutex mu;
-  // Most recent first. A null primitive: oneDNN does not support the shape.
+  // The most recently used entry is first. A null primitive means that oneDNN does not support the
+  // shape.
   std::list<Entry> entries ABSL_GUARDED_BY(mu);
   std::map<MatmulShape, std::list<Entry>::iterator> by_shape ABSL_GUARDED_BY(mu);
 

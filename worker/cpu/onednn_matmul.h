@@ -1,7 +1,7 @@
 // Batched matmuls by oneDNN, whose types are used in no other file.
 //
-// A call runs on the calling thread only; the caller splits work over threads. Caches the most
-// recent few hundred compiled primitives by shape, strides and dtypes. Thread-safe.
+// A call runs on the calling thread only, and the caller splits work over threads. The most recent
+// few hundred compiled primitives are cached by shape, strides and dtypes. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,12 +16,12 @@ class OneDnnMatmul {
   OneDnnMatmul();
   ~OneDnnMatmul();
 
-  // Returns false, with `c` untouched, if oneDNN does not support it on this machine (bf16 without
-  // its instructions, say). Requires: no dimension is 0.
+  // Returns false and leaves `c` untouched if oneDNN does not support the product on this machine
+  // (for example bf16 without its instructions). Requires that no dimension is 0.
   bool Run(const MatmulShape& shape, const void* a, const void* b, void* c);
-  // Whether matmuls of these dtypes are supported.
+  // Returns whether matmuls of these dtypes are supported.
   bool Supports(ir::DType in, ir::DType out);
-  // The bytes that a call allocates while it runs.
+  // Returns the number of bytes that a call allocates while it runs.
   int64_t ScratchBytes(const MatmulShape& shape);
 
  private:

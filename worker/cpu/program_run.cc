@@ -1,3 +1,6 @@
+// Runs step programs on host memory: the CPU backend calls MakeHostProgram once per program and
+// RunProgram for each launch. A run goes through the steps in order on the calling thread, and
+// shares large steps with the helpers of the thread pool.
 #include "worker/cpu/program_run.h"
 
 #include <algorithm>
@@ -31,7 +34,7 @@ using program::Slot;
 using program::SortStep;
 using program::Step;
 
-// Three nested loops, for shapes and dtypes that oneDNN refuses.
+// Three nested loops, for shapes and dtypes that oneDNN does not support.
 template <class T, class Load, class Store>
 void NaiveMatmul(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
   for (int64_t i = 0; i < s.batch; ++i)
@@ -114,7 +117,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // The tile that begins with the step, or null.
+  // Returns the tile that begins with the step, or null.
   const HostTile* TileOf(const Step& step) const {
     const auto* kernel = std::get_if<KernelStep>(&step.what);
     if (kernel == nullptr || kernel->tile < 0 || host_.tiles.empty()) return nullptr;
@@ -124,7 +127,7 @@ class Run {
 
   absl::Status RunTile(const HostTile& tile) {
     context_.SetOp(p_.labels[tile.label], /*waiting=*/false);
-    buffers_.clear();  // of all parts
+    buffers_.clear();  // will hold the buffers of all parts
     for (const HostTile::Part& part : tile.parts)
       for (const int slot : part.slots) buffers_.push_back(AddressOf(slot));
     return ParallelFor(tile.rows, tile.work_per_row, kKernelGrain, [&](int64_t begin, int64_t end) {
@@ -145,12 +148,14 @@ class Run {
     });
   }
 
-  // What the code of a native loop calls back with.
+  // The context of the callbacks from a native loop.
   struct NativeCalls {
     Run* run;
     const NativeLoop* loop;
-    std::vector<int64_t> iterations;  // of the code's loops
-    absl::Status status;              // of the call that ended the loop
+    // The current iteration of each loop of the code.
+    std::vector<int64_t> iterations;
+    // The status of the call that ended the loop.
+    absl::Status status;
   };
 
   absl::Status RunNativeLoop(int number) {
@@ -193,13 +198,15 @@ class Run {
     std::byte* base = nullptr;
     switch (s.kind) {
       case Slot::Kind::kArgument:
-        base = const_cast<std::byte*>(memory_.arguments[s.index]);  // Read only.
+        // The memory of an argument is only read.
+        base = const_cast<std::byte*>(memory_.arguments[s.index]);
         break;
       case Slot::Kind::kResult:
         base = memory_.results[s.index];
         break;
       case Slot::Kind::kConstant:
-        base = const_cast<std::byte*>(p_.constants[s.index].data());  // Read only.
+        // The memory of a constant is only read.
+        base = const_cast<std::byte*>(p_.constants[s.index].data());
         break;
       case Slot::Kind::kArena:
         base = memory_.arena;
@@ -216,7 +223,7 @@ class Run {
     return {AddressOf(slot), static_cast<size_t>(p_.slots[slot].bytes())};
   }
 
-  // A step without lists.
+  // Runs a step that has no lists of steps in it.
   absl::Status RunStep(const Step& step) {
     const std::string& label = p_.labels[step.label];
     const absl::Status status = Dispatch(step, label);
@@ -238,8 +245,8 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Calls `work(begin, end)` for parts of [0, n). `each` is the cost of one element, in the unit of
-  // `grain`.
+  // Calls `work(begin, end)` for parts of [0, n) on several threads. `each` is the cost of one
+  // element, in the unit of `grain`.
   template <class Work>
   absl::Status ParallelFor(int64_t n, int64_t each, Grain grain, const Work& work) {
     const int64_t all = n * each;
@@ -251,7 +258,8 @@ class Run {
       }
       return absl::OkStatus();
     }
-    // The same number of pieces for each thread; more where the cancellation flag must be polled.
+    // Each thread gets the same number of pieces. There are more pieces if the cancellation flag
+    // must be polled during the work.
     int64_t pieces = std::min<int64_t>({n, all / grain.min, resources_.num_threads});
     pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
     pieces = std::min(pieces, n);
@@ -277,6 +285,9 @@ class Run {
                        [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
   }
 
+  // Multiplies batches of matrices, on several threads if they are large. Several matrices are
+  // split by matrix, and a single one by rows. Either way each element is summed in one piece by
+  // one thread. Products that oneDNN does not support are computed by plain loops.
   absl::Status Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
@@ -292,22 +303,25 @@ class Run {
     if (s.batch > 1) {
       return ParallelFor(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
-        // oneDNN has no code for a matrix that stays; its kernels are the same one by one.
+        // oneDNN has no code for a matrix that is the same in the whole batch. Multiplying the
+        // matrices one by one uses the same oneDNN kernels.
         const bool stays = s.a_strides[0] == 0 || s.b_strides[0] == 0;
         part.batch = stays ? 1 : end - begin;
-        if (stays) part.a_strides[0] = s.m * s.k, part.b_strides[0] = s.k * s.n;  // unused
+        // The batch strides are unused if the batch is 1.
+        if (stays) part.a_strides[0] = s.m * s.k, part.b_strides[0] = s.k * s.n;
         for (int64_t i = begin; i < end; i += part.batch)
           multiply(part, i * s.a_strides[0], i * s.b_strides[0], i * s.m * s.n);
       });
     }
-    // Split at multiples of the rows that oneDNN's kernels compute at once.
+    // Splits the rows at multiples of the number of rows that oneDNN's kernels compute at once.
     constexpr int64_t kRows = 32;
     return ParallelFor((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kMatmulGrain,
                        [&](int64_t begin, int64_t end) {
                          MatmulShape part = s;
                          const int64_t first = begin * kRows;
                          part.m = std::min(s.m, end * kRows) - first;
-                         part.a_strides[0] = part.m * s.k;  // Unused, as the batch is 1.
+                         // This stride is unused, as the batch is 1.
+                         part.a_strides[0] = part.m * s.k;
                          multiply(part, first * s.a_strides[1], 0, first * s.n);
                        });
   }
@@ -328,7 +342,8 @@ class Run {
   absl::Status Copy(const CopyStep& step) {
     const absl::Span<std::byte> to = MutableBytes(step.out);
     const std::byte* from = AddressOf(step.in);
-    if (from == to.data()) return absl::OkStatus();  // The argument was donated to the result.
+    // The argument was donated to the result.
+    if (from == to.data()) return absl::OkStatus();
     return ParallelFor(static_cast<int64_t>(to.size()), 1, kCopyGrain,
                        [&](int64_t begin, int64_t end) {
                          std::memcpy(to.data() + begin, from + begin, end - begin);
@@ -371,12 +386,13 @@ class Run {
   const RunContext& context_;
   const HostMemory& memory_;
   const HostResources& resources_;
-  std::vector<int64_t> iterations_;         // the current iteration of each loop
-  absl::InlinedVector<void*, 16> buffers_;  // of the kernel that runs
+  std::vector<int64_t> iterations_;  // current iteration of each loop
+  // The buffers of the kernel that runs.
+  absl::InlinedVector<void*, 16> buffers_;
   CallNumbers numbers_;
 };
 
-// Finds which code a program needs besides that of its native loops.
+// Finds the code that a program needs besides the code of its native loops.
 class CodeFinder {
  public:
   explicit CodeFinder(HostProgram* host) : host_(*host), used_(host->program.kernels.size()) {
@@ -387,7 +403,8 @@ class CodeFinder {
     }
   }
 
-  // Adds what these steps need, in row tiles where that is wanted.
+  // Adds the kernels that these steps need. With `row_tiles`, kernels of row tiles become parts of
+  // the tiles.
   void Find(const std::vector<Step>& steps, bool row_tiles) {
     for (size_t at = 0; at < steps.size(); ++at) {
       const Step& step = steps[at];
@@ -423,7 +440,8 @@ class CodeFinder {
   }
 
  private:
-  // Adds what the tile needs whose steps begin at steps[first]. Returns how many those are.
+  // Adds the kernels of the tile whose steps begin at steps[first]. Returns the number of these
+  // steps.
   size_t FindTile(const std::vector<Step>& steps, size_t first) {
     const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
     HostTile tile = MakeHostTile(host_.program, is_cut_, steps, first, &parts_);
@@ -437,10 +455,14 @@ class CodeFinder {
   }
 
   HostProgram& host_;
-  std::vector<bool> is_cut_;            // by kernel: into tiles (tile.h)
-  std::vector<bool> used_;              // by kernel: whether a step runs it by itself
-  std::vector<int> tiles_;              // the row tiles, in the order in which they were found
-  std::vector<codegen::Kernel> parts_;  // of these
+  // For each kernel: whether it is cut into tiles (tile.h).
+  std::vector<bool> is_cut_;
+  // For each kernel: whether a step runs it by itself.
+  std::vector<bool> used_;
+  // The row tiles, in the order in which they were found.
+  std::vector<int> tiles_;
+  // The kernels of the parts of these row tiles.
+  std::vector<codegen::Kernel> parts_;
 };
 
 absl::Status AddCode(bool native, const std::string& tenant, codegen::HostCompiler& compiler,

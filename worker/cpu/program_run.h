@@ -1,8 +1,8 @@
-// Runs a step program on host memory: steps in order, kernels on several threads, matmuls by
-// oneDNN, sorts by sort.h, collectives by Collectives, loops of small kernels as native code.
+// Runs a step program on host memory. Steps run in order: kernels on several threads, matmuls by
+// oneDNN, sorts by sort.h, collectives by Collectives, and loops of small kernels as native code.
 //
-// A HostProgram is immutable and shared by the devices that run it. RunProgram is called by the
-// device's stream, one run at a time per device, and blocks until the program has ended.
+// A HostProgram is immutable, and the devices that run it share it. The device's stream calls
+// RunProgram, which blocks until the program has ended. A device has one run at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,50 +25,56 @@ namespace tessera::worker {
 
 struct HostProgram {
   program::StepProgram program;
-  // The machine code of kernels and native loops; null: kernels are interpreted, as tests do.
+  // The machine code of kernels and native loops. Null if kernels are interpreted, as in some
+  // tests.
   std::shared_ptr<const codegen::HostCode> code;
-  // By kernel: its function, or null if native loops and row tiles alone run it.
+  // The function of each kernel, or null if only native loops and row tiles run it.
   std::vector<codegen::HostCode::Fn> functions;
-  std::vector<NativeLoop> native_loops;  // loop i is loop i of the code
-  std::vector<int> native_of;   // by the program's number of a loop: its native loop, or -1
-  std::vector<HostTile> tiles;  // by the program's number; without parts in native loops
+  // Loop i here is loop i of the code.
+  std::vector<NativeLoop> native_loops;
+  // The native loop of each loop of the program, or -1.
+  std::vector<int> native_of;
+  // The row tiles by the program's numbers. A tile in a native loop has no parts.
+  std::vector<HostTile> tiles;
   bool has_collectives = false, has_host_steps = false;
-  int64_t num_steps = 0;      // including the steps of loop bodies, counted once
-  int64_t scratch_bytes = 0;  // besides the arena: for matmuls and host steps
+  int64_t num_steps = 0;  // counts the steps of loop bodies once
+  // Memory besides the arena, for matmuls and host steps.
+  int64_t scratch_bytes = 0;
 };
 
-// What runs a program's kernels and loops.
+// The form in which a program's kernels and loops run.
 enum class HostCodeKind : uint8_t {
-  kInterpreted,  // no code
-  kSteps,        // code for each kernel; every step is run by itself
-  kNativeLoops,  // and code for loops and row tiles
+  kInterpreted,  // the interpreter runs the kernels
+  kSteps,        // each kernel has code, and every step is run by itself
+  kNativeLoops,  // like kSteps, with code for loops and row tiles as well
 };
-// Compiles the code, for the tenant. Errors are those of HostCompiler::Compile.
+// Compiles the program's code for the tenant. Returns the errors of HostCompiler::Compile.
 absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCodeKind kind,
                                             const std::string& tenant,
                                             codegen::HostCompiler& compiler, OneDnnMatmul& matmul);
 
-// Where the program's memory is.
+// The addresses of the program's memory.
 struct HostMemory {
   absl::Span<const std::byte* const> arguments;
-  // Null for a result that shares an argument's memory; the argument's address if it was donated.
+  // Null for a result that shares an argument's memory. If the argument was donated to the result,
+  // this is the argument's address.
   absl::Span<std::byte* const> results;
   std::byte* arena = nullptr;
 };
 
-// The shared resources of a run.
+// The resources that the runs of a backend share.
 struct HostResources {
   OneDnnMatmul* matmul = nullptr;
   ThreadPool* threads = nullptr;
-  int num_threads = 1;  // how many this device may use
+  int num_threads = 1;  // number of threads that this device may use
 };
 
-// Returns an error with the label of the op that was in flight, unless its message has it already
-// or the run was cancelled.
+// Adds the label of the op that was in flight to the error, unless the message contains the label
+// already or the run was cancelled.
 absl::Status WithLabel(const absl::Status& error, const RunContext& context,
                        const std::string& label);
 
-// Errors are WithLabel.
+// Runs the program to its end. Errors have the label of the op that failed (WithLabel).
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
                         const HostMemory& memory, const HostResources& resources);
 

@@ -1,3 +1,6 @@
+// Sorts rows for the sort steps of a program; program_run.cc calls Sort. A row is sorted in one of
+// three ways: its values alone, its keys together with the places of their elements, or a selection
+// of the first few elements. The bits are those of the reference evaluator.
 #include "worker/cpu/sort.h"
 
 #include <algorithm>
@@ -16,10 +19,11 @@ namespace {
 
 using ir::DType;
 
-constexpr int64_t kPolled = 1 << 20;       // elements of a row between two polls
-constexpr int64_t kThreadMin = 1 << 15;    // elements that are worth a thread
-constexpr int64_t kSmallRow = 32;          // up to this length rows are sorted by insertion
-constexpr int64_t kSelectedMax = 1 << 16;  // elements that are found without a sort of all
+constexpr int64_t kPolled = 1 << 20;     // elements of a row between two polls
+constexpr int64_t kThreadMin = 1 << 15;  // elements that are worth a thread
+constexpr int64_t kSmallRow = 32;        // rows of at most this length are sorted by insertion
+// The most elements that are selected without sorting the whole row.
+constexpr int64_t kSelectedMax = 1 << 16;
 constexpr int64_t kDigits = 256;
 constexpr int64_t kAlignment = 64;
 
@@ -41,13 +45,13 @@ struct SignedKey {
   using Bits = U;
   U operator()(U bits) const { return bits ^ kSign<U>; }
 };
-// IEEE's total order: by the sign, then the magnitude, of NaNs too.
+// The key of IEEE's total order: by the sign, then by the magnitude. It orders NaNs, too.
 template <class U>
 struct TotalKey {
   using Bits = U;
   U operator()(U bits) const { return (bits & kSign<U>) != 0 ? U(~bits) : U(bits | kSign<U>); }
 };
-// Zeros have one key, and so do NaNs, which is that of no other number.
+// Both zeros have the same key. All NaNs have the same key, which no number has.
 template <class U, U kInfinity>
 struct FloatKey {
   using Bits = U;
@@ -60,7 +64,7 @@ struct FloatKey {
     return TotalKey<U>()(bits);
   }
 };
-// Of a dtype of one byte.
+// The key of a dtype of one byte, from a table.
 struct ByteKey {
   using Bits = uint8_t;
   const std::array<uint8_t, 256>* table;
@@ -106,7 +110,7 @@ const ByteTable& ByteTableOf(DType dtype) {
   return (*tables)[static_cast<int>(dtype)];
 }
 
-// Calls f with the key function of the dtype, which is real.
+// Calls f with the key function of the dtype, which must not be complex.
 template <class F>
 void WithKey(DType dtype, const F& f) {
   switch (dtype) {
@@ -149,7 +153,7 @@ void WithKey(DType dtype, bool descending, const F& f) {
   }
 }
 
-// ---- What is sorted: keys with or without the places of their elements in the row. --------------
+// ---- Sorted elements: keys with or without the places of their elements in the row. -------------
 
 template <class U>
 struct Plain {
@@ -177,7 +181,7 @@ U KeyOf(const Plain<U>& e) {
 inline uint64_t KeyOf(const Packed& e) { return e.key(); }
 inline uint64_t KeyOf(const Wide& e) { return e.key(); }
 
-// By the key, of equal ones by the place.
+// Orders elements by their keys, and elements with equal keys by their places.
 inline bool IsBefore(const Packed& a, const Packed& b) { return a.bits < b.bits; }
 inline bool IsBefore(const Wide& a, const Wide& b) {
   return a.bits != b.bits ? a.bits < b.bits : a.at < b.at;
@@ -185,7 +189,7 @@ inline bool IsBefore(const Wide& a, const Wide& b) {
 
 // ---- How the work is split. ---------------------------------------------------------------------
 
-// A sort of the values alone: nothing follows its key.
+// Returns whether values are sorted alone: no operand follows the keys, and the row has one key.
 bool IsOfValues(const SortShape& s) {
   return s.dtypes.size() == 1 && !s.indices && !s.descending && s.kept == s.n &&
          ir::ByteWidth(s.dtypes[0]) > 1;
@@ -199,11 +203,16 @@ int64_t ElementBytes(const SortShape& s) {
 }
 
 struct Split {
-  int64_t pieces = 1;             // of the rows, which run at the same time
-  int64_t threads = 1;            // that work at one row
-  int64_t chunk = 0, chunks = 0;  // of a row, between polls or for the threads
-  bool selects = false;           // finds the elements that are kept, and sorts these
-  int64_t elements = 0;           // that the scratch memory of a piece holds
+  // The number of pieces into which the rows are divided. Pieces run at the same time.
+  int64_t pieces = 1;
+  // The number of threads that work on one row.
+  int64_t threads = 1;
+  // The size and the number of a row's chunks, between which threads poll or share the row.
+  int64_t chunk = 0, chunks = 0;
+  // Whether the elements that are kept are found first, and only these are sorted.
+  bool selects = false;
+  // The number of elements that the scratch memory of a piece holds.
+  int64_t elements = 0;
   int64_t piece_bytes = 0;
 
   Split(const SortShape& s, int num_threads) {
@@ -247,7 +256,7 @@ void Store(std::byte* data, int64_t at, Bits bits) {
   std::memcpy(data + at * static_cast<int64_t>(sizeof(Bits)), &bits, sizeof bits);
 }
 
-// Sorts one row after the other in scratch memory of its own.
+// Sorts one row after the other, in scratch memory of its own.
 template <class Element>
 class RowSorter {
  public:
@@ -259,7 +268,7 @@ class RowSorter {
         reinterpret_cast<uint32_t*>(scratch + Aligned(split_.elements * int64_t{sizeof(Element)}));
   }
 
-  // Returns false if cancelled.
+  // Returns false if the sort is cancelled.
   bool SortValues(int64_t row) {
     bool ok = false;
     WithKey(s_.dtypes[0], [&](auto key) {
@@ -285,8 +294,8 @@ class RowSorter {
  private:
   static constexpr size_t kKeyBytes = std::is_same_v<Element, Packed> ? 4 : 8;
 
-  // Calls f(begin, end) for the chunks of the first n elements of a row. Returns false if some may
-  // be left out because of a cancel.
+  // Calls f(chunk, begin, end) for the chunks of the first n elements of a row. Returns false if
+  // some chunks may be left out because of a cancel.
   template <class F>
   bool ForEachChunk(int64_t n, const F& f) {
     const auto run = [&](int64_t c) {
@@ -305,14 +314,16 @@ class RowSorter {
     threads > 1 ? work_.threads.Run(threads, share) : share(0);
   }
 
-  // The flat index of the first of `n` elements of a row; the others are s_.inner apart.
+  // Returns the flat index of the first of `n` elements of a row. Neighbouring elements are
+  // s_.inner apart.
   int64_t BeginOf(int64_t row, int64_t n) const {
     return row / s_.inner * n * s_.inner + row % s_.inner;
   }
 
   // ---- Radix sort. ----
 
-  // Puts `from_` in the order of the lowest `bytes` bytes of its keys; equals stay in their order.
+  // Sorts `from_` by the lowest `bytes` bytes of its keys. Elements with equal keys stay in their
+  // order.
   bool RadixSort(size_t bytes) {
     if (s_.n <= kSmallRow) {
       InsertionSort();
@@ -339,8 +350,8 @@ class RowSorter {
     return true;
   }
 
-  // How often each chunk has a digit becomes where its first element with it goes. False if all
-  // have the same.
+  // Turns the number of elements with a digit in a chunk into the place to which the first of them
+  // goes. Returns false if all elements have the same digit.
   bool CountsToPlaces() {
     uint32_t next = 0;
     for (int64_t d = 0; d < kDigits; ++d) {
@@ -361,7 +372,7 @@ class RowSorter {
     }
   }
 
-  // ---- Values alone: a key tells its element, but for zeros and NaNs. ----
+  // ---- Values alone: a key determines its element, except for zeros and NaNs. ----
 
   template <class Key>
   bool SortValues(int64_t row, const Key& key) {
@@ -401,10 +412,10 @@ class RowSorter {
     return (key & kSign<U>) != 0 ? U(key ^ kSign<U>) : U(~key);
   }
 
-  // Writes the zeros and the NaNs again, as they are, in their order.
+  // Writes the zeros and the NaNs again with their own bits, in their original order.
   template <class Key>
   bool WriteSpecial(const Key&, int64_t) {
-    return true;  // of integers there are none
+    return true;  // integers have no such values
   }
   template <class U, U kInfinity>
   bool WriteSpecial(const FloatKey<U, kInfinity>& key, int64_t first) {
@@ -425,7 +436,8 @@ class RowSorter {
 
   // ---- With places. ----
 
-  // The last key is read in the order of the row, others in the order that later keys gave.
+  // Reads the keys of operand k. The last key is read in the order of the row. The keys before it
+  // are read in the order that the later keys gave.
   template <class Key>
   bool ReadKeys(int64_t row, int k, const Key& key) {
     using Bits = typename Key::Bits;
@@ -439,8 +451,9 @@ class RowSorter {
     });
   }
 
-  // Of the elements that each thread sees it keeps those that may be among the wanted: twice as
-  // many as are wanted, which are then cut to half.
+  // Finds the elements that are kept, without sorting the others. Each thread collects candidates
+  // among its part of the row: up to twice as many as are wanted, and then cuts them to half. The
+  // candidates of all threads are cut again and sorted.
   template <class Key>
   bool Select(int64_t row, const Key& key) {
     const int64_t k = s_.kept, parts = split_.threads;
@@ -460,7 +473,9 @@ class RowSorter {
     return true;
   }
 
-  // Leaves the first k of [begin, end), which are more than 2 k, at `kept`.
+  // Leaves at `kept` the k elements of [begin, end) that come first, in any order. Requires that
+  // there are more than 2 k elements. Blocks without a candidate, which are nearly all, are skipped
+  // after one vectorizable comparison loop.
   template <class Key, class Cut>
   void Candidates(int64_t row, const Key& key, int64_t begin, int64_t end, Element* kept,
                   const Cut& cut) {
@@ -476,7 +491,8 @@ class RowSorter {
       count = k;
       return static_cast<Bits>(kept[k - 1].key());
     };
-    // A later element with the same key as the last of the wanted is not wanted.
+    // An element with the same key as the last wanted one comes later in the row, so it is not
+    // wanted.
     Bits last = cut_to_half();
     const auto visit = [&](int64_t from, int64_t to) {
       for (int64_t j = from; j < to; ++j) {
@@ -532,8 +548,10 @@ class RowSorter {
   const Work& work_;
   const SortShape& s_;
   const Split& split_;
-  Element *from_ = nullptr, *to_ = nullptr;  // n elements each, or the candidates
-  uint32_t* counts_ = nullptr;               // of each chunk and digit
+  // They hold n elements each, or the candidates.
+  Element *from_ = nullptr, *to_ = nullptr;
+  // The number of elements by chunk and digit, then their places.
+  uint32_t* counts_ = nullptr;
 };
 
 template <class Element>

@@ -1,3 +1,6 @@
+// Tests of the sort routine: every dtype, row length and layout gives the bits of a plain stable
+// sort, with one thread and with several. The scratch memory has the requested size and a guard
+// behind it.
 #include "worker/cpu/sort.h"
 
 #include <algorithm>
@@ -29,12 +32,12 @@ std::vector<DType> RealDTypes() {
   return all;
 }
 
-// For what is slow: one dtype of each width, and the floats.
+// For slow tests: a dtype of each width, and the floats.
 constexpr DType kOfEachWidth[] = {DType::kS8,  DType::kBF16, DType::kF16, DType::kS32,
                                   DType::kF32, DType::kU64,  DType::kF64};
 
-// Numbers of which many are equal, with both zeros, infinities and NaNs of several bits among the
-// floats; or any bits that the dtype has.
+// Returns numbers of which many are equal, with both zeros, infinities and NaNs of several bits
+// among the floats. Without `few`, returns any bits that the dtype has.
 Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random) {
   Array a(dtype, shape);
   const int64_t width = ir::ByteWidth(dtype);
@@ -48,12 +51,12 @@ Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random)
         a.Set(i, ir::IsFloat(dtype) || std::isfinite(specials[which]) ? specials[which] : 3);
       } else if (ir::IsFloat(dtype) && width > 1) {
         a.Set(i, NAN);
-        at[0] = static_cast<std::byte>(random() % 4);  // of the payload
+        at[0] = static_cast<std::byte>(random() % 4);  // a part of the payload
         if (which % 2 == 0) at[width - 1] |= std::byte{0x80};
       }
     } else if (ir::BitWidth(dtype) < 8) {
       at[0] = static_cast<std::byte>(bits[0] % (uint64_t{1} << ir::BitWidth(dtype)));
-      if (!ir::IsFloat(dtype)) a.Set(i, a.At(i));  // in the form that a narrow integer has
+      if (!ir::IsFloat(dtype)) a.Set(i, a.At(i));  // in the form of a narrow integer
     } else {
       std::memcpy(at, bits, width);
     }
@@ -61,7 +64,8 @@ Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random)
   return a;
 }
 
-// Whether element i of the row comes before element j, or does so in total order.
+// Returns whether element i of the row comes before element j. With `total`, compares floats in
+// total order.
 bool IsBefore(const Array& x, int64_t i, int64_t j, bool total) {
   if (!ir::IsFloat(x.dtype())) {
     const int64_t a = x.IntAt(i), b = x.IntAt(j);
@@ -71,7 +75,7 @@ bool IsBefore(const Array& x, int64_t i, int64_t j, bool total) {
   if (total && ir::IsComputable(x.dtype())) {
     const auto place = [&](int64_t at) {
       const int64_t width = ir::ByteWidth(x.dtype());
-      int64_t bits = 0;  // at the top, so that the sign is the sign
+      int64_t bits = 0;  // at the top, so that the sign is the sign bit
       std::memcpy(reinterpret_cast<std::byte*>(&bits) + 8 - width, x.data() + at * width, width);
       return bits < 0 ? std::numeric_limits<int64_t>::min() - bits - 1 : bits;
     };
@@ -80,6 +84,8 @@ bool IsBefore(const Array& x, int64_t i, int64_t j, bool total) {
   return std::isnan(b) ? !std::isnan(a) : a < b;
 }
 
+// Returns the results of the sort, computed by std::stable_sort with IsBefore on each row. A
+// descending sort swaps the operands of the comparison, which keeps equal elements in their order.
 std::vector<Array> Expected(const SortShape& s, const std::vector<Array>& in) {
   std::vector<Array> out;
   for (size_t r = 0; r < s.num_results(); ++r)
@@ -111,7 +117,7 @@ std::vector<Array> Expected(const SortShape& s, const std::vector<Array>& in) {
   return out;
 }
 
-// With scratch memory of just the size that is asked for.
+// Sorts with scratch memory of exactly the size that SortScratchBytes returns.
 std::vector<Array> Sorted(const SortShape& s, const std::vector<Array>& in, ThreadPool& pool,
                           int num_threads, absl::FunctionRef<bool()> cancelled) {
   std::vector<const std::byte*> from;
@@ -224,7 +230,7 @@ TEST_F(SortTest, TheFirstOfEachRowDescending) {
   Check({.n = 150'000, .kept = 10, .dtypes = {DType::kF32, DType::kC64}});
 }
 
-// A row that rises makes every element one of the greatest so far.
+// In a row that rises, every element is one of the greatest so far.
 TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
   SortShape s{
       .n = 100'000, .kept = 100, .dtypes = {DType::kS32}, .descending = true, .indices = true};
@@ -234,8 +240,8 @@ TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
     EXPECT_EQ(Sorted(s, {x}, pool_, threads, kNever), Expected(s, {x}));
 }
 
-// Whenever it happens, a cancel ends the sort within memory that is its own, and soon: each thread
-// asks once more at most for each part of the work that it leaves out.
+// A cancel at any time ends the sort soon, and within memory of its own. Each thread asks at most
+// once more for each part of the work that it leaves out.
 TEST_F(SortTest, ACancelEndsIt) {
   const SortShape shapes[] = {
       {.n = 70'000, .kept = 70'000, .dtypes = {DType::kF32}},

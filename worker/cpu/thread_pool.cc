@@ -1,3 +1,6 @@
+// The helper threads of the CPU backend. program_run.cc and sort.cc call Run for each step that is
+// worth several threads. Threads spin before they sleep, since the steps of a program follow each
+// other faster than a thread wakes up.
 #include "worker/cpu/thread_pool.h"
 
 #include <algorithm>

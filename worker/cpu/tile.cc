@@ -1,3 +1,5 @@
+// Tiled: rewrites kernels that transpose, so that both sides of the transposition use whole cache
+// lines. program_run.cc calls it for every kernel of a program before the kernels are compiled.
 #include "worker/cpu/tile.h"
 
 #include <cstdlib>
@@ -13,11 +15,12 @@ using codegen::Access;
 using codegen::Kernel;
 using codegen::Node;
 
-// The operands of smaller kernels fit into the cache.
+// The operands of kernels with fewer elements fit into the cache.
 constexpr int64_t kTiledElements = 1 << 15;
-constexpr int64_t kLine = 16;  // the f32s of a cache line
+constexpr int64_t kLine = 16;  // number of f32s in a cache line
 constexpr int64_t kTileRows = 8, kTileColumns = 64;
-constexpr int64_t kTileMin = 4;  // Smaller tiles are not worth their loops.
+// Tiles smaller than this are not worth their loops.
+constexpr int64_t kTileMin = 4;
 
 std::vector<Access*> AccessesOf(Kernel* kernel) {
   std::vector<Access*> all;
@@ -28,20 +31,21 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
   return all;
 }
 
-// The last dim dim which the access is contiguous for at least a cache line, or -1.
+// Returns the last dim along which the access is contiguous for at least a cache line, or -1.
 int ContiguousDim(const Kernel& kernel, const Access& access) {
   for (int d = kernel.num_parallel() - 1; d >= 0; --d)
     if (kernel.shape[d] >= kLine && std::abs(access.strides[d]) == 1) return d;
   return -1;
 }
 
-// The largest divisor of `size` that is at most `max`.
+// Returns the largest divisor of `size` that is at most `max`.
 int64_t LargestDivisor(int64_t size, int64_t max) {
   while (size % max != 0) --max;
   return max;
 }
 
-// Splits dim d into (size / inner, inner), and moves the second to the end of the parallel dims.
+// Splits dim d into (size / inner, inner), and moves the second part to the end of the parallel
+// dims.
 void SplitAndMove(int d, int64_t inner, Kernel* kernel) {
   const int last = kernel->num_parallel() - 1;
   const auto replace = [&](ir::Dims* list, int64_t outer_entry, int64_t inner_entry) {

@@ -1,4 +1,5 @@
-// Tiles are the same elements in another order.
+// Tests of tiled kernels: a tiled kernel computes the same elements in another order, and kernels
+// that do not profit stay unchanged. The interpreter runs both.
 #include "worker/cpu/tile.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ namespace {
 
 using codegen::Kernel;
 
-// out[b][i][j] = in[b][j][i] + index.
+// Returns a kernel that computes out[b][i][j] = in[b][j][i] + index.
 Kernel Transpose(int64_t batch, int64_t rows, int64_t columns) {
   const std::string text = absl::StrCat(
       "kernel [", batch, ",", rows, ",", columns, "] reduced 0\nin s32 ", batch * rows * columns,

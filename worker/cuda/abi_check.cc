@@ -1,5 +1,6 @@
-// Compiles only if our declarations agree with NVIDIA's: values, sizes, and of every function the
-// number of parameters and how each is passed. Built where the toolkit's headers are.
+// Compiles only if our declarations agree with NVIDIA's headers. It checks values and sizes, and
+// for every function the number of parameters and how each is passed. It is built wherever the
+// toolkit's headers are installed.
 #include <cublasLt.h>
 #include <cuda.h>
 #include <nccl.h>
@@ -14,7 +15,8 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// Parameters are compatible if class, size and alignment are equal: any two pointers are.
+// Parameters are compatible if their class, size and alignment are equal. Any two pointers are
+// compatible.
 enum class ParameterClass { kVoid, kPointer, kFloat, kInteger, kStruct };
 template <class T>
 constexpr ParameterClass ClassOf() {
@@ -39,7 +41,7 @@ requires(sizeof...(A) == sizeof...(B)) struct SameCall<RA (*)(A...), RB (*)(B...
     : std::bool_constant<AreCompatible<RA, RB>() && (AreCompatible<A, B>() && ...)> {
 };
 
-// These check SameCall itself.
+// These assertions check SameCall itself.
 static_assert(SameCall<int (*)(int, void*), unsigned (*)(unsigned, char*)>::value);
 static_assert(!SameCall<int (*)(int), int (*)(long)>::value);
 static_assert(!SameCall<int (*)(int), int (*)(void*)>::value);
@@ -60,7 +62,7 @@ TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
 TESSERA_CUBLASLT_FUNCTIONS(TESSERA_X)
 #undef TESSERA_X
 
-// The unqualified name is ours, the name after :: is NVIDIA's.
+// The unqualified name is ours, and the name after :: is NVIDIA's.
 #define TESSERA_SAME(name) \
   static_assert(static_cast<long long>(name) == static_cast<long long>(::name), #name)
 

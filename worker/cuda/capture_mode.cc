@@ -1,3 +1,6 @@
+// Counts the captures of each thread, and relaxes the driver's capture mode. Functions that
+// allocate, load code or query events use RelaxedCapture, since they may run while a graph is being
+// captured.
 #include "worker/cuda/capture_mode.h"
 
 #include "worker/cuda/driver.h"

@@ -1,12 +1,12 @@
 // While a thread captures a graph, the driver rejects its calls that might invalidate the capture,
-// such as allocations and event queries. Ours do not, so a RelaxedCapture permits them for its
-// scope. It makes no call of the driver outside a capture.
+// such as allocations and event queries. Our calls do not invalidate it, so a RelaxedCapture
+// permits them for its scope. Outside of a capture it makes no call of the driver.
 #pragma once
 #include "worker/cuda/driver_api.h"
 
 namespace tessera::worker::cuda {
 
-// Adds `change` to the number of captures that the calling thread has begun and not ended.
+// Adds `change` to the number of captures that the calling thread has begun and not yet ended.
 void AddToThreadCaptures(int change);
 
 class RelaxedCapture {

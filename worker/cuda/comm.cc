@@ -1,3 +1,6 @@
+// Communicators and collectives of the plugin's table, by NCCL. plugin.cc enters them in the table.
+// Communicators are non-blocking. worker/device/group_comms.cc polls them, so that a wait for a
+// lost rank ends at a deadline.
 #include "worker/cuda/comm.h"
 
 #include <cinttypes>
@@ -12,6 +15,9 @@
 namespace tessera::worker::cuda {
 namespace {
 
+// Opens NCCL and finds its functions. All problems end in TESSERA_UNSUPPORTED and never in a crash,
+// because everything but collectives works without NCCL. A version that is too old is reported as
+// such even if it lacks functions.
 int Load(Nccl* nccl) {
   const Library library = Library::Open("TESSERA_CUDA_NCCL", {"libnccl.so.2"});
   if (!library.ok()) {
@@ -47,7 +53,7 @@ int Load(Nccl* nccl) {
 
 LoadedOnce<Nccl, Load> the_nccl;
 
-// An element of ours is `width` elements of NCCL's `type`.
+// An element of ours, seen as `width` elements of NCCL's `type`.
 struct Element {
   ncclDataType_t type;
   int width, bytes;
@@ -58,7 +64,8 @@ bool IsFloating(tessera_dtype dtype) {
          dtype == TESSERA_F64;
 }
 
-// Of each dtype. Where NCCL does not have it, some type of the same size, for moving data.
+// The element of each dtype. If NCCL does not have the dtype, the type has the same size, so that
+// data can be moved.
 constexpr Element kElements[] = {
     /*bool*/ {ncclUint8, 1, 1},     /*s8*/ {ncclInt8, 1, 1},
     /*s16*/ {ncclUint8, 2, 2},
@@ -87,7 +94,7 @@ int Unsupported(const char* call, tessera_dtype dtype, tessera_reduce reduce, co
               call, reduce, dtype, why);
 }
 
-// The element and operation for reducing `dtype` by `reduce`.
+// Finds the element and the operation that reduce `dtype` by `reduce`.
 int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, Element* element,
                   ncclRedOp_t* op) {
   TESSERA_CUDA_TRY(FindElement(call, dtype, element));
@@ -124,7 +131,7 @@ int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, 
   return Unsupported(call, dtype, reduce, "NCCL has no bitwise operations");
 }
 
-// Null for an unknown kind. The kinds of device_api.h have the order of the table.
+// Returns null for an unknown kind. The kinds of device_api.h have the order of the table.
 const char* NameOf(tessera_collective_kind kind) {
   constexpr const char* kNames[] = {
 #define TESSERA_COLLECTIVE_KIND(symbol, name, ...) name,
@@ -197,16 +204,17 @@ int tessera_comm::Create(tessera_context* context, const tessera_comm_id& id, in
 tessera_comm::~tessera_comm() {
   if (comm_ == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   const NcclApi& nccl = nccl_.api;
-  // A failed communicator is revoked, which stops it at once; an older NCCL cannot do that, so that
-  // the communicator, unless it was aborted, is left to the end of the process. Another one ends
-  // when its work has ended and the other ranks end theirs. Nothing is waited for here.
+  // A failed communicator is revoked, which stops it at once. An older NCCL cannot do that, so
+  // there a failed communicator that was not aborted is left until the process ends. A communicator
+  // without a failure ends when its work has ended and the other ranks end theirs. This destructor
+  // waits for nothing.
   if (failure_ != TESSERA_OK && nccl.ncclCommRevoke == nullptr) return;
   const bool failed = failure_ != TESSERA_OK;
   context_->PollLater([&nccl, comm = comm_, failed, ending = false]() mutable {
     ncclResult_t state = ncclSuccess;
     if (nccl.ncclCommGetAsyncError(comm, &state) != ncclSuccess) return true;
     if (state == ncclInProgress) return false;
-    // It failed while it ended: only an abort, which may block, would free it.
+    // The communicator failed while it ended. Only an abort, which may block, would free it.
     if (ending && state != ncclSuccess) return true;
     if (!ending) {
       ending = true;
@@ -230,6 +238,9 @@ int tessera_comm::FailCommunicator(int code, ncclResult_t result, const char* ca
   return failure_;
 }
 
+// Turns NCCL's result into a code. A call in progress is remembered by its name, for errors. A
+// failure is recorded for good, because NCCL's communicator is unusable after it. If the driver
+// reports that the device's context is lost, that error wins, as it says more than NCCL's.
 int tessera_comm::Finish(ncclResult_t result, const char* call) {
   switch (result) {
     case ncclSuccess:
@@ -240,7 +251,7 @@ int tessera_comm::Finish(ncclResult_t result, const char* call) {
       return TESSERA_NOT_READY;
     case ncclInvalidArgument:
     case ncclInvalidUsage:
-      // NCCL's communicator cannot be used after these either.
+      // NCCL's communicator cannot be used after these errors either.
       return FailCommunicator(TESSERA_INVALID, result, call);
     case ncclUnhandledCudaError: {
       // If the context is lost, the driver's error says more than NCCL's.
@@ -298,6 +309,9 @@ ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
   return IsDoneOrInProgress(inside) ? end : inside;
 }
 
+// Checks a collective and enqueues it. Wrong arguments are refused before NCCL sees them, because
+// an error of NCCL would end the communicator. A communicator whose last call is still in progress
+// refuses the collective; the caller must poll Ready first.
 int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
   const char* const name = NameOf(what.kind);
   if (name == nullptr) return Fail(TESSERA_INVALID, "%d is no collective", what.kind);
@@ -330,6 +344,9 @@ int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
                 name);
 }
 
+// Makes the NCCL calls of a collective. NCCL has no all-to-all and no permute, so these are groups
+// of sends and receives, which NCCL runs at the same time. Without a group, ranks that all send
+// first would wait for each other for ever.
 ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& what, int64_t count,
                                    int64_t block_bytes, ncclDataType_t type, ncclRedOp_t op) {
   const NcclApi& nccl = nccl_.api;
@@ -355,7 +372,7 @@ ncclResult_t tessera_comm::Enqueue(CUstream stream, const tessera_collective& wh
         }
         return result;
       });
-    default:  // TESSERA_PERMUTE
+    default:  // the kind is TESSERA_PERMUTE
       return Group([&] {
         ncclResult_t result = what.target == -1 ? ncclSuccess : send(what.in, what.target);
         if (what.source != -1 && IsDoneOrInProgress(result))

@@ -1,18 +1,20 @@
-// Communicators: NCCL, opened by the first call that needs it.
+// Communicators by NCCL, which is opened by the first call that needs it.
 //
 // TESSERA_CUDA_NCCL names another library than libnccl.so.2, for tests.
 //
-// Communicators are non-blocking: a call that NCCL has not finished returns TESSERA_NOT_READY, and
+// Communicators are non-blocking. A call that NCCL has not finished returns TESSERA_NOT_READY, and
 // nothing else may be enqueued on the stream or the communicator before Ready returns TESSERA_OK.
-// After the first failure every call of a communicator returns that failure; Abort frees NCCL's
+// After the first failure, every call of a communicator returns that failure. Abort frees NCCL's
 // resources.
 //
-// Reductions are NCCL's: their order is NCCL's own, and is the same on every rank. NCCL has no max
-// and min that keep a NaN, and no bitwise operations: TESSERA_UNSUPPORTED for these; gather and
-// reduce instead. Bools are bytes of 0 and 1: "and" is their min, "or" and their sum the max.
+// Reductions have NCCL's own order, which is the same on every rank. NCCL has no max and min that
+// keep a NaN, and no bitwise operations. These return TESSERA_UNSUPPORTED; the caller should gather
+// and reduce instead. Bools are bytes of 0 and 1. Their "and" is a min, and their "or" and their
+// sum are a max.
 //
 // Thread-compatible, except that any thread may call Abort at any time. The collectives of one
-// device's communicators are enqueued on one stream, or ordered by events, alike on every rank.
+// device's communicators must be enqueued on one stream, or ordered by events, in the same way on
+// every rank.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -29,10 +31,10 @@ struct Nccl {
   int version = 0;
 };
 
-// TESSERA_UNSUPPORTED, with why, if there is no NCCL or it is too old.
+// Returns TESSERA_UNSUPPORTED, with the reason, if there is no NCCL or it is too old.
 int OpenNccl(const Nccl** nccl);
 
-// ", NCCL 2.28.9", or nothing while it is not open.
+// Returns ", NCCL 2.28.9" for example, or "" while NCCL is not open.
 std::string NcclVersionText();
 
 }  // namespace tessera::worker::cuda
@@ -47,7 +49,7 @@ struct tessera_comm {
   int Ready();
   int Abort();
 
-  // Enqueues one collective, if that can be done now.
+  // Enqueues one collective, if the communicator is ready for it.
   int Run(tessera_stream* stream, const tessera_collective& what);
 
  private:
@@ -56,17 +58,18 @@ struct tessera_comm {
                int32_t rank)
       : context_(context), nccl_(nccl), num_ranks_(num_ranks), rank_(rank) {}
 
-  // Makes the NCCL calls of `what`, with blocks of `count` elements of `type`.
+  // Makes the NCCL calls of the collective `what`, with blocks of `count` elements of `type`.
   ncclResult_t Enqueue(tessera::worker::cuda::CUstream stream, const tessera_collective& what,
                        int64_t count, int64_t block_bytes,
                        tessera::worker::cuda::ncclDataType_t type,
                        tessera::worker::cuda::ncclRedOp_t op);
-  // The code of NCCL's result of `call`; records a failure, or that the call is in progress.
+  // Returns the code for NCCL's result of `call`. Records a failure, or that the call is in
+  // progress.
   int Finish(ncclResult_t result, const char* call);
   // Records the failure that all later calls return.
   int FailCommunicator(int code, ncclResult_t result, const char* call);
   int ReadyLocked();
-  // Makes `calls` as one NCCL group.
+  // Makes the NCCL calls in `calls` as one NCCL group.
   ncclResult_t Group(const std::function<ncclResult_t()>& calls);
 
   tessera_context* const context_;
@@ -74,9 +77,10 @@ struct tessera_comm {
   const int32_t num_ranks_;
   const int32_t rank_;
 
-  std::mutex mutex_;  // Guards what follows. No call that is made under it blocks.
+  // Guards the members that follow. No call that is made under it blocks.
+  std::mutex mutex_;
   tessera::worker::cuda::ncclComm_t comm_ = nullptr;
-  const char* pending_ = nullptr;  // The call in progress.
-  int failure_ = TESSERA_OK;       // The first failure.
+  const char* pending_ = nullptr;  // the call in progress, or null
+  int failure_ = TESSERA_OK;       // the first failure
   std::string failure_text_;
 };

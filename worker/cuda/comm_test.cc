@@ -1,5 +1,5 @@
-// Communicators of the table, over the fake NCCL: ranks that are threads, ranks that are processes,
-// and everything that can go wrong between them.
+// Tests of the table's communicators on the fake NCCL. Ranks are threads, or processes that run
+// this test's program again. Every failure between ranks that the fake can produce is tested.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ int Enqueue(tessera_comm* comm, tessera_stream* stream, const tessera_collective
   return FakeDevices().collective(comm, stream, &what);
 }
 
-// One rank: a device, and its end of a communicator. Used by one thread.
+// One rank: a device, and its end of a communicator. One thread uses it.
 class Rank {
  public:
   Rank(const tessera_comm_id& id, int num_ranks, int rank, int device)
@@ -61,7 +61,7 @@ class Rank {
     return Poll([&] { return api().comm_ready(comm_); });
   }
 
-  // Each enqueues one operation, and waits until it has been enqueued.
+  // Each of these functions enqueues one operation, and waits until NCCL has enqueued it.
   template <class T>
   int AllReduce(DType dtype, ReduceKind reduce, uint64_t in, uint64_t out, int64_t elements) {
     return WaitUntilIdle(Enqueue(comm_, stream(),
@@ -104,7 +104,7 @@ class CommTest : public FakesTest {
     return id;
   }
 
-  // Runs `body` on a thread for each rank, once its communicator is ready.
+  // Runs `body` on a thread for each rank, once the rank's communicator is ready.
   void OnRanks(int num_ranks, const std::function<void(Rank&)>& body) {
     const tessera_comm_id id = Id();
     std::vector<std::thread> threads;
@@ -120,7 +120,7 @@ class CommTest : public FakesTest {
   }
 };
 
-// What a rank puts in: different for every rank and element, and exact in every dtype.
+// Returns the input of a rank. It differs for every rank and element, and is exact in every dtype.
 template <class T>
 std::vector<T> Input(int rank, int64_t count) {
   std::vector<T> values(count);
@@ -141,7 +141,7 @@ void CheckReduction(Rank& rank, int num_ranks, DType dtype, ReduceKind reduce, i
     for (int64_t i = 0; i < count; ++i) expected[i] = combine(expected[i], next[i]);
   }
   EXPECT_EQ(rank.device().Get<T>(out, count), expected);
-  // In place.
+  // Reduces once more, in place.
   ASSERT_EQ(rank.AllReduce<T>(dtype, reduce, in, in, count), TESSERA_OK);
   EXPECT_EQ(rank.device().Get<T>(in, count), expected);
 }
@@ -163,7 +163,7 @@ TEST_P(EveryCollectiveTest, AllReduce) {
     CheckReduction<uint64_t>(rank, n, DType::kU64, ReduceKind::kMax, 2, max);
     CheckReduction<int8_t>(rank, n, DType::kS8, ReduceKind::kSum, 9, std::plus<int8_t>());
     CheckReduction<uint8_t>(rank, n, DType::kU8, ReduceKind::kMin, 9, min);
-    // More than one chunk of the fake's.
+    // This is more than one chunk of the fake NCCL.
     CheckReduction<float>(rank, n, DType::kF32, ReduceKind::kSum, 50000, std::plus<float>());
   });
 }
@@ -171,7 +171,7 @@ TEST_P(EveryCollectiveTest, AllReduce) {
 TEST_P(EveryCollectiveTest, AllReduceOfBF16) {
   const int n = GetParam();
   OnRanks(n, [n](Rank& rank) {
-    // 1, 2, 3, 4 are 0x3f80, 0x4000, 0x4040, 0x4080.
+    // The bits of 1, 2, 3, 4 are 0x3f80, 0x4000, 0x4040, 0x4080.
     const uint16_t values[] = {0x3f80, 0x4000, 0x4040, 0x4080};
     const uint64_t in = rank.device().Put<uint16_t>({values[rank.rank()]});
     ASSERT_EQ(rank.AllReduce<uint16_t>(DType::kBF16, ReduceKind::kSum, in, in, 1), TESSERA_OK);
@@ -183,7 +183,7 @@ TEST_P(EveryCollectiveTest, AllReduceOfBF16) {
 TEST_P(EveryCollectiveTest, AllReduceOfBools) {
   const int n = GetParam();
   OnRanks(n, [n](Rank& rank) {
-    // True everywhere, at one rank, nowhere.
+    // The bools are true at every rank, at one rank, and at no rank.
     const std::vector<uint8_t> bools = {1, static_cast<uint8_t>(rank.rank() == 0), 0};
     const uint8_t one = n == 1;
     const std::pair<ReduceKind, std::vector<uint8_t>> rows[] = {
@@ -260,7 +260,7 @@ TEST_P(EveryCollectiveTest, ReduceScatter) {
 TEST_P(EveryCollectiveTest, AllToAll) {
   const int n = GetParam();
   OnRanks(n, [n](Rank& rank) {
-    // Large enough that sending all before receiving any would never end.
+    // The blocks are so large that sending all before receiving any would never end.
     constexpr int64_t kPart = 40000;
     const uint64_t in = rank.device().Put(Input<int32_t>(rank.rank(), kPart * n));
     const uint64_t out = rank.device().Allocate(kPart * n * 4);
@@ -303,7 +303,7 @@ TEST_P(EveryCollectiveTest, SendReceive) {
     };
     ASSERT_EQ(send_receive(next, before), TESSERA_OK);
     EXPECT_THAT(rank.device().Get<int32_t>(out, 2), ElementsAre(before, 100 + before));
-    // Only from the first to the last; the others are asked for nothing.
+    // Only the first rank sends, to the last one. The others neither send nor receive.
     const bool first = rank.rank() == 0, last = rank.rank() == n - 1;
     ASSERT_EQ(send_receive(first ? n - 1 : -1, last ? 0 : -1), TESSERA_OK);
     const int expected = last ? 0 : before;
@@ -515,7 +515,7 @@ TEST_F(CommTest, AnInitThatFailsIsTheCommunicatorsEnd) {
   EXPECT_EQ(rank.Ready(), TESSERA_PEER);
 }
 
-// A failure at rank 1, seen by both; then a new communicator on the same devices.
+// Rank 1 fails, and both ranks see it. Then the devices get a new communicator.
 TEST_F(CommTest, AnAsynchronousErrorEndsTheCommunicatorAndNothingElse) {
   SetFake("nccl_fault_rank", 1);
   SetFake("nccl_error_at", 1);
@@ -525,7 +525,7 @@ TEST_F(CommTest, AnAsynchronousErrorEndsTheCommunicatorAndNothingElse) {
     ASSERT_EQ(rank.Ready(), TESSERA_OK);
     const uint64_t value = rank.device().Put<float>({1});
     ASSERT_EQ(rank.AllReduceF32(value, value, 1), TESSERA_OK);
-    // Rank 1 has the error; rank 0 is told when rank 1 aborts.
+    // Rank 1 has the error. Rank 0 learns of it when rank 1 aborts.
     const int code = Poll([&] {
       const int state = rank.api().comm_ready(rank.comm());
       return state == TESSERA_OK ? TESSERA_NOT_READY : state;
@@ -615,7 +615,7 @@ TEST_F(CommTest, AnAbortMayHang) {
     EXPECT_EQ(rank.api().comm_abort(rank.comm()), TESSERA_OK);
     ended = true;
   });
-  // Others go on meanwhile.
+  // Other devices go on meanwhile.
   TestDevice other(1);
   EXPECT_THAT(other.Get<int32_t>(other.Put<int32_t>({7}), 1), ElementsAre(7));
   EXPECT_FALSE(ended);
@@ -636,7 +636,7 @@ TEST_F(CommTest, DestroyingWaitsForNothingAndWorkGoesOn) {
   });
 }
 
-// Waits for the failure that is under way, and destroys the communicator without an abort.
+// Waits until the communicator fails, and destroys it without an abort.
 void FailAndDestroy(TestDevice& device) {
   const tessera_device_api& api = FakeDevices();
   tessera_comm_id id = {};
@@ -644,7 +644,7 @@ void FailAndDestroy(TestDevice& device) {
   SetFake("nccl_error_at", 1);
   Rank rank(id, 1, 0);
   ASSERT_EQ(rank.Ready(), TESSERA_OK);
-  // Not freed: nobody knows when the operation lets go of it.
+  // The memory is not freed, because nobody knows when the operation stops using it.
   uint64_t value = 0;
   ASSERT_EQ(api.allocate(device.context(), 4, &value), TESSERA_OK);
   ASSERT_EQ(rank.AllReduceF32(value, value, 1), TESSERA_OK);
@@ -685,7 +685,8 @@ TEST_F(CommTest, TheVersionIsToldOnceTheLibraryIsOpen) {
   EXPECT_THAT(info.versions, HasSubstr("NCCL 2.28.9"));
 }
 
-// Ranks that are processes: this test's program once more, told by the environment what to do.
+// Ranks that are processes: they run this test's program again, and the environment tells them
+// their task.
 
 constexpr char kChildRank[] = "TESSERA_TEST_CHILD_RANK", kChildId[] = "TESSERA_TEST_CHILD_ID";
 
@@ -718,7 +719,7 @@ class Child {
     for (char** variable = environ; *variable != nullptr; ++variable) envp.push_back(*variable);
     envp.push_back(nullptr);
     const char* argv[] = {"child", filter.c_str(), "--gtest_also_run_disabled_tests", nullptr};
-    // Nothing but exec after the fork, for this process has threads.
+    // After the fork the child only calls exec, because this process has threads.
     pid_ = fork();
     if (pid_ == 0) {
       execve("/proc/self/exe", const_cast<char**>(argv), envp.data());
@@ -728,7 +729,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child() { Wait(); }
-  // As waitpid gives it.
+  // Returns the status of waitpid.
   int Wait() {
     if (pid_ > 0) waitpid(std::exchange(pid_, -1), &status_, 0);
     return status_;
@@ -739,6 +740,9 @@ class Child {
   int status_ = -1;
 };
 
+// Runs each kind of collective once on a communicator of two ranks, and a large all-reduce at the
+// end. Both processes of the test call it, each for its own rank, so every expectation is written
+// for either rank.
 void EveryCollectiveOnce(Rank& rank) {
   const int r = rank.rank();
   const tessera_device_api& api = rank.api();
@@ -843,7 +847,7 @@ TEST_F(CommTest, AnOlderNcclIsUsedWithoutWhatItLacks) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-// What the children do. Run by the tests above.
+// The tasks of the child processes. The tests above run them.
 
 TEST(CommChild, DISABLED_EveryCollectiveOnce) {
   ASSERT_NE(getenv(kChildRank), nullptr);
@@ -873,7 +877,7 @@ TEST(CommChild, DISABLED_OldNccl) {
 }
 
 TEST(CommChild, DISABLED_OlderNccl) {
-  // It has no ncclCommRevoke: the communicator is left to the end of the process.
+  // This NCCL has no ncclCommRevoke, so the communicator is left until the process ends.
   TestDevice device(0);
   FailAndDestroy(device);
   EXPECT_THAT(device.Get<int32_t>(device.Put<int32_t>({7}), 1), ElementsAre(7));

@@ -1,3 +1,6 @@
+// A device's context in this process, and the objects that wait for their destruction. Destroying a
+// module or a communicator at once could block, so DestroyLater and PollLater put it off to a call
+// of Reap, which functions that create objects make.
 #include "worker/cuda/context.h"
 
 #include <algorithm>
@@ -34,7 +37,7 @@ tessera_context::~tessera_context() {
   if (MakeCurrent() == TESSERA_OK) Reap();
   removed_marks_.clear();
   matmul_library_ = nullptr;
-  // The driver frees what is still pending with the context.
+  // The driver frees everything that is still pending together with the context.
   Cu().cuDevicePrimaryCtxRelease_v2(device_);
 }
 
@@ -61,6 +64,9 @@ int tessera_context::Query(CUdevice_attribute attribute, int32_t* value) {
   return Check(Cu().cuDeviceGetAttribute(value, attribute, device_), "cuDeviceGetAttribute");
 }
 
+// Fills in the description of the device: its name, memory, sizes, and the target for which kernels
+// must be compiled. The fake driver names its own target, so that tests compile for the emulator. A
+// device that is too old for our PTX is refused here, before anything is compiled for it.
 int tessera_context::Info(tessera_device_info* info, const std::string& libraries) {
   TESSERA_CUDA_TRY(MakeCurrent());
   Reap();
@@ -72,7 +78,7 @@ int tessera_context::Info(tessera_device_info* info, const std::string& librarie
   if (image_target != nullptr) {
     snprintf(info->target, sizeof info->target, "%s", image_target());
   } else if (major >= 8) {
-    // PTX for 9.0 also runs on later devices.
+    // PTX for 9.0 runs on later devices, too.
     snprintf(info->target, sizeof info->target, "nvptx-sm_%s", major >= 9 ? "90" : "80");
   } else {
     return Fail(TESSERA_UNSUPPORTED,

@@ -1,8 +1,8 @@
 // A device in this process: the driver's primary context, which NCCL and cuBLASLt share, and the
-// resources to be destroyed once the device has finished with them.
+// resources that wait to be destroyed until the device has finished with them.
 //
-// Thread-safe. Owned by the caller of Open; outlives its streams, events, modules, graphs, matmuls
-// and communicators.
+// Thread-safe. The caller of Open owns it. It outlives its streams, events, modules, graphs,
+// matmuls and communicators.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -29,17 +29,17 @@ struct tessera_context {
 
   CUdevice device() const { return device_; }
 
-  // Makes this the calling thread's context, which every function that enqueues or creates does
-  // first. Fails once the context is lost.
+  // Makes this the calling thread's context. Every function that enqueues or creates something
+  // calls it first. Fails once the context is lost.
   int MakeCurrent();
 
-  // As FromDriver; records a sticky error, which all later calls return.
+  // Like FromDriver, but records a sticky error, which all later calls return.
   int Check(CUresult result, const char* call);
 
-  // `libraries` is appended to the driver's version: ", NCCL 2.28.9".
+  // Fills in `info`. `libraries`, for example ", NCCL 2.28.9", is appended to the driver's version.
   int Info(tessera_device_info* info, const std::string& libraries);
 
-  // The streams whose work DestroyLater waits for.
+  // Add and remove a stream whose work DestroyLater waits for.
   void AddStream(CUstream stream);
   void RemoveStream(CUstream stream);
 
@@ -47,27 +47,27 @@ struct tessera_context {
   void OnCaptureBegin();
   void OnCaptureEnd();
 
-  // The matmul library of this context: the first result of `start` that is not null.
+  // Returns the matmul library of this context: the first result of `start` that is not null.
   std::shared_ptr<const void> MatmulLibrary(
       const std::function<std::shared_ptr<const void>()>& start);
 
-  // Runs `destroy` in a call of Reap, once the work that is enqueued now on any stream has ended.
-  // What is left when the context closes is freed with the driver's context.
+  // Runs `destroy` in a call of Reap, once all work that is enqueued now on any stream has ended.
+  // If the context closes earlier, the driver frees the rest with its own context.
   void DestroyLater(std::function<void()> destroy);
-  // Calls `ended` now and in later calls of Reap until it returns true.
+  // Calls `ended` now, and again in each later call of Reap until it returns true.
   void PollLater(std::function<bool()> ended);
-  // Destroys what the device has finished with. Does not wait.
+  // Destroys the resources that the device has finished with. Does not wait.
   void Reap();
 
  private:
-  // An event at the point that a stream had reached.
+  // An event at the point that a stream had reached when the event was recorded.
   using Mark = std::shared_ptr<tessera::worker::cuda::EventHandle>;
   explicit tessera_context(CUdevice device) : device_(device) {}
   int Query(tessera::worker::cuda::CUdevice_attribute attribute, int32_t* value);
   static Mark MarkOf(CUstream stream);
   static bool IsReached(const Mark& mark);
-  // Records a mark on each stream. Returns false while one is being captured, as the event would
-  // become part of the graph.
+  // Records a mark on each stream. Returns false while a stream is being captured, because the
+  // event would become part of the graph.
   bool TakeMarks(std::vector<Mark>* marks);
 
   const CUdevice device_;
@@ -75,13 +75,15 @@ struct tessera_context {
 
   std::atomic<bool> sticky_{false};
 
-  std::mutex mutex_;         // Guards what follows.
-  std::string sticky_text_;  // Written once, before sticky_ is set.
+  std::mutex mutex_;         // guards the members that follow
+  std::string sticky_text_;  // written once, before sticky_ is set
   std::vector<CUstream> streams_;
-  std::vector<Mark> removed_marks_;  // The last marks of removed streams.
+  // The last marks of streams that were removed.
+  std::vector<Mark> removed_marks_;
   std::vector<std::function<bool()>> pending_;
   int captures_ = 0;
 
-  std::mutex matmul_library_mutex_;  // Guards what follows. Held while the library starts.
+  // Guards the member that follows. It is held while the library starts.
+  std::mutex matmul_library_mutex_;
   std::shared_ptr<const void> matmul_library_;
 };

@@ -1,7 +1,7 @@
-// What we use of cuBLASLt, declared by ourselves so that the plugin builds on any machine: types,
-// constants and the table of entry points that matmul.cc fills in.
+// The part of cuBLASLt that we use: types, constants and the table of entry points that matmul.cc
+// fills in. We declare it ourselves, so that the plugin builds on any machine.
 //
-// This is the ABI as of cublasLt.h 13.1, and the same in 12.x. abi_check.cc compares it with the
+// This is the ABI of cublasLt.h 13.1, which is the same in 12.x. abi_check.cc compares it with the
 // real header where there is one. Names are NVIDIA's, in our namespace.
 #pragma once
 #include <cstddef>
@@ -22,7 +22,7 @@ using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
-// As X(name, value).
+// Each row is X(name, value).
 // clang-format off
 #define TESSERA_CUBLAS_STATUSES(X)                                                                \
   X(CUBLAS_STATUS_SUCCESS, 0)                                                                     \
@@ -67,7 +67,7 @@ enum cublasLtMatmulDescAttributes_t : uint32_t {
 
 enum cublasLtMatmulPreferenceAttributes_t : uint32_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,    // uint64_t
-  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,  // uint32_t, as the next three
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,  // uint32_t, like the next three
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
@@ -85,7 +85,7 @@ struct cublasLtMatmulHeuristicResult_t {
   int reserved[4];
 };
 
-// Every function of cuBLASLt that we call, as X(result, symbol, parameters).
+// Every function of cuBLASLt that we call. Each row is X(result, symbol, parameters).
 // clang-format off
 #define TESSERA_CUBLASLT_FUNCTIONS(X)                                                             \
   X(size_t, cublasLtGetVersion, ())                                                               \

@@ -1,4 +1,5 @@
-// Memory, copies, streams, events, modules and launches of the table, over the fake driver.
+// Tests of the table's memory, copies, streams, events, modules and launches. The plugin runs on
+// the fake driver, whose knobs make allocations fail, kernels wait and contexts end.
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -74,7 +75,7 @@ TEST_F(DeviceTest, SaysHowMuchMemoryIsLeftWhenThereIsTooLittle) {
   EXPECT_THAT(ErrorText(), AllOf(HasSubstr("allocate: 524288 bytes"),
                                  HasSubstr("262144 of the device's 1048576 bytes are free")));
   EXPECT_EQ(api().allocate(device.context(), 0, &address), TESSERA_INVALID);
-  // Nothing is lost.
+  // The failed allocation has lost no memory.
   device.Allocate(256 << 10);
 }
 
@@ -101,7 +102,7 @@ TEST_F(DeviceTest, LaunchesKernelsWithTheirArgumentsAndShape) {
   EXPECT_EQ(device.Launch(module, "add_f32", {out, a, b, 3}), TESSERA_OK) << ErrorText();
   EXPECT_THAT(device.Get<float>(out, 3), ElementsAre(11, 22, 33));
   const uint32_t grid[3] = {3, 2, 1}, block[3] = {32, 4, 2};
-  // More shared memory than is granted unasked.
+  // This is more shared memory than a function has by default.
   EXPECT_EQ(api().launch(device.stream(), module, "shape", grid, block, 100 << 10, &out, 1),
             TESSERA_OK)
       << ErrorText();
@@ -206,7 +207,7 @@ TEST_F(DeviceTest, DestroyingWaitsForNothingAndWorkGoesOn) {
   ASSERT_EQ(api().stream_wait(device.stream(), event), TESSERA_OK);
   api().event_destroy(event);
   api().stream_destroy(second);
-  // Not unloaded while its kernels run, which the fake would not stand.
+  // The module is not unloaded while its kernels run, which the fake would report.
   api().module_unload(module);
   SetFake("gate", 1);
   EXPECT_THAT(device.Get<uint32_t>(a, 1), ElementsAre(7));
@@ -225,7 +226,7 @@ TEST_F(DeviceTest, CodeOutlivesTheStreamThatItRunsOn) {
   ASSERT_EQ(api().event_record(event, second), TESSERA_OK);
   api().stream_destroy(second);
   api().module_unload(module);
-  // The other stream has nothing to do and says nothing about this one.
+  // The other stream has nothing to do, and says nothing about this one.
   device.Reap();
   SetFake("gate", 1);
   EXPECT_EQ(Poll([&] { return api().event_query(event); }), TESSERA_OK);
@@ -264,7 +265,7 @@ TEST_F(DeviceTest, AnEndedContextStaysEnded) {
 TEST_F(DeviceTest, ManyThreadsShareAContext) {
   TestDevice device(0);
   tessera_module* module = device.Load();
-  // One thread records a graph all the while, which what the others do must not spoil.
+  // One thread records a graph all the while. The calls of the other threads must not spoil it.
   ASSERT_EQ(api().graph_begin(device.stream()), TESSERA_OK);
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < 4; ++i) {

@@ -1,3 +1,6 @@
+// Opens the NVIDIA driver and translates its errors. plugin.cc opens it to count devices, and
+// context.cc to open one. Every reason why it cannot be used becomes a single line that says what
+// to do, since workers without a GPU come here, too.
 #include "worker/cuda/driver.h"
 
 #include <string>
@@ -39,7 +42,7 @@ std::string NameOf(const DriverApi& api, CUresult result) {
   return text;
 }
 
-// Fails with what to do about cuInit's result.
+// Fails with advice on cuInit's result.
 int FromInit(const DriverApi& api, CUresult result) {
   switch (result) {
     case CUDA_SUCCESS:
@@ -89,7 +92,7 @@ int Load(Driver* driver) {
 
 LoadedOnce<Driver, Load> the_driver;
 
-// The code of a result that is not sticky.
+// Returns the code of a result that is not sticky.
 int CodeOf(CUresult result) {
   switch (result) {
     case CUDA_SUCCESS:
@@ -148,7 +151,7 @@ bool IsSticky(CUresult result) {
 
 int FromDriver(CUresult result, const char* call) {
   if (result == CUDA_SUCCESS) return TESSERA_OK;
-  // Not a failure, and polled for, so no text is made.
+  // The result is no failure, and callers poll for it, so no text is made.
   if (result == CUDA_ERROR_NOT_READY) return TESSERA_NOT_READY;
   const std::string name = NameOf(Cu(), result);
   if (IsSticky(result)) {

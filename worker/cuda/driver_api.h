@@ -1,8 +1,8 @@
-// What we use of the CUDA driver API, declared by ourselves so that the plugin builds on any
-// machine: types, constants and the table of entry points that driver.h fills in.
+// The part of the CUDA driver API that we use: types, constants and the table of entry points that
+// driver.h fills in. We declare it ourselves, so that the plugin builds on any machine.
 //
-// This is the ABI as of cuda.h 13.0 (CUDA_VERSION 13000); worker/cuda/abi_check.cc
-// compares them with the real header where there is one. Names are NVIDIA's, in our namespace.
+// This is the ABI of cuda.h 13.0 (CUDA_VERSION 13000). worker/cuda/abi_check.cc compares it with
+// the real header where there is one. Names are NVIDIA's, in our namespace.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ using CUevent = CUevent_st*;
 using CUgraph = CUgraph_st*;
 using CUgraphExec = CUgraphExec_st*;
 
-// The results that we tell apart or name, as X(name, value).
+// The results that we distinguish or name. Each row is X(name, value).
 // clang-format off
 #define TESSERA_CUDA_RESULTS(X)                                                                   \
   X(CUDA_SUCCESS, 0)                                                                              \
@@ -85,11 +85,11 @@ enum : CUresult {
 #define TESSERA_X(name, value) name = value,
   TESSERA_CUDA_RESULTS(TESSERA_X)
 #undef TESSERA_X
-  // Only the runtime API has this number in its table; some drivers answer cuInit with it.
+  // Only the runtime API has this number in its table, but some drivers return it from cuInit.
   CUDA_ERROR_INSUFFICIENT_DRIVER = 35,
 };
 
-// As X(name, value).
+// Each row is X(name, value).
 // clang-format off
 #define TESSERA_CUDA_DEVICE_ATTRIBUTES(X)                                                         \
   X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1)                                                 \
@@ -123,8 +123,8 @@ inline constexpr unsigned int CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned int CU_EVENT_DEFAULT = 0;
 inline constexpr unsigned int CU_EVENT_DISABLE_TIMING = 2;
 
-// Every function of the driver that we call, as X(symbol, parameters); all return CUresult. The
-// symbol is the one in the library, versions included.
+// Every function of the driver that we call. Each row is X(symbol, parameters), and all functions
+// return CUresult. The symbol is the one in the library, with its version suffix.
 // clang-format off
 #define TESSERA_CUDA_DRIVER_FUNCTIONS(X)                                                          \
   X(cuInit, (unsigned int flags))                                                                 \
@@ -177,7 +177,8 @@ inline constexpr unsigned int CU_EVENT_DISABLE_TIMING = 2;
   X(cuGraphExecDestroy, (CUgraphExec exec))                                                       \
   X(cuGraphDestroy, (CUgraph graph))
 
-// Functions that older drivers lack and that we do without: null in the table then.
+// Functions that older drivers lack and that we can do without. They are null in the table if the
+// driver lacks them.
 #define TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(X)                                                 \
   X(cuModuleGetFunctionCount, (unsigned int* count, CUmodule module))                             \
   X(cuModuleEnumerateFunctions, (CUfunction* functions, unsigned int count, CUmodule module))     \
@@ -191,7 +192,8 @@ struct DriverApi {
 #undef TESSERA_X
 };
 
-// The fake driver of the tests names by this symbol the target whose code it runs ("simt-host").
+// The fake driver of the tests exports this symbol. The function returns the target whose code the
+// driver runs ("simt-host").
 inline constexpr char kImageTargetSymbol[] = "tesseraFakeImageTarget";
 using ImageTargetFn = const char* (*)();
 

@@ -1,3 +1,5 @@
+// The error text of each thread. All other files of this folder report errors by Fail, and
+// plugin.cc exports ErrorText in the table.
 #include "worker/cuda/error.h"
 
 #include <cstdarg>
@@ -12,7 +14,7 @@ thread_local char text[4096];
 }  // namespace
 
 int Fail(int code, const char* format, ...) {
-  // The arguments may point into `text`.
+  // The arguments may point into `text`, so the new text is built in a copy.
   char next[sizeof text];
   va_list args;
   va_start(args, format);

@@ -1,3 +1,5 @@
+// Captures the work of a stream as a graph, and launches graphs. The device backend
+// (worker/device/runner.cc) captures the steps between two collectives.
 #include "worker/cuda/graph.h"
 
 #include <algorithm>
@@ -16,7 +18,7 @@ int tessera_graph::Begin(tessera_stream* stream) {
   tessera_context* context = stream->context();
   TESSERA_CUDA_TRY(context->MakeCurrent());
   context->OnCaptureBegin();
-  // Other threads may allocate meanwhile.
+  // The mode is thread-local, so that other threads may allocate meanwhile.
   const int code = context->Check(
       Cu().cuStreamBeginCapture_v2(stream->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
       "cuStreamBeginCapture");
@@ -29,6 +31,9 @@ int tessera_graph::Begin(tessera_stream* stream) {
   return TESSERA_OK;
 }
 
+// Ends a capture and makes the graph. The state of the stream and of the context is reset before
+// any error is returned, so that a failed capture leaves both usable. The graph takes over the
+// modules that were launched, to keep them loaded.
 int tessera_graph::End(tessera_stream* stream, tessera_graph** graph) {
   if (!stream->capturing) {
     return Fail(TESSERA_INVALID, "graph_end: the stream is not being recorded; begin that first");

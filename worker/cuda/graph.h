@@ -1,7 +1,7 @@
-// Work captured once and launched as one unit.
+// Work that is captured once and launched as one unit.
 //
-// A capture is begun and ended by the same thread. The graph keeps the code that it launches
-// loaded; the caller keeps the memory and the matmul plans.
+// The thread that begins a capture must end it. The graph keeps the code that it launches loaded.
+// The caller must keep the memory and the matmul plans.
 #pragma once
 #include <memory>
 #include <vector>
@@ -16,8 +16,8 @@ struct tessera_graph {
   int Launch(tessera_stream* stream);
 
  private:
-  // Declared first, so that the graph is destroyed before the code that it launches. The driver
-  // frees a running graph when it has ended.
+  // This member comes first, so that the graph is destroyed before the code that it launches. If
+  // the graph is still running, the driver frees it when it has ended.
   std::vector<std::shared_ptr<const void>> modules_;
   tessera::worker::cuda::GraphExecHandle exec_;
 };

@@ -1,4 +1,5 @@
-// Recording and launching graphs, over the fake driver.
+// Tests of recording and launching graphs, on the fake driver. They compare a graph with the same
+// calls run directly, and check what a recording forbids.
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -20,7 +21,7 @@ class GraphTest : public FakesTest {
   }
 };
 
-// Everything that can be recorded, run directly or as a graph.
+// Every kind of call that can be recorded. The calls are run directly or as a graph.
 class Everything {
  public:
   explicit Everything(TestDevice* device)
@@ -47,7 +48,7 @@ class Everything {
 
   void SetInput(const std::vector<float>& values) { memcpy(staging_in_, values.data(), 16); }
 
-  // in = staging; sum = in + in; in a second stream all[4..7] = 0; product = in x in;
+  // Computes in = staging; sum = in + in; in a second stream all[4..7] = 0; product = sum x in;
   // all[0..3] = product; staging = all.
   void Enqueue() {
     tessera_stream* const s = device_.stream();
@@ -63,7 +64,7 @@ class Everything {
     EXPECT_EQ(api_.copy_to_host(s, staging_out_, all_, 32), TESSERA_OK);
   }
 
-  // What Enqueue, or the graph of it, has left; after it has ended.
+  // Returns the output of Enqueue, or of the graph of it, after it has ended.
   std::vector<float> Output() {
     EXPECT_EQ(device_.Sync(), TESSERA_OK) << api_.error_text();
     std::vector<float> values(8);
@@ -120,7 +121,7 @@ TEST_F(GraphTest, AGraphKeepsTheCodeThatItLaunches) {
   ASSERT_EQ(api().graph_launch(device.stream(), graph), TESSERA_OK);
   EXPECT_THAT(device.Get<uint32_t>(out, 1), ElementsAre(5));
   api().graph_destroy(graph);
-  // Now it may go.
+  // Now the code may be unloaded.
   device.Reap();
 }
 
@@ -198,7 +199,7 @@ TEST_F(GraphTest, SaysWhatCannotBeRecorded) {
   ASSERT_EQ(api().stream_create(device.context(), 0, &second), TESSERA_OK);
   ASSERT_EQ(api().event_create(device.context(), &event), TESSERA_OK);
 
-  // A stream that never comes back to the one that is recorded.
+  // The second stream never comes back to the stream that is recorded.
   const uint64_t out = device.Allocate(4);
   ASSERT_EQ(Begin(device), TESSERA_OK);
   ASSERT_EQ(api().event_record(event, device.stream()), TESSERA_OK);
@@ -207,7 +208,7 @@ TEST_F(GraphTest, SaysWhatCannotBeRecorded) {
   EXPECT_EQ(End(device, &graph), TESSERA_UNSUPPORTED);
   EXPECT_THAT(ErrorText(), HasSubstr("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"));
 
-  // A point outside the recording.
+  // The event is a point outside the recording.
   ASSERT_EQ(api().event_record(event, second), TESSERA_OK);
   ASSERT_EQ(Begin(device), TESSERA_OK);
   EXPECT_EQ(api().stream_wait(device.stream(), event), TESSERA_UNSUPPORTED);
@@ -215,7 +216,7 @@ TEST_F(GraphTest, SaysWhatCannotBeRecorded) {
   EXPECT_EQ(End(device, &graph), TESSERA_UNSUPPORTED);
   EXPECT_THAT(ErrorText(), HasSubstr("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"));
 
-  // The streams are as good as before.
+  // The streams are as usable as before.
   EXPECT_EQ(api().fill_zero(second, out, 4), TESSERA_OK);
   EXPECT_EQ(device.Sync(second), TESSERA_OK);
   EXPECT_THAT(device.Get<uint32_t>(out, 1), Each(0u));
@@ -241,7 +242,7 @@ TEST_F(GraphTest, AStreamMayBeDestroyedWhileItIsRecorded) {
   ASSERT_EQ(api().stream_create(device.context(), 0, &second), TESSERA_OK);
   ASSERT_EQ(api().graph_begin(second), TESSERA_OK);
   api().stream_destroy(second);
-  // Nothing is being recorded any more: what would spoil a recording is as always.
+  // Nothing is being recorded any more, so a call that would spoil a recording works as always.
   EXPECT_EQ(device.Sync(), TESSERA_OK);
 }
 

@@ -1,5 +1,6 @@
-// Owns one handle of the driver: a stream, an event, a graph. Move-only; destroyed by the driver's
-// function `kDestroy`, which does not wait for work in progress, and whose errors are ignored.
+// Owns one handle of the driver: a stream, an event or a graph. Move-only. The driver's function
+// `kDestroy` destroys the handle. It does not wait for work in progress, and its errors are
+// ignored.
 #pragma once
 #include <utility>
 
@@ -23,7 +24,7 @@ class Handle {
   ~Handle() { Reset(); }
 
   T get() const { return value_; }
-  // Where the driver writes a new handle. Requires: none is held.
+  // The place where the driver writes a new handle. Requires that no handle is held.
   T* out() { return &value_; }
   T Release() { return std::exchange(value_, nullptr); }
   void Reset() {

@@ -1,5 +1,5 @@
-// Compiled kernels through the table: what the fake devices run is the GPU's own code in the SIMT
-// emulator, and it does what the interpreter does.
+// Tests of compiled kernels through the table. The fake devices run the GPU's own code in the SIMT
+// emulator, and its results are compared with the interpreter's.
 #include <cstdint>
 #include <cstring>
 #include <string>

@@ -1,3 +1,5 @@
+// Opens shared libraries and finds symbols in them. driver.cc, comm.cc and matmul.cc open NVIDIA's
+// libraries by it, so that the plugin itself needs none of them to be loaded.
 #include "worker/cuda/library.h"
 
 #include <dlfcn.h>

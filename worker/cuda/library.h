@@ -1,5 +1,5 @@
-// Shared libraries found at run time. They stay loaded for the life of the process, as NVIDIA's
-// libraries require.
+// Shared libraries that are found at run time. They stay loaded for the life of the process, as
+// NVIDIA's libraries require.
 #pragma once
 #include <atomic>
 #include <initializer_list>
@@ -13,11 +13,12 @@ namespace tessera::worker::cuda {
 
 class Library {
  public:
-  // Opens the first of `names` that can be opened or, if the environment variable
-  // `override_variable` is set, only the file that it names. Not ok() if none opens: see error().
+  // Opens the first of `names` that can be opened. If the environment variable `override_variable`
+  // is set, opens only the file that it names. If none opens, the result is not ok(), and error()
+  // has the reasons.
   static Library Open(const char* override_variable, std::initializer_list<const char*> names);
 
-  // Whether the variable names a file.
+  // Returns whether the variable names a file.
   static bool IsOverridden(const char* override_variable);
 
   bool ok() const { return handle_ != nullptr; }
@@ -38,8 +39,9 @@ class Library {
   std::string error_;
 };
 
-// A library's functions as a T, loaded once per process by the first call of Get that can, and kept
-// until the process ends: handles that are destroyed at its end still need them. Thread-safe.
+// A library's functions as a T. The first call of Get that succeeds loads them, once per process.
+// They are kept until the process ends, because handles that are destroyed at its end still need
+// them. Thread-safe.
 template <class T, int (*kLoad)(T*)>
 class LoadedOnce {
  public:
@@ -53,7 +55,7 @@ class LoadedOnce {
     loaded_.store(*loaded, std::memory_order_release);
     return TESSERA_OK;
   }
-  // Null before the first successful Get.
+  // Returns null before the first successful Get.
   const T* get() const { return loaded_.load(std::memory_order_acquire); }
 
  private:
@@ -61,7 +63,7 @@ class LoadedOnce {
   std::mutex mutex_;
 };
 
-// "13.1.0" for 130100, as NCCL and cuBLASLt number their versions.
+// Returns "13.1.0" for 130100. NCCL and cuBLASLt number their versions in this way.
 inline std::string VersionText(size_t version) {
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
          std::to_string(version % 100);

@@ -1,3 +1,5 @@
+// Plans and runs matmuls by cuBLASLt, for the plugin's table. A plan describes the matrices to the
+// library and chooses an algorithm once; each launch of a program then only runs it.
 #include "worker/cuda/matmul.h"
 
 #include <algorithm>
@@ -15,7 +17,8 @@ CublasLt::~CublasLt() { api.cublasLtDestroy(handle); }
 
 namespace {
 
-// What NVIDIA recommends for Hopper; a plan asks for what its algorithm needs, which is often 0.
+// NVIDIA's recommendation for Hopper. A plan asks only for what its algorithm needs, which is often
+// 0.
 constexpr uint64_t kScratchBytesMax = 32 << 20;
 constexpr uint32_t kAlignment = 16;
 constexpr uint32_t kScratchAlignment = 256;
@@ -24,8 +27,8 @@ constexpr int kAlgorithms = 8;
 constexpr char kOverride[] = "TESSERA_CUDA_CUBLASLT";
 std::atomic<size_t> opened_version{0};
 
-// Opens the library of that name and starts it for the thread's current context. If it cannot,
-// returns null and appends the reason to `why`.
+// Opens the library with that name, and starts it for the thread's current context. If that is
+// impossible, returns null and appends the reason to `why`.
 std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
   if (!why->empty()) *why += "; ";
   const Library library = Library::Open(kOverride, {name});
@@ -54,8 +57,8 @@ std::shared_ptr<const CublasLt> Start(const char* name, std::string* why) {
   return std::make_shared<const CublasLt>(api, handle);
 }
 
-// Opens the library for the context, which is the thread's current one. Takes the first that
-// starts: version 13 needs a driver of CUDA 13, version 12 works with older ones.
+// Opens the library for the context, which is the thread's current one. Takes the first version
+// that starts: 13 needs a driver of CUDA 13, and 12 works with older drivers.
 int OpenCublasLt(tessera_context* context, std::shared_ptr<const CublasLt>* opened) {
   std::string why;
   *opened = std::static_pointer_cast<const CublasLt>(context->MatmulLibrary([&why] {
@@ -95,13 +98,15 @@ const Arithmetic* FindArithmetic(tessera_dtype in, tessera_dtype out) {
 
 int64_t WidthOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
-// The layout of a matrix: by rows or by columns, each `ld` elements after the one before.
+// The layout of a matrix: by rows or by columns. Each row or column begins `ld` elements after the
+// one before it.
 struct Order {
   bool by_rows = false;
   int64_t ld = 0;
 };
 
-// Rows or columns of one element fit either way, whatever their stride.
+// Finds the order of a matrix. Rows or columns of one element fit either order, whatever their
+// stride.
 bool FindOrder(int64_t rows, int64_t cols, const int64_t strides[3], Order* order) {
   const int64_t row_stride = strides[1], col_stride = strides[2];
   if ((col_stride == 1 || cols == 1) && (row_stride >= cols || rows == 1)) {
@@ -155,6 +160,8 @@ int tessera_matmul::Check(cublasStatus_t status, const char* call) const {
               status);
 }
 
+// Describes the operands, the result and the arithmetic to the library. Operands may be stored by
+// rows or by columns; transposition flags express the difference, so that no operand is copied.
 int tessera_matmul::Describe(const tessera_matmul_shape& shape, bool by_tf32) {
   const CublasLtApi& lt = library_->api;
   const Arithmetic& arithmetic = *FindArithmetic(shape.in, shape.out);
@@ -215,6 +222,9 @@ int tessera_matmul::Describe(const tessera_matmul_shape& shape, bool by_tf32) {
   return make(&result_, arithmetic.out_type, result);
 }
 
+// Asks the library for algorithms and chooses one. The alignments that device_api.h guarantees are
+// stated, so that only algorithms which work at any allowed address are offered. With trials the
+// fastest is chosen, and otherwise the library's first choice.
 int tessera_matmul::ChooseAlgorithm(tessera_context* context) {
   const CublasLtApi& lt = library_->api;
   MatmulPreference preference(&lt);
@@ -261,6 +271,9 @@ int tessera_matmul::ChooseAlgorithm(tessera_context* context) {
   return TESSERA_OK;
 }
 
+// Makes a plan: checks the shape, describes it and chooses an algorithm. A product that may be
+// rounded to TF32 is planned in TF32 first, and in f32 if the library has no algorithm for it.
+// Empty products need no algorithm, since Run handles them without the library.
 int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& shape,
                          tessera_matmul** matmul, int64_t* scratch_bytes) {
   constexpr int64_t kDimMax = int64_t{1} << 31;
@@ -288,7 +301,7 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
     TESSERA_CUDA_TRY(plan->Describe(shape, by_tf32));
     return empty ? static_cast<int>(TESSERA_OK) : plan->ChooseAlgorithm(context);
   };
-  // What cuBLASLt cannot do in TF32 is done in f32.
+  // If cuBLASLt cannot compute the product in TF32, it is computed in f32.
   const bool allows_tf32 =
       shape.allow_tf32 != 0 && shape.in == TESSERA_F32 && shape.out == TESSERA_F32;
   const bool by_tf32 = allows_tf32 && plan_by(true) == TESSERA_OK;
@@ -349,7 +362,7 @@ int tessera_matmul::Run(tessera_stream* stream, uint64_t a, uint64_t b, uint64_t
   }
   const int code = Multiply(stream->get(), algorithm_, a, b, c, scratch);
   if (code == TESSERA_OK) return TESSERA_OK;
-  // cuBLASLt hides an error of the device, which the stream still reports.
+  // cuBLASLt hides an error of the device, but the stream still reports it.
   const CUresult state = Cu().cuStreamQuery(stream->get());
   return IsSticky(state) ? context->Check(state, "cublasLtMatmul") : code;
 }

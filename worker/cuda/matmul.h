@@ -1,13 +1,13 @@
-// Matmuls by cuBLASLt, opened by the first plan.
+// Matmuls by cuBLASLt, which the first plan opens.
 //
 // TESSERA_CUDA_CUBLASLT names another library than libcublasLt.so.13 or .12, for tests.
-// Matmuls of f32 that allow it (allow_tf32) round their operands to TF32, if cuBLASLt has an
-// algorithm for that.
-// TESSERA_CUDA_MATMUL_TRIALS=n times the n algorithms that cuBLASLt likes best when a matmul is
-// planned and keeps the fastest; without it the first is taken.
 //
-// f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32. Addresses are aligned
-// to 16 bytes, scratch to 256.
+// Matmuls of f32 that allow it (allow_tf32) round their operands to TF32, if cuBLASLt has an
+// algorithm for that. If TESSERA_CUDA_MATMUL_TRIALS=n is set, planning a matmul times the n
+// algorithms that cuBLASLt ranks first and keeps the fastest. Without it the first is taken.
+//
+// The dtypes are f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32.
+// Addresses are aligned to 16 bytes, and scratch memory to 256.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,10 +18,10 @@
 
 namespace tessera::worker::cuda {
 
-// ", cuBLASLt 13.1.0", or nothing while it is not open.
+// Returns ", cuBLASLt 13.1.0" for example, or "" while the library is not open.
 std::string CublasLtVersionText();
 
-// A descriptor of cuBLASLt, owned.
+// Owns a descriptor of cuBLASLt.
 template <class T, cublasStatus_t (*CublasLtApi::*kDestroy)(T)>
 class CublasLtHandle {
  public:
@@ -44,7 +44,7 @@ using MatmulDesc = CublasLtHandle<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMa
 using MatmulPreference =
     CublasLtHandle<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
 
-// The library, started for one context, and shared with its plans.
+// The library, started for one context. Its plans share it.
 struct CublasLt {
   CublasLt(const CublasLtApi& functions, cublasLtHandle_t started)
       : api(functions), handle(started) {}
@@ -66,7 +66,7 @@ struct tessera_matmul {
 
  private:
   explicit tessera_matmul(std::shared_ptr<const tessera::worker::cuda::CublasLt> library);
-  // Describes the matmul to the library, whose left_ and right_ are B and A if C is row-major.
+  // Describes the matmul to the library. If C is row-major, left_ and right_ are B and A.
   int Describe(const tessera_matmul_shape& shape, bool by_tf32);
   int ChooseAlgorithm(tessera_context* context);
   int FillWithZeros(tessera_stream* stream, uint64_t c) const;
@@ -77,7 +77,7 @@ struct tessera_matmul {
 
   const std::shared_ptr<const tessera::worker::cuda::CublasLt> library_;
   tessera_matmul_shape shape_ = {};
-  int64_t element_bytes_ = 0;  // of C
+  int64_t element_bytes_ = 0;  // width of an element of C
   bool operands_swapped_ = false;
   bool is_f64_ = false;
   tessera::worker::cuda::MatmulDesc desc_;

@@ -1,4 +1,5 @@
-// Products of the table, over the fake cuBLASLt, against loops of our own.
+// Tests of the table's products on the fake cuBLASLt. The results are compared with plain loops:
+// every dtype and layout, empty products, trials and TF32.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -30,7 +31,7 @@ float FromBF16(uint16_t half) {
   return value;
 }
 
-// Elements of each dtype as doubles, and back.
+// Convert elements of each dtype to doubles and back.
 template <class T>
 struct Codec {
   static T Encode(double value) { return static_cast<T>(value); }
@@ -42,7 +43,7 @@ struct Codec<uint16_t> {
   static double Decode(uint16_t value) { return FromBF16(value); }
 };
 
-// Small numbers that every dtype holds exactly, all different from row to row.
+// Returns small numbers that every dtype holds exactly, and that differ from row to row.
 double Sample(int64_t i) { return static_cast<double>((i * 7 + 3) % 13 - 6) / 4; }
 
 int64_t Extent(int64_t batch, int64_t rows, int64_t cols, const int64_t s[3]) {
@@ -51,8 +52,8 @@ int64_t Extent(int64_t batch, int64_t rows, int64_t cols, const int64_t s[3]) {
 
 class MatmulTest : public FakesTest {
  protected:
-  // Runs the product on fresh operands and compares it with the loop; what lies between the rows of
-  // C stays as it was.
+  // Runs the product on fresh operands and compares it with the loop. The memory between the rows
+  // of C must stay as it was.
   template <class In, class Out>
   void Check(const tessera_matmul_shape& shape) {
     TestDevice device(0);
@@ -91,7 +92,8 @@ class MatmulTest : public FakesTest {
     api().matmul_destroy(matmul);
   }
 
-  // A shape whose matrices lie by rows or by columns, `pad` elements apart from dense.
+  // Returns a shape whose matrices are stored by rows or by columns, with `pad` unused elements
+  // after each row or column.
   static tessera_matmul_shape Shape(DType in, DType out, bool a_rows, bool b_rows, bool c_rows,
                                     int64_t batch, int64_t pad) {
     tessera_matmul_shape shape = {};
@@ -286,13 +288,13 @@ TEST_F(MatmulTest, WithoutCublasLtTheRestWorks) {
   EXPECT_EQ(Plan(device, DenseF32()), TESSERA_UNSUPPORTED);
   EXPECT_THAT(ErrorText(), HasSubstr("has no function cublasLtGetVersion"));
   EXPECT_THAT(device.Get<float>(device.Put<float>({3}), 1), Each(3.0f));
-  // Nothing is remembered of the failure.
+  // The failure is not remembered.
   setenv("TESSERA_CUDA_CUBLASLT", FakePath("cublaslt").c_str(), 1);
   EXPECT_EQ(Plan(device, DenseF32()), TESSERA_OK) << ErrorText();
 }
 
 TEST_F(MatmulTest, TrialsChooseTheFastest) {
-  // The fake's first algorithm asks for 4096 bytes of scratch, the second for none.
+  // The fake's first algorithm asks for 4096 bytes of scratch memory, and the second for none.
   TestDevice device(0);
   const tessera_matmul_shape shape = DenseF32();
   tessera_matmul* matmul = nullptr;
@@ -305,7 +307,7 @@ TEST_F(MatmulTest, TrialsChooseTheFastest) {
   ASSERT_EQ(api().matmul_plan(device.context(), &shape, &matmul, &scratch_bytes), TESSERA_OK);
   EXPECT_EQ(scratch_bytes, 0);
   api().matmul_destroy(matmul);
-  // With too little memory to try, the first is taken.
+  // If there is too little memory for a trial, the first algorithm is taken.
   SetFake("oom_at", 1);
   ASSERT_EQ(api().matmul_plan(device.context(), &shape, &matmul, &scratch_bytes), TESSERA_OK);
   EXPECT_EQ(scratch_bytes, 4096);
@@ -327,7 +329,7 @@ TEST_F(MatmulTest, OnlyF32ThatMayBeRoundedIsComputedInTf32) {
   EXPECT_EQ(computed(DType::kF32, DType::kF32, 1), kTf32);
   EXPECT_EQ(computed(DType::kF64, DType::kF64, 1), kF64);
   EXPECT_EQ(computed(DType::kBF16, DType::kF32, 1), kF32);
-  // Without an algorithm in TF32, or with none at all.
+  // The library has no algorithm in TF32, and then no algorithm at all.
   SetFake("cublaslt_no_tf32", 1);
   EXPECT_EQ(computed(DType::kF32, DType::kF32, 1), kF32);
   TestDevice device(0);

@@ -1,3 +1,6 @@
+// Times algorithms for a matmul. matmul.cc calls FastestTrial while it plans, if
+// TESSERA_CUDA_MATMUL_TRIALS asks for trials. The trials allocate memory and block until they have
+// ended.
 #include "worker/cuda/matmul_trials.h"
 
 #include <algorithm>
@@ -11,7 +14,8 @@
 namespace tessera::worker::cuda {
 namespace {
 
-constexpr int kRuns = 5;  // that are timed, after one to warm up
+// The number of runs that are timed. One run before them warms up.
+constexpr int kRuns = 5;
 constexpr std::chrono::seconds kTimeout(1);
 
 class DeviceMemory {
@@ -30,7 +34,7 @@ class DeviceMemory {
   CUdeviceptr address_ = 0;
 };
 
-// The bytes of an operand up to its last element, for the widest dtype.
+// Returns the number of bytes of an operand up to its last element, for the widest dtype.
 size_t BytesOf(int64_t batch, int64_t rows, int64_t cols, const int64_t strides[3]) {
   constexpr int64_t kWidthMax = 8;
   return ((batch - 1) * strides[0] + (rows - 1) * strides[1] + (cols - 1) * strides[2] + 1) *
@@ -55,6 +59,9 @@ int MatmulTrials() {
   return text == nullptr ? 0 : atoi(text);
 }
 
+// Runs each algorithm on memory with arbitrary contents and compares their times by events on the
+// device. Any problem means that an algorithm is skipped, or that the library's first choice is
+// taken, because planning must not fail on account of a trial.
 int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
                  const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run) {
   if (context->MakeCurrent() != TESSERA_OK) return 0;

@@ -8,7 +8,7 @@
 
 namespace tessera::worker::cuda {
 
-// TESSERA_CUDA_MATMUL_TRIALS; 0 if it is not set.
+// Returns the value of TESSERA_CUDA_MATMUL_TRIALS, or 0 if it is not set.
 int MatmulTrials();
 
 struct TrialBuffers {
@@ -17,8 +17,9 @@ struct TrialBuffers {
 using TrialFn =
     std::function<int(CUstream, const cublasLtMatmulHeuristicResult_t&, const TrialBuffers&)>;
 
-// The index of the fastest of the first `count` algorithms, on buffers and a stream of its own;
-// blocks. 0, the library's own choice, if memory is short or the trial does not end in a second.
+// Returns the index of the fastest of the first `count` algorithms. It runs them on buffers and a
+// stream of its own, and blocks. Returns 0, the library's own choice, if memory is short or a trial
+// does not end in a second.
 int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
                  const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run);
 

@@ -1,3 +1,5 @@
+// Allocations and copies of the plugin's table. The device backend allocates its arena and its
+// pinned buffers here once, and then only copies.
 #include "worker/cuda/memory.h"
 
 #include <cinttypes>

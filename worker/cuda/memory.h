@@ -1,10 +1,10 @@
-// Memory of the device and pinned memory of the host, and copies between them.
+// Memory of the device, pinned memory of the host, and copies between them.
 #pragma once
 #include "worker/cuda/stream.h"
 
 namespace tessera::worker::cuda {
 
-// Free waits for the device's work to end.
+// Free waits for the device's work to end. The other functions do not.
 int Allocate(tessera_context* context, int64_t bytes, uint64_t* address);
 int Free(tessera_context* context, uint64_t address);
 int AllocateHost(tessera_context* context, int64_t bytes, void** address);

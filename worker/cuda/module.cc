@@ -1,3 +1,5 @@
+// Loads code and launches kernels, for the plugin's table. The driver compiles PTX when a module is
+// loaded; its log becomes part of the error.
 #include "worker/cuda/module.h"
 
 #include <array>
@@ -11,7 +13,7 @@
 namespace tessera::worker::cuda {
 namespace {
 
-// The dynamic shared memory that every function may have. More must be set per function.
+// The dynamic shared memory that every function has by default. More must be set per function.
 constexpr uint32_t kSharedBytesGranted = 48 << 10;
 
 }  // namespace
@@ -40,13 +42,15 @@ int LoadedModule::Load(tessera_context* context, const void* image, int64_t byte
   return TESSERA_OK;
 }
 
-// A driver that loads functions lazily does so at their first launch, and then waits for the
-// device: for ever, if a collective that runs there waits for that launch.
+// Loads all functions of the module now. A driver that loads functions lazily does so at their
+// first launch, and then waits for the device. That wait would never end if a collective that runs
+// there waits for the launch.
 void LoadedModule::LoadFunctions() {
   const DriverApi& cu = Cu();
   if (cu.cuModuleGetFunctionCount == nullptr || cu.cuModuleEnumerateFunctions == nullptr ||
       cu.cuFuncLoad == nullptr) {
-    return;  // A driver before 12.4.
+    // The driver is older than 12.4.
+    return;
   }
   unsigned int count = 0;
   if (cu.cuModuleGetFunctionCount(&count, module_) != CUDA_SUCCESS || count == 0) return;

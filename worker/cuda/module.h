@@ -1,7 +1,8 @@
-// Code on a device, and its launch.
+// Loads code onto a device and launches it.
 //
-// A module may be unloaded while its kernels run or a graph with them exists: its LoadedModule is
-// shared with the graphs, and unloaded once the device has finished with it.
+// A module may be unloaded while its kernels run or a graph with them exists. It shares its
+// LoadedModule with the graphs, and the LoadedModule is unloaded once the device has finished with
+// it.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,18 +17,18 @@ namespace tessera::worker::cuda {
 
 class LoadedModule {
  public:
-  // PTX text need not end in a zero byte.
+  // Loads an image. PTX text need not end in a zero byte.
   static int Load(tessera_context* context, const void* image, int64_t bytes,
                   std::shared_ptr<LoadedModule>* module);
   ~LoadedModule();
 
-  // Finds a function, and permits it that much dynamic shared memory. Thread-safe.
+  // Finds a function, and permits it `shared_bytes` of dynamic shared memory. Thread-safe.
   int Find(const char* name, uint32_t shared_bytes, CUfunction* function);
 
  private:
   struct Function {
     CUfunction function = nullptr;
-    uint32_t shared_bytes_max = 0;  // The limit set in the driver.
+    uint32_t shared_bytes_max = 0;  // the limit set in the driver
   };
   LoadedModule(tessera_context* context, CUmodule module) : context_(context), module_(module) {}
   void LoadFunctions();
@@ -35,7 +36,7 @@ class LoadedModule {
   tessera_context* const context_;
   const CUmodule module_;
   std::mutex mutex_;
-  std::map<std::string, Function, std::less<>> functions_;  // Under mutex_.
+  std::map<std::string, Function, std::less<>> functions_;  // guarded by mutex_
 };
 
 }  // namespace tessera::worker::cuda

@@ -1,8 +1,8 @@
-// What we use of NCCL, declared by ourselves so that the plugin builds on any machine: types,
-// constants and the table of entry points that comm.cc fills in.
+// The part of NCCL that we use: types, constants and the table of entry points that comm.cc fills
+// in. We declare it ourselves, so that the plugin builds on any machine.
 //
-// This is the ABI as of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809); abi_check.cc compares
-// them with the real header where there is one. Names are NCCL's, in our namespace.
+// This is the ABI of nccl.h 2.28.9 (NCCL_VERSION_CODE 22809). abi_check.cc compares it with the
+// real header where there is one. Names are NCCL's, in our namespace.
 #pragma once
 #include <climits>
 #include <cstddef>
@@ -21,7 +21,7 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-// As X(name, value).
+// Each row is X(name, value).
 // clang-format off
 #define TESSERA_NCCL_RESULTS(X)                                                                   \
   X(ncclSuccess, 0)                                                                               \
@@ -41,7 +41,7 @@ enum : ncclResult_t {
 
 enum ncclRedOp_t : uint32_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3 };
 
-// As X(name, value).
+// Each row is X(name, value).
 // clang-format off
 #define TESSERA_NCCL_DATA_TYPES(X)                                                                \
   X(ncclInt8, 0)                                                                                  \
@@ -61,8 +61,8 @@ enum ncclDataType_t : uint32_t {
 #undef TESSERA_X
 };
 
-// The first fields of ncclConfig_t: those of 2.18. NCCL reads `size` bytes and gives the rest its
-// defaults, so that older and newer libraries both take it.
+// The first fields of ncclConfig_t, as in NCCL 2.18. NCCL reads `size` bytes and gives all other
+// fields their defaults, so that older and newer libraries both accept it.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;
@@ -75,11 +75,11 @@ struct NcclConfig {
   int split_share = INT_MIN;
 };
 
-// The oldest library that takes NcclConfig, and the first that has ncclCommRevoke.
+// The oldest library that accepts NcclConfig, and the first one that has ncclCommRevoke.
 inline constexpr int kNcclVersionMin = 21800;
 inline constexpr int kNcclVersionRevoke = 22807;
 
-// Every function of NCCL that we call, as X(result, symbol, parameters).
+// Every function of NCCL that we call. Each row is X(result, symbol, parameters).
 // clang-format off
 #define TESSERA_NCCL_FUNCTIONS(X)                                                                 \
   X(ncclResult_t, ncclGetVersion, (int* version))                                                 \
@@ -106,7 +106,7 @@ inline constexpr int kNcclVersionRevoke = 22807;
   X(ncclResult_t, ncclRecv, (void* out, size_t count, ncclDataType_t type, int peer,              \
                              ncclComm_t comm, CUstream stream))
 
-// Null in the table where the library is older.
+// Functions that are null in the table if the library is older.
 #define TESSERA_NCCL_OPTIONAL_FUNCTIONS(X)                                                        \
   X(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags))
 // clang-format on

@@ -1,5 +1,5 @@
-// What the built files need to be loaded: no driver, no NCCL, no cuBLASLt. A machine without them
-// starts the same binaries.
+// Tests of the libraries that the loader opens with the built files: no driver, no NCCL and no
+// cuBLASLt, so that a machine without them starts the same binaries. readelf lists the libraries.
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-// The libraries that the loader opens with the file, as readelf names them.
+// Returns the libraries that the loader opens with the file, as readelf names them.
 std::vector<std::string> NeededBy(const std::string& path) {
   const std::string command = "readelf -d '" + path + "'";
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
@@ -56,7 +56,8 @@ TEST(Needed, TheWorkerNeedsNothingOfTheAccelerator) {
 }
 
 TEST(Needed, WhatIsLookedForWouldBeFound) {
-  // This test's own program needs the C library, and the pattern knows the accelerator's.
+  // This test's own program needs the C library, and the pattern matches the accelerator's
+  // libraries.
   EXPECT_THAT(NeededBy("/proc/" + std::to_string(getpid()) + "/exe"),
               ::testing::Contains(HasSubstr("libc.so")));
   for (const char* name : {"libcuda.so.1", "libnccl.so.2", "libcublasLt.so.13"}) {

@@ -1,4 +1,5 @@
-// The plugin's one entry: the table of worker/device/device_api.h over CUDA, NCCL and cuBLASLt.
+// The plugin's one entry: the table of worker/device/device_api.h, implemented by CUDA, NCCL and
+// cuBLASLt. worker/device/plugin.cc loads the library and calls the entry.
 #include <new>
 
 #include "worker/cuda/capture_mode.h"
@@ -112,7 +113,7 @@ constexpr tessera_device_api kApi = {
 }  // namespace
 }  // namespace tessera::worker::cuda
 
-// The symbol has the name of a type, so that the function needs another name in C++.
+// The symbol has the name of a type, so the function needs another name in C++.
 extern "C" __attribute__((visibility("default"))) const tessera_device_api* PluginEntry(
     uint32_t version) asm("tessera_device_api");
 

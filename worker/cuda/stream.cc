@@ -1,3 +1,4 @@
+// Streams and events of the plugin's table.
 #include "worker/cuda/stream.h"
 
 #include "worker/cuda/capture_mode.h"
@@ -8,7 +9,8 @@ using namespace tessera::worker::cuda;
 
 int tessera_stream::Create(tessera_context* context, bool high_priority, tessera_stream** stream) {
   TESSERA_CUDA_TRY(context->MakeCurrent());
-  context->Reap();  // destroys what the device has finished with
+  // Destroys the resources that the device has finished with.
+  context->Reap();
   int least = 0, greatest = 0;
   TESSERA_CUDA_TRY(context->Check(Cu().cuCtxGetStreamPriorityRange(&least, &greatest),
                                   "cuCtxGetStreamPriorityRange"));
@@ -25,7 +27,7 @@ int tessera_stream::Create(tessera_context* context, bool high_priority, tessera
 tessera_stream::~tessera_stream() {
   if (stream_.get() == nullptr || context_->MakeCurrent() != TESSERA_OK) return;
   if (capturing) {
-    // The stream is destroyed during a capture: the captured graph is discarded.
+    // The stream is destroyed during a capture, so the captured graph is discarded.
     GraphHandle graph;
     Cu().cuStreamEndCapture(get(), graph.out());
     AddToThreadCaptures(-1);
@@ -56,6 +58,7 @@ int tessera_event::MakeStreamWait(tessera_stream* stream) {
 
 int tessera_event::Query() {
   TESSERA_CUDA_TRY(context_->MakeCurrent());
-  const RelaxedCapture relaxed;  // cuEventQuery is forbidden during a capture otherwise
+  // Without this, cuEventQuery is forbidden during a capture.
+  const RelaxedCapture relaxed;
   return context_->Check(Cu().cuEventQuery(event_.get()), "cuEventQuery");
 }

@@ -1,5 +1,5 @@
-// Streams and events: queues of work for a device, and points in them. Owned by their callers.
-// Destroying one with pending work lets the work finish.
+// Streams and events: queues of work for a device, and points in them. Their callers own them. If a
+// stream with pending work is destroyed, the work still finishes.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,9 +15,9 @@ struct tessera_stream {
   tessera_context* context() const { return context_; }
   tessera::worker::cuda::CUstream get() const { return stream_.get(); }
 
-  // True between graph_begin and graph_end.
+  // Whether the stream is between graph_begin and graph_end.
   bool capturing = false;
-  // Code that the graph being captured launches, and keeps loaded.
+  // The code that the graph being captured launches. The graph will keep it loaded.
   std::vector<std::shared_ptr<const void>> captured;
 
  private:
@@ -32,9 +32,9 @@ struct tessera_event {
   static int Create(tessera_context* context, tessera_event** event);
 
   int Record(tessera_stream* stream);
-  // Makes later work on `stream` wait for the last recorded point.
+  // Makes later work on `stream` wait for the point that was last recorded.
   int MakeStreamWait(tessera_stream* stream);
-  // Any thread.
+  // Any thread may call this.
   int Query();
 
  private:

@@ -1,5 +1,6 @@
-// Every check of the fakes is met by a call that breaks it: by the plugin where its user can, by
-// the libraries' own functions where only the plugin's own mistake would.
+// Tests of the fakes: every check of theirs is met by a call that breaks it. The call goes through
+// the plugin if a user of the plugin can make it, and to the libraries' own functions if only a bug
+// of the plugin could.
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -19,7 +20,7 @@ constexpr tessera_dtype kF32 = TESSERA_F32;
 class StrictTest : public FakesTest {
  protected:
   StrictTest() { SetFake("devices", 4); }
-  // The violations so far, of which there are some.
+  // Returns the violations so far.
   static std::string Violated() { return FakeViolations(); }
 
   // Holds the stream's work back until the knob is set.
@@ -191,7 +192,7 @@ TEST_F(StrictStreamTest, HandlesOfTwoDevicesTogether) {
   api().module_unload(module);
 }
 
-// The driver's own functions, on device 0.
+// Calls the driver's own functions, on device 0.
 class RawDriverTest : public StrictTest {
  protected:
   RawDriverTest() : cu_(RawDriver()), device_(0) {
@@ -233,7 +234,7 @@ class RawDriverTest : public StrictTest {
   }
 
   const DriverApi& cu_;
-  TestDevice device_;  // Keeps the context.
+  TestDevice device_;  // keeps the context alive
   CUcontext context_ = nullptr;
   CUdeviceptr address_ = 0;
   CUstream stream_ = nullptr;
@@ -334,7 +335,7 @@ TEST_F(RawDriverTest, CallsThatSpoilARecording) {
     EXPECT_EQ(cu_.cuMemsetD8Async(address_, 0, 16, stream_), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT_EQ(cu_.cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   }
-  // A global recording forbids them to every thread.
+  // A global recording forbids the calls to every thread.
   ASSERT_EQ(cu_.cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   std::thread([&] {
     EXPECT_EQ(cu_.cuEventQuery(event_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -353,7 +354,7 @@ TEST_F(RawDriverTest, RecordingsThatAreEndedWrongly) {
     cu_.cuCtxSetCurrent(context_);
     EXPECT_EQ(cu_.cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }).join();
-  // A stream that was pulled in does not end it, and another recording is not joined.
+  // A stream that was pulled into a recording cannot end it, and another recording cannot join it.
   const CUstream second = NewStream(), third = NewStream();
   ASSERT_EQ(cu_.cuEventRecord(event_, stream_), CUDA_SUCCESS);
   EXPECT_EQ(cu_.cuStreamWaitEvent(second, event_, 0), CUDA_SUCCESS);
@@ -365,12 +366,12 @@ TEST_F(RawDriverTest, RecordingsThatAreEndedWrongly) {
   EXPECT_EQ(cu_.cuEventQuery(event_), CUDA_ERROR_CAPTURED_EVENT);
 }
 
-// NCCL's own functions, for ranks in this process.
+// Calls NCCL's own functions, for ranks in this process.
 class StrictNcclTest : public StrictTest {
  protected:
   StrictNcclTest() : nccl_(RawNccl()) {}
 
-  // A device and a communicator that is ready.
+  // A device and its end of a communicator.
   struct End {
     explicit End(int device) : device(device) {}
     TestDevice device;
@@ -378,7 +379,7 @@ class StrictNcclTest : public StrictTest {
     CUdeviceptr buffer = 0;
     ncclComm_t comm = nullptr;
   };
-  // Makes the device's context the thread's.
+  // Makes the device's context the calling thread's context.
   void MakeCurrent(const End& end) {
     tessera_device_info info;
     EXPECT_EQ(api().info(end.device.context(), &info), TESSERA_OK) << ErrorText();
@@ -416,7 +417,7 @@ class StrictNcclTest : public StrictTest {
     void* const buffer = reinterpret_cast<void*>(end.buffer);
     return nccl_.ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, end.comm, end.stream);
   }
-  // Until the operation on `end` has failed; then ends both.
+  // Waits until the operation has failed at one of the two ends, then aborts both.
   void AwaitMismatch(End& first, End& second) {
     EXPECT_EQ(Poll([&] {
                 for (const End* end : {&first, &second}) {
@@ -488,7 +489,7 @@ TEST_F(StrictNcclTest, OperationsInAnotherOrder) {
   auto first = Join(id, 2, 0), second = Join(id, 2, 1);
   WaitReady(*first);
   WaitReady(*second);
-  // Rank 0 sends first; rank 1 has its collective first, and would receive after it.
+  // Rank 0 sends first. Rank 1 enqueues its collective first, and would receive after it.
   MakeCurrent(*first);
   ASSERT_EQ(nccl_.ncclSend(reinterpret_cast<void*>(first->buffer + 512), 4, ncclFloat32, 1,
                            first->comm, first->stream),
@@ -509,7 +510,7 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
     MakeCurrent(*end);
     const int peer = end == first.get() ? 1 : 0;
     void* const buffer = reinterpret_cast<void*>(end->buffer);
-    // In a group they would be sent and received at the same time.
+    // In a group the ranks would send and receive at the same time.
     ASSERT_EQ(nccl_.ncclRecv(buffer, 4, ncclFloat32, peer, end->comm, end->stream), ncclSuccess);
     ASSERT_EQ(nccl_.ncclSend(buffer, 4, ncclFloat32, peer, end->comm, end->stream), ncclSuccess);
   }
@@ -522,7 +523,8 @@ TEST_F(StrictNcclTest, RanksThatWaitForOneAnother) {
   EXPECT_THAT(violations, HasSubstr("the ranks (as bits) 0x3 wait for one another"));
   Abort(*first);
   Abort(*second);
-  FakeViolations();  // Of the other rank, if it has noticed as well.
+  // The other rank may have reported the violation as well.
+  FakeViolations();
 }
 
 TEST_F(StrictNcclTest, TwoThreadsAtOnce) {
@@ -598,7 +600,7 @@ TEST_F(StrictNcclTest, OperationsAtTheSameTimeOnTwoStreams) {
   CUstream other = nullptr;
   ASSERT_EQ(RawDriver().cuStreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0),
             CUDA_SUCCESS);
-  // Rank 1 never comes, so both are under way.
+  // Rank 1 never comes, so both operations stay under way.
   ASSERT_EQ(AllReduce(*first), ncclSuccess);
   void* const buffer = reinterpret_cast<void*>(first->buffer + 512);
   ASSERT_EQ(nccl_.ncclAllReduce(buffer, buffer, 4, ncclFloat32, ncclSum, first->comm, other),
@@ -628,7 +630,7 @@ TEST_F(StrictNcclTest, MemoryThatIsNotTheDevices) {
   EXPECT_EQ(nccl_.ncclAllReduce(local, local, 4, ncclFloat32, ncclSum, end->comm, end->stream),
             ncclInvalidArgument);
   EXPECT_THAT(Violated(), HasSubstr("in: 16 bytes at"));
-  // all_gather's result is as large as all the parts.
+  // The result of all_gather is as large as all the parts together.
   void* const buffer = reinterpret_cast<void*>(end->buffer);
   EXPECT_EQ(nccl_.ncclAllGather(buffer, reinterpret_cast<void*>(end->buffer + 1016), 4, ncclFloat32,
                                 end->comm, end->stream),
@@ -736,7 +738,7 @@ TEST_F(StrictCublasLtTest, MatricesThatDoNotAgree) {
   EXPECT_EQ(ask(CUBLAS_COMPUTE_32F, square, wide), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_EQ(ask(CUBLAS_COMPUTE_64F, square, square), CUBLAS_STATUS_INVALID_VALUE);
   EXPECT_THAT(Violated(), HasSubstr("do not agree"));
-  // An algorithm that came from no question, and factors that are not 1 and 0.
+  // The algorithm did not come from the library, and the operands are null.
   cublasLtMatmulDesc_t desc = nullptr;
   ASSERT_EQ(lt.cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
             CUBLAS_STATUS_SUCCESS);

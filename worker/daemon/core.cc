@@ -1,3 +1,7 @@
+// The daemon's state machine. The Driver (driver.cc) calls Step for every event, on behalf of
+// WorkerDaemon (worker/rpc/worker_daemon.cc), and the simulation (tests/sim) does the same without
+// processes. A step first handles its event and then does whatever is due in the new state, so that
+// no rule depends on which event came.
 #include "worker/daemon/core.h"
 
 #include <algorithm>
@@ -9,8 +13,9 @@
 namespace tessera::worker::daemon {
 namespace {
 
-// Whether a registration that ended so will end so again. A name may be that of our own past,
-// which the coordinator has not noticed the end of.
+// Returns whether a further registration would end in the same way as the one that ended with
+// `end`. `may_be_ours` says that a name which is taken may belong to an earlier connection of this
+// worker, whose end the coordinator has not noticed yet.
 bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
   if (ReasonOf(end).empty() || IsRetryable(end)) return false;
   switch (KindOf(end)) {
@@ -33,7 +38,7 @@ bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
   }
 }
 
-// One step.
+// Carries out one step: one event, and then everything that is due.
 class Stepper {
  public:
   Stepper(State& state, absl::Time now)
@@ -51,7 +56,7 @@ class Stepper {
   void On(const Tick& event);
   void On(const Stop& /*event*/);
 
-  // What the state calls for, whatever the event was; ends the step.
+  // Does everything that is due in the state, whatever the event was, and ends the step.
   std::vector<Effect> Finish();
 
  private:
@@ -203,13 +208,15 @@ void Stepper::AskIfDue(int32_t e) {
   Emit(PingChild{e, executor.incarnation});
 }
 
-// Counts an answer that the next question would find missing.
+// How long the executor has not replied. It is zero until the time of the next question has passed
+// without an answer to the last one.
 absl::Duration Stepper::Silence(const Executor& executor) const {
   const bool late = executor.asked && now_ >= executor.next_question;
   return late ? now_ - executor.answered : absl::ZeroDuration();
 }
 
-// Ends the executor's process, and starts no other.
+// Ends the executor's process and starts no other. A process that is still starting is ended by a
+// later step.
 void Stepper::StopChild(int32_t e) {
   Executor& executor = state_.executors[e];
   if (executor.phase == Phase::kWaiting) executor.phase = Phase::kStopped;
@@ -220,8 +227,11 @@ void Stepper::StopChild(int32_t e) {
 }
 
 // ---- The coordinator. ---------------------------------------------------------------------------
-// The session has begun, but for executors that were registered and are gone by now: what happens
-// from here on is reported.
+// Begins the session, or refuses the coordinator. It is refused if it is older than the coordinator
+// for which state is kept, or if it speaks none of our protocols. Executors may have ended since
+// the worker asked to be registered, and their loss is reported here, because nothing was reported
+// before the session began. An executor that still holds state for a coordinator is killed unless
+// this one adopts it, because nobody would know what the executor holds.
 void Stepper::On(const Welcomed& event) {
   if (!event.welcome.ok()) return Emit(CancelLink{});
   if (event.welcome->epoch < link_.newest_epoch) {
@@ -269,13 +279,19 @@ void Stepper::On(const ToldToKill& event) {
   Kill(event.executor, LossCause::kStuck, event.reason);
 }
 
+// The connection has ended, or was never made: decides when to try again, or whether to give up.
+// Registered executors go on until the outage grace is over. A name that is taken may be that of
+// our own last connection, whose end the coordinator has not noticed, so the worker tries for some
+// time before it believes that another worker has it. The time that counts is capped for each
+// attempt, because a coordinator that does not answer notices nothing meanwhile.
 void Stepper::On(const LinkEnded& event) {
   if (link_.phase == Connection::Phase::kRefused) return;
   const bool was_registered = registered();
   link_.next_heartbeat = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kNone;
   if (!was_registered && KindOf(event.status) == ErrorKind::kAlreadyExists) {
-    // A coordinator that did not answer for long has not noticed meanwhile that somebody is gone.
+    // A coordinator that did not answer for a long time has not noticed meanwhile that a worker is
+    // gone.
     if (link_.name_taken_at != absl::InfinitePast())
       link_.name_taken_for += std::min(now_ - link_.name_taken_at, config_.reconnect_max);
     link_.name_taken_at = now_;
@@ -296,13 +312,15 @@ void Stepper::On(const LinkEnded& event) {
       std::min(2 * link_.backoff, outage ? config_.reconnect_max_in_outage : config_.reconnect_max);
 }
 
-// Nothing is registered of it any more.
+// Kills an executor that no coordinator keeps. From here on it does not count as registered.
 void Stepper::KillDisconnected(int32_t e, std::string reason) {
   state_.executors[e].info.reset();
   Kill(e, LossCause::kDisconnected, std::move(reason));
 }
 
-// The coordinator counts the arrays as lost by then; so must we. What was never used has none.
+// Kills the executors when the grace is over. The coordinator counts their arrays as lost by then,
+// so the worker must do the same. An executor that no coordinator has used holds no arrays, and
+// stays.
 void Stepper::EndOutageIfDue() {
   if (now_ < link_.outage_ends) return;
   link_.outage_ends = absl::InfiniteFuture();
@@ -320,7 +338,7 @@ void Stepper::On(const Tick& event) {
   for (int32_t e = 0; e < num_executors(); ++e) KillIfLate(e);
   if (now_ < link_.next_heartbeat) return;
   link_.next_heartbeat = now_ + link_.heartbeat;
-  // Behind a write that is stuck it would only queue.
+  // Behind a write that is stuck, a heartbeat would only queue up.
   if (!registered() || !event.link_idle) return;
   SendHeartbeat beat{link_.welcome.epoch, {}};
   for (const Executor& executor : state_.executors) beat.silence.push_back(Silence(executor));
@@ -333,7 +351,7 @@ void Stepper::On(const Stop& /*event*/) {
   if (connected()) Emit(CancelLink{});
 }
 
-// The coordinator's welcome for one process.
+// Passes the coordinator's welcome on to one process.
 void Stepper::SendWelcome(int32_t e, uint64_t incarnation) {
   state_.executors[e].welcomed = true;
   api::Welcome welcome = link_.welcome;
@@ -356,7 +374,7 @@ bool Stepper::Adopted(const api::ExecutorInfo& info) const {
                    api::AdoptedExecutor{info.index, info.incarnation}) != adopted.end();
 }
 
-// The worker is ready when every executor is.
+// Connects if it is time. The worker is ready when every executor is.
 void Stepper::ConnectIfDue() {
   if (link_.phase != Connection::Phase::kNone || now_ < link_.due || !AllReady()) return;
   link_.phase = Connection::Phase::kConnecting;
@@ -394,7 +412,8 @@ std::vector<Effect> Stepper::Finish() {
     for (int32_t e = 0; e < num_executors(); ++e) AskIfDue(e);
     ConnectIfDue();
   } else if (!connected()) {
-    // Processes end once the connection has, which knows of none of it.
+    // The processes end only after the connection has ended, so that the coordinator does not see
+    // them end.
     for (int32_t e = 0; e < num_executors(); ++e) StopChild(e);
     const bool all = std::all_of(state_.executors.begin(), state_.executors.end(),
                                  [](const Executor& x) { return x.phase == Phase::kStopped; });

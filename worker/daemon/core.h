@@ -1,18 +1,18 @@
 // The rules of a worker's daemon as a pure state machine: Step(state, event, now) -> effects.
 //
-// When an executor's process starts, is asked whether it replies, is killed and is followed by
-// another; when the worker registers with its coordinator, what it reports, and when it tries no
-// more.
+// It decides when the process of an executor starts, is pinged, is killed, and is followed by
+// another. It also decides when the worker registers with its coordinator, what it reports, and
+// when it gives up.
 //
-// Executors outlive the connection. For the outage grace of the last Welcome the worker tries to
-// register with the same processes; those that the coordinator then does not adopt are killed, and
-// so are all when the grace is over. As long as it keeps state for a coordinator, it takes no
-// earlier one, by their epochs. No I/O, no threads, no clock, no randomness, no logs: the same
-// events at the same times give the same effects, in the daemon and in a simulation. One thread at
-// a time steps a State.
+// Executors outlive the connection. For the outage grace of the last Welcome, the worker tries to
+// register with the same processes. A process that the coordinator then does not adopt is killed,
+// and all are killed when the grace is over. As long as the worker keeps state for a coordinator,
+// it refuses coordinators of earlier epochs. The machine does no I/O, uses no threads, clock or
+// randomness, and writes no logs: the same events at the same times give the same effects, in the
+// daemon and in a simulation. One thread at a time steps a State.
 //
-// The caller applies the effects in order, and posts what becomes of them as events. `now` is the
-// time at which the event came; it never goes back.
+// The caller applies the effects in order, and posts their results as events. `now` is the time at
+// which the event came; it never goes back.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -33,11 +33,11 @@ namespace tessera::worker::daemon {
 // Why a process ended.
 enum class LossCause : uint8_t {
   kExit,          // by itself
-  kSignal,        // by a signal of another sender
-  kNotReady,      // killed: not ready in time
+  kSignal,        // by a signal from another sender
+  kNotReady,      // killed: it was not ready in time
   kProtocol,      // killed: its messages do not parse
-  kDisconnected,  // killed: its coordinator stayed away, or does not adopt it
-  kStuck,         // killed: it does not acknowledge the end of an operation
+  kDisconnected,  // killed: its coordinator stayed away, or did not adopt it
+  kStuck,         // killed: it did not acknowledge the end of an operation
   kOther,         // it did not start, or did not stop in time
   kStopped,       // the daemon stops
 };
@@ -50,77 +50,83 @@ struct ProcessLoss {
 };
 
 struct Config {
-  // Per executor, below the incarnation of its first process. Those that follow count up; no other
-  // process, of this worker or another, may come by the same.
+  // Per executor, the number below the incarnation of its first process. Later processes count up.
+  // No other process, of this worker or another, may get the same incarnation.
   std::vector<uint64_t> incarnations;
-  Build build = ThisBuild();                         // with the protocols that the worker speaks
-  absl::Duration ready_timeout = absl::Seconds(20);  // beyond it the process is killed
-  // Before a start that follows a failed one; doubles up to the greatest. A process that has been
-  // ready for `backoff_reset_after` is followed at once.
+  Build build = ThisBuild();  // names the protocols that the worker speaks
+  // After this time without readiness the process is killed.
+  absl::Duration ready_timeout = absl::Seconds(20);
+  // The wait before a start that follows a failed one; it doubles up to the maximum. A process that
+  // was ready for `backoff_reset_after` is followed by the next one at once.
   absl::Duration backoff_min = absl::Milliseconds(50);
   absl::Duration backoff_max = absl::Seconds(2);
   absl::Duration backoff_reset_after = absl::Seconds(5);
-  absl::Duration stop_grace = absl::Seconds(1);  // between the end of the socket and the kill
-  // Between one question, whether the process replies, and the next.
+  absl::Duration stop_grace = absl::Seconds(1);  // time between the end of the socket and the kill
+  // The time between two pings of a process.
   absl::Duration ping_interval = absl::Milliseconds(500);
-  // Between the end of a connection and the next; doubles until the worker is registered.
+  // The wait between the end of a connection and the next attempt; it doubles until the worker is
+  // registered.
   absl::Duration reconnect_min = absl::Milliseconds(50);
   absl::Duration reconnect_max = absl::Seconds(2);
   absl::Duration reconnect_max_in_outage = absl::Milliseconds(400);
-  absl::Duration first_heartbeat = absl::Milliseconds(300);  // until the first welcome
+  absl::Duration first_heartbeat = absl::Milliseconds(300);  // used until the first welcome
   absl::Duration heartbeat_min = absl::Milliseconds(10);
-  // For which a name may be taken before the worker gives up: beyond the time in which a
-  // coordinator that answers notices that a worker of the same name is gone.
+  // How long the name may be taken before the worker gives up. It is longer than a coordinator that
+  // answers needs to notice that a worker of the same name is gone.
   absl::Duration name_taken_patience = absl::Seconds(5);
 };
 
 // ---- The state. ---------------------------------------------------------------------------------
 struct Executor {
   enum class Phase : uint8_t {
-    kWaiting,   // for `due`, when its next process starts
+    kWaiting,   // until `due`, when the next process starts
     kStarting,  // until Started or SpawnFailed
     kRunning,   // until Ended
     kStopped,   // no process starts any more
   };
   Phase phase = Phase::kWaiting;
-  uint64_t incarnation = 0;                    // of the process, or of that before the next
-  absl::Duration backoff;                      // before the next process
-  absl::Time due = absl::InfinitePast();       // of kWaiting
-  std::optional<api::ExecutorInfo> info = {};  // as it said; none: it is not ready to be registered
+  // Incarnation of the process or, between two processes, of the last one.
+  uint64_t incarnation = 0;
+  absl::Duration backoff;                 // wait before the next process
+  absl::Time due = absl::InfinitePast();  // end of kWaiting
+  // The process's own description; empty until it is ready to be registered.
+  std::optional<api::ExecutorInfo> info = {};
 
-  // Of the running process.
+  // The state of the running process.
   absl::Time started;
-  bool ready = false;  // it has sent its message, whatever that was
+  bool ready = false;  // it has sent its first message, valid or not
   absl::Time ready_at;
-  bool welcomed = false;                              // a coordinator has used it
-  bool open = false;                                  // its socket, as far as it matters
-  absl::Time kill_at = absl::InfiniteFuture();        // once it is to end
-  bool killed = false;                                // by us
+  bool welcomed = false;                        // a coordinator has used the process
+  bool open = false;                            // whether its socket is still read and written
+  absl::Time kill_at = absl::InfiniteFuture();  // when it is killed, once it has been told to end
+  bool killed = false;                          // whether the daemon has killed it
   std::optional<ProcessLoss> verdict = std::nullopt;  // why it ends, once that is decided
   absl::Time answered, next_question;
-  bool asked = false;  // and not answered
+  bool asked = false;  // a ping is not answered yet
 };
 
 // The connection to the coordinator.
 struct Connection {
   enum class Phase : uint8_t {
-    kNone,        // until every executor is ready, and not before `due`
+    kNone,        // until every executor is ready, and at least until `due`
     kConnecting,  // the worker has asked to be registered
     kRegistered,  // until the connection ends
-    kRefused,     // for good
+    kRefused,     // for good: the worker tries no more
   };
   Phase phase = Phase::kNone;
-  absl::Time due = absl::InfinitePast();  // of kNone
-  std::vector<uint64_t> incarnations;     // per executor, as the worker asked to register it
-  api::Welcome welcome;                   // of kRegistered
-  absl::Duration clock_ahead;             // the coordinator's clock, of `now`
-  absl::Duration backoff;                 // before the connection that follows
+  absl::Time due = absl::InfinitePast();  // earliest end of kNone
+  // per executor, the incarnation that the worker asked to register
+  std::vector<uint64_t> incarnations;
+  api::Welcome welcome;        // the welcome of the registration; meaningful while kRegistered
+  absl::Duration clock_ahead;  // how far the coordinator's clock is ahead of `now`
+  absl::Duration backoff;      // wait before the next connection
   bool ever_registered = false;
-  // For how long registrations were refused as another worker has the name, and the last of these.
+  // For how long registrations have been refused because another worker has the name, and the time
+  // of the last such refusal.
   absl::Duration name_taken_for;
   absl::Time name_taken_at = absl::InfinitePast();
-  uint64_t newest_epoch = 0;  // of the coordinator that state is kept for; 0: none is
-  absl::Time outage_ends = absl::InfiniteFuture();  // when state is kept no longer
+  uint64_t newest_epoch = 0;  // epoch of the coordinator for which state is kept; 0 if none is
+  absl::Time outage_ends = absl::InfiniteFuture();  // when the state is dropped
   absl::Duration heartbeat;
   absl::Time next_heartbeat = absl::InfiniteFuture();
 };
@@ -135,7 +141,7 @@ struct State {
 };
 
 // ---- Events. ------------------------------------------------------------------------------------
-// Of the process that the last StartChild of the executor asked for; in this order.
+// Events about the process that the last StartChild of the executor asked for, in this order.
 struct Started {
   int32_t executor = 0;
 };
@@ -143,7 +149,8 @@ struct SpawnFailed {
   int32_t executor = 0;
   std::string reason;
 };
-// A message that is no pong. A process sends one, its ExecutorReady; none: it does not parse.
+// The process sent a message that is no pong. A process sends one such message, its ExecutorReady.
+// `ready` is empty if the message does not parse.
 struct ChildSaid {
   int32_t executor = 0;
   std::optional<api::ExecutorInfo> ready;
@@ -151,22 +158,24 @@ struct ChildSaid {
 struct ChildPonged {
   int32_t executor = 0;
 };
-// The end of its socket, or frames that are none.
+// The process's socket ended, or it sent malformed frames.
 struct SocketEnded {
   int32_t executor = 0;
 };
 struct Ended {
   int32_t executor = 0;
   ProcessEnd end;
-  InFlightOp in_flight;  // as its page says
+  InFlightOp in_flight;  // the op that its in-flight page shows
 };
 
-// Of the connection that the last Connect asked for; in this order.
-// The first message of the coordinator; an error: it is no welcome.
+// Events about the connection that the last Connect asked for, in this order.
+//
+// The first message of the coordinator, or an error if the message is no welcome.
 struct Welcomed {
   absl::StatusOr<api::Welcome> welcome;
 };
-// The only command for the daemon itself; the others go to the executors.
+// The coordinator wants a process killed. This is the only command for the daemon itself; all
+// others go to the executors.
 struct ToldToKill {
   uint64_t epoch = 0;
   int32_t executor = 0;
@@ -177,11 +186,11 @@ struct LinkEnded {
   absl::Status status;
 };
 
-// The timer that was set is due. `link_idle`: no write on the connection is in flight.
+// The timer is due. `link_idle` says that no write on the connection is in flight.
 struct Tick {
   bool link_idle = false;
 };
-// The daemon is to stop.
+// The daemon must stop.
 struct Stop {};
 
 using Event = std::variant<Started, SpawnFailed, ChildSaid, ChildPonged, SocketEnded, Ended,
@@ -196,18 +205,18 @@ struct KillChild {
   int32_t executor = 0;
   uint64_t incarnation = 0;
 };
-// Ends what is sent to it, whereupon it stops.
+// Closes the process's input, whereupon the process stops.
 struct CloseChildInput {
   int32_t executor = 0;
   uint64_t incarnation = 0;
 };
-// Asks it whether it replies.
+// Pings the process: asks whether it replies.
 struct PingChild {
   int32_t executor = 0;
   uint64_t incarnation = 0;
 };
-// Passes the coordinator's welcome on. Its ticket key is the worker's: a process gets only its own
-// (api::ExecutorTicketKey).
+// Passes the coordinator's welcome on. The welcome contains the ticket key of the worker; the
+// caller must give the process only its own key (api::ExecutorTicketKey).
 struct WelcomeChild {
   int32_t executor = 0;
   uint64_t incarnation = 0;
@@ -221,12 +230,12 @@ struct SendReport {
   uint64_t epoch = 0;
   api::Report report;
 };
-// The rest of a heartbeat is what the executors' pages say.
+// The caller adds the rest of a heartbeat from the in-flight pages of the executors.
 struct SendHeartbeat {
   uint64_t epoch = 0;
-  std::vector<absl::Duration> silence;  // per executor
+  std::vector<absl::Duration> silence;  // time without a reply, per executor
 };
-// A process has ended, or did not start: to be logged and counted.
+// A process has ended, or did not start. The caller logs and counts it.
 struct Lost {
   int32_t executor = 0;
   uint64_t incarnation = 0;
@@ -234,26 +243,27 @@ struct Lost {
 };
 // The coordinator has accepted the worker.
 struct Registered {};
-// A coordinator of an earlier epoch accepted the worker, or sent it a command, and was refused.
+// A coordinator of an earlier epoch accepted the worker, or sent it a command; the daemon refused
+// it.
 struct RefusedStale {
   uint64_t epoch = 0, newest = 0;
 };
-// It never will; the daemon tries no more.
+// The coordinator will never accept the worker, so the daemon tries no more.
 struct Refused {
   absl::Status why;
 };
-// Wants a Tick then; replaces the last.
+// Asks for a Tick at `when`, in place of the last time that was asked for.
 struct SetTimer {
   absl::Time when;
 };
-// There is no process and no connection, and there will be none.
+// There is no process and no connection any more, and there will be none.
 struct Stopped {};
 
 using Effect = std::variant<StartChild, KillChild, CloseChildInput, PingChild, WelcomeChild,
                             Connect, CancelLink, SendReport, SendHeartbeat, Lost, Registered,
                             RefusedStale, Refused, SetTimer, Stopped>;
 
-// The state before the first step, which starts the executors whatever its event.
+// Returns the state before the first step. The first step starts the executors, whatever its event.
 State Begin(const Config& config, absl::Time now);
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now);
 

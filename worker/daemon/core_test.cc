@@ -1,3 +1,6 @@
+// Proves the rules of the daemon: when processes start and are killed, when the worker connects,
+// and what it reports. The tests step the pure state machine with made-up events and times, and
+// look at the effects; no process, socket or thread is involved.
 #include "worker/daemon/core.h"
 
 #include <algorithm>
@@ -19,7 +22,7 @@ using ::testing::Optional;
 constexpr absl::Duration kMs = absl::Milliseconds(1);
 constexpr uint64_t kEpoch = 7;
 
-// A daemon at a time that the test sets, and the effects of its last step.
+// A daemon whose time the test sets, and the effects of its last step.
 class CoreTest : public ::testing::Test {
  protected:
   // Begins anew with this many executors, and starts their processes.
@@ -34,7 +37,7 @@ class CoreTest : public ::testing::Test {
     now_ += time;
     Do(event);
   }
-  // The first effect of this type; none: the step had none.
+  // The first effect of this type in the last step, or nullopt if the step had none.
   template <class E>
   std::optional<E> The() const {
     for (const Effect& effect : effects_)
@@ -45,7 +48,7 @@ class CoreTest : public ::testing::Test {
   bool Did() const {
     return The<E>().has_value();
   }
-  // The effects of a type are of one step, in order.
+  // All effects of this type in the last step, in order.
   template <class E>
   std::vector<E> All() const {
     std::vector<E> all;
@@ -53,7 +56,7 @@ class CoreTest : public ::testing::Test {
       if (const E* found = std::get_if<E>(&effect)) all.push_back(*found);
     return all;
   }
-  // Advances to the time of the timer, which must be set.
+  // Advances to the time of the timer, which must be set, and returns the wait.
   absl::Duration TickOnTime(bool link_idle = true) {
     const absl::Duration wait = state_.armed - now_;
     EXPECT_LT(wait, absl::InfiniteDuration());
@@ -89,19 +92,19 @@ class CoreTest : public ::testing::Test {
     Do(Welcomed{welcome});
   }
   void LoseLink() { Do(LinkEnded{absl::UnavailableError("gone")}); }
-  // Ticks until the step connects; how long that took.
+  // Ticks until a step connects, and returns how long that took.
   absl::Duration AwaitConnect() {
     const absl::Time began = now_;
     while (!Did<Connect>()) TickOnTime();
     return now_ - began;
   }
-  // One executor, registered.
+  // Begins with one executor and registers it.
   void Register() {
     Begin(1);
     BecomeReady();
     Welcome();
   }
-  // Its process ends by itself; how long until the next starts.
+  // Ends the process as if it exited by itself, and returns the time until the next one starts.
   absl::Duration EndAndAwaitStart() {
     Do(Ended{0, {.reason = "exited with status 1", .exit_status = 1}, {}});
     const absl::Time ended = now_;
@@ -117,7 +120,7 @@ class CoreTest : public ::testing::Test {
 
   State state_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(5);
-  // Of the welcomes.
+  // The fields of the welcomes.
   absl::Duration grace_;
   std::vector<api::AdoptedExecutor> adopted_;
   std::vector<Effect> effects_;
@@ -265,7 +268,7 @@ TEST_F(CoreTest, AProcessIsAskedOnceItIsReadyAndHasAnswered) {
 
 // ---- Heartbeats. --------------------------------------------------------------------------------
 TEST_F(CoreTest, AHeartbeatSaysHowLongAProcessIsSilent) {
-  Register();  // and asked
+  Register();  // the process has been pinged, too
   const auto silence = [&](absl::Duration later) {
     After(later, Tick{.link_idle = true});
     return Did<SendHeartbeat>() ? The<SendHeartbeat>()->silence.at(0) : -kMs;
@@ -399,7 +402,7 @@ TEST_F(CoreTest, WithoutGraceTheEndOfARegistrationRestartsTheExecutorsThatWereRe
   BecomeReady(0);
   BecomeReady(1);
   Welcome();
-  Do(Ended{1, Killed(), {}});  // so that it is not ready
+  Do(Ended{1, Killed(), {}});  // so that this executor is not ready
   Do(LinkEnded{absl::UnavailableError("gone")});
   EXPECT_THAT(All<KillChild>(), ElementsAre(Field(&KillChild::executor, 0)));
   Do(Ended{0, Killed(), {}});
@@ -538,7 +541,7 @@ TEST_F(CoreTest, AFreshExecutorComesWithoutState) {
   if (!Did<Connect>()) AwaitConnect();
   EXPECT_TRUE(The<Connect>()->executors[0].has_state);
   EXPECT_FALSE(The<Connect>()->executors[1].has_state);
-  // It needs no adoption.
+  // An executor without state needs no adoption.
   adopted_ = {{0, Incarnation(0)}};
   Welcome();
   EXPECT_FALSE(Did<KillChild>());
@@ -612,6 +615,8 @@ TEST_F(CoreTest, ACoordinatorThatIsBackIsFoundSoonThroughoutTheGrace) {
   }
 }
 
+// A coordinator whose epoch is older than that of the last one asks for the worker during the
+// outage.
 TEST_F(CoreTest, AnEarlierCoordinatorDoesNotGetWhatIsKeptForALaterOne) {
   grace_ = absl::Seconds(60);
   Register();
@@ -630,7 +635,7 @@ TEST_F(CoreTest, AnEarlierCoordinatorDoesNotGetWhatIsKeptForALaterOne) {
   Do(LinkEnded{absl::CancelledError("cancelled")});
   EXPECT_FALSE(Did<Refused>());
   AwaitConnect();
-  // Nothing is kept once the grace is over: whoever is there is served.
+  // No state is kept once the grace is over, so the worker accepts any coordinator.
   After(absl::Seconds(60), LinkEnded{absl::UnavailableError("gone")});
   ASSERT_TRUE(Did<KillChild>());
   Do(Ended{0, Killed(), {}});

@@ -1,3 +1,6 @@
+// Runs the daemon's state machine. The threads of WorkerDaemon (worker/rpc/worker_daemon.cc) post
+// events: those of supervisors, of gRPC, and the driver's own timer. The thread that finds no
+// runner processes all events, so that no thread ever waits for another one's step.
 #include "worker/daemon/driver.h"
 
 #include <utility>

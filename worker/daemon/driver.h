@@ -1,8 +1,9 @@
-// Feeds events to the rules of the daemon (core.h), one after the other, and applies their effects.
+// Feeds events to the daemon's rules (core.h), one after the other, and applies the effects.
 //
-// Thread-safe. One thread at a time, the runner, processes events: a thread that posts an event
-// while there is no runner becomes it. Events get their time when posted. Effects are applied by
-// the runner, without a lock of the driver; what applies them may call Post, and must not block.
+// Thread-safe. Only one thread at a time, the runner, processes events: a thread that posts an
+// event while there is no runner becomes the runner. The time of an event is when it was posted.
+// The runner applies the effects without holding a lock of the driver. The function that applies
+// them may call Post, and must not block.
 #pragma once
 #include <deque>
 #include <functional>
@@ -18,8 +19,8 @@ namespace tessera::worker::daemon {
 
 class Driver {
  public:
-  // `apply` gets every effect but SetTimer and Stopped; `link_idle` is asked for a Tick. Both are
-  // called only from Start to the end of End.
+  // `apply` gets every effect other than SetTimer and Stopped. `link_idle` is called for each Tick.
+  // Both are called only from Start to the end of End.
   Driver(const Config& config, std::function<void(const Effect&)> apply,
          std::function<bool()> link_idle);
   Driver(const Driver&) = delete;
@@ -29,9 +30,10 @@ class Driver {
   // Starts the executors.
   void Start() { Post(Tick{}); }
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the connection and the processes, and waits for that. Nothing may be posted afterwards.
+  // Ends the connection and the processes, and waits until they have ended. No event may be posted
+  // afterwards.
   void End() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether the executor is ready to be registered.
+  // Returns whether the executor is ready to be registered.
   bool ready(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -49,12 +51,12 @@ class Driver {
 
   absl::Mutex mu_;
   std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // there is a runner
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // whether there is a runner
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time timer_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::CondVar timer_changed_;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mu_);  // per executor, as of the last step
-  std::thread thread_;                            // Last.
+  std::thread thread_;                            // last, since it uses the members above
 };
 
 }  // namespace tessera::worker::daemon

@@ -1,3 +1,5 @@
+// Proves that the driver processes the events that effects post, fires its timer, and waits for the
+// processes when it ends. A shell without real processes answers each effect at once.
 #include "worker/daemon/driver.h"
 
 #include <vector>
@@ -11,8 +13,8 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// The shell of a worker with one executor, without processes: every effect is answered at once, by
-// the thread that applies it. The first process does not start.
+// The shell of a worker with one executor, without processes. The thread that applies an effect
+// also posts the answer at once. The first process does not start.
 class Shell {
  public:
   Shell() { driver_.Start(); }
@@ -49,7 +51,7 @@ class Shell {
     driver_.Post(ChildSaid{0, info});
   }
 
-  // Of the runner, and of the test once the driver has ended.
+  // Used by the runner, and by the test once the driver has ended.
   std::vector<absl::Time> starts_;
   std::vector<LossCause> losses_;
   absl::Notification registered_;

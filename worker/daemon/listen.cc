@@ -1,3 +1,6 @@
+// Binds the ports of a worker. The daemon listens on or reserves each port
+// (worker/rpc/worker_daemon.cc) before it starts an executor, so that the addresses are known when
+// the worker registers and outlive a process that dies.
 #include "worker/daemon/listen.h"
 
 #include <netdb.h>
@@ -43,14 +46,16 @@ absl::Status Taken(const std::string& address) {
                                 "its own"));
 }
 
-// The kernel lets two sockets with SO_REUSEADDR bind one port while neither listens; an abstract
-// name of the network namespace belongs to one.  Not open when another has it.
+// Claims an address for this process, for as long as the result is open. The kernel lets two
+// sockets with SO_REUSEADDR bind one port while neither listens, so binding alone is no claim. An
+// abstract name of the network namespace belongs to one socket only. Returns a descriptor that is
+// not open if another process has the name.
 UniqueFd Claim(const std::string& address) {
   UniqueFd claim(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string text = absl::StrCat("tessera-reserved/", address);
   sockaddr_un name = {};
   name.sun_family = AF_UNIX;
-  // The first byte is zero.
+  // The first byte of an abstract name is zero.
   const size_t length = std::min(text.size(), sizeof(name.sun_path) - 1);
   std::memcpy(name.sun_path + 1, text.data(), length);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
@@ -59,6 +64,10 @@ UniqueFd Claim(const std::string& address) {
   return claim;
 }
 
+// Binds the address, and listens on it unless the port is `shared` with the process that will
+// listen. A shared port is claimed by a name first, because two sockets that do not listen may be
+// bound to the same port. The reuse options are set in an order that lets a restarted worker have
+// its port back, but no second worker.
 absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   const auto bad = [&](absl::string_view why) {
     return MakeError(ErrorKind::kValueError,
@@ -83,7 +92,8 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   if (error != 0) return bad(gai_strerror(error));
   listener.fd = UniqueFd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, found->ai_protocol));
   const int one = 1;
-  // Past connections do not hold a given port; of any port one is wanted that nobody has.
+  // Past connections must not keep a given port busy. If any port will do, one is wanted that
+  // nobody has.
   if (!any_port) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
@@ -94,7 +104,8 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
                        getsockname(listener.fd.get(), generic, &size) == 0;
   const int failure = errno;
   freeaddrinfo(found);
-  // Once it is bound: whoever binds the port for itself is then refused, as we would have been.
+  // SO_REUSEPORT is set once the socket is bound: whoever binds the port without it is then
+  // refused, and so would this socket have been.
   if (shared) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
   if (!listens && failure == EADDRINUSE) return Taken(address);
   if (!listens) return bad(std::strerror(failure));

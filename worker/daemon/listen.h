@@ -1,4 +1,4 @@
-// Listening sockets.
+// Listening sockets of a worker.
 #pragma once
 #include <string>
 
@@ -9,24 +9,27 @@ namespace tessera::worker {
 
 struct Listener {
   UniqueFd fd;
-  UniqueFd claim;  // of a reserved port: released when this process ends
+  UniqueFd claim;  // claim on a reserved port; released when this process ends
   std::string host;
   int port = 0;
   std::string endpoint() const;
-  // `advertised` is empty, a host, or host:port.
+  // The endpoint that others are told. `advertised` is empty, a host, or host:port; a missing part
+  // is filled in from this listener.
   std::string AdvertisedAs(const std::string& advertised) const;
-  // Whether it listens on every address of the machine.
+  // Returns whether it listens on every address of the machine.
   bool everywhere() const;
 };
 
-// "host:port" with `more` added to a port that is not 0; other text as it is.
+// Returns "host:port" with `more` added to the port, unless the port is 0. Other text is returned
+// unchanged.
 std::string PortPlus(const std::string& address, int more);
 
-// Binds "host:port", port 0 for any; listens. VALUE_ERROR says what is wrong with the address,
-// ALREADY_EXISTS that the port is taken.
+// Binds "host:port" and listens; port 0 stands for any free port. Returns VALUE_ERROR if the
+// address is wrong, and ALREADY_EXISTS if the port is taken.
 absl::StatusOr<Listener> Listen(const std::string& address);
-// Binds and does not listen: keeps the port for a process that listens on it with SO_REUSEPORT, as
-// the same user. ALREADY_EXISTS also while nobody listens yet on what another has reserved.
+// Binds without listening: keeps the port for a process of the same user that listens on it with
+// SO_REUSEPORT. Returns ALREADY_EXISTS also if another process has reserved the port and nobody
+// listens on it yet.
 absl::StatusOr<Listener> Reserve(const std::string& address);
 
 }  // namespace tessera::worker

@@ -1,3 +1,5 @@
+// Proves that a port can be held by one process only, whether it listens or only reserves, and that
+// wrong addresses are refused. The tests bind real loopback sockets.
 #include "worker/daemon/listen.h"
 
 #include <set>
@@ -10,7 +12,7 @@
 namespace tessera::worker {
 namespace {
 
-// A port that was free a moment ago.
+// Returns the address of a port that was free a moment ago.
 std::string FreeAddress() { return absl::StrCat("127.0.0.1:", Listen("127.0.0.1:0").value().port); }
 
 TEST(ListenTest, AReservedPortIsTakenBeforeAnybodyListens) {

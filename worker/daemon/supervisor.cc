@@ -1,3 +1,7 @@
+// Runs the processes of one executor. WorkerDaemon (worker/rpc/worker_daemon.cc) has one supervisor
+// for each executor and calls it to apply the effects of the daemon's rules; the supervisor posts
+// events about the process to the Driver. Its own thread starts each process and then serves the
+// socket to it.
 #include "worker/daemon/supervisor.h"
 
 #include <fcntl.h>
@@ -18,14 +22,14 @@
 
 namespace tessera::worker {
 
-// One process, from start to end.
+// The state of one process, from start to end.
 struct Supervisor::ChildSession {
   UniqueFd socket;
   ChildProcess process;
   FrameParser parser = {};
-  std::string sending = {};  // what of the message at the front is not sent
+  std::string sending = {};  // the message that is being sent; its first `sent` bytes are out
   size_t sent = 0;
-  bool open = true;  // the socket
+  bool open = true;  // whether the socket is still read and written
   bool input_closed = false;
 };
 
@@ -110,6 +114,10 @@ void Supervisor::Run() {
   while (const uint64_t incarnation = AwaitStart()) RunProcess(incarnation);
 }
 
+// Runs one process: makes its socket and in-flight page, starts it, serves it, and posts how it
+// ended. The page is shared memory that outlives the process, so the op that was in flight can
+// still be read after a crash. `current_` is set only while the process runs and is cleared before
+// Ended is posted, so that no message meant for this process goes to the next one.
 void Supervisor::RunProcess(uint64_t incarnation) {
   int ends[2] = {-1, -1};
   const bool paired = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
@@ -149,7 +157,8 @@ void Supervisor::RunProcess(uint64_t incarnation) {
   options_.post(daemon::Ended{options_.executor, std::move(end), page.LikelyCulprit()});
 }
 
-// Sends what waits; false if the process does not listen any more.
+// Sends the waiting messages as far as possible. Returns false if the process does not listen any
+// more.
 bool Supervisor::Flush(ChildSession& life) {
   while (true) {
     if (life.sent == life.sending.size()) {
@@ -171,7 +180,8 @@ bool Supervisor::Flush(ChildSession& life) {
   }
 }
 
-// Takes what came; false at the end of the stream, and where the process breaks the protocol.
+// Reads all messages that have arrived. Returns false at the end of the stream, and if the process
+// breaks the protocol.
 bool Supervisor::Receive(ChildSession& life) {
   char buffer[64 << 10];
   while (true) {
@@ -213,7 +223,8 @@ ProcessEnd Supervisor::ServeSocket(ChildSession& life) {
                     {life.open ? life.socket.get() : -1,
                      static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0},
                     {life.process.pidfd(), POLLIN, 0}};
-    // Looks again for the end where there is no pidfd.
+    // Where there is no pidfd, poll(2) does not report the end of the process, so look for it
+    // often.
     const bool hurry = !life.open && life.process.pidfd() < 0;
     poll(fds, 3, hurry ? 5 : 100);
     if (uint64_t woken = 0; fds[0].revents != 0)

@@ -1,14 +1,14 @@
-// Runs the processes of one executor, one after the other, as it is told to (core.h decides), and
-// posts what becomes of them.
+// Runs the processes of one executor, one after the other. core.h decides when each starts and
+// ends; the supervisor does it, and posts events about it.
 //
-// Messages over the socket between the two are ordered. The process sends one, when it is ready,
-// and after it answers to what it is asked. An empty message is a ping or a pong: the process
-// replies to pings at once, unless it does not get through with a command, so that a busy process
-// is told from a frozen one.
+// The messages over the socket between the two processes are ordered. The process sends one when it
+// is ready, and afterwards answers to inquiries. An empty message is a ping or a pong. The process
+// replies to a ping at once, unless it is stuck in a command, so that a busy process can be told
+// from a frozen one.
 //
-// Thread-safe; nothing blocks, except that Stop joins. Every process is started by the supervisor's
-// own thread, since the kernel kills it when that thread exits; events are posted from that thread,
-// in order.
+// Thread-safe. No function blocks, except that Stop joins the thread. The supervisor's own thread
+// starts every process, since the kernel kills a process when the thread that started it exits.
+// Events are posted from that thread, in order.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,19 +29,20 @@
 namespace tessera::worker {
 
 struct SupervisorOptions {
-  int32_t executor = 0;  // index
+  int32_t executor = 0;  // index of the executor
   std::string binary = "/proc/self/exe";
-  std::string title;  // argv[0], as shown by ps; "": the binary
-  // Arguments of the incarnation. The process has the socket at descriptor 3, the in-flight page at
-  // 4, and `fds` from 5 on.
+  std::string title;  // argv[0], as ps shows it; "" for the name of the binary
+  // Returns the arguments of a process. The process has the socket at descriptor 3, the in-flight
+  // page at 4, and `fds` from 5 on.
   std::function<std::vector<std::string>(uint64_t incarnation)> args;
   std::vector<int> fds;  // borrowed
   int num_devices = 1;
-  // What a process says of itself, in its message; nullopt if that does not parse.
+  // Parses the message by which a process describes itself. Returns nullopt if it does not parse.
   std::function<std::optional<api::ExecutorInfo>(const std::string& message)> read_ready;
-  // Takes an answer of a process; false: it is none. Null: there are no answers.
+  // Takes an answer of a process. Returns false if the message is no answer. Null if no answers are
+  // expected.
   std::function<bool(const std::string& message)> take_answer = nullptr;
-  // Takes the events of its processes; must not block.
+  // Takes the events about the processes. Must not block.
   std::function<void(daemon::Event event)> post;
 };
 
@@ -52,28 +53,28 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { Stop(); }
 
-  // Sends to whichever process runs; false if none does.
+  // Sends a message to the running process, whichever it is. Returns false if none runs.
   bool SendToCurrent(std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts a process; the last has ended. Posts Started or SpawnFailed.
+  // Starts a process; the previous one must have ended. Posts Started or SpawnFailed.
   void Start(uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_);
-  // The next three do nothing if the process of this incarnation has ended.
+  // The next three functions do nothing if the process of this incarnation has ended.
   void Send(uint64_t incarnation, std::string_view message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends what is sent to it; what still waits is dropped.
+  // Closes the process's input. Messages that still wait are dropped.
   void CloseInput(uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   void Kill(uint64_t incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   // Kills the process, if one runs, and ends the thread. No event is posted afterwards.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The pid of the running process; -1: none.
+  // The pid of the running process, or -1 if none runs.
   pid_t pid() const { return pid_; }
-  // The op that the running process executes, by LikelyCulprit of its page.
+  // The op that the running process executes, according to LikelyCulprit of its page.
   InFlightOp in_flight() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct ChildSession;
 
   void Run();
-  // The incarnation of the next process; 0: there is none.
+  // Waits for the next Start and returns the incarnation, or 0 if the supervisor stops.
   uint64_t AwaitStart() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs one process to its end.
   void RunProcess(uint64_t incarnation);
@@ -81,7 +82,7 @@ class Supervisor {
   bool Flush(ChildSession& life);
   bool Receive(ChildSession& life);
   void EndSocket(ChildSession& life);
-  // Does what the process is meant to suffer.
+  // Kills the process or closes its input, if that has been asked for.
   void Obey(ChildSession& life) ABSL_LOCKS_EXCLUDED(mu_);
   void Wake();
 
@@ -91,14 +92,15 @@ class Supervisor {
 
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;             // incarnation to start; 0: none
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;          // incarnation; 0: none
-  InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // of the process
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;     // incarnation of the process to start; 0 if none
+  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;  // incarnation of the running process; 0 if none
+  InFlightPage* page_ ABSL_GUARDED_BY(mu_) = nullptr;  // in-flight page of the running process
   std::deque<std::string> outgoing_ ABSL_GUARDED_BY(mu_);
-  bool condemned_ ABSL_GUARDED_BY(mu_) = false;    // the process is to be killed
-  bool close_input_ ABSL_GUARDED_BY(mu_) = false;  // its input is to be closed
+  bool condemned_ ABSL_GUARDED_BY(mu_) = false;  // whether the process must be killed
+  // whether the input of the process must be closed
+  bool close_input_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::thread thread_;  // Last.
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace tessera::worker

@@ -1,4 +1,4 @@
-// Converts the enums of ir to those of device_api.h: the only place where they are mapped.
+// Converts the enums of ir to the enums of device_api.h. This is the only place that maps them.
 #pragma once
 #include "ir/collective.h"
 #include "ir/dtype.h"
@@ -29,12 +29,13 @@ constexpr tessera_dtype ApiValue(ir::DType dtype) {
     TESSERA_X(kF8E4M3FN, TESSERA_F8E4M3FN)
     TESSERA_X(kF8E5M2, TESSERA_F8E5M2)
 #undef TESSERA_X
-    default:  // no step program has it: what has no kernels is carried by what has
+    // No step program has other dtypes: a dtype without kernels is carried by one that has them.
+    default:
       return -1;
   }
 }
 
-// No collective reduces by kNone, kArgMax or kArgMin: they become -1, which every plugin rejects.
+// No collective reduces by kNone, kArgMax or kArgMin. They become -1, which every plugin rejects.
 constexpr tessera_reduce ApiValue(ir::ReduceKind reduce) {
   switch (reduce) {
     case ir::ReduceKind::kSum:

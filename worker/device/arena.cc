@@ -1,3 +1,6 @@
+// The arena from which the device backend allocates arrays, scratch memory and constants. The
+// driver's own free would wait for the device's work to end, and graphs are captured for fixed
+// addresses.
 #include "worker/device/arena.h"
 
 #include <algorithm>
@@ -36,6 +39,10 @@ Arena::~Arena() {
   static_cast<void>(device_->api().free(device_->context(), base_));
 }
 
+// Takes the smallest free region that is large enough, and the lowest of equal ones. The choice
+// depends only on the requests so far, so that a loop of launches gets the same addresses each time
+// and can use its graphs. The error lists the free memory, to tell fragmentation from a full
+// device.
 absl::StatusOr<Allocation> Arena::Allocate(int64_t bytes, const char* what) {
   const int64_t rounded = RoundUp(std::max<int64_t>(bytes, 1));
   absl::MutexLock lock(&mu_);

@@ -1,9 +1,9 @@
 // An allocator over one large region of a device's memory. Allocating and freeing need no call of
-// the driver, and the same sequence of requests gives the same addresses, so that the launches of a
-// training loop find their buffers where they were.
+// the driver. The same sequence of requests gives the same addresses, so that each launch of a
+// training loop finds its buffers at the addresses of the launch before.
 //
-// Best fit, with free neighbours coalesced. The owner of an allocation frees it once the device has
-// finished with it. Thread-safe; the arena outlives its allocations.
+// It allocates by best fit, and coalesces free neighbours. The owner of an allocation frees it once
+// the device has finished with it. Thread-safe; the arena outlives its allocations.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ namespace tessera::worker::device {
 
 class Arena;
 
-// Memory from the arena, returned to it by the destructor. Move-only.
+// Memory from the arena, which the destructor gives back. Move-only.
 class Allocation {
  public:
   Allocation() = default;
@@ -51,14 +51,14 @@ class Arena {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
-  // Allocates `bytes` of the device's memory. OUT_OF_MEMORY if there are not so many.
+  // Allocates `bytes` of the device's memory. Returns OUT_OF_MEMORY if the device has less.
   static absl::StatusOr<std::unique_ptr<Arena>> Make(const Device* device, int64_t bytes);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // Allocates at least `bytes`, which may be 0. OUT_OF_MEMORY names `what`, the free bytes and the
-  // largest free region.
+  // Allocates at least `bytes`, which may be 0. Returns OUT_OF_MEMORY, which names `what`, the free
+  // bytes and the largest free region.
   absl::StatusOr<Allocation> Allocate(int64_t bytes, const char* what) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
@@ -73,7 +73,8 @@ class Arena {
   const uint64_t base_;
   const int64_t capacity_bytes_;
   mutable absl::Mutex mu_;
-  std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);                // address -> bytes
+  // The bytes of each free region, by its address.
+  std::map<uint64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);
   std::set<std::pair<int64_t, uint64_t>> by_size_ ABSL_GUARDED_BY(mu_);  // the entries of free_
   int64_t free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -1,3 +1,5 @@
+// The polling thread of the device backend: one instance watches launches and aborts, and one
+// watches copies. Launch::Poll and Staging::Wait supply the work.
 #include "worker/device/completion.h"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace tessera::worker::device {
 namespace {
 
-// The pause between polls: short while work ends, growing to the maximum while none does.
+// The pause between polls. It is short while work ends, and grows to the maximum while none does.
 constexpr absl::Duration kPauseMin = absl::Microseconds(5);
 constexpr absl::Duration kPauseMax = absl::Microseconds(200);
 
@@ -60,10 +62,11 @@ bool CompletionPoller::PollAll() {
       if (queue == queues_.size()) return ended;
       if (!queues_[queue].empty()) oldest = &queues_[queue].front();
     }
-    // Only this thread takes from a queue, so the oldest stays.
+    // Only this thread removes work from a queue, so the oldest stays.
     if (oldest == nullptr || !(*oldest)(now)) continue;
     ended = true;
-    PollFn done;  // Destroyed without the lock.
+    // The function is destroyed without the lock.
+    PollFn done;
     absl::MutexLock lock(&mu_);
     done = std::move(queues_[queue].front());
     queues_[queue].pop_front();

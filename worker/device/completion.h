@@ -1,9 +1,9 @@
-// One thread that polls events for the end of a device's work. (CUDA's stream callbacks would not
-// report work that ended in an error.)
+// A thread that polls events for the end of a device's work. CUDA's stream callbacks are no
+// alternative, since they do not report work that ended in an error.
 //
-// Work is added to queues. That of one queue ends in order, so only its oldest is polled.
-// Thread-safe. A PollFn is called on the thread, without a lock, and must not block. The thread
-// polls every few microseconds at first, then more rarely.
+// Work is added to queues. The work of one queue ends in order, so only its oldest is polled.
+// Thread-safe. The thread calls a PollFn without a lock, and a PollFn must not block. The thread
+// polls every few microseconds at first, and less often later.
 #pragma once
 #include <deque>
 #include <thread>
@@ -16,7 +16,7 @@
 
 namespace tessera::worker::device {
 
-// Returns true once the work has ended and its waiters are notified. Called until then.
+// Returns true once the work has ended and its waiters have been notified. It is called until then.
 using PollFn = absl::AnyInvocable<bool(absl::Time now)>;
 
 class CompletionPoller {
@@ -31,7 +31,7 @@ class CompletionPoller {
 
  private:
   void Run();
-  // Polls the oldest work of each queue; returns whether any has ended.
+  // Polls the oldest work of each queue. Returns whether any work has ended.
   bool PollAll();
 
   absl::Mutex mu_;
@@ -39,7 +39,8 @@ class CompletionPoller {
   int64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;
-  std::thread thread_;  // Last: it uses the members above.
+  // This member is the last one, because the thread uses the members above.
+  std::thread thread_;
 };
 
 }  // namespace tessera::worker::device

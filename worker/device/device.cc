@@ -1,3 +1,5 @@
+// Turns a plugin's error codes into statuses, and makes streams and events. The rest of this folder
+// reaches the plugin's table through Device.
 #include "worker/device/device.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,5 @@
-// A device of a plugin (device_api.h), with owning types for handles and statuses for error codes.
-// Device is thread-safe as the table is; it outlives every handle made from it.
+// A device of a plugin (device_api.h), with owning types for its handles and statuses for its error
+// codes. Device is thread-safe, as the table is. It outlives every handle made from it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tessera::worker::device {
 
-// Owns a handle of type `T`, and destroys it by the table's function.
+// Owns a handle of type `T`, and destroys it with the table's function for it.
 template <class T, void (*tessera_device_api::*kDestroy)(T*)>
 class Handle {
  public:
@@ -42,7 +42,7 @@ using CommHandle = Handle<tessera_comm, &tessera_device_api::comm_destroy>;
 
 class Device {
  public:
-  // The table outlives the device.
+  // Opens a device. The table must outlive the device.
   static absl::StatusOr<std::unique_ptr<Device>> Open(const tessera_device_api* api,
                                                       int32_t ordinal);
   Device(const Device&) = delete;
@@ -52,15 +52,15 @@ class Device {
   const tessera_device_api& api() const { return *api_; }
   tessera_context* context() const { return context_; }
   const tessera_device_info& info() const { return info_; }
-  const std::string& name() const { return name_; }  // "gpu:0"
+  const std::string& name() const { return name_; }  // for example "gpu:0"
 
-  // The status of a call that returned `code`, which is not TESSERA_NOT_READY: OUT_OF_MEMORY,
-  // NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or INTERNAL, with the device's name, `what`
-  // and the plugin's text.
+  // Returns the status of a call that returned `code`, which must not be TESSERA_NOT_READY. The
+  // kind of an error is OUT_OF_MEMORY, NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or
+  // INTERNAL. Its message has the device's name, `what` and the plugin's text.
   absl::Status Check(int code, const char* what) const;
 
   absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;
-  // Returns an event that is reached once everything enqueued on `stream` so far has ended.
+  // Returns an event that is reached once everything that is enqueued on `stream` so far has ended.
   absl::StatusOr<EventHandle> Record(const StreamHandle& stream) const;
   absl::StatusOr<bool> Reached(const EventHandle& event) const;
 

@@ -1,18 +1,19 @@
-/* The devices of one kind as a table of C functions: what a plugin for an accelerator provides.
+/* The devices of one kind as a table of C functions, which a plugin for an accelerator provides.
  *
  * A plugin is a shared library with one entry, tessera_device_api, which returns a table that lives
  * as long as the library. worker/cuda makes libtessera_cuda.so; docs/another_accelerator.md says
- * how to make another. Nothing of the accelerator's own interface passes through here, so a worker
- * links none of it.
+ * how to make another plugin. Nothing of the accelerator's own interface passes through here, so a
+ * worker links none of it.
  *
- * Calls answer 0 or a TESSERA_* code; `error_text` then says what happened, per calling thread. A
- * context belongs to one process and one device. Any thread may call anything; calls that name the
- * same stream, communicator, graph or matmul come from one thread at a time. Handles are opaque,
- * owned by the caller, and destroyed by the function that is named for it; destroying a handle with
- * work under way is safe and waits for nothing.
+ * A call returns 0 or a TESSERA_* code. After a code, `error_text` says what happened, per calling
+ * thread. A context belongs to one process and one device. Any thread may call any function, but
+ * calls on the same stream, communicator, graph or matmul must come from one thread at a time.
+ * Handles are opaque. The caller owns them, and destroys them by the function that is named for
+ * it. Destroying a handle with work under way is safe and waits for nothing.
  *
- * TESSERA_STICKY: the device's context is lost (an illegal address, an ECC error, a launch that
- * never ends): every later call fails and the process must end. Nothing else is ever fatal.
+ * TESSERA_STICKY means that the device's context is lost (by an illegal address, an ECC error, or a
+ * launch that never ends). Every later call fails, and the process must end. No other code is
+ * fatal.
  */
 #pragma once
 #include <stddef.h>
@@ -28,14 +29,14 @@ enum {
   TESSERA_OK = 0,
   TESSERA_NOT_READY = 1, /* the event, or the communicator, is still under way */
   TESSERA_OUT_OF_MEMORY = 2,
-  TESSERA_UNAVAILABLE = 3, /* no device, no driver, no library: use another backend */
-  TESSERA_UNSUPPORTED = 4, /* this device or library version cannot */
+  TESSERA_UNAVAILABLE = 3, /* no device, no driver or no library: use another backend */
+  TESSERA_UNSUPPORTED = 4, /* this device or library version cannot do it */
   TESSERA_INVALID = 5,     /* the call is wrong: our bug */
   TESSERA_PEER = 6,        /* a communicator's peer is lost, or it was aborted */
   TESSERA_STICKY = 7
 };
 
-/* Element types: a bool is a byte of 0 or 1, a C is a complex number of two floats. */
+/* Element types. A bool is a byte of 0 or 1. TESSERA_C* are complex numbers of two floats. */
 typedef int32_t tessera_dtype;
 enum {
   TESSERA_BOOL = 0,
@@ -68,14 +69,15 @@ enum {
   TESSERA_OR = 5
 };
 
-/* Collectives, of n ranks and blocks of tessera_collective::elements. */
+/* Collectives of n ranks, on blocks of tessera_collective::elements. */
 typedef int32_t tessera_collective_kind;
 enum {
-  TESSERA_ALL_REDUCE = 0,     /* in: a block; out: the combination of all ranks' */
-  TESSERA_ALL_GATHER = 1,     /* in: a block; out: the n ranks' */
-  TESSERA_REDUCE_SCATTER = 2, /* in: n blocks; out: the combination of all ranks' for this one */
+  TESSERA_ALL_REDUCE = 0,     /* in: a block; out: the combination of all ranks' blocks */
+  TESSERA_ALL_GATHER = 1,     /* in: a block; out: the blocks of all n ranks */
+  TESSERA_REDUCE_SCATTER = 2, /* in: n blocks; out: all ranks' blocks for this rank, combined */
   TESSERA_ALL_TO_ALL = 3,     /* in: a block for each rank; out: a block from each rank */
-  TESSERA_PERMUTE = 4 /* sends `in` to rank `target`, receives `out` from `source`; -1: none */
+  /* sends `in` to rank `target`, and receives `out` from rank `source`; -1 means no rank */
+  TESSERA_PERMUTE = 4
 };
 
 typedef struct tessera_context tessera_context;
@@ -87,20 +89,21 @@ typedef struct tessera_matmul tessera_matmul;
 typedef struct tessera_comm tessera_comm;
 
 typedef struct tessera_device_info {
-  char name[64];        /* "NVIDIA H200" */
-  char target[32];      /* what code is compiled for: "nvptx-sm_90", "simt-host" */
-  int64_t memory_bytes; /* of the device */
-  int64_t free_bytes;   /* now */
+  char name[64];        /* for example "NVIDIA H200" */
+  char target[32];      /* the target to compile code for: "nvptx-sm_90", "simt-host" */
+  int64_t memory_bytes; /* memory of the device */
+  int64_t free_bytes;   /* memory that is free now */
   int32_t num_cores;    /* multiprocessors */
   int32_t warp_size;
   int32_t max_threads_per_block;
   int32_t shared_bytes_per_block;
-  char versions[128]; /* of driver and libraries, for display */
+  char versions[128]; /* versions of driver and libraries, for display */
 } tessera_device_info;
 
-/* C[b] = A[b] B[b], row-major with strides in elements; one of the last two strides is 1. With
- * allow_tf32, which is 0 unless `in` and `out` are TESSERA_F32, A and B may be rounded to TF32, 10
- * bits of mantissa, and are added up in f32; a device without TF32 takes no notice. */
+/* The product C[b] = A[b] B[b]. Matrices are row-major, with strides in elements, and one of the
+ * last two strides is 1. With allow_tf32, A and B may be rounded to TF32 (10 bits of mantissa), and
+ * sums are made in f32. allow_tf32 is 0 unless `in` and `out` are TESSERA_F32; a device without
+ * TF32 ignores it. */
 typedef struct tessera_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_strides[3], b_strides[3], c_strides[3];
@@ -115,26 +118,29 @@ typedef struct tessera_comm_id {
 typedef struct tessera_collective {
   tessera_collective_kind kind;
   tessera_dtype dtype;
-  tessera_reduce reduce;  /* of TESSERA_ALL_REDUCE and TESSERA_REDUCE_SCATTER */
-  int32_t source, target; /* of TESSERA_PERMUTE */
+  tessera_reduce reduce;  /* for TESSERA_ALL_REDUCE and TESSERA_REDUCE_SCATTER */
+  int32_t source, target; /* for TESSERA_PERMUTE */
   uint64_t in, out;       /* addresses; they may be the same for TESSERA_ALL_REDUCE */
-  int64_t elements;       /* of a block */
+  int64_t elements;       /* number of elements of a block */
 } tessera_collective;
 
 typedef struct tessera_device_api {
   uint32_t version; /* TESSERA_DEVICE_API_VERSION */
   const char* kind; /* "gpu" */
 
-  /* The error message of the last call that failed on this thread. Valid until the next call. */
+  /* Returns the error message of the last call that failed on this thread. It is valid until the
+   * next call. */
   const char* (*error_text)(void);
 
-  /* Counts the machine's devices. TESSERA_UNAVAILABLE, with the reason in error_text, if none. */
+  /* Counts the machine's devices. Returns TESSERA_UNAVAILABLE, with the reason in error_text, if
+   * there is none. */
   int (*device_count)(int32_t* count);
   int (*open)(int32_t device, tessera_context** context);
   void (*close)(tessera_context* context);
   int (*info)(tessera_context* context, tessera_device_info* info);
 
-  /* Memory of the device, aligned to 256 bytes; and pinned memory of the host, for copies. */
+  /* Allocate and free memory of the device, which is aligned to 256 bytes, and pinned memory of the
+   * host, for copies. */
   int (*allocate)(tessera_context* context, int64_t bytes, uint64_t* address);
   int (*free)(tessera_context* context, uint64_t address);
   int (*allocate_host)(tessera_context* context, int64_t bytes, void** address);
@@ -143,22 +149,22 @@ typedef struct tessera_device_api {
   /* Streams run their work in order; different streams run at the same time. */
   int (*stream_create)(tessera_context* context, int32_t high_priority, tessera_stream** stream);
   void (*stream_destroy)(tessera_stream* stream);
-  /* An event marks a point of a stream; it is reached when the work enqueued before has ended. */
+  /* An event marks a point of a stream. It is reached when all work enqueued before has ended. */
   int (*event_create)(tessera_context* context, tessera_event** event);
   void (*event_destroy)(tessera_event* event);
   int (*event_record)(tessera_event* event, tessera_stream* stream);
   int (*stream_wait)(tessera_stream* stream, tessera_event* event);
-  /* TESSERA_OK once reached, TESSERA_NOT_READY before. */
+  /* Returns TESSERA_OK once the event is reached, and TESSERA_NOT_READY before. */
   int (*event_query)(tessera_event* event);
 
-  /* Copies between device memory and pinned host memory, or within the device; `bytes` may be 0.
-   * The memory may be reused once an event recorded after the copy is reached. */
+  /* Copy between device memory and pinned host memory, or within the device. `bytes` may be 0. The
+   * memory may be reused once an event that is recorded after the copy is reached. */
   int (*copy_to_device)(tessera_stream* stream, uint64_t to, const void* from, int64_t bytes);
   int (*copy_to_host)(tessera_stream* stream, void* to, uint64_t from, int64_t bytes);
   int (*copy)(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
   int (*fill_zero)(tessera_stream* stream, uint64_t to, int64_t bytes);
 
-  /* Code for info.target: PTX text, or an object for the emulator. */
+  /* Loads code for info.target: PTX text, or an object for the emulator. */
   int (*module_load)(tessera_context* context, const void* image, int64_t bytes,
                      tessera_module** module);
   void (*module_unload)(tessera_module* module);
@@ -167,39 +173,42 @@ typedef struct tessera_device_api {
                 const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                 const uint64_t* args, int32_t num_args);
 
-  /* Records what is enqueued on `stream` instead of running it, until graph_end; the graph is then
-   * launched any number of times. TESSERA_UNSUPPORTED if what was enqueued cannot be recorded. */
+  /* Records the work that is enqueued on `stream` instead of running it, until graph_end. The graph
+   * can then be launched any number of times. Returns TESSERA_UNSUPPORTED if the work cannot be
+   * recorded. */
   int (*graph_begin)(tessera_stream* stream);
   int (*graph_end)(tessera_stream* stream, tessera_graph** graph);
   void (*graph_destroy)(tessera_graph* graph);
   int (*graph_launch)(tessera_stream* stream, tessera_graph* graph);
 
-  /* A matmul is planned once, which chooses its algorithm and scratch memory. TESSERA_UNSUPPORTED
-   * if the library has none for the dtypes. a, b and c are aligned to 16 bytes, scratch to 256. */
+  /* A matmul is planned once, which chooses its algorithm and scratch memory. Returns
+   * TESSERA_UNSUPPORTED if the library has no algorithm for the dtypes. a, b and c are aligned to
+   * 16 bytes, and scratch to 256. */
   int (*matmul_plan)(tessera_context* context, const tessera_matmul_shape* shape,
                      tessera_matmul** matmul, int64_t* scratch_bytes);
   void (*matmul_destroy)(tessera_matmul* matmul);
   int (*matmul_run)(tessera_stream* stream, tessera_matmul* matmul, uint64_t a, uint64_t b,
                     uint64_t c, uint64_t scratch);
 
-  /* Communicators. An id is made by one rank and carried to the others by the caller. comm_create,
-   * and every call on a communicator, may leave it NOT_READY: the caller then polls comm_ready, up
+  /* Communicators. One rank makes an id, and the caller carries it to the other ranks. comm_create,
+   * and every call on a communicator, may leave it NOT_READY. The caller then polls comm_ready, up
    * to a deadline of its own, before it enqueues anything else on the stream or the communicator.
-   * Ranks make the same calls in the same order. Reductions are sums of every dtype, max and min of
-   * integers, and all of bools; others may be TESSERA_UNSUPPORTED. */
+   * All ranks make the same calls in the same order. Reductions are sums of every dtype, max and
+   * min of integers, and all reductions of bools. Others may be TESSERA_UNSUPPORTED. */
   int (*comm_id)(tessera_comm_id* id);
   int (*comm_create)(tessera_context* context, const tessera_comm_id* id, int32_t num_ranks,
                      int32_t rank, tessera_comm** comm);
   int (*comm_ready)(tessera_comm* comm);
-  /* Aborts the collectives in progress on this rank. May be called while another call on the
-   * communicator is in progress, as no other may. May block: the caller bounds it by ending the
-   * process. */
+  /* Aborts the collectives in progress on this rank. It is the only function that may be called
+   * while another call on the communicator is in progress. It may block, and the caller bounds it
+   * by ending the process. */
   int (*comm_abort)(tessera_comm* comm);
   void (*comm_destroy)(tessera_comm* comm);
   int (*collective)(tessera_comm* comm, tessera_stream* stream, const tessera_collective* what);
 } tessera_device_api;
 
-/* The table, or null if this library does not speak `version`. The symbol "tessera_device_api". */
+/* Returns the table, or null if this library does not speak `version`. This is the type of the
+ * symbol "tessera_device_api". */
 typedef const tessera_device_api* (*tessera_device_api_fn)(uint32_t version);
 
 #ifdef __cplusplus

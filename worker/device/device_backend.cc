@@ -1,3 +1,6 @@
+// The backend for accelerators. The executor's runtime calls CompileFor and Enqueue. Runner
+// (runner.h) enqueues the steps of a launch, Launch (launch.h) watches its end, and Staging copies
+// arrays. This file connects them, and decides when the device is lost.
 #include "worker/device/device_backend.h"
 
 #include <algorithm>
@@ -44,11 +47,11 @@ class DeviceMemory final : public DeviceBuffer {
   int64_t num_bytes() const override { return type_.num_bytes(); }
   const AllocationRef& allocation() const { return allocation_; }
 
-  // The copy that was made as part of the launch; null: none. Set before the launch's event is
-  // done, read after.
+  // The copy that was made as part of the launch, or null. It is set before the launch's event is
+  // done, and read only after that.
   PinnedSlotRef host_copy;
-  // Another array shares the allocation, so that it must not be overwritten. Used by the enqueueing
-  // thread alone.
+  // Whether another array shares the allocation, so that it must not be overwritten. Only the
+  // enqueueing thread uses this.
   mutable bool shared = false;
 
  private:
@@ -65,7 +68,7 @@ class DeviceBackend final : public Backend {
   explicit DeviceBackend(const DeviceBackendOptions& options)
       : options_(options), cache_(options.codegen.cache_dir, options.codegen.cache_bytes_max) {}
 
-  // Called once, before everything else.
+  // Opens the device and makes its resources. Called once, before everything else.
   absl::Status Open(const tessera_device_api* api) {
     kind_ = api->kind;
     DeviceResources& resources = *resources_;
@@ -102,7 +105,7 @@ class DeviceBackend final : public Backend {
                                        device().info().target, compiler.compile_memory_bytes_max});
     }
     build_options_.has_scan = ir::IsForAccelerators;
-    // The guarantees of device_api.h for all_reduce.
+    // These are the guarantees of device_api.h for all_reduce.
     build_options_.has_reduction = [](ir::ReduceKind reduce, ir::DType dtype) {
       const bool extremum = reduce == ir::ReduceKind::kMax || reduce == ir::ReduceKind::kMin;
       if (dtype == ir::DType::kBool) return true;
@@ -115,7 +118,7 @@ class DeviceBackend final : public Backend {
   ~DeviceBackend() override {
     if (!is_fatal()) return;
     if (resources_->aborter != nullptr) resources_->aborter->Abandon();
-    // Leaked, as threads that are stuck in the library may still use it.
+    // The resources are leaked, because threads that are stuck in the library may still use them.
     static auto* const lost = new std::vector<std::unique_ptr<DeviceResources>>;
     lost->push_back(std::move(resources_));
   }
@@ -125,6 +128,9 @@ class DeviceBackend final : public Backend {
   int64_t memory_bytes() const override { return resources_->arena->capacity_bytes(); }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
+  // Builds the step program, plans its matmuls, compiles its kernels and loads everything onto the
+  // device. The kernels are compiled in a child process if there is one, until the compile
+  // deadline. Constants are uploaded once, here, so that launches only refer to them.
   absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
       const std::string& tenant, const ir::Program& program) override {
     if (program.entry == nullptr) {
@@ -167,6 +173,11 @@ class DeviceBackend final : public Backend {
                                     donated);
   }
 
+  // Enqueues a launch and returns before it has run. Memory of all results is reserved first, so
+  // that a launch which does not fit fails before any of its steps is enqueued. Once Runner::Run
+  // has begun, an error no longer returns early: work that is already enqueued uses the memory, so
+  // the launch is watched to its end and then reports the error. Only a lost device ends Enqueue at
+  // once.
   absl::StatusOr<Enqueued> Enqueue(const Executable& base, const RunContext& context,
                                    absl::Span<const DeviceBufferRef> args) override {
     TESSERA_RETURN_IF_ERROR(context.cancel->status());
@@ -212,7 +223,7 @@ class DeviceBackend final : public Backend {
     work.collectives = runner.TakeCollectives();
     absl::StatusOr<EventHandle> end = device().Record(resources_->compute_stream);
     if (!end.ok()) {
-      // A device that records no event is lost.
+      // A device that cannot record an event is lost.
       SetFatal(end.status());
       return work.enqueue_status.ok() ? end.status() : work.enqueue_status;
     }
@@ -248,7 +259,7 @@ class DeviceBackend final : public Backend {
   }
 
  private:
-  // Polls the work from now on.
+  // Polls the work from now on, and returns its end.
   std::shared_ptr<LaunchEnd> Watch(Launch::Work work) {
     auto ended = std::make_shared<LaunchEnd>();
     auto launch = std::make_unique<Launch>(
@@ -260,8 +271,8 @@ class DeviceBackend final : public Backend {
     return ended;
   }
 
-  // Waits for what a launch has enqueued so far. The wait ends as a launch does: with the work, or
-  // when it is broken off.
+  // Waits for the work that a launch has enqueued so far. The wait ends like a launch: when the
+  // work ends, or when it is aborted.
   absl::Status Drain(const RunContext& context, std::vector<WatchedCollective> collectives) {
     Launch::Work work;
     work.context = context;
@@ -308,7 +319,7 @@ class DeviceBackend final : public Backend {
         resources_->staging->ToDevice(allocation->address(), value.data(), value.num_bytes())));
     return allocation;
   }
-  // Returns `copied`; a copy that fails with WORKER_LOST means that the device is lost.
+  // Returns `copied`. A copy that fails with WORKER_LOST means that the device is lost.
   absl::Status SetFatalIfLost(absl::Status copied) {
     if (KindOf(copied) == ErrorKind::kWorkerLost) SetFatal(copied);
     return copied;
@@ -329,7 +340,9 @@ class DeviceBackend final : public Backend {
     return MatmulHandle(&api(), matmul);
   }
 
-  // Plans matmuls, and adds up sizes.
+  // Plans the matmuls and adds up the sizes of scratch memory. Each shape is planned once. Operands
+  // that may be unaligned get room for an aligned copy, of which only the step that needs most
+  // counts, because steps run one after the other.
   absl::Status Plan(DeviceExecutable& executable) const {
     const program::StepProgram& program = executable.program;
     absl::Status status;
@@ -421,10 +434,10 @@ class DeviceBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  // Called by the enqueueing thread, which enqueues nothing else before this has returned.
+  // Called by the enqueueing thread, which enqueues nothing else before this returns.
   void AbortCommunicator(GroupComm& communicator) {
     if (communicator.aborted.exchange(true)) return;
-    // The abort may block for ever.
+    // The abort may block for ever, so the poller watches it and declares the device lost.
     const auto done = std::make_shared<std::atomic<bool>>(false);
     const absl::Time deadline = SteadyNow() + options_.abort_grace;
     resources_->launches->Add(kAbortQueue, [this, done, deadline](absl::Time now) {
@@ -459,7 +472,7 @@ class DeviceBackend final : public Backend {
 
   const DeviceBackendOptions options_;
   codegen::ObjectCache cache_;
-  // Null: kernels are compiled in this process.
+  // Null if this process compiles the kernels.
   std::unique_ptr<codegen::CompileChildren> children_;
   std::string kind_;
   program::BuildOptions build_options_;

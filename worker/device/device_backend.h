@@ -1,16 +1,16 @@
-// One device of a plugin (device_api.h) as a Backend: device programs run as kernels, library calls
-// and collectives on the device's streams, asynchronously.
+// One device of a plugin (device_api.h) as a Backend. Device programs run asynchronously on the
+// device's streams, as kernels, library calls and collectives.
 //
 // Launches run in the order of Enqueue. Their collectives run on a second stream, concurrently with
-// the steps that do not depend on them (runner.h); copies of arrays have streams of their own. The
+// the steps that do not depend on them (runner.h). Copies of arrays have streams of their own. The
 // steps between two collectives are captured as a graph when the same buffers recur. Results alias
-// donated arguments where the program allows it. Results of at most 64 KiB are copied to the host
-// as part of the launch, so that reading them needs no call of the device.
+// donated arguments where the program allows it. A launch copies its results of at most 64 KiB to
+// the host, so that reading them needs no further call of the device.
 //
-// Failures. The communicators of a launch that is cancelled, or whose collective makes no progress
-// within the timeout, are aborted; the launch ends when its device work does. If that does not end,
-// or the device reports a lost context, the device is lost: `on_fatal` is called once, every launch
-// ends with WORKER_LOST, and the process is expected to end.
+// Failures. If a launch is cancelled, or if its collective makes no progress within the timeout,
+// its communicators are aborted. The launch ends when its device work does. If that work does not
+// end, or if the device reports a lost context, the device is lost. Then `on_fatal` is called once,
+// every launch ends with WORKER_LOST, and the process is expected to end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,25 +27,29 @@
 namespace tessera::worker::device {
 
 struct DeviceBackendOptions {
-  int32_t ordinal = 0;       // which device of the plugin
-  int64_t memory_bytes = 0;  // how much of the device's to use; 0: nine tenths of what is free
+  int32_t ordinal = 0;  // the number of the device in the plugin
+  // How much of the device's memory to use. 0 means nine tenths of the free memory.
+  int64_t memory_bytes = 0;
   absl::Duration collective_timeout = absl::Seconds(5);
-  // How long the device work of a launch may take to end after its communicators are aborted.
+  // The time that the device work of a launch may take to end after its communicators are aborted.
   absl::Duration abort_grace = absl::Seconds(3);
-  // The same for a launch without communicators, whose enqueued kernels run to their end.
+  // The time that a cancelled launch without communicators may take, since its enqueued kernels run
+  // to their end.
   absl::Duration cancel_grace = absl::Seconds(30);
-  // Whether products of f32 whose precision is not the highest may round what they multiply to
-  // TF32.
+  // Whether products of f32 whose precision is not the highest may round their operands to TF32.
   bool allow_tf32 = true;
-  // The code cache and the compiling child; the target is the device's.
+  // The options of the code cache and of the compile children. The target in them is ignored,
+  // because the device has its own.
   codegen::HostCompilerOptions codegen = {};
-  // Receives each device program and what it becomes; outlives the backend. Null: no dump.
+  // Receives each device program and the stages of its step program. It must outlive the backend.
+  // Null if there is no dump.
   DumpFolder* dump = nullptr;
   // Called once, on any thread, when the device is lost. May be null.
   std::function<void(const absl::Status&)> on_fatal;
 };
 
-// Opens the device. `api` outlives the backend. WORKER_LOST or OUT_OF_MEMORY if it does not open.
+// Opens the device. `api` must outlive the backend. Returns WORKER_LOST or OUT_OF_MEMORY if the
+// device does not open.
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceBackend(const tessera_device_api* api,
                                                            const DeviceBackendOptions& options);
 

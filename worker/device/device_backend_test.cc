@@ -1,4 +1,6 @@
-// The backend for accelerators, through the CUDA plugin, on the fake driver and its emulator.
+// Tests of the backend for accelerators. They run the CUDA plugin on the fake driver (tests/fakes)
+// and its emulator, which can stall, fail or lose a device on demand. Results are compared with the
+// evaluator.
 #include "worker/device/device_backend.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +31,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-constexpr int kLostDevice = 7;  // whose context does not come back in this process
+// A device whose context does not come back in this process.
+constexpr int kLostDevice = 7;
 
 Array Random(DType dtype, const ir::Dims& shape, uint32_t seed) {
   Array a(dtype, shape);
@@ -48,7 +51,7 @@ ir::Program Parse(const std::string& text) {
   return program.ok() ? *std::move(program) : ir::Program{};
 }
 
-// One device with what a launch needs around it.
+// One device with everything that a launch needs around it.
 class Lane {
  public:
   explicit Lane(int device, DeviceBackendOptions options = {}) {
@@ -69,7 +72,7 @@ class Lane {
     return fatal_;
   }
 
-  // What has been enqueued, and its end.
+  // A launch that has been enqueued, and its end.
   struct Running {
     std::vector<DeviceBufferRef> results;
     std::shared_ptr<absl::Notification> done = std::make_shared<absl::Notification>();
@@ -84,7 +87,7 @@ class Lane {
       return *status;
     }
   };
-  // Arguments for which `donated` is true are nobody else's.
+  // Enqueues a launch. Nobody else uses the arguments for which `donated` is true.
   absl::StatusOr<Running> Enqueue(const Executable& executable,
                                   const std::vector<DeviceBufferRef>& args,
                                   std::vector<bool> donated = {}) {
@@ -144,7 +147,7 @@ class DeviceBackendTest : public ::testing::Test {
   }
 };
 
-// The device gives what the evaluator gives, within a few units of the last place.
+// Expects that the device gives the evaluator's results, within a few units in the last place.
 void ExpectAsEvaluated(const std::string& text, double tolerance = 1e-5) {
   SCOPED_TRACE(text);
   const ir::Program program = Parse(text);
@@ -158,7 +161,7 @@ void ExpectAsEvaluated(const std::string& text, double tolerance = 1e-5) {
     buffers.push_back(lane.Put(args.back()));
   }
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*program.entry, args));
-  // The first run is direct, a later one may be a graph.
+  // The first run is direct, and a later one may be a graph.
   for (int run = 0; run < 4; ++run) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> got, lane.Run(*executable, buffers));
     ASSERT_EQ(got.size(), want.size());
@@ -194,7 +197,7 @@ TEST_F(DeviceBackendTest, ProductsAreTheLibrarys) {
 })");
 }
 
-// Two products that differ in their precision alone.
+// Two products that differ only in their precision.
 TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
   cuda::SetFake("cublaslt_rounds", 1);
   const ir::Program program =
@@ -225,7 +228,7 @@ TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
 }
 
 TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
-  // Rows of three elements: all but the first begin where no wide load may.
+  // These are rows of three elements. All rows but the first begin where no wide load may.
   ExpectAsEvaluated(R"(func main(%c: f32[3], %xs: f32[5,3]) -> (f32[3], f32[5,3]) {
   %r, %ys = scan(%c, %xs) {num_consts=0, num_carry=1, length=5, reverse=false} with
     func body(%a: f32[3], %x: f32[3]) -> (f32[3], f32[3]) {
@@ -238,7 +241,8 @@ TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
 }
 
 TEST_F(DeviceBackendTest, TheHostReadsWhetherALoopGoesOnAndWhichBranchIsNext) {
-  // Doubled until the sum reaches the limit, by one branch or the other, in every trip of a loop.
+  // A vector is doubled until its sum reaches the limit, by one branch or the other, in every
+  // iteration of a loop.
   ExpectAsEvaluated(R"(func main(%limit: f32[], %x: f32[5,3]) -> (f32[3], f32[5,3]) {
   %zero = constant() {value=dense<f32[]: 0>}
   %start = broadcast_in_dim(%zero) {broadcast_dimensions=[], shape=[3]}
@@ -337,7 +341,8 @@ TEST_F(DeviceBackendTest, ALostContextEndsEveryLaunchAndIsTold) {
   EXPECT_THAT(lane.Enqueue(*executable, {x}).status(), ReasonIs("WORKER_LOST"));
 }
 
-// ---- What the host evaluates. -------------------------------------------------------------------
+// ---- Ops that the host evaluates.
+// ----------------------------------------------------------------
 
 TEST_F(DeviceBackendTest, TheHostEvaluatesWhatHasNoCode) {
   ExpectAsEvaluated(R"(func main(%x: f32[8,4], %i: s32[4,1]) -> (f32[4,4], f32[8,4]) {
@@ -347,7 +352,7 @@ TEST_F(DeviceBackendTest, TheHostEvaluatesWhatHasNoCode) {
   %s = scatter_add(%x, %i, %r) {update_window_dims=[1], inserted_window_dims=[0], input_batching_dims=[], scatter_indices_batching_dims=[], scatter_dims_to_operand_dims=[0], index_vector_dim=1, mode="clip"}
   return %r, %s
 })");
-  // Lanes inside a lane are the evaluator's: the planner leaves none.
+  // The evaluator runs lanes inside a lane, since the planner leaves none in a device program.
   ExpectAsEvaluated(R"(mesh (i=1)
 func main(%x: f32[8]) -> (f32[8]) {
   %y = manual_computation(%x) {in_specs=specs[P('i')], out_specs=specs[P('i')], manual_axes=["i"], check_vma=true} with
@@ -374,7 +379,7 @@ TEST_F(DeviceBackendTest, TheHostEvaluatesInALoop) {
 
 // ---- Arguments that may be overwritten. --------------------------------------------------------
 
-constexpr int64_t kWeights = 100'000;  // in no whole number of vectors and blocks
+constexpr int64_t kWeights = 100'000;  // not a whole number of vectors and blocks
 constexpr int64_t kRoomForTwo = 1 << 20;
 
 const char kSgd[] = R"(func main(%w: f32[100000], %g: f32[100000]) -> (f32[100000]) {
@@ -399,7 +404,7 @@ TEST_F(DeviceBackendTest, AStepInPlaceNeedsNoRoomForItsResult) {
   const DeviceBufferRef g = lane.Put(Filled(4));
   DeviceBufferRef w = lane.Put(Filled(21));
   EXPECT_THAT(lane.Enqueue(*executable, {w, g}).status(), ReasonIs("OUT_OF_MEMORY", "a result"));
-  // Each on what the one before it will have made.
+  // Each step runs on the result of the step before it, which is not ready yet.
   std::vector<Lane::Running> all;
   for (int i = 0; i < 10; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(Lane::Running step,
@@ -417,7 +422,7 @@ TEST_F(DeviceBackendTest, WorkThatWasEnqueuedEarlierReadsWhatItWasGiven) {
   Lane lane(0);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto sgd, lane.backend->Compile(Parse(kSgd)));
   const DeviceBufferRef g = lane.Put(Filled(4)), w = lane.Put(Filled(3));
-  // The first waits on the device while the second, which overwrites its argument, is enqueued.
+  // The first launch waits on the device while the launch that overwrites its argument is enqueued.
   cuda::SetFake("stall_at", 1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running earlier, lane.Enqueue(*sgd, {w, g}));
   TESSERA_ASSERT_OK_AND_ASSIGN(const Lane::Running later, lane.Enqueue(*sgd, {w, w}, {}));
@@ -510,7 +515,7 @@ TEST_F(DeviceBackendTest, ACancelledLaunchThatOutstaysItsGraceIsFatal) {
 
 // ---- Several devices. ---------------------------------------------------------------------------
 
-// Two devices of one process, which meet on the host in process.
+// Two devices of one process, whose host collectives are in the process too.
 class TwoLanes {
  public:
   explicit TwoLanes(absl::Duration timeout = absl::Seconds(20)) {
@@ -534,7 +539,7 @@ class TwoLanes {
       context.ranks = ranks;
     }
   }
-  // On both at the same time.
+  // Calls `f` for both devices at the same time.
   template <class F>
   void OnBoth(F f) {
     std::thread other([&] { f(1); });
@@ -641,12 +646,12 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
   });
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
   for (const auto& lane : two.lanes) EXPECT_THAT(lane->fatal(), IsOk());
-  // Later launches of the same generation have a communicator that was made anew.
+  // Later launches of the same generation have a newly made communicator.
   cuda::SetFake("nccl_stall_at", 0);
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
-// A sum, rows of it, and the sum of these.
+// A sum over devices, rows of it by the host, and a sum over devices of these rows.
 ir::Program HostBetweenExchanges() {
   ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
@@ -709,7 +714,7 @@ TEST_F(DeviceBackendTest, AnExchangeThatFailsAsItIsEnqueuedLeavesTheDevice) {
     return lane.Run(**executable, {lane.Put(Array(DType::kF32, {4}))}).status();
   };
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
-  // In progress for as long as it takes until the error is there.
+  // The call stays in progress until the error arrives.
   cuda::SetFake("nccl_error_at", 1);
   cuda::SetFake("nccl_in_progress_polls", 1'000'000);
   two.OnBoth([&](int d) { EXPECT_FALSE(run(d).ok()); });
@@ -738,7 +743,7 @@ TEST_F(DeviceBackendTest, AnAbortThatHangsEndsTheExecutorNotTheWait) {
 TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
   TwoLanes two;
   const auto compiled = [&](int d) { return *two.lanes[d]->backend->Compile(PsumProgram()); };
-  // The communicator is there; then one of the two alone comes to the exchange.
+  // The communicator exists; then only one of the two devices comes to the exchange.
   const std::shared_ptr<const Executable> executables[] = {compiled(0), compiled(1)};
   const DeviceBufferRef args[] = {two.lanes[0]->Put(Array(DType::kF32, {4})),
                                   two.lanes[1]->Put(Array(DType::kF32, {4}))};
@@ -754,7 +759,8 @@ TEST_F(DeviceBackendTest, ACancelledExchangeIsTakenOffTheDevice) {
 
 // ---- Exchanges beside other steps. ----
 
-// (x, y) -> (-psum(x), tanh(y)): of two kernels the second reads the exchange.
+// (x, y) -> (-psum(x), tanh(y)). There are two kernels, and only the second reads the exchange's
+// result.
 ir::Program BesideProgram() {
   return Parse(R"(mesh (i=2:manual)
 func main(%x: f32[64], %y: f32[64]) -> (f32[64], f32[64]) unchecked {
@@ -774,7 +780,7 @@ TEST_F(DeviceBackendTest, WhatNeedsNothingOfAnExchangeRunsBesideIt) {
   const auto args = [&](int d) {
     return std::vector<DeviceBufferRef>{two.lanes[d]->Put(x), two.lanes[d]->Put(y)};
   };
-  // The communicator is there; then one of the two alone comes to the exchange.
+  // The communicator exists; then only one of the two devices comes to the exchange.
   two.OnBoth(
       [&](int d) { EXPECT_THAT(two.lanes[d]->Run(*executables[d], args(d)).status(), IsOk()); });
   const int64_t before = cuda::GetFake("kernels_run");
@@ -799,7 +805,8 @@ TEST_F(DeviceBackendTest, WhatNeedsNothingOfAnExchangeRunsBesideIt) {
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-// A kernel before the exchange, which reads what it wrote, and one after it that writes there.
+// The exchange reads the output of the kernel before it, and the kernel after it writes to the same
+// memory.
 TEST_F(DeviceBackendTest, AnExchangeReadsWhatCameBeforeItAndNothingLater) {
   TwoLanes two;
   const ir::Program program = Parse(R"(mesh (i=2:manual)
@@ -830,7 +837,7 @@ func main(%x: f32[64]) -> (f32[64]) unchecked {
 
 // ---- Graphs between exchanges. ------------------------------------------------------------------
 
-// Two steps, an exchange, two steps: what cannot be one kernel.
+// Two steps that cannot be one kernel, an exchange, and two more such steps.
 ir::Program StretchesProgram() {
   return Parse(R"(mesh (i=2:manual)
 func main(%x: f32[4,64]) -> (f32[4,64]) unchecked {
@@ -874,13 +881,13 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
     args[d] = two.lanes[d]->Put(x);
   }
   EXPECT_EQ(run(), 0);
-  // With the same buffers; two stretches on each of two devices.
+  // The buffers are the same. Each of the two devices runs two stretches as graphs.
   EXPECT_EQ(run(), 4);
   EXPECT_EQ(run(), 8);
   EXPECT_EQ(cuda::FakeViolations(), "");
 }
 
-// A carry that is halved and grows by one in every trip.
+// A carry that is halved and then grows by one in every iteration.
 ir::Program LoopProgram(int64_t trip_count) {
   ir::Builder body({}, "step");
   const ir::Value c = body.Param(ir::MakeType(DType::kF32, {4, 64}));
@@ -936,7 +943,7 @@ TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
   const ir::Type left = ir::MakeType(DType::kF32, {kRows, kInner});
   const ir::Type right = ir::MakeType(DType::kF32, {kInner, kColumns});
   {
-    // Slices that begin 28 and 20 bytes into their arrays, and rows of a stack.
+    // Slices begin 28 and 20 bytes into their arrays.
     ir::Builder b({});
     const ir::Value x = b.Param(left), w = b.Param(right);
     const ir::Value below = ir::Slice(x, {1, 0}, {kRows, kInner}, {1, 1});
@@ -945,7 +952,7 @@ TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
     check(b.Build({ir::Matmul2D(below, w), ir::Matmul2D(inner, rest)}));
   }
   {
-    // In a loop, where operands and result are rows of stacks.
+    // In the loop, operands and results are rows of stacks.
     constexpr int64_t kTrips = 3;
     ir::Builder body({}, "step");
     const ir::Value carry = body.Param(ir::MakeType(DType::kF32, {kInner, kColumns}));
@@ -959,7 +966,8 @@ TEST_F(DeviceBackendTest, ProductsTakeRowsAndSlicesThatLieAnywhere) {
   }
 }
 
-// As on the CPU: whatever is fused, shared, overwritten and lies anywhere.
+// Covers fusion, shared and overwritten memory, and memory at any offset, like the test of the CPU
+// backend.
 TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   Lane lane(0);
   int refused = 0;
@@ -967,7 +975,7 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
     const auto executable = lane.backend->Compile({ir::kOpset, f, {}, {}});
-    // What has no kernel is the host's work.
+    // Programs with a part that has no kernel belong to the host.
     if (ReasonOf(executable.status()) == "NOT_IMPLEMENTED") {
       ++refused;
       continue;
@@ -980,7 +988,7 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
       args.push_back(lane.Put(in.back()));
     }
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
-    // Again with the same buffers, by graphs.
+    // The second run has the same buffers, and runs graphs.
     for (int again = 0; again < 2; ++again) {
       const absl::StatusOr<std::vector<Array>> got = lane.Run(**executable, args);
       ASSERT_THAT(got, IsOk()) << "seed " << seed;

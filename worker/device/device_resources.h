@@ -1,4 +1,4 @@
-// The resources of a device that its launches and copies share. Owned by the backend. Only the
+// The resources of a device that its launches and copies share. The backend owns them. Only the
 // enqueueing thread uses `scratch` and `axis_indices`; the rest is thread-safe.
 #pragma once
 #include <cstdint>
@@ -17,25 +17,26 @@ namespace tessera::worker::device {
 
 using AllocationRef = std::shared_ptr<const Allocation>;
 
-// Leaked once the device is lost: threads may be stuck in calls of its library, and the process
-// ends.
+// The resources are leaked once the device is lost, because threads may be stuck in calls of its
+// library, and the process ends anyway.
 struct DeviceResources {
   std::unique_ptr<Device> device;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<PinnedSlots> inline_slots;
-  // The collectives of launches run on a stream of their own, everything else on `compute_stream`,
-  // in the order of Enqueue. A launch ends on `compute_stream`, after its collectives.
+  // Collectives of launches run on their own stream. Everything else runs on `compute_stream`, in
+  // the order of Enqueue. A launch ends on `compute_stream`, after its collectives.
   StreamHandle compute_stream, collective_stream;
   std::unique_ptr<GroupComms> group_comms;
-  // The scratch memory of all executables, which run one after the other. Replaced by a larger one
-  // when needed; launches hold a reference.
+  // The scratch memory of all executables, which run one after the other. It is replaced by a
+  // larger one when necessary. Launches hold a reference.
   AllocationRef scratch;
-  // The results of axis_index: the s32 of each value that has been needed.
+  // The results of axis_index: an s32 in device memory for each value that has been needed.
   std::map<int32_t, AllocationRef> axis_indices;
   std::unique_ptr<CollectiveAborter> aborter;
-  // Two threads, since a callback at the end of a launch may wait for a copy.
+  // There are two threads, because a callback at the end of a launch may wait for a copy.
   std::unique_ptr<CompletionPoller> launches, copies;
-  std::unique_ptr<Staging> staging;  // Last: it uses `copies`.
+  // This member is the last one, because it uses `copies`.
+  std::unique_ptr<Staging> staging;
 };
 
 }  // namespace tessera::worker::device

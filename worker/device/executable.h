@@ -1,6 +1,6 @@
-// A program compiled for one device: its step program, code, constants, matmul plans, and the
-// graphs captured from it. Immutable once compiled, but for `graphs`, which only the enqueueing
-// thread uses.
+// A program compiled for one device: its step program, code, constants and matmul plans, and the
+// graphs captured from it. It is immutable once compiled, except for `graphs`, which only the
+// enqueueing thread uses.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,15 +17,16 @@
 
 namespace tessera::worker::device {
 
-// The captured segments of a program, for each set of buffers that was launched more than once.
-// A segment is a run of steps that fits into one graph.
+// The captured segments of a program, for each set of buffers with which it was launched more than
+// once. A segment is a run of steps that fits into one graph.
 class Graphs {
  public:
-  using Key = std::vector<uint64_t>;                    // the buffers' addresses
-  using GraphSegments = std::map<size_t, GraphHandle>;  // by the index of the first step
+  using Key = std::vector<uint64_t>;                    // addresses of the buffers
+  using GraphSegments = std::map<size_t, GraphHandle>;  // by index of the first step
 
-  // Returns the graphs captured for these buffers, with empty handles for segments that cannot be
-  // captured. The first time that it sees the buffers, returns null: they may never recur.
+  // Returns the graphs captured for these buffers. Segments that cannot be captured have empty
+  // handles. Returns null when it sees the buffers for the first time, because they may never
+  // recur.
   GraphSegments* Find(const Key& key) {
     for (auto it = graphs_.begin(); it != graphs_.end(); ++it) {
       if (it->first != key) continue;
@@ -43,11 +44,11 @@ class Graphs {
   }
 
  private:
-  // How many sets of buffers are remembered. A training loop alternates between two.
+  // The number of sets of buffers that are remembered. A training loop alternates between two sets.
   static constexpr size_t kSetsMax = 8;
 
-  std::list<std::pair<Key, GraphSegments>> graphs_;  // latest use first
-  std::deque<Key> seen_;                             // latest first
+  std::list<std::pair<Key, GraphSegments>> graphs_;  // the most recently used first
+  std::deque<Key> seen_;                             // the most recent first
 };
 
 class DeviceExecutable final : public Executable {
@@ -61,7 +62,8 @@ class DeviceExecutable final : public Executable {
   ModuleHandle module;
   std::vector<AllocationRef> constants;
   std::map<MatmulShape, MatmulHandle> matmuls;
-  // Scratch after the arena: the workspace of matmuls, then aligned copies of unaligned operands.
+  // The parts of the scratch memory after the arena: the workspace of matmuls, then aligned copies
+  // of unaligned operands.
   int64_t matmul_bytes = 0, realigned_bytes = 0;
   int64_t scratch_bytes() const {
     return Arena::RoundUp(program.arena_bytes) + matmul_bytes + realigned_bytes;
@@ -71,7 +73,7 @@ class DeviceExecutable final : public Executable {
   mutable Graphs graphs;
 };
 
-// Whether the address `offset` bytes into the slot may be less aligned than kernels
+// Returns whether the address `offset` bytes into the slot may be less aligned than kernels
 // (codegen/device_code.h) and matmuls (device_api.h) require.
 inline bool MayBeUnaligned(const program::Slot& slot, int64_t offset = 0) {
   constexpr int64_t kAlignment = 16;

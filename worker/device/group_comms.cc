@@ -1,3 +1,6 @@
+// Makes, shares and polls the device library's communicators. Runner::Exchange calls Get and
+// AwaitReady for each collective. All waits are polled on the host, so that they end with a
+// cancellation or a deadline.
 #include "worker/device/group_comms.h"
 
 #include <algorithm>
@@ -13,7 +16,8 @@
 namespace tessera::worker::device {
 namespace {
 
-// The group's first rank makes the id; an all-gather gives it to the others.
+// Gives the id to all ranks: the group's first rank makes it, and an all-gather sends it to the
+// others.
 absl::StatusOr<tessera_comm_id> ShareId(const Device& device, const RunContext& context,
                                         const std::vector<int>& group, int position,
                                         const CallKey& key) {
@@ -42,13 +46,17 @@ absl::Duration PollInterval(absl::Duration waited) {
   return std::min(waited / 8, kPauseMax);
 }
 
+// Finds the group's communicator, or makes one together with the other ranks. The id travels over
+// the host's collectives first, which have a deadline and name a missing rank. Only then does the
+// device library wait for its peers. The lock is not held meanwhile: a device has one enqueueing
+// thread, so no other thread makes the same communicator.
 absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
                                              const std::vector<int>& group, const CallKey& key) {
   const Key map_key(context.generation, group);
   {
     absl::MutexLock lock(&mu_);
     const auto it = comms_.find(map_key);
-    // One that was aborted with a failed launch is replaced.
+    // A communicator that was aborted with a failed launch is replaced.
     if (it != comms_.end() && !it->second->aborted) return it->second;
   }
   if (context.collectives == nullptr) {
@@ -110,7 +118,8 @@ absl::Status GroupComms::PollUntilReady(const GroupComm& communicator, const Run
 }
 
 void GroupComms::Close(uint64_t generation) {
-  std::vector<GroupCommRef> closed;  // Destroyed without the lock.
+  // These communicators are destroyed after the lock is released.
+  std::vector<GroupCommRef> closed;
   absl::MutexLock lock(&mu_);
   for (auto it = comms_.begin(); it != comms_.end();) {
     if (it->first.first != generation) {

@@ -1,9 +1,9 @@
-// The device library's communicators ("comms") of one device: one for each group of ranks of a
-// generation, made when a launch first needs it.
+// The device library's communicators ("comms") of one device. Each group of ranks of a generation
+// has one, which is made when a launch first needs it.
 //
-// Their ids are exchanged over the host's Collectives of the same generation, under its deadline,
-// so that a missing rank is reported before the device waits for it. Get is called by the
-// enqueueing thread; Close and Abort by any.
+// The ranks exchange the id of a comm over the host's Collectives of the same generation, under its
+// deadline, so that a missing rank is reported before the device waits for it. The enqueueing
+// thread calls Get. Any thread may call Close, and a comm may be aborted from any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,36 +25,37 @@ namespace tessera::worker::device {
 
 struct GroupComm {
   CommHandle handle;
-  std::vector<int> group;  // ranks, in group order
-  int position = 0;        // of this device in `group`
+  std::vector<int> group;  // the ranks in group order
+  int position = 0;        // position of this device in `group`
   std::atomic<bool> aborted{false};
 };
 using GroupCommRef = std::shared_ptr<GroupComm>;
 
-// The poll interval after having waited for `waited`. The library usually enqueues a collective
-// within tens of microseconds, which is shorter than any sleep; slower work, such as connecting, is
-// polled more rarely.
+// Returns the time to sleep before the next poll after waiting for `waited`. The library usually
+// enqueues a collective within tens of microseconds, which is shorter than any sleep. Slower work,
+// such as connecting, is polled less often.
 absl::Duration PollInterval(absl::Duration waited);
 
 class GroupComms {
  public:
-  // `timeout` bounds each wait for the library. `abort` aborts a communicator, in bounded time.
+  // `timeout` bounds each wait for the library. `abort` aborts a communicator in bounded time.
   GroupComms(const Device* device, absl::Duration timeout, std::function<void(GroupComm&)> abort)
       : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
 
-  // The communicator of the ranks in `group`, this device's among them. COLLECTIVE_TIMEOUT,
-  // WORKER_LOST or PEER_FAILED, as from Collectives, if others do not join.
+  // Returns the communicator of the ranks in `group`, which must contain this device's rank.
+  // Returns COLLECTIVE_TIMEOUT, WORKER_LOST or PEER_FAILED, like Collectives, if other ranks do not
+  // join.
   absl::StatusOr<GroupCommRef> Get(const RunContext& context, const std::vector<int>& group,
                                    const CallKey& key) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the last call on the communicator has been enqueued; until then nothing may be
-  // enqueued after that call. On an error the communicator is aborted before this returns.
+  // Waits until the last call on the communicator has been enqueued. Until then nothing may be
+  // enqueued after that call. If this returns an error, the communicator has been aborted.
   absl::Status AwaitReady(GroupComm& communicator, const RunContext& context,
                           const std::string& label) const;
-  // Drops the communicators of a generation; launches that use one hold a reference.
+  // Drops the communicators of a generation. A launch that uses one holds a reference.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  using Key = std::pair<uint64_t, std::vector<int>>;  // generation, group
+  using Key = std::pair<uint64_t, std::vector<int>>;  // (generation, group)
   absl::Status PollUntilReady(const GroupComm& communicator, const RunContext& context,
                               const std::string& label) const;
 

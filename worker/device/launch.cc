@@ -1,3 +1,6 @@
+// Detects the end of launches and breaks off launches that do not end. CompletionPoller calls
+// Launch::Poll. Everything here is decided from events and times, so that a device that hangs never
+// blocks the polling thread.
 #include "worker/device/launch.h"
 
 #include <thread>
@@ -47,6 +50,9 @@ void CollectiveAborter::Abandon() {
   threads_.clear();
 }
 
+// Aborts the communicators of a launch on a new thread. If a collective is stuck, the thread first
+// runs a barrier among its ranks on the host. The barrier has a timeout and names the ranks that do
+// not come, which the device library cannot do.
 void CollectiveAborter::Escalate(const RunContext& context,
                                  std::shared_ptr<std::vector<WatchedCollective>> collectives,
                                  int stuck, absl::Status why,
@@ -56,7 +62,7 @@ void CollectiveAborter::Escalate(const RunContext& context,
     absl::Status cause = why;
     if (stuck >= 0 && context.collectives != nullptr) {
       // The ranks that wait in the same collective come here at about the same time, so a barrier
-      // of the host, with its own timeout, names those that do not.
+      // of the host, with its own timeout, names the ranks that do not.
       const WatchedCollective& at = (*collectives)[stuck];
       const absl::Status barrier =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
@@ -119,6 +125,10 @@ void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
                      });
 }
 
+// Looks for a reason to abort the launch. A launch that was not wholly enqueued, or was cancelled,
+// is aborted at once, since its collectives might wait for ever. Otherwise the first collective
+// that has begun and not ended is timed: its time counts from its begin event, so that waiting for
+// earlier work on the device does not count. Errors of events are left to Poll.
 void Launch::PollCollectives(absl::Time now) {
   if (!work_.enqueue_status.ok()) return Abort(now, work_.enqueue_status, -1);
   if (work_.context.cancel->cancelled()) return Abort(now, work_.context.cancel->status(), -1);

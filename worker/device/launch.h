@@ -1,7 +1,7 @@
-// Launches on the device: how their end is detected, and how they are aborted.
+// Launches on the device: the detection of their end, and their abort.
 //
-// A Launch is made by the thread that enqueues, then owned by CompletionPoller, which polls it
-// until it has ended. LaunchEvent tells the executor of the end.
+// The thread that enqueues makes a Launch. CompletionPoller then owns it, and polls it until it has
+// ended. LaunchEvent tells the executor of the end.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace tessera::worker::device {
 
-// The end of a launch: calls `done` when both Set and OnDone have been called.
+// The end of a launch. It calls `done` once both Set and OnDone have been called.
 class LaunchEnd {
  public:
   void OnDone(std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mu_);
@@ -45,7 +45,7 @@ class LaunchEvent final : public Event {
   const std::shared_ptr<LaunchEnd> end_;
 };
 
-// One collective of a launch, with events at its begin and end on the device.
+// A collective of a launch, with events at its begin and its end on the device.
 struct WatchedCollective {
   std::string label;
   CallKey key;
@@ -53,17 +53,18 @@ struct WatchedCollective {
   EventHandle begin, end;
 };
 
-// Aborts the collectives of a launch: first finds out which peer is missing, if one is, then aborts
-// the communicators. Each launch is aborted on a thread of its own, since an abort may block.
+// Aborts the collectives of a launch. First it finds out which peer is missing, if any, and then it
+// aborts the communicators. Each launch is aborted on a thread of its own, since an abort may
+// block.
 class CollectiveAborter {
  public:
   explicit CollectiveAborter(const Device* device) : device_(device) {}
   ~CollectiveAborter();
-  // Detaches the threads, which may be blocked for ever; what they use must be leaked.
+  // Detaches the threads, which may be blocked for ever. The objects that they use must be leaked.
   void Abandon() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `stuck` is the collective that waits for a missing peer; -1: none does. `done` is called before
-  // anything is aborted, with the error that names the peer, or with `why`.
+  // `stuck` is the index of the collective that waits for a missing peer, or -1. `done` is called
+  // before anything is aborted, with the error that names the peer, or with `why`.
   void Escalate(const RunContext& context,
                 std::shared_ptr<std::vector<WatchedCollective>> collectives, int stuck,
                 absl::Status why, std::function<void(const absl::Status&)> done)
@@ -84,27 +85,29 @@ class Launch {
   struct Work {
     RunContext context;
     EventHandle end;
-    std::vector<WatchedCollective> collectives;  // in order
-    absl::Status enqueue_status;                 // not OK: only a part was enqueued
-    // Called once the device work has ended, before waiters are notified: inline results are valid
-    // if the status is OK. Holds references to what the device uses.
+    std::vector<WatchedCollective> collectives;  // in order of enqueueing
+    // If it is an error, only a part of the launch was enqueued.
+    absl::Status enqueue_status;
+    // Called once the device work has ended, before waiters are notified. Inline results are valid
+    // if the status is OK. The function holds references to everything that the device uses.
     std::function<void(const absl::Status&)> finish;
   };
-  // `on_fatal` is called when the device is lost. All arguments outlive the launch.
+  // `on_fatal` is called when the device is lost. All arguments must outlive the launch.
   Launch(const Device* device, CollectiveAborter* aborter, LaunchTimeouts timeouts,
          std::function<void(const absl::Status&)> on_fatal, std::shared_ptr<LaunchEnd> end,
          Work work);
 
-  bool Poll(absl::Time now);  // a PollFn
+  bool Poll(absl::Time now);  // this is a PollFn (completion.h)
 
  private:
-  // Shared with the aborter's thread.
+  // The status that the launch shares with the aborter's thread.
   struct SharedStatus {
     absl::Mutex mu;
     absl::Status status ABSL_GUARDED_BY(mu);
   };
 
-  // Aborts the launch if a collective takes too long, if it was cancelled or not wholly enqueued.
+  // Aborts the launch if a collective takes too long, if the launch was cancelled, or if it was not
+  // wholly enqueued.
   void PollCollectives(absl::Time now);
   void Abort(absl::Time now, const absl::Status& why, int stuck);
   absl::Status AbortCause() const;
@@ -117,10 +120,12 @@ class Launch {
   const std::shared_ptr<LaunchEnd> end_;
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
-  size_t next_ = 0;                          // the first collective that has not ended
-  std::optional<absl::Time> running_since_;  // since when it has been running
+  size_t next_ = 0;  // the first collective that has not ended
+  // The time since which that collective has been running.
+  std::optional<absl::Time> running_since_;
   bool aborting_ = false;
-  absl::Duration grace_;  // how long an aborted launch may take to end
+  // The time that an aborted launch may take to end.
+  absl::Duration grace_;
   absl::Time give_up_at_ = absl::InfiniteFuture();
   const std::shared_ptr<SharedStatus> abort_cause_ = std::make_shared<SharedStatus>();
 };

@@ -1,3 +1,5 @@
+// The pool of pinned buffers into which launches copy small results. device_backend.cc takes a slot
+// per result; a result that gets none is copied when it is read.
 #include "worker/device/pinned_slots.h"
 
 #include "base/status.h"

@@ -1,5 +1,5 @@
 // A pool of small pinned host buffers, for results that are copied as part of a launch.
-// Thread-safe; outlives its slots.
+// Thread-safe; it outlives its slots.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tessera::worker::device {
 
-// The address of a slot. The last reference returns it to the pool.
+// The address of a slot. When the last reference goes, the slot returns to the pool.
 using PinnedSlotRef = std::shared_ptr<std::byte>;
 
 class PinnedSlots {
@@ -22,7 +22,7 @@ class PinnedSlots {
                                                            int64_t slot_bytes);
   ~PinnedSlots();
 
-  // Returns null if all are in use.
+  // Returns null if all slots are in use.
   PinnedSlotRef Take() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

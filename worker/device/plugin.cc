@@ -1,3 +1,6 @@
+// Loads the plugin of an accelerator. The executor (worker/rpc/executor_process.cc) calls
+// LoadDevicePlugin to find out whether the machine has devices. The error is meant for the person
+// who starts the worker, so it says what to install or correct.
 #include "worker/device/plugin.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 // Finds the plugin for this machine's accelerators, and counts them.
 //
-// A plugin stays loaded until the process ends. Thread-safe; the first call may take a second,
+// A plugin stays loaded until the process ends. Thread-safe. The first call may take a second,
 // while the driver starts.
 #pragma once
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace tessera::worker::device {
 
-// The path of the plugin with that file name: in this executable's directory or, if it exists only
-// there, in ../lib beside it.
+// Returns the path of the plugin with this file name. It is in this executable's directory or, if
+// it exists only there, in ../lib beside that directory.
 std::string PluginPath(const std::string& file_name);
 
-// The table of the plugin at `path` or, if it is empty, of libtessera_cuda.so where PluginPath
-// says; its device_count has answered at least 1. FAILED_PRECONDITION says in one line why there is
-// none and what to do: no such file, no plugin, another version, no driver, no device.
+// Returns the table of the plugin at `path` or, if `path` is empty, of libtessera_cuda.so at its
+// PluginPath. The plugin has counted at least one device. Otherwise returns FAILED_PRECONDITION,
+// which says in one line why there is no device and what to do: no such file, not a plugin, another
+// version, no driver, or no device.
 absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& path);
 
 }  // namespace tessera::worker::device

@@ -1,4 +1,5 @@
-// Every way in which there may be no GPU ends in one line that says why and what to do.
+// Tests of LoadDevicePlugin: every reason why there may be no GPU gives one line that says why and
+// what to do. The plugin is the real CUDA plugin, on fake libraries.
 #include "worker/device/plugin.h"
 
 #include <sys/wait.h>
@@ -22,8 +23,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// What LoadDevicePlugin answers in a process of its own, for a driver that has started stays. The
-// test has no threads.
+// Returns LoadDevicePlugin's answer in a process of its own, because a driver that has started
+// stays in its process. The test has no threads, so it may fork.
 std::string LoadInChild(const std::string& path, const std::function<void()>& set_up) {
   int ends[2];
   if (pipe(ends) != 0) return "pipe";

@@ -1,3 +1,6 @@
+// Enqueues the steps of one launch. device_backend.cc makes a Runner in Enqueue and calls Run, then
+// Join. Steps that need no wait between them form segments, which become graphs, because a launch
+// of a graph costs the host a single call.
 #include "worker/device/runner.h"
 
 #include <algorithm>
@@ -15,12 +18,13 @@ using program::Step;
 
 namespace {
 
-// A graph has the steps of every iteration of its loops. A segment ends before it has more nodes; a
-// loop with more is enqueued iteration by iteration.
+// The bound of the nodes of a graph. A graph contains the steps of every iteration of its loops. A
+// segment ends before it has more nodes, and a loop with more nodes is enqueued iteration by
+// iteration.
 constexpr int64_t kGraphNodesMax = 4096;
 
-// How many nodes of a graph the step becomes; at most kGraphNodesMax + 1. Requires: it does not
-// need the host.
+// Returns the number of graph nodes that the step becomes, at most kGraphNodesMax + 1. Requires
+// that the step does not need the host.
 int64_t NodesOf(const Step& step) {
   const auto* const loop = std::get_if<program::LoopStep>(&step.what);
   if (loop == nullptr) return 1;
@@ -54,10 +58,15 @@ absl::Status Runner::Wait(tessera_stream* stream, const EventHandle& event) {
 
 // ---- Lists of steps. ----------------------------------------------------------------------------
 
+// Walks a list of steps and enqueues them in three ways. A collective goes to its stream. A step
+// that needs the host, or contains a collective, is run by itself. All other steps are collected
+// into the longest segment whose collectives have been awaited and whose nodes fit into a graph. A
+// wait for a collective ends a segment, because collectives are in no graph (docs/decisions/0005).
 absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) {
-  std::vector<EventHandle> ends(steps.size());  // of the collectives
+  std::vector<EventHandle> ends(steps.size());  // ends of the collectives
   int last = -1;                                // the last collective so far
-  int awaited = -1;  // the compute stream waits for the collectives up to this one
+  // The compute stream waits for the collectives up to this one.
+  int awaited = -1;
   const auto await = [&](int collective) -> absl::Status {
     if (collective <= awaited) return absl::OkStatus();
     awaited = collective;
@@ -98,7 +107,8 @@ absl::Status Runner::RunList(const Steps& steps, Graphs::GraphSegments* graphs) 
   return await(last);
 }
 
-// A single step is launched as fast without a graph, unless it is a loop.
+// Enqueues a segment, as a graph if it has been captured. A single step is launched as fast without
+// a graph, unless it is a loop.
 absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
                                 Graphs::GraphSegments* graphs) {
   const bool use_graph =
@@ -114,7 +124,7 @@ absl::Status Runner::RunSegment(const Steps& steps, size_t begin, size_t end,
   return device_.Check(device_.api().graph_launch(compute_stream(), it->second.get()), "a graph");
 }
 
-// Returns an empty handle if the segment cannot be captured.
+// Captures a segment as a graph. Returns an empty handle if the segment cannot be captured.
 absl::StatusOr<GraphHandle> Runner::Capture(const Steps& steps, size_t begin, size_t end) {
   const tessera_device_api& api = device_.api();
   TESSERA_RETURN_IF_ERROR(device_.Check(api.graph_begin(compute_stream()), "recording a graph"));
@@ -158,7 +168,7 @@ absl::Status Runner::Run(const program::BranchStep& step) {
   return RunList(step.branches[std::clamp<int64_t>(index, 0, last)], /*graphs=*/nullptr);
 }
 
-// What the steps before have written to the slot, once they have ended.
+// Returns the value that the steps before have written to the slot, once they have ended.
 template <class T>
 absl::StatusOr<T> Runner::ReadAs(int slot) {
   TESSERA_RETURN_IF_ERROR(host_.drain(TakeCollectives()));
@@ -192,8 +202,8 @@ uint64_t Runner::AddressOf(int slot_index) const {
   return address;
 }
 
-// An operand that may be unaligned, such as a row of a larger array, is copied to an aligned
-// address first; such a result is copied back afterwards.
+// Launches a kernel. An operand that may be unaligned, such as a row of a larger array, is first
+// copied to an aligned address. A result that may be unaligned is copied back afterwards.
 absl::Status Runner::Run(const program::KernelStep& step) {
   const codegen::GpuKernel& kernel = executable_.code.kernels[step.kernel];
   const std::vector<codegen::Param>& params = program().kernels[step.kernel].params;
@@ -227,12 +237,13 @@ absl::Status Runner::Run(const program::KernelStep& step) {
   return absl::OkStatus();
 }
 
-// As for kernels, unaligned operands are copied first, and an unaligned result afterwards.
+// Runs a matmul. Unaligned operands are copied before it, and an unaligned result after it, as for
+// kernels.
 absl::Status Runner::Run(const program::MatmulStep& step) {
   const MatmulRanges ranges = RangesOf(step);
   const uint64_t scratch = memory_.arena + Arena::RoundUp(program().arena_bytes);
   uint64_t aligned = scratch + executable_.matmul_bytes;
-  // Sets the address of an operand, and returns whether it is that of an aligned copy.
+  // Sets the address of an operand. Returns whether it is the address of an aligned copy.
   const auto place = [&](const SlotRange& range, uint64_t* address) {
     *address = AddressOf(range.slot) + range.offset;
     if (!MayBeUnaligned(program().slots[range.slot], range.offset)) return false;
@@ -257,7 +268,8 @@ absl::Status Runner::Run(const program::MatmulStep& step) {
 
 absl::Status Runner::Run(const program::CopyStep& step) {
   const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
-  if (to == from) return absl::OkStatus();  // The argument was donated to the result.
+  // The argument was donated to the result.
+  if (to == from) return absl::OkStatus();
   return Copy(compute_stream(), to, from, program().slots[step.in].bytes());
 }
 absl::Status Runner::Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes) {
@@ -271,7 +283,7 @@ absl::Status Runner::Run(const program::AxisIndexStep& step) {
   return Copy(compute_stream(), AddressOf(step.out), from, sizeof(index));
 }
 
-// Programs for accelerators have none: BuildOptions::sort_scratch is null.
+// Programs for accelerators have no sort steps, because their BuildOptions::sort_scratch is null.
 absl::Status Runner::Run(const program::SortStep&) {
   return MakeError(ErrorKind::kInternal, "devices have no routine that sorts");
 }
@@ -290,7 +302,7 @@ absl::Status Runner::Run(const program::HostStep& step) {
   return program::Evaluate(step, std::move(options), read, write);
 }
 
-// In a group of one the result is a copy of the operand.
+// Runs a collective in a group of one device, where the result is a copy of the operand.
 absl::Status Runner::Run(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
@@ -313,6 +325,10 @@ absl::StatusOr<EventHandle> Runner::EnqueueCollective(const program::CollectiveS
   return device_.Record(resources_.collective_stream);
 }
 
+// Enqueues a collective of several devices on the collective stream and waits until the library has
+// enqueued it, which may take as long as its peers do. Before the call, the collective is added to
+// the watched ones, so that it is aborted with the launch even if the call fails. In a permute, a
+// rank without a source gets zeros, and a rank that sends to itself makes a plain copy.
 absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);
@@ -345,7 +361,8 @@ absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   watched.key = std::move(key);
   watched.comm = comm;
   TESSERA_ASSIGN_OR_RETURN(watched.begin, device_.Record(resources_.collective_stream));
-  // Recorded also if the call fails: what it has enqueued must be aborted.
+  // The collective is added even if the call fails, because the part of it that was enqueued must
+  // be aborted.
   collectives_.push_back(std::move(watched));
   const int code = device_.api().collective(comm->handle.get(), collective_stream(), &what);
   if (code != TESSERA_NOT_READY) TESSERA_RETURN_IF_ERROR(device_.Check(code, "an exchange"));

@@ -1,11 +1,11 @@
 // Enqueues one launch of an executable on the device's two streams.
 //
-// Collectives go to their own stream and wait for everything enqueued before them; other steps go
-// to the compute stream and wait only for the collectives in program::Step::after. The steps
+// Collectives go to their own stream, and wait for everything enqueued before them. Other steps go
+// to the compute stream, and wait only for the collectives in program::Step::after. The steps
 // between two such waits are a segment, which is captured as a graph when the same buffers recur.
-// Collectives are in no graph (docs/decisions/0005). A step of the host's waits for everything
-// before it, and what follows it is enqueued when it has ended. Created and used by the enqueueing
-// thread.
+// Collectives are in no graph (docs/decisions/0005). A host step waits for everything before it,
+// and the steps after it are enqueued when it has ended. The enqueueing thread makes and uses a
+// Runner.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,20 +24,20 @@ namespace tessera::worker::device {
 
 class Runner {
  public:
-  // Device addresses. `arena` is in the executable's scratch memory.
+  // Addresses on the device. `arena` is in the executable's scratch memory.
   struct Memory {
     std::vector<uint64_t> arguments, results;
     uint64_t arena = 0;
   };
-  // What the host's steps need of the backend. All three block, within the bounds of a launch and
-  // of Staging.
+  // The functions of the backend that host steps need. All three block, within the bounds of a
+  // launch and of Staging.
   struct HostAccess {
-    // Waits for the end of what has been enqueued, and watches its collectives meanwhile.
+    // Waits for the end of the work enqueued so far, and watches its collectives meanwhile.
     std::function<absl::Status(std::vector<WatchedCollective> collectives)> drain;
     std::function<absl::Status(absl::Span<std::byte> to, uint64_t from)> to_host;
     std::function<absl::Status(uint64_t to, absl::Span<const std::byte> from)> to_device;
   };
-  // All arguments outlive this.
+  // All arguments must outlive this object.
   Runner(DeviceResources& resources, const DeviceExecutable& executable, const RunContext& context,
          Memory memory, HostAccess host)
       : resources_(resources),
@@ -48,13 +48,14 @@ class Runner {
         host_(std::move(host)),
         iterations_(executable.program.num_loops) {}
 
-  // An error names the step that was not enqueued; the steps before it were.
+  // Enqueues all steps. An error names the step that was not enqueued. The steps before it were
+  // enqueued.
   absl::Status Run();
-  // Makes later work on the compute stream wait for the launch's collectives. Required also after a
-  // Run that failed. An error means that the device is lost.
+  // Makes later work on the compute stream wait for the launch's collectives. It must be called
+  // even after a Run that failed. An error means that the device is lost.
   absl::Status Join();
 
-  // Those that have been enqueued since the last call.
+  // Returns the collectives that have been enqueued since the last call.
   std::vector<WatchedCollective> TakeCollectives() { return std::exchange(collectives_, {}); }
 
  private:
@@ -64,8 +65,8 @@ class Runner {
   tessera_stream* compute_stream() const { return resources_.compute_stream.get(); }
   tessera_stream* collective_stream() const { return resources_.collective_stream.get(); }
 
-  // Enqueues the steps of the program, of a loop's body or of a branch; what is enqueued later
-  // waits for their collectives. Captures no graphs if `graphs` is null.
+  // Enqueues the steps of the program, of a loop's body or of a branch. Work that is enqueued later
+  // on the compute stream waits for their collectives. Captures no graphs if `graphs` is null.
   absl::Status RunList(const Steps& steps, Graphs::GraphSegments* graphs);
   absl::Status RunSegment(const Steps& steps, size_t begin, size_t end,
                           Graphs::GraphSegments* graphs);
@@ -85,7 +86,7 @@ class Runner {
   absl::Status Run(const program::BranchStep& step);
   template <class T>
   absl::StatusOr<T> ReadAs(int slot);
-  // Enqueues the collective on its stream; returns the event at its end.
+  // Enqueues the collective on its stream. Returns the event at its end.
   absl::StatusOr<EventHandle> EnqueueCollective(const program::CollectiveStep& step);
   absl::Status Exchange(const program::CollectiveStep& step);
   absl::Status Copy(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
@@ -98,12 +99,12 @@ class Runner {
   const RunContext& context_;
   const Memory memory_;
   const HostAccess host_;
-  std::vector<int64_t> iterations_;     // the current iteration of each loop
-  const std::string* label_ = nullptr;  // of the current step
+  std::vector<int64_t> iterations_;     // current iteration of each loop
+  const std::string* label_ = nullptr;  // label of the current step
   CallNumbers numbers_;
   std::vector<WatchedCollective> collectives_;
   bool collectives_enqueued_ = false;
-  // Work was enqueued on the compute stream since the collective stream last waited for it.
+  // Whether work was enqueued on the compute stream since the collective stream last waited for it.
   bool compute_advanced_ = true;
 };
 

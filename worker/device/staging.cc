@@ -1,3 +1,6 @@
+// Copies between host arrays and device memory. device_backend.cc calls ToDevice and ToHost for
+// arrays, constants and host steps. The device interface copies only from and to pinned memory, and
+// pinning every array would be slow, so the copies go through a few buffers that stay pinned.
 #include "worker/device/staging.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@
 namespace tessera::worker::device {
 namespace {
 
-// The end of one copy; shared, as the caller may stop waiting for it.
+// The end of one copy. It is shared, because the caller may stop waiting for it.
 struct CopyEnd {
   absl::Notification notification;
   absl::Status status;

@@ -1,8 +1,8 @@
-// Copies between arrays of the host and memory of the device, through pinned memory.
+// Copies between arrays of the host and memory of the device, by way of pinned memory.
 //
 // A copy uses one of a few channels, each with a stream and a pinned buffer, and is made in chunks.
-// Blocking; thread-safe. A caller waits while every channel is in use. A wait that exceeds the
-// timeout fails with WORKER_LOST, as the device must hang.
+// Blocking; thread-safe. A caller waits while every channel is in use. If a wait exceeds the
+// timeout, the copy fails with WORKER_LOST, because the device must hang.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,12 +22,14 @@ namespace tessera::worker::device {
 struct StagingOptions {
   int channels = 2;
   int64_t channel_bytes = int64_t{4} << 20;
-  absl::Duration timeout = absl::Seconds(30);  // for a free channel, and for each chunk
+  // The bound of the wait for a free channel, and for each chunk.
+  absl::Duration timeout = absl::Seconds(30);
 };
 
 class Staging {
  public:
-  // Channel i watches its copies in queue i of `completion`. Both outlive the result.
+  // Channel i watches its copies in queue i of `completion`. The device and `completion` must
+  // outlive the result.
   static absl::StatusOr<std::unique_ptr<Staging>> Make(const Device* device,
                                                        CompletionPoller* completion,
                                                        StagingOptions options);

@@ -1,5 +1,5 @@
-// Reads the input as a .safetensors and as a .npy file, and as the header of each: the result is an
-// index within the file, or an error.
+// Reads the input as a .safetensors and as a .npy file, and as the header of each. The result must
+// be an index that lies within the file, or an error.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     entry.offset <= static_cast<int64_t>(size) - entry.bytes());
     }
   }
-  // The header alone, without its length before it.
+  // Parses the input as a header alone, without the length before it.
   static_cast<void>(tessera::worker::files::ParseSafetensors(file, 24));
   static_cast<void>(tessera::worker::files::ParseNumpy(file, 24));
   return 0;

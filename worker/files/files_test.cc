@@ -1,3 +1,6 @@
+// Proves that headers are read strictly and written as other tools write them, that paths and links
+// cannot leave the folder, and that several parts save one file together. The tests use real files
+// in a temporary folder; each part of a save is a thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -59,6 +62,7 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
   EXPECT_EQ(index.entries[1].offset, data + 8);
 }
 
+// Each row is a header with one mistake, and the place and reason that the error must name.
 TEST(SafetensorsTest, WhatIsWrongIsRefusedWithItsPlace) {
   const auto parse = [](const std::string& header, int64_t bytes = 8) {
     return ParseSafetensors(header, bytes).status();
@@ -207,7 +211,7 @@ TEST_F(FolderTest, WhoSeesTheSameFolderReadsTheSameName) {
   EXPECT_THAT(FilesRoot(root_ / "no").Identity(), ReasonIs("VALUE_ERROR", "does not open"));
 }
 
-// Two arrays, cut over the parts: rows of the one, columns of the other.
+// Saves two arrays that are divided among the parts: the one by rows, the other by columns.
 class TaskTest : public FolderTest {
  protected:
   static constexpr int kParts = 3;
@@ -243,7 +247,7 @@ class TaskTest : public FolderTest {
     };
     return hooks;
   }
-  // Every part on a thread of its own; how each ended.
+  // Saves every part on its own thread, and returns the status of each.
   std::vector<absl::Status> SaveAll(bool overwrite = false, const std::string& token = "1") {
     std::vector<absl::Status> ends(kParts);
     std::vector<std::thread> threads;
@@ -261,6 +265,7 @@ class TaskTest : public FolderTest {
   Array rows_{DType::kBF16, {6, 10}}, columns_{DType::kF64, {4, 9}};
 };
 
+// Three parts save one file; it is then loaded by shards that are cut in another way.
 TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
   for (const absl::Status& end : SaveAll()) ASSERT_THAT(end, IsOk());
   EXPECT_EQ(NumFiles(), 1) << "nothing is left beside it";
@@ -300,7 +305,7 @@ TEST_F(TaskTest, AFileThatIsThereStaysUnlessItIsOverwritten) {
   for (const absl::Status& end : SaveAll()) ASSERT_THAT(end, IsOk());
   const std::string before = Bytes("deep/model.safetensors");
   columns_.Set(0, 123);
-  // Of one part, so that nobody waits for it.
+  // A save of one part only, so that nobody waits for it.
   api::SaveShards alone = Part(0);
   alone.parts = 1;
   alone.token = "2";
@@ -331,7 +336,7 @@ TEST_F(TaskTest, APartThatFailsLeavesNothing) {
   EXPECT_EQ(NumFiles(), 0);
 }
 
-// A disk of 64 KiB: too small for the array, then for its header, then for the folder.
+// A disk of 64 KiB. It is too small for the array, then for the header, and then for the folder.
 class FullDiskTest : public TaskTest {
  protected:
   void SetUp() override {
@@ -343,7 +348,7 @@ class FullDiskTest : public TaskTest {
   void TearDown() override {
     if (mounted_) umount(root_.c_str());
   }
-  // What is left of the disk.
+  // Fills the rest of the disk.
   void Fill() const { std::ofstream(root_ / "rest") << std::string(1 << 20, 'x'); }
   bool mounted_ = false;
 };

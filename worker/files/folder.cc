@@ -1,3 +1,6 @@
+// Opens, reads and writes the files of a worker's folder (--files-dir). Save and Load (task.cc)
+// copy shards with it, and the executor asks for the folder's identity when it starts. All paths
+// come from users, so every component is opened by itself without following links.
 #include "worker/files/folder.h"
 
 #include <fcntl.h>
@@ -19,7 +22,7 @@
 namespace tessera::worker::files {
 namespace {
 
-// Calls f(offset in the file, offset in the block, bytes) for each contiguous run.
+// Calls f(offset in the file, offset in the block, bytes) for each contiguous run of bytes.
 absl::Status ForContiguousRuns(int64_t offset, int64_t width, const ir::Dims& whole,
                                const ir::Dims& starts, const ir::Dims& shape,
                                const std::function<absl::Status(int64_t, int64_t, int64_t)>& f) {
@@ -27,7 +30,7 @@ absl::Status ForContiguousRuns(int64_t offset, int64_t width, const ir::Dims& wh
   for (const int64_t dim : shape)
     if (dim == 0) return absl::OkStatus();
   const ir::Dims strides = ir::StridesOf(whole);
-  // A run covers all of the dims after `split`, which the block takes whole.
+  // A run covers all dims after `split`, in which the block has the whole array.
   int split = rank;
   int64_t run = width;
   while (split > 0) {
@@ -93,7 +96,7 @@ absl::StatusOr<FilesRoot::Location> FilesRoot::Find(const std::string& path, boo
 
 absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes) const {
   TESSERA_ASSIGN_OR_RETURN(const Location location, Find(path, /*make=*/false));
-  // Without this the open of a named pipe would block until it has a writer.
+  // Without O_NONBLOCK, opening a named pipe would block until it has a writer.
   UniqueFd fd(openat(location.directory.get(), location.name.c_str(),
                      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about = {};
@@ -105,6 +108,10 @@ absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes
   return fd;
 }
 
+// Reads the id of the folder from a hidden file, or creates that file. Several processes may do so
+// at the same time, on one machine or over a shared file system. Each therefore writes its own
+// draft and links it to the final name, which succeeds for the first only, and then all read the
+// file that won.
 absl::StatusOr<std::string> FilesRoot::Identity() const {
   constexpr char kName[] = ".tessera-folder";
   constexpr size_t kBytes = 16;
@@ -125,8 +132,8 @@ absl::StatusOr<std::string> FilesRoot::Identity() const {
   char bytes[kBytes];
   if (getentropy(bytes, sizeof(bytes)) != 0) return failure("no random bytes");
   const std::string random_id = absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
-  // Written completely under another name and then linked, so that no reader sees a part of it. If
-  // several processes do so, the first link wins.
+  // The file is written completely under another name and then linked, so that no reader sees a
+  // part of it. If several processes do this, the first link wins.
   const std::string draft = absl::StrCat(kName, ".", random_id);
   const UniqueFd fd(
       openat(directory.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));

@@ -1,7 +1,7 @@
-// The --files-dir: opens files under it, and nothing else.
+// The folder of files of a worker (--files-dir): opens files under it, and no others.
 //
 // Every component of a path is opened by itself and may not be a link, so that nobody who can write
-// into the directory can redirect a path out of it. Thread-safe.
+// into the folder can redirect a path out of it. Thread-safe.
 #pragma once
 #include <string>
 
@@ -14,39 +14,45 @@ namespace tessera::worker::files {
 
 class FilesRoot {
  public:
-  // An empty `path`: every use fails with FILES_DISABLED. Else it must be a directory when used.
+  // If `path` is empty, every use fails with FILES_DISABLED. Otherwise it must be a directory when
+  // it is used.
   explicit FilesRoot(std::string path) : path_(std::move(path)) {}
 
-  // A file under the root: its directory, and its name there. `path` has passed CheckFilePath. With
-  // `make` missing directories are created; else FILE_NOT_FOUND.
+  // A file under the root: its directory, and its name in that directory. Find requires a `path`
+  // that has passed CheckFilePath. If `make` is true, it creates missing directories; otherwise it
+  // returns FILE_NOT_FOUND for them.
   struct Location {
     UniqueFd directory;
     std::string name;
   };
   absl::StatusOr<Location> Find(const std::string& path, bool make) const;
 
-  // Opens a regular file of `*bytes` for reading. FILE_NOT_FOUND.
+  // Opens a regular file for reading and sets `*bytes` to its size. Returns FILE_NOT_FOUND if there
+  // is no such file.
   absl::StatusOr<UniqueFd> Open(const std::string& path, int64_t* bytes) const;
 
-  // A unique id of the directory, the same for all processes that share it: the content of a hidden
-  // file, which the first caller creates. VALUE_ERROR if the path is not a readable and writable
-  // directory. Requires a path that is not empty.
+  // Returns a unique id of the directory, which is the same for all processes that share the
+  // directory. It is the content of a hidden file, which the first caller creates. Returns
+  // VALUE_ERROR if the path is not a readable and writable directory. Requires a path that is not
+  // empty.
   absl::StatusOr<std::string> Identity() const;
 
  private:
   const std::string path_;
 };
 
-// The status of an errno about `what`: FILE_NOT_FOUND, NO_SPACE when the disk or a quota is full,
-// LIMIT_EXCEEDED for a file larger than the system allows, else INTERNAL.
+// Makes a status from an errno about `what`: FILE_NOT_FOUND, NO_SPACE if the disk or a quota is
+// full, LIMIT_EXCEEDED for a file larger than the system allows, VALUE_ERROR for a link, else
+// INTERNAL.
 absl::Status FileError(const std::string& what, int error);
-// Reads all `size` bytes; FILE_CORRUPT at the end of the file, INTERNAL with the system's reason.
+// Reads all `size` bytes. Returns FILE_CORRUPT if the file ends before, and FileError for other
+// errors.
 absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into);
-// Writes all `size` bytes, or returns FileError.
+// Writes all `size` bytes. Returns FileError if it cannot.
 absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from);
 
-// Copy between the file at `offset`, where an array of shape `whole` begins, and the subarray of
-// `shape` at `starts`, which is within bounds.
+// Copy a subarray between a file and memory. In the file an array of shape `whole` begins at
+// `offset`. The subarray has `shape`, begins at `starts`, and is within bounds.
 absl::Status ReadBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
                        const ir::Dims& starts, const ir::Dims& shape, char* block);
 absl::Status WriteBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,

@@ -1,3 +1,7 @@
+// The headers of .safetensors and .npy files. Save (task.cc) makes a header from the arrays of a
+// command, and Load and Inspect parse the header of a user's file. Files are untrusted, so both
+// parsers are hand-written for exactly the fields that the formats have, and name the byte at which
+// they fail.
 #include "worker/files/index.h"
 
 #include <algorithm>
@@ -22,7 +26,8 @@ using ir::DType;
 
 constexpr size_t kRankMax = 32;
 constexpr int64_t kElementsMax = int64_t{1} << 48;
-constexpr int64_t kSafetensorsPrefix = 8;  // the length of the header
+// Size in bytes of the field that holds the header's length.
+constexpr int64_t kSafetensorsPrefix = 8;
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 constexpr int64_t kNumpyAlign = 64;
 constexpr int64_t kSafetensorsAlign = 8;
@@ -31,7 +36,7 @@ absl::Status Corrupt(absl::string_view format, absl::string_view why) {
   return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(format, ": ", why));
 }
 
-// Both formats' names of a dtype; empty where a format has none.
+// The name of a dtype in each format, empty if a format has no name for it.
 struct DTypeRow {
   DType dtype;
   std::string_view safetensors, numpy;
@@ -57,7 +62,8 @@ std::optional<DType> DTypeNamed(std::string_view name, std::string_view DTypeRow
   return std::nullopt;
 }
 
-// The size of an array; none if a dim is negative or it has more than kElementsMax elements.
+// Returns the size of an array in bytes, or nullopt if a dim is negative or the array has more than
+// kElementsMax elements.
 std::optional<int64_t> BytesOf(const FileArrayInfo& array) {
   int64_t elements = 1;
   bool empty = false;
@@ -80,7 +86,7 @@ std::string Quoted(const std::string& text) {
                                    nlohmann::json::error_handler_t::replace);
 }
 
-// Counts the bytes that the parser reads.
+// Counts the bytes that the JSON parser has read, so that an error can name its place.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -104,10 +110,11 @@ class CountingIterator {
   size_t* bytes_read_;
 };
 
-// The SAX handler of a header, which builds no tree, so deep nesting takes no memory.
-//   {"__metadata__": {"format": "pt", ...},
-//    NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-// Each key occurs once, in any order; the metadata is ignored.
+// The SAX handler of a header. It builds no tree, so deep nesting takes no memory. A header looks
+// like this:
+//  {"__metadata__": {"format": "pt", ...},
+//   NAME: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+// Each key occurs once, and keys may come in any order. The metadata is ignored.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(std::string_view text) : text_(text) {}
@@ -189,7 +196,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return WrongValue(); }
   bool boolean(bool) override { return WrongValue(); }
   bool binary(nlohmann::json::binary_t&) override { return WrongValue(); }
-  // The error of invalid JSON: "[json.exception...] parse error at line 1, column 2: <why>".
+  // Reports invalid JSON. The library's text is "[json.exception...] parse error at line 1, column
+  // 2: <why>", of which only <why> is used.
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) override {
     if (state_ == State::kEnd) return Fail("expected the end");
     const std::string_view text = e.what();
@@ -208,7 +216,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     error_ = absl::StrCat("at byte ", bytes_read_, ": ", why);
     return false;
   }
-  // Fails because another kind of value is expected in this state.
+  // Fails because this state expects another kind of value.
   bool WrongValue() {
     if (state_ == State::kNumbers) return Fail("expected a number from 0");
     if (state_ == State::kMetadata || (state_ == State::kTensor && key_ == "dtype"))
@@ -219,8 +227,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   const std::string_view text_;
   size_t bytes_read_ = 0;
   State state_ = State::kBegin;
-  std::string name_, key_;              // those read last
-  std::set<std::string> names_, keys_;  // of the file, of the tensor
+  std::string name_, key_;              // the name and the key that were read last
+  std::set<std::string> names_, keys_;  // all names of the file so far, and all keys of the tensor
   std::vector<int64_t> numbers_, offsets_;
   std::vector<Entry> entries_;
   std::string error_;
@@ -248,11 +256,14 @@ absl::StatusOr<Index> ReadSafetensors(int64_t file_bytes, const ReadAt& read_at)
 
 // ---- .npy. --------------------------------------------------------------------------------------
 
-// Parses a Python dictionary literal with exactly the keys that NumPy writes.
+// Parses a Python dictionary literal that has exactly the keys that NumPy writes.
 class NumpyReader {
  public:
   explicit NumpyReader(std::string_view text) : text_(text) {}
 
+  // Reads the dictionary into `*array` and `*fortran`. It accepts the small part of Python's syntax
+  // that NumPy writes: strings, True and False, and a tuple of whole numbers. A real Python parser
+  // is not needed, and would be a risk with untrusted files.
   bool Read(FileArrayInfo* array, bool* fortran) {
     std::set<std::string> seen;
     if (!Expect('{')) return false;
@@ -343,8 +354,10 @@ class NumpyReader {
   std::string error_;
 };
 
+// Reads the header of a .npy file. The versions 1 to 3 differ only in the width of the header's
+// length. The length is checked against the file before memory is allocated for the header.
 absl::StatusOr<Index> ReadNumpy(int64_t file_bytes, const ReadAt& read_at) {
-  // Magic, version, and the length in 2 bytes (version 1) or 4.
+  // The prefix is the magic, the version, and the length in 2 bytes (version 1) or 4 bytes.
   unsigned char prefix[12] = {};
   if (file_bytes < 10) return Corrupt("npy", "shorter than 10 bytes");
   TESSERA_RETURN_IF_ERROR(
@@ -425,6 +438,10 @@ absl::StatusOr<Index> ReadIndex(FileFormat format, int64_t file_bytes, const Rea
                                             : ReadNumpy(file_bytes, read_at);
 }
 
+// Lays out a new file: the arrays follow each other without gaps after the header, which is padded
+// so that the data is aligned as other readers expect. The offsets in a safetensors header count
+// from the end of the header, so they do not depend on its length. The header's length is added
+// only to the offsets in `index`.
 std::string MakeHeader(FileFormat format, absl::Span<const FileArrayInfo> arrays, Index* index) {
   index->entries.clear();
   int64_t at = 0;
@@ -438,7 +455,8 @@ std::string MakeHeader(FileFormat format, absl::Span<const FileArrayInfo> arrays
     std::string dict = absl::StrCat(
         "{'descr': '", ToAbsl(RowOf(array.dtype).numpy), "', 'fortran_order': False, 'shape': (",
         absl::StrJoin(array.shape, ", "), array.shape.size() == 1 ? "," : "", "), }");
-    // In version 1 ten bytes precede it. The final newline ends at a multiple of kNumpyAlign.
+    // In version 1 ten bytes precede the dictionary. The final newline ends at a multiple of
+    // kNumpyAlign.
     const int64_t total =
         (10 + static_cast<int64_t>(dict.size()) + 1 + kNumpyAlign - 1) / kNumpyAlign * kNumpyAlign;
     dict.append(static_cast<size_t>(total) - 10 - dict.size() - 1, ' ');

@@ -1,3 +1,6 @@
+// Saves shards into a file and loads them from it. The executor (worker/runtime/executor_files.cc)
+// calls Save, Load and Inspect on a thread for files, one command of the coordinator at a time. The
+// executors of a save know each other only by the file: they communicate through its status bytes.
 #include "worker/files/task.h"
 
 #include <dirent.h>
@@ -43,9 +46,11 @@ absl::Status Exists(const std::string& path) {
   return MakeError(ErrorKind::kAlreadyExists,
                    absl::StrCat("files: ", path,
                                 " is there already; say overwrite, or choose "
+                                // Removes the drafts of saves to this file whose processes died.
                                 "another path"));
 }
 
+// Removes the drafts of saves to this file whose processes died.
 void RemoveAbandoned(const FilesRoot::Location& location) {
   const std::string prefix = HiddenName(location.name, "");
   DIR* const listing = fdopendir(dup(location.directory.get()));
@@ -62,7 +67,7 @@ void RemoveAbandoned(const FilesRoot::Location& location) {
   closedir(listing);
 }
 
-// The temporary file of a save, for one part.
+// The temporary file of a save, as one part sees it.
 class Draft {
  public:
   Draft(const api::SaveShards& command, FilesRoot::Location location, const Index& index,
@@ -79,7 +84,7 @@ class Draft {
     if (status == PartStatus::kWritten && fdatasync(fd()) != 0) return Errno("fdatasync");
     return WriteAll(fd(), statuses_at_ + command_->part, 1, &byte);
   }
-  // For part 0: waits until all parts are written, or one has failed.
+  // Part 0 only: waits until all parts are written, or one has failed.
   absl::Status AwaitOthers(const Hooks& hooks) const {
     std::vector<char> statuses(static_cast<size_t>(command_->parts));
     absl::Duration poll = kFirstPoll;
@@ -99,7 +104,7 @@ class Draft {
       poll = std::min(2 * poll, kLastPoll);
     }
   }
-  // For part 0: cuts off the status bytes, syncs the file and gives it its name.
+  // Part 0 only: cuts the status bytes off, syncs the file and gives it its final name.
   absl::Status Publish() const {
     const int directory = location_.directory.get();
     if (ftruncate(fd(), statuses_at_) != 0) return Errno("ftruncate");
@@ -113,7 +118,7 @@ class Draft {
     } else {
       unlinkat(directory, hidden_.c_str(), 0);
     }
-    // Ignored: some filesystems cannot sync a directory.
+    // A failure is ignored, since some file systems cannot sync a directory.
     static_cast<void>(fsync(directory));
     return absl::OkStatus();
   }
@@ -127,7 +132,10 @@ class Draft {
   UniqueFd fd_;
 };
 
-// Part 0 creates it; the others wait until it exists.
+// Opens the draft of a save: part 0 creates it, and the other parts wait until it exists. Part 0
+// also writes the header, and sets the length of the file last, so that a part that sees the full
+// length may write at once. A part that waits in vain is probably in another folder than part 0,
+// and the error says so.
 absl::StatusOr<Draft> OpenDraft(const FilesRoot& root, const api::SaveShards& command,
                                 const std::string& header, const Index& index, const Hooks& hooks,
                                 absl::Duration timeout) {
@@ -159,7 +167,7 @@ absl::StatusOr<Draft> OpenDraft(const FilesRoot& root, const api::SaveShards& co
   for (absl::Duration poll = kFirstPoll;; poll = std::min(2 * poll, kLastPoll)) {
     UniqueFd fd(openat(at, hidden.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
     struct stat about = {};
-    // Part 0 sets the length last.
+    // Part 0 sets the length of the file last.
     if (fd.ok() && fstat(fd.get(), &about) == 0 &&
         about.st_size >= index.file_bytes + command.parts) {
       return Draft(command, std::move(location), index, std::move(fd));

@@ -1,10 +1,10 @@
-// Saving and loading: an executor's part of the work on one file.
+// Saving and loading: the part of one executor in the work on one file.
 //
 // Blocking; thread-safe. A file is saved under a hidden temporary name in the same directory, with
-// a status byte per part after the data. Part 0 creates it, waits until the others have set theirs,
-// and renames it. The others wait for it to exist, and fail if it does not, as on a directory that
-// is not shared. A failed save removes its file; if the process dies, a later save to the same path
-// does.
+// a status byte for each part after the data. Part 0 creates the file, waits until the others have
+// set their status bytes, and renames it. The other parts wait until the file exists, and fail if
+// it does not appear, for example because the directory is not shared. A failed save removes its
+// file. If the process dies, a later save to the same path removes it.
 #pragma once
 #include <functional>
 #include <vector>

@@ -1,3 +1,7 @@
+// The state of each shard that an executor holds. The executor's command queue adds, takes and
+// deletes buffers (worker/runtime/executor*.cc), streams report their producers' ends, and readers
+// of the data port wait here. Callbacks and destructors run outside the lock, since they may call
+// the table again or take long.
 #include "worker/memory/buffer_table.h"
 
 #include <algorithm>
@@ -44,6 +48,10 @@ absl::Status BufferTable::Expect(const BufferId& id) {
   return absl::OkStatus();
 }
 
+// Ends a buffer's production: stores it and calls its waiters. Two races end differently. If the
+// buffer was taken while its producer still ran, only the reservation is passed on, to the taker.
+// If it was deleted, the buffer is dropped, but readers that came before the delete of an enqueued
+// buffer still get it.
 absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
                                    Reservation reservation) {
   std::map<uint64_t, Callback> waiters;
@@ -57,7 +65,7 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
       return Deleted(id);
     }
     auto it = entries_.find(id);
-    // One that is in the table is not deleted.
+    // A buffer that is in the table is not deleted.
     if (it == entries_.end()) {
       if (DeletedLocked(id)) return Deleted(id);
       it = entries_.try_emplace(id).first;
@@ -86,7 +94,8 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
 void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome) {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  // It was deleted before its producer wrote it, or the launch failed on another device.
+  // If this holds, the buffer was deleted before its producer wrote it, or the launch failed on
+  // another device.
   if (it == entries_.end() || it->second.state != State::kExpected) return;
   it->second.buffer = std::move(buffer);
   it->second.outcome = std::move(outcome);
@@ -94,14 +103,14 @@ void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, Outcom
 
 void BufferTable::SetFailed(const BufferId& id, const absl::Status& why) {
   std::map<uint64_t, Callback> waiters;
-  DeviceBufferRef freed;  // Destroyed without the lock.
+  DeviceBufferRef freed;  // destroyed without the lock
   Reservation released;
   {
     absl::MutexLock lock(&mu_);
     reservation_recipients_.erase(id);
     if (DeletedLocked(id)) return;
     Entry& entry = entries_[id];
-    if (entry.state == State::kFailed) return;  // The first failure is the one reported.
+    if (entry.state == State::kFailed) return;  // only the first failure is reported
     entry.state = State::kFailed;
     entry.error = why;
     freed = std::move(entry.buffer);
@@ -132,8 +141,8 @@ absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const
 DeviceBufferRef BufferTable::NewReader(Entry& entry) {
   if (entry.readers == nullptr) entry.readers = std::make_shared<std::atomic<int64_t>>(0);
   entry.readers->fetch_add(1, std::memory_order_relaxed);
-  // The release pairs with the acquire in Take: the reader's accesses come before those of the work
-  // that the buffer is donated to.
+  // The release pairs with the acquire in Take: the accesses of this reader come before those of
+  // the work to which the buffer is donated.
   return DeviceBufferRef(entry.buffer.get(),
                          [buffer = entry.buffer, readers = entry.readers](const DeviceBuffer*) {
                            readers->fetch_sub(1, std::memory_order_release);
@@ -155,11 +164,16 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::GetEnqueued(const Buffe
   return EnqueuedBuffer{std::move(buffer), nullptr, nullptr};
 }
 
+// Takes a buffer for a donation. The table is left only if nobody else can read the memory: readers
+// outside the device hold references that the entry counts, and waiters will get one. Readers on
+// the device itself do not count, because work there runs in the order in which it was enqueued. A
+// buffer whose producer still runs may be taken, too; its reservation follows when the producer
+// ends.
 absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id) {
   TESSERA_ASSIGN_OR_RETURN(EnqueuedBuffer taken, GetEnqueued(id));
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  // It was deleted or has failed meanwhile: nothing is left to take.
+  // The buffer was deleted or has failed meanwhile, so nothing is left to take.
   if (it == entries_.end() || it->second.buffer != taken.buffer) return taken;
   Entry& entry = it->second;
   if (!entry.waiters.empty() ||
@@ -181,7 +195,7 @@ void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   deleted_before_.erase(id);
   Entry& entry = entries_[id];
   if (reservation_recipients_.erase(id) > 0) {
-    // Its producer has not ended and will call SetReady or SetFailed.
+    // Its producer has not ended yet and will call SetReady or SetFailed.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
   } else if (absl::Status made =
@@ -248,7 +262,7 @@ void BufferTable::AddTombstone(const BufferId& id) {
 }
 
 void BufferTable::Delete(const BufferId& id) {
-  Entry freed;  // Destroyed without the lock.
+  Entry freed;  // destroyed without the lock
   {
     absl::MutexLock lock(&mu_);
     if (const auto it = entries_.find(id); it != entries_.end()) {

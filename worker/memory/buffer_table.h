@@ -1,9 +1,9 @@
-// The shards that an executor holds, by (array id, local device), with their state.
+// The shards that an executor holds, with their state, by array id and local device.
 //
-// A buffer is expected (a running launch, transfer or upload will produce it), ready, or failed,
-// with the error of its producer, which its readers get. The coordinator assigns ids and never
-// reuses them, so a deleted one stays deleted. Thread-safe. Callbacks run without the lock, on the
-// thread that resolved the buffer.
+// A buffer is expected (a running launch, transfer or upload will produce it), ready, or failed. A
+// failed buffer has the error of its producer, which its readers get. The coordinator assigns ids
+// and never reuses them, so a deleted id stays deleted. Thread-safe. Callbacks run without the
+// lock, on the thread that made the buffer ready, failed or deleted.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -37,7 +37,7 @@ struct BufferId {
 };
 std::string ToString(const BufferId& id);  // "array 7 on device 1"
 
-// The status of enqueued work: OK until it has failed. Thread-safe.
+// The status of enqueued work, which is OK until the work has failed. Thread-safe.
 class Outcome {
  public:
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -59,56 +59,58 @@ class BufferTable {
  public:
   using Callback = std::function<void(absl::StatusOr<DeviceBufferRef>)>;
 
-  // Adds a buffer whose producer runs. INTERNAL if the id is in use, ARRAY_DELETED if it was
-  // deleted.
+  // Adds a buffer whose producer runs. Returns INTERNAL if the id is in use, and ARRAY_DELETED if
+  // it was deleted.
   absl::Status Expect(const BufferId& id);
-  // Makes the buffer ready. ARRAY_DELETED, and drops it, if the id was deleted meanwhile; INTERNAL
-  // if it is ready already.
+  // Makes the buffer ready. If the id was deleted meanwhile, drops the buffer and returns
+  // ARRAY_DELETED. Returns INTERNAL if the buffer is already ready.
   absl::Status SetReady(const BufferId& id, DeviceBufferRef buffer, Reservation reservation);
-  // The producer is enqueued on the buffer's device: until SetReady or SetFailed only work that is
-  // enqueued there later may use the buffer. `outcome` gets the producer's status.
+  // Call when the producer has been enqueued on the buffer's device. Until SetReady or SetFailed,
+  // only work that is enqueued there later may use the buffer. `outcome` gets the status of the
+  // producer.
   void SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome);
-  // The producer failed: frees the bytes, and erases a deleted id.
+  // Call when the producer has failed: frees the bytes, and erases a deleted id.
   void SetFailed(const BufferId& id, const absl::Status& why);
 
-  // Requires: the producer has ended. Returns its error, ARRAY_DELETED or ARRAY_NOT_FOUND if there
-  // is no buffer.
+  // Returns a ready buffer. Requires that its producer has ended. Returns the error of the
+  // producer, or ARRAY_DELETED or ARRAY_NOT_FOUND if there is no buffer.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
-  // A buffer for work that is enqueued on the buffer's own device, after its producer.
+  // A buffer for work that is enqueued on the buffer's own device after the buffer's producer.
   struct EnqueuedBuffer {
     DeviceBufferRef buffer;
-    OutcomeRef outcome;  // of the producer that is still running; null: the buffer is ready
-    // The reservation of a taken buffer's memory, empty until the producer has ended. Null if the
-    // buffer was not taken.
+    OutcomeRef outcome;  // outcome of the producer that still runs; null if the buffer is ready
+    // The reservation of the memory of a taken buffer, which is empty until the producer has ended.
+    // Null if the buffer was not taken.
     std::shared_ptr<Reservation> reservation;
   };
   absl::StatusOr<EnqueuedBuffer> GetEnqueued(const BufferId& id) const;
-  // As GetEnqueued, for donation: removes the buffer from the table if it has no readers and no
-  // waiters; the id is then deleted, and work that is enqueued on its device may overwrite the
-  // memory. Otherwise the buffer stays.
+  // Like GetEnqueued, but for a donation: removes the buffer from the table if it has no readers
+  // and no waiters. The id is then deleted, and work that is enqueued on the buffer's device may
+  // overwrite the memory. Otherwise the buffer stays.
   absl::StatusOr<EnqueuedBuffer> Take(const BufferId& id);
-  // Undoes a Take whose work was not enqueued. No effect on a buffer that was not taken.
+  // Undoes a Take whose work was not enqueued. Has no effect on a buffer that was not taken.
   void UndoTake(const BufferId& id, EnqueuedBuffer taken);
   // Returns null if the buffer is not ready.
   DeviceBufferRef IfReady(const BufferId& id) const;
 
-  // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. An unknown id
-  // is waited for: its producer's command may arrive later. Returns an id by which Forget ends the
-  // wait; Forget returns false if the callback has been or is being called.
+  // Calls back, possibly at once, when the buffer is ready, has failed or is deleted. The call also
+  // waits for an unknown id, because its producer's command may arrive later. Returns an id by
+  // which Forget ends the wait. Forget returns false if the callback has been called or is being
+  // called.
   uint64_t WhenReady(const BufferId& id, Callback callback);
   bool Forget(const BufferId& id, uint64_t waiter_id);
-  // Whether the buffer is in the table or has been deleted.
+  // Returns whether the buffer is in the table or has been deleted.
   bool Known(const BufferId& id) const;
 
-  // Frees the shard of an array on one device. Waiters get ARRAY_DELETED; but those of an enqueued
-  // producer preceded the delete, and get its result.
+  // Frees the shard of an array on one device. Waiters get ARRAY_DELETED. If the producer has been
+  // enqueued, though, its waiters came before the delete, and get the producer's result.
   void Delete(const BufferId& id);
 
-  // Calls all waiters with `why`; the buffers do not change.
+  // Calls all waiters with `why`. The buffers do not change.
   void FailWaiters(const absl::Status& why);
 
   int64_t num_buffers() const;
-  // Those that are not deleted, by state, ascending.
+  // The ids of the buffers that are not deleted, by state and in ascending order.
   struct Listing {
     std::vector<BufferId> ready, expected, failed;
   };
@@ -121,8 +123,8 @@ class BufferTable {
   struct Entry {
     State state = State::kUnknown;
     DeviceBufferRef buffer;
-    Readers readers;              // null: there has been none
-    OutcomeRef outcome;           // of the producer, until it has ended
+    Readers readers;              // null if there has been no reader
+    OutcomeRef outcome;           // outcome of the producer, until it has ended
     bool delete_pending = false;  // deleted; erased when the producer has ended
     Reservation reservation;
     absl::Status error;
@@ -136,15 +138,16 @@ class BufferTable {
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Deleted ids are stored so that late readers get an error: at least the last ones, so many. The
-  // readers of older ones wait until their deadline instead.
+  // At least this many of the last deleted ids are kept, so that late readers of them get an error.
+  // Readers of older ones wait until their deadline instead.
   static constexpr size_t kTombstonesMin = 1 << 13;
 
   mutable absl::Mutex mu_;
   mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  // Where to move the reservations of buffers that were taken before their producers had ended.
+  // Where to put the reservations of buffers that were taken before their producers had ended.
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
-  // The newest, and those before them; once the first are kTombstonesMin they become the second.
+  // The newest deleted ids, and the ones before them. When deleted_ has kTombstonesMin ids, it
+  // becomes deleted_before_.
   absl::flat_hash_set<BufferId> deleted_ ABSL_GUARDED_BY(mu_), deleted_before_ ABSL_GUARDED_BY(mu_);
   uint64_t next_waiter_id_ ABSL_GUARDED_BY(mu_) = 1;
 };

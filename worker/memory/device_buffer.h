@@ -1,8 +1,8 @@
-// The bytes of one shard in the memory of a device, as the backend that made them keeps them.
+// The bytes of one shard in the memory of a device, in the form of the backend that made it.
 //
-// Immutable once made; shared by whoever still reads it. On an asynchronous device the memory may
-// be reused after the event of the last work that reads it, which that work ensures by holding a
-// reference until then.
+// A buffer is immutable once made, and is shared by all its readers. On an asynchronous device the
+// memory may be reused after the event of the last work that reads it. That work ensures this by
+// holding a reference until then.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,3 +1,6 @@
+// Counts the memory of one device. The executor reserves memory here for each array, launch and
+// upload before it allocates anything, so that a lack of memory is an error that names the holders,
+// and not a failure of the device's allocator.
 #include "worker/memory/memory_account.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Accounts for the memory of one device: the bytes reserved by each holder, and those left.
+// Accounts for the memory of one device: the bytes that each holder has reserved, and the free
+// bytes.
 //
 // A Reservation returns its bytes to the account in its destructor. The account outlives every
 // reservation. Thread-safe.
@@ -17,8 +18,8 @@
 
 namespace tessera::worker {
 
-// Who holds memory, in words that are put together when somebody asks: "array 7 (train_step)",
-// "launch 9 of train_step".
+// The name of a memory holder. The text is put together only when an error needs it: "array 7
+// (train_step)" or "launch 9 of train_step".
 struct MemoryHolder {
   // NOLINTNEXTLINE(google-explicit-constructor): a text may stand for it
   MemoryHolder(const char* text, uint64_t number = 0,
@@ -26,10 +27,10 @@ struct MemoryHolder {
       : kind(text), is_array(kind.substr(0, 5) == "array"), id(number), program(std::move(of)) {}
   std::string ToString() const;
 
-  std::string_view kind;                       // a constant text: "array"
-  bool is_array;                               // its kind begins with "array"
-  uint64_t id;                                 // 0: none
-  std::shared_ptr<const std::string> program;  // null: none
+  std::string_view kind;                       // a constant text, for example "array"
+  bool is_array;                               // whether `kind` begins with "array"
+  uint64_t id;                                 // 0 if there is none
+  std::shared_ptr<const std::string> program;  // null if there is none
 };
 
 class MemoryAccount;
@@ -42,7 +43,8 @@ class Reservation {
   ~Reservation() { Release(); }
 
   int64_t bytes() const { return bytes_; }
-  // Transfers `bytes`, at most bytes(), to another holder; with all of them, this one is over.
+  // Transfers `bytes`, at most bytes(), to another holder. Transferring all bytes ends this
+  // reservation.
   Reservation Split(int64_t bytes, MemoryHolder holder);
   void Release();
 
@@ -55,15 +57,16 @@ class Reservation {
 
 class MemoryAccount {
  public:
-  // `device` names it in messages: "cpu:0 of w0/0".
+  // `device` names the device in messages, as "cpu:0 of w0/0".
   MemoryAccount(std::string device, int64_t capacity_bytes)
       : device_(std::move(device)), capacity_bytes_(capacity_bytes) {}
 
-  // OUT_OF_MEMORY names the device, what was asked for, what is free, and the greatest holders.
+  // Reserves memory. OUT_OF_MEMORY names the device, the bytes that were asked for, the free bytes,
+  // and the largest holders.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, MemoryHolder holder);
 
-  // Sets the metrics of the bytes reserved: all, those of holders named "array ...", those of other
-  // holders (workspace), and the peak.
+  // Sets the metrics of reserved bytes: of all holders, of the holders named "array ...", of the
+  // other holders (workspace), and the peak.
   void SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
                   const UpDownCounter& workspace, const UpDownCounter& peak)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -95,7 +98,7 @@ class MemoryAccount {
       workspace_metric_ ABSL_GUARDED_BY(mu_), peak_metric_ ABSL_GUARDED_BY(mu_);
 };
 
-// "1.5 GiB", "512 B".
+// Formats a size, as "1.5 GiB" or "512 B".
 std::string BytesToString(int64_t bytes);
 
 }  // namespace tessera::worker

@@ -1,3 +1,5 @@
+// Proves that memory is accounted for to the byte and errors name the holders, and that a buffer's
+// readers, waiters, deletes and donations may come in any order. Buffers are fakes without memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,3 +1,7 @@
+// Composes affine accesses with views. Fusion (fuse.cc, group.cc) uses it to let a kernel read
+// through transposes, slices, broadcasts and the like, so that moving data costs no copy. The work
+// is done in mixed-radix digits: if no sum carries from one digit into the next, each digit moves
+// by its own stride.
 #include "worker/program/access.h"
 
 #include <algorithm>
@@ -14,14 +18,15 @@ namespace {
 struct Term {
   int64_t count = 1;  // i is in [0, count)
   int64_t stride = 0;
-  int dim = -1;                 // -1: a shift
-  std::vector<int64_t> digits;  // of the stride
+  int dim = -1;                 // the dim of the box, or -1 for a shift
+  std::vector<int64_t> digits;  // digits of the stride
 };
 
-// Writes a flat element of a view as its index, one digit per dim of the view that is not of
-// size 1.
+// Writes a flat element of a view as its index, with one digit for each dim of the view whose size
+// is not 1.
 struct Digits {
-  // Per digit: the dim, its size, and one step along it in flat elements of the view.
+  // For each digit: its dim, its size, and how many flat elements of the view one step along it
+  // passes.
   std::vector<int> dims;
   std::vector<int64_t> sizes, dense;
 
@@ -46,7 +51,8 @@ struct Digits {
   }
 };
 
-// If the terms run past the end of digit k: the split of one that ends there, if there is one.
+// Call if the terms run past the end of digit k. Returns the split of a box dim after which one
+// term ends exactly there, or nullopt if there is no such split.
 std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& terms, size_t k) {
   for (const Term& t : terms) {
     if (t.dim < 0 || t.digits[k] == 0) continue;
@@ -61,8 +67,9 @@ std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& ter
   return std::nullopt;
 }
 
-// offset + sum(strides[d] * i_d) over the view's dims, as one over what the terms count, which
-// begin at the view's index `at`: the offset, and a stride for each term.
+// An affine function of the terms' counters: an offset, and a stride for each term. ComposeAffine
+// makes it from offset + sum(strides[d] * i_d) over the dims of the view. The terms count from the
+// index `at` of the view.
 struct Affine {
   int64_t offset = 0;
   std::vector<int64_t> strides;
@@ -97,6 +104,11 @@ int64_t NumElements(absl::Span<const int64_t> dims) {
   return n;
 }
 
+// Finds the access to the source, term by term. A term is a dim of the box or a shift; a shift is
+// treated as a dim that runs to its maximum, because its value is known only at run time. Terms
+// with negative strides are turned around first, so that all terms count upwards from the lowest
+// element. If a digit would overflow, the split of a dim may help, and the caller decides whether
+// to make it.
 Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view) {
   const Digits digits(view.shape);
   std::vector<Term> terms;
@@ -104,7 +116,7 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
     terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}});
   for (const DynamicValueOffset& s : access.shifts) terms.push_back({s.max + 1, s.stride, -1, {}});
 
-  // The first element read; from there every term counts upwards.
+  // The first element that is read. All terms count upwards from it.
   int64_t low = access.offset;
   for (Term& t : terms) {
     if (t.count == 1) t.stride = 0;
@@ -113,7 +125,7 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   }
   if (low < 0) return {};
   const std::vector<int64_t> at = digits.Of(low);
-  // Strides compose digit by digit if no sum of the terms carries from one digit into the next.
+  // Strides compose digit by digit, if no sum of the terms carries from one digit into the next.
   for (size_t k = digits.size(); k-- > 0;) {
     int64_t top = at[k];
     for (const Term& t : terms) top += t.digits[k] * (t.count - 1);
@@ -126,7 +138,8 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   ValueAccess result{composed.offset,
                      {composed.strides.begin(), composed.strides.begin() + rank},
                      view.access.shifts};
-  // Where a shift of the view is read moves with the access; what is shifted itself cannot say.
+  // The place where a shift of the view reads its number moves with the access. It cannot depend on
+  // another shift.
   for (DynamicValueOffset& s : result.shifts) {
     if (s.strides.empty()) continue;
     const Affine reads = ComposeAffine(digits, at, terms, s.offset, s.strides);

@@ -1,8 +1,9 @@
-// Affine accesses to values, and their composition: how a consumer reads through ops that only move
-// data.
+// Affine accesses to values, and their composition, which says how a consumer reads through ops
+// that only move data.
 //
-// Accesses count flat elements of dense row-major values, so that a reshape changes nothing. A box
-// is an iteration space: all indices below its sizes, dim by dim. Pure functions; thread-safe.
+// Accesses count the flat elements of dense row-major values, so that a reshape changes nothing. A
+// box is an iteration space: all indices below its sizes, dim by dim. The functions are pure and
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -14,17 +15,17 @@
 
 namespace tessera::worker::program {
 
-// The bound of the shifts of an access, which views of views add up.
+// The largest number of shifts of an access. Views of views add up their shifts.
 inline constexpr size_t kShiftsMax = 32;
 
-// An offset known only at run time: stride * clamp(n, 0, max), where n is the element
+// An offset that is known only at run time: stride * clamp(n, 0, max). The number n is the element
 // offset + sum(strides[d] * i_d) of `value`, in memory.
 struct DynamicValueOffset {
   int value = 0;
   int64_t max = 0;
   int64_t stride = 0;
   int64_t offset = 0;
-  ir::Dims strides = {};  // none: all are 0, so that n is the same for the whole box
+  ir::Dims strides = {};  // if empty, all are 0, so that n is the same for the whole box
   bool operator==(const DynamicValueOffset&) const = default;
 };
 
@@ -36,7 +37,7 @@ struct ValueAccess {
   bool operator==(const ValueAccess&) const = default;
 };
 
-// Whether the access has shifts that differ within a box.
+// Returns whether the access has shifts that differ within a box.
 bool IsGather(const ValueAccess& access);
 
 // A value whose flat elements, counted over `shape` in row-major order, are the elements of another
@@ -46,26 +47,27 @@ struct View {
   ValueAccess access;
 };
 
-// Replaces a dim of a box by two, (size / inner, inner).
+// The replacement of one dim of a box by two, of sizes (size / inner, inner).
 struct Split {
   int dim = 0;
   int64_t inner = 0;
 };
 
-// Given an `access` over `box` to a value that is a `view` of a source, finds an access that reads
-// the source directly. If there is one only after a dim of the box is split, returns that `split`;
-// if neither is set, the two do not compose.
+// The result of Compose. `access` reads the source directly. If that is possible only after a dim
+// of the box is split, `split` is set instead. If neither is set, the access and the view do not
+// compose.
 struct Composed {
   std::optional<ValueAccess> access;
   std::optional<Split> split;
 };
+// Composes an `access` over `box` to a value with the `view` that makes the value from a source.
 Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view);
 
 void Apply(const Split& split, ir::Dims* box);
 void Apply(const Split& split, ValueAccess* access);
 
-// The access that is dense row-major over the first `num_dims` dims of `box`, from element 0, and
-// has stride 0 over the others.
+// Returns the access that is dense in row-major order over the first `num_dims` dims of `box`,
+// begins at element 0, and has stride 0 over the other dims.
 ValueAccess Dense(const ir::Dims& box, int num_dims);
 bool IsDense(const ir::Dims& box, int num_dims, const ValueAccess& access);
 

@@ -1,4 +1,6 @@
-// Accesses compose as the elements they name do; products see operands as they lie; orders grow.
+// Proves that composed accesses name the same elements as reading through the view, that matrices
+// are recognised by their strides, and that the order of nodes agrees with a search. The tests
+// compare with direct computations on small random boxes and graphs.
 #include "worker/program/access.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +18,10 @@ namespace {
 
 using ir::Dims;
 
-// What every value has that accesses are shifted by.
+// The content of every value by which accesses are shifted.
 int64_t NumberAt(int64_t element) { return (element * element * 31 + 7 * element) % 23 - 5; }
 
-// The elements that an access names, over a box in row-major order.
+// Returns the elements that an access names, over a box in row-major order.
 std::vector<int64_t> Elements(const Dims& box, const ValueAccess& access) {
   std::vector<int64_t> elements;
   Dims index(box.size(), 0);
@@ -40,7 +42,7 @@ std::vector<int64_t> Elements(const Dims& box, const ValueAccess& access) {
   return elements;
 }
 
-// Composes, cutting as is asked for.
+// Composes the access with the view, and makes the splits that are asked for.
 std::optional<ValueAccess> ComposeAll(Dims* box, ValueAccess access, const View& view) {
   while (true) {
     const Composed composed = Compose(*box, access, view);
@@ -60,7 +62,7 @@ TEST(AccessTest, AFlatReadOfATransposeIsCut) {
 }
 
 TEST(AccessTest, WhatCrossesARowDoesNotCompose) {
-  // Elements 1, 2, ... of a 4 x 6 matrix that is read transposed: no cut fits.
+  // Reads elements 1, 2, ... of a 4 x 6 matrix that is read transposed; no split helps.
   const View transposed{{4, 6}, {0, {1, 4}, {}}};
   EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).access.has_value());
   EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).split.has_value());
@@ -68,26 +70,29 @@ TEST(AccessTest, WhatCrossesARowDoesNotCompose) {
 
 TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
   const View transposed{{4, 6}, {0, {1, 4}, {}}};
-  // Row `start` of the transpose: column `start` of the source.
+  // Row `start` of the transpose is column `start` of the source.
   const Composed row = Compose({6}, {0, {1}, {{7, 3, 6}}}, transposed);
   ASSERT_TRUE(row.access.has_value());
   EXPECT_EQ(row.access->strides, (Dims{4}));
   ASSERT_EQ(row.access->shifts.size(), 1u);
   EXPECT_EQ(row.access->shifts[0], (DynamicValueOffset{7, 3, 1}));
-  // One that may go on to the next row does not compose.
+  // A shift that may reach into the next row does not compose.
   EXPECT_FALSE(Compose({6}, {0, {1}, {{7, 3, 1}}}, transposed).access.has_value());
 }
 
-// How many of some random reads compose, by what stands in the way. A read may count in several.
+// Counts how many of some random reads compose, by what stands in the way. A read may be counted in
+// several.
 struct Composing {
   int all = 0;
   int cut = 0;          // only once dims of the box are split
   int plain = 0;        // without any shift
-  int own_shift = 0;    // the access has one
-  int view_shift = 0;   // the view has one that is the same for its whole shape
-  int view_gather = 0;  // the view has one that differs within its shape
+  int own_shift = 0;    // the access has a shift
+  int view_shift = 0;   // the view has a shift that is the same for its whole shape
+  int view_gather = 0;  // the view has a shift that differs within its shape
 };
 
+// Random accesses through random views must read the same elements after composing, and no fewer of
+// them may compose than before.
 TEST(AccessTest, ComposingIsReadingThrough) {
   // std::mt19937 gives the same numbers everywhere, so that the counts below are exact.
   std::mt19937 gen(1);
@@ -135,8 +140,8 @@ TEST(AccessTest, ComposingIsReadingThrough) {
     for (int64_t e : read) want.push_back(through[e]);
     ASSERT_EQ(Elements(box, *result), want) << "round " << round;
   }
-  // As many as compose today: where one no longer does, a consumer is no longer fused with the op
-  // that moves its data. Raise the numbers when more compose.
+  // The bounds are the numbers that compose today. If an access no longer composes, a consumer is
+  // no longer fused with the op that moves its data. Raise the numbers when more accesses compose.
   EXPECT_GE(composing.all, 7652);
   EXPECT_GE(composing.cut, 47);
   EXPECT_GE(composing.plain, 3101);
@@ -159,6 +164,7 @@ TEST(MatricesTest, DimsMergeWhereTheirStridesAllow) {
   EXPECT_FALSE(AsMatrices({4, 5}, {-5, 1}, 0, 1).has_value()) << "backwards";
 }
 
+// Random edges and merges, compared with a table of all paths.
 TEST(PartialOrderTest, AgreesWithASearchOfAll) {
   constexpr int kNodes = 60;
   std::mt19937 gen(3);

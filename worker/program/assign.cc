@@ -1,3 +1,7 @@
+// Assigns memory to the values of a fused program. Build (step_program.cc) calls it after Fuse. It
+// numbers the steps, finds the lifetime of each value, lets values share memory where one step can
+// write in place, and places the rest in results and in one arena. Finally it replaces values by
+// slots in the steps.
 #include "worker/program/assign.h"
 
 #include <algorithm>
@@ -15,7 +19,7 @@ constexpr int kAfterAll = std::numeric_limits<int>::max();
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Replaces param `in` of the kernel by param `out`, which is then both loaded and stored.
+// Replaces param `in` of the kernel by param `out`, which is then loaded and stored.
 codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
   const auto renamed = [&](int param) {
     if (param == in) param = out;
@@ -59,15 +63,16 @@ class Assigner {
   }
 
  private:
-  // The lifetime of a value or, where the value represents its class, of all values that share its
-  // memory: the numbers of the first and the last step that access it. And where the memory is.
+  // The lifetime of a value or, for the value that represents a class, of all values that share its
+  // memory. It consists of the numbers of the first and the last step that access it, and of the
+  // place of the memory.
   struct Lifetime {
     int begin = -1, end = -1;
     std::set<int> accesses;  // numbers of steps
     int64_t bytes = 0;
-    int subview = -1;     // -1, or the value whose memory (part of a loop's result) the class has
-    int result = -1;      // -1, or the result whose memory the class has
-    int64_t offset = -1;  // in the arena otherwise
+    int subview = -1;     // value whose memory (part of a loop's result) the class has, or -1
+    int result = -1;      // result whose memory the class has, or -1
+    int64_t offset = -1;  // offset in the arena, if it lies there
   };
   struct Span {  // the numbers of a loop's begin and end
     int begin = 0, end = 0;
@@ -84,7 +89,7 @@ class Assigner {
   }
   Lifetime& ClassLifetime(int v) { return lifetimes_[ClassOf(v)]; }
 
-  // A result that is a constant is copied, as it needs memory of its own.
+  // Copies each result that is a constant, because a result needs its own memory.
   void CopyConstantResults() {
     std::map<int, int> copies;
     for (int& v : in_.result_values) {
@@ -118,12 +123,16 @@ class Assigner {
     }
     NumberSteps(fused_.steps);
     for (const Access& a : accesses_) AddAccess(a.value, a.at);
-    // A value that is written before a loop and accessed in it is alive until the loop ends.
+    // A value that is written before a loop and accessed in it stays alive until the loop ends.
     for (const Access& a : accesses_) ExtendOverLoops(a.value, a.loops);
     for (int v : in_.result_values)
       if (IsLocal(v)) lifetimes_[v].end = kAfterAll;
   }
 
+  // Numbers the steps in order and records their accesses. A step with lists gets two numbers, one
+  // before and one after them, so that its begin and end can be told apart. Each access knows the
+  // loops around it, because a value from before a loop is needed in every iteration, and the end
+  // of the outermost step around it, which counts for donations.
   void NumberSteps(const std::vector<Step>& steps, const Loops& loops = {}) {
     for (const Step& step : steps) {
       const int at = static_cast<int>(step_at_.size());
@@ -147,7 +156,7 @@ class Assigner {
       step_at_.push_back(&step);
       if (loop != nullptr) {
         spans_[loop->loop] = {at, end};
-        access_at(end);  // A condition is read before each iteration.
+        access_at(end);  // the condition is read before each iteration
       }
       for (size_t i = first; i < accesses_.size(); ++i) accesses_[i].outer_end = end;
     }
@@ -162,7 +171,7 @@ class Assigner {
     life.accesses.insert(at);
     life.begin = life.begin < 0 ? at : std::min(life.begin, at);
     life.end = std::max(life.end, at);
-    if (const auto& subview = value(v).subview) {  // The whole value is alive while the loop runs.
+    if (const auto& subview = value(v).subview) {  // the whole value is alive while the loop runs
       AddAccess(subview->of, spans_[subview->loop].begin);
       AddAccess(subview->of, spans_[subview->loop].end);
     }
@@ -187,7 +196,7 @@ class Assigner {
     class_of_[from] = to;
   }
 
-  // Whether the step may read class `in` where it writes class `out`.
+  // Returns whether the step may read class `in` in the memory in which it writes class `out`.
   bool WritesInPlace(const Step& step, int in, int out) const {
     if (std::holds_alternative<CopyStep>(step.what)) return true;
     const auto* k = std::get_if<KernelStep>(&step.what);
@@ -208,9 +217,9 @@ class Assigner {
     return true;
   }
 
-  // The source of a copy that is its last use shares memory with the destination, if the copy is
-  // the first write of the destination, or no step accesses the destination (a loop's carry)
-  // between the first write of the source and the copy.
+  // Lets the source and the destination of a copy share memory, if the copy is the last use of the
+  // source and one of two things holds: the copy is the first write of the destination, or no step
+  // accesses the destination (a loop's carry) between the first write of the source and the copy.
   void ShareAtCopies(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       ForEachList(step, [this](const std::vector<Step>& list) { ShareAtCopies(list); });
@@ -239,8 +248,8 @@ class Assigner {
     }
   }
 
-  // A kernel writes its result in place of an operand that no later step uses, if it reads each
-  // element of the operand only to write the same element of the result.
+  // Lets a kernel write its result in place of an operand, if no later step uses the operand and
+  // the kernel reads each element of it only to write the same element of the result.
   void ShareInKernels(const std::vector<Step>& steps) {
     for (const Step& step : steps) {
       ForEachList(step, [this](const std::vector<Step>& list) { ShareInKernels(list); });
@@ -283,8 +292,8 @@ class Assigner {
     return v;
   }
 
-  // The number of the last step that reads each argument. One that is itself a result counts as
-  // read after all steps.
+  // Returns the number of the last step that reads each argument. An argument that is itself a
+  // result counts as read after all steps.
   std::vector<int> LastReads() const {
     std::vector<int> last(in_.arguments.size(), -1);
     for (const Access& a : accesses_) {
@@ -297,8 +306,8 @@ class Assigner {
     return last;
   }
 
-  // Whether the step, which is the last to read the argument and the first to write the class, does
-  // both element for element.
+  // Returns whether the step handles the argument and the class element for element. The step is
+  // the last one that reads the argument and the first one that writes the class.
   bool DonatesInPlace(const Step& step, int argument, int to) const {
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
       return value(copy->in).argument == argument && IsLocal(copy->out) && ClassOf(copy->out) == to;
@@ -321,11 +330,11 @@ class Assigner {
     return true;
   }
 
-  // Donations that a step writes in place come first, as they save a copy; then those of an
-  // argument and a result with the same index, as programs return their state in the order of its
-  // arguments.
+  // Lists the donations. Donations that a step writes in place come first, because they save a
+  // copy. For each result the argument with the same index is tried first, because programs return
+  // their state in the order of their arguments.
   void FindDonations() {
-    constexpr int kNotInPlaceMax = 4;  // of each result
+    constexpr int kNotInPlaceMax = 4;  // for each result
     const std::vector<int> last = LastReads();
     const int arguments = static_cast<int>(in_.arguments.size());
     std::vector<Donation> not_in_place;
@@ -348,6 +357,9 @@ class Assigner {
     out_.donations.insert(out_.donations.end(), not_in_place.begin(), not_in_place.end());
   }
 
+  // Places the classes that have no other memory in the arena: the largest first, each in the
+  // smallest gap that is free during its whole lifetime. The largest come first because small
+  // values fit into the gaps that large ones leave. Ties are broken by the begin of the lifetime.
   void AssignArenaOffsets() {
     std::vector<int> all, placed;  // the classes that lie in the arena
     for (size_t v = 0; v < lifetimes_.size(); ++v) {
@@ -362,7 +374,7 @@ class Assigner {
     });
     for (int v : all) {
       Lifetime& life = lifetimes_[v];
-      std::vector<std::pair<int64_t, int64_t>> taken;  // from, to
+      std::vector<std::pair<int64_t, int64_t>> taken;  // pairs of begin and end
       for (int other : placed) {
         const Lifetime& o = lifetimes_[other];
         if (o.begin <= life.end && life.begin <= o.end)
@@ -404,6 +416,9 @@ class Assigner {
     return key;
   }
 
+  // Finds the memory of a value. A subview is a place in the value of which it is a part, an
+  // argument or constant is its own memory, and any other value has the memory of its class.
+  // Constants are copied into the program only here, so that unused ones are left out.
   Slot Locate(int v) {
     Slot slot;
     if (const auto& subview = value(v).subview) {
@@ -453,8 +468,8 @@ class Assigner {
     return emitted;
   }
 
-  // A slot that is both read and written becomes one param. `in_place` are the arguments that the
-  // kernel may overwrite.
+  // Replaces the values of a kernel step by slots. A slot that is both read and written becomes one
+  // param. `in_place` are the arguments that the kernel may overwrite.
   void KernelToSlots(KernelStep* step, const std::set<int>& in_place) {
     codegen::Kernel kernel = kernels_.kernels()[step->kernel];
     bool changed = false;
@@ -495,7 +510,7 @@ class Assigner {
 
   struct Access {
     int value, at;
-    int outer_end;  // the end of the outermost step around it that has lists; else `at`
+    int outer_end;  // end of the outermost step with lists around it, or else `at`
     Loops loops;
   };
 
@@ -503,12 +518,12 @@ class Assigner {
   Fused fused_;
   StepProgram out_;
   KernelTable& kernels_ = fused_.kernels;
-  // By number; a step with lists has two, its begin and its end.
+  // By number. A step with lists has two numbers, one for its begin and one for its end.
   std::vector<const Step*> step_at_;
-  std::map<const Step*, int> positions_;  // the number of each step, where it begins
-  std::vector<Span> spans_;               // of loops
+  std::map<const Step*, int> positions_;  // the number of each step, at its begin
+  std::vector<Span> spans_;               // by loop
   std::vector<Access> accesses_;
-  // A union-find forest: values that share memory have the same root.
+  // A union-find forest, in which values that share memory have the same root.
   mutable std::vector<int> class_of_;
   std::vector<Lifetime> lifetimes_;
   std::map<const Step*, std::set<int>> in_place_;  // arguments that the step may overwrite

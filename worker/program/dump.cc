@@ -1,4 +1,5 @@
-// Each backend calls this when it begins to compile, whether or not it makes a step program then.
+// Begins the dump of a device program. Each backend calls this when it begins to compile, even if
+// it then makes no step program.
 #include "worker/program/dump.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,14 +1,14 @@
-// The stages of a backend's compilation as files of --dump.
+// Writes the stages of a backend's compilation as files of --dump.
 #pragma once
 #include "base/dump_folder.h"
 #include "ir/program.h"
 
 namespace tessera::worker::program {
 
-// Begins the dump of a device program with the program itself, as text that ir::ParseProgram reads:
-// FOLDER/device_HASH_NAME/01_device_program.txt. HASH is the beginning of its structural hash,
-// which the planner's dump says too. Build adds the later stages. `folder` may be null, which means
-// that nothing is written, and outlives the result.
+// Begins the dump of a device program with the program itself, as text that ir::ParseProgram can
+// read: FOLDER/device_HASH_NAME/01_device_program.txt. HASH is the beginning of its structural
+// hash, which the planner's dump shows, too. Build adds the later stages. `folder` outlives the
+// result; if it is null, nothing is written.
 ProgramDump BeginDump(DumpFolder* folder, const ir::Program& program);
 
 }  // namespace tessera::worker::program

@@ -1,3 +1,7 @@
+// Decides which items share a kernel, and in which order the steps run. Build (step_program.cc)
+// calls Fuse on the lowered program and passes the steps to Assign. The items of each block are
+// visited from the last to the first, because an item is fused into the kernels that read it, which
+// must exist by then. group.cc does the work within one kernel.
 #include "worker/program/fuse.h"
 
 #include <algorithm>
@@ -17,21 +21,21 @@
 namespace tessera::worker::program {
 namespace {
 
-// An item of at most this weight is computed by each reader rather than stored, if it reads at most
-// one large operand from memory, or has a single element. An operand is small if it is a broadcast
-// of a value with fewer elements by this factor.
+// An item of at most this weight is computed by each of its readers instead of being stored, if it
+// reads at most one large operand from memory or has a single element. An operand is small if it is
+// a broadcast of a value that has fewer elements by the factor kBroadcastMin.
 constexpr int kCheapWeight = 2;
 constexpr int64_t kBroadcastMin = 8;
 constexpr int kCheapScalarWeight = 8;
-// Kernels that read the same value of at least so many elements are merged, at most so many at
-// once.
+// Kernels that read the same value of at least kSharedElements elements are merged, at most
+// kMergedMax at once.
 constexpr int64_t kSharedElements = 256;
 constexpr size_t kMergedMax = 12;
-// They are not where that would keep so many bytes for as long as so many steps take.
+// They are not merged if that would keep kKeptBytes in memory for as long as kKeptSteps steps take.
 constexpr int64_t kKeptBytes = 1 << 20;
 constexpr int kKeptSteps = 64;
 
-// Whether the item is, or contains, a collective: these keep their order.
+// Returns whether the item is, or contains, a collective. Collectives keep their order.
 bool IsOrdered(const Item& item) {
   bool ordered = std::holds_alternative<CollectiveItem>(item.what);
   ForEachBlock(item, [&](const Block& block) {
@@ -40,13 +44,13 @@ bool IsOrdered(const Item& item) {
   return ordered;
 }
 
-// The items of one block: of the function, of a loop's body, or of a branch.
+// Fuses the items of one block: of the function, of a loop's body, or of a branch.
 class BlockFuser {
  public:
   BlockFuser(Lowered* lowered, std::vector<Item>& items, KernelTable* kernels)
       : lowered_(*lowered), items_(items), kernels_(*kernels) {}
 
-  // The values `read_after` are read after the block, from memory.
+  // Returns the steps of the block. The values `read_after` are read from memory after the block.
   std::vector<Step> Run(const std::vector<int>& read_after) {
     const int end = NewNode(-1, kEnd);
     for (int v : read_after) AddMemoryReader(v, end);
@@ -66,7 +70,9 @@ class BlockFuser {
     int item = kEnd;
     int group = -1;
     int merged_into = -1;
-    bool begins = false;  // copies what its item then updates, late: with no other that reads it
+    // Whether it copies the operand that its item then updates; such a copy comes late and is
+    // merged with no other reader.
+    bool begins = false;
     std::vector<int> labels;
   };
   const Value& value(int v) const { return lowered_.values[v]; }
@@ -86,21 +92,21 @@ class BlockFuser {
   int NewGroup(const Item& item, ir::Dims parallel) {
     return NewNode(item, Group(std::move(parallel)));
   }
-  // The node that `node` is part of.
+  // Returns the node of which `node` is now a part.
   int Find(int node) const {
     while (nodes_[node].merged_into >= 0) node = nodes_[node].merged_into;
     return node;
   }
   Group& group(int node) { return groups_[nodes_[node].group]; }
 
-  // `node` reads the value from memory.
+  // Records that `node` reads the value from memory.
   void AddMemoryReader(int v, int node) {
     const std::optional<Value::Subview>& subview = value(v).subview;
     if (subview) AddMemoryReader(subview->of, node);
     memory_readers_[v].insert(node);
   }
-  // Records that the group `node` reads its values. Entries may become stale: whether the group
-  // still reads a value is decided when its producer is visited.
+  // Records that the group `node` reads its values. Entries may become stale, so GroupReaders
+  // checks again whether the group still reads a value.
   void NoteReads(int node) {
     for (int v : group(node).ValuesRead()) {
       readers_[v].insert(node);
@@ -129,7 +135,7 @@ class BlockFuser {
   void AddEdge(int first, int second) {
     if (first != second) order_.AddEdge(first, second);
   }
-  // `node` writes the value, so the nodes that read it come later.
+  // Makes the nodes that read the value come after `node`, which writes it.
   void AddReadersAfter(int v, int node) {
     for (int reader : GroupReaders(v)) AddEdge(node, reader);
     for (int reader : MemoryReaders(v)) AddEdge(node, reader);
@@ -140,11 +146,15 @@ class BlockFuser {
 
   // ---- Items. ----
 
+  // Handles one item: by fusion, if its kind allows it, or else as a node that becomes one step.
+  // Items whose results nobody reads are dropped, except collectives, which all devices must run in
+  // the same order. Every node is ordered before the readers of its results, and collectives among
+  // themselves.
   void Visit(int index) {
     const Item& item = items_[index];
     const bool read =
         std::any_of(item.results.begin(), item.results.end(), [&](int v) { return IsRead(v); });
-    if (!read && !IsOrdered(item)) return;  // Dead code.
+    if (!read && !IsOrdered(item)) return;  // dead code
     if (const auto* scalar = std::get_if<ScalarItem>(&item.what)) return VisitScalar(item, *scalar);
     if (const auto* view = std::get_if<ViewItem>(&item.what)) return VisitView(item, *view);
     if (const auto* reduce = std::get_if<ReduceItem>(&item.what)) return VisitReduce(item, *reduce);
@@ -169,11 +179,12 @@ class BlockFuser {
       for (int v : outside) AddMemoryReader(v, node);
     });
     if (std::holds_alternative<LoopItem>(item.what))
-      for (int v : item.results) AddMemoryReader(v, node);  // Carries are written before the loop.
+      for (int v : item.results) AddMemoryReader(v, node);  // carries are written before the loop
   }
 
-  // Makes no step: what reads a result reads the operand's memory, but later than all that writes
-  // the operands of which the results are read.
+  // Orders the nodes around a barrier, without making a step. A reader of a result reads the
+  // operand's memory, but comes after the nodes that write the operands of all results that are
+  // read.
   void VisitBarrier(const Item& item, int index) {
     const int node = NewNode(index, item.label);
     for (size_t i = 0; i < item.results.size(); ++i) {
@@ -183,7 +194,7 @@ class BlockFuser {
     }
   }
 
-  // The values that a block reads and does not compute.
+  // Collects the values that a block reads and does not compute.
   void ValuesFromOutside(const Block& block, std::set<int>* values) const {
     const auto reads = [&](const ValueAccess& access) {
       for (const DynamicValueOffset& s : access.shifts) values->insert(s.value);
@@ -204,8 +215,8 @@ class BlockFuser {
       for (int v : item.results) values->erase(v);
   }
 
-  // A kernel that reads the value can also write it, unless a node that must run earlier reads the
-  // value too.
+  // Returns whether a kernel that reads the values can also write them. It cannot if another reader
+  // of a value must run before the kernel.
   bool MayWrite(int node, const std::vector<int>& values) {
     for (int v : values) {
       const std::set<int> in_memory = MemoryReaders(v);
@@ -218,7 +229,8 @@ class BlockFuser {
     return true;
   }
 
-  // Whether the kernel may grow by so much. One heavy computation may be more than fits by itself.
+  // Returns whether the kernel may grow by so much. A single heavy computation is allowed in any
+  // kernel, even if it alone is more than the limit.
   bool HasRoom(int node, int nodes, int reads, int weight = 0) {
     return group(node).num_nodes() + nodes <= Group::kNodesMax &&
            group(node).num_reads() + reads <= Group::kReadsMax &&
@@ -226,7 +238,7 @@ class BlockFuser {
   }
 
   void FuseScalarInto(int node, const Item& item, const ScalarItem& scalar) {
-    std::vector<std::vector<std::pair<int, int>>> reads;  // by access
+    std::vector<std::vector<std::pair<int, int>>> reads;  // grouped by access
     for (size_t r = 0; r < item.results.size(); ++r)
       for (int read : group(node).ReadsOf(item.results[r])) {
         const auto same = std::find_if(reads.begin(), reads.end(), [&](const auto& others) {
@@ -244,13 +256,18 @@ class BlockFuser {
     NoteReads(node);
   }
 
-  // How many elements are in memory of what the value is a view of.
+  // Returns how many elements in memory the value is read from, looking through views.
   int64_t ElementsRead(int v) const {
     const auto producer = view_of_.find(v);
     return producer == view_of_.end() ? value(v).elements
                                       : std::min(value(v).elements, ElementsRead(producer->second));
   }
 
+  // Fuses an elementwise item into its readers, or stores it. It is computed by its only reader or,
+  // if it is cheap, by each reader, because recomputing then costs less than writing the result to
+  // memory and reading it back. Readers are merged first, since one kernel with one instance is
+  // better than several. If a reader needs the result in memory, or a kernel would grow too large,
+  // the item is stored (StoreScalar).
   void VisitScalar(const Item& item, const ScalarItem& scalar) {
     MergeReaders(item);
     const int64_t elements = value(item.results[0]).elements;
@@ -296,8 +313,8 @@ class BlockFuser {
     StoreScalar(item, scalar, readers);
   }
 
-  // Computes and stores the item's results in one of its readers, if one reads them densely, or in
-  // a kernel of their own.
+  // Computes and stores the item's results: in one of its readers, if one reads them densely, or
+  // else in a kernel of their own.
   void StoreScalar(const Item& item, const ScalarItem& scalar, const std::set<int>& readers) {
     const int64_t elements = value(item.results[0]).elements;
     const auto fits = [&](int node) {
@@ -313,7 +330,7 @@ class BlockFuser {
     const auto reader = std::find_if(readers.begin(), readers.end(), fits);
     const int writer = reader != readers.end() ? *reader : NewGroup(item, {elements});
     Group& g = group(writer);
-    std::vector<std::pair<int, int>> stored;  // read, value
+    std::vector<std::pair<int, int>> stored;  // pairs of a read and its value
     for (int v : item.results) {
       bool others = !MemoryReaders(v).empty();
       for (int node : GroupReaders(v)) others |= node != writer;
@@ -326,10 +343,15 @@ class BlockFuser {
     for (int v : item.results) AddReadersAfter(v, writer);
   }
 
+  // Lets the readers of a view read its operand instead. Each reading kernel or matmul does so if
+  // the accesses compose. A gather is fused only into a single read, since its elements lie far
+  // apart and are better gathered once. If some reader needs the value in memory, a kernel stores
+  // it. The other readers then read it too, unless the operand is smaller than the view, as it is
+  // for a broadcast.
   void VisitView(const Item& item, const ViewItem& view) {
     const int result = item.results[0];
     const int operand = item.operands.empty() ? -1 : item.operands[0];
-    bool needed = false;  // in memory
+    bool needed = false;  // whether it is needed in memory
     for (int node : MemoryReaders(result)) needed |= !FuseView(node, result, operand, view);
     const std::vector<int> readers = GroupReaders(result);
     std::vector<int> direct;
@@ -338,7 +360,7 @@ class BlockFuser {
       for (int read : group(node).ReadsOf(result)) all &= group(node).CanFuseView(read, view);
       if (all) direct.push_back(node);
     }
-    // What is read here and there is gathered once.
+    // If several reads need the values, they are gathered once and stored.
     if (IsGather(view.view.access) && std::any_of(direct.begin(), direct.end(), [&](int node) {
           const std::vector<int> reads = group(node).ReadsOf(result);
           return readers.size() > 1 || reads.size() > 1 || group(node).Repeats(reads[0]);
@@ -365,7 +387,7 @@ class BlockFuser {
     Materialize(node, result, [&](int read) { FuseBoxView(node, read, view, operand); });
   }
 
-  // Makes the group `node` store `v` densely. `fuse` replaces a read of `v` by its computation.
+  // Makes the group `node` store `v` densely. `fuse` replaces the read of `v` by its computation.
   void Materialize(int node, int v, const std::function<void(int)>& fuse) {
     Group& g = group(node);
     const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
@@ -380,7 +402,7 @@ class BlockFuser {
     const int result = item.results[0], operand = item.operands[0];
     const std::vector<int> readers = GroupReaders(result);
     for (int node : readers) {
-      const bool alone = readers.size() == 1 && MemoryReaders(result).empty();  // Needs no store.
+      const bool alone = readers.size() == 1 && MemoryReaders(result).empty();  // needs no store
       if (!alone && !MayWrite(node, {result})) continue;
       const std::vector<int> reads = group(node).ReadsOf(result);
       if (reads.size() != 1 || !HasRoom(node, 4, 1) ||
@@ -429,7 +451,7 @@ class BlockFuser {
 
   // ---- Scans and updates. ----
 
-  // Floats are added and multiplied in f64, each result rounded once, as the evaluator does.
+  // Floats are added and multiplied in f64, and each result is rounded once, as the evaluator does.
   void VisitScan(const Item& item, const ScanItem& scan) {
     const int result = item.results[0], operand = item.operands[0];
     const int node = NewNode(item, Group(scan.box, 1));
@@ -444,7 +466,7 @@ class BlockFuser {
     AddReadersAfter(result, node);
   }
 
-  // Copies of the operands, and then the updates.
+  // Makes copies of the operands, and then the scan that updates them.
   void VisitUpdate(const Item& item, const UpdateItem& update) {
     const int node =
         NewNode(item, Group(update.box, static_cast<int>(update.box.size()) - update.num_parallel));
@@ -487,14 +509,15 @@ class BlockFuser {
     memory_readers_.erase(result);
   }
 
-  // Adds a read of the `view` of `operand`, a read of the whole box.
+  // Adds a read of `v` over the whole box, and replaces it by a read of `operand` through the
+  // `view`.
   int AddBoxRead(int node, int v, const ViewItem& view, int operand) {
     const ir::Dims& box = group(node).box();
     const int read = group(node).AddRead(value(v), v, Dense(box, static_cast<int>(box.size())));
     FuseBoxView(node, read, view, operand);
     return read;
   }
-  // A group takes every view of its own box.
+  // Fuses a view over the group's own box, which always composes.
   void FuseBoxView(int node, int read, const ViewItem& view, int operand) {
     TESSERA_CHECK(group(node).FuseViewProducer(read, view, operand, lowered_.values))
         << "a view does not compose with its own box";
@@ -520,7 +543,8 @@ class BlockFuser {
     matmuls_.emplace(node, std::move(operands));
   }
 
-  // Makes a matmul read `operand` directly instead of `v`, the view of it; returns whether it can.
+  // Makes a matmul read `operand` directly instead of `v`, which is a view of it. Returns whether
+  // it can.
   bool FuseView(int node, int v, int operand, const ViewItem& view) {
     const auto found = matmuls_.find(node);
     if (found == matmuls_.end() || operand < 0) return false;
@@ -532,7 +556,7 @@ class BlockFuser {
 
   // ---- Sharing. ----
 
-  // Merges the kernels that read the item's results, so that these need not be stored.
+  // Merges the kernels that read the item's results, so that the results need not be stored.
   void MergeReaders(const Item& item) {
     for (int v : item.results) MergeAll(GroupReaders(v));
   }
@@ -554,8 +578,8 @@ class BlockFuser {
     }
   }
 
-  // Whether what the later of two kernels stores would be kept for long if the earlier one stored
-  // it.
+  // Returns whether the stored values of the later one of two kernels would be kept for long if the
+  // earlier one stored them.
   bool KeepsMore(int a, int b) {
     const int later = std::min(a, b);
     if (std::abs(a - b) < kKeptSteps) return false;
@@ -565,8 +589,8 @@ class BlockFuser {
     return bytes >= kKeptBytes;
   }
 
-  // Merges what can be merged of the first kMergedMax kernels; unless `sooner`, only where that
-  // keeps nothing large for longer.
+  // Merges as many of the first kMergedMax kernels as possible. If `sooner` is false, only merges
+  // where no large value is kept for longer.
   void MergeAll(std::vector<int> kernels, bool sooner = true) {
     if (kernels.size() > kMergedMax) kernels.resize(kMergedMax);
     for (size_t a = 0; a < kernels.size(); ++a)
@@ -579,7 +603,7 @@ class BlockFuser {
       }
   }
 
-  // Merges the kernel `b` into `a`, if it can.
+  // Merges the kernel `b` into `a`, if possible.
   bool TryMerge(int a, int b) {
     if (nodes_[a].group < 0 || nodes_[b].group < 0 || a == b) return false;
     if (nodes_[a].begins || nodes_[b].begins) return false;
@@ -596,10 +620,10 @@ class BlockFuser {
   // ---- Steps. ----
 
   std::vector<Step> OrderedSteps() {
-    std::vector<int> waits(nodes_.size(), 0);  // how many nodes each waits for
+    std::vector<int> waits(nodes_.size(), 0);  // how many nodes each node waits for
     for (size_t i = 0; i < nodes_.size(); ++i)
       for (int after : order_.next(static_cast<int>(i))) ++waits[after];
-    // Nodes were made from the last to the first, so of those that are ready the highest comes
+    // Nodes were made from the last to the first, so the highest of the nodes that are ready comes
     // next.
     std::priority_queue<int> ready;
     int left = 0;
@@ -632,7 +656,7 @@ class BlockFuser {
     if (n.group >= 0) {
       Group::Built built = group(node).Build(lowered_.values, lowered_.constants);
       if (IsCopy(built)) {
-        // A scan has what it writes before what it reads.
+        // A scan has the params that it writes before the params that it reads.
         step.what = CopyStep{built.values[built.kernel.nodes[0].param],
                              built.values[built.kernel.stores[0].param]};
       } else {
@@ -649,12 +673,15 @@ class BlockFuser {
     if (k.nodes.size() != 1 || k.stores.size() != 1 || built.values.size() != 2) return false;
     if (k.nodes[0].kind != codegen::Node::Kind::kLoad || !(k.nodes[0].access == k.stores[0].access))
       return false;
-    // In normal form an access to a whole value in order has one dim.
+    // In normal form, an access to a whole value in order has one dim.
     const int64_t n = value(built.values[0]).elements;
     return n == value(built.values[1]).elements && k.num_elements() == n &&
            k.nodes[0].access.shifts.empty() && k.nodes[0].access.offset == 0 && k.rank() <= 1;
   }
 
+  // Makes the step of an item that is no kernel. The step refers to values, which Assign replaces
+  // by slots. The blocks of a loop or of branches are fused here, each on its own, since no kernel
+  // reaches across the border of a block.
   decltype(Step::what) StepOf(Item& item, int node) {
     if (auto* collective = std::get_if<CollectiveItem>(&item.what)) {
       CollectiveStep step = collective->step;
@@ -686,7 +713,7 @@ class BlockFuser {
                     StepsOf(loop.body, item.label)};
   }
 
-  // The steps of a block of an item with this label.
+  // Returns the steps of a block that belongs to an item with this label.
   std::vector<Step> StepsOf(Block& block, int label) {
     std::vector<int> kept;
     for (const auto& [from, to] : block.updates) kept.push_back(from);
@@ -705,12 +732,12 @@ class BlockFuser {
   std::vector<Item>& items_;
   KernelTable& kernels_;
   std::vector<Node> nodes_;
-  PartialOrder order_;        // of the nodes
-  std::deque<Group> groups_;  // a deque, as references must stay valid
-  // By value: the groups that read it, whose reads can be fused; the nodes that read it from
+  PartialOrder order_;        // order of the nodes
+  std::deque<Group> groups_;  // a deque, since references must stay valid
+  // By value: the groups that read it, whose reads can be fused, and the nodes that read it from
   // memory.
   std::map<int, std::set<int>> readers_, memory_readers_;
-  std::map<int, int> view_of_;  // what each view is a view of
+  std::map<int, int> view_of_;  // the operand of each view
   std::map<int, MatmulOperands> matmuls_;
   int first_ordered_ = -1;
 };

@@ -2,8 +2,8 @@
 //
 // Items are visited from the last to the first. An item that is cheap to compute is fused into each
 // kernel that reads its result. Otherwise one kernel writes the result to memory: a kernel that
-// reads it anyway, or one of its own. An item that only moves data becomes part of its readers'
-// accesses. No expensive op is computed twice. Deterministic; stateless; thread-safe.
+// reads it anyway, or a kernel of its own. An item that only moves data becomes part of its
+// readers' accesses. No expensive op is computed twice. Deterministic; stateless; thread-safe.
 #pragma once
 #include <map>
 #include <string>
@@ -15,10 +15,10 @@
 
 namespace tessera::worker::program {
 
-// Distinct kernels, in normal form.
+// A set of distinct kernels, in normal form.
 class KernelTable {
  public:
-  // Returns the index of the kernel, which is added if it is new.
+  // Returns the index of the kernel. Adds the kernel if it is new.
   int Add(codegen::Kernel kernel);
   const std::vector<codegen::Kernel>& kernels() const { return kernels_; }
 
@@ -29,10 +29,11 @@ class KernelTable {
 
 struct Fused {
   KernelTable kernels;
-  std::vector<Step> steps;  // their slots are indices into `lowered.values`
+  std::vector<Step> steps;  // their slots are still indices into `lowered.values`
 };
 
-// May add values to `lowered` (packed operands). What it leaves reads no value behind a barrier.
+// Fuses the items of `lowered`, and may add values to it (packed operands). Afterwards no step
+// refers to a value behind a barrier; it refers to the value itself.
 Fused Fuse(Lowered* lowered);
 
 }  // namespace tessera::worker::program

@@ -1,4 +1,4 @@
-// A scalar graph under construction, with value semantics. Thread-compatible.
+// Builds a scalar graph. It has value semantics and is thread-compatible.
 #pragma once
 #include <utility>
 #include <vector>
@@ -20,12 +20,14 @@ class GraphBuilder {
   int Select(int pred, int x, int otherwise) {
     return graph_.Add(ir::ScalarPrim::kSelect, DTypeOf(x), {pred, x, otherwise});
   }
-  // `x` and `y` combined in the dtype in which theirs computes, and rounded to theirs.
+  // Combines `x` and `y`, which have one dtype, in the compute type of that dtype, and rounds the
+  // result to it.
   int Combine(ir::ReduceKind kind, int x, int y);
-  // Whether `node`, a number of any integer dtype, is in [0, max], and `and_also` holds, a node or
-  // -1. A u64 that is too large for an s64 becomes negative, and is outside either way.
+  // Returns a node that says whether `node` is in [0, max] and `and_also` holds. `node` is a number
+  // of any integer dtype, and `and_also` is a node or -1. A u64 that is too large for an s64
+  // becomes negative, and therefore counts as outside, too.
   int AndInside(int and_also, int node, int64_t max);
-  // The roots of `graph` with inputs `args`.
+  // Adds `graph` with the inputs `args`, and returns its roots.
   std::vector<int> Apply(const ir::ScalarGraph& graph, const std::vector<int>& args);
 
   ir::ScalarGraph WithRoots(std::vector<int> nodes) && {

@@ -1,3 +1,6 @@
+// The content of one kernel while Fuse (fuse.cc) builds it: its iteration space, nodes and stores.
+// A read is a load node; fusing a producer replaces that node by the computation of the value. Dims
+// are split when accesses need it, in all accesses of the kernel at once.
 #include "worker/program/group.h"
 
 #include <algorithm>
@@ -15,7 +18,7 @@ using Kind = codegen::Node::Kind;
 
 using codegen::IsArgReduction;
 
-// The least and the greatest flat element of an access without shifts.
+// The least and the greatest flat element that an access without shifts reads.
 struct Range {
   int64_t low = 0, high = 0;
 };
@@ -26,8 +29,8 @@ Range RangeOf(const ir::Dims& box, const ValueAccess& access) {
   return range;
 }
 
-// The splits that turn `sizes` into `wanted`, in the order to make them; nullopt if no splits do.
-// Dims of size 1 on either side are ignored.
+// Returns the splits that turn `sizes` into `wanted`, in the order in which they must be made, or
+// nullopt if no splits do. Dims of size 1 are ignored on both sides.
 std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& wanted) {
   std::vector<Split> splits;
   size_t d = sizes.size(), w = wanted.size();
@@ -48,7 +51,7 @@ std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& want
       Apply(split, &sizes);
       splits.push_back(split);
       --w;
-      continue;  // The rest of the dim is dim d - 1.
+      continue;  // the rest of the dim is dim d - 1
     }
     --d;
     --w;
@@ -56,7 +59,7 @@ std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& want
   return splits;
 }
 
-// The coarsest sizes to which both can be split, or nullopt.
+// Returns the coarsest sizes to which both can be split, or nullopt if there are none.
 std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
   ir::Dims common;
   size_t i = a.size(), j = b.size();
@@ -90,7 +93,7 @@ int Group::num_reads() const {
 }
 
 int Group::AddRead(const Value& v, int value, ValueAccess access) {
-  if (v.elements == 1) {  // Every index reads the one element.
+  if (v.elements == 1) {  // every index reads the one element
     access = ValueAccess();
     access.strides.assign(box_.size(), 0);
   }
@@ -184,7 +187,7 @@ bool Group::Repeats(int read) const {
 bool Group::FeedsReduction(int node) const {
   std::vector<bool> uses_node(nodes_.size(), false);
   uses_node[node] = true;
-  for (bool changed = true; changed;) {  // Repeated, as args may be later nodes.
+  for (bool changed = true; changed;) {  // repeated, since args may be later nodes
     changed = false;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (uses_node[i] || std::none_of(nodes_[i].args.begin(), nodes_[i].args.end(),
@@ -249,6 +252,9 @@ bool Group::Refine(const ir::Dims& parallel, const ir::Dims& reduced) {
 
 // ---- Fusing items. -----------------------------------------------------------------------------
 
+// Replaces the reads by the item's graph. All reads have the same access, so the graph is added
+// once, with its inputs read at that access. An operand of one element is the same for all indices,
+// so it is read with stride 0.
 void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
                                const ScalarItem& item, const std::vector<int>& operands,
                                const std::vector<Value>& values) {
@@ -282,6 +288,9 @@ bool Group::CanFuseView(int read, const ViewItem& item) const {
   return trial.ComposeSplitting(nodes_[read].access, item.view).has_value();
 }
 
+// Replaces the read of a view by a read of the operand, or of an iota by the index itself. The
+// index is computed in 32 bits if its range allows it. A view with shifts but without operand
+// cannot be fused, since an index node has no shifts.
 bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
                              const std::vector<Value>& values) {
   std::optional<ValueAccess> access = ComposeSplitting(nodes_[read].access, item.view);
@@ -291,7 +300,7 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
     const int before = num_nodes();
     const int source = AddRead(values[operand], operand, *std::move(access));
     nodes_[read] = Node(nodes_[source]);
-    if (source == before) nodes_.pop_back();  // The read has become it.
+    if (source == before) nodes_.pop_back();  // the read has become the new node
     return true;
   }
   if (!access->shifts.empty()) return false;
@@ -309,6 +318,12 @@ bool Group::FuseViewProducer(int read, const ViewItem& item, int operand,
   return true;
 }
 
+// Replaces the read of a reduction by the reduction itself, whose dims become the reduced dims of
+// the group. This requires that the group reads the result once per parallel index and in order, as
+// otherwise the reduction would be computed several times. A group may have several reductions over
+// the same reduced dims, but none that depends on another, because a kernel goes through its
+// reduced dims once. An argmax needs the whole reduced dim in one piece, since its result is an
+// index along it.
 bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
                                const std::vector<Value>& values) {
   const size_t item_parallel = item.box.size() - item.num_reduced;
@@ -317,7 +332,8 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
   if (scans_ || !IsDenseRead(read, NumElements(parallel)) || FeedsReduction(read)) return false;
   if (box_.size() + reduced.size() > kGroupDimsMax) return false;
   if (num_reduced_ > 0 && (IsArgReduction(item.kind) || whole_reduced_)) return false;
-  // Composed for the parallel dims alone; the strides of the reduced dims are added below.
+  // The view is composed for the parallel dims only; the strides of the reduced dims are added
+  // below.
   View view{parallel, {item.access.offset, {}, item.access.shifts}};
   view.access.strides.assign(item.access.strides.begin(),
                              item.access.strides.begin() + item_parallel);
@@ -337,7 +353,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
     access.strides.insert(access.strides.end(), item.access.strides.begin() + item_parallel,
                           item.access.strides.end());
   } else {
-    // The group has another reduction: this one's dims are split like that one's, if they can be.
+    // The group has another reduction. The dims of this one are split in the same way, if possible.
     const ir::Dims own(box_.begin() + num_parallel(), box_.end());
     const auto splits = SplitsFor(reduced, own);
     if (!splits) return false;
@@ -372,6 +388,9 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
 
 // ---- Merging. ----------------------------------------------------------------------------------
 
+// Decides whether two groups can become one kernel, and brings both to the same box. Their dims are
+// split to the coarsest sizes that both can have. All this is tried on copies, because a refusal
+// must not change the groups.
 bool Group::CanMerge(Group* other) {
   if (scans_ || other->scans_) return false;
   if (num_reduced_ > 0 && other->num_reduced_ > 0 && (whole_reduced_ || other->whole_reduced_))
@@ -496,6 +515,9 @@ class Group::Builder {
     }
   }
 
+  // Adds one node whose args have been added. A read of a constant with one element becomes a
+  // literal of the kernel instead of a param. The literal is written in the compute type and then
+  // rounded to its dtype, as a load would be.
   int AddNode(const Node& n) {
     codegen::Node node;
     node.kind = n.kind;
@@ -531,8 +553,8 @@ class Group::Builder {
   const std::vector<ir::Array>& constants_;
   codegen::Kernel kernel_;
   std::vector<int> param_values_;
-  std::map<int, int> inputs_;  // value -> param
-  std::vector<int> added_;     // the kernel's node for each of the group's; -1: none
+  std::map<int, int> inputs_;  // by value; its param
+  std::vector<int> added_;  // by node of the group; the node of the kernel, or -1 if there is none
 };
 
 Group::Built Group::Build(const std::vector<Value>& values,

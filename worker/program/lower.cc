@@ -1,3 +1,7 @@
+// Lowers the ops of a function to items. Build (step_program.cc) calls Lower first, and passes the
+// result to Fuse. This file has the values, the walk over functions, and the ops that are scalar
+// graphs, index maps or sorts; the lower_*.cc files have the others. An op without code becomes a
+// HostItem, which the reference evaluator runs.
 #include "worker/program/lower.h"
 
 #include <algorithm>
@@ -22,7 +26,7 @@ bool HasCollective(const ir::Function& f) {
   });
 }
 
-// The graph on elements as they lie in slots; nullopt if there is no code for it.
+// Returns the graph on elements as they lie in slots, or nullopt if there is no code for it.
 std::optional<ir::ScalarGraph> WithScalarFns(ir::ScalarGraph graph) {
   if (!ir::HasKernels(graph)) return std::nullopt;
   for (ir::ScalarNode& node : graph.nodes) {
@@ -76,7 +80,7 @@ int Lowerer::NewConstant(const ir::Array& literal) {
   return value;
 }
 
-// Adds the items of `f`, called with `args`; returns the values of its results.
+// Adds the items of `f`, called with `args`, and returns the values of its results.
 std::vector<int> Lowerer::LowerFunction(const ir::Function& f, const std::vector<int>& args) {
   std::vector<int> env(f.types.size(), -1);
   std::copy(args.begin(), args.end(), env.begin());
@@ -103,7 +107,7 @@ std::vector<int> Lowerer::LowerOp(const At& at) {
   const std::vector<ir::Type> results = at.out_types();
   if (std::all_of(results.begin(), results.end(),
                   [](const ir::Type& t) { return t.num_elements() == 0; })) {
-    std::vector<int> values;  // unused
+    std::vector<int> values;  // never read
     for (const ir::Type& t : results) values.push_back(NewValue(t));
     return values;
   }
@@ -129,12 +133,12 @@ std::vector<int> Lowerer::LowerBarrier(const At& at) {
   return results;
 }
 
-// The value itself, of one behind a barrier.
+// Returns the value in front of the barrier, if `v` is a value behind one.
 int Lowerer::RootOf(int v) const {
   return out_.values[v].same_as >= 0 ? out_.values[v].same_as : v;
 }
 
-// nullopt if the op has no kernel.
+// Returns nullopt if the op has no kernel.
 std::optional<std::vector<int>> Lowerer::LowerToCode(const At& at) {
   switch (at.def().lowering) {
     case Lowering::kScalar:
@@ -182,7 +186,7 @@ std::vector<int> Lowerer::LowerToHost(const At& at) {
   return results;
 }
 
-// Makes Take fail. Only the first refusal is reported.
+// Makes Take return an error. Only the first refusal is reported.
 void Lowerer::Refuse(absl::string_view why) {
   if (!refused_.ok()) return;
   refused_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
@@ -212,7 +216,7 @@ int Lowerer::SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiec
   return at.operands[piece.source];
 }
 
-// The copy that `piece` is into an array of these strides, without shifts.
+// Returns the copy that `piece` makes into an array with these strides, without shifts.
 PiecesItem::Piece Lowerer::PlacedIn(const Dims& strides, const ir::IndexPiece& piece) {
   PiecesItem::Piece placed;
   placed.box = piece.shape;
@@ -224,6 +228,10 @@ PiecesItem::Piece Lowerer::PlacedIn(const Dims& strides, const ir::IndexPiece& p
   return placed;
 }
 
+// Lowers an op that moves data, by its index map. If one piece writes the whole result, the op is a
+// view, or even the same value if the piece is the whole source in order. Otherwise the pieces are
+// copied one after the other into the result. An op with more shifts than an access can have is
+// left to the host.
 std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
   const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
   ir::IndexMap map =
@@ -266,14 +274,14 @@ std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
   return std::vector<int>{result};
 }
 
-// What the op's computation is; nullopt if there is no code for it.
+// Returns the graph of the op's computation, or nullopt if there is no code for it.
 std::optional<ir::ScalarGraph> Lowerer::ComputationOf(const At& at) {
   std::optional<ir::ScalarGraph> graph = ir::GraphOf(*at.op.regions[0]);
   return graph ? WithScalarFns(*std::move(graph)) : std::nullopt;
 }
 
-// `result` is `read` where all numbers that the piece reads by are in their bounds, else `fill`,
-// one element.
+// Computes `result`: it is `read` where all numbers by which the piece reads are within their
+// bounds, and elsewhere `fill`, which is one element.
 void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result) {
   const ir::DType dtype = out_.values[result].dtype;
   const auto view = [&](int value, int64_t offset, Dims strides) {
@@ -282,7 +290,7 @@ void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int f
     Add({value}, {all}, ViewItem{{piece.shape, {offset, std::move(strides), {}}}});
     return all;
   };
-  // An element that is carried by two has a last dim of two.
+  // An element that is carried by two elements has a last dim of size two.
   Dims fill_strides(piece.shape.size(), 0);
   if (out_.values[fill].elements > 1) fill_strides.back() = 1;
   std::vector<int> operands = {read, view(fill, 0, fill_strides)};
@@ -302,8 +310,8 @@ void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int f
   Add(std::move(operands), {result}, ScalarItem{std::move(graph).WithRoots({value})});
 }
 
-// The type of a result of index map `map` as it lies in its slot. An element that is carried by
-// two gets a last dim of two, in the map too.
+// Returns the type of a result of index map `map` as it lies in its slot. An element that is
+// carried by two elements gets a last dim of size two, also in the map.
 ir::Type Lowerer::OfCarriers(const ir::Type& out, ir::IndexMap* map) {
   const Carrier carrier = CarrierOf(out.dtype);
   ir::Type written = ir::MakeType(carrier.dtype, out.shape);
@@ -327,7 +335,7 @@ ir::Type Lowerer::OfCarriers(const ir::Type& out, ir::IndexMap* map) {
   return written;
 }
 
-// Whether the piece writes all of the result, in order.
+// Returns whether the piece writes the whole result, in order.
 bool Lowerer::IsAllOf(const ir::IndexPiece& piece, const ir::Type& out) {
   if (piece.shape != out.shape || !piece.write.empty()) return false;
   for (int d = 0; d < out.rank(); ++d)
@@ -370,7 +378,7 @@ std::string LabelOf(const ir::Function& f, size_t op) {
 
 absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options) {
   Lowerer lowerer(options);
-  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { lowerer.Run(function); }));  // Rules of ops throw.
+  TESSERA_RETURN_IF_ERROR(CatchStatus([&] { lowerer.Run(function); }));  // rules of ops throw
   return std::move(lowerer).Take();
 }
 

@@ -1,8 +1,8 @@
-// Lowers a function to a list of items of a few kinds, with its regions inlined and its aliasing
-// ops removed: the input of Fuse.
+// Lowers a function to a list of items of a few kinds. Regions are inlined and aliasing ops are
+// removed. The result is the input of Fuse.
 //
-// A value is a dense row-major array with a number of elements and no shape: a reshape of a value
-// is the value itself. Stateless; thread-safe.
+// A value is a dense row-major array with a number of elements and no shape, so a reshape of a
+// value is the value itself. Stateless; thread-safe.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,8 +22,8 @@
 
 namespace tessera::worker::program {
 
-// The bound of the dims of a kernel, reduced ones included. An op that would need more becomes a
-// HostItem.
+// The largest number of dims of a kernel, including reduced dims. An op that would need more
+// becomes a HostItem.
 inline constexpr size_t kGroupDimsMax = 16;
 
 // The kinds of ops that can be lowered.
@@ -37,11 +37,11 @@ inline constexpr ir::Lowering kLoweredKinds[] = {
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  // At most one of the four is set. If none is, an item computes the value.
+  // At most one of the following four is set. If none is, an item computes the value.
   int argument = -1;
   int constant = -1;
-  // Part of value `of`: begins at element `offset` in the first iteration of `loop`, and `stride`
-  // elements further in each later one.
+  // A part of value `of`. It begins at element `offset` in the first iteration of `loop`, and
+  // `stride` elements further in each later iteration.
   struct Subview {
     int of = 0;
     int64_t offset = 0;
@@ -49,20 +49,22 @@ struct Value {
     int64_t stride = 0;
   };
   std::optional<Subview> subview;
-  // -1, or the value that this one is, behind a barrier. Fuse replaces it by that.
+  // The value that this one is, if this one is behind a barrier, or -1. Fuse replaces this value by
+  // that one.
   int same_as = -1;
 };
 
-// result[i] = graph(operands[i], ...); an operand of one element is the same for all.
+// result[i] = graph(operands[i], ...). An operand of one element is the same for all i.
 struct ScalarItem {
   ir::ScalarGraph graph;
 };
-// The result is `view` of the operand; or, without operand, of an iota.
+// The result is `view` of the operand or, if there is no operand, of an iota.
 struct ViewItem {
   View view;
 };
-// Strided copies into the result, one after the other: for every index of `box`, the element
-// `write` of the result is the element `read` of the operand (-1: of an iota).
+// Strided copies into the result, one after the other. For every index of `box`, the element
+// `write` of the result becomes the element `read` of the operand, or of an iota if `operand` is
+// -1.
 struct PiecesItem {
   struct Piece {
     ir::Dims box;
@@ -71,21 +73,21 @@ struct PiecesItem {
   };
   std::vector<Piece> pieces;
 };
-// Each element of the operand is combined with those before it along the last dim of `box`, over
-// which both are accessed.
+// Combines each element of the operand with the elements before it along the last dim of `box`.
+// Operand and result are accessed in the same way over the box.
 struct ScanItem {
   ir::ReduceKind kind = ir::ReduceKind::kNone;
   ir::Dims box;
   ValueAccess access;
 };
-// The first operands, one for each result, with elements updated, one after the other where indices
-// of `box` differ in dims after the first num_parallel: at each index the element `write` of result
-// k becomes that of updates[k], root k of the graph. They and the graph's inputs are values over
-// the box that nothing else reads: an input is an operand, or a result as it is then, at its
-// access.
+// Updates elements of the first operands, of which there is one for each result. At each index of
+// `box`, the element `write` of result k becomes updates[k], which is root k of the graph. Indices
+// that differ in dims after the first num_parallel are handled one after the other. The updates and
+// the graph's inputs are values over the box that no other item reads. An input reads, at its
+// access, an operand or the current state of a result.
 struct UpdateItem {
   struct Input {
-    int value = 0, operand = -1, result = -1;  // one of the latter two
+    int value = 0, operand = -1, result = -1;  // one of `operand` and `result` is set
     ValueAccess access;
   };
   ir::Dims box;
@@ -102,18 +104,19 @@ struct ReduceItem {
   int num_reduced = 0;
   ValueAccess access;
 };
-// result[b, m, n] = sum over k of a[b, m, k] b[b, k, n]; each of the four may be several dims.
+// result[b, m, n] = sum over k of a[b, m, k] b[b, k, n], where each of the four may be several
+// dims.
 struct ContractItem {
   ir::Dims batch, m, n, k;
   ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
   ir::Precision precision = ir::Precision::kDefault;
 };
-// The results are those of the sort, and its scratch memory.
+// The results of the item are those of the sort, followed by its scratch memory.
 struct SortItem {
   SortShape shape;
 };
 struct CollectiveItem {
-  CollectiveStep step;  // without slots
+  CollectiveStep step;  // its slots are not set
 };
 struct AxisIndexItem {
   ir::AxisList axes;
@@ -121,24 +124,25 @@ struct AxisIndexItem {
 struct HostItem {
   ir::FunctionRef function;
 };
-// result = operand.
+// Copies the operand to the result.
 struct CopyItem {};
-// Result i is same_as operand i. What reads a result comes after what computes the operands.
+// Result i is same_as operand i. A reader of a result comes after the items that compute the
+// operands.
 struct BarrierItem {};
 struct Item;
-// Items that read outer values directly; `updates` are written at their end, simultaneously: (value
-// of the block, outer value).
+// A list of items that may read outer values directly. `updates` are pairs of a value of the block
+// and an outer value, and are written simultaneously at the end of the block.
 struct Block {
   std::vector<Item> items;
   std::vector<std::pair<int, int>> updates;
 };
-// Runs the body `trip_count` times; or, if it has an operand, while that is true.
+// Runs the body `trip_count` times or, if the item has an operand, while that operand is true.
 struct LoopItem {
   int loop = 0;
   int64_t trip_count = 0;
   Block body;
 };
-// Runs the branch that the operand names.
+// Runs the branch whose index is in the operand.
 struct BranchItem {
   std::vector<Block> branches;
 };
@@ -172,7 +176,7 @@ struct Lowered {
   int num_loops = 0;
 };
 
-// The op's name and call site: "psum (model.cc:41)".
+// Returns the op's name and call site, as "psum (model.cc:41)".
 std::string LabelOf(const ir::Function& f, size_t op);
 
 absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options);

@@ -1,3 +1,6 @@
+// Lowers collectives. A step exchanges contiguous blocks, so an op that cuts or joins along another
+// dim than the first becomes a view, the exchange, and another view. The views are usually fused
+// into the kernels around them.
 #include "worker/program/lowerer.h"
 
 namespace tessera::worker::program {
@@ -6,7 +9,7 @@ namespace {
 using ir::CollectiveKind;
 using ir::Dims;
 
-// Views of pre x n x post elements as n blocks of pre x post, and of these as pre x n x post.
+// Views of pre x n x post elements as n blocks of pre x post elements, and back.
 View BlocksFirst(int64_t pre, int64_t n, int64_t post) {
   return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
 }
@@ -42,12 +45,14 @@ Lowerer::Packing Lowerer::PackingOf(const At& at, int64_t n, int64_t per_element
 }
 
 int Lowerer::AddView(int operand, const View& view) {
-  if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // The order stays the same.
+  if (view.shape[0] == 1 || view.shape[1] == 1) return operand;  // the order stays the same
   const int result = NewValue(out_.values[operand].dtype, out_.values[operand].elements);
   Add({operand}, {result}, ViewItem{view});
   return result;
 }
 
+// Lowers a collective to at most one exchange. A group of one device needs none. If the backend's
+// collectives cannot reduce the dtype, the exchange only gathers and a kernel reduces.
 std::vector<int> Lowerer::LowerCollective(const At& at) {
   const ir::AxisList& axes = at.op.attrs.Strings("axes");
   const CollectiveKind kind = at.def().collective;
@@ -58,7 +63,7 @@ std::vector<int> Lowerer::LowerCollective(const At& at) {
   }
   const int64_t n = at.f.scope.mesh.SizeOf(axes);
   if (n == 1 && !ir::InfoOf(kind).paired) {
-    return {at.operands[0]};  // The group is this device alone.
+    return {at.operands[0]};  // the group is this device alone
   }
   CollectiveStep step;
   step.kind = kind;
@@ -90,8 +95,8 @@ std::vector<int> Lowerer::LowerCollective(const At& at) {
   return {out};
 }
 
-// Does an all_reduce by an all_gather and a reduction, in the order of the group, and a
-// reduce_scatter by an all_to_all and one.
+// Does an all_reduce by an all_gather followed by a reduction in the order of the group, and a
+// reduce_scatter by an all_to_all followed by such a reduction.
 std::vector<int> Lowerer::LowerByGathering(int in, CollectiveStep step) {
   ReduceItem reduce;
   reduce.kind = step.reduce;

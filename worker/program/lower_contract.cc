@@ -1,3 +1,6 @@
+// Lowers contractions: to a library's matmul if the backend has one for the dtypes, or else to a
+// kernel that multiplies and sums. The op's contraction map says which dims are batch, rows,
+// columns and summed.
 #include <algorithm>
 
 #include "worker/program/lowerer.h"
@@ -6,6 +9,10 @@ namespace tessera::worker::program {
 
 using ir::Dims;
 
+// Chooses between the library and a kernel. Kernels take the contractions for which a library would
+// not pay off: small ones, single products, and those in which no element is used twice. Narrow
+// floats are widened if the library only takes wide ones. A contraction with too many dims for a
+// kernel is left to the host, unless a library takes it.
 std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   if (IsEmpty(at)) return LowerEmpty(at);
   if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
@@ -23,7 +30,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   item.precision = ir::PrecisionOf(at.op.attrs);
   item.a.strides = map.a_strides;
   item.b.strides = map.b_strides;
-  // One product alone is no sum, which would make 0 of -0.
+  // A single product is no sum: a sum would make 0 of -0.
   const bool alone = NumElements(item.k) == 1;
   if (alone) {
     item.a.strides.resize(item.batch.size() + item.m.size());
@@ -32,7 +39,8 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
     item.k.clear();
   }
   const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
-  // Where all is batch no element is used twice, and a kernel need not pack any.
+  // If all dims are batch dims, no element is used twice, and a kernel does not have to pack any
+  // operand.
   const bool single = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
   const auto has_matmul = [&](ir::DType from, ir::DType to) {
     const bool small = to == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
@@ -46,7 +54,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
     result = NewValue(out[0]);
     Add(operands, {result}, std::move(item));
   } else if (has_matmul(wide_from, wide_to)) {
-    // A library that does not take the narrow floats may take wide ones.
+    // A library that does not take narrow floats may take wide ones.
     const int wide = NewValue(wide_to, out[0].num_elements());
     const int a = AddConvert(operands[0], wide_from), b = AddConvert(operands[1], wide_from);
     Add({a, b}, {wide}, std::move(item));
@@ -60,7 +68,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   return std::vector<int>{AddInOrder(result, sizes, map.c_strides)};
 }
 
-// Operand 0 with the zeros that the map puts into it.
+// Returns operand 0 with the zeros that the map inserts into it.
 int Lowerer::AddPadded(int operand, const ir::Type& type, const ir::ContractionMap& map) {
   const Dims shape = ir::PaddedShape(map, type.shape), to = ir::StridesOf(shape);
   PiecesItem pieces;
@@ -80,8 +88,8 @@ int Lowerer::AddPadded(int operand, const ir::Type& type, const ir::ContractionM
   return padded;
 }
 
-// `value`, which is dense over `sizes`, with the dims in the order in which an array with these
-// strides has them.
+// Returns `value`, which is dense over `sizes`, with its dims in the order that they have in an
+// array with these strides.
 int Lowerer::AddInOrder(int value, const Dims& sizes, const Dims& strides) {
   std::vector<int> order;
   for (size_t d = 0; d < sizes.size(); ++d)
@@ -93,7 +101,7 @@ int Lowerer::AddInOrder(int value, const Dims& sizes, const Dims& strides) {
   return AddView(value, {Pick(sizes, order), {0, Pick(ir::StridesOf(sizes), order), {}}});
 }
 
-// The value in another dtype.
+// Returns the value in another dtype.
 int Lowerer::AddConvert(int value, ir::DType to) {
   const ir::DType from = out_.values[value].dtype;
   if (from == to) return value;
@@ -103,13 +111,14 @@ int Lowerer::AddConvert(int value, ir::DType to) {
 }
 
 bool Lowerer::IsSmallMatmul(const ContractItem& item) const {
-  // At least as many columns as a kernel's vectors have lanes, in memory one after the other.
+  // There must be at least as many columns as a kernel's vectors have lanes, and columns must be
+  // contiguous.
   constexpr int64_t kColumnsMin = 16;
   return !item.n.empty() && item.n.back() >= kColumnsMin && item.b.strides.back() == 1 &&
          NumElements(Joined({item.batch, item.m, item.n, item.k})) <= options_.small_matmul;
 }
 
-// Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or wider.
+// Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or a wider dtype.
 void Lowerer::AddContractionAsReduction(const std::vector<int>& operands, ir::DType from,
                                         const ContractItem& item, int result) {
   const Dims box = Joined({item.batch, item.m, item.n, item.k});

@@ -1,3 +1,6 @@
+// Lowers ops with regions: calls are inlined, branches and loops become items with blocks. The
+// carries of a loop live in the values of its results, so that an iteration can update them in
+// place.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +10,7 @@
 namespace tessera::worker::program {
 namespace {
 
-// How deep while loops stand in the predicates of others.
+// How deep while loops may be nested in the predicates of others.
 constexpr int kPredicateDepthMax = 4;
 
 }  // namespace
@@ -21,7 +24,7 @@ std::vector<int> Lowerer::LowerRegions(const At& at) {
                                     : LowerLoop(at, flow);
 }
 
-// The lowered operands as the region's params.
+// Returns the lowered operands in the order of the region's params.
 std::vector<int> Lowerer::ArgsOf(const At& at, const ir::RegionDataFlow& edges,
                                  const ir::Function& region) {
   std::vector<int> args(region.num_params, -1);
@@ -37,8 +40,8 @@ std::vector<int> Lowerer::LowerCall(const At& at, const ir::RegionDataFlow& edge
   return results;
 }
 
-// Adds the updates of `to` by `from`, which are simultaneous: one that reads what another writes
-// reads a copy.
+// Adds the updates of `to` by `from`. They are simultaneous, so an update that reads a value which
+// another one writes reads a copy of it.
 void Lowerer::AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block* block) {
   for (const auto& [from, to] : from_to)
     if (from != to && out_.values[to].elements > 0) block->updates.emplace_back(from, to);
@@ -70,8 +73,9 @@ std::vector<int> Lowerer::LowerBranches(const At& at, const ir::DataFlow& flow) 
   return results;
 }
 
-// The predicate is computed before the loop and, of the new carries, at the end of each
-// iteration. One within the predicate of another is therefore lowered twice as often.
+// Lowers a while loop. The predicate is computed before the loop, and at the end of each iteration
+// from the new carries. A predicate inside the predicate of another loop is therefore lowered twice
+// as often.
 std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
   const ir::Function &predicate = *at.op.regions[0], &body = *at.op.regions[1];
   const std::vector<int> results = NewResults(at);
@@ -79,7 +83,7 @@ std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
   std::vector<int> predicate_args = ArgsOf(at, flow.regions[0], predicate);
   const int condition = NewValue(ir::DType::kBool, 1);
   Add({LowerPredicate(predicate, predicate_args)}, {condition}, CopyItem{});
-  std::map<int, int> carried;  // operand of the op, result of the body
+  std::map<int, int> carried;  // from an operand of the op to a result of the body
   for (const auto& [param, result] : flow.regions[1].carries) {
     if (out_.values[args[param]].elements > 0) Add({args[param]}, {results[result]}, CopyItem{});
     args[param] = results[result];
@@ -124,6 +128,10 @@ int Lowerer::AddSubview(int whole, const ir::Type& row, int loop, const ir::Data
   return value;
 }
 
+// Lowers a loop with a number of iterations. Values that are scanned over are not cut or joined:
+// the body reads and writes subviews, which move along the whole value with the loop. Initial
+// values are copied to the carries, even if there are no iterations, because the carries are the
+// results.
 std::vector<int> Lowerer::LowerLoop(const At& at, const ir::DataFlow& flow) {
   const ir::Function& body = *at.op.regions[0];
   const ir::RegionDataFlow& edges = flow.regions[0];

@@ -1,3 +1,6 @@
+// Lowers reductions. The op's factors tell which dims of the operand the result has; the others are
+// reduced. Long reductions are cut in two, and reductions by a computation are done in the pairs of
+// the evaluator.
 #include <algorithm>
 #include <cstdlib>
 
@@ -9,12 +12,13 @@ namespace {
 
 using ir::Dims;
 
-// A reduction of at least this many elements per result, to fewer than half of kPartialsMax
-// results, is done in two stages; the first makes up to kPartialsMax partial results. One of
-// columns reads whole rows, so that it has no work for two threads before there are parts.
+// A reduction of at least this many elements per result is done in two stages, if it has fewer than
+// half of kPartialsMax results. The first stage makes up to kPartialsMax partial results. The limit
+// is lower for a reduction of columns: it reads whole rows, so two threads cannot share its work
+// before there are parts.
 constexpr int64_t kLongReductionMin = 1 << 15, kLongColumnMin = 1 << 12;
 constexpr int64_t kPartialsMax = 1024;
-constexpr int64_t kPartElementsMin = 1024;  // that each partial result reduces
+constexpr int64_t kPartElementsMin = 1024;  // for each partial result
 
 }  // namespace
 
@@ -38,7 +42,7 @@ bool Lowerer::IsEmpty(const At& at) {
   return std::any_of(in.begin(), in.end(), [](const ir::Type& t) { return t.num_elements() == 0; });
 }
 
-// The result of an op on empty operands is a constant, which the evaluator computes.
+// The result of an op with empty operands is a constant, which the evaluator computes.
 std::optional<std::vector<int>> Lowerer::LowerEmpty(const At& at) {
   std::vector<ir::Array> nothing;
   for (const ir::Type& t : at.in_types()) nothing.emplace_back(t.dtype, t.shape);
@@ -76,14 +80,14 @@ std::optional<std::vector<int>> Lowerer::LowerReduce(const At& at) {
   return std::vector<int>{result};
 }
 
-// A long reduction to few elements is split in two stages: to partial results, then of these.
-// That gives work to many threads, and rounds less.
+// Adds a reduction. A long reduction to few elements is done in two stages: first to partial
+// results, and then of these. The parts give work to many threads, and rounding errors are smaller.
 void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
   const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
   const absl::Span<const int64_t> box = item.box;
   const int64_t kept = NumElements(box.subspan(0, num_parallel));
   const int64_t reduced = NumElements(box.subspan(num_parallel));
-  // Whether neighbouring results are of neighbouring elements.
+  // Whether neighbouring results come from neighbouring elements.
   const bool columns =
       num_parallel > 0 && item.box[num_parallel - 1] > 1 &&
       std::abs(item.access.strides[num_parallel - 1]) < std::abs(item.access.strides.back());
@@ -92,7 +96,7 @@ void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
     Add({operand}, {result}, std::move(item));
     return;
   }
-  // The parts are whole dims, major ones first, then a divisor of the next dim.
+  // The parts consist of whole dims, major dims first, and of a divisor of the next dim.
   const int64_t wanted = std::min(kPartialsMax / kept, reduced / kPartElementsMin);
   int64_t parts = 1;
   int d = num_parallel;
@@ -133,9 +137,10 @@ void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
   Add({partial}, {result}, std::move(rest));
 }
 
-// Neighbours along a dim are combined in pairs, minor dims first, which are the evaluator's: each
-// kernel does the pairs of some levels, from a run of neighbours to one. At last come the initial
-// values, the second half of the operands.
+// Lowers a reduction by a computation. Neighbours along a dim are combined in the same pairs as in
+// the evaluator, minor dims first. Each kernel does the pairs of several levels, so that it turns a
+// run of neighbours into one element. The initial values, which are the second half of the
+// operands, are combined at last.
 std::optional<std::vector<int>> Lowerer::LowerReduceBy(const At& at) {
   const size_t n = at.op.results.size();
   const std::optional<ir::ScalarGraph> computation = ComputationOf(at);
@@ -166,7 +171,7 @@ std::optional<std::vector<int>> Lowerer::LowerReduceBy(const At& at) {
   return results;
 }
 
-// Of values of shape (outer, rows, inner), each run of rows combined to one.
+// Takes values of shape (outer, rows, inner), and combines each run of rows to one row.
 std::vector<int> Lowerer::CombineRuns(const ir::ScalarGraph& computation,
                                       const std::vector<int>& xs, const Dims& shape) {
   const int64_t outer = shape[0], rows = shape[1], inner = shape[2];
@@ -191,6 +196,9 @@ std::vector<int> Lowerer::CombineRuns(const ir::ScalarGraph& computation,
   return results;
 }
 
+// Combines runs of rows of one length. Each row of a run is a view of the operand, and the graph
+// combines the rows in pairs, level by level, which is the evaluator's order. It is one kernel, in
+// which the intermediate results stay in registers.
 std::vector<int> Lowerer::CombineRun(const ir::ScalarGraph& computation, const std::vector<int>& xs,
                                      const Dims& shape, const Runs& runs) {
   const int64_t rows = shape[1], inner = shape[2];
@@ -198,7 +206,7 @@ std::vector<int> Lowerer::CombineRun(const ir::ScalarGraph& computation, const s
   const Dims strides = {rows * inner, runs.length * inner, 1};
   GraphBuilder graph;
   std::vector<int> views;
-  std::vector<std::vector<int>> elements;  // nodes of each row of a run
+  std::vector<std::vector<int>> elements;  // the nodes of each row of a run
   for (int64_t row = 0; row < runs.length; ++row) {
     std::vector<int>& element = elements.emplace_back();
     for (const int x : xs) {

@@ -1,3 +1,6 @@
+// Lowers scans (cumulative ops) and scatters, which both become kernels that go through some dims
+// in order. Where the backend has no such kernels, or the scanned dims are too long, the op is left
+// to the host.
 #include <algorithm>
 
 #include "worker/program/lowerer.h"
@@ -7,7 +10,8 @@ namespace {
 
 using ir::Dims;
 
-// Of a computation of more than so many simple operations a thread does fewer in a row.
+// How heavy a computation a thread may apply to kScannedMax elements in a row. A thread does fewer
+// elements of a heavier computation.
 constexpr int64_t kScannedWeight = 16;
 
 }  // namespace
@@ -39,6 +43,11 @@ std::optional<std::vector<int>> Lowerer::LowerScan(const At& at) {
   return std::vector<int>{result};
 }
 
+// Lowers a scatter to updates of a copy of each operand. The updates are scanned in the order of
+// the positions, and the dims that no index moves are parallel, so the result has the evaluator's
+// bits whatever the number of threads. An update outside of the bounds writes the old element back,
+// if the op drops such updates. An old element is read only if it is combined or may be written
+// back.
 std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   const size_t n = at.op.results.size();  // operands, then the indices, then as many updates
   if (at.in(static_cast<int>(n) + 1).num_elements() == 0)
@@ -54,7 +63,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   const std::vector<ir::Type> in = at.in_types();
   ir::ScatterMap map = at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
   OfCarriers(carrier.per_element, &map);
-  if (map.num_parallel == static_cast<int>(map.shape.size())) {  // A scan has a dim to scan.
+  if (map.num_parallel == static_cast<int>(map.shape.size())) {  // a scan needs a dim to scan
     map.shape.push_back(1);
     map.read.push_back(0);
     map.write.push_back(0);
@@ -110,7 +119,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   return results;
 }
 
-// An element that is carried by several gets a dim of them.
+// Gives the map another dim if an element is carried by several elements.
 void Lowerer::OfCarriers(int64_t n, ir::ScatterMap* map) {
   if (n == 1) return;
   const int at = map->num_parallel++;

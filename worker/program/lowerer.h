@@ -1,5 +1,6 @@
-// Lowers one function (lower.h): what each lowering of the op table becomes, a file for each idea.
-// What a method does stands where it is defined. Thread-compatible; Run is called once.
+// Lowers one function (lower.h): how each kind of op in the op table becomes items, with one file
+// for each idea. Each method is described where it is defined. Thread-compatible; Run is called
+// once.
 #pragma once
 #include <map>
 #include <optional>
@@ -17,13 +18,13 @@
 
 namespace tessera::worker::program {
 
-// The entries of `from` at `dims`.
+// Returns the entries of `from` at `dims`.
 inline ir::Dims Pick(const ir::Dims& from, const std::vector<int>& dims) {
   ir::Dims picked;
   for (int d : dims) picked.push_back(from[d]);
   return picked;
 }
-// The number of elements of the dims before `dim`, and of those from `dim` on.
+// The number of elements of the dims before `dim`, and of the dims from `dim` on.
 inline int64_t ElementsBefore(const ir::Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(0, dim));
 }
@@ -100,7 +101,7 @@ class Lowerer {
   static bool Has(const std::set<int>& factors, const ir::FactorList& dim);
   static bool IsEmpty(const At& at);
   std::optional<std::vector<int>> LowerEmpty(const At& at);
-  // The dims of operand 0 that results have, and the others.
+  // The dims of operand 0 that results have, and the other dims.
   struct ReducedDims {
     std::vector<int> kept, reduced;
   };
@@ -110,7 +111,7 @@ class Lowerer {
   std::optional<std::vector<int>> LowerReduceBy(const At& at);
   std::vector<int> CombineRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
                                const ir::Dims& shape);
-  // `count` runs of `length` rows from row `first` on, each combined to one.
+  // `count` runs of `length` rows each, from row `first` on. Each run is combined to one row.
   struct Runs {
     int64_t first, count, length;
   };
@@ -131,8 +132,8 @@ class Lowerer {
 
   // ---- lower_collective.cc: collectives. ----
 
-  // A collective works on contiguous blocks: its operand is packed to them before, its result is
-  // unpacked after. nullopt: as it is.
+  // The views around a collective, which works on contiguous blocks: its operand is packed into
+  // blocks before, and its result is unpacked after. A view is nullopt if nothing has to be moved.
   struct Packing {
     std::optional<View> pack, unpack;
   };

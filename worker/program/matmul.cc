@@ -1,14 +1,16 @@
+// Finds out whether an operand of a contraction has a layout that a library's matmul accepts.
+// MatmulOperands (matmul_operands.cc) asks this before and after views are fused into the operand.
 #include "worker/program/matmul.h"
 
 namespace tessera::worker::program {
 namespace {
 
-// Dims merged to one.
+// A run of dims, merged into one.
 struct MergedDim {
   int64_t size = 1, stride = 1;
 };
 
-// Merges dims [begin, end); nullopt if a single stride does not walk them in order.
+// Merges dims [begin, end). Returns nullopt if they cannot be walked in order with a single stride.
 std::optional<MergedDim> Merge(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                                int begin, int end) {
   MergedDim merged;

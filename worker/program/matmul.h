@@ -1,5 +1,5 @@
-// The shape of a batched matmul as libraries take it, and how the operands of a contraction fit it.
-// Stateless; thread-safe.
+// The shape of a batched matmul as libraries accept it, and how the operands of a contraction fit
+// it. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,9 +10,10 @@
 
 namespace tessera::worker {
 
-// C[b] = A[b] B[b]: A is batch x m x k, B is batch x k x n, C is dense. Strides in elements; one of
-// the last two of each operand is 1; that of the batch may be 0: the same matrix for all. With
-// `allow_tf32`, of f32 to f32, a device may round the operands to TF32.
+// C[b] = A[b] B[b], where A is batch x m x k, B is batch x k x n, and C is dense. Strides are in
+// elements, and one of the last two strides of each operand is 1. The stride of the batch may be 0,
+// which means that all products use the same matrix. With `allow_tf32`, a device may round the
+// operands of a product of f32 to f32 to TF32.
 struct MatmulShape {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   int64_t a_strides[3] = {}, b_strides[3] = {};
@@ -30,9 +31,9 @@ struct Matrices {
   int64_t strides[3] = {0, 0, 1};
 };
 
-// Merges dims [0, num_batch) of the box to the batch, the next num_rows to the rows, the others to
-// the columns. Returns nullopt if the strides cannot be merged to three that a library takes: the
-// operand must then be packed first.
+// Merges dims [0, num_batch) of the box to the batch, the next num_rows dims to the rows, and the
+// others to the columns. Returns nullopt if the strides cannot be merged to three that a library
+// accepts; the operand must then be packed first.
 std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                                    int num_batch, int num_rows);
 

@@ -1,3 +1,5 @@
+// The operands of one matmul step while Fuse (fuse.cc) builds it. Fuse asks whether an operand must
+// be packed, lets views become strides where possible, and takes the step at the end.
 #include "worker/program/matmul_operands.h"
 
 #include <algorithm>
@@ -24,6 +26,8 @@ std::optional<int> MatmulOperands::NeedsPacking() const {
   return std::nullopt;
 }
 
+// Makes `packed` the operand, and returns the view of the old operand that a kernel has to copy
+// into it. The order of the copy is free, since a library takes rows or columns as the last dims.
 View MatmulOperands::Pack(int operand, int packed) {
   Operand& o = operands_[operand];
   const int rows = o.num_batch, columns = o.num_batch + o.num_rows;
@@ -32,8 +36,8 @@ View MatmulOperands::Pack(int operand, int packed) {
       if (o.box[d] > 1) return o.access.strides[d];
     return std::numeric_limits<int64_t>::max();
   };
-  // What lies together is copied together: rows are the last dims if theirs does. A matrix that is
-  // the same for all of the batch is copied once.
+  // The copy keeps elements together that lie together: rows become the last dims if their elements
+  // are closer to each other. A matrix that is the same for the whole batch is copied only once.
   const auto end = static_cast<int>(o.box.size());
   const bool stays = std::all_of(o.access.strides.begin(), o.access.strides.begin() + rows,
                                  [](int64_t stride) { return stride == 0; });

@@ -1,5 +1,5 @@
 // The operands of a contraction that becomes a library's matmul: which values they are, and with
-// which strides the library reads them. Used by Fuse. Value semantics; thread-compatible.
+// which strides the library reads them. Only Fuse uses it. Value semantics; thread-compatible.
 #pragma once
 #include <optional>
 #include <vector>
@@ -12,15 +12,16 @@ class MatmulOperands {
  public:
   MatmulOperands(const ContractItem& item, const std::vector<int>& operands);
 
-  // The first operand whose layout three strides do not express, or nullopt. It must be packed,
-  // which is to copy it to a dense value.
+  // Returns the first operand whose layout cannot be expressed by three strides, or nullopt. That
+  // operand must be packed, which means copied to a dense value.
   std::optional<int> NeedsPacking() const;
   int value(int operand) const { return operands_[operand].value; }
-  // Makes the value `packed` the operand; returns the view of the old operand that it must copy.
+  // Makes the value `packed` the operand, and returns the view of the old operand that it must
+  // copy.
   View Pack(int operand, int packed);
 
-  // If strides express it, reads `source` instead of `v`, which is a `view` of it, and returns
-  // true.
+  // Makes the matmul read `source` instead of `v`, which is a `view` of it. Returns false if
+  // strides cannot express that.
   bool FuseView(int v, int source, const View& view);
 
   MatmulStep Step(const std::vector<Value>& values, int result) const;

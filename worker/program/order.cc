@@ -1,3 +1,6 @@
+// Keeps the nodes of Fuse (fuse.cc) in a total order while edges are added. A new edge that
+// contradicts the order moves only the nodes between its ends, so fusion of a large program does
+// not sort all nodes again for each edge.
 #include "worker/program/order.h"
 
 #include <algorithm>
@@ -7,7 +10,7 @@
 namespace tessera::worker::program {
 namespace {
 
-constexpr size_t kSearchMax = 4096;  // nodes that Precedes visits
+constexpr size_t kSearchMax = 4096;  // largest number of nodes that Precedes visits
 
 }  // namespace
 
@@ -36,6 +39,9 @@ bool PartialOrder::Precedes(int first, int second) const {
   return false;
 }
 
+// Adds an edge, and repairs the total order if the edge contradicts it. Only nodes between the two
+// ends can be affected. A path from `second` to `first` would make a cycle, which the callers rule
+// out by Precedes, so it is a bug.
 void PartialOrder::AddEdge(int first, int second) {
   if (!nodes_[first].next.insert(second).second) return;
   nodes_[second].previous.insert(first);

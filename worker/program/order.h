@@ -1,5 +1,5 @@
-// An incremental topological order: a growing graph and a total order that agrees with its edges.
-// Whether one node precedes another is decided by a search of the nodes between them.
+// An incremental topological order: a growing graph, and a total order that agrees with its edges.
+// A search of the nodes between two nodes decides whether one precedes the other.
 //
 // Reference: Pearce and Kelly, A dynamic topological sort algorithm for directed acyclic graphs.
 // Value semantics; thread-compatible.
@@ -13,16 +13,16 @@ namespace tessera::worker::program {
 
 class PartialOrder {
  public:
-  // Adds a node before all others in the total order; returns it.
+  // Adds a node before all others in the total order, and returns it.
   int AddFirst();
   int size() const { return static_cast<int>(nodes_.size()); }
 
-  // Requires: `second` does not precede `first`.
+  // Requires that `second` does not precede `first`.
   void AddEdge(int first, int second);
-  // Whether there is a path from `first` to `second`. May wrongly return true where the search
+  // Returns whether there is a path from `first` to `second`. May wrongly return true if the search
   // would take too long.
   bool Precedes(int first, int second) const;
-  // Moves the edges of `from` to `into`. Requires: neither precedes the other.
+  // Moves the edges of `from` to `into`. Requires that neither precedes the other.
   void Merge(int from, int into);
 
   const std::set<int>& next(int node) const { return nodes_[node].next; }
@@ -33,7 +33,7 @@ class PartialOrder {
     std::set<int> next, previous;
     mutable int64_t seen = 0;  // the last search that saw it
   };
-  // Whether this search sees the node for the first time.
+  // Returns whether this search sees the node for the first time.
   bool IsNew(int node, int64_t search) const {
     return std::exchange(nodes_[node].seen, search) != search;
   }

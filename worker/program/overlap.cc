@@ -1,3 +1,6 @@
+// Decides which exchange each step has to wait for. Build (step_program.cc) calls PlanOverlap after
+// Assign, since conflicts are about memory. Accelerators run exchanges beside other steps by this
+// plan; the CPU backend runs all steps in order.
 #include "worker/program/overlap.h"
 
 #include <algorithm>
@@ -12,6 +15,9 @@ class OverlapPlanner {
  public:
   explicit OverlapPlanner(StepProgram* program) : p_(*program), conflicts_(*program) {}
 
+  // Sets `after` for the steps of one list. It keeps the collectives that may still be running; a
+  // step that conflicts with one of them waits for it, and thereby for all earlier ones. A list
+  // inside a step is planned by itself, because everything has ended at its begin and at its end.
   void PlanList(std::vector<Step>* steps) {
     std::vector<Collective> running;
     for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
@@ -36,11 +42,12 @@ class OverlapPlanner {
       }
       if (!ContainsCollective(step)) continue;
       ForEachList(step, [this](std::vector<Step>& list) { PlanList(&list); });
-      running.clear();  // A list's first collective comes after them, and its last is awaited.
+      running.clear();  // a list's first collective comes after them, and its last one is awaited
     }
   }
 
-  // Whether the argument may be read while the result is written, by a collective and a step.
+  // Returns whether the argument may be read while the result is written, by a collective and
+  // another step.
   bool IsConcurrent(const Donation& t) const {
     return concurrent_.count({t.argument, t.result}) > 0;
   }
@@ -60,10 +67,10 @@ class OverlapPlanner {
 
   const StepProgram& p_;
   const Conflicts conflicts_;
-  std::set<std::pair<int, int>> concurrent_;  // argument, result
+  std::set<std::pair<int, int>> concurrent_;  // pairs of an argument and a result
 };
 
-// Whether one step reads the argument and writes the result.
+// Returns whether one step reads the argument and writes the result.
 bool IsInPlace(const StepProgram& program, const std::vector<Conflicts::Use>& uses,
                const Donation& t) {
   const auto any = [&](const std::vector<int>& slots, Slot::Kind kind, int index) {
@@ -84,7 +91,8 @@ void PlanOverlap(StepProgram* program) {
   std::vector<Conflicts::Use> uses;
   const Conflicts conflicts(*program);
   for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
-  // What conflicts depends on program->donations, so the others are added again afterwards.
+  // Which steps conflict depends on program->donations, so the other donations are removed for the
+  // planning and added again afterwards.
   std::vector<Donation>& all = program->donations;
   const auto rest = std::stable_partition(
       all.begin(), all.end(), [&](const Donation& t) { return IsInPlace(*program, uses, t); });

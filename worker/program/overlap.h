@@ -1,4 +1,5 @@
-// Which steps may run concurrently with earlier collectives: Step::after. Stateless; deterministic.
+// Decides which steps may run concurrently with earlier collectives: Step::after. Stateless;
+// deterministic.
 #pragma once
 #include <vector>
 
@@ -6,25 +7,26 @@
 
 namespace tessera::worker::program {
 
-// Sets Step::after of every step: the last earlier collective whose slots conflict with the step's.
-// Drops donations that would make a step wait longer, except those that a step writes in place.
+// Sets Step::after of every step to the last earlier collective whose slots conflict with the
+// step's. Drops donations that would make a step wait longer, except those that a step writes in
+// place.
 void PlanOverlap(StepProgram* program);
 
 // The slots that the steps of a program read and write, and the conflicts between steps.
 class Conflicts {
  public:
-  // The program outlives this.
+  // The program outlives this object.
   explicit Conflicts(const StepProgram& program);
 
-  // Sorted distinct slots.
+  // The slots that a step uses, sorted and without duplicates.
   struct Use {
     std::vector<int> reads, writes;
   };
-  // The slots that the step uses, or a step of its body.
+  // Returns the slots that the step uses, including the steps of its lists.
   Use UseOf(const Step& step) const;
-  // Whether one writes what the other reads or writes.
+  // Returns whether one step writes memory that the other one reads or writes.
   bool Between(const Use& a, const Use& b) const;
-  // Whether the slots may overlap, in any iterations and with any donations.
+  // Returns whether the slots may overlap, in any iterations and with any donations.
   bool MayAlias(int a, int b) const;
 
  private:

@@ -1,12 +1,13 @@
 // Golden transcripts of device programs: tests/golden/program/*.txt.
 //
-//   build [multiplies] [sorts]   the device program of a function, its kernels in full; with
-//                                `multiplies` a library takes products of f32, with `sorts` a
-//                                routine sorts
+//  build [multiplies] [scans] [sorts]   the device program of a function, with its kernels in full;
+//                                       with `multiplies` a library takes products of f32, with
+//                                       `scans` there is code for scans, with `sorts` a routine
+//                                       sorts
 //
-// Every program is verified, and run on its slots with the reference interpreter, once without and
-// once with results in the memory of arguments, wherever that may be: what it gives is what the
-// evaluator gives.
+// Every program is verified and run on its slots with the reference interpreter: once without
+// donations, and once for each way to put results into the memory of arguments. It must give the
+// results of the evaluator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,10 +39,10 @@ namespace {
 
 using ir::Array;
 
-// Runs a program on the host, one step after the other. Results lie in the arguments that
-// `donations` names for them. Sums over lanes are of lanes that all hold the same, and happen as
-// late as they may: when a step waits for them. Row tiles run in blocks of `tile_block` rows, the
-// last rows first; 0: their steps run one by one.
+// Runs a program on the host, one step after the other. `donations` names, for each result, the
+// argument in which it lies. A sum over lanes assumes that all lanes hold the same. It happens as
+// late as it may, which is when a step waits for it. Row tiles run in blocks of `tile_block` rows,
+// the last rows first; if `tile_block` is 0, their steps run one by one.
 class Runner {
  public:
   Runner(const StepProgram& program, std::vector<Array> args,
@@ -88,6 +89,8 @@ class Runner {
     return base;
   }
 
+  // Runs a list of steps. Collectives are postponed until a step waits for them, so that a missing
+  // wait changes the results.
   void RunSteps(const std::vector<Step>& steps) {
     std::deque<int> postponed;
     const auto sum_up_to = [&](int last) {
@@ -101,7 +104,7 @@ class Runner {
         continue;
       }
       sum_up_to(step.after);
-      // Those in the loop come after those before it.
+      // The collectives in the loop come after those before it.
       if (ContainsCollective(step)) sum_up_to(at);
       if (const auto tile = TileFrom(steps, at); tile_block_ > 0 && !tile.empty()) {
         for (size_t i = 1; i < tile.size(); ++i) sum_up_to(steps[at + i].after);
@@ -193,7 +196,7 @@ class Runner {
         }
   }
 
-  // By keys that are no NaNs. Overwrites the scratch memory.
+  // Sorts by keys that are no NaNs. Overwrites the scratch memory, so that no step can rely on it.
   void SortRows(const SortStep& step) {
     const SortShape& s = step.shape;
     std::memset(At(step.scratch), 0xa5, p_.slots[step.scratch].bytes());
@@ -248,8 +251,9 @@ class Runner {
   const int64_t tile_block_;
 };
 
-// With which of the results in the memory of arguments: none; of every argument that may be; of
-// the others, and of some.
+// Returns the ways in which results may lie in the memory of arguments: with no donation, with all
+// arguments donated, with every second one donated, and with a single argument donated, for each
+// argument in turn.
 std::vector<std::vector<int>> WaysToDonate(const StepProgram& program) {
   std::vector<std::vector<int>> ways = {{}};
   const size_t n = program.arguments.size();
@@ -267,6 +271,7 @@ std::vector<std::vector<int>> WaysToDonate(const StepProgram& program) {
 
 int64_t SortScratch(const SortShape& shape) { return 100 * shape.rows(); }
 
+// Builds the program of a golden case, runs it in every way, and returns its text.
 std::string BuildText(const DataCase& c) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(c.input);
   if (!program.ok()) return absl::StrCat(program.status().message(), "\n");
@@ -303,6 +308,8 @@ std::string BuildText(const DataCase& c) {
 
 // ---- Programs at random. -----------------------------------------------------------------------
 
+// Random programs must give the results of the evaluator, however they are fused and whatever is
+// donated.
 TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
   const int64_t programs = tessera::testing::Seeds(3000);
   int64_t kernels = 0, ops = 0, donations = 0;
@@ -348,11 +355,12 @@ int CountMatmuls(const StepProgram& program) {
   return matmuls;
 }
 
+// Each row is a product and says whether it becomes a kernel.
 TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
   struct Row {
     const char* dtype;
     int m, k, n;
-    int b_contracts;  // the dim of the second operand
+    int b_contracts;  // the contracted dim of the second operand
     bool kernel;
   };
   const Row rows[] = {
@@ -392,6 +400,7 @@ SortStep& SortOf(StepProgram& program) {
   return std::get<SortStep>(step->what);
 }
 
+// Each row is a change of a valid sort step that the verifier must find.
 TEST(Sorts, AreRefusedWhereTheyDoNotFitTheirSlots) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(
       "func main(%a: f32[4,6], %b: c64[4,6]) -> (f32[4,6], c64[4,6]) {\n"
@@ -431,7 +440,7 @@ TEST(Sorts, AreRefusedWhereTheyDoNotFitTheirSlots) {
     row.forge(SortOf(forged));
     EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr(row.fault)));
   }
-  // Scratch memory over an operand in the arena.
+  // The scratch memory lies over an operand in the arena.
   StepProgram forged = built;
   SortStep& sort = SortOf(forged);
   Slot in_arena = forged.slots[sort.in[0]];
@@ -458,7 +467,7 @@ int CountWaits(const std::vector<Step>& steps) {
   }
   return waits;
 }
-// Exchanges that are under way when some step begins.
+// Counts the steps that begin while an exchange is under way.
 int CountBeside(const std::vector<Step>& steps) {
   int beside = 0, ended = -1, last = -1;
   for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
@@ -473,6 +482,7 @@ int CountBeside(const std::vector<Step>& steps) {
   return beside;
 }
 
+// Random programs with sums over two lanes, whose exchanges end as late as the steps allow.
 TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
   const int64_t programs = tessera::testing::Seeds(1500);
   int waits = 0, beside = 0;
@@ -505,7 +515,7 @@ TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
   EXPECT_GT(beside, programs / 5) << "nothing runs beside exchanges";
 }
 
-// Every wait is needed: without it the verifier speaks.
+// Every wait is needed: if one is removed, the verifier finds a conflict.
 TEST(Overlap, NoWaitMayBeLeftOut) {
   int dropped = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
@@ -536,7 +546,7 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   ASSERT_THAT(built, IsOk());
   ASSERT_EQ(built->steps.size(), 3u) << built->ToString();
   ASSERT_TRUE(IsCollectiveStep(built->steps[0])) << built->ToString();
-  // What reads nothing of the exchange does not wait for it; what does, does.
+  // The step that reads nothing of the exchange does not wait for it, and the other one does.
   EXPECT_EQ(built->steps[1].after + built->steps[2].after, -1) << built->ToString();
   for (const int wrong : {-2, 1, 2, 7}) {
     StepProgram forged = *built;
@@ -568,7 +578,7 @@ struct DonationRow {
   const char* text;
   const char* want;  // "argument->result ..."
 };
-// Every result that could go into an argument by its size, and whether it may.
+// Each row has all results that could lie in an argument by their size, and says which of them may.
 const DonationRow kDonations[] = {
     {"an element for the same element", R"(func main(%w: f32[6], %g: f32[3]) -> (f32[6]) {
   %x = multiply(%w, %w)
@@ -684,7 +694,7 @@ TEST(Donation, AreThoseThatAreRight) {
   }
 }
 
-// Every other pair of the same size is refused by the verifier.
+// The verifier refuses every other pair of the same size.
 TEST(Donation, OfAnyOtherPairAreRefused) {
   int refused = 0;
   for (const DonationRow& row : kDonations) {
@@ -731,7 +741,8 @@ TEST(Donation, ARunUsesOneForEachArgumentAndResult) {
 constexpr int kBlocks = 8;
 const ir::Type kActivation = ir::MakeType(ir::DType::kF32, {64, 32});
 
-// x = tanh(tanh(x w) v), eight times, and the gradient of its sum by x and the weights.
+// Returns the gradient, by x and the weights, of the sum of x after eight blocks x = tanh(tanh(x w)
+// v).
 ir::FunctionRef GradOfBlocks(bool checkpointed) {
   const ir::Type weight = ir::MakeType(ir::DType::kF32, {32, 32});
   const auto block = [](const std::vector<ir::Value>& p) -> std::vector<ir::Value> {
@@ -773,8 +784,8 @@ StepProgram BuiltGrad(bool checkpointed, bool with_library) {
   return ValueOrThrow(Build(*GradOfBlocks(checkpointed), options));
 }
 
-// What a block computes again is computed again: of each only its input is kept, not its hidden
-// activation.
+// A checkpointed block computes its activations again, so only the input of each block is kept, and
+// not its hidden activation.
 TEST(Checkpoint, AnActivationOfEachBlockIsNotKept) {
   for (const bool with_library : {false, true}) {
     const StepProgram plain = BuiltGrad(false, with_library);
@@ -786,8 +797,8 @@ TEST(Checkpoint, AnActivationOfEachBlockIsNotKept) {
   }
 }
 
-// A large value that is computed from an argument and read at the end is not computed at the
-// beginning, along with another that reads the argument.
+// A large value that is computed from an argument and read at the end must not be computed at the
+// beginning, together with another value that reads the argument.
 TEST(Fusion, NoMergeKeepsALargeValueForLong) {
   const ir::Type large = ir::MakeType(ir::DType::kF32, {512, 512});
   const auto arena = [&](bool late) {
@@ -823,7 +834,7 @@ TEST(Checkpoint, GivesTheSameGradients) {
 
 // ---- Row tiles. --------------------------------------------------------------------------------
 
-// The program with other tiles than Build plans.
+// Returns the program with other tiles than those that Build plans.
 StepProgram Retiled(StepProgram program, int64_t rows_min) {
   ForEachStep(program.steps, [](Step& step) {
     if (auto* k = std::get_if<KernelStep>(&step.what)) k->tile = -1;
@@ -833,7 +844,7 @@ StepProgram Retiled(StepProgram program, int64_t rows_min) {
   return program;
 }
 
-// Expects that all blocks of rows give what the steps give one by one.
+// Expects the same results from tiles in blocks of rows as from the steps one by one.
 void ExpectTilesChangeNothing(const ir::Function& f, const StepProgram& program) {
   std::vector<Array> args;
   for (int i = 0; i < f.num_params; ++i) args.push_back(WholeNumbers(f.types[i], i));
@@ -863,8 +874,8 @@ TEST(RowTiles, GiveWhatTheirStepsGive) {
   EXPECT_GT(tiles, programs / 5);
 }
 
-// Any two kernels that follow one another, as a tile: the verifier refuses those that give
-// something else.
+// Makes a tile of any two kernels that follow each other. The verifier must refuse those tiles that
+// change the results.
 TEST(RowTiles, WhatIsAcceptedIsRight) {
   const int64_t programs = tessera::testing::Seeds(1500);
   int accepted = 0, refused = 0;
@@ -904,6 +915,7 @@ constexpr char kSumAndDivide[] = R"(func main(%x: f32[64,8]) -> (f32[64,8]) {
   return %d
 })";
 
+// Each change of a valid tile breaks one rule.
 TEST(RowTiles, AreRefusedWhereTheyAreNone) {
   const StepProgram built = Built(kSumAndDivide);
   ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
@@ -924,7 +936,7 @@ TEST(RowTiles, AreRefusedWhereTheyAreNone) {
     p->steps.insert(p->steps.begin() + 1, p->steps[0]);
     step(p, 1).tile = -1;
   });
-  // The sums of the columns are of all rows.
+  // The sums of the columns need all rows.
   const StepProgram columns = Built(R"(func main(%x: f32[64,64]) -> (f32[64,64]) {
   %s = reduce_sum(%x) {dimensions=[0]}
   %b = broadcast_in_dim(%s) {broadcast_dimensions=[0], shape=[64,64]}
@@ -945,8 +957,8 @@ bool HasHostStep(const StepProgram& p) {
                      [](const Step& step) { return std::holds_alternative<HostStep>(step.what); });
 }
 
-// What a scan does for one parallel point no cancel ends, so that a long one is the evaluator's,
-// which has all its operands in memory.
+// No cancellation ends what a scan does for one parallel point, so a long scan is left to the
+// evaluator, which needs all its operands in memory.
 TEST(Scans, OfManyElementsInARowAreTheHosts) {
   constexpr char kCumsum[] = R"(func main(%x: f32[2,N]) -> (f32[2,N]) {
   %y = cumsum(%x) {dimension=1, reverse=false}
@@ -977,8 +989,8 @@ TEST(Scans, OfManyElementsInARowAreTheHosts) {
   EXPECT_GE(endless.arena_bytes, int64_t{8} << 40);
 }
 
-// Rows of every length, and more than one dim; of a computation whose result depends on which
-// elements are combined, and of as many operands as a kernel combines.
+// Reduces rows of every length, and several dims. The result of the computation depends on which
+// elements are combined. It has up to as many operands as a kernel combines.
 TEST(Computations, ReduceInTheEvaluatorsPairs) {
   const auto reduction = [](const ir::Dims& shape, const std::vector<int64_t>& dims, size_t n) {
     ir::Builder b(ir::Scope{});

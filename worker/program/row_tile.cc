@@ -1,3 +1,6 @@
+// Finds and checks row tiles. Build (step_program.cc) plans them after PlanOverlap, Verify checks
+// them, and the CPU backend asks RowsOf how to run a kernel on a block of rows. Everything follows
+// from how far each access moves from one row to the next.
 #include "worker/program/row_tile.h"
 
 #include <algorithm>
@@ -16,9 +19,10 @@ using codegen::Access;
 using codegen::Kernel;
 using codegen::Node;
 
-// A row of more bytes, of all slots together, leaves the caches before it is read again.
+// The largest number of bytes of a row, of all slots together. A larger row leaves the caches
+// before it is read again.
 constexpr int64_t kRowBytesMax = 1 << 19;
-constexpr int kStepsMax = 16;  // of a tile
+constexpr int kStepsMax = 16;  // largest number of steps of a tile
 
 // Calls f(param, access) for the loads and stores.
 template <class KernelType, class F>
@@ -28,7 +32,7 @@ void ForEachAccess(KernelType& kernel, const F& f) {
   for (auto& store : kernel.stores) f(store.param, store.access);
 }
 
-// As ForEachAccess, and for indices, which have no param: -1.
+// Like ForEachAccess, but also calls f(-1, access) for indices, which have no param.
 template <class KernelType, class F>
 void ForEachAccessAndIndex(KernelType& kernel, const F& f) {
   ForEachAccess(kernel, f);
@@ -36,8 +40,8 @@ void ForEachAccessAndIndex(KernelType& kernel, const F& f) {
     if (node.kind == Node::Kind::kIndex) f(-1, node.access);
 }
 
-// Splits the parallel dims so that the first of them are the rows. Returns how many those are; -1
-// if there is no such split.
+// Splits the parallel dims so that the first of them are the rows. Returns how many dims are rows,
+// or -1 if there is no such split.
 int SplitRows(int64_t rows, Kernel* kernel) {
   int64_t before = 1;
   for (int d = 0; d < kernel->num_parallel(); ++d) {
@@ -60,12 +64,13 @@ int SplitRows(int64_t rows, Kernel* kernel) {
   return before == rows ? kernel->num_parallel() : -1;
 }
 
-// By how many elements an access or a shift of these strides, or of none, which are all 0, moves
-// from a row to the next, rows being the first `num_dims` dims. Nothing if not by the same always.
+// Returns by how many elements an access or a shift moves from one row to the next, or nullopt if
+// that differs between rows. `strides` are its strides; if they are empty, all are 0. The rows are
+// the first `num_dims` dims.
 std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const ir::Dims& strides) {
   if (strides.empty()) return 0;
   std::optional<int64_t> move;
-  int64_t inner = 1;  // the rows that one step along the dim passes
+  int64_t inner = 1;  // the number of rows that one step along the dim passes
   for (int d = num_dims - 1; d >= 0; --d) {
     if (kernel.shape[d] == 1) continue;
     if (!move) move = strides[d];
@@ -75,17 +80,21 @@ std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const ir::Dims
   return move.value_or(0);
 }
 
-// A kernel as the rows of a tile see it.
+// A kernel, divided into the rows of a tile.
 struct Rows {
   Kernel kernel;  // split, so that the first num_dims dims are the rows
   int num_dims = 0;
-  // By param: by how many elements all of its accesses, and the shifts that it is read for, move
-  // from a row to the next; nothing if they move differently.
+  // By param: by how many elements all of its accesses, and the shifts for which it is read, move
+  // from one row to the next. Nullopt if they move differently.
   std::vector<std::optional<int64_t>> moves;
-  std::vector<bool> uses_own_row;   // by param: whether row r uses `move` elements from r * move on
-  bool has_moving_indices = false;  // an index depends on the row
+  // By param: whether row r uses only the `move` elements from r * move on.
+  std::vector<bool> uses_own_row;
+  bool has_moving_indices = false;  // whether an index depends on the row
 };
 
+// Divides a kernel into rows and finds out how its params move with them. A param uses only its own
+// row if its accesses stay within the elements between one row and the next. A param with shifts
+// does not count as such, because its place is known only at run time.
 std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
   Rows split{kernel, 0, std::vector<std::optional<int64_t>>(kernel.params.size(), 0),
              std::vector<bool>(kernel.params.size(), true)};
@@ -121,13 +130,13 @@ std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
   return split;
 }
 
-// The kernels of a tile, under construction or under test.
+// Checks the kernels of a tile, for the planner and for the verifier.
 class Tile {
  public:
   Tile(const StepProgram& program, const Conflicts& conflicts)
       : p_(program), conflicts_(conflicts) {}
 
-  // Whether the steps are a tile of so many rows.
+  // Returns whether the steps are a tile of `rows` rows.
   bool Fits(absl::Span<const KernelStep* const> steps, int64_t rows) const {
     std::vector<Rows> split;
     for (const KernelStep* step : steps) {
@@ -140,14 +149,14 @@ class Tile {
     return true;
   }
 
-  // Whether both use a slot.
+  // Returns whether both steps use the same slot.
   static bool Share(const KernelStep& a, const KernelStep& b) {
     return std::any_of(a.slots.begin(), a.slots.end(), [&](int slot) {
       return std::find(b.slots.begin(), b.slots.end(), slot) != b.slots.end();
     });
   }
 
-  // The bytes of the slots.
+  // The total size of the steps' slots in bytes.
   int64_t BytesOf(absl::Span<const KernelStep* const> steps) const {
     std::vector<int> slots;
     for (const KernelStep* step : steps)
@@ -160,7 +169,7 @@ class Tile {
   }
 
  private:
-  // Whether no row of one step uses what another row of the other one writes.
+  // Returns whether no row of one step uses memory that another row of the other step writes.
   bool AreApart(const KernelStep& a, const Rows& a_rows, const KernelStep& b,
                 const Rows& b_rows) const {
     for (size_t i = 0; i < a.slots.size(); ++i)
@@ -174,10 +183,10 @@ class Tile {
     return true;
   }
 
-  // Requires: they may alias.
+  // Requires that the slots may alias.
   static bool IsSameMemory(const Slot& a, const Slot& b) {
     if (a.bytes() != b.bytes() || a.loop_strides != b.loop_strides) return false;
-    // An argument and the result that it is donated to begin at the same place.
+    // An argument and the result to which it is donated begin at the same place.
     return a.offset == b.offset;
   }
 
@@ -198,7 +207,7 @@ class Planner {
   }
 
  private:
-  // Makes the steps from `first` on a tile, as many as it takes; returns how many those are.
+  // Makes a tile of as many steps from `first` on as possible. Returns their number.
   size_t PlanFrom(std::vector<Step>* steps, size_t first) {
     std::vector<const KernelStep*> kernels;
     int64_t rows = 0;
@@ -230,6 +239,8 @@ class Planner {
   const int64_t rows_min_;
 };
 
+// Checks the tiles of one list of steps, and of the lists inside. A tile must be consecutive, exist
+// once, and keep its rows apart, since a host runs its rows in any order.
 absl::Status CheckList(const StepProgram& p, const Tile& tile, const std::vector<Step>& steps,
                        std::vector<bool>* seen) {
   for (size_t first = 0; first < steps.size();) {
@@ -283,6 +294,10 @@ absl::Status CheckRowTiles(const StepProgram& program) {
   return CheckList(program, Tile(program, conflicts), program.steps, &seen);
 }
 
+// Makes the kernel that runs a block of rows. If every param moves regularly, the row dims become
+// one dim of `block` rows, and the caller moves the buffers; then all blocks share one piece of
+// compiled code. Otherwise the kernel stays as it is, and the caller begins at the iteration of the
+// first row.
 std::optional<RowKernel> RowsOf(const Kernel& kernel, int64_t rows, int64_t block) {
   std::optional<Rows> split = SplitIntoRows(kernel, rows);
   if (!split) return std::nullopt;
@@ -293,7 +308,7 @@ std::optional<RowKernel> RowsOf(const Kernel& kernel, int64_t rows, int64_t bloc
     out.moves_by_params = out.moves_by_params && move.has_value();
   if (!out.moves_by_params) return out;
   for (size_t i = 0; i < out.moves.size(); ++i) out.moves[i] = *split->moves[i];
-  // The row dims, which every access passes regularly, become one of `block` rows.
+  // The row dims, along which every access moves regularly, become one dim of `block` rows.
   Kernel& k = out.kernel = std::move(split->kernel);
   const auto replace = [&](ir::Dims* list, int64_t entry) {
     list->erase(list->begin(), list->begin() + split->num_dims);

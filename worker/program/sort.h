@@ -1,4 +1,4 @@
-// The shape of a sort: which rows of which operands are put in which order. Values.
+// The shape of a sort: which rows of which operands are put in which order. A value type.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,19 +8,20 @@
 
 namespace tessera::worker {
 
-// Operands of outer x n x inner elements: a row is n elements that are `inner` apart. They are put
-// in the order of ir::SortRule by the first `num_keys` operands. Results have the first `kept`
-// elements of each sorted row: outer x kept x inner.
+// The operands have outer x n x inner elements, and a row is n elements that are `inner` apart.
+// Rows are put in the order of ir::SortRule by the first `num_keys` operands. The results have the
+// first `kept` elements of each sorted row: outer x kept x inner.
 struct SortShape {
-  // Routines count the elements of a row in 32 bits.
+  // Sort routines count the elements of a row in 32 bits.
   static constexpr int64_t kRowMax = (int64_t{1} << 31) - 1;
 
   int64_t outer = 1, n = 0, inner = 1;
   int64_t kept = 0;               // from 1 to n
-  std::vector<ir::DType> dtypes;  // of the operands, as the program has them; keys are real
+  std::vector<ir::DType> dtypes;  // dtypes of the operands, as the program has them; keys are real
   int num_keys = 1;
   bool descending = false;
-  bool indices = false;  // a last result, of s32: where each element stood in its row
+  // Whether there is a last result, of s32: where each element was in its row.
+  bool indices = false;
 
   int64_t rows() const { return outer * inner; }
   ir::Type operand(size_t i) const { return ir::MakeType(dtypes[i], {outer, n, inner}); }

@@ -1,3 +1,6 @@
+// Builds, prints and runs parts of step programs. The backends call Build for each device program
+// that they compile, and Evaluate for steps that run on the host. The printed form is what dumps
+// and golden tests show.
 #include "worker/program/step_program.h"
 
 #include <algorithm>
@@ -86,6 +89,7 @@ class Printer {
     }
   }
 
+  // Prints one step on one line, without its lists. Golden files and dumps depend on this form.
   static std::string Print(const Step& step) {
     if (const auto* k = std::get_if<KernelStep>(&step.what))
       return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")",
@@ -141,7 +145,7 @@ Carrier CarrierOf(ir::DType dtype) {
   if (ir::IsComputable(dtype)) return {dtype, 1};
   if (dtype == ir::DType::kC64) return {ir::DType::kF32, 2};
   if (dtype == ir::DType::kC128) return {ir::DType::kF64, 2};
-  return {ir::DType::kU8, 1};  // the rest take a byte
+  return {ir::DType::kU8, 1};  // all others take one byte
 }
 
 std::string StepProgram::ToString() const { return Printer(*this).Print(); }
@@ -192,7 +196,7 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
   std::vector<ir::Array> in;
   for (size_t i = 0; i < step.in.size(); ++i) {
     ir::Array& operand = in.emplace_back(f.types[i].dtype, f.types[i].shape);
-    if (operand.num_bytes() == 0) continue;  // it lies nowhere
+    if (operand.num_bytes() == 0) continue;  // it has no memory
     TESSERA_RETURN_IF_ERROR(
         read(step.in[i], {operand.MutableData(), static_cast<size_t>(operand.num_bytes())}));
   }
@@ -209,7 +213,8 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
 absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
                              absl::FunctionRef<std::byte*(int slot)> address) {
   const ir::Function& f = *step.function;
-  // A second reference to each operand: what would write it makes a copy first.
+  // This is a second reference to each operand, so that the evaluator makes a copy before it writes
+  // one.
   std::vector<ir::Array> in, held;
   for (size_t i = 0; i < step.in.size(); ++i) {
     const ir::Type& t = f.types[i];

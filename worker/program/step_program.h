@@ -1,18 +1,18 @@
 // A device program after fusion, scheduling and buffer assignment: which kernels, matmuls,
-// collectives and loops one device runs, in which order, on which memory.
+// collectives and loops one device runs, in which order, and on which memory.
 //
-// Made by Build from a function at local types; the CPU backend and the backend of accelerators run
-// it. Plain values, immutable once built; any thread may read them. Verify checks the rules that
-// the comments here state.
+// Build makes it from a function at local types; the CPU backend and the backend of accelerators
+// run it. It consists of plain values and is immutable once built, so any thread may read it.
+// Verify checks the rules that the comments here state.
 //
 // Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
 // one arena of a run. Arguments, results, constants, the arena and the slots in it are aligned to
 // kAlignment; a slot with loop strides may begin at any element. Slots that are in use at the same
-// time do not overlap, unless they are the same memory. Steps write their results only; arguments
+// time do not overlap, unless they are the same memory. Steps write only their results. Arguments
 // and constants are never written, except that a result may alias an argument (Donation).
 //
-// Order: steps run in order, but collectives overlap with others as Step::after says.
-// CollectiveStep and AxisIndexStep are the only ones that depend on the device.
+// Order: steps run in order, but collectives overlap with other steps as Step::after says. Only
+// CollectiveStep and AxisIndexStep depend on the device.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -45,8 +45,9 @@ struct LoopStride {
   bool operator==(const LoopStride&) const = default;
 };
 
-// How elements of a dtype lie in slots, which have computable dtypes alone: each as `per_element`
-// of `dtype`. What has no kernels is moved as what has; complex numbers are sums of pairs too.
+// How elements of a dtype lie in slots, which have only computable dtypes: each element is stored
+// as `per_element` elements of `dtype`. A dtype without kernels is moved as a dtype that has
+// kernels. A complex number is a pair of floats, also in sums.
 struct Carrier {
   ir::DType dtype = ir::DType::kF32;
   int64_t per_element = 1;
@@ -57,7 +58,7 @@ struct Slot {
   enum class Kind : uint8_t { kArgument, kResult, kConstant, kArena };
   Kind kind = Kind::kArena;
   int index = 0;       // which argument, result or constant
-  int64_t offset = 0;  // bytes from the beginning of that, or of the arena
+  int64_t offset = 0;  // bytes from the beginning of the argument, result, constant or arena
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
   std::vector<LoopStride> loop_strides;
@@ -66,11 +67,11 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-// A kernel of `kernels` on slots, one per param.
+// Runs a kernel of `kernels` on slots, one for each param.
 struct KernelStep {
   int kernel = 0;
   std::vector<int> slots;
-  int tile = -1;  // the one of `tiles` that it is in, or -1
+  int tile = -1;  // index of its tile in `tiles`, or -1
 };
 
 // Consecutive kernel steps that a host may run on a block of rows at a time (row_tile.h).
@@ -85,29 +86,29 @@ struct MatmulStep {
   int64_t a_offset = 0, b_offset = 0;
 };
 
-// Puts rows in order. What is in `scratch`, bytes as many as BuildOptions::sort_scratch says, does
-// not matter before or after.
+// Puts rows in order. `scratch` has as many bytes as BuildOptions::sort_scratch says. Its content
+// does not matter before or after the step.
 struct SortStep {
   SortShape shape;
-  std::vector<int> in, out;  // a slot of each operand, and of each result
+  std::vector<int> in, out;  // one slot for each operand, and one for each result
   int scratch = 0;
 };
 
 // A collective of the devices that differ along `axes`, in the order of Mesh::GroupOf, on
-// contiguous blocks of `elements`. How many blocks `in` and `out` have is in
-// base/collective_kinds.def: one, or one for each device of the group.
+// contiguous blocks of `elements` elements. base/collective_kinds.def says how many blocks `in` and
+// `out` have: one, or one for each device of the group.
 struct CollectiveStep {
   ir::CollectiveKind kind = ir::CollectiveKind::kNone;
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
   ir::AxisList axes;
-  std::vector<std::pair<int, int>> pairs;  // kPermute: source, target, as positions in the group
+  std::vector<std::pair<int, int>> pairs;  // kPermute: source and target, as positions in the group
   int group_size = 1;
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
   int in = 0, out = 0;
 };
 
-// Writes the device's index along `axes`, an s32.
+// Writes the device's index along `axes`, as an s32.
 struct AxisIndexStep {
   ir::AxisList axes;
   int out = 0;
@@ -118,8 +119,9 @@ struct CopyStep {
   int in = 0, out = 0;
 };
 
-// An op without compiled code: the reference evaluator runs the function, of one op, on the host.
-// On an accelerator its operands are copied to the host before, and its results back after.
+// An op without compiled code. The reference evaluator runs the function, which consists of this
+// op, on the host. An accelerator copies the operands to the host before, and the results back
+// after.
 struct HostStep {
   ir::FunctionRef function;
   std::vector<int> in, out;
@@ -127,27 +129,28 @@ struct HostStep {
 
 struct Step;
 // Runs `body` `trip_count` times or, if it has a condition, as long as the bool in that slot is
-// true before an iteration. The cancellation flag is polled on each back-edge.
+// true before an iteration. The cancellation flag is polled at each back-edge.
 struct LoopStep {
-  int loop = 0;            // what LoopStride::loop names; no slot moves with a loop on a condition
+  int loop = 0;  // the number in LoopStride::loop; no slot moves with a loop on a condition
   int64_t trip_count = 0;  // at least 1, unless there is a condition
-  int condition = -1;      // -1: none
+  int condition = -1;      // slot of the condition, or -1 if there is none
   std::vector<Step> body;
 };
 
-// Runs one of the branches: the one that the s32 in slot `index` names, clamped to those there are.
+// Runs one of the branches: the one whose number is in slot `index`, an s32 that is clamped to the
+// existing branches.
 struct BranchStep {
   int index = 0;
   std::vector<std::vector<Step>> branches;
 };
 
-// A collective begins when all steps before it have ended. Another step begins when the earlier
-// steps that are not collectives, and the collectives up to `after`, have ended; later collectives
-// may still be running. A step that needs the host (NeedsHost) begins when all before it have
-// ended. All have ended at the end of the list: of the program, of each loop iteration, and of a
-// branch.
+// A collective begins when all steps before it have ended. Any other step begins when two groups of
+// earlier steps have ended: the steps that are not collectives, and the collectives up to `after`.
+// Later collectives may still be running. A step that needs the host (NeedsHost) begins when all
+// steps before it have ended. All steps have ended at the end of their list: of the program, of
+// each loop iteration, or of a branch.
 struct Step {
-  // The index, in this step's list, of an earlier collective; -1: it waits for none.
+  // The index, in this step's list, of an earlier collective, or -1 if the step waits for none.
   int after = -1;
   // Indices into `labels`: of the step's main op, and of all its ops.
   int label = 0;
@@ -162,18 +165,19 @@ struct Buffer {
   ir::Dims shape;
   int64_t num_bytes() const { return ir::MakeType(dtype, shape).num_bytes(); }
 };
-// The slot of result i is either all of a result (i itself, or an earlier one with the same memory)
-// or all of an argument, whose memory the result shares.
+// The slot of result i is the whole memory of a result (result i itself, or an earlier one with the
+// same memory), or the whole memory of an argument, which the result then shares.
 struct Result {
   Buffer buffer;
   int slot = 0;
 };
 
 // An input-output alias: result `result` may reuse the memory of argument `argument` in a run that
-// donates it. Either the result is first written after the last read of the argument, or the step
-// that reads the argument last writes the result in place, element for element: a kernel whose
-// param is marked `in_place`, or a copy, which then has nothing to do. Of several donations of one
-// argument, or to one result, a run uses any one.
+// donates it. There are two cases. The result may be first written after the last read of the
+// argument. Or the step that reads the argument last writes the result in place, element for
+// element; this is a kernel whose param is marked `in_place`, or a copy, which then has nothing to
+// do. If there are several donations of one argument, or to one result, a run uses at most one of
+// them.
 struct Donation {
   int argument = 0, result = 0;
   bool operator==(const Donation&) const = default;
@@ -193,7 +197,7 @@ struct StepProgram {
   int num_loops = 0;
   int64_t arena_bytes = 0;
 
-  // Without regard to aliases: each array is accounted for separately.
+  // The size of all arguments and results. Aliases do not matter: each array is counted separately.
   int64_t argument_and_result_bytes() const {
     int64_t bytes = 0;
     for (const Buffer& argument : arguments) bytes += argument.num_bytes();
@@ -201,34 +205,35 @@ struct StepProgram {
     return bytes;
   }
 
-  // One line per buffer, slot and step, then the kernels.
+  // Prints one line for each buffer, slot and step, and then the kernels.
   std::string ToString() const;
 };
 
 struct BuildOptions {
-  // Whether the backend's library multiplies matrices of dtype `in` to `out`; null: never. Other
-  // contractions become kernels.
+  // Whether the backend's library multiplies matrices of dtype `in` to `out`. If null, it
+  // multiplies none. Other contractions become kernels.
   std::function<bool(ir::DType in, ir::DType out)> has_matmul;
-  // Products of f32 of at most this many multiplications are kernels all the same, if the second
-  // operand's rows are contiguous: for what a library does in a microsecond, the call matters.
+  // Products of f32 with at most this many multiplications become kernels in any case, if the rows
+  // of the second operand are contiguous. A library does such a product in about a microsecond, so
+  // the cost of calling it would matter.
   int64_t small_matmul = 0;
-  // The bytes that the backend's routine needs to sort; null: it has none, and the host evaluates
-  // what sorts.
+  // The number of bytes that the backend's routine needs to sort. If null, the backend has no
+  // routine, and the host evaluates sorts.
   std::function<int64_t(const SortShape& shape)> sort_scratch;
-  // Whether the backend's collectives reduce `dtype` by `reduce`; null: always. If not, the blocks
-  // are gathered and a kernel reduces them.
+  // Whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce everything.
+  // If not, the blocks are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
-  // Whether the backend's code should scan so much; null: it has no code for kernels that scan.
-  // What it does not scan is the host's.
+  // Whether the backend's code should scan so much. If null, it has no code for kernels that scan.
+  // Other scans are left to the host.
   std::function<bool(const ir::ScanSize& size)> has_scan;
 };
 
-// Errors name the op and its source location. Unless it is null, `dump` receives the step program
-// after each stage that makes or changes it.
+// Builds the step program of a function. Errors name the op and its call site. Unless it is null,
+// `dump` receives the step program after each stage that makes or changes it.
 absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
                                   ProgramDump* dump = nullptr);
 
-// Calls f(steps) for the lists that the step has: the body of a loop, or the branches.
+// Calls f(steps) for each list that the step has: the body of a loop, or the branches.
 template <class StepType, class F>
 void ForEachList(StepType& step, const F& f) {
   if (auto* loop = std::get_if<LoopStep>(&step.what)) f(loop->body);
@@ -236,7 +241,7 @@ void ForEachList(StepType& step, const F& f) {
     for (auto& list : branch->branches) f(list);
 }
 
-// Calls f(step) for every step in order, and after a step for those of its lists.
+// Calls f(step) for every step in order, and after each step for the steps of its lists.
 template <class Steps, class F>
 void ForEachStep(Steps& steps, const F& f) {
   for (auto& step : steps) {
@@ -245,8 +250,8 @@ void ForEachStep(Steps& steps, const F& f) {
   }
 }
 
-// Calls read(slot) and write(slot) for the slots that the step itself, without its lists, reads and
-// writes, by reference to the step's fields.
+// Calls read(slot) and write(slot) for the slots that the step reads and writes. The arguments are
+// references to the step's fields. The steps of its lists are not included.
 template <class StepType, class Read, class Write>
 void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, const Read& read,
                  const Write& write) {
@@ -279,28 +284,30 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
   }
 }
 
-// Whether the step is a collective of more than one device.
+// Returns whether the step is a collective of more than one device.
 bool IsCollectiveStep(const Step& step);
-// Whether the step, or a step of its lists, is one.
+// Returns whether the step, or a step of its lists, is such a collective.
 bool ContainsCollective(const Step& step);
-// Whether the step, or a step of its lists, runs on the host or reads there which step is next.
+// Returns whether the step, or a step of its lists, runs on the host or reads there which step is
+// next.
 bool NeedsHost(const Step& step);
-// Runs the step. `read` copies the bytes of a slot to the host's memory, `write` those of a result
-// to its slot; their errors are returned.
+// Runs the step. `read` copies the bytes of a slot to the host's memory, and `write` copies the
+// bytes of a result to its slot. Their errors are returned.
 using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> to)>;
 using WriteSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<const std::byte> from)>;
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
                       WriteSlot write);
-// The same where slots are in the host's memory, at `address`: operands are read there, and what
-// can be is written there at once.
+// Like Evaluate, but for slots in the host's memory, at `address`. Operands are read where they
+// lie, and results are written where they belong if the op can do that.
 absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
                              absl::FunctionRef<std::byte*(int slot)> address);
 
-// For each result, the argument whose memory it reuses in a run that donates these arguments, or
-// -1.
+// Returns, for each result, the argument whose memory it reuses in a run that donates these
+// arguments, or -1.
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
 
-// Checks every rule above, and codegen::Verify for each kernel. INTERNAL for a bug of Build.
+// Checks every rule above, and codegen::Verify for each kernel. Returns INTERNAL if Build has a
+// bug.
 absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

@@ -1,4 +1,6 @@
-// The rules of step_program.h, which backends rely on.
+// Checks the rules of step_program.h, on which backends rely. Backends and tests call Verify on
+// what Build has made, so a fault is a bug of Build and is reported as INTERNAL. It checks the
+// finished memory and order, without looking at how they were decided.
 #include <algorithm>
 #include <limits>
 
@@ -49,7 +51,7 @@ class Verifier {
   }
 
  private:
-  // The size of the argument, result, constant or arena that the slot is part of.
+  // The size of the argument, result, constant or arena of which the slot is a part.
   absl::StatusOr<int64_t> WholeBytes(const Slot& slot) const {
     const auto in = [&](size_t count) {
       return slot.index >= 0 && static_cast<size_t>(slot.index) < count;
@@ -104,7 +106,7 @@ class Verifier {
       return Fault("there is no slot ", slot);
     return absl::OkStatus();
   }
-  // Checks that the slot has `elements` elements or, if not `exact`, at least as many.
+  // Checks that the slot has `elements` elements or, if `exact` is false, at least as many.
   absl::Status CheckUse(int slot, DType dtype, int64_t elements, bool write,
                         const std::vector<int>& loops, bool exact = true) const {
     TESSERA_RETURN_IF_ERROR(CheckIndex(slot));
@@ -120,19 +122,19 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Checks that the slot holds a value of that type.
+  // Checks that the slot holds a value of this type.
   absl::Status CheckUseOf(int slot, const ir::Type& type, bool write,
                           const std::vector<int>& loops) const {
     const Carrier carrier = CarrierOf(type.dtype);
     return CheckUse(slot, carrier.dtype, type.num_elements() * carrier.per_element, write, loops);
   }
 
-  // Whether the slots overlap in the same iteration.
+  // Returns whether the slots overlap in the same iteration.
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
     if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
     if (x.loop_strides != y.loop_strides)
-      return false;  // Subviews of a loop, which are different rows in each iteration.
+      return false;  // subviews of a loop, which are different rows in each iteration
     return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
   }
 
@@ -147,6 +149,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks one step and the steps of its lists. `loops` are the loops that run at this place, since
+  // a slot may move only with one of those.
   absl::Status CheckStep(const Step& step, std::vector<int>* loops) {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return CheckMatmul(*c, *loops);
@@ -222,6 +226,8 @@ class Verifier {
     return CheckUse(c.c, s.out, s.batch * s.m * s.n, /*write=*/true, loops);
   }
 
+  // Checks the sizes and keys of a sort, the types of its slots, and that the memory that it writes
+  // overlaps neither itself nor the operands. The routines of backends assume all of this.
   absl::Status CheckSort(const SortStep& s, const std::vector<int>& loops) const {
     const SortShape& shape = s.shape;
     if (shape.outer < 1 || shape.inner < 1 || shape.n < 1 || shape.n > SortShape::kRowMax ||
@@ -286,9 +292,10 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Checks that no step uses the memory of a collective that may still be running when it begins.
+  // Checks that no step uses the memory of a collective that may still be running when the step
+  // begins.
   absl::Status CheckOrder(const Conflicts& conflicts, const std::vector<Step>& steps) const {
-    int ended = -1;  // the collectives up to this one
+    int ended = -1;  // the collectives up to this one have ended
     std::vector<std::pair<int, Conflicts::Use>> collectives;
     for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
       const Step& step = steps[at];
@@ -318,9 +325,9 @@ class Verifier {
 
   // ---- Donation. ----
 
-  // Numbers of top-level steps.
+  // The uses of arguments and results, as numbers of top-level steps.
   struct FirstAndLastUse {
-    std::vector<int> last_read;    // of each argument; -1: it is not read
+    std::vector<int> last_read;    // of each argument; -1 if it is not read
     std::vector<int> first_write;  // of each result
   };
   FirstAndLastUse FirstAndLastUses(const Conflicts& conflicts) const {
@@ -339,7 +346,7 @@ class Verifier {
     }
     for (const Result& r : p_.results)
       if (p_.slots[r.slot].kind == Slot::Kind::kArgument)
-        uses.last_read[p_.slots[r.slot].index] = steps;  // It is a result.
+        uses.last_read[p_.slots[r.slot].index] = steps;  // it is a result
     return uses;
   }
 
@@ -374,7 +381,7 @@ class Verifier {
   bool IsPartOf(int slot, Slot::Kind kind, int index) const {
     return p_.slots[slot].kind == kind && p_.slots[slot].index == index;
   }
-  // Whether the slot is a whole buffer of this many bytes.
+  // Returns whether the slot is a whole buffer of this many bytes.
   bool IsWhole(int slot, int64_t bytes) const {
     const Slot& s = p_.slots[slot];
     return s.offset == 0 && s.loop_strides.empty() && s.bytes() == bytes;
@@ -400,7 +407,7 @@ class Verifier {
     });
   }
 
-  // Every param marked `in_place` belongs to a donation.
+  // Checks that every param marked `in_place` belongs to a donation.
   absl::Status CheckInPlaceParams(const Step& step) const {
     absl::Status inside;
     ForEachList(step, [&](const std::vector<Step>& list) {

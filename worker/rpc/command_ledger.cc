@@ -1,3 +1,6 @@
+// Keeps track of the commands that an executor has not ended. CoordinatorStream passes every
+// command and every report through it, and sends its description as part of the inventory when it
+// attaches again.
 #include "worker/rpc/command_ledger.h"
 
 #include <type_traits>

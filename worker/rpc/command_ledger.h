@@ -1,9 +1,9 @@
-// Which of the coordinator's commands an executor has taken and not ended: what it says of itself
-// when it attaches again, beside its arrays.
+// The coordinator's commands that an executor has taken and not ended. The executor describes them,
+// together with its arrays, when it attaches again.
 //
-// A read or an inspection is answered to the stream that it came on and to no later one: its
-// request gets a number of this process's own, as requests of two coordinators may be the same. Not
-// thread-safe.
+// A read or an inspection is answered only on the stream on which it came, and not on a later one.
+// The ledger replaces the number of the request by a number of this process, because two
+// coordinators may use the same request. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,14 +16,14 @@ namespace tessera::worker::rpc {
 
 class CommandLedger {
  public:
-  // Before the command is carried out, which is changed where it holds a request.
+  // Call before the command is carried out. If the command has a request, its number is replaced.
   void Take(api::Command& command);
-  // Before the report is sent or kept, which is changed likewise. False: it answers nobody, and is
-  // dropped.
+  // Call before the report is sent or kept. The number of a request is replaced by the
+  // coordinator's. Returns false if nobody waits for the report; the caller then drops it.
   bool Settle(api::ReportBody& report);
-  // The stream has ended.
+  // Call when the stream has ended.
   void ForgetRequests() { requests_.clear(); }
-  // All that is said of operations that run, executables and communicators.
+  // Describes everything about running operations, executables and communicators.
   void Describe(api::ExecutorInventory* inventory) const;
 
  private:
@@ -34,10 +34,10 @@ class CommandLedger {
     uint64_t sequence = 0, generation = 0;
   };
   std::map<uint64_t, Running> running_;   // by operation
-  std::map<uint64_t, bool> executables_;  // -> whether it is loaded
+  std::map<uint64_t, bool> executables_;  // by executable; whether it is loaded
   std::set<uint64_t> generations_;
   uint64_t last_request_ = 0;
-  absl::flat_hash_map<uint64_t, uint64_t> requests_;  // by our number
+  absl::flat_hash_map<uint64_t, uint64_t> requests_;  // by our number, the coordinator's number
 };
 
 }  // namespace tessera::worker::rpc

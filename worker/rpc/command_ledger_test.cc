@@ -1,3 +1,6 @@
+// Proves what the ledger says of operations, executables and communicators from their command to
+// their end, and that answers reach only the stream of their request. The tests pass commands and
+// reports directly to it.
 #include "worker/rpc/command_ledger.h"
 
 #include "gmock/gmock.h"
@@ -24,7 +27,7 @@ class CommandLedgerTest : public ::testing::Test {
     ledger_.Describe(&inventory);
     return inventory;
   }
-  // The request under which it is read from the executor.
+  // Returns the number of the request with which the executor is asked for the read.
   uint64_t Read(uint64_t request) {
     api::Command command = api::ReadBuffer{request, 1, 0};
     ledger_.Take(command);
@@ -95,7 +98,7 @@ TEST_F(CommandLedgerTest, AnAnswerGoesToTheStreamOfItsRequestOnly) {
   EXPECT_EQ(std::get<api::BufferRead>(answer).request, 2u);
   EXPECT_FALSE(ledger_.Settle(answer)) << "it is answered";
   ledger_.ForgetRequests();
-  // Another coordinator's request of the same number.
+  // Another coordinator sends a request with the same number.
   const uint64_t second = Read(1);
   EXPECT_FALSE(Settle(api::BufferRead{first, absl::NotFoundError("none")}));
   answer = api::BufferRead{second, absl::NotFoundError("none")};

@@ -1,3 +1,7 @@
+// The stream of an executor process to the coordinator. ExecutorProcess (executor_process.cc)
+// attaches it when its daemon passes on a Welcome, and passes the executor's reports to it; gRPC's
+// threads bring the commands. It is written so that the coordinator may come back as another
+// process without losing a report or carrying out a command twice.
 #include "worker/rpc/coordinator_stream.h"
 
 #include <algorithm>
@@ -19,6 +23,10 @@ CoordinatorStream::CoordinatorStream(Options options,
       hooks_(std::move(hooks)),
       stub_(v1::WorkerService::NewStub(CoordinatorChannel(options_.coordinator, credentials))) {}
 
+// Begins a new stream for the registration of the Welcome. The last stream loses its right to carry
+// out commands first, and a command that is under way is waited for, so that the inventory does not
+// change after it was made. The inventory precedes all reports, since the coordinator needs it to
+// understand them. The first stream sends none, because a new executor holds nothing.
 void CoordinatorStream::Attach(const api::Welcome& welcome) {
   RecordFlight(FlightKind::kStream, "attaches", 0, welcome.epoch);
   uint64_t stream = 0;
@@ -35,7 +43,7 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
                               [](const auto& l) { return l->AwaitEnd(absl::ZeroDuration()); }),
                links_.end());
   const auto attach = [this](grpc::ClientContext* context, Link* link) {
-    // The coordinator is there, or the daemon would not have been welcomed.
+    // The coordinator is there; otherwise the daemon would not have been welcomed.
     context->set_wait_for_ready(true);
     stub_->async()->Attach(context, link);
   };
@@ -49,7 +57,7 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
   link->Send(ir::serial::ToEnvelope(api::Attachment{
       options_.index, options_.incarnation, welcome.session, welcome.ticket_key, welcome.epoch}));
   if (stream > 1) {
-    AwaitCommand();  // One of an earlier stream may still change what there is.
+    AwaitCommand();  // a command of an earlier stream may still change the inventory
     v1::Envelope inventory = Inventory();
     inventory.set_epoch(welcome.epoch);
     link->Send(std::move(inventory));
@@ -64,8 +72,9 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
   if (once_sent) once_sent();
 }
 
-// Reports that are made from here on follow on the stream. What the executor holds is looked at
-// later, so that it has what those that have ended by now have made.
+// Makes the inventory. Reports that are made from here on follow it on the stream. The arrays are
+// listed last, so that they include the results of all operations that the inventory lists as
+// ended.
 v1::Envelope CoordinatorStream::Inventory() {
   api::ExecutorInventory inventory;
   {

@@ -1,12 +1,13 @@
-// An executor's way to the coordinator: one stream after the other, each begun when its daemon says
-// that the worker is registered. Carries reports up, and commands to the executor.
+// The connection of an executor to the coordinator: one stream after the other, each begun when its
+// daemon says that the worker is registered. It carries reports to the coordinator and commands to
+// the executor.
 //
-// Between two streams reports wait (report_journal.h). On every stream but the first an
-// ExecutorInventory precedes them. A command is carried out only while its stream is the last, and
-// if it is of that stream's epoch: whatever an earlier coordinator sends is refused.
+// Between two streams reports wait (report_journal.h). On every stream except the first, an
+// ExecutorInventory precedes them. A command is carried out only if its stream is the last one and
+// the command has that stream's epoch, so commands of earlier coordinators are refused.
 //
-// Thread-safe. The hooks are called without its lock, and outlive it; it must not be destroyed
-// while a stream is open.
+// Thread-safe. The hooks are called without a lock of this class, and outlive it. It must not be
+// destroyed while a stream is open.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -33,26 +34,26 @@ class CoordinatorStream {
     uint64_t incarnation = 0;
   };
   struct Hooks {
-    // One command at a time, in the order sent.
+    // Carries out one command at a time, in the order in which they were sent.
     std::function<void(api::Command command)> carry_out;
-    // What the executor holds, for the inventory.
+    // Returns the arrays that the executor holds, for the inventory.
     std::function<std::vector<api::ExecutorInventory::Device>()> arrays;
-    // A command was refused.
+    // Called when a command was refused.
     std::function<void()> on_stale;
   };
 
   CoordinatorStream(Options options, std::shared_ptr<grpc::ChannelCredentials> credentials,
                     Hooks hooks);
 
-  // Attaches to the registration that the Welcome is of; the last stream is given up. Called by one
-  // thread.
+  // Attaches to the registration to which the Welcome belongs, and gives up the last stream. Only
+  // one thread may call it.
   void Attach(const api::Welcome& welcome) ABSL_LOCKS_EXCLUDED(mu_);
-  // Called by one thread at a time for reports whose order matters.
+  // Reports whose order matters must come from one thread at a time.
   void Report(api::ReportBody body) ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls back, once, when there is a stream on which everything that was reported has been sent.
+  // Calls back once, when there is a stream on which everything that was reported has been sent.
   void OnceSent(std::function<void()> then) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the stream once what was reported is sent, and waits until the coordinator has taken it,
-  // for at most `timeout`.
+  // Ends the stream once all reports have been sent, and waits at most `timeout` until the
+  // coordinator has taken them.
   void Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until no command is being carried out.
   void AwaitCommand() ABSL_LOCKS_EXCLUDED(command_mu_) { absl::MutexLock lock(&command_mu_); }
@@ -61,23 +62,24 @@ class CoordinatorStream {
   void OnCommand(uint64_t stream, uint64_t epoch, const v1::Envelope& envelope)
       ABSL_LOCKS_EXCLUDED(command_mu_, mu_);
   void OnEnd(uint64_t stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // False: the command is not of the last stream.
+  // Returns false if the command did not come on the last stream.
   bool Take(uint64_t stream, api::Command& command) ABSL_LOCKS_EXCLUDED(mu_);
   v1::Envelope Inventory() ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends what waits, unless another thread does; releases the lock meanwhile.
+  // Sends the waiting reports, unless another thread does so. Releases the lock while it sends.
   void SendWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const Hooks hooks_;
   const std::unique_ptr<v1::WorkerService::Stub> stub_;
-  std::vector<std::shared_ptr<Link>>
-      links_;               // that may not have ended; of the thread that attaches
+  // Links that may not have ended yet; used by the attaching thread only.
+  std::vector<std::shared_ptr<Link>> links_;
   absl::Mutex command_mu_;  // held while a command is carried out
 
   absl::Mutex mu_ ABSL_ACQUIRED_AFTER(command_mu_);
-  uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;         // the number of the last
-  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // of the last; null: none takes reports
-  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;          // of the last
+  uint64_t stream_ ABSL_GUARDED_BY(mu_) = 0;  // number of the last stream
+  // Link of the last stream; null if no link takes reports.
+  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;  // epoch of the last stream
   bool sending_ ABSL_GUARDED_BY(mu_) = false;
   CommandLedger ledger_ ABSL_GUARDED_BY(mu_);
   ReportJournal journal_ ABSL_GUARDED_BY(mu_);

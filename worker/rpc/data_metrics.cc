@@ -1,3 +1,6 @@
+// Counts and times the calls of an executor's data service. DataServer (data_server.cc) installs
+// the factory in its gRPC server; gRPC makes one interceptor for each call. The metrics are looked
+// up once for every method and code, so that a call costs only atomic additions.
 #include "worker/rpc/data_metrics.h"
 
 #include <algorithm>
@@ -18,10 +21,10 @@ using grpc::experimental::InterceptorBatchMethods;
 struct MethodMetrics {
   Counter started;
   UpDownCounter in_flight;
-  std::vector<Histogram> durations;  // by code
+  std::vector<Histogram> durations;  // by status code
 };
 
-// Observes one call; gRPC deletes it when the call has ended.
+// Observes one call. gRPC deletes it when the call has ended.
 class Interceptor final : public grpc::experimental::Interceptor {
  public:
   explicit Interceptor(const MethodMetrics* method) : method_(method), began_(AgeGauge::Now()) {
@@ -45,7 +48,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
  private:
   const MethodMetrics* const method_;
   const int64_t began_;
-  // One that ends without having sent a status was cut off by its client.
+  // A call that ends without having sent a status was cut off by its client.
   size_t code_ = static_cast<size_t>(grpc::StatusCode::CANCELLED);
 };
 
@@ -53,7 +56,7 @@ class Factory final : public grpc::experimental::ServerInterceptorFactoryInterfa
  public:
   explicit Factory(MetricsPage* page) {
     const MetricInfo& duration = InfoOf(Metric::kDataRpcDuration);
-    // The domain lists the codes in their order.
+    // The domain lists the status codes in the order of their numbers.
     const std::vector<std::string>& codes =
         duration.labels[duration.LabelIndex("code")].domain->values;
     for (const std::string& name : duration.labels[duration.LabelIndex("method")].domain->values) {

@@ -1,5 +1,5 @@
-// Metrics of the calls on an executor's DataService, by an interceptor, in the page that the daemon
-// reads. `page` outlives the server. Thread-safe.
+// Metrics of the calls on an executor's DataService, recorded by an interceptor in the page that
+// the daemon reads. `page` outlives the server. Thread-safe.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@ namespace tessera::worker::rpc {
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> DataMetrics(
     MetricsPage* page);
 
-// Of the gRPC library, "1.51.1".
+// Returns the version of the gRPC library, as "1.51.1".
 std::string GrpcVersion();
 
 }  // namespace tessera::worker::rpc

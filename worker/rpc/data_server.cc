@@ -1,3 +1,6 @@
+// Serves an executor's DataService: uploads, reads and their status, each with a ticket. Clients
+// and other executors connect to it directly, so that the bytes of arrays do not pass through the
+// coordinator. Uploads go to the UploadTable, and reads to the executor's buffers.
 #include "worker/rpc/data_server.h"
 
 #include <fcntl.h>
@@ -40,7 +43,8 @@ constexpr int kMessageBytes = 8 << 20;
 constexpr int kStreamsPerConnection = 128;
 constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
-// Write and Read take and give their messages as bytes: what they carry is not copied on the way.
+// Write and Read exchange their messages with gRPC as bytes, so that the bytes of arrays are not
+// copied on the way.
 using RawDataService =
     v1::DataService::WithRawCallbackMethod_Write<v1::DataService::WithCallbackMethod_GetShardStatus<
         v1::DataService::WithRawCallbackMethod_Read<v1::DataService::Service>>>;
@@ -98,7 +102,7 @@ class Service final : public RawDataService {
  private:
   struct Key {
     std::string text;
-    absl::Duration clock_ahead;  // the coordinator's clock, of ours
+    absl::Duration clock_ahead;  // how far the coordinator's clock is ahead of ours
   };
   absl::StatusOr<api::Ticket> CheckBy(const Key& key, const std::string& text) const {
     return api::CheckTicket(text, key.text, SteadyNow() + key.clock_ahead,
@@ -119,8 +123,8 @@ absl::Status NoMessage(absl::string_view type) {
                    absl::StrCat("what was sent is no message of tessera.v1.", type));
 }
 
-// Takes one shard, or the rest of one. gRPC calls it from one thread at a time; Cut comes from
-// another. Kept by gRPC until OnDone, and by who cuts it.
+// Receives one shard, or the rest of a shard. gRPC calls it from one thread at a time, while Cut
+// comes from another thread. It is kept alive by gRPC until OnDone, and by the thread that cuts it.
 class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public UploadStream {
  public:
   static WriteCall* Start(Service* service, grpc::ByteBuffer* response) {
@@ -184,7 +188,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public
   const int64_t began_ = AgeGauge::Now();
 };
 
-// Waits for one shard, then sends a block of it.
+// Waits for one shard, and then sends a block of it.
 class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   ReadCall(Service* service, grpc::CallbackServerContext* context, const grpc::ByteBuffer& message)
@@ -195,8 +199,8 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       return;
     }
     id_ = {ticket->array, ticket->device};
-    // What is called before gRPC has the reactor takes effect when it has it, so neither OnCancel
-    // nor OnDone comes before this returns.
+    // gRPC gets this reactor only after the constructor. Writes and a Finish that are called
+    // earlier take effect then, and neither OnCancel nor OnDone is called earlier.
     wait_ = service_->executor().ReadShard(
         id_, [this](absl::StatusOr<ir::Array> value) { Begin(std::move(value)); });
   }
@@ -207,7 +211,7 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     Next();
   }
   void OnCancel() override {
-    // Whoever ends the wait ends the call.
+    // The party that ends the wait also ends the call.
     if (service_->executor().ForgetRead(id_, wait_)) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
@@ -266,8 +270,8 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     response.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
     message_ = ir::serial::MakeChunk(response, block_, sent_, size);
     sent_ += size;
-    // A reader that takes nothing holds the bytes, which may have been deleted meanwhile. The write
-    // ends, one way or the other, before the call does.
+    // A reader that takes nothing keeps the bytes in memory, although the array may have been
+    // deleted meanwhile. In every case the write ends before the call does.
     idle_ = service_->timer().At(SteadyNow() + service_->read_idle(), [this] {
       TESSERA_LOG(WARNING) << "a reader takes nothing and is cut off" << Field("array", id_.array)
                            << Field("device", id_.device) << Field("sent", sent_)
@@ -279,11 +283,11 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   Service* const service_;
   grpc::CallbackServerContext* const context_;
-  Timer::Id idle_;           // of the write in flight
-  ir::Dims starts_, shape_;  // both empty: the whole shard
+  Timer::Id idle_;           // timer of the write in flight
+  ir::Dims starts_, shape_;  // both empty for the whole shard
   BufferId id_;
   uint64_t wait_ = 0;
-  // Owned by the current writer: the callback, then gRPC.
+  // Owned by the party that writes: first the callback, then gRPC.
   ir::Array block_;
   int64_t first_ = 0, sent_ = 0;
   const int64_t began_ = AgeGauge::Now();
@@ -316,9 +320,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Read(grpc::CallbackServerCo
   return new ReadCall(this, context, *request);
 }
 
-// Listens on the address of a socket that only reserves it, until this process ends: the socket
-// that reserves it is also the daemon's, and would go on listening when nobody is there to answer.
-// Not open if the address is taken.
+// Listens on the address of a socket that only reserves it, until this process ends. The reserving
+// socket itself cannot listen: the daemon holds it, too, so it would go on listening when no
+// process is there to answer. Returns a descriptor that is not open if the address is taken.
 UniqueFd ListenBeside(int reserved) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
@@ -352,9 +356,14 @@ class GrpcDataServer final : public DataServer {
   UploadTable::Counts uploads() const override { return service_.uploads().counts(); }
 
  private:
+  // Builds the gRPC server. gRPC gets its connections from Serve instead of accepting them itself,
+  // because its own listener would stop for good once descriptors run out. With certificates this
+  // process needs its own listening socket, as data_server.h explains; in plaintext the daemon's
+  // socket is used.
   void Build() {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    google::protobuf::SetLogHandler(nullptr);  // As the coordinator: who sent it hears of it.
+    // Protobuf logs nothing, as in the coordinator: the sender of a bad message gets the error.
+    google::protobuf::SetLogHandler(nullptr);
     grpc::ServerBuilder builder;
     std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
     if (options_.certificates.empty()) {
@@ -385,9 +394,13 @@ class GrpcDataServer final : public DataServer {
         << "gRPC does not serve the data port; are the certificate and its key a pair, and is the "
            "port free?";
   }
+  // The accepting thread: waits for the first key, and then accepts connections and hands them to
+  // gRPC, until the server stops. Before the first key no ticket could be checked, so connections
+  // are left in the backlog.
   void Serve() {
     NameThread("data port");
-    // A client may have its ticket before we have the key: it waits in the backlog, or comes again.
+    // A client may have its ticket before this server has the key. It then waits in the backlog, or
+    // tries again.
     pollfd first[] = {{stopping_.fd(), POLLIN, 0}, {keyed_.fd(), POLLIN, 0}};
     poll(first, 2, -1);
     if (first[0].revents != 0) return;
@@ -403,17 +416,17 @@ class GrpcDataServer final : public DataServer {
         TuneSocket(fd);
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
-        connections_->HandleNewConnection(&connection);  // Takes it.
+        connections_->HandleNewConnection(&connection);  // takes ownership of the descriptor
       } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         TESSERA_LOG(WARNING) << "data port: " << std::strerror(errno);
-        poll(fds, 1, 50);  // Out of descriptors, say: not a reason to spin.
+        poll(fds, 1, 50);  // out of descriptors, for example, which is no reason to spin
       }
     }
   }
 
   const DataServerOptions options_;
   Service service_;
-  // These are the accepting thread's, with certificates.
+  // With certificates, these belong to the accepting thread.
   UniqueFd own_listener_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;

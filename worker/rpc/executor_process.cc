@@ -1,3 +1,6 @@
+// The process of an executor, which the daemon's Supervisor starts through worker/main.cc. It
+// connects the Executor with the coordinator, the data port, its peers and its daemon. The process
+// ends when its daemon closes the socket, so that no executor outlives its daemon.
 #include "worker/rpc/executor_process.h"
 
 #include <fcntl.h>
@@ -38,6 +41,9 @@ constexpr int kDeviceLostExit = 4;
 
 constexpr absl::Duration kLastReportsWait = absl::Seconds(1);
 
+// Makes the backend for the process's devices: CPU devices in this process, or one GPU through the
+// device plugin. The GPU backend is told what to do if its device is lost, since only a new process
+// can open the device again.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     const ExecutorProcessOptions& options, DumpFolder* dump,
     std::function<void(const absl::Status&)> on_fatal) {
@@ -69,15 +75,16 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   return device::MakeDeviceBackend(api, device);
 }
 
-// What an executor process consists of, in the order in which it is made.
+// The parts of an executor process, in the order in which they are made.
 class ExecutorProcess {
  public:
   explicit ExecutorProcess(const ExecutorProcessOptions& options)
       : options_(options), dump_(options.dump), page_(options.in_flight_fd, options.num_devices) {}
 
-  // VALUE_ERROR and the like: of certificates that fit nothing, a device that does not open.
+  // Makes the parts. Returns VALUE_ERROR and the like, for example if the certificates do not match
+  // or a device does not open.
   absl::Status Start() {
-    // Without it, and so without metrics, it works as well.
+    // The executor also works without this page; only its metrics are missing then.
     auto metrics = MetricsPage::Map(options_.metrics_fd, options_.num_devices);
     if (metrics.ok()) {
       metrics_ = *std::move(metrics);
@@ -102,7 +109,7 @@ class ExecutorProcess {
       TESSERA_ASSIGN_OR_RETURN(
           executor.tls, MakeTlsContext(options_.certificates, options_.key, options_.authorities));
     }
-    // A device that is lost ends the process, by way of the end of its socket.
+    // The loss of a device ends the process, by ending its socket.
     TESSERA_ASSIGN_OR_RETURN(
         std::unique_ptr<Backend> backend,
         MakeBackend(options_, &dump_, [this](const absl::Status&) { Stop(&lost_); }));
@@ -124,7 +131,7 @@ class ExecutorProcess {
     return absl::OkStatus();
   }
 
-  // Serves to the end, which is the exit status.
+  // Serves until the end, and returns the exit status.
   int Serve() {
     FrameReader frames(options_.control_fd);
     while (const std::optional<std::string> message = frames.Next()) {
@@ -132,11 +139,13 @@ class ExecutorProcess {
         Obey(*message);
         continue;
       }
-      // Not before the command at hand is carried out: the reply says that commands are.
+      // The reply must not come before the current command is carried out, because it says that
+      // commands are being carried out.
       coordinator_->AwaitCommand();
       Tell("");
     }
-    // Those who wait for what the device was doing are told why before the process is missed.
+    // Launches that the lost device was running are reported with the reason, before the process is
+    // missed.
     if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
     if (lost_ || drained_) coordinator_->Finish(kLastReportsWait);
     return lost_ ? kDeviceLostExit : 0;
@@ -162,7 +171,7 @@ class ExecutorProcess {
     out.metrics = metrics_.get();
     return out;
   }
-  // The daemon always reads; once it is gone, so are we.
+  // The daemon always reads. If it is gone, this process ends, too.
   void Tell(const std::string& message) {
     static_cast<void>(WriteFrame(options_.control_fd, message));
   }
@@ -170,7 +179,7 @@ class ExecutorProcess {
     *why = true;
     shutdown(options_.control_fd, SHUT_RD);
   }
-  // A Welcome, or an Inquiry.
+  // Handles a message of the daemon: a Welcome or an Inquiry.
   void Obey(const std::string& message) {
     v1::Envelope envelope;
     v1::Inquiry inquiry;
@@ -205,13 +214,13 @@ class ExecutorProcess {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<DataServer> data_;
   Counter stale_commands_;
-  // Why the socket was shut down from this side.
+  // The reason why this side has shut the socket down.
   std::atomic<bool> lost_{false}, drained_{false};
 };
 
 }  // namespace
 
-// Without a flight recorder it works as well.
+// Connects this process with its flight recorder. The process also works without one.
 static void RecordInto(int flight_fd) {
   auto recorder = FlightRecorder::Map(flight_fd);
   if (!recorder.ok()) {
@@ -253,7 +262,8 @@ int RunExecutorProcess(const ExecutorProcessOptions& options) {
                        << Field("index", options.index) << Field("why", started.message());
   }
   StopLogging();
-  // Nobody is left to tell, and the kernel frees faster than destructors.
+  // No peer waits for this process any more, and the kernel frees its memory faster than
+  // destructors.
   _exit(status);
 }
 

@@ -1,6 +1,6 @@
-// What runs in an executor process: an Executor behind its own streams to the coordinator, and its
-// data port. Over the socket that its daemon handed it come Welcomes and pings. Without a stream it
-// goes on, and waits for the next Welcome; how long is its daemon's affair.
+// Runs in an executor process: an Executor with its own streams to the coordinator, and its data
+// port. The socket that it got from its daemon carries Welcomes, inquiries and pings. Without a
+// stream the executor goes on and waits for the next Welcome; its daemon decides for how long.
 #pragma once
 #include <sys/types.h>
 
@@ -22,36 +22,37 @@ struct ExecutorProcessOptions {
   std::string worker, host;
   int32_t index = 0;
   uint64_t incarnation = 0;
-  int32_t gpu = -1;         // which GPU; -1: CPU devices
-  std::string cuda_plugin;  // empty: where it is expected
+  int32_t gpu = -1;         // index of the GPU; -1 for CPU devices
+  std::string cuda_plugin;  // empty for the place where it is expected
   bool cuda_tf32 = true;    // DeviceBackendOptions::allow_tf32
   int num_devices = 1;
-  int64_t memory_bytes = 0;  // per device; 0: as the backend decides
+  int64_t memory_bytes = 0;  // per device; 0 if the backend decides
   std::string data_endpoint, peer_endpoint, peer_data_endpoint;  // as others reach them
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
-  int compile_jobs = 0;         // as ExecutorOptions has it
-  bool compile_always = false;  // on CPU devices, also what is small
+  int compile_jobs = 0;         // see ExecutorOptions
+  bool compile_always = false;  // on CPU devices, compile small programs, too
   UploadTable::Options uploads = {};
   absl::Duration read_idle = absl::Seconds(30);
   Keepalive keepalive = {};
-  // PEM; all of them or none. Of the data port and, both ways, of the connections to peers.
+  // Certificates, key and authorities as PEM: all of them or none. They are used for the data port
+  // and, on both sides, for the connections to peers.
   std::string certificates, key, authorities;
-  std::string files_dir;  // empty: no files
-  std::string dump;       // DumpFolder's path; empty: no dump
+  std::string files_dir;  // empty for no files
+  std::string dump;       // DumpFolder's path; empty for no dump
   codegen::HostCompilerOptions codegen = {};
-  ir::serial::ProcessSources sources = {};  // what it says of itself
-  // As the daemon's Supervisor hands them over.
+  ir::serial::ProcessSources sources = {};  // the process's description of itself
+  // The descriptors, as the daemon's Supervisor passes them on.
   int control_fd = 3, in_flight_fd = 4, data_fd = 5, peer_fd = 6, metrics_fd = 7;
   int flight_fd = 8;
 };
 
-// Serves until the daemon closes the socket, the device is lost or a Drain is done. The exit status
-// of the process.
+// Serves until the daemon closes the socket, the device is lost or a Drain is done. Returns the
+// exit status of the process.
 int RunExecutorProcess(const ExecutorProcessOptions& options);
 
-// Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none. The
-// exit status of the process.
+// Writes to descriptor 3 how many GPUs the plugin finds or, in one line, why there are none.
+// Returns the exit status of the process.
 int CountGpus(const std::string& cuda_plugin);
 
 }  // namespace tessera::worker::rpc

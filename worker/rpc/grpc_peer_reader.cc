@@ -1,3 +1,6 @@
+// Reads blocks of shards from other executors over gRPC, for the transfers of an executor
+// (worker/runtime/executor_run.cc). It keeps one channel for each endpoint, since a transfer often
+// reads many blocks from the same peer.
 #include "worker/rpc/grpc_peer_reader.h"
 
 #include <utility>
@@ -30,10 +33,14 @@ class GrpcPeerReader final : public PeerReader {
   explicit GrpcPeerReader(const std::string& authorities)
       : credentials_(CredentialsOf(authorities)) {}
 
+  // Reads one block into memory, and decides whom to blame if it fails. An error of the shard has a
+  // reason and is returned unchanged, because it is the first failure. An error without a reason
+  // comes from the connection, and a stale ticket means that the peer has restarted; both become
+  // WORKER_LOST and name the peer. The launch's own cancellation takes precedence over both.
   absl::StatusOr<ir::Array> Read(const api::Transfer::Piece& piece, ir::DType dtype,
                                  absl::Time deadline, CancelToken& cancel) override {
     const std::string& endpoint = piece.endpoint;
-    // A coordinator of an earlier build does not say which executor it is.
+    // A coordinator of an earlier build does not say which executor this is.
     const std::string who = piece.executor.empty()
                                 ? absl::StrCat("the executor at ", endpoint)
                                 : absl::StrCat("executor ", piece.executor, " at ", endpoint);
@@ -63,7 +70,8 @@ class GrpcPeerReader final : public PeerReader {
       status = MakeError(ErrorKind::kInternal, absl::StrCat("the stream ended after ", received,
                                                             " of ", block.num_bytes(), " bytes"));
     }
-    // An error of the shard is returned as it is; an error of the connection says who it is.
+    // An error of the shard is returned unchanged. An error of the connection gets the name of the
+    // peer.
     if (!status.ok() && ReasonOf(status).empty()) {
       Forget(endpoint);
       status = MakeError(status.code() == absl::StatusCode::kDeadlineExceeded
@@ -71,7 +79,7 @@ class GrpcPeerReader final : public PeerReader {
                              : ErrorKind::kWorkerLost,
                          absl::StrCat("reading from ", who, ": ", status.message()));
     }
-    // The coordinator knows of the restart, or is about to.
+    // The coordinator knows of the restart, or is about to learn of it.
     if (KindOf(status) == ErrorKind::kTicketStale) {
       status =
           MakeError(ErrorKind::kWorkerLost,
@@ -89,9 +97,9 @@ class GrpcPeerReader final : public PeerReader {
     if (channel == nullptr) {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      // Executors' certificates say what they are, not where.
+      // The certificates of executors say what they are, and not where they are.
       arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
-      // A new channel is a new connection.
+      // Each new channel must make a new connection.
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       for (const ChannelArgument& a : ClientArguments({})) arguments.SetInt(a.name, a.value);
       channel = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
@@ -99,8 +107,8 @@ class GrpcPeerReader final : public PeerReader {
     return channel;
   }
 
-  // A channel whose connection failed waits before it connects again, and fails calls meanwhile; an
-  // executor that was started anew at the same port is there earlier.
+  // Drops a channel whose connection has failed. It would wait before it connects again, and fail
+  // calls meanwhile, although a new executor at the same port may already be there.
   void Forget(const std::string& endpoint) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     channels_.erase(endpoint);

@@ -10,7 +10,8 @@
 
 namespace tessera::worker::rpc {
 
-// `authorities`: PEM, whose certificates the other executors show; empty: plain text.
+// `authorities` are PEM certificates that must have signed the certificates of other executors.
+// Empty for plain text.
 std::unique_ptr<PeerReader> MakeGrpcPeerReader(const std::string& authorities = "");
 
 }  // namespace tessera::worker::rpc

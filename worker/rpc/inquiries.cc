@@ -1,3 +1,7 @@
+// Answers the coordinator's inquiries about a worker's processes: metrics, options, log levels and
+// flight recorders. WorkerDaemon (worker_daemon.cc) passes on the inquiries and the executors'
+// answers. A thread of its own waits for the executors, because neither gRPC's threads nor the
+// supervisors' may block.
 #include "worker/rpc/inquiries.h"
 
 #include <utility>
@@ -95,6 +99,10 @@ void Inquiries::AwaitAnswers(absl::Duration timeout) {
   mu_.AwaitWithTimeout(absl::Condition(&done), timeout);
 }
 
+// Answers one inquiry for the daemon and for all executors. An executor may be stuck or have no
+// process, so the wait is bounded by the inquiry, and a missing answer becomes an error in that
+// executor's report. The flight recorders are read by the daemon from shared memory: they matter
+// most if an executor does not answer.
 v1::InquiryAnswer Inquiries::AnswerFor(const v1::Inquiry& inquiry) {
   v1::InquiryAnswer answer;
   answer.set_id(inquiry.id());

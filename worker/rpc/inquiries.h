@@ -1,8 +1,8 @@
-// The coordinator's inquiries at a worker's daemon: asks each executor over its socket, waits for
-// the answers as long as the inquiry allows, and answers for the worker.
+// Answers the coordinator's inquiries in a worker's daemon. It asks each executor over its socket,
+// waits for the answers as long as the inquiry allows, and answers for the worker.
 //
-// Thread-safe. One thread of its own answers one inquiry after the other; beyond kQueueMax that
-// wait the oldest is dropped. The hooks are called without a lock, until Stop has returned.
+// Thread-safe. Its own thread answers one inquiry after the other. If more than kQueueMax inquiries
+// wait, the oldest is dropped. The hooks are called without a lock, until Stop has returned.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,10 +24,10 @@ namespace tessera::worker::rpc {
 class Inquiries {
  public:
   static constexpr size_t kQueueMax = 16;
-  // Sends a message to an executor; false: it has no process.
+  // Sends a message to an executor. Returns false if the executor has no process.
   using SendFn = std::function<bool(int32_t executor, const std::string& message)>;
   using AnswerFn = std::function<void(v1::InquiryAnswer answer)>;
-  // The newest lines of an executor's flight recorder, which needs no answer of it.
+  // Returns the newest lines of an executor's flight recorder, without asking the executor.
   using FlightFn = std::function<std::string(int32_t executor, size_t entries_max)>;
 
   Inquiries(std::string worker, int32_t num_executors, SendFn send,
@@ -36,23 +36,24 @@ class Inquiries {
   Inquiries& operator=(const Inquiries&) = delete;
   ~Inquiries() { Stop(); }
 
-  // Nothing is answered any more.
+  // After Stop no inquiry is answered any more.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
   void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
-  // What an executor says; false if it is no answer.
+  // Takes a message from an executor. Returns false if the message is no answer.
   bool Take(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // A new process of the executor is to log as the others do, if that was changed.
+  // Makes a new process of the executor log at the same level as the others, if the level was
+  // changed.
   void Greet(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();
   v1::InquiryAnswer AnswerFor(const v1::Inquiry& inquiry) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns when every executor that was asked has answered, or then.
+  // Returns when every executor that was asked has answered, or after `timeout`.
   void AwaitAnswers(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string worker_;
   const SendFn send_;
-  const ir::serial::ProcessSources sources_;  // of the daemon
+  const ir::serial::ProcessSources sources_;  // sources of the daemon's own report
   const FlightFn flight_;
   const AnswerFn answer_;
   const size_t num_executors_;
@@ -62,10 +63,12 @@ class Inquiries {
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<v1::Inquiry> queue_ ABSL_GUARDED_BY(mu_);
-  uint64_t question_ ABSL_GUARDED_BY(mu_) = 0;  // to the executors; only its answers count
-  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;     // of those that were asked
+  // Number of the question to the executors; only answers with this number count.
+  uint64_t question_ ABSL_GUARDED_BY(mu_) = 0;
+  // Number of executors that were asked and have not answered.
+  size_t missing_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::optional<v1::ProcessReport>> answers_ ABSL_GUARDED_BY(mu_);  // per executor
-  std::thread thread_;                                                          // Last.
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace tessera::worker::rpc

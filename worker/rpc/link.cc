@@ -1,3 +1,7 @@
+// One gRPC stream of envelopes to the coordinator, for the daemon (worker_daemon.cc) and for
+// executors (coordinator_stream.cc). Send may be called from any thread and never waits. gRPC
+// allows writes from outside its callbacks only while a hold is kept, so the hold is released when
+// the stream is closed and no write is being started.
 #include "worker/rpc/link.h"
 
 #include <algorithm>
@@ -12,11 +16,13 @@ namespace tessera::worker::rpc {
 namespace {
 
 constexpr int kMessageBytes = 1 << 30;
-constexpr absl::Duration kLinkSilence = absl::Seconds(2);  // then we ask whether it still works
-// A coordinator that is back is found soon, since what executors hold waits for it.
+// After this time of silence the coordinator is asked for a reply.
+constexpr absl::Duration kLinkSilence = absl::Seconds(2);
+// A coordinator that is back must be found soon, because everything that executors hold waits for
+// it.
 constexpr absl::Duration kReconnectMin = absl::Milliseconds(100);
 constexpr absl::Duration kReconnectMax = absl::Milliseconds(300);
-constexpr absl::Duration kConnectTimeout = absl::Seconds(2);  // of one try
+constexpr absl::Duration kConnectTimeout = absl::Seconds(2);  // of one attempt
 
 }  // namespace
 
@@ -41,7 +47,7 @@ std::shared_ptr<grpc::Channel> CoordinatorChannel(
     const CoordinatorAccess& access, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytes);
-  // A coordinator that stands still for a while is still there, and so are our arrays.
+  // A coordinator that stands still for a while is still alive, and so are our arrays.
   for (const ChannelArgument& a : ClientArguments({kLinkSilence, access.link_timeout})) {
     arguments.SetInt(a.name, a.value);
   }
@@ -65,7 +71,7 @@ Link::Link(const StartCallFn& start, const std::string& token, OnMessageFn on_me
     : on_message_(std::move(on_message)), on_end_(std::move(on_end)) {
   if (!token.empty()) context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
   start(&context_, this);
-  // Held by us until the end, so that writes may be started from any thread.
+  // The hold is kept until the end, so that writes may be started from any thread.
   AddHold();
   StartRead(&received_);
   StartCall();
@@ -134,7 +140,7 @@ void Link::Pump() {
       sent_ = std::move(queue_.front());
       queue_.pop_front();
     }
-    writing_ = true;  // After the last there is nothing else to write.
+    writing_ = true;  // after the last message nothing else is written
     ++starting_;
   }
   last ? StartWritesDone() : StartWrite(&sent_);

@@ -1,4 +1,4 @@
-// One stream of envelopes from this process to the coordinator: that of a daemon or of an executor
+// One stream of envelopes from this process, a daemon or an executor, to the coordinator
 // (proto/tessera/v1/worker.proto).
 #pragma once
 #include <deque>
@@ -16,54 +16,56 @@
 
 namespace tessera::worker::rpc {
 
-// PEM. All empty: plaintext. Only the CA: TLS, without a client certificate.
+// Certificates and keys as PEM. If all are empty, the connection is plaintext. With the CA only, it
+// is TLS without a client certificate.
 struct TlsTexts {
   std::string certificates, key, authority;
   bool enabled() const { return !authority.empty(); }
 };
 
-// Where the coordinator is, and what a worker needs to connect to it.
+// The coordinator's address, and the credentials that a worker needs to connect to it.
 struct CoordinatorAccess {
   std::string address;  // host:port
-  // The worker's certificate, or else a token.
+  // The worker identifies itself by its certificate or by a token.
   TlsTexts tls;
   std::string token;
   bool insecure = false;  // allows plaintext to a coordinator on another machine
-  absl::Duration link_timeout = absl::Seconds(15);  // for its reply, once it was asked for one
+  // How long the coordinator may take to reply, once it was asked to.
+  absl::Duration link_timeout = absl::Seconds(15);
 };
 
-// The coordinator's certificate must name its address. Plaintext beyond this machine only where
-// `insecure` asks for it; else VALUE_ERROR.
+// Makes the credentials. The coordinator's certificate must name its address. Returns VALUE_ERROR
+// for plaintext to another machine, unless `insecure` allows it.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CoordinatorCredentials(
     const CoordinatorAccess& access);
-// A connection, which is made when it is first used and made anew when it ends.
+// Returns a connection that is made when it is first used, and made again when it has ended.
 std::shared_ptr<grpc::Channel> CoordinatorChannel(
     const CoordinatorAccess& access, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
-// "LAUNCH".
+// Returns the kind without its prefix, as "LAUNCH".
 std::string_view ShortName(v1::MessageKind kind);
 
-// gRPC's threads bring what the coordinator sends; what is sent to it is written by whoever has it,
-// without waiting: at most one write is in flight, the others queue. Thread-safe.
+// gRPC's threads deliver the coordinator's messages. Messages to the coordinator may be sent by any
+// thread without waiting: at most one write is in flight, and the others queue. Thread-safe.
 class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
  public:
-  // Starts the call: Connect or Attach of the stub's async interface.
+  // Starts the call, which is Connect or Attach of the stub's async interface.
   using StartCallFn = std::function<void(grpc::ClientContext*, Link*)>;
   using OnMessageFn = std::function<void(const v1::Envelope&)>;
 
-  // `on_message` is called for one message at a time, then `on_end`, unless it is null; neither
-  // after AwaitEnd has returned.
+  // `on_message` is called for one message at a time, and `on_end`, unless it is null, at the end.
+  // Neither is called after AwaitEnd has returned true.
   Link(const StartCallFn& start, const std::string& token, OnMessageFn on_message,
        std::function<void()> on_end = nullptr);
 
   void Send(v1::Envelope message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether no write is in flight.
+  // Returns whether no write is in flight.
   bool idle() ABSL_LOCKS_EXCLUDED(mu_);
   void Cancel() { context_.TryCancel(); }
-  // Ends the stream once what was sent is written: the coordinator has taken all of it when
-  // AwaitEnd returns.
+  // Ends the stream once everything that was sent is written. When AwaitEnd returns true, the
+  // coordinator has taken all of it.
   void Finish() ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether it has ended.
+  // Waits until the stream has ended, for at most `timeout`. Returns whether it has ended.
   bool AwaitEnd(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   grpc::Status end() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -73,15 +75,15 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
 
  private:
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
-  // No write is started any more; the hold ends once none is being started.
+  // After Close no write is started any more. The hold ends once no write is being started.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
   void Started() ABSL_LOCKS_EXCLUDED(mu_);
 
   const OnMessageFn on_message_;
   const std::function<void()> on_end_;
   grpc::ClientContext context_;
-  v1::Envelope received_;  // of the read in flight
-  v1::Envelope sent_;      // of the write in flight
+  v1::Envelope received_;  // message of the read in flight
+  v1::Envelope sent_;      // message of the write in flight
   absl::Mutex mu_;
   std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
   int starting_ ABSL_GUARDED_BY(mu_) = 0;

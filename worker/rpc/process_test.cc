@@ -1,5 +1,6 @@
-// A worker as processes: this test is the coordinator, the daemon runs here, its executor is a
-// child.
+// Proves that a worker works as processes: registration, launches, restarts, outages of the
+// coordinator, uploads and reads by ticket. The test plays the coordinator, the daemon runs in this
+// process, and its executor is a child process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -48,8 +49,9 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr char kKey[] = "the key of this epoch";
 constexpr uint64_t kEpoch = 3;
 
-// The least that a coordinator does: takes a registration and what attaches to it, keeps what is
-// reported, sends what it is told to. It may be away for a while, and come back as another.
+// A minimal coordinator: accepts a registration and the executors that attach, stores their
+// reports, and sends what the test tells it to. It may be away for a while and come back as another
+// one.
 class FakeCoordinator final : public v1::WorkerService::Service {
  public:
   FakeCoordinator() {
@@ -64,6 +66,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
 
+  // A worker's daemon registers here.
   grpc::Status Connect(grpc::ServerContext* context,
                        grpc::ServerReaderWriter<v1::Envelope, v1::Envelope>* stream) override {
     v1::Envelope report;
@@ -123,7 +126,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     absl::MutexLock lock(&mu_);
     grace_ = grace;
   }
-  // Ends all streams, and takes none until it returns.
+  // Ends all streams, and accepts no new ones until Return.
   void Leave() {
     absl::MutexLock lock(&mu_);
     away_ = true;
@@ -132,7 +135,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     const auto ended = [this] { return stream_ == nullptr && attached_.empty(); };
     EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&ended), kPatience));
   }
-  // As another, with the registrations and reports so far forgotten.
+  // Comes back as another coordinator, which has forgotten the registrations and reports so far.
   void Return(uint64_t epoch, bool adopt) {
     absl::MutexLock lock(&mu_);
     away_ = false;
@@ -160,7 +163,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     envelope.set_epoch(epoch);
     SendTo(incarnation, envelope);
   }
-  // To the executor of this incarnation, once it has attached.
+  // Sends to the executor of this incarnation, once it has attached.
   void SendTo(uint64_t incarnation, const v1::Envelope& envelope) {
     absl::MutexLock lock(&mu_);
     ASSERT_TRUE(AwaitAttached(incarnation));
@@ -182,7 +185,8 @@ class FakeCoordinator final : public v1::WorkerService::Service {
     registrations_.pop_front();
     return next;
   }
-  // The first report of type T not yet taken. `number`: its own.
+  // Takes the first report of type T that has not been taken yet. `number` gets the report's own
+  // number.
   template <class T>
   absl::StatusOr<std::pair<uint64_t, T>> Next(uint64_t* number = nullptr) {
     absl::MutexLock lock(&mu_);
@@ -251,7 +255,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// sin, `ops` times, on each device of a one-axis mesh.
+// A program that applies sin `ops` times, on each device of a mesh with one axis.
 ir::Program SinProgram(int devices, int ops) {
   ir::Scope scope;
   scope.mesh.axes = {{"i", devices, ir::AxisType::kManual}};
@@ -265,7 +269,7 @@ ir::Program SinProgram(int devices, int ops) {
   return program;
 }
 
-// f32[4] per device: its sum over both.
+// The argument is f32[4] on each device, and the result is its sum over both devices.
 ir::Program PsumProgram(int devices) {
   ir::Scope scope;
   scope.mesh.axes = {{"i", devices, ir::AxisType::kManual}};
@@ -278,7 +282,7 @@ ir::Program PsumProgram(int devices) {
   return program;
 }
 
-// A block of a shard of w0/0.
+// Describes a block of a shard of w0/0.
 api::Transfer::Piece PieceOf(const std::string& endpoint, const std::string& ticket,
                              const ir::Dims& starts, const ir::Dims& shape) {
   api::Transfer::Piece piece;
@@ -401,7 +405,7 @@ TEST_F(ProcessTest, RunsAProgramOverTwoDevicesAndKeepsItsLease) {
 
 TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
   Start();
-  // Bytes that are no message are answered for the launch that they belong to.
+  // Bytes that are no message are answered with an error, for the launch to which they belong.
   api::Launch launch;
   launch.launch = 8;
   v1::Envelope torn = ir::serial::ToEnvelope(0, info_.incarnation, launch);
@@ -411,7 +415,7 @@ TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
   TESSERA_ASSERT_OK_AND_ASSIGN(auto failed, coordinator_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.second.launch, 8u);
   EXPECT_THAT(failed.second.status, ReasonIs("VALUE_ERROR", "2 bytes are no tessera.v1.Launch"));
-  // What is of another epoch is dropped.
+  // A command of another epoch is dropped.
   coordinator_.Send(info_.incarnation, api::ReadBuffer{1, 1, 0}, kEpoch + 1);
   coordinator_.Send(info_.incarnation, api::ReadBuffer{3, 1, 0});
   TESSERA_ASSERT_OK_AND_ASSIGN(auto read, coordinator_.Next<api::BufferRead>());
@@ -455,12 +459,13 @@ TEST_F(ProcessTest, ADrainedExecutorExitsOnceItHasReported) {
   EXPECT_EQ(done.second.launch, 5u);
 }
 
+// The executor is killed in the middle of a launch.
 TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
   Start();
   Load(1, SinProgram(2, 20'000));
   for (int d : {0, 1}) Write(10, d, Ramp(1 << 16));
   Launch(5, 1, 10, 11);
-  // It is under way once its process has burnt some time on it.
+  // The launch is under way once its process has used some CPU time.
   const int pid = daemon_->executor_pid();
   const int64_t before = CpuTicks(pid);
   ASSERT_TRUE(Eventually([&] { return CpuTicks(pid) > before + 10; }));
@@ -477,7 +482,7 @@ TEST_F(ProcessTest, AKilledExecutorIsReportedWithItsOpAndAnotherTakesItsPlace) {
   EXPECT_LT(killed.Unhindered(), absl::Seconds(3));
   EXPECT_GT(ready.second.info.incarnation, info_.incarnation);
   EXPECT_EQ(ready.second.info.data_endpoint, info_.data_endpoint) << "the port is the worker's";
-  // It serves, on the same data port.
+  // The new process serves on the same data port.
   info_ = ready.second.info;
   EXPECT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 20, 1, {4}),
                      Array::Of(DType::kF32, {4}, {1, 2, 3, 4}), 16),
@@ -493,6 +498,8 @@ TEST_F(ProcessTest, LosingTheCoordinatorStartsAnewAndRegistersAgain) {
   EXPECT_GT(again.executors[0].incarnation, info_.incarnation);
 }
 
+// The coordinator goes away twice, each time while a launch runs, and comes back as another one
+// that adopts the executor.
 TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   coordinator_.SetGrace(absl::Seconds(60));
   Start();
@@ -502,7 +509,7 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   for (int d : {0, 1}) Write(10, d, Ramp(kSize));
   Launch(5, 1, 10, 11);
   coordinator_.Leave();
-  // Its tickets hold meanwhile, and the run goes on: a read waits for its end.
+  // Tickets stay valid meanwhile, and the launch goes on: a read waits for its end.
   const std::unique_ptr<PeerReader> reader = MakeGrpcPeerReader();
   const auto read = [&](const std::string& ticket) {
     CancelToken cancel;
@@ -530,7 +537,8 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   EXPECT_THAT(inventory.second.running, IsEmpty());
   EXPECT_THAT(inventory.second.ended, ElementsAre(5));
   EXPECT_THAT(inventory.second.executables, ElementsAre(1));
-  // What was not acknowledged follows in order: of the program, of the shards, of the run.
+  // Reports that were not acknowledged follow in order: of the program, of the shards, of the
+  // launch.
   uint64_t number = 0;
   TESSERA_ASSERT_OK_AND_ASSIGN(auto loaded, coordinator_.Next<api::ProgramLoaded>(&number));
   EXPECT_EQ(number, 1u);
@@ -539,15 +547,17 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   EXPECT_EQ(done.second.launch, 5u);
   for (int shard = 0; shard < 3; ++shard)
     TESSERA_ASSERT_OK(coordinator_.Next<api::BufferWritten>(&number));
-  // The values are there before the run is reported, so that the upload may come before it.
+  // The values are there before the launch is reported, so the report of an upload may come before
+  // it.
   EXPECT_THAT((std::vector<uint64_t>{of_run, number}), ::testing::UnorderedElementsAre(4, 5));
   number = 5;
-  // The tickets of the life before hold until they expire.
+  // Tickets of the earlier life stay valid until they expire.
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
   EXPECT_THAT(read(ticket), IsOk());
   EXPECT_THAT(read(TicketBy("no key", info_.incarnation, 11, {kSize})), ReasonIs("TICKET_REFUSED"));
 
-  // Once more, with a run that is not over. What is acknowledged does not come again.
+  // Now the coordinator leaves while a launch runs. Reports that were acknowledged do not come
+  // again.
   coordinator_.Send(info_.incarnation, api::AcknowledgeReports{number});
   Load(2, SinProgram(2, 5'000));
   Launch(6, 2, 10, 13);
@@ -564,7 +574,7 @@ TEST_F(ProcessTest, AnExecutorOutlivesAnOutage) {
   EXPECT_EQ(number, 6u);
   TESSERA_ASSERT_OK_AND_ASSIGN(done, coordinator_.Next<api::LaunchDone>());
   EXPECT_EQ(done.second.launch, 6u);
-  // The read of the coordinator before is not answered to this one.
+  // A read for the earlier coordinator is not answered to this one.
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Ramp(4)));
   EXPECT_EQ(daemon_->executor_pid(), pid);
 }
@@ -603,7 +613,7 @@ TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
   Write(10, 0, Ramp(4));
   coordinator_.Leave();
   coordinator_.Return(kEpoch - 1, /*adopt=*/true);
-  // The worker looks at it twice, and stays with neither.
+  // The worker tries it twice, and stays with it neither time.
   for (int look = 0; look < 2; ++look) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
     EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);
@@ -614,9 +624,10 @@ TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
   EXPECT_THAT(Read(10, 0), IsOkAndHolds(Ramp(4)));
 }
 
+// An upload and several reads go to the executor's data port without the coordinator.
 TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
   Start();
-  const Array big = Ramp(700'000);  // 2.8 MB: three chunks.
+  const Array big = Ramp(700'000);  // 2.8 MB, which is three chunks
   const int64_t n = big.num_elements();
   ASSERT_THAT(Upload(Ticket(api::Ticket::Access::kWrite, 30, 1, {n}), big, 1 << 20), IsOk());
   TESSERA_ASSERT_OK_AND_ASSIGN(auto written, coordinator_.Next<api::BufferWritten>());
@@ -633,9 +644,9 @@ TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
   EXPECT_THAT(read(30, {0}, {n}, kPatience), IsOkAndHolds(big));
   EXPECT_THAT(read(30, {5}, {3}, kPatience), IsOkAndHolds(Array::Of(DType::kF32, {3}, {5, 6, 7})));
   EXPECT_THAT(read(30, {n - 2}, {3}, kPatience), ReasonIs("VALUE_ERROR", "does not lie inside"));
-  // Nobody makes it: the caller's deadline ends the wait.
+  // No producer makes this array, so the caller's deadline ends the wait.
   EXPECT_THAT(read(31, {0}, {1}, absl::Milliseconds(100)), ReasonIs("DEADLINE_EXCEEDED"));
-  // A read that waits is ended by the launch it is for.
+  // A read that waits is ended by the launch for which it reads.
   std::thread canceller([&] {
     absl::Notification never;
     never.WaitForNotificationWithTimeout(absl::Milliseconds(50));
@@ -645,6 +656,7 @@ TEST_F(ProcessTest, BytesGoStraightToTheExecutorByTicket) {
   canceller.join();
 }
 
+// Each upload has a ticket or a content that does not allow it.
 TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
   Start();
   const Array value = Ramp(100);
@@ -654,7 +666,8 @@ TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
   EXPECT_THAT(Upload(Ticket(api::Ticket::Access::kRead, 40, 0, {100}), value, 64),
               StatusIs(absl::StatusCode::kPermissionDenied, "not for writing"));
   EXPECT_THAT(Upload("stolen", value, 64), ReasonIs("TICKET_REFUSED"));
-  // The worker's key, which other executors' daemons would have, makes no ticket for this one.
+  // The worker's key, which the daemons of other executors would have, makes no valid ticket for
+  // this executor.
   EXPECT_THAT(Upload(TicketBy(kKey, info_.incarnation, 40, {100}), value, 64),
               ReasonIs("TICKET_REFUSED"));
   const uint64_t gone = info_.incarnation - 1;
@@ -672,7 +685,7 @@ TEST_F(ProcessTest, UploadsThatAreWrongAreRefused) {
 }
 
 TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
-  // The daemon as a process of its own, killed without a chance to clean up.
+  // The daemon runs as its own process and is killed without a chance to clean up.
   TESSERA_ASSERT_OK_AND_ASSIGN(
       ChildProcess daemon,
       ChildProcess::Spawn(SourcePath(TESSERA_WORKER_BINARY),
@@ -687,8 +700,10 @@ TEST_F(ProcessTest, NoExecutorOutlivesItsDaemon) {
   EXPECT_TRUE(Eventually([&] { return HasEnded(executors[0]); }));
 }
 
+// A server ends and another one begins at the same port; the next read must reach it without a
+// wait.
 TEST(GrpcPeerReaderTest, WhoIsBackAtItsPortIsReadAtOnce) {
-  // Knows no method: an answer all the same.
+  // The service implements no method, but its error is an answer, too.
   const auto serve = [](int* port) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", *port), grpc::InsecureServerCredentials(),

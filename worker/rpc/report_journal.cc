@@ -1,3 +1,6 @@
+// Keeps an executor's reports until the coordinator has acknowledged them. CoordinatorStream adds
+// each report, sends what Next returns, and rewinds when a stream has ended. Entries are only
+// marked when they are dropped and are removed from the front, so that the indices stay valid.
 #include "worker/rpc/report_journal.h"
 
 #include <algorithm>

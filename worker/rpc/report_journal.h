@@ -1,14 +1,14 @@
-// What an executor has reported and its coordinator may not know for good: the reports, numbered
-// from 1 in the order in which they were made (Envelope.report), until they are acknowledged.
+// The reports of an executor that its coordinator may still lose. They are numbered from 1 in the
+// order in which they were made (Envelope.report), and are kept until they are acknowledged.
 //
-// They leave in that order, on one stream after the other: Rewind begins again with the first that
-// is not acknowledged. Answers to reads and inspections go in order with them, but once, and have
-// no number: whoever asked asks again.
+// The reports are sent in that order, on one stream after the other. Rewind begins again with the
+// first one that is not acknowledged. Answers to reads and inspections are sent in order with them,
+// but only once and without a number: a caller that gets no answer asks again.
 //
-// At a bound the oldest lose their details first: the values that a LaunchDone brings along, then
-// everything that an ExecutorInventory says as well (what was written, loaded, configured). The end
-// of an operation stays; there are never more of these than operations that were sent and not
-// acknowledged. Not thread-safe.
+// At a bound the oldest reports lose their details first: the values in a LaunchDone, and then all
+// reports that an ExecutorInventory repeats (arrays written, programs loaded, communicators
+// configured). The end of an operation always stays. There are never more such ends than operations
+// that were sent and not acknowledged. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -23,42 +23,42 @@ class ReportJournal {
  public:
   struct Bounds {
     int64_t reports = 100'000;
-    int64_t bytes = 64 << 20;  // of the reports' bodies
+    int64_t bytes = 64 << 20;  // size of the reports' bodies
   };
 
   explicit ReportJournal(Bounds bounds) : bounds_(bounds) {}
   ReportJournal() : ReportJournal(Bounds()) {}
 
   void Add(v1::Envelope report);
-  // The next to send; nullopt: all have been sent.
+  // Returns the next report to send, or nullopt if all have been sent.
   std::optional<v1::Envelope> Next();
-  // The stream has ended.
+  // Call when the stream has ended.
   void Rewind();
-  // Takes no effect on what has not been sent.
+  // Has no effect on reports that have not been sent.
   void Acknowledge(uint64_t through);
 
-  // The operations whose ends are in it, ascending.
+  // The operations whose ends are in the journal, in ascending order.
   std::vector<uint64_t> Ended() const;
-  uint64_t last() const { return last_; }  // number; 0: there was none
+  uint64_t last() const { return last_; }  // number of the last report; 0 if there was none
   int64_t bytes() const { return bytes_; }
-  int64_t size() const { return size_; }  // numbered reports that it can send again
+  int64_t size() const { return size_; }  // number of numbered reports that can be sent again
 
  private:
   struct Entry {
-    v1::Envelope report;  // empty once it is not to be sent again
+    v1::Envelope report;  // empty once it will not be sent again
     bool there = true;
   };
 
   void Drop(Entry& entry);
-  // Takes details from the oldest that has any. False: none has.
+  // Removes details from the oldest report that has any. Returns false if none has.
   bool Shrink();
   void PopSent();
 
   const Bounds bounds_;
-  uint64_t last_ = 0;  // number
+  uint64_t last_ = 0;  // number of the last report
   std::deque<Entry> entries_;
-  size_t sent_ = 0;    // the first of them
-  size_t shrunk_ = 0;  // the first of them, which have no more details
+  size_t sent_ = 0;    // number of entries at the front that have been sent
+  size_t shrunk_ = 0;  // number of entries at the front that have no more details
   int64_t bytes_ = 0, size_ = 0;
 };
 

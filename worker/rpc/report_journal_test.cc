@@ -1,3 +1,5 @@
+// Proves that reports are sent in order and again until they are acknowledged, that answers are
+// sent once, and which details are lost at the bounds. The tests use the journal without streams.
 #include "worker/rpc/report_journal.h"
 
 #include <string>
@@ -20,14 +22,14 @@ v1::Envelope Of(v1::MessageKind kind, uint64_t launch = 0, std::string body = ""
 v1::Envelope Failed(uint64_t launch) { return Of(v1::MESSAGE_KIND_LAUNCH_FAILED, launch); }
 v1::Envelope Written() { return Of(v1::MESSAGE_KIND_BUFFER_WRITTEN); }
 v1::Envelope Answer() { return Of(v1::MESSAGE_KIND_BUFFER_READ, 0, "a value"); }
-// With a value of so many bytes.
+// A LaunchDone with a value of `value` bytes.
 v1::Envelope Done(uint64_t launch, size_t value) {
   v1::LaunchDone done;
   done.mutable_run_time()->set_seconds(5);
   if (value > 0) done.add_inline_results()->mutable_value()->set_data(std::string(value, 'x'));
   return Of(v1::MESSAGE_KIND_LAUNCH_DONE, launch, done.SerializeAsString());
 }
-// The numbers of what is sent now.
+// The numbers of the reports that are sent now.
 std::vector<uint64_t> Sent(ReportJournal& journal) {
   std::vector<uint64_t> numbers;
   while (const auto report = journal.Next()) numbers.push_back(report->report());
@@ -104,7 +106,7 @@ TEST(ReportJournalTest, WhatAnInventorySaysGoesAtTheBoundOfReports) {
   journal.Add(Written());
   journal.Add(Written());
   EXPECT_THAT(Sent(journal), ElementsAre(2, 3, 4));
-  // Also what was sent is among the oldest.
+  // Reports that were sent count among the oldest, too.
   journal.Add(Failed(2));
   journal.Add(Failed(3));
   journal.Rewind();

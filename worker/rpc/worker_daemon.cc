@@ -1,3 +1,6 @@
+// The daemon of a worker: applies the decisions of worker/daemon/core.h. worker/main.cc starts it.
+// Supervisors run the executor processes, one thread keeps the connection to the coordinator, and
+// all of them post events to the Driver, whose effects arrive here as Apply.
 #include "worker/rpc/worker_daemon.h"
 
 #include <unistd.h>
@@ -41,19 +44,20 @@ namespace tessera::worker::rpc {
 namespace {
 
 constexpr int kGpusMax = 64;
-constexpr int kPortStride = 2;  // between the ports of a worker's executors
-constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);  // drivers start slowly
+constexpr int kPortStride = 2;  // distance between the ports of two executors of a worker
+// Long, because drivers start slowly.
+constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);
 constexpr absl::Duration kProbeLimit = absl::Seconds(1);
 
 using daemon::LossCause;
 using Infos = std::vector<api::ExecutorInfo>;  // per executor
 
-// Names of LossCause, in its order, without kStopped, after which the worker ends.
+// The names of LossCause, in its order. kStopped has none, because the worker ends after it.
 constexpr const char* kRestartCauses[] = {"exit",         "signal", "not_ready", "protocol",
                                           "disconnected", "stuck",  kOtherLabel};
 static_assert(std::size(kRestartCauses) == static_cast<size_t>(LossCause::kStopped));
 
-// An ExecutorReady's; nullopt if the message is no such.
+// Returns the info of an ExecutorReady, or nullopt if the message is another one.
 std::optional<api::ExecutorInfo> ReadReady(const std::string& message) {
   v1::Envelope envelope;
   if (!envelope.ParseFromString(message)) return std::nullopt;
@@ -62,13 +66,14 @@ std::optional<api::ExecutorInfo> ReadReady(const std::string& message) {
   return ready == nullptr ? std::nullopt : std::optional(ready->info);
 }
 
-// A number that another daemon, before or after, hardly begins at. Exact in a double.
+// Returns a number at which another daemon, earlier or later, is very unlikely to begin. A double
+// can represent it exactly.
 uint64_t RandomIncarnation() {
   std::random_device random;
   return uint64_t{random() & 0x7fffffff} << 21;
 }
 
-// What decides is worker/daemon/core.h; this carries it out.
+// Carries out the decisions that worker/daemon/core.h makes.
 class Daemon final : public WorkerDaemon {
  public:
   // The listening sockets of one executor.
@@ -120,10 +125,10 @@ class Daemon final : public WorkerDaemon {
     thread_ = std::thread([this] { RunLinks(); });
     driver_.Start();
   }
-  // Once it is made; the collector may be asked at once.
+  // Call once the daemon is made, since the collector may be called at once.
   void ShowMetrics() {
     if (options_.metrics == nullptr) return;
-    // There from the beginning, so that the first is an increase.
+    // The counters exist from the beginning, so that the first restart shows as an increase.
     for (const char* cause : kRestartCauses) {
       options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause});
     }
@@ -160,8 +165,8 @@ class Daemon final : public WorkerDaemon {
         PortPlus(options_.advertise_client, kPortStride * executor));
   }
 
-  // Clients may come by another way than executors do: through a port that a container publishes on
-  // its host, say.
+  // Clients may use another way to an executor than other executors do, for example a port that a
+  // container publishes on its host.
   std::string peer_data_endpoint(int32_t executor) const {
     const Listener& data = ports_[executor].data;
     const absl::string_view host = WithoutPort(options_.advertise_peer);
@@ -252,13 +257,14 @@ class Daemon final : public WorkerDaemon {
                          << Field("incarnation", e.incarnation) << Field("why", e.loss.reason)
                          << Field("launch", e.loss.in_flight.launch)
                          << Field("op", e.loss.in_flight.op);
-    // Before the next process, which a later effect starts.
+    // The gauges are reset before the next process starts, which a later effect does.
     pages_[e.executor]->ResetGauges();
     if (options_.metrics == nullptr || e.loss.cause == LossCause::kStopped) return;
     const char* const cause = kRestartCauses[static_cast<size_t>(e.loss.cause)];
     options_.metrics->counter(Metric::kExecutorRestarts, {options_.name, cause}).Add();
   }
-  // For whoever asks why it ended; that of the process before stays beside it.
+  // Writes the flight recorder to a file, so that it can be read why the process ended. The file of
+  // the previous process is kept beside it.
   void KeepFlight(int32_t executor) {
     if (options_.flight_folder.empty()) return;
     const std::string path =
@@ -287,8 +293,8 @@ class Daemon final : public WorkerDaemon {
                        << Field("why", e.why.message());
     if (options_.on_refused) options_.on_refused(e.why);
   }
-  void Apply(const daemon::SetTimer& /*effect*/) {}  // The driver's own,
-  void Apply(const daemon::Stopped& /*effect*/) {}   // both.
+  void Apply(const daemon::SetTimer& /*effect*/) {}  // the driver handles it
+  void Apply(const daemon::Stopped& /*effect*/) {}   // the driver handles it
 
   std::shared_ptr<Link> CurrentLink() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
@@ -326,7 +332,8 @@ class Daemon final : public WorkerDaemon {
       }
     }
   }
-  // Since what the executor's devices run last went on; of the one that has stood longest.
+  // The time since the executor's devices last made progress. It is the time of the device that has
+  // stood still longest.
   absl::Duration ProgressAge(int32_t executor) {
     absl::Duration oldest;
     for (int d = 0; d < num_devices(); ++d) {
@@ -344,12 +351,12 @@ class Daemon final : public WorkerDaemon {
     bool ever_welcomed = false;
     while (const std::optional<Infos> infos = AwaitConnect()) {
       absl::Status end = RunLink(*stub, *infos, &ever_welcomed);
-      // Opens connections of its own, so that it is asked before the rules are.
+      // This opens connections of its own, so it is done before the state machine hears of the end.
       if (!ever_welcomed) end = WhyRefused(end);
       driver_.Post(daemon::LinkEnded{std::move(end)});
     }
   }
-  // The executors to register next; nullopt at the end.
+  // Returns the executors to register next, or nullopt at the end.
   std::optional<Infos> AwaitConnect() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const auto told = [this]()
@@ -358,7 +365,8 @@ class Daemon final : public WorkerDaemon {
     return std::exchange(to_register_, std::nullopt);
   }
 
-  // How a connection ended that was none: TLS_MISMATCH where the coordinator speaks otherwise.
+  // Explains the end of a connection that was never made: TLS_MISMATCH if the coordinator does not
+  // speak as this worker does.
   absl::Status WhyRefused(const absl::Status& end) const {
     if (!ir::serial::NeverConnected(std::string(end.message()))) return end;
     const ir::serial::Speaks speaks = ir::serial::Probe(options_.coordinator.address, kProbeLimit);
@@ -383,10 +391,12 @@ class Daemon final : public WorkerDaemon {
     return end;
   }
 
-  // One connection, from registration to its end. Sets `ever_welcomed` if the coordinator took us.
+  // Runs one connection, from registration to its end. Sets `ever_welcomed` if the coordinator
+  // accepted the worker.
   absl::Status RunLink(v1::WorkerService::Stub& stub, const Infos& infos, bool* ever_welcomed)
       ABSL_LOCKS_EXCLUDED(mu_) {
-    bool welcomed = false;  // of the thread that brings commands; ours once the link has ended
+    // Used by the thread that brings commands, and by this one after the link has ended.
+    bool welcomed = false;
     const auto connect = [&stub](grpc::ClientContext* context, Link* link) {
       stub.async()->Connect(context, link);
     };
@@ -418,7 +428,7 @@ class Daemon final : public WorkerDaemon {
     if (welcomed || last_end_ != end)
       RecordFlight(FlightKind::kDaemonStep,
                    absl::StrCat("the connection ended: ", ToAbsl(ReasonOf(end))), 0, 0, epoch_);
-    // Not each of the tries that end alike.
+    // Attempts that end in the same way are logged only once.
     if (welcomed || std::exchange(last_end_, end) != end)
       TESSERA_LOG(WARNING) << "connection to the coordinator ended"
                            << Field("worker", options_.name)
@@ -430,7 +440,7 @@ class Daemon final : public WorkerDaemon {
     return end;
   }
 
-  // The only ones for the daemon itself: to kill an executor, and what goes beside the commands.
+  // Handles the few messages for the daemon itself: the command to kill an executor, and inquiries.
   void OnCommand(const v1::Envelope& message) {
     RecordFlight(FlightKind::kDaemonCommand, ShortName(message.kind()),
                  static_cast<uint64_t>(message.executor()), message.launch(), message.epoch());
@@ -453,27 +463,27 @@ class Daemon final : public WorkerDaemon {
   }
 
   const WorkerDaemonOptions options_;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // towards the coordinator
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;  // for the coordinator
   const std::vector<Ports> ports_;                               // per executor
-  std::vector<std::unique_ptr<MetricsPage>> pages_;              // per executor; as executors_
-  std::vector<std::unique_ptr<FlightRecorder>> flights_;         // per executor, over its processes
-  std::vector<std::unique_ptr<Supervisor>> executors_;           // set before any step
+  std::vector<std::unique_ptr<MetricsPage>> pages_;       // per executor; set before any step
+  std::vector<std::unique_ptr<FlightRecorder>> flights_;  // per executor; kept over its processes
+  std::vector<std::unique_ptr<Supervisor>> executors_;    // per executor; set before any step
   int64_t collector_ = 0;
   daemon::Driver driver_;
-  std::atomic<uint64_t> epoch_{0};  // of the last Welcome
+  std::atomic<uint64_t> epoch_{0};  // epoch of the last Welcome
   Inquiries inquiries_;
 
   absl::Mutex mu_;
-  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // until it has ended
-  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;      // that link, or the one to come
+  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mu_);  // kept until it has ended
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;      // applies to that link, or to the next one
   std::optional<Infos> to_register_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status last_end_;  // of a try to register; of the thread
+  absl::Status last_end_;  // end of the last attempt to register; used by the thread only
   std::thread thread_;
 };
 
-// Asked of a child, since a daemon holds no state of a GPU's driver. Fewer than `wanted` is an
-// error; of kAllGpus none is none.
+// Counts the GPUs in a child process, because a daemon holds no state of a GPU's driver. Fewer GPUs
+// than `wanted` are an error. If `wanted` is kAllGpus, zero GPUs are no error.
 absl::StatusOr<int> GpusHere(const WorkerDaemonOptions& options, int wanted) {
   const absl::StatusOr<std::string> answer = RunAndCapture(
       options.binary, {"--count-gpus", "--cuda-plugin=" + options.cuda_plugin}, kCountGpusTimeout);
@@ -509,6 +519,10 @@ absl::StatusOr<Listener> ListenerFor(const std::string& given, int well_known, i
 
 }  // namespace
 
+// Checks the options, counts the GPUs if that is needed, binds the ports of all executors, and
+// starts the daemon. The ports are bound before any process starts: they are part of the
+// registration, belong to the worker for its whole life, and a port that is taken is an error of
+// the start.
 absl::StatusOr<std::unique_ptr<WorkerDaemon>> WorkerDaemon::Start(WorkerDaemonOptions options) {
   if (options.coordinator.address.empty() || options.name.empty()) {
     return MakeError(ErrorKind::kValueError,

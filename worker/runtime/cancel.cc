@@ -1,3 +1,6 @@
+// Cancels a launch once, whoever asks first. The executor cancels on errors, timeouts and commands;
+// streams, collectives and compiled code see it through the token. Listeners are called outside the
+// lock, so RemoveListener waits for calls that are under way.
 #include "worker/runtime/cancel.h"
 
 #include <utility>

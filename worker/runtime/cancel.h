@@ -1,8 +1,8 @@
-// The cancellation flag of a launch: set once, with the reason for which the launch will end.
+// The cancellation flag of a launch. It is set once, together with the reason why the launch ends.
 //
-// Kernels poll the flag between ops and at loop back-edges; blocking code registers a listener that
-// wakes it. Thread-safe. Listeners run on the thread that cancels, without a lock, and must
-// neither block nor destroy the token.
+// Kernels poll the flag between ops and at the back-edges of loops. Blocking code registers a
+// listener that wakes it. Thread-safe. Listeners run on the thread that cancels, without a lock,
+// and must neither block nor destroy the token.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace tessera::worker {
 
 class CancelToken {
  public:
-  // The first reason is kept. Returns true if this was the first.
+  // Cancels the launch. Only the first reason is kept. Returns true if this was the first.
   bool Cancel(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
 
   bool cancelled() const { return word_.load(std::memory_order_acquire) != 0; }
-  // OK until cancelled.
+  // Returns OK until the launch is cancelled, and then the reason.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The flag that compiled code polls: not zero once cancelled.
+  // The flag that compiled code polls; it is not zero once the launch is cancelled.
   const std::atomic<uint32_t>* word() const { return &word_; }
 
-  // Calls `listener` when cancelled; at once if that has happened. Returns an id for Remove, which
-  // waits for a call that is under way.
+  // Calls `listener` when the launch is cancelled, or at once if it already is. Returns an id for
+  // RemoveListener, which waits for a call that is under way.
   int64_t AddListener(std::function<void()> listener) ABSL_LOCKS_EXCLUDED(mu_);
   void RemoveListener(int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -1,3 +1,6 @@
+// The executor's end of one generation of a communicator. The executor opens it on its control
+// thread when the coordinator says so, and closes it on another; launches call Run from their
+// devices' streams in between, or before, in which case they wait.
 #include "worker/runtime/communicator.h"
 
 #include <utility>
@@ -29,6 +32,10 @@ absl::StatusOr<int> Communicator::RankOf(int32_t member, int32_t device) const {
   return first_rank_[member] + device;
 }
 
+// Makes the collectives of this generation, unless Close came first. Ranks count the devices of all
+// members in order, so every executor arrives at the same ranks without talking to the others.
+// Launches that failed before the opening are aborted now, because their peers may be waiting for
+// them.
 void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics,
                         std::shared_ptr<const TlsContext> tls, LinkMeter* links) {
   CommunicatorConfig config;
@@ -65,7 +72,8 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
 }
 
 void Communicator::Close(const absl::Status& why) {
-  std::unique_ptr<Collectives> closing;  // Destroyed without the lock, as it waits for the peers.
+  // Destroyed without the lock, since the destructor waits for the peers.
+  std::unique_ptr<Collectives> closing;
   absl::MutexLock lock(&mu_);
   if (closed_.ok()) closed_ = why;
   if (collectives_ == nullptr) return;

@@ -1,7 +1,8 @@
-// An executor's end of one communicator: one for each generation that the coordinator configured.
+// An executor's end of one communicator. There is one for each generation that the coordinator has
+// configured.
 //
-// A Communicator can be closed while it is still referred to: running calls are aborted, and later
-// ones fail with the reason of the close. Thread-safe.
+// A Communicator may be closed while others still refer to it: running calls are aborted, and later
+// calls fail with the reason of the close. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,21 +24,24 @@ namespace tessera::worker {
 
 class Communicator final : public Collectives {
  public:
-  // `timeout` bounds each call, and the attempts to connect.
+  // `timeout` bounds each call, and each attempt to connect.
   Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout);
 
   uint64_t generation() const { return generation_; }
-  // Whether it reaches other executors.
+  // Returns whether the communicator has members other than this executor.
   bool remote() const { return members_.size() > 1; }
-  // Members of the generation: ranks are their devices, in order. VALUE_ERROR if there is none.
+  // Returns the rank of a member's device. The ranks count the devices of all members, in order.
+  // Returns VALUE_ERROR if there is no such device.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
-  // Connects, unless it was closed meanwhile. `port` outlives the communicator; null: there are no
-  // other executors. `metrics` and `links`, of which both or none are null, outlive it too.
+  // Connects, unless the communicator was closed meanwhile. `port` outlives the communicator, and
+  // is null if there are no other executors. `metrics` and `links` also outlive it; either both are
+  // null or none.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* links = nullptr);
   // The number of ranks of all members.
   int ranks() const { return first_rank_.back(); }
-  // Later calls fail with `why`. Returns when no call is running and the connections are closed.
+  // Makes later calls fail with `why`. Returns when no call is running and the connections are
+  // closed.
   void Close(const absl::Status& why);
 
   absl::Status Run(const Call& call) override;
@@ -45,8 +49,8 @@ class Communicator final : public Collectives {
   void Abort(absl::Status status) override;
 
  private:
-  // Counts a call while it runs, so that Close can wait for it. A call before Open waits for it, up
-  // to the timeout: then COLLECTIVE_TIMEOUT.
+  // Makes a call and counts it while it runs, so that Close can wait for it. A call that comes
+  // before Open waits for Open, and returns COLLECTIVE_TIMEOUT after the timeout.
   template <class F>
   absl::Status WhileOpen(const CallKey& key, F call);
 
@@ -56,11 +60,12 @@ class Communicator final : public Collectives {
   const int32_t self_;
   const std::string secret_;
   const absl::Duration timeout_;
-  std::vector<int> first_rank_;  // per member; one more at the end
+  std::vector<int> first_rank_;  // per member, with one more entry at the end
 
   absl::Mutex mu_;
   std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, absl::Status> aborted_ ABSL_GUARDED_BY(mu_);  // launches, before Open
+  // Launches that were aborted before Open, with the reasons.
+  std::map<uint64_t, absl::Status> aborted_ ABSL_GUARDED_BY(mu_);
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
   PeerPort* port_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool opened_ ABSL_GUARDED_BY(mu_) = false;

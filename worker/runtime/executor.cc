@@ -1,4 +1,6 @@
-// Commands: checks them, and gives them to the streams in order. executor_run.cc has the rest.
+// Takes the executor's commands: checks each, and passes it on to the streams in order. Commands
+// come from the coordinator, by executor_process.cc or, when embedded, by a direct call.
+// executor_run.cc has the work on the streams, and executor_files.cc the work on files.
 #include "worker/runtime/executor.h"
 
 #include <algorithm>
@@ -17,8 +19,9 @@ namespace tessera::worker {
 
 namespace {
 
-// "" if it is unusable: a save then reports why. Also "" for an embedded executor, which shares its
-// directory with no other and writes no identity file into what may be a user's own.
+// Returns the identity of the folder of files, or "" if the folder is unusable: a save then reports
+// why. The result is "" for an embedded executor, too, which shares its folder with no other
+// executor. It must not write an identity file into what may be a user's own folder.
 std::string FilesFolderIdentity(const ExecutorOptions& options) {
   if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
   absl::StatusOr<std::string> name = files::FilesRoot(options.files_dir).Identity();
@@ -30,6 +33,9 @@ std::string FilesFolderIdentity(const ExecutorOptions& options) {
 
 }  // namespace
 
+// Starts the threads and makes the account, the queue and the stream of each device. The reporter,
+// the timer and the other threads are started before the streams, because work on a stream uses
+// them.
 Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, ReportFn report)
     : options_(std::move(options)),
       name_(absl::StrCat(options_.worker, "/", options_.index)),
@@ -66,6 +72,10 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
   }
 }
 
+// Cancels everything and ends the threads, in an order in which no thread uses one that has ended.
+// The streams go first, because only they start work on devices; then the devices' running work
+// must end, since its memory belongs to the backend. Waiting readers are told only after that, as
+// no producer can serve them any more. The executor reports nothing more to its owner.
 Executor::~Executor() {
   silent_ = true;
   const absl::Status why =
@@ -84,7 +94,7 @@ Executor::~Executor() {
   streams_.clear();
   files_.reset();
   {
-    // Waits for an asynchronous device; each launch was cancelled above.
+    // Wait for an asynchronous device; each launch has been cancelled above.
     constexpr absl::Duration kDeviceEndTime = absl::Seconds(30);
     absl::MutexLock lock(&mu_);
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -120,7 +130,8 @@ api::ExecutorInfo Executor::info() const {
 
 std::vector<api::ExecutorInventory::Device> Executor::Arrays() const {
   std::vector<api::ExecutorInventory::Device> devices(num_devices_);
-  // Before the buffers, so that one that is deleted meanwhile is in neither.
+  // The deletions are read before the buffers, so that a buffer that is deleted in between is in
+  // neither list.
   absl::flat_hash_set<BufferId> deleting;
   {
     absl::MutexLock lock(&mu_);
@@ -157,14 +168,18 @@ void Executor::ReportAtOnce(api::ReportBody body, ReportTo& to) {
   if (!here) Report(std::move(body));
 }
 
+// Carries out one command. The lock makes all streams get the launches in the same order. A quick
+// launch or a deletion that found its stream idle is only claimed under the lock, and done by this
+// thread after the lock is released, because running it here saves two context switches.
 bool Executor::Send(api::Command command, api::ReportBody* report) {
   ReportTo to{.sender = report};
   std::optional<Claimed> claimed;
   {
     absl::ReleasableMutexLock lock(&send_mu_);
-    if (draining_) return false;  // The coordinator sends nothing after a Drain.
+    if (draining_) return false;  // the coordinator sends nothing after a Drain
     if (const auto* read = std::get_if<api::ReadBuffer>(&command)) {
-      // It is not ordered with the streams, and may report at once, which requires no lock.
+      // A read is not ordered with the streams. It may report at once, which requires that no lock
+      // is held.
       lock.Release();
       Handle(*read, to);
       return to.given;
@@ -206,6 +221,8 @@ void Executor::OnDrained(std::function<void()> drained) {
 
 // ---- Communicators. -----------------------------------------------------------------------------
 
+// Checks a new generation and opens it on the control thread. Generations only grow, and the check
+// against the last one makes a delayed command harmless.
 void Executor::Handle(const api::ConfigureCommunicator& command) {
   constexpr int kDevicesMax = 1 << 16;
   const auto refuse = [&](const auto&... parts) {
@@ -231,7 +248,8 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
   if (!is_later) {
     return refuse("generation ", command.generation, " is not later than those before it");
   }
-  // On a thread of its own, because peers connect at once and do not wait for compilations here.
+  // This is done on its own thread, because peers connect at once and must not wait for
+  // compilations here.
   control_->Push([this, communicator] { OpenCommunicator(communicator); });
 }
 
@@ -252,7 +270,7 @@ void Executor::Handle(const api::CloseCommunicator& command) {
     communicator = std::move(it->second);
     communicators_.erase(it);
   }
-  // On a thread of its own, because closing waits for the peers.
+  // This is done on its own thread, because closing waits for the peers.
   closing_->Push([this, communicator] {
     backend_->CloseGeneration(communicator->generation());
     communicator->Close(
@@ -341,6 +359,9 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout, uin
   return launch;
 }
 
+// Checks a launch against its program and gives it the communicator and the ranks. The ranks are
+// those of the program's devices in this generation. They are computed once per generation and
+// shared by the launches, since a launch of little work would spend much of its time on them.
 absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
   if (launch->program == nullptr) {
     return MakeError(ErrorKind::kProgramNotFound,
@@ -369,7 +390,7 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
   if (program.ranks == nullptr || program.ranks_generation != command.generation) {
     auto ranks = std::make_shared<std::vector<int>>();
     for (const auto& coordinate : program.coordinates) {
-      int rank = static_cast<int>(ranks->size());  // among our own devices
+      int rank = static_cast<int>(ranks->size());  // rank among this executor's own devices
       if (launch->communicator != nullptr) {
         TESSERA_ASSIGN_OR_RETURN(
             rank, launch->communicator->RankOf(coordinate.member, coordinate.device));
@@ -398,7 +419,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
       const BufferId id{result, device};
       const absl::Status status = buffers_.Expect(id);
       if (status.ok()) launch->expected.push_back(id);
-      // A result may be deleted before its producer is sent.
+      // A result may be deleted before its producer is sent, and that is no error.
       if (!status.ok() && KindOf(status) != ErrorKind::kArrayDeleted) return status;
     }
   }
@@ -408,7 +429,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
 void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why) {
   launch->failed = true;
   Fail(*launch, why);
-  // Results that are not in the table yet fail too, so that later readers get the error.
+  // Results that are not in the table yet fail, too, so that later readers get the error.
   for (const uint64_t result : launch->results) {
     for (int32_t device = 0; device < num_devices_; ++device) {
       const BufferId id{result, device};
@@ -424,6 +445,10 @@ const Executable* Executor::CompiledForOneDevice(const Launch& launch) {
   return program.executable.ok() ? program.executable->get() : nullptr;
 }
 
+// Admits a launch and gives it to the streams of its devices. All checks come before the first
+// push, so that a launch runs on all its devices or on none. If the program is compiled, takes
+// microseconds and has only one device here, and the device's stream is idle, then the launch is
+// claimed for the sending thread instead (see Send).
 void Executor::Handle(api::Launch&& command) {
   LaunchRef launch = NewLaunch(command.launch, command.timeout, command.executable);
   launch->args = std::move(command.args);
@@ -465,6 +490,9 @@ void Executor::RunWhatWaits() {
   for (const auto& stream : streams_) stream->RunOnly();
 }
 
+// Checks the shapes and places of a transfer's pieces, before anything is pushed. The pieces come
+// from another process, and a wrong one would write outside the memory of a shard. Sources on other
+// executors are checked by them.
 absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
   const auto bad = [&](const auto&... parts) {
     return MakeError(ErrorKind::kValueError,
@@ -495,6 +523,9 @@ absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
   return absl::OkStatus();
 }
 
+// Admits a transfer and gives each of its shards to the stream of the shard's device. Local sources
+// are retained here, in the order of the commands, so that a later delete does not take them away
+// before the stream reads them.
 void Executor::Handle(const api::Transfer& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
   launch->results = {command.result};
@@ -584,7 +615,7 @@ void Executor::Handle(const api::WriteBuffer& command) {
   const BufferId id{command.array, command.device};
   const absl::Status status = [&]() -> absl::Status {
     TESSERA_RETURN_IF_ERROR(CheckNotDeleting(id));
-    // One that comes again changes nothing.
+    // A value that arrives again changes nothing.
     if (buffers_.IfReady(id)) {
       Report(api::BufferWritten{id.array, id.device, absl::OkStatus()});
       return absl::OkStatus();
@@ -622,7 +653,8 @@ void Executor::Delete(const std::vector<uint64_t>& arrays, int32_t device) {
 }
 
 void Executor::Handle(const api::DeleteBuffers& command) {
-  // With more devices one would wait while the others' memory is freed.
+  // With several devices, one stream might be busy, and the memory of the other devices would not
+  // be freed meanwhile.
   if (num_devices_ == 1 && streams_[0]->Claim()) {
     claimed_ = Claimed{.device = 0, .deleted = command.arrays};
     return;
@@ -646,7 +678,7 @@ void Executor::DeleteQueued(const std::vector<uint64_t>& arrays, int32_t device)
 
 void Executor::Handle(const api::Drain&) {
   control_->Push([this] {
-    // Bounded by the launches' timeouts; the destructor ends it earlier.
+    // The wait is bounded by the timeouts of the launches; the destructor ends it earlier.
     for (const auto& stream : streams_) {
       while (!stream->Drain(SteadyNow() + absl::Seconds(1)) && !silent_) continue;
     }
@@ -656,7 +688,7 @@ void Executor::Handle(const api::Drain&) {
       drained = drained_;
     }
     Report(api::LaunchDone{0, absl::ZeroDuration()});
-    // After the last report.
+    // The callback comes after the last report.
     if (drained) reporter_->Push(drained);
   });
 }

@@ -1,5 +1,5 @@
-// Saves to files and loads from them on a thread of their own, so that devices do not wait for
-// disks.
+// Saves arrays to files and loads them from files, for the commands of the coordinator. The work
+// runs on a thread for files, so that devices do not wait for disks.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -31,7 +31,7 @@ void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(La
   files_->Push([this, launch, work = std::move(work)] {
     absl::Status status = Start(launch);
     if (status.ok()) status = work(*launch);
-    // A launch cancelled after its last check has succeeded.
+    // A launch that was cancelled after its last check has succeeded.
     if (!status.ok()) {
       launch->failed = true;
       Fail(*launch, status);
@@ -66,12 +66,15 @@ void Executor::Handle(const api::SaveShards& command) {
   });
 }
 
+// Loads shards from a file. The arrays are expected at once, before the thread for files reaches
+// the command, so that an inventory lists them and readers wait for them. A shard whose array was
+// deleted meanwhile is skipped.
 void Executor::Handle(const api::LoadShards& command) {
   const LaunchRef launch = NewLaunch(command.launch, command.timeout);
-  // An inventory lists what is still to be loaded, so that what was deleted meanwhile goes.
+  // An inventory lists arrays that are still to be loaded, so that the coordinator can delete them.
   for (const api::FileShard& shard : command.shards) {
     const BufferId id{shard.array, shard.device};
-    if (!HasDevice(shard.device)) continue;  // Which fails when it is loaded.
+    if (!HasDevice(shard.device)) continue;  // it fails when it is loaded
     const absl::Status expected = buffers_.Expect(id);
     if (expected.ok()) launch->expected.push_back(id);
     if (!expected.ok() && KindOf(expected) != ErrorKind::kArrayDeleted)
@@ -90,7 +93,7 @@ void Executor::Handle(const api::LoadShards& command) {
       if (written.ok())
         running.expected.erase(std::remove(running.expected.begin(), running.expected.end(), id),
                                running.expected.end());
-      // A deleted array is skipped; the others are loaded.
+      // A shard of a deleted array is skipped, and the others are loaded.
       const bool deleted = !written.ok() && KindOf(written) == ErrorKind::kArrayDeleted;
       return deleted ? absl::OkStatus() : written;
     };

@@ -1,4 +1,7 @@
-// Launches and transfers on the streams.
+// Runs launches and transfers on the streams of the devices, and ends them. executor.cc pushes the
+// work here in the order of the commands. Each run takes its arguments, reserves memory, enqueues
+// its work on the backend, and stores the results or the failure; the last one of a launch reports
+// it.
 #include <algorithm>
 #include <utility>
 
@@ -12,11 +15,11 @@
 namespace tessera::worker {
 namespace {
 
-// Launches enqueued on a device at a time: enough to keep it busy, few enough for a cancelled
-// launch to end soon.
+// The number of launches that may be enqueued on a device at a time: enough to keep the device
+// busy, and few enough that a cancelled launch ends soon.
 constexpr int64_t kRunsEnqueuedMax = 16;
-// How much later than the coordinator, which ends a launch at its deadline and knows more about it,
-// an executor ends it.
+// How much later than the coordinator an executor ends a launch. The coordinator ends it at its
+// deadline, and knows more about it.
 constexpr absl::Duration kCoordinatorFirst = absl::Milliseconds(100);
 // How often a wait checks whether its launch was cancelled.
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
@@ -30,7 +33,7 @@ std::string Executor::Launch::Name() const {
 
 bool Executor::Launch::UsesCollectives() const {
   if (program == nullptr) return false;
-  // A program that is not compiled yet may use them.
+  // A program that is not compiled yet may turn out to use them.
   return !program->compiled.HasBeenNotified() ||
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
@@ -104,6 +107,11 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
   }
 }
 
+// Takes the arguments of a launch out of the buffer table, or refers to them if they are not
+// donated. An argument that is the same array as another one is not taken, since its memory must
+// not be overwritten. The types are checked here, because the producers of the arguments may not
+// have existed when the launch was sent. After an error all arguments are put back, so that the
+// launch leaves no trace.
 absl::Status Executor::TakeArgs(Launch& launch, int32_t device, Args* args) {
   const ir::Function& entry = *launch.program->entry;
   args->buffers.reserve(launch.args.size());
@@ -141,6 +149,10 @@ void Executor::ReturnArgs(const Launch& launch, int32_t device, Args args) {
   }
 }
 
+// Returns the collectives of a launch. A launch that spans executors uses its communicator. A
+// launch among this executor's own devices takes a set from its program's pool, so that launches do
+// not have to set up their own. A set is given back only by a launch that succeeded, because a
+// failed set stays unusable.
 absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
   if (!launch.UsesCollectives()) return nullptr;
   if (launch.communicator != nullptr) return launch.communicator.get();
@@ -150,7 +162,8 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
                      absl::StrCat(launch.Name(), " spans executors but names no communicator"));
   }
   absl::MutexLock lock(&launch.mu);
-  // A failure before this point found no collectives to abort, so they must not be waited for.
+  // If the launch failed before this point, the failure found no collectives to abort, so nobody
+  // may wait for them.
   TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   if (launch.local_collectives != nullptr) return launch.local_collectives.get();
   {
@@ -201,6 +214,10 @@ absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_devi
   return context;
 }
 
+// Waits for memory and for room on the device, and then enqueues the run. The launch's clock starts
+// only after these waits, since they are due to earlier launches. Arguments that the device was
+// given can no longer be put back, so the flag `donated_inputs_consumed` is set just before
+// Enqueue.
 absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began,
                                        bool* enqueued) {
   const LaunchRef& launch = run.launch;
@@ -216,7 +233,7 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
     args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
   }
   for (const int arg : args.donations) {
-    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // Its memory is the result's, too.
+    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // the result uses its memory, too
   }
   TESSERA_ASSIGN_OR_RETURN(run.reservation,
                            ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
@@ -254,7 +271,8 @@ void Executor::EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> 
   }
   event->OnDone([this, run, event, device](absl::Status status) {
     EndRun(*run, std::move(status));
-    // Released before the count falls, because the executor may be destroyed from then on.
+    // The run is released before the count falls, because the executor may be destroyed from then
+    // on.
     *run = {};
     absl::MutexLock lock(&mu_);
     --runs_enqueued_[device];
@@ -262,7 +280,7 @@ void Executor::EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> 
 }
 
 void Executor::EndRun(Run& run, absl::Status status) {
-  // The work may have succeeded on arguments whose producer has failed since.
+  // The work may have succeeded with arguments whose producer has failed since.
   for (const OutcomeRef& producer : run.args.outcomes) {
     if (producer != nullptr) status.Update(producer->status());
   }
@@ -282,7 +300,8 @@ void Executor::StoreResults(Run& run) {
     Reservation& from = donated < 0 ? run.reservation : *run.args.donated_reservations[donated];
     Reservation own =
         from.Split(run.results[r]->num_bytes(), {"array", id.array, launch.program->name});
-    // Ignored: the result was deleted meanwhile, or its launch failed on another device.
+    // An error is ignored: the result was deleted meanwhile, or the launch failed on another
+    // device.
     static_cast<void>(buffers_.SetReady(id, std::move(run.results[r]), std::move(own)));
   }
   run.reservation.Release();
@@ -296,7 +315,8 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (!status.ok()) {
     launch->failed = true;
     Fail(*launch, status);
-    // Set before the stream runs work that uses them. Finish sets those of other devices.
+    // The failure is set before the stream runs work that uses the results. Finish sets it for the
+    // other devices.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }
@@ -319,7 +339,8 @@ void Executor::Fail(Launch& launch, const absl::Status& why) {
     own = launch.local_collectives;
   }
   if (own != nullptr) own->Abort(why);
-  // Even if it has not begun here, so that the blocks its peers have sent are dropped.
+  // The launch is aborted even if it has not begun here, so that the blocks that its peers have
+  // sent are dropped.
   if (launch.communicator != nullptr && launch.UsesCollectives()) {
     launch.communicator->AbortLaunch(launch.id, Launch::StatusForPeers(why));
   }
@@ -328,7 +349,7 @@ void Executor::Fail(Launch& launch, const absl::Status& why) {
 void Executor::RetainInlineResults(const LaunchRef& launch) {
   for (const BufferId& id : launch->inline_results) {
     buffers_.WhenReady(id, [launch, id](absl::StatusOr<DeviceBufferRef> buffer) {
-      if (!buffer.ok()) return;  // It was deleted, or its launch has failed.
+      if (!buffer.ok()) return;  // it was deleted, or its launch has failed
       absl::MutexLock lock(&launch->mu);
       launch->retained_inline_results.emplace(id, *std::move(buffer));
     });
@@ -345,6 +366,10 @@ std::vector<api::LaunchDone::InlineResult> Executor::InlineResults(
   return results;
 }
 
+// Ends a launch after its last device: stops its timer, returns its collectives, and reports it.
+// The launch leaves the table before it is reported, so that WaitUntilIdle and a reused id see no
+// trace of it. A failed launch makes all its results fail, and deletes donated arguments if a
+// device has had them, because their values may be overwritten.
 void Executor::Finish(const LaunchRef& launch, bool on_stream) {
   std::optional<Timer::Id> timer;
   absl::Duration run_time;
@@ -393,7 +418,7 @@ std::shared_ptr<RetainedBuffer> RetainedBuffer::Of(BufferTable& buffers, const B
 }
 
 absl::StatusOr<DeviceBufferRef> RetainedBuffer::Await(CancelToken& cancel) {
-  // Wakes the wait below: Mutex evaluates its condition when the lock is released.
+  // This wakes the wait below: a Mutex evaluates its conditions whenever its lock is released.
   const int64_t listener = cancel.AddListener([this] { absl::MutexLock lock(&mu_); });
   absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
   {

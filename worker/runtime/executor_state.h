@@ -1,4 +1,4 @@
-// The state of an Executor's programs, launches and transfers. For executor*.cc only.
+// The state of an Executor's programs, launches and transfers. Only executor*.cc include it.
 #pragma once
 #include <atomic>
 #include <map>
@@ -20,11 +20,12 @@ namespace tessera::worker {
 struct Executor::Program {
   // Immutable.
   uint64_t id = 0;
-  std::shared_ptr<const std::string> name;  // memory that is held for it may outlive it
+  // Shared, since reserved memory that is named after it may outlive the program.
+  std::shared_ptr<const std::string> name;
   std::string tenant;
   ir::FunctionRef entry;
   std::vector<api::LoadProgram::Coordinate> coordinates;
-  std::vector<std::pair<int64_t, int32_t>> local;  // mesh device, local device
+  std::vector<std::pair<int64_t, int32_t>> local;  // pairs of a mesh device and the local device
   bool all_local = false;
 
   // Set before `compiled` is notified.
@@ -33,59 +34,61 @@ struct Executor::Program {
 
   absl::Mutex mu;
   // Collectives among this executor's own devices, for launches without a generation. A launch
-  // takes one, and returns it unless it failed.
+  // takes one set and returns it, unless the launch failed.
   std::vector<std::shared_ptr<Collectives>> idle_collectives ABSL_GUARDED_BY(mu);
   uint64_t ranks_generation ABSL_GUARDED_BY(mu) = 0;
-  std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);  // of ranks_generation
+  // The ranks in ranks_generation.
+  std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);
 };
 
-// A launch or a transfer. Shared by the streams it runs on, the timer and the table of launches.
+// A launch or a transfer. It is shared by the streams on which it runs, the timer and the table of
+// launches.
 struct Executor::Launch {
-  // Immutable once pushed.
+  // Immutable once the launch has been pushed to a stream.
   uint64_t id = 0;
-  ProgramRef program;                             // null: a transfer
-  std::shared_ptr<Communicator> communicator;     // null: generation 0
-  std::shared_ptr<const std::vector<int>> ranks;  // null: it needs none
+  ProgramRef program;                             // null for a transfer
+  std::shared_ptr<Communicator> communicator;     // null for generation 0
+  std::shared_ptr<const std::vector<int>> ranks;  // null if the launch needs none
   std::vector<uint64_t> args, results;
   std::vector<bool> donate;
   absl::InlinedVector<int32_t, 2> devices;
   absl::InlinedVector<BufferId, 2> expected;
-  std::vector<BufferId> inline_results;  // whose values LaunchDone returns
+  std::vector<BufferId> inline_results;  // results whose values LaunchDone returns
   absl::Duration timeout;
-  int64_t arrival_ns = 0;  // by AgeGauge::Now
+  int64_t arrival_ns = 0;  // time by AgeGauge::Now
 
   CancelToken cancel;
-  // Per device of the executor; written by the device's own run, before its work is enqueued.
+  // Per device of the executor. The device's own run writes it before its work is enqueued.
   absl::InlinedVector<InFlightQueue::Launch*, 2> in_flight;
   std::atomic<int> remaining{0};
-  std::atomic<bool> failed{false};  // the run on some device failed
-  // A device was given the arguments, so those that are donated no longer hold their values.
+  std::atomic<bool> failed{false};  // whether the run on some device has failed
+  // A device was given the arguments, so donated arguments no longer hold their values.
   std::atomic<bool> donated_inputs_consumed{false};
 
-  ReportTo report_to;  // while it runs on the thread that has sent it
+  ReportTo report_to;  // used while the launch runs on the thread that has sent it
 
   absl::Mutex mu;
   bool started ABSL_GUARDED_BY(mu) = false;
   absl::Time started_at ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();
   std::optional<Timer::Id> timer ABSL_GUARDED_BY(mu);
-  std::shared_ptr<Collectives> local_collectives ABSL_GUARDED_BY(mu);  // generation 0
+  std::shared_ptr<Collectives> local_collectives ABSL_GUARDED_BY(mu);  // set if the generation is 0
   std::map<BufferId, DeviceBufferRef> retained_inline_results
-      ABSL_GUARDED_BY(mu);  // of `inline_results`
+      ABSL_GUARDED_BY(mu);  // values of `inline_results`
 
   bool donates(size_t arg) const { return arg < donate.size() && donate[arg]; }
-  // Whether it is donated, and no other argument is the same array.
+  // Returns whether the argument is donated, and no other argument is the same array.
   bool DonatesExclusively(size_t arg) const;
   std::string Name() const;  // "launch 7 of train_step"
   bool UsesCollectives() const;
-  // The status that its peers in collectives get.
+  // Returns the status that the launch's peers in collectives get.
   static absl::Status StatusForPeers(const absl::Status& why);
 };
 
-// A buffer that is retained as soon as it is ready, so that a later delete does not affect it.
+// Retains a buffer as soon as it is ready, so that a later delete does not affect it.
 class RetainedBuffer {
  public:
   static std::shared_ptr<RetainedBuffer> Of(BufferTable& buffers, const BufferId& id);
-  // The buffer, or why it failed, or why the wait was cancelled.
+  // Returns the buffer, or the reason why it failed or why the wait was cancelled.
   absl::StatusOr<DeviceBufferRef> Await(CancelToken& cancel) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -96,7 +99,7 @@ class RetainedBuffer {
 
 struct Executor::TransferPiece {
   api::Transfer::Piece piece;
-  std::shared_ptr<RetainedBuffer> source;  // null when it is not on this executor
+  std::shared_ptr<RetainedBuffer> source;  // null if the source is not on this executor
 };
 
 struct Executor::TransferShard {

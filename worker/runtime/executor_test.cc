@@ -1,3 +1,7 @@
+// Proves that an executor carries out its commands in order and reports them: programs, launches,
+// collectives, donations, transfers, deletions and failures. Most tests send commands directly to
+// an executor of CPU devices and read its reports. HeldBackend makes the devices asynchronous, and
+// TwoExecutorsTest connects two executors over loopback.
 #include "worker/runtime/executor.h"
 
 #include <gmock/gmock.h>
@@ -27,17 +31,18 @@ using ::testing::HasSubstr;
 
 // How long a test waits for what must happen. No result depends on it unless the wait fails.
 constexpr absl::Duration kPatience = absl::Seconds(60);
-// The timeout of collectives in tests in which none may reach it, however slow the machine is.
+// The timeout of collectives in tests in which no collective may reach it, however slow the machine
+// is.
 constexpr absl::Duration kNever = absl::Hours(1);
 
-// The coordinator's end of the seam.
+// Plays the coordinator: collects the reports of an executor.
 class Reports {
  public:
   void Add(api::ReportBody body) {
     absl::MutexLock lock(&mu_);
     reports_.push_back(std::move(body));
   }
-  // The first report of type T not yet taken; waits for it.
+  // Takes the first report of type T that has not been taken yet, and waits for it.
   template <class T>
   absl::StatusOr<T> Next() {
     absl::MutexLock lock(&mu_);
@@ -60,12 +65,12 @@ class Reports {
   std::deque<api::ReportBody> reports_;
 };
 
-// All axes Manual, as the planner leaves device programs.
+// All axes are Manual, because the planner leaves device programs in this state.
 ir::Scope Shards(int n) {
   return {.mesh = {.axes = {{"i", n, ir::AxisType::kManual}}}, .check_vma = false};
 }
 
-// f32[4] per device: its sum over the mesh, twice over.
+// The argument is f32[4] on each device. The result is twice its sum over the mesh.
 ir::Program PsumProgram(int devices) {
   ir::Builder b(Shards(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
@@ -74,7 +79,7 @@ ir::Program PsumProgram(int devices) {
   return {.entry = b.Build({{ir::Add(s, s)}}), .in_shardings = {}, .out_shardings = {}};
 }
 
-// sin, `ops` times.
+// A program that applies sin `ops` times.
 ir::Program LongProgram(int devices, int ops) {
   ir::Builder b(Shards(devices));
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {1 << 12}));
@@ -85,7 +90,7 @@ ir::Program LongProgram(int devices, int ops) {
   return {.entry = b.Build({{x}}), .in_shardings = {}, .out_shardings = {}};
 }
 
-// A loop that ends only when it is cancelled.
+// A program with a loop that ends only when it is cancelled.
 ir::Program EndlessProgram(int devices) {
   const ir::Type type = ir::MakeType(DType::kF32, {1 << 12});
   ir::Builder predicate(Shards(devices)), body(Shards(devices)), b(Shards(devices));
@@ -157,7 +162,7 @@ class ExecutorTest : public ::testing::Test {
   uint64_t request_ = 0;
 };
 
-// Waits until `there` holds.
+// Waits until `there` returns true.
 template <class F>
 void Until(F there) {
   const absl::Time deadline = SteadyNow() + kPatience;
@@ -172,7 +177,7 @@ Array Vec(std::vector<double> values) {
   return Array::Of(DType::kF32, {static_cast<int64_t>(values.size())}, values);
 }
 
-// CPU devices whose work ends when the test says so: asynchronous, as an accelerator is.
+// CPU devices whose work ends when the test says so. They are asynchronous, like an accelerator.
 class HeldBackend : public Backend {
  public:
   class HeldEvent final : public Event {
@@ -187,7 +192,7 @@ class HeldBackend : public Backend {
     HeldBackend* const backend_;
   };
 
-  // The streams' threads alone enqueue.
+  // An executable that is not quick, so that only the streams' threads enqueue it.
   class NotQuick final : public Executable {
    public:
     explicit NotQuick(std::shared_ptr<const Executable> of) : of_(std::move(of)) {}
@@ -220,7 +225,8 @@ class HeldBackend : public Backend {
   std::vector<int> ChooseDonations(const Executable& executable,
                                    absl::Span<const DeviceBufferRef> args,
                                    std::vector<bool> donated) const override {
-    // As an accelerator, to which the launches before this one that hold its bytes are no matter.
+    // An accelerator does not care about the earlier launches that hold the bytes, so the choice is
+    // made with fresh buffers.
     std::vector<DeviceBufferRef> own;
     for (const DeviceBufferRef& arg : args) {
       own.push_back(*cpu_->FromHost(0, Array(arg->dtype(), arg->shape())));
@@ -237,7 +243,7 @@ class HeldBackend : public Backend {
     absl::MutexLock lock(&mu_);
     return held_.size();
   }
-  // Ends the oldest.
+  // Ends the oldest held work.
   void End(const absl::Status& status) {
     std::function<void(const absl::Status&)> done;
     {
@@ -254,7 +260,7 @@ class HeldBackend : public Backend {
   std::deque<std::function<void(const absl::Status&)>> held_ ABSL_GUARDED_BY(mu_);
 };
 
-// Its compiler takes until it is let go for programs that are large.
+// A backend whose compiler waits, for large programs, until the test lets it go.
 class HeldCompiler final : public HeldBackend {
  public:
   static constexpr int kLargeOps = 300;
@@ -273,6 +279,8 @@ class HeldCompiler final : public HeldBackend {
   std::atomic<int> compiled_{0};
 };
 
+// Three large programs are being compiled while small programs and a communicator must become
+// ready.
 TEST_F(ExecutorTest, WhatIsCompiledForLongHoldsUpNothingElse) {
   absl::Notification go;
   ExecutorOptions options;
@@ -298,7 +306,7 @@ TEST_F(ExecutorTest, WhatIsCompiledForLongHoldsUpNothingElse) {
   alone.members = {{"w0/0", 1, "", 1}};
   executor_->Send(alone);
   TESSERA_EXPECT_OK(reports_.Next<api::CommunicatorReady>());
-  // What nobody wants any more when its turn comes is not compiled.
+  // A program that is unloaded before its turn comes is not compiled.
   executor_->Send(api::UnloadPrograms{{3}});
   go.Notify();
   for (int i = 0; i < 2; ++i) {
@@ -319,11 +327,11 @@ class AsyncExecutorTest : public ExecutorTest {
     executor_ =
         std::make_unique<Executor>(options, std::move(backend),
                                    [this](api::ReportBody body) { reports_.Add(std::move(body)); });
-    Load(1, PsumProgram(1));  // twice its argument
+    Load(1, PsumProgram(1));  // gives twice its argument
     Write(10, 0, Vec({1, 2, 3, 4}));
     executor_->Send(MakeLaunch(1, 1, {10}, {11}));
     executor_->Send(MakeLaunch(2, 1, {11}, {12}));
-    // The second is enqueued on what the first will have made.
+    // The second launch is enqueued on the results that the first one has not made yet.
     Until([&] { return backend_->num_held() == 2; });
   }
   HeldBackend* backend_ = nullptr;
@@ -358,7 +366,7 @@ TEST_F(AsyncExecutorTest, WhatWasEnqueuedBehindAFailureFailsWithIt) {
 TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt) {
   executor_->Send(api::ReadBuffer{7, 11, 0});
   executor_->Send(api::DeleteBuffers{{11}});
-  // Comes after the delete on the device's stream.
+  // This launch comes after the delete on the device's stream.
   Load(2, PsumProgram(1));
   executor_->Send(MakeLaunch(3, 2, {10}, {13}));
   Until([&] { return backend_->num_held() == 3; });
@@ -370,7 +378,7 @@ TEST_F(AsyncExecutorTest, ADeleteBehindTheProducerTakesNothingFromThoseBeforeIt)
 }
 
 TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
-  // Argument and result: twelve of the sixteen MiB of the device.
+  // Argument and result take twelve of the device's sixteen MiB.
   constexpr int64_t kElements = (6 << 20) / sizeof(float);
   ir::Builder b(Shards(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kElements}));
@@ -383,7 +391,7 @@ TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
   EXPECT_FALSE(executor_->WaitUntilIdle(SteadyNow() + absl::Milliseconds(20)));
   EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
   for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
-  // Nothing is under way that could give memory back.
+  // No launch is under way any more that could give memory back.
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 4u);
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY", "array 21"));
@@ -396,7 +404,7 @@ TEST_F(ExecutorTest, APsumOverTwoDevicesByDirectCall) {
   Write(10, 0, Vec({1, 2, 3, 4}));
   Write(10, 1, Vec({10, 20, 30, 40}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
-  // The next launch uses the handle before the first has run.
+  // The next launch uses the handle before the first launch has run.
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone first, reports_.Next<api::LaunchDone>());
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone second, reports_.Next<api::LaunchDone>());
@@ -417,7 +425,7 @@ TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
     Write(10, d, x);
   }
   api::Launch launch = MakeLaunch(5, 1, {10}, {11});
-  // What does not exist is not answered.
+  // Inline results that do not exist are left out.
   launch.inline_results = {{0, 1}, {0, 9}, {3, 0}};
   executor_->Send(launch);
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchDone done, reports_.Next<api::LaunchDone>());
@@ -427,7 +435,7 @@ TEST_F(ExecutorTest, SmallResultsComeAlongWithTheEnd) {
   EXPECT_EQ(done.inline_results[0].value.ToDoubles(), (std::vector<double>{2, 6, 10, 14}));
 }
 
-// x -> 2x: so little work that Send does it itself.
+// Computes 2x, which is so little work that Send does it itself.
 ir::Program TwiceProgram() {
   ir::Builder b(Shards(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
@@ -438,7 +446,7 @@ TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
   Start(1);
   Load(1, TwiceProgram());
   Write(10, 0, Vec({0, 1, 2, 3}));
-  // The report of the write may still be on its way, and none overtakes it.
+  // The report of the write may still be on its way, and no other report may overtake it.
   ASSERT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
   api::ReportBody report;
   ASSERT_TRUE(executor_->Send(MakeLaunch(5, 1, {10}, {11}), &report));
@@ -450,7 +458,7 @@ TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
   ASSERT_NE(read, nullptr);
   ASSERT_THAT(read->value, IsOk());
   EXPECT_EQ(read->value->ToDoubles(), (std::vector<double>{0, 2, 4, 6}));
-  // What is not done yet, or has failed, is reported as to everyone.
+  // A command that is not done yet, or has failed, is reported through the report function.
   EXPECT_FALSE(executor_->Send(api::ReadBuffer{8, 12, 0}, &report));
   EXPECT_THAT(reports_.Next<api::BufferRead>()->value.status(), ReasonIs("ARRAY_NOT_FOUND"));
   EXPECT_FALSE(executor_->Send(MakeLaunch(6, 1, {12}, {13}), &report));
@@ -458,7 +466,7 @@ TEST_F(ExecutorTest, WhatIsDoneAtOnceIsReportedToWhoSentIt) {
   EXPECT_FALSE(executor_->Send(api::DeleteBuffers{{11}}, &report));
 }
 
-// Reports keep their order: while one is delivered, the next is delivered behind it.
+// Reports keep their order: while one is being delivered, the next one waits behind it.
 TEST_F(ExecutorTest, NoReportToASenderOvertakesOneThatIsBeingDelivered) {
   absl::Notification delivering, go_on;
   ExecutorOptions options = WithoutTimeouts();
@@ -480,9 +488,11 @@ TEST_F(ExecutorTest, NoReportToASenderOvertakesOneThatIsBeingDelivered) {
   EXPECT_EQ(reports_.Next<api::LaunchDone>()->launch, 5u);
   ASSERT_TRUE(executor_->WaitUntilIdle(SteadyNow() + kPatience));
   EXPECT_TRUE(executor_->Send(MakeLaunch(6, 1, {10}, {12}), &report));
-  executor_.reset();  // It calls what the test captured.
+  executor_.reset();  // the executor calls a function whose captures are local to the test
 }
 
+// Each row is a program with one kind of collective; the shards it gives must equal those of the
+// reference evaluator.
 TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
   constexpr int kDevices = 4;
   Start(kDevices);
@@ -541,7 +551,7 @@ TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
                   f = b.Build({{body(x)}});
                 }),
                 IsOk());
-    // All lanes at once in the evaluator.
+    // The evaluator runs all lanes at once.
     ir::Shards in;
     for (int d = 0; d < kDevices; ++d) {
       Array x(DType::kF32, block.shape);
@@ -562,7 +572,8 @@ TEST_F(ExecutorTest, EveryCollectiveEqualsTheLogicalEvaluation) {
 TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailure) {
   Start(2);
   Load(1, PsumProgram(2));
-  Write(10, 0, Vec({1, 2, 3, 4}));  // Nothing on device 1: its lane fails, and frees the other.
+  // Device 1 gets no shard, so its lane fails and ends the wait of the other one.
+  Write(10, 0, Vec({1, 2, 3, 4}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
   executor_->Send(MakeLaunch(2, 1, {11}, {12}));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed first, reports_.Next<api::LaunchFailed>());
@@ -573,14 +584,14 @@ TEST_F(ExecutorTest, AFailedLaunchPoisonsItsResultsAndTheirUsersGetTheFirstFailu
   for (uint64_t array : {11, 12}) {
     for (int d : {0, 1}) EXPECT_THAT(Read(array, d), ReasonIs("ARRAY_NOT_FOUND", "array 10"));
   }
-  // The executable is good as before.
+  // The executable still works.
   Write(20, 0, Vec({1, 1, 1, 1}));
   Write(20, 1, Vec({2, 2, 2, 2}));
   executor_->Send(MakeLaunch(3, 1, {20}, {21}));
   EXPECT_THAT(Read(21, 1), IsOkAndHolds(Vec({6, 6, 6, 6})));
 }
 
-// A source that never answers: what waits for it waits until it is cancelled.
+// A peer that never answers. A reader waits until it is cancelled.
 class SilentPeers : public PeerReader {
  public:
   absl::StatusOr<Array> Read(const api::Transfer::Piece&, DType, absl::Time,
@@ -593,6 +604,7 @@ class SilentPeers : public PeerReader {
   }
 };
 
+// Device 0 waits in a collective for device 1, which is held up by a transfer.
 TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   SilentPeers peers;
   ExecutorOptions options;
@@ -602,7 +614,7 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   Load(1, PsumProgram(2));
   Write(10, 0, Vec({1, 2, 3, 4}));
   Write(10, 1, Vec({1, 2, 3, 4}));
-  // Device 1 is held by what comes before.
+  // The transfer, which comes first, holds up device 1.
   api::Transfer transfer;
   transfer.launch = 1;
   transfer.result = 20;
@@ -613,7 +625,7 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   transfer.shards = {{.device = 1, .pieces = {piece}}};
   executor_->Send(transfer);
   executor_->Send(MakeLaunch(2, 1, {10}, {11}));
-  // The lane that waits sees the verdict; the launch ends when the other has had its turn.
+  // The waiting lane sees the error first. The launch ends when the other lane has had its turn.
   absl::Notification seen;
   absl::Status verdict;
   executor_->AwaitShard({11, 0}, [&](const absl::Status& status) {
@@ -658,7 +670,7 @@ TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
   Until([&] { return !executor_->in_flight(0).op.empty(); });
   executor_->Send(api::DeleteBuffers{{20}});
   EXPECT_THAT(executor_->Arrays().at(0).ready, ::testing::ElementsAre(10));
-  // What is written now would be deleted, too.
+  // Bytes that were written now would be deleted, too.
   executor_->Send(api::WriteBuffer{20, 0, Array(DType::kF32, {1 << 12})});
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto written, reports_.Next<api::BufferWritten>());
   EXPECT_THAT(written.status, ReasonIs("ARRAY_DELETED", "array 20 on device 0 is being deleted"));
@@ -666,6 +678,7 @@ TEST_F(ExecutorTest, WhatWaitsToBeDeletedIsNotInAnInventory) {
   TESSERA_EXPECT_OK(reports_.Next<api::LaunchFailed>());
 }
 
+// Arrays of a load that has not begun are listed as expected, and a deleted one is not.
 TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
   ExecutorOptions options;
   options.files_dir = ::testing::TempDir();
@@ -673,7 +686,7 @@ TEST_F(ExecutorTest, WhatIsToBeLoadedIsInAnInventory) {
   Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   executor_->Send(MakeLaunch(1, 1, {10}, {11}));
-  // Waits for the launch, and what is loaded for its turn.
+  // The save waits for the launch, and the load waits behind the save.
   api::SaveShards save;
   save.launch = 2;
   save.path = "what_is_to_be_loaded.npy";
@@ -705,7 +718,7 @@ TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
   Load(1, EndlessProgram(1));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   api::Launch launch = MakeLaunch(1, 1, {10}, {11});
-  launch.timeout = absl::Milliseconds(500);  // time to begin with an op
+  launch.timeout = absl::Milliseconds(500);  // enough time to begin with an op
   executor_->Send(std::move(launch));
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_THAT(failed.status,
@@ -716,7 +729,8 @@ TEST_F(ExecutorTest, ALaunchThatOverrunsItsTimeoutNamesTheOpInFlight) {
 
 TEST_F(ExecutorTest, AFullDeviceSaysWhoHoldsWhat) {
   Start(1, WithoutTimeouts(), /*memory_bytes=*/64 << 10);
-  Load(1, LongProgram(1, 2));  // 16 KiB each: argument and result; nothing lives between.
+  // Argument and result have 16 KiB each, and there is no other array between them.
+  Load(1, LongProgram(1, 2));
   Write(10, 0, Array(DType::kF32, {1 << 12}));
   Write(20, 0, Array(DType::kF32, {1 << 12}));
   Write(21, 0, Array(DType::kF32, {1 << 12}));
@@ -755,7 +769,7 @@ TEST_F(ExecutorTest, ADonatedArgumentIsFreed) {
 constexpr int64_t kWeights = 1 << 16;
 constexpr int64_t kWeightBytes = kWeights * sizeof(float);
 
-// (w, g) -> w - g / 2. Large enough to be compiled.
+// Computes (w, g) -> w - g / 2, which is large enough to be compiled.
 ir::Program SgdProgram() {
   ir::Builder b(Shards(1));
   const ir::Value w = b.Param(ir::MakeType(DType::kF32, {kWeights}));
@@ -764,7 +778,7 @@ ir::Program SgdProgram() {
           .in_shardings = {},
           .out_shardings = {}};
 }
-// x -> (x, 2x): the first lies where its argument does.
+// Computes x -> (x, 2x), whose first result lies in the memory of the argument.
 ir::Program AliasProgram() {
   ir::Builder b(Shards(1));
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {kWeights}));
@@ -791,7 +805,7 @@ class DonationTest : public ExecutorTest {
     executor_->Send(std::move(step));
     EXPECT_THAT(reports_.Next<api::LaunchDone>(), IsOk());
   }
-  // What the launch takes beside what was there.
+  // Returns the memory that the launch takes in addition to what was reserved before.
   int64_t BytesOfStep(bool donate) {
     Write(10, 0, Filled(3));
     const int64_t before = executor_->account(0).reserved_bytes();
@@ -903,6 +917,8 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenThereIsNoMemoryForTheRun) {
   EXPECT_THAT(Read(13, 0), IsOkAndHolds(Filled(3)));
 }
 
+// One launch runs, one waits and one is refused, all with donated arguments; only the first
+// argument is lost.
 TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBegins) {
   ExecutorOptions options;
   options.queue_bound = 2;
@@ -931,7 +947,7 @@ TEST_F(ExecutorTest, ADonatedArrayStaysWhenTheRunIsRefusedOrCancelledBeforeItBeg
   EXPECT_THAT(Read(30, 0), IsOk());
 }
 
-// Work is enqueued before what it donates has been made.
+// Work is enqueued before the arrays that it donates have been made.
 class AsyncDonationTest : public AsyncExecutorTest {
  protected:
   void SetUp() override {
@@ -989,6 +1005,7 @@ TEST_F(AsyncDonationTest, TheMemoryOfAFailedChainComesBack) {
   Until([&] { return executor_->account(0).reserved_bytes() == before_ - kWeightBytes; });
 }
 
+// A transfer builds a shard of device 0 from pieces of shards on both devices.
 TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {
   Start(2);
   Load(1, PsumProgram(2));
@@ -1014,7 +1031,8 @@ TEST_F(ExecutorTest, ATransferCutsAndJoinsShardsOfOtherDevices) {
   right.dest_starts = {2};
   transfer.shards = {{.device = 0, .pieces = {left, right}}};
   executor_->Send(transfer);
-  // Takes effect after the transfer, whose source is on another stream.
+  // The delete takes effect after the transfer, although the transfer's source is on another
+  // stream.
   executor_->Send(api::DeleteBuffers{{11}});
   EXPECT_THAT(Read(12, 0), IsOkAndHolds(Vec({66, 88, 1, 2})));
   right.source = 99;
@@ -1039,6 +1057,7 @@ TEST_F(ExecutorTest, AQueueAtItsBoundRefusesTheLaunchWhole) {
   EXPECT_THAT(Read(13, 0), ReasonIs("QUEUE_FULL"));
 }
 
+// Each command has a mistake of another kind and must be answered with an error.
 TEST_F(ExecutorTest, MalformedCommandsAreAnsweredNotObeyed) {
   Start(1);
   executor_->Send(MakeLaunch(1, 77, {}, {11}));
@@ -1093,7 +1112,7 @@ TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
   EXPECT_FALSE(executor_->buffers().Known({12, 0}));
 }
 
-// Two executors of one device each, as two processes would be.
+// Two executors of one device each, connected like two processes.
 class TwoExecutorsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -1161,8 +1180,10 @@ TEST_F(TwoExecutorsTest, AGenerationThatNobodyOpensIsWaitedForWithABound) {
       ReasonIs("PEER_FAILED", "stopped"));
 }
 
+// Two generations are used alternately; a failing launch and a closed generation must not disturb
+// the other generation.
 TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
-  // The second is told first by one and last by the other.
+  // Executor 0 opens generation 1 first, and executor 1 opens it last.
   executors_[0]->Send(Configure(1, 0));
   executors_[0]->Send(Configure(2, 0));
   executors_[1]->Send(Configure(1, 1));
@@ -1178,7 +1199,7 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_[e].Next<api::BufferRead>());
     EXPECT_THAT(read.value, IsOkAndHolds(Vec({6, 8, 12, 16})));
   }
-  // Executor 1 has no argument 77: executor 0 hears of it at once, and no other launch is lost.
+  // Executor 1 has no argument 77. Executor 0 hears of it at once, and no other launch is lost.
   executors_[0]->Send(api::WriteBuffer{77, 0, Vec({1, 2, 3, 4})});
   Both([&](int) { return MakeLaunch(5, 1, 77, 15); });
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cause, reports_[1].Next<api::LaunchFailed>());
@@ -1193,7 +1214,7 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
       EXPECT_EQ(done.launch, id);
     }
   }
-  // A closed generation, and one that was never opened.
+  // One generation is closed, and one was never opened.
   Both([&](int) { return api::CloseCommunicator{2}; });
   Both([&](int) { return MakeLaunch(7, 2, 10, 17); });
   for (int e : {0, 1}) {

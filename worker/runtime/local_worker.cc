@@ -1,3 +1,6 @@
+// A worker inside the process of the coordinator, which embed/ starts. The coordinator calls the
+// executor directly through the link, and the executor's reports are calls of WorkerEvents; a timer
+// sends the heartbeats.
 #include "worker/runtime/local_worker.h"
 
 #include <utility>
@@ -9,7 +12,7 @@
 
 namespace tessera::worker {
 
-// The coordinator may keep this longer than the worker lives.
+// The coordinator's way to the executor. The coordinator may keep it longer than the worker lives.
 class LocalWorker::Link : public api::WorkerLink {
  public:
   explicit Link(Executor* executor) : executor_(executor), incarnation_(executor->incarnation()) {}
@@ -38,6 +41,8 @@ class LocalWorker::Link : public api::WorkerLink {
   const uint64_t incarnation_;
 };
 
+// Makes the executor and registers it. Commands may come, and be reported, before Register has
+// returned the session, so OnReport waits until `registered_` is set.
 absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorkerOptions& options,
                                                                 std::unique_ptr<Backend> backend,
                                                                 api::WorkerEvents* events) {
@@ -86,7 +91,7 @@ LocalWorker::~LocalWorker() {
   }
 }
 
-// Commands can come, and be answered, before Register has returned to us.
+// Commands may come, and be answered, before Register has returned.
 void LocalWorker::OnReport(api::ReportBody body) {
   {
     absl::MutexLock lock(&mu_);

@@ -1,6 +1,6 @@
-// A worker inside this process: one executor that the coordinator's messages reach by direct call.
+// A worker inside this process: one executor that the coordinator reaches by direct calls.
 //
-// What embed/ starts. It registers in Start and keeps its lease until it is destroyed. The events
+// embed/ starts it. It registers in Start and keeps its lease until it is destroyed. The events
 // object outlives it. Send is thread-safe and does not block.
 #pragma once
 #include <memory>
@@ -21,16 +21,16 @@ struct LocalWorkerOptions {
   std::string host = "localhost";
   absl::Duration collective_timeout = absl::Seconds(5);
   int64_t queue_bound = 2048;
-  std::string files_dir;  // the directory of saved arrays; empty: none may be saved or loaded
+  std::string files_dir;  // the folder of saved arrays; if empty, none may be saved or loaded
 };
 
 class LocalWorker {
  public:
-  // Registers with `events`; its error is returned.
+  // Registers the worker with `events`. Returns the error of the registration, if there is one.
   static absl::StatusOr<std::unique_ptr<LocalWorker>> Start(const LocalWorkerOptions& options,
                                                             std::unique_ptr<Backend> backend,
                                                             api::WorkerEvents* events);
-  // Deregisters, then ends what runs.
+  // Deregisters the worker, and then ends its running work.
   ~LocalWorker();
 
   Executor& executor() { return *executor_; }

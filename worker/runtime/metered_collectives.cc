@@ -1,3 +1,5 @@
+// Measures the collectives of launches. The executor and its communicators wrap their Collectives
+// in it, and it records every successful call in the metrics and in the LinkMeter.
 #include "worker/runtime/metered_collectives.h"
 
 #include <algorithm>
@@ -7,7 +9,8 @@
 namespace tessera::worker {
 namespace {
 
-// The bytes that the bus carries per byte of the rank's input, as nccl-tests define it.
+// Returns the number of bytes that the bus carries for each byte of the rank's input, as nccl-tests
+// defines it.
 double BusFactor(const Call& call) {
   const auto n = static_cast<double>(call.group.size());
   const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
@@ -17,7 +20,7 @@ double BusFactor(const Call& call) {
   return info.combines ? 2 * (n - 1) / n : 1;
 }
 
-// As in the planner's model of costs.
+// Returns the number of rounds, in which latency counts, as the planner's cost model does.
 double Rounds(const Call& call) {
   const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
   if (call.group.size() < 2) return 0;

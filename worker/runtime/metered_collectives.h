@@ -9,8 +9,9 @@
 
 namespace tessera::worker {
 
-// `metrics` and `links` outlive the result. `executor_of`, by rank: executors are equal or not;
-// empty: there is one. Everything else is as with `inner`.
+// Wraps `inner`. `metrics` and `links` outlive the result. `executor_of` is by rank; its numbers
+// only tell executors apart, and it is empty if there is only one executor. Everything else is as
+// with `inner`.
 std::unique_ptr<Collectives> Metered(std::unique_ptr<Collectives> inner, CollectiveBackend backend,
                                      const ExecutorMetrics* metrics, LinkMeter* links,
                                      std::vector<int> executor_of = {});

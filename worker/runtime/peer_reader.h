@@ -1,4 +1,4 @@
-// Reads a slice of a shard on another executor. rpc/ implements it over gRPC.
+// Reads a block of a shard on another executor. worker/rpc implements it over gRPC.
 #pragma once
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -12,7 +12,7 @@ class PeerReader {
  public:
   virtual ~PeerReader() = default;
   // Returns the block of the shard for which the piece's ticket is valid. Waits for the shard's
-  // producer; ends at `deadline` or when cancelled. Thread-safe, blocking.
+  // producer, and ends at `deadline` or when cancelled. Thread-safe; blocking.
   virtual absl::StatusOr<ir::Array> Read(const api::Transfer::Piece& piece, ir::DType dtype,
                                          absl::Time deadline, CancelToken& cancel) = 0;
 };

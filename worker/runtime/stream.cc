@@ -1,3 +1,6 @@
+// A thread with a queue of tasks, used for the devices and for other work of the executor that must
+// stay in order. A claimed stream looks busy to its own thread, so that a task on another thread
+// and the queue never run at the same time.
 #include "worker/runtime/stream.h"
 
 #include <utility>
@@ -81,7 +84,7 @@ void Stream::Run() {
       busy_ = true;
     }
     task();
-    task = nullptr;  // Releases its captures before the stream counts as idle.
+    task = nullptr;  // releases its captures before the stream counts as idle
     absl::MutexLock lock(&mu_);
     busy_ = false;
     SetDepth();

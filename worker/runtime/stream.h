@@ -1,9 +1,10 @@
-// One device's dispatch stream: a thread that runs tasks in the order in which they were pushed.
-// Another thread may claim an idle stream and run a task in its place, or take the one that waits.
+// The dispatch stream of one device: a thread that runs tasks in the order in which they were
+// pushed. Another thread may claim an idle stream and run a task in its place, or run the only task
+// that waits.
 //
-// The queue of launches is bounded by its user, who checks depth() before pushing a launch to
-// every stream; other tasks (deletes) are small and always admitted. Push is thread-safe. The
-// destructor drops the tasks that have not begun and waits for a running one, which its owner must
+// The user of the stream bounds its queue of launches: it checks depth() before it pushes a launch
+// to every stream. Other tasks (deletes) are small and always admitted. Push is thread-safe. The
+// destructor drops the tasks that have not begun. It waits for a running task, which the owner must
 // have cancelled.
 #pragma once
 #include <atomic>
@@ -21,26 +22,27 @@ namespace tessera::worker {
 
 class Stream {
  public:
-  // `name`: of the thread.
+  // `name` is the name of the thread.
   explicit Stream(std::string name = "stream");
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  // `anywhere`: RunOnly may take it.
+  // `anywhere` says that RunOnly may run the task on its caller's thread.
   void Push(std::function<void()> task, bool anywhere = false) ABSL_LOCKS_EXCLUDED(mu_);
-  // Claims the stream for this thread, if no task is queued or running: later tasks run after
+  // Claims the stream for this thread, if no task is queued or running. Later tasks run after
   // Release, which must follow. Returns false if the stream is busy.
   bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Release() ABSL_LOCKS_EXCLUDED(mu_);
-  // Claims the stream, runs the task on this thread, and releases it; false if it is busy.
+  // Claims the stream, runs the task on this thread, and releases the stream. Returns false if it
+  // is busy.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs the task that is queued on this thread, if it is alone, nothing runs, and it may run
-  // anywhere; else does nothing.
+  // Runs the queued task on this thread, if it is the only one, no task runs, and it may run
+  // anywhere. Otherwise does nothing.
   void RunOnly() ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
   int64_t depth() const { return depth_.load(std::memory_order_relaxed); }
-  // Waits until it is idle; returns false at the `deadline`.
+  // Waits until the stream is idle. Returns false at the `deadline`.
   bool Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -52,7 +54,8 @@ class Stream {
     std::function<void()> run;
     bool anywhere;
   };
-  // After each change of their sum. A task that is taken from the queue and runs changes nothing.
+  // Call after each change of the sum of queued and running tasks. A task that moves from the queue
+  // into execution does not change it.
   void SetDepth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     depth_.store(static_cast<int64_t>(queue_.size()) + (busy_ ? 1 : 0), std::memory_order_relaxed);
   }
@@ -60,9 +63,10 @@ class Stream {
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<int64_t> depth_ = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // The thread has something to do. No Condition, which every unlock would evaluate.
+  // Signalled when the thread has something to do. It is no absl::Condition, because every unlock
+  // would evaluate that.
   absl::CondVar due_;
-  std::thread thread_;  // Last, because it uses the members above.
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace tessera::worker

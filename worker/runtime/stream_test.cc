@@ -1,3 +1,5 @@
+// Proves that a stream runs its tasks in order and one at a time, also if other threads claim it or
+// run its only task.
 #include "worker/runtime/stream.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +60,8 @@ TEST(StreamTest, NothingIsClaimedWhileSomethingRuns) {
   stream.Release();
 }
 
-// Each task runs once, on either thread; here, sooner or later, those that may.
+// Each task runs once, either on the stream's thread or on this one. A task that may run anywhere
+// runs here sooner or later.
 TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
   Stream stream;
   const std::thread::id me = std::this_thread::get_id();
@@ -78,9 +81,9 @@ TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
   while (here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
   EXPECT_EQ(here, 1);
-  stream.RunOnly();  // There is none.
+  stream.RunOnly();  // there is no task
 
-  ASSERT_TRUE(stream.Claim());  // so that the stream's thread takes none
+  ASSERT_TRUE(stream.Claim());  // so that the stream's thread takes no task
   for (int i = 0; i < 2; ++i) stream.Push(task, /*anywhere=*/true);
   stream.RunOnly();
   EXPECT_EQ(stream.depth(), 3) << "it is busy, and then there are two";

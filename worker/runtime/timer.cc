@@ -1,3 +1,5 @@
+// One thread that calls functions when they are due. The executor uses it for the deadlines of
+// launches, and the embedded worker for its heartbeats.
 #include "worker/runtime/timer.h"
 
 #include "base/clock.h"

@@ -1,7 +1,8 @@
-// Calls functions at points in time, on one thread of its own.
+// Calls functions at points in time, on its own thread.
 //
-// Thread-safe. Functions run without a lock and must be short. After Cancel the function neither
-// runs nor will run; a function must not call it. The destructor drops functions that are not due.
+// Thread-safe. Functions run without a lock and must be short. After Cancel has returned, the
+// function neither runs nor will run; a function must not call Cancel. The destructor drops
+// functions that are not due.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,7 @@ class Timer {
   uint64_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::CondVar changed_;
-  std::thread thread_;  // Last, because it uses the members above.
+  std::thread thread_;  // last, since it uses the members above
 };
 
 }  // namespace tessera::worker

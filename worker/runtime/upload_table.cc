@@ -1,3 +1,6 @@
+// The uploads of shards over the data port. The data server (worker/rpc/data_server.cc) opens a
+// writer for each stream, appends the chunks and commits. The table's own thread cuts idle streams
+// and drops uploads that nobody resumes, since an upload holds memory for the whole shard.
 #include "worker/runtime/upload_table.h"
 
 #include <algorithm>
@@ -33,18 +36,18 @@ class UploadTable::Upload {
 
   const BufferId id;
   const int64_t size;
-  // The id of the wait for the array's end; set before the upload is shared.
+  // The id of the wait for the end of the array. It is set before the upload is shared.
   uint64_t wait_id = 0;
 
   absl::Mutex mu;
   ir::Array memory ABSL_GUARDED_BY(mu);
   Reservation reserved ABSL_GUARDED_BY(mu);
   int64_t committed ABSL_GUARDED_BY(mu) = 0;
-  uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // of what is committed
-  uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;     // of the one that may write
+  uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // checksum of the committed bytes
+  uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;     // number of the writer that may write
   bool open ABSL_GUARDED_BY(mu) = false;              // that writer has not left
   bool ended ABSL_GUARDED_BY(mu) = false;             // the memory has been released
-  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // bytes arrived, or the writer left
+  absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // when bytes last arrived, or the writer left
   std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
 
   absl::Status CheckWriter(const UploadWriter& writer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -52,7 +55,7 @@ class UploadTable::Upload {
     if (!ended) return absl::OkStatus();
     return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(id), " was deleted"));
   }
-  // Gives the memory back; later writes find that it has ended.
+  // Gives the memory back. Later writes find that the upload has ended.
   void End() ABSL_LOCKS_EXCLUDED(mu) {
     absl::MutexLock lock(&mu);
     EndLocked();
@@ -97,7 +100,7 @@ absl::StatusOr<UploadTable::UploadRef> UploadTable::FindOrMake(const api::Ticket
   if (UploadRef found = Find(id); found != nullptr) return found;
   const int64_t bytes = ir::MakeType(ticket.dtype, ticket.shape).num_bytes();
   TESSERA_ASSIGN_OR_RETURN(Reservation reservation, executor_->ReserveShard(id, bytes));
-  // Not cleared, because it is not readable before every byte of it has been written.
+  // The memory is not cleared, because it cannot be read before every byte of it has been written.
   ir::Array memory(ticket.dtype, ticket.shape, executor_->NewShardMemory(bytes));
   auto made = std::make_shared<Upload>(id, std::move(memory), std::move(reservation));
   absl::MutexLock lock(&mu_);
@@ -109,6 +112,10 @@ absl::StatusOr<UploadTable::UploadRef> UploadTable::FindOrMake(const api::Ticket
   return entry;
 }
 
+// Makes the stream the writer of the shard's upload, and begins the upload if there is none. An
+// earlier writer loses its right by the writer's number. It may still be running, since a client
+// that lost its connection resumes before the server notices. The first writer also waits for the
+// array itself, so that a deletion or a write in another way ends the upload and frees its memory.
 absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& ticket,
                                                             int64_t offset,
                                                             std::weak_ptr<UploadStream> stream) {
@@ -126,7 +133,7 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   {
     absl::MutexLock lock(&upload->mu);
     has_wait = upload->writer_number != 0;
-    // It is being dropped, or the array has just been written: a retry finds out which.
+    // The upload is being dropped, or the array has just been written; a retry finds out which.
     if (upload->ended) return Superseded(id);
     if (offset < 0 || offset > upload->committed) {
       return MakeError(ErrorKind::kValueError,
@@ -148,8 +155,8 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   }
   Wake();
   if (has_wait) return writer;
-  // The upload ends when the array is deleted or written another way. The callback may run at once,
-  // so no lock is held.
+  // The upload ends when the array is deleted or written in another way. The callback may run at
+  // once, so no lock is held here.
   const uint64_t wait_id = executor_->AwaitShard(
       id, [guard = guard_, weak = std::weak_ptr<Upload>(upload)](const absl::Status&) {
         const UploadRef ended = weak.lock();
@@ -163,6 +170,10 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   return writer;
 }
 
+// Appends one chunk and checks it. Chunks must come in order without gaps, so that the committed
+// bytes are a prefix and one number says how to resume. The checksum is computed while copying,
+// because a second pass over the bytes would cost as much again. A chunk with a wrong checksum is
+// not committed, and the next one overwrites it.
 absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
                                  absl::Span<const absl::string_view> data, uint32_t crc32c) {
   int64_t size = 0;
@@ -181,7 +192,7 @@ absl::Status UploadTable::Append(const UploadWriter& writer, int64_t offset,
         absl::StrCat("write: ", size, " bytes at offset ", offset, "; expected offset ",
                      upload.committed, " of ", upload.size, " bytes"));
   }
-  // The next chunk overwrites bytes that do not match.
+  // If the bytes do not match their checksum, the next chunk overwrites them.
   if (api::CopyWithCrc32c(data, upload.memory.MutableData() + offset) != crc32c) {
     ++corrupt_;
     executor_->metrics().RecordChecksumError(TransferKind::kPut);
@@ -268,6 +279,10 @@ void UploadTable::Wake() {
   wake_ = true;
 }
 
+// Looks at all uploads: an open stream that has sent nothing for `idle` is cut, and an upload
+// without a stream is dropped after `keep`. The lock of the table is not held while an upload is
+// locked, because Drop and Cut take other locks. Returns the earliest time at which another upload
+// is due.
 absl::Time UploadTable::Sweep(absl::Time now) {
   std::vector<UploadRef> all;
   {
@@ -288,7 +303,7 @@ absl::Time UploadTable::Sweep(absl::Time now) {
       if (upload->open) {
         idle = upload->stream.lock();
         upload->open = false;
-        ++upload->writer_number;  // The stream writes no more.
+        ++upload->writer_number;  // the stream may write no more
         upload->last = now;
         next = std::min(next, now + options_.keep);
       } else {

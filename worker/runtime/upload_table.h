@@ -1,12 +1,12 @@
-// Uploads of shards: running ones, and interrupted ones that may be resumed.
+// Uploads of shards: running uploads, and interrupted ones that may be resumed.
 //
-// One shard has one upload. The stream that opened it last writes it; earlier ones are rejected
-// from then on. Bytes are committed in order from the first; committed bytes outlive the stream,
+// One shard has one upload. The stream that opened it last writes it; earlier streams are rejected
+// from then on. Bytes are committed in order from the first. Committed bytes outlive the stream,
 // until the upload is not resumed for `keep`, the array is deleted, or the shard is complete. The
-// memory of the whole shard is reserved from the first chunk to that end.
+// memory of the whole shard is reserved from the first chunk until then.
 //
-// Thread-safe; a stream's own calls come one at a time. The executor outlives it. Cut is called
-// without a lock, on a thread of the table, for a stream that sent nothing for `idle`.
+// Thread-safe; the calls of one stream come one at a time. The executor outlives the table. If a
+// stream has sent nothing for `idle`, a thread of the table calls its Cut, without a lock.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace tessera::worker {
 class UploadStream {
  public:
   virtual ~UploadStream() = default;
-  // Ends the stream with `why`, unless it is ending.
+  // Ends the stream with `why`, unless it is already ending.
   virtual void Cut(const absl::Status& why) = 0;
 };
 
@@ -53,13 +53,13 @@ class UploadTable {
     int64_t bytes = 0;
     int64_t resumed = 0;   // streams that resumed an upload
     int64_t corrupt = 0;   // chunks that did not match their checksum
-    int64_t idle_cut = 0;  // streams ended because they were idle
-    int64_t dropped = 0;   // uploads that were not resumed
+    int64_t idle_cut = 0;  // streams that were cut because they were idle
+    int64_t dropped = 0;   // uploads that were dropped because they were not resumed
   };
 
   class Upload;
   using UploadRef = std::shared_ptr<Upload>;
-  // A stream's exclusive right to write the upload; a later writer revokes it.
+  // A stream's exclusive right to write the upload. A later writer revokes it.
   struct UploadWriter {
     UploadRef upload;
     uint64_t number = 0;
@@ -68,18 +68,18 @@ class UploadTable {
   UploadTable(Executor* executor, const Options& options);
   UploadTable(const UploadTable&) = delete;
   UploadTable& operator=(const UploadTable&) = delete;
-  // Requires: no stream is open.
+  // Requires that no stream is open.
   ~UploadTable();
 
-  // Resumes at `offset`; 0 restarts. `ticket` has been checked, and is for writing.
+  // Resumes the upload at `offset`; 0 restarts it. `ticket` has been checked, and allows writing.
   absl::StatusOr<UploadWriter> Open(const api::Ticket& ticket, int64_t offset,
                                     std::weak_ptr<UploadStream> stream) ABSL_LOCKS_EXCLUDED(mu_);
-  // Appends the next chunk, the concatenation of `data`.
+  // Appends the next chunk, which is the concatenation of `data`.
   absl::Status Append(const UploadWriter& writer, int64_t offset,
                       absl::Span<const absl::string_view> data, uint32_t crc32c);
   // Commits the shard, which must be complete.
   absl::StatusOr<Committed> Commit(const UploadWriter& writer) ABSL_LOCKS_EXCLUDED(mu_);
-  // The stream has ended; the last call for the writer.
+  // Must be the last call for the writer, when its stream has ended.
   void Leave(const UploadWriter& writer);
 
   absl::StatusOr<Progress> ProgressOf(const api::Ticket& ticket) ABSL_LOCKS_EXCLUDED(mu_);
@@ -87,18 +87,18 @@ class UploadTable {
 
  private:
   void Run();
-  // Makes the thread sweep again: an upload has a stream, or has none any more, and so another time
-  // at which it is due.
+  // Makes the thread sweep again, since the time at which an upload is due has changed: a stream
+  // has begun or ended.
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends idle streams and drops old uploads; returns when to call it again.
+  // Cuts idle streams and drops old uploads. Returns when to call it again.
   absl::Time Sweep(absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes the upload, unless another one has taken its place.
+  // Removes the upload from the table, unless another one has taken its place.
   void Drop(const UploadRef& upload) ABSL_LOCKS_EXCLUDED(mu_);
   UploadRef Find(const BufferId& id) ABSL_LOCKS_EXCLUDED(mu_);
-  // The shard's upload; if there is none, a new one, whose memory is reserved.
+  // Returns the shard's upload. If there is none, makes a new one and reserves its memory.
   absl::StatusOr<UploadRef> FindOrMake(const api::Ticket& ticket) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Shared with the callbacks, which may run after the table is destroyed.
+  // Shared with the callbacks, which may run after the table has been destroyed.
   struct Guard {
     absl::Mutex mu;
     UploadTable* table ABSL_GUARDED_BY(mu) = nullptr;

@@ -1,3 +1,6 @@
+// Proves that uploads survive their streams, that only the last stream writes, and that idle
+// streams, old uploads and deleted arrays give their memory back. The streams are fakes, and the
+// executor has one CPU device.
 #include "worker/runtime/upload_table.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +68,7 @@ class UploadTableTest : public ::testing::Test {
   }
   absl::Status Append(const UploadTable::UploadWriter& turn, int64_t offset, int64_t size,
                       uint32_t spoil = 0) {
-    // In two pieces, as it may come.
+    // The chunk is passed in two pieces, since gRPC may deliver it like that.
     const absl::string_view data(reinterpret_cast<const char*>(value_.data()) + offset,
                                  static_cast<size_t>(size));
     return table_->Append(turn, offset,
@@ -154,7 +157,7 @@ TEST_F(UploadTableTest, AnIdleStreamIsCut) {
   EXPECT_EQ(table.counts().idle_cut, 1);
   EXPECT_EQ(table.counts().dropped, 0);
   table.Leave(turn);
-  // So is the one that goes on, though nothing else was due for an hour.
+  // The stream that resumes is cut, too, although the sweep had nothing else due for an hour.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto next, table.Open(TicketFor(1), 0, stream_));
   EXPECT_TRUE(Eventually([&] { return table.counts().idle_cut == 2; }));
   table.Leave(next);
@@ -168,7 +171,7 @@ TEST_F(UploadTableTest, WhatNobodyGoesOnWithIsDropped) {
   EXPECT_TRUE(Eventually([&] { return table.counts().dropped == 1; }));
   EXPECT_EQ(table.counts().idle_cut, 0);
   EXPECT_EQ(used(), 0);
-  // From the first byte again.
+  // The upload starts again from the first byte.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto progress, table.ProgressOf(TicketFor(1)));
   EXPECT_EQ(progress.committed_bytes, 0);
   EXPECT_TRUE(Eventually([&] { return table.Open(TicketFor(1), 0, stream_).ok(); }));

@@ -1,3 +1,6 @@
+// Records what an executor does in a page of shared memory. The executor, its streams and its
+// collectives call the Record functions, and the daemon reads the page and exposes the metrics, so
+// that they survive the process and a scrape never waits for it.
 #include "worker/telemetry/executor_metrics.h"
 
 #include <algorithm>
@@ -14,7 +17,7 @@ constexpr const char* kTransferKindNames[] = {"put", "get", "d2d", "reshard"};
 constexpr const char* kPathNames[] = {"ticket", "relay"};
 constexpr const char* kBackendNames[] = {"inproc", "tcp", "nccl"};
 
-// Indices into the values of the labels size_class and ranks_class.
+// Return indices into the values of the labels size_class and ranks_class.
 size_t SizeClass(int64_t bytes) {
   constexpr int64_t kUpTo[] = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
   return std::lower_bound(std::begin(kUpTo), std::end(kUpTo), bytes) - std::begin(kUpTo);
@@ -28,6 +31,9 @@ const std::vector<std::string>& ValuesOf(Metric metric, std::string_view label) 
 
 }  // namespace
 
+// Looks up the handle of every metric for every combination of its labels. This is done once, so
+// that recording is only an atomic addition at a known address, without a search or a lock on the
+// path of a run.
 ExecutorMetrics::ExecutorMetrics(MetricsPage* page, std::string_view platform,
                                  int64_t device_memory_bytes)
     : page_(page) {

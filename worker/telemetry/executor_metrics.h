@@ -1,7 +1,8 @@
-// The metrics of an executor: handles into a MetricsPage, shared memory that its daemon reads.
+// The metrics of an executor, as handles into a MetricsPage, the shared memory that its daemon
+// reads.
 //
-// One per executor, passed by pointer; without a page the handles do nothing. Thread-safe; the page
-// outlives it.
+// There is one ExecutorMetrics per executor, which is passed by pointer. Without a page the handles
+// do nothing. Thread-safe. The page outlives it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,7 +20,7 @@ enum class CollectiveBackend : uint8_t { kInproc, kTcp, kNccl };
 enum class TransferKind : uint8_t { kPut, kGet, kD2d, kReshard };
 enum class TransferPath : uint8_t { kTicket, kRelay };
 
-// The metrics of one device. Busy, waiting and idle time add up to the total time; `arrays` and
+// The metrics of one device. Busy, waiting and idle time add up to the total time. `arrays` and
 // `workspace` are parts of `reserved`.
 struct DeviceMetrics {
   Counter busy, idle_no_work, idle_peer;
@@ -29,9 +30,9 @@ struct DeviceMetrics {
 
 class ExecutorMetrics {
  public:
-  // Metrics are disabled.
+  // Makes metrics that are disabled.
   ExecutorMetrics() = default;
-  // `platform`: "cpu", "gpu". Sets the total memory of each device.
+  // `platform` is "cpu" or "gpu". Sets the total memory of each device.
   ExecutorMetrics(MetricsPage* page, std::string_view platform, int64_t device_memory_bytes);
 
   bool enabled() const { return page_ != nullptr; }
@@ -52,8 +53,8 @@ class ExecutorMetrics {
   void RecordChecksumError(TransferKind kind) const {
     checksum_errors_[static_cast<size_t>(kind)].Add();
   }
-  // `bytes`: the size of the rank's input. `busbw_factor`: bus bandwidth / algorithm bandwidth, as
-  // in nccl-tests.
+  // `bytes` is the size of the rank's input. `busbw_factor` is the bus bandwidth divided by the
+  // algorithm bandwidth, as in nccl-tests.
   void RecordCollective(ir::CollectiveKind kind, CollectiveBackend backend, int64_t bytes,
                         double busbw_factor, absl::Duration time) const;
   void RecordCommunicatorInit(CollectiveBackend backend, int ranks, absl::Duration time) const;

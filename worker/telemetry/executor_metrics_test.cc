@@ -1,3 +1,5 @@
+// Proves that recorded values appear under the right metric and labels, and that the time of a
+// device is split into busy, waiting and idle. The page is collected as the daemon collects it.
 #include "worker/telemetry/executor_metrics.h"
 
 #include <gtest/gtest.h>
@@ -29,6 +31,7 @@ class ExecutorMetricsTest : public ::testing::Test {
   Metrics metrics_;
 };
 
+// Two launches run on device 1, the first of which waits for a peer for a while.
 TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   InFlightSlot slot;
   const int64_t began = AgeGauge::Now();
@@ -45,7 +48,7 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   EXPECT_EQ(Value(Metric::kDeviceProgressAge, {"0"}), 0);
   first->SetOp("psum (m.cc:1)", /*waiting=*/true);
   spend();
-  second->SetOp("behind it", /*waiting=*/false);  // It does not show.
+  second->SetOp("behind it", /*waiting=*/false);  // it does not show
   queue.End(first);
   spend();
   queue.End(second);
@@ -57,12 +60,12 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   EXPECT_GE(idle, 0.002);
   EXPECT_GE(peer, 0.002);
   EXPECT_LE(busy + idle + peer, all);
-  // Nothing runs: nothing stands still.
+  // No launch runs, so none is stuck.
   EXPECT_EQ(Value(Metric::kDeviceProgressAge, {"1"}), 0);
 }
 
 TEST_F(ExecutorMetricsTest, BandwidthIsTheBuss) {
-  // Four ranks reduce 1 MiB in 1 ms: each link carries 2 * 3/4 of it.
+  // Four ranks reduce 1 MiB in 1 ms, and each link carries 2 * 3/4 of it.
   executor_.RecordCollective(ir::CollectiveKind::kAllReduce, CollectiveBackend::kTcp, 1 << 20, 1.5,
                              absl::Milliseconds(1));
   EXPECT_EQ(Value(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"}), 1.5 * (1 << 20) * 1000);

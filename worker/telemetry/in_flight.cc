@@ -1,3 +1,6 @@
+// The op in flight on each device. The executor's runs begin, name and end their ops here
+// (worker/runtime/executor_run.cc), and the daemon's Supervisor reads the page when the process
+// dies. The same calls feed the device's busy and idle time and the flight recorder.
 #include "worker/telemetry/in_flight.h"
 
 #include <sys/mman.h>
@@ -14,7 +17,8 @@ namespace tessera::worker {
 void InFlightSlot::Write(uint64_t launch, std::string_view op, bool waiting) {
   const uint64_t version = version_.load(std::memory_order_relaxed) + 1;
   Copy& copy = copies_[version % 2];
-  // Readers of the copy see the version that was current when its last op was replaced.
+  // The fence orders the stores below after the version of the previous op, so that a reader of
+  // this copy that sees a new word also sees that the version has changed.
   std::atomic_thread_fence(std::memory_order_release);
   copy.launch.store(launch, std::memory_order_relaxed);
   const size_t size = std::min(op.size(), kTextBytes);
@@ -39,7 +43,7 @@ InFlightOp InFlightSlot::Read() const {
     uint64_t words[kWords];
     for (size_t w = 0; w < kWords; ++w) words[w] = copy.text[w].load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // Only once the next op is there is this copy written again.
+    // This copy is written again only after the next op has appeared in the other one.
     if (version_.load(std::memory_order_relaxed) != version) continue;
     read.op.assign(reinterpret_cast<const char*>(words), std::min(packed >> 1, kTextBytes));
     return read;

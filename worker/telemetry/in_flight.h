@@ -1,11 +1,13 @@
-// The op in flight on each device, in shared memory that is readable after this process has died.
+// The op in flight on each device, in shared memory that stays readable after this process has
+// died.
 //
-// A page is a fixed layout of one slot per device. The executor writes it; the daemon, which mapped
-// the same memory, reads it when the executor is lost, so that the loss names the op in flight.
+// A page has a fixed layout of one slot per device. The executor writes the page. The daemon has
+// mapped the same memory and reads it when the executor is lost, so that the report of the loss
+// names the op in flight.
 //
-// A slot has one writer, the InFlightQueue of its device; any thread or process may read. Readers
-// never block the writer: a read that the next op overtakes is retried a few times, then returns
-// "unknown". A writer that dies in a write leaves the op before.
+// A slot has one writer, the InFlightQueue of its device; any thread or process may read it.
+// Readers never block the writer. If the next op overtakes a read, the read is retried a few times,
+// and then returns "unknown". A writer that dies during a write leaves the previous op.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,12 +23,12 @@
 namespace tessera::worker {
 
 struct InFlightOp {
-  uint64_t launch = 0;   // 0: idle
+  uint64_t launch = 0;   // 0 if idle
   std::string op;        // "psum (model.cc:41)"; "" before the first op
-  bool waiting = false;  // in a collective, for other devices
+  bool waiting = false;  // whether the op is a collective that waits for other devices
 };
 
-// In shared memory: only lock-free atomics, no pointers.
+// Lives in shared memory, so it has only lock-free atomics and no pointers.
 class InFlightSlot {
  public:
   static constexpr size_t kTextBytes = 184;
@@ -42,76 +44,79 @@ class InFlightSlot {
     std::atomic<uint64_t> size_and_waiting{0};
     std::atomic<uint64_t> text[kWords] = {};
   };
-  std::atomic<uint64_t> version_{
-      0};  // of the op in copies_[version % 2]; the next goes to the other
+  // Number of the op in copies_[version % 2]. The next op is written to the other copy.
+  std::atomic<uint64_t> version_{0};
   Copy copies_[2];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The launches in flight on one device, oldest first. The slot shows the oldest, which is the one
-// that runs. Thread-safe; outlives the launches, and the slot outlives it.
+// The launches in flight on one device, oldest first. The slot shows the oldest launch, which is
+// the one that runs. Thread-safe. The queue outlives the launches, and the slot outlives the queue.
 class InFlightQueue {
  public:
   class Launch {
    public:
-    // `op` stays valid until the next one, or End.
+    // `op` must stay valid until the next SetOp or End.
     void SetOp(std::string_view op, bool waiting);
 
    private:
     friend class InFlightQueue;
     Launch(InFlightQueue* queue, uint64_t id) : queue_(queue), id_(id) {}
-    // For the flight recorder: the op before has ended, and another begins.
+    // Records in the flight recorder the end of the previous op's wait, if it waited, and the
+    // beginning of a wait for `next`, if `waiting`.
     void RecordWait(std::string_view next, bool waiting);
     InFlightQueue* queue_;
     uint64_t id_;
-    // Guarded by the queue's lock.
+    // The members below are guarded by the queue's lock.
     std::string_view op_;
     bool waiting_ = false;
-    int64_t waits_since_ = 0;  // while it waits
+    int64_t waits_since_ = 0;  // time at which the wait began, while the launch waits
   };
 
-  // `metrics` outlives it; null: metrics are disabled.
+  // `metrics` outlives the queue. It is null if metrics are disabled.
   explicit InFlightQueue(InFlightSlot* slot, const DeviceMetrics* metrics = nullptr)
       : slot_(slot), metrics_(metrics), since_(AgeGauge::Now()) {}
 
-  // Valid until End.
+  // Adds a launch. The result is valid until End.
   Launch* Begin(uint64_t launch) ABSL_LOCKS_EXCLUDED(mu_);
   void End(Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Writes the oldest to the slot, and adds the time since the last change to the counter of the
-  // previous state.
+  // Writes the oldest launch to the slot, and adds the time since the last change to the counter of
+  // the previous state.
   void Update() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   InFlightSlot* const slot_;
   const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
-  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // whose memory later ones get
+  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // launches whose memory later ones get
   enum class State : uint8_t { kIdle, kBusy, kWaiting } state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
   int64_t since_ ABSL_GUARDED_BY(mu_);
 };
 
-// A mapped page of slots. Move-only; owns the mapping and, when it made it, the descriptor.
+// A mapped page of slots. Move-only. Owns the mapping and, if it has created the memory, the
+// descriptor.
 class InFlightPage {
  public:
   static constexpr int kMaxDevices = 256;
 
-  // A new page of idle slots. Aborts the process when out of memory.
+  // Makes a new page of idle slots. Aborts the process if it is out of memory.
   explicit InFlightPage(int num_devices);
-  // Maps a page that another process made; `fd` is borrowed for the call.
+  // Maps a page that another process has made. `fd` is borrowed for the call.
   InFlightPage(int fd, int num_devices);
   InFlightPage(const InFlightPage&) = delete;
   InFlightPage& operator=(const InFlightPage&) = delete;
   ~InFlightPage();
 
-  // To hand to another process; -1 when this page was mapped from a descriptor.
+  // The descriptor to hand to another process, or -1 if this page was mapped from a descriptor.
   int fd() const { return fd_; }
   int num_devices() const { return num_devices_; }
   InFlightSlot& slot(int device) { return slots_[device]; }
   const InFlightSlot& slot(int device) const { return slots_[device]; }
 
-  // The op that most likely ended the process: one that is not waiting for others, if there is one.
+  // Returns the op that most likely ended the process: an op that does not wait for others, if
+  // there is one.
   InFlightOp LikelyCulprit() const;
 
  private:

@@ -1,3 +1,5 @@
+// Proves that a slot always shows a complete op, even if its writer is killed during a write. The
+// killed writer is a forked process that shares the page.
 #include "worker/telemetry/in_flight.h"
 
 #include <signal.h>
@@ -22,7 +24,7 @@ TEST(InFlightSlotTest, AReaderGetsTheLastOp) {
   }
 }
 
-// A process is killed at any instant, most likely in the middle of a write.
+// A process may be killed at any moment, most likely in the middle of a write.
 TEST(InFlightSlotTest, AWriterThatIsKilledLeavesAnOp) {
   const std::string text(InFlightSlot::kTextBytes, 'x');
   for (int i = 0; i < 50; ++i) {

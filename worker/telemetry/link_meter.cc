@@ -1,3 +1,6 @@
+// Estimates the speed of the links from the collectives of real launches. MeteredCollectives
+// (worker/runtime/metered_collectives.cc) records each exchange, and the executor sends the changes
+// to the coordinator, whose planner uses them as costs.
 #include "worker/telemetry/link_meter.h"
 
 #include <algorithm>
@@ -9,6 +12,8 @@ namespace {
 constexpr double kSmallBytes = 4 << 10, kLargeBytes = 256 << 10;
 constexpr double kUp = 1.01, kChange = 0.1;
 
+// Updates a figure with one sample: a faster sample replaces it, and a slower one raises it by at
+// most a hundredth.
 void Follow(double* figure, double sample) {
   *figure = *figure == 0 ? sample : std::min(sample, *figure * kUp);
 }

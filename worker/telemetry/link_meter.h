@@ -1,10 +1,11 @@
-// What the exchanges of an executor's devices say of its links: the latency of small ones and the
-// bandwidth of large ones, among its devices and with other executors.
+// Measures an executor's links by the exchanges of its devices: the latency by small exchanges, and
+// the bandwidth by large ones. Links among the executor's own devices and links to other executors
+// are measured separately.
 //
-// Of the ranks of an exchange the last to come waits for nobody, and the others wait for it, often
-// for much longer than the exchange takes. So a figure is that of the fastest call, and grows by a
-// hundredth with each slower one. Thread-safe; a sample that would wait for another thread is
-// dropped.
+// The rank that comes last to an exchange waits for nobody, but the others wait for it, often for
+// much longer than the exchange takes. A figure is therefore the one of the fastest call, and each
+// slower call raises it by at most a hundredth. Thread-safe. A sample is dropped if it would have
+// to wait for another thread.
 #pragma once
 #include <array>
 #include <atomic>
@@ -20,19 +21,21 @@ namespace tessera::worker {
 
 class LinkMeter {
  public:
-  // An exchange took `time` in so many rounds, and sent so many bytes from this device.
+  // Records an exchange that took `time` in `rounds` rounds, and for which this device sent
+  // `bytes_sent`.
   void Record(bool between_executors, double bytes_sent, double rounds, absl::Duration time)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What is known of links of which a figure has changed by over a tenth since they were returned
-  // last.
+  // Returns the links whose latency or bandwidth has changed by more than a tenth since this
+  // function last returned them.
   std::vector<api::LinkSpeed> TakeChanges() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Link {
-    double latency_s = 0, s_per_byte = 0;  // 0: unknown
+    double latency_s = 0, s_per_byte = 0;  // 0 if unknown
     double told_latency_s = 0, told_s_per_byte = 0;
   };
-  std::atomic<bool> recorded_ = false;  // since the last TakeChanges
+  // Whether an exchange was recorded since the last TakeChanges.
+  std::atomic<bool> recorded_ = false;
   absl::Mutex mu_;
   std::array<Link, 2> links_ ABSL_GUARDED_BY(mu_);  // by between_executors
 };

@@ -1,3 +1,5 @@
+// Proves that latency and bandwidth are taken from the fastest exchanges, and that only real
+// changes are told. The exchanges are made-up numbers.
 #include "worker/telemetry/link_meter.h"
 
 #include "gtest/gtest.h"
@@ -10,7 +12,8 @@ TEST(LinkMeter, SmallExchangesSayTheLatencyAndLargeOnesTheBandwidth) {
   EXPECT_TRUE(meter.TakeChanges().empty());
   meter.Record(/*between_executors=*/true, 128, 2, absl::Microseconds(80));
   meter.Record(true, 1 << 20, 2, absl::Milliseconds(1));
-  meter.Record(true, 64 << 10, 2, absl::Seconds(9));  // neither
+  // A size that counts as neither small nor large.
+  meter.Record(true, 64 << 10, 2, absl::Seconds(9));
   const std::vector<api::LinkSpeed> changes = meter.TakeChanges();
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_TRUE(changes[0].between_executors);
@@ -31,7 +34,7 @@ TEST(LinkMeter, AFastCallCountsAndWaitingForAPeerHardlyDoes) {
   EXPECT_FALSE(changes[0].between_executors);
   EXPECT_DOUBLE_EQ(changes[0].latency_seconds, 5e-6);
   EXPECT_EQ(changes[0].bytes_per_second, 0) << "unknown";
-  // A link that has become slower is known in time.
+  // A link that has become slower is noticed after a while.
   for (int i = 0; i < 100; ++i) meter.Record(false, 0, 1, absl::Microseconds(8));
   changes = meter.TakeChanges();
   ASSERT_EQ(changes.size(), 1u);

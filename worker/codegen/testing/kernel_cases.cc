@@ -1,3 +1,6 @@
+// Test data for kernels: tests of the interpreter, of the host emitter and of the GPU emitter run
+// the same cases. The reference is the evaluator (ScalarOpCases) or the interpreter (random
+// kernels).
 #include "worker/codegen/testing/kernel_cases.h"
 
 #include <algorithm>
@@ -61,7 +64,7 @@ void PutElement(DType dtype, double number, int64_t integer, std::byte* to) {
   }
 }
 
-// Mostly ordinary, now and then special.
+// Returns mostly ordinary numbers, and now and then a special one.
 double RandomFloat(std::mt19937* random) {
   static const auto* const special = new std::vector<double>(FloatSamples());
   const uint32_t r = (*random)();
@@ -80,7 +83,7 @@ int64_t RandomInt(DType dtype, std::mt19937* random) {
 
 // ---- Comparing. --------------------------------------------------------------------------------
 
-// Numbers in the order of the floats they are the bits of.
+// Maps the bits of floats to integers in the order of the floats.
 template <class Bits>
 Bits Ordered(Bits bits) {
   return bits < 0 ? std::numeric_limits<Bits>::min() - bits : bits;
@@ -103,6 +106,9 @@ bool CloseAs(const std::byte* got, const std::byte* want, const Tolerance& toler
          tolerance.relative * std::max(1.0, std::abs(static_cast<double>(b)));
 }
 
+// Compares one element. Floats of 32 and 64 bits are compared in ulps. The narrow floats are
+// compared by their own ulps, for which bf16 is widened to f32 and f16 is compared by its bits.
+// Other dtypes must have equal bytes.
 bool Close(DType dtype, const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
   switch (dtype) {
     case DType::kF32:
@@ -110,7 +116,7 @@ bool Close(DType dtype, const std::byte* got, const std::byte* want, const Toler
     case DType::kF64:
       return CloseAs<double, int64_t>(got, want, tolerance);
     case DType::kBF16: {
-      // The upper half of an f32, whose ulp is 2^16 of the smaller ones.
+      // A bf16 is the upper half of an f32, so one ulp of it is 2^16 ulps of an f32.
       uint16_t a, b;
       std::memcpy(&a, got, sizeof a);
       std::memcpy(&b, want, sizeof b);
@@ -121,7 +127,7 @@ bool Close(DType dtype, const std::byte* got, const std::byte* want, const Toler
                                      reinterpret_cast<const std::byte*>(&y), wide);
     }
     case DType::kF16: {
-      // The order of the bits is that of the numbers, as f32's is.
+      // The bits of f16 have the order of the numbers, as the bits of f32 have.
       uint16_t a, b;
       std::memcpy(&a, got, sizeof a);
       std::memcpy(&b, want, sizeof b);
@@ -169,7 +175,7 @@ Node ScalarOf(ScalarPrim prim, DType dtype, std::vector<int> args) {
   return node;
 }
 
-// The graph over one dim of n elements; operand j is param j.
+// Returns the graph as a kernel over one dim of n elements, in which operand j is param j.
 Kernel KernelOfGraph(const ir::ScalarGraph& graph, absl::Span<const DType> operands, int64_t n) {
   Kernel kernel;
   kernel.shape = {n};
@@ -325,7 +331,8 @@ std::vector<int64_t> IntSamples(DType dtype) {
   const int bits = ir::BitWidth(dtype);
   const int64_t ones = bits == 64 ? -1 : (int64_t{1} << bits) - 1;
   const auto biggest_signed = static_cast<int64_t>(static_cast<uint64_t>(ones) >> 1);
-  // The width and its neighbours are there for shifts; what does not fit is cut to its low bits.
+  // The width and its neighbours are there for shifts. A value that does not fit is cut to its low
+  // bits.
   std::vector<int64_t> all = {
       0,    1,       2,     3,        7,  bits - 1, bits,           bits + 1,
       1000, -100000, 65536, 16777217, -1, -3,       biggest_signed, ones};
@@ -351,6 +358,9 @@ Array SamplesOf(DType dtype, int operand, int64_t n) {
   return out;
 }
 
+// Makes a case for every op with a scalar graph, for every dtype and for every attribute worth
+// trying. The expected outputs come from ir::EvaluateOp, so a kernel is compared with the op's
+// meaning and not with the interpreter. Combinations that the op does not take are left out.
 std::vector<OpCase> ScalarOpCases() {
   constexpr int64_t kElements = 2048;
   std::vector<OpCase> cases;
@@ -365,7 +375,7 @@ std::vector<OpCase> ScalarOpCases() {
           dtypes.push_back(predicated && j == 0 ? DType::kBool : dtype);
           inputs.push_back(SamplesOf(dtypes.back(), j, kElements));
         }
-        // Where the op does not take the dtype, inference says so.
+        // Type inference returns an error if the op does not take the dtype.
         absl::StatusOr<std::vector<Array>> outputs =
             ir::EvaluateOp(*op, ir::Scope(), inputs, attrs);
         if (!outputs.ok()) continue;
@@ -400,6 +410,9 @@ class Generator {
  public:
   Generator(uint32_t seed, const RandomKernelOptions& options) : random_(seed), options_(options) {}
 
+  // Makes one kernel: loads, scalar ops, then reductions with ops after them, or a scan with an
+  // update, and finally stores. The order of the random numbers is part of the result, since a seed
+  // must give the same kernel on every run.
   Kernel Make() {
     const int rank = Below(3) + 1;
     for (int d = 0; d < rank; ++d)
@@ -441,8 +454,8 @@ class Generator {
     return kDTypes[Below(9)];
   }
 
-  // Walks some dims forwards or backwards, in any order, dense or with gaps; repeats along others.
-  // Returns the elements it needs.
+  // Makes an access that walks some dims forwards or backwards, in any order, dense or with gaps,
+  // and repeats elements along other dims. Returns the number of elements that the param needs.
   int64_t MakeAccess(bool outer, bool injective, Access* access) {
     const int rank = k_.rank(), kept = k_.num_parallel();
     access->strides.assign(rank, 0);
@@ -468,7 +481,8 @@ class Generator {
     if (Below(6) == 0) {
       DynamicOffset shift{static_cast<int>(k_.params.size()), Below(8), Below(3) + 1};
       int64_t reads = 1;
-      if (!injective && Below(2) == 0) {  // Of each point, or of some together.
+      // The shift has a number for each point, or one for several points together.
+      if (!injective && Below(2) == 0) {
         shift.strides.assign(rank, 0);
         for (int d = 0; d < (outer ? kept : rank); ++d) {
           if (Below(3) == 0) continue;
@@ -507,7 +521,7 @@ class Generator {
     return Last();
   }
 
-  // A node from `from` on whose dtype computes.
+  // Returns a node from number `from` on whose dtype computes.
   int Pick(int from) {
     while (true) {
       const int id = from + Below(static_cast<int>(k_.nodes.size()) - from);
@@ -519,6 +533,9 @@ class Generator {
     return k_.nodes[id].dtype == dtype ? id : Append(ScalarPrim::kConvert, dtype, {id});
   }
 
+  // Appends a random scalar op on nodes from number `from` on. It converts the operands to one
+  // dtype. If the primitive is not defined for that dtype it appends nothing, so that the kernel
+  // always passes Verify.
   void AddScalar(int from) {
     constexpr ScalarPrim kExact[] = {
         ScalarPrim::kAdd, ScalarPrim::kSub, ScalarPrim::kMul,   ScalarPrim::kMax,
@@ -554,7 +571,8 @@ class Generator {
                                      ReduceKind::kProd, ReduceKind::kArgMax, ReduceKind::kArgMin,
                                      ReduceKind::kAnd,  ReduceKind::kOr};
     int arg = Below(before);
-    if (k_.nodes[arg].dtype == DType::kBF16) arg = 1 + arg;  // Its conversion follows a load.
+    // The conversion of a bf16 follows its load.
+    if (k_.nodes[arg].dtype == DType::kBF16) arg = 1 + arg;
     const DType dtype = k_.nodes[arg].dtype;
     ReduceKind kind = kKinds[Below(8)];
     const bool argument = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
@@ -573,8 +591,8 @@ class Generator {
     k_.nodes.push_back(node);
   }
 
-  // Adds an element to rows that a number chooses at each point, of which no two parallel points
-  // share an element.
+  // Adds an update: an element is added to a row that a number chooses at each point. No two
+  // parallel points share an element.
   void AddUpdate() {
     Access access;
     access.strides.assign(k_.rank(), 0);

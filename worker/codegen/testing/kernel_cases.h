@@ -1,5 +1,6 @@
-// What tests of kernels and of their emitters share: buffers with guarded ends, every scalar op of
-// the table as a kernel with the evaluator's answer, random kernels, and comparison within ulps.
+// The parts that tests of kernels and of their emitters share: buffers with guarded ends, every
+// scalar op of the table as a kernel with the evaluator's answer, random kernels, and comparison
+// within ulps.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -11,20 +12,21 @@
 
 namespace tessera::worker::codegen {
 
-// The memory of a kernel's params, each between guard bytes and aligned to 64 bytes (or so many
-// elements beyond that).
+// The memory of a kernel's params. Each param lies between guard bytes and is aligned to 64 bytes,
+// or lies `misaligned_elements` elements beyond such an address.
 class TestBuffers {
  public:
-  // Numbers of every kind, fixed by the seed. Bools are 0 or 1; integers that shift an access are
-  // small, and beyond their bounds on either side too.
+  // Fills the buffers with numbers of every kind, which follow from the seed. Bools are 0 or 1.
+  // Integers that shift an access are small, and some lie beyond either bound.
   TestBuffers(const Kernel& kernel, uint32_t seed, int misaligned_elements = 0);
-  // The same with floats from 0.5 to 1.5 alone, whose sums are well conditioned.
+  // Like the constructor from a seed, but floats are from 0.5 to 1.5, so that their sums are well
+  // conditioned.
   static TestBuffers Tame(const Kernel& kernel, uint32_t seed);
-  // The inputs' bytes; outputs are filled with a pattern.
+  // Copies the bytes of the inputs, and fills the outputs with a pattern.
   TestBuffers(const Kernel& kernel, absl::Span<const ir::Array> inputs);
 
   std::vector<void*> pointers();
-  // Whether no byte outside the params was written.
+  // Returns whether no byte outside the params was written.
   bool GuardsHold() const;
   absl::Span<const std::byte> bytes(int param) const;
 
@@ -39,44 +41,49 @@ class TestBuffers {
   std::vector<Block> blocks_;
 };
 
-// How far an answer may be from the reference.
+// The allowed distance of an answer from the reference.
 struct Tolerance {
-  int ulps = 0;            // of f32 and f64 (and bf16) results
-  double relative = 0;     // besides: of sums in another order, relative to `scale`
-  bool zero_signs = true;  // whether -0 and 0 differ
+  // In ulps of f32 and f64 (and bf16) results.
+  int ulps = 0;
+  // The allowed error beyond that, relative to the expected number, for sums in another order.
+  double relative = 0;
+  bool zero_signs = true;  // whether -0 differs from 0
 };
-// "" if the outputs agree, else the first element that does not, in words. NaNs are equal.
+// Returns "" if the outputs agree, else a text that names the first element that does not. NaNs are
+// equal.
 std::string Difference(const Kernel& kernel, const TestBuffers& got, const TestBuffers& want,
                        const Tolerance& tolerance);
 
-// Every elementwise op of the table on every dtype it takes (and every kind of compare, convert,
-// bitcast), over special values and ordinary ones.
+// A case for an elementwise op of the table on a dtype that it takes (and for each kind of compare,
+// convert and bitcast), over special and ordinary values. ScalarOpCases returns all of them.
 struct OpCase {
-  std::string name;  // "add f32"
-  Kernel kernel;     // one dim, inputs and outputs contiguous
+  std::string name;  // for example "add f32"
+  Kernel kernel;     // one dim; inputs and outputs are contiguous
   std::vector<ir::Array> inputs, outputs;
 };
 std::vector<OpCase> ScalarOpCases();
 
-// Special and ordinary values of a dtype.
+// Return special and ordinary values of a dtype.
 std::vector<double> FloatSamples();
 std::vector<int64_t> IntSamples(ir::DType dtype);
-// n of them, for operand j of a primitive: together the operands hold every pair.
+// Returns n values for operand number `operand` of a primitive. Together the operands hold every
+// pair of values.
 ir::Array SamplesOf(ir::DType dtype, int operand, int64_t n);
 
-// One load, one primitive, one store per argument: n elements of each, contiguous.
+// Returns a kernel with one primitive, one load per argument and one store: n contiguous elements
+// of each.
 Kernel KernelOfPrim(ir::ScalarPrim prim, ir::DType operand, ir::DType result, int64_t n);
 
-// A kernel that Verify accepts: up to three dims, transposed, broadcast, reversed and shifted
-// loads, indices, arithmetic on several dtypes, with or without reductions. Its float functions are
-// exact ones (add, mul, max, ...) unless `functions`.
+// RandomKernel returns a kernel that Verify accepts. It has up to three dims, transposed,
+// broadcast, reversed and shifted loads, indices, and arithmetic on several dtypes, with or without
+// reductions. Float functions are exact (add, mul, max, ...) unless `functions` is set.
 struct RandomKernelOptions {
   bool reduce = false;
-  bool scan = false;  // the dims that else are reduced
+  bool scan = false;  // whether the last dims are scanned
   bool functions = false;
-  // No sums and products of floats, whose bits depend on the order.
+  // Leaves out sums and products of floats, whose bits depend on the order.
   bool exact_reductions = false;
-  int64_t size_max = 40;  // of a dim
+  int64_t size_max = 40;  // the largest size of a dim
 };
 Kernel RandomKernel(uint32_t seed, const RandomKernelOptions& options);
 

@@ -1,3 +1,7 @@
+// The emulator of a GPU: makes images and runs launches. Tests reach it through
+// testing/simt_kernels.h, or through the fake driver (tests/fakes/simt.cc). It favours strictness
+// over speed: shared memory starts with rubbish, threads run in changing order, and every global
+// access can be checked.
 #include "worker/codegen/testing/simt.h"
 
 #include <algorithm>
@@ -33,7 +37,8 @@ constexpr uint32_t kSharedMax = 48 << 10;
 
 // ---- Running a block. --------------------------------------------------------------------------
 
-// What coroutines of a block remember: given out piece by piece, taken back all at once.
+// Memory for the variables of a block's coroutines. It is given out piece by piece, and taken back
+// all at once.
 class Arena {
  public:
   void* Allocate(uint64_t bytes) {
@@ -68,12 +73,14 @@ class Arena {
 class Block;
 struct Thread : SimtThread {
   Block* owner;
-  void* coroutine;  // where it waits; null at its end
+  // The point where the thread waits; null at its end.
+  void* coroutine;
 };
 void* AllocateFrame(SimtThread* self, uint64_t bytes);
 void* CheckAccess(SimtThread* self, void* address, uint64_t bytes, uint64_t align_and_write);
 
-// LLVM's coroutines begin with the function that resumes them, null at their end.
+// LLVM's coroutines begin with the address of the function that resumes them. It is null at their
+// end.
 using Resume = void (*)(void*);
 Resume ResumeOf(void* coroutine) {
   Resume resume;
@@ -91,7 +98,7 @@ class Block {
 
   Arena& arena() { return arena_; }
 
-  // The address if the launch allows it, else one where nothing is harmed.
+  // Returns the address if the launch allows the access, else an address at which it does no harm.
   void* Access(const Thread& thread, void* address, uint64_t bytes, uint64_t align, bool write) {
     if (!launch_.may_access) return address;
     const auto at = reinterpret_cast<uint64_t>(address);
@@ -107,7 +114,7 @@ class Block {
   absl::Status Run(uint32_t x, uint32_t y, uint32_t z) {
     block_[0] = x, block_[1] = y, block_[2] = z;
     arena_.Reset();
-    // What a block finds in its shared memory is no zero.
+    // A block does not find zeros in its shared memory.
     std::fill(shared_.begin(), shared_.end(), '\xEE');
     bool reversed = launch_.reversed;
     ForEachThread(reversed, [&](size_t t) { Start(t); });
@@ -123,7 +130,7 @@ class Block {
   }
 
  private:
-  // Among those of the launch, block by block.
+  // Returns the number of the thread among all threads of the launch, counted block by block.
   uint64_t NumberOf(const Thread& thread) const {
     uint64_t block = 0, in_block = 0;
     for (int d = 2; d >= 0; --d) {
@@ -169,7 +176,7 @@ class Block {
       thread->coroutine = nullptr;
   }
 
-  // Each warp until none of its threads waits at a shuffle.
+  // Runs each warp until none of its threads waits at a shuffle.
   absl::Status RunShuffles() {
     for (size_t begin = 0; begin < threads_.size(); begin += kWarpSize) {
       const size_t end = std::min(begin + kWarpSize, threads_.size());
@@ -198,7 +205,7 @@ class Block {
     return absl::OkStatus();
   }
 
-  // All threads from begin to end wait at one place.
+  // Checks that all threads from `begin` to `end` wait at one place.
   absl::Status CheckTogether(size_t begin, size_t end, absl::string_view what) {
     const auto place = [](const Thread& t) -> std::string {
       if (!IsWaiting(t)) return "has ended";
@@ -246,7 +253,7 @@ struct EntryInfo {
   int num_args;
 };
 
-// "tessera-simt 1 avx512 2\n" and then a line for each entry.
+// Returns the header: a line such as "tessera-simt 1 avx512 2\n", and then a line for each entry.
 std::string HeaderText(const HostTarget& target, const std::vector<EntryInfo>& entries) {
   std::string out =
       absl::StrCat(kMagic, " ", kSimtVersion, " ", target.name, " ", entries.size(), "\n");
@@ -270,7 +277,7 @@ absl::StatusOr<std::string> MakeImage(const HostTarget& target, llvm::TargetMach
          CodeGenerator(machine, llvm::CodeGenFileType::ObjectFile).Run(module);
 }
 
-// Takes the header off.
+// Parses the header and removes it from the image.
 absl::StatusOr<std::vector<EntryInfo>> ParseHeader(absl::string_view* image) {
   const auto take_line = [image] {
     const size_t end = std::min(image->find('\n'), image->size());
@@ -321,6 +328,9 @@ class LoadedModule : public SimtModule {
   }
 
  private:
+  // Checks what a driver checks: the entry, the number and the alignment of the arguments, and the
+  // limits of the grid, the block and shared memory. The limits are those of every supported GPU,
+  // so that a launch which passes here does not fail there.
   absl::StatusOr<SimtEntry> Check(const SimtLaunch& launch) const {
     const auto bad = [&](const auto&... what) {
       return MakeError(ErrorKind::kValueError,
@@ -332,7 +342,7 @@ class LoadedModule : public SimtModule {
     if (entry == entries_.end()) return bad("the module has no such entry");
     if (static_cast<int>(launch.args.size()) != entry->num_args)
       return bad(launch.args.size(), " arguments; expected ", entry->num_args);
-    // The code may move 16 bytes at once, whether it does or not.
+    // Any kernel may move 16 bytes at once, so all are checked alike.
     for (size_t i = 0; i < launch.args.size(); ++i)
       if (launch.args[i] % kBufferAlign != 0)
         return bad("argument ", i, " is not aligned to ", kBufferAlign, " bytes");

@@ -1,3 +1,5 @@
+// Runs kernels in the emulator under the memory rules of a GPU. gpu_test.cc compares their results
+// with the interpreter's.
 #include "worker/codegen/testing/simt_kernels.h"
 
 #include <algorithm>
@@ -17,6 +19,9 @@ SimtKernels::SimtKernels(absl::Span<const Kernel> kernels)
   module_ = *std::move(module);
 }
 
+// Runs kernel i on the buffers. It records for each byte which thread has written it, and forbids
+// what would be a race or a stray access on a GPU. The emulator runs one thread at a time and would
+// otherwise not notice.
 absl::Status SimtKernels::Run(int i, TestBuffers* buffers, bool reversed) const {
   const GpuKernel& kernel = code_.kernels[i];
   SimtLaunch launch;
@@ -27,8 +32,8 @@ absl::Status SimtKernels::Run(int i, TestBuffers* buffers, bool reversed) const 
   launch.reversed = reversed;
   for (void* pointer : buffers->pointers())
     launch.args.push_back(reinterpret_cast<uint64_t>(pointer));
-  // By byte: one more than the number of the thread that has written it, or of the only one that
-  // may.
+  // For each byte: 1 + the number of the thread that has written it, or that is the only one to
+  // touch it; 0 if there is none.
   std::vector<std::vector<uint64_t>> owners;
   for (size_t p = 0; p < launch.args.size(); ++p)
     owners.emplace_back(buffers->bytes(static_cast<int>(p)).size());

@@ -1,4 +1,4 @@
-// Runs kernels through the emulator beside the interpreter.
+// Runs kernels through the emulator and compares them with the interpreter.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,14 +11,15 @@
 
 namespace tessera::worker::codegen {
 
-// Kernels compiled together for the emulator.
+// Kernels that were compiled together for the emulator.
 class SimtKernels {
  public:
-  // Fails the test where that fails.
+  // Ends the test if the kernels do not compile or load.
   explicit SimtKernels(absl::Span<const Kernel> kernels);
-  // Runs kernel i in place of an accelerator. It may touch its params and nothing else, and write
-  // each element once: two threads that write the same may not do so at the same time. A scan may
-  // write an element again in the same thread, which is the only one to touch it.
+  // Runs kernel i as an accelerator would. The kernel may touch only its params, and may write each
+  // element only once, because on a GPU two threads must not write one element at the same time. A
+  // scan may write an element again from the same thread, which must be the only one that touches
+  // it.
   absl::Status Run(int i, TestBuffers* buffers, bool reversed = false) const;
   const DeviceCode& code() const { return code_; }
 
@@ -28,7 +29,7 @@ class SimtKernels {
   std::shared_ptr<const SimtModule> module_;
 };
 
-// "" if the emulator and the interpreter agree on `buffers`, in both orders of the threads.
+// Returns "" if the emulator and the interpreter agree on `buffers`, in both orders of the threads.
 std::string SimtDifference(const SimtKernels& compiled, int i, const Kernel& kernel,
                            const TestBuffers& buffers, const Tolerance& tolerance);
 

@@ -1,3 +1,5 @@
+// Rewrites the NVPTX intrinsics of a module for the host. testing/simt.cc calls LowerForSimt on a
+// module from gpu_module.cc before it compiles the module to an object.
 #include "worker/codegen/testing/simt_lower.h"
 
 #include <cstddef>
@@ -56,7 +58,8 @@ class Lowering {
   }
 
  private:
-  // The new function with the old one's body, its arguments read from `args`.
+  // Makes the new function with the old one's body. The new function reads its arguments from
+  // `args`.
   void MakeFunction() {
     llvm::Type* const pointer = b_.getPtrTy();
     Function* const fn =
@@ -89,7 +92,8 @@ class Lowering {
         llvm::FunctionType::get(b_.getPtrTy(), {b_.getPtrTy(), b_.getInt64Ty()}, false), allocate,
         {thread_, bytes});
     handle_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id_, memory});
-    // Where the function leaves for good, and where it only waits.
+    // The blocks in which the function leaves for good (cleanup), and in which it leaves to wait
+    // (leave).
     cleanup_ = BasicBlock::Create(b_.getContext(), "cleanup", new_);
     leave_ = BasicBlock::Create(b_.getContext(), "leave", new_);
     llvm::IRBuilder<> out(cleanup_);
@@ -105,6 +109,10 @@ class Lowering {
   Value* ReadWord(size_t offset) { return b_.CreateLoad(b_.getInt32Ty(), Field(offset)); }
   void WriteWord(size_t offset, Value* v) { b_.CreateStore(v, Field(offset)); }
 
+  // Replaces one intrinsic of NVPTX by host code. Reads of thread and block numbers become loads
+  // from the SimtThread. Barriers and shuffles become suspension points, numbered by `site`, so
+  // that the emulator can tell whether all threads wait at the same one. Any other NVPTX intrinsic
+  // is an error, since ignoring it would make the emulator more lenient than a GPU.
   absl::Status Replace(llvm::IntrinsicInst* call, uint32_t* site) {
     b_.SetInsertPoint(call);
     const auto replaced = [&](Value* by) {
@@ -122,7 +130,7 @@ class Lowering {
       case llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_y:
         return replaced(ReadWord(offsetof(SimtThread, block) + 4));
       case llvm::Intrinsic::nvvm_membar_gl:
-        // Threads run one at a time.
+        // A fence has no effect, because threads run one at a time.
         call->eraseFromParent();
         return absl::OkStatus();
       case llvm::Intrinsic::nvvm_barrier0:
@@ -164,7 +172,7 @@ class Lowering {
     b_.SetInsertPoint(at);
   }
 
-  // Global memory but constants of the module's own.
+  // Checks every access to global memory, except accesses to variables of the module.
   void CheckAccesses() {
     std::vector<llvm::Instruction*> accesses;
     for (llvm::Instruction& instruction : llvm::instructions(*new_)) {
@@ -195,7 +203,7 @@ class Lowering {
     }
   }
 
-  // The array becomes the thread's own pointer.
+  // Replaces the shared array by the pointer of the thread.
   void ReplaceShared() {
     llvm::GlobalVariable* const array = module_.getGlobalVariable(kSharedArray);
     if (array == nullptr) return;
@@ -204,7 +212,7 @@ class Lowering {
       for (unsigned i = 0; i < instruction.getNumOperands(); ++i)
         if (Reaches(instruction.getOperand(i), array)) uses.emplace_back(&instruction, i);
     for (const auto& [instruction, operand] : uses) {
-      // What a phi reads is computed where control comes from.
+      // A value that a phi reads is computed in the block from which control comes.
       const auto* const phi = llvm::dyn_cast<llvm::PHINode>(instruction);
       b_.SetInsertPoint(phi == nullptr ? instruction
                                        : phi->getIncomingBlock(operand)->getTerminator());
@@ -213,7 +221,7 @@ class Lowering {
       instruction->setOperand(operand, Rebuilt(instruction->getOperand(operand), array, shared));
     }
   }
-  // Constant expressions: offsets into the array.
+  // Returns whether `v` is the array or a constant expression (an offset) that contains it.
   static bool Reaches(Value* v, Value* array) {
     if (v == array) return true;
     const auto* const expression = llvm::dyn_cast<llvm::ConstantExpr>(v);
@@ -269,7 +277,7 @@ class Lowering {
 
 void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
   Analyses analyses(machine);
-  // The module came simplified: what is left is to split the coroutines.
+  // The module is already simplified, so these passes need only split the coroutines.
   llvm::ModulePassManager passes;
   passes.addPass(llvm::CoroEarlyPass());
   passes.addPass(
@@ -282,6 +290,9 @@ void SplitCoroutines(llvm::TargetMachine* machine, llvm::Module* module) {
 
 }  // namespace
 
+// Lowers every kernel of the module and adds the table of entries. The old functions and the shared
+// array are erased only at the end, after everything that named them. The module is verified before
+// the coroutines are split, because the passes crash on malformed code.
 absl::Status LowerForSimt(llvm::TargetMachine* machine, llvm::Module* module) {
   std::vector<Function*> kernels;
   for (Function& function : *module)
@@ -296,7 +307,7 @@ absl::Status LowerForSimt(llvm::TargetMachine* machine, llvm::Module* module) {
       llvm::ArrayType::get(llvm::PointerType::getUnqual(module->getContext()), entries.size());
   new llvm::GlobalVariable(*module, type, /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage,
                            llvm::ConstantArray::get(type, entries), kSimtTable);
-  // What named the old functions and the array goes first.
+  // The metadata goes first, because it names the old functions.
   if (llvm::NamedMDNode* annotations = module->getNamedMetadata("nvvm.annotations"))
     annotations->eraseFromParent();
   for (Function* kernel : kernels) kernel->eraseFromParent();

@@ -1,6 +1,6 @@
-// Rewrites gpu_emit.h's functions for the host: thread numbers, shared memory and arguments come
-// from a SimtThread, and a function with barriers or shuffles becomes a coroutine that suspends
-// there. What it computes between them is untouched, so what runs on the host is what NVPTX gets.
+// Rewrites the functions of gpu_emit.h for the host. Thread numbers, shared memory and arguments
+// come from a SimtThread. A function with barriers or shuffles becomes a coroutine that suspends
+// there. The computation between them is untouched, so that the host runs the code that NVPTX gets.
 // Thread-compatible.
 #pragma once
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace tessera::worker::codegen {
 
-// Of the module's entries, in order: an array of SimtEntry.
+// The name of an array of SimtEntry: the module's entries, in order.
 inline constexpr char kSimtTable[] = "tessera_simt_entries";
 
-// Every kernel of the module becomes a SimtEntry; coroutines are split.
-// kInternal for an intrinsic of NVPTX's that the emulator does not know.
+// Makes every kernel of the module a SimtEntry, and splits the coroutines. Returns kInternal for an
+// NVPTX intrinsic that the emulator does not know.
 absl::Status LowerForSimt(llvm::TargetMachine* machine, llvm::Module* module);
 
 }  // namespace tessera::worker::codegen

@@ -1,3 +1,5 @@
+// Tests of the emulator itself, on kernels that are written as LLVM IR: thread numbers, barriers,
+// shuffles and memory checks work, and whatever a GPU would refuse or leave undefined is an error.
 #include "worker/codegen/testing/simt.h"
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +61,8 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
   for (int i = 0; i < 120; ++i) EXPECT_EQ(out[i], i);
 }
 
-// out[t] = what thread 99 - t put into shared memory before the barrier; without it, rubbish.
+// In this kernel, out[t] is the number that thread 99 - t put into shared memory before the
+// barrier. Without the barrier, half of the numbers are rubbish.
 std::string Reverses(bool barrier) {
   return absl::StrCat(R"(
 define ptx_kernel void @k(ptr addrspace(1) %out) {
@@ -87,7 +90,7 @@ TEST(Simt, ABarrierIsWhereSharedMemoryIsSeen) {
       ASSERT_THAT(RunK(*module, 1, 100, out.data(), reversed), IsOk());
       int wrong = 0;
       for (int t = 0; t < 100; ++t) wrong += out[t] != 3 * (99 - t);
-      // Half of the threads look before the others have written.
+      // Half of the threads read before the others have written.
       EXPECT_EQ(wrong, barrier ? 0 : 50) << reversed;
     }
   }
@@ -111,7 +114,7 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
               ReasonIs("INTERNAL", HasSubstr("a shuffle in a warp of 8 threads")));
 }
 
-// `before` runs in threads below 5, `after` in all.
+// The code `before` runs in the threads below 5, and `after` in all threads.
 std::string Diverges(absl::string_view before, absl::string_view after) {
   return absl::StrCat(R"(
 define ptx_kernel void @k(ptr addrspace(1) %out) {
@@ -185,7 +188,7 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
   writable = 16, readable = 4;
   EXPECT_THAT(module->Launch(launch),
               ReasonIs("INTERNAL", HasSubstr("thread (1,0,0) reads 4 bytes")));
-  // Half an element further.
+  // The address lies half an element further.
   const auto skewed = Loaded(R"(
 define ptx_kernel void @k(ptr addrspace(1) %out) {
   %at = getelementptr i8, ptr addrspace(1) %out, i32 2

@@ -1,5 +1,5 @@
-// What a thread of the SIMT emulator and the code that it runs know of each other. The layout is
-// part of compiled images: kSimtVersion changes with it.
+// The interface between a thread of the SIMT emulator and the code that it runs. The layout is part
+// of compiled images, so kSimtVersion changes with it.
 #pragma once
 #include <cstdint>
 
@@ -16,21 +16,24 @@ struct SimtThread {
   uint32_t block_size[3];
   uint32_t grid_size[3];
   char* shared;
-  // Memory, aligned to kSimtFrameAlign, for what the thread remembers while it waits. The emulator
-  // frees it after the block.
+  // Returns memory, aligned to kSimtFrameAlign, for the variables that the thread keeps while it
+  // waits. The emulator frees it after the block.
   void* (*allocate)(SimtThread* self, uint64_t bytes);
-  // Called before each access of global memory; the code then uses the address that it returns.
+  // Called before each access of global memory. The code then uses the address that is returned.
   void* (*access)(SimtThread* self, void* address, uint64_t bytes, uint64_t align_and_write);
-  // Set by the code where it waits. `site` numbers the places in a kernel where it may.
+  // The code sets these two where it waits. `site` numbers the places in a kernel at which it may
+  // wait.
   uint32_t wait;
   uint32_t site;
-  // A butterfly shuffle: the word given and, when the thread goes on, the word taken.
+  // For a butterfly shuffle: the word that the thread gives and, when the thread goes on, the word
+  // that it takes.
   uint32_t word;
   uint32_t lane_mask;
 };
 
-// A kernel. Runs the thread to its end, and returns null; or to where it waits, and returns a
-// coroutine that goes on when it is resumed, and at its end is done.
+// The function of a kernel. It runs the thread to its end and returns null. Or it runs the thread
+// to the place where it waits, and returns a coroutine; resuming the coroutine continues the
+// thread, and the coroutine is done at the thread's end.
 using SimtEntry = void* (*)(SimtThread* thread, const uint64_t* args);
 
 }  // namespace tessera::worker::codegen

@@ -1,9 +1,10 @@
-// What every implementation of Collectives must do. An implementation registers a factory:
+// The behaviour that every implementation of Collectives must have. An implementation registers a
+// factory:
 //
 //   INSTANTIATE_TEST_SUITE_P(InProcess, CollectivesSuite, ::testing::Values(...), ImplName);
 //
-// A cluster is all executors of a communicator in the test's process, driven by one thread per
-// rank.
+// A cluster consists of all executors of a communicator, within the process of the test. Each rank
+// has its own thread.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -37,7 +38,7 @@ struct Cluster {
   int ranks() const { return static_cast<int>(executor_of_rank.size()); }
   Collectives& of(int rank) { return *executors[executor_of_rank[rank]]; }
 
-  // Runs `body` for every rank in `group` at once, each on its own thread.
+  // Runs `body` for every rank in `group` at the same time, each on its own thread.
   std::vector<absl::Status> Run(const std::vector<int>& group,
                                 const std::function<absl::Status(int)>& body) {
     std::vector<absl::Status> results(group.size());
@@ -50,7 +51,7 @@ struct Cluster {
   }
 };
 
-// The rank's names in the verdicts that the suite expects.
+// The names of a rank's device, executor and host in the errors that the suite expects.
 inline std::string DeviceOf(int rank) { return absl::StrCat("device ", 10 + rank); }
 inline std::string ExecutorOf(int executor) { return absl::StrCat("w", executor); }
 inline std::string HostOf(int executor) { return absl::StrCat("host-", executor); }
@@ -76,7 +77,7 @@ absl::Span<std::byte> MutableBytesOf(std::vector<T>& v) {
 
 class CollectivesSuite : public ::testing::TestWithParam<CollectivesImpl> {
  protected:
-  // A call that should succeed never comes near this.
+  // The timeout is far longer than a call that should succeed takes.
   void SetUp() override { Make(absl::Seconds(60)); }
   void Make(absl::Duration timeout) { cluster_ = GetParam().make(timeout); }
 
@@ -96,7 +97,7 @@ class CollectivesSuite : public ::testing::TestWithParam<CollectivesImpl> {
     return results;
   }
 
-  // inputs[i] and the results belong to group[i].
+  // inputs[i] and result i belong to the rank group[i].
   template <typename T>
   std::vector<std::vector<T>> AllReduce(const std::vector<int>& group, const CallKey& key,
                                         ir::ReduceKind reduce, ir::DType dtype,
@@ -116,7 +117,8 @@ class CollectivesSuite : public ::testing::TestWithParam<CollectivesImpl> {
     return outputs;
   }
 
-  // Small whole numbers, which every type holds exactly, and whose products do not overflow s8.
+  // The inputs are small whole numbers: every type holds them exactly, and their products do not
+  // overflow s8.
   template <typename T>
   void CheckArithmetic(ir::DType dtype, const std::function<T(int)>& make, bool ordered) {
     for (const size_t size : {size_t{0}, size_t{1}, size_t{3}, size_t{1025}, size_t{40001}}) {
@@ -239,7 +241,8 @@ TEST_P(CollectivesSuite, FloatSumsAddInGroupOrderWithTheSameBitsEveryTime) {
 }
 
 TEST_P(CollectivesSuite, NarrowFloatSumsAreRoundedOnce) {
-  // 256 + 1 + 1 + ...: bf16 has 8 bits, so each addition alone would be lost.
+  // The sum is 256 + 1 + 1 + ...: bf16 has 8 bits, so rounding after each addition would lose every
+  // 1.
   const uint16_t k256 = 0x4380, k1 = 0x3f80;
   std::vector<std::vector<uint16_t>> inputs(n(), {k1});
   inputs[0] = {k256};
@@ -351,7 +354,7 @@ TEST_P(CollectivesSuite, ReduceScatterGivesEachPositionItsChunk) {
 }
 
 TEST_P(CollectivesSuite, AllToAllTransposesChunks) {
-  // The largest needs several windows of a connection in both directions at once.
+  // The largest size needs several windows of a connection in both directions at once.
   for (const size_t size : {size_t{0}, size_t{1}, size_t{1001}, size_t{2500001}}) {
     std::vector<std::vector<uint32_t>> outputs(n(), std::vector<uint32_t>(size * n()));
     RunOk(All(), [&](int rank) {
@@ -374,7 +377,7 @@ TEST_P(CollectivesSuite, AllToAllTransposesChunks) {
 }
 
 TEST_P(CollectivesSuite, PermuteSendsAlongPairsAndFillsTheRestWithZeros) {
-  std::vector<PermutePair> shift;  // Position 0 receives nothing.
+  std::vector<PermutePair> shift;  // position 0 receives nothing
   for (int p = 0; p + 1 < n(); ++p) shift.push_back({p, p + 1});
   const std::vector<PermutePair> stay = {{0, 0}};
   for (const size_t size : {size_t{0}, size_t{3}, size_t{400000}}) {
@@ -403,8 +406,8 @@ TEST_P(CollectivesSuite, PermuteSendsAlongPairsAndFillsTheRestWithZeros) {
 }
 
 TEST_P(CollectivesSuite, AFastSenderIsHeldBackByItsReceiverOnly) {
-  // The first rank runs ahead of the last by as much as the transport lets it. The others meet
-  // behind its back, over the same connections.
+  // The first rank runs ahead of the last by as much as the transport allows. Meanwhile the other
+  // ranks exchange data over the same connections.
   if (n() < 4) GTEST_SKIP() << "needs 4 ranks";
   const std::vector<int> outer = {0, n() - 1};
   const std::vector<int> inner = {1, n() - 1};
@@ -476,7 +479,7 @@ TEST_P(CollectivesSuite, SubgroupsWorkSideBySide) {
   if (n() < 4) GTEST_SKIP() << "needs 4 ranks";
   std::vector<std::vector<int32_t>> sums(n(), std::vector<int32_t>(20000));
   RunOk(All(), [&](int rank) -> absl::Status {
-    // Evens and odds, then halves: every group has the same sequence numbers.
+    // The groups are evens and odds, then halves; all of them use the same sequence numbers.
     const std::vector<std::vector<int>> groups = {{rank % 2, rank % 2 + 2},
                                                   {rank / 2 * 2 + 1, rank / 2 * 2}};
     std::vector<int32_t> in(20000, 1 << rank);
@@ -498,7 +501,8 @@ TEST_P(CollectivesSuite, SubgroupsWorkSideBySide) {
 
 TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
   if (n() < 2) GTEST_SKIP() << "needs a peer";
-  // Long enough that everybody who comes is there before the first gives up.
+  // The timeout is long enough that every rank that comes has arrived before the first one gives
+  // up.
   Make(absl::Milliseconds(1500));
   RunOk(All(), [&](int rank) {
     return cluster_->of(rank).Run(
@@ -512,8 +516,8 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
         {.kind = ir::CollectiveKind::kBarrier, .rank = rank, .group = All(), .key = Key(1)});
   };
   std::vector<absl::Status> results = cluster_->Run(present, call);
-  // Who comes late may still find what the others sent before they gave up: the failure is at most
-  // one call behind it.
+  // A rank that comes late may still find the blocks that the others sent before they gave up. In
+  // that case its next call fails.
   absl::Status late = call(missing);
   if (late.ok())
     late = cluster_->of(missing).Run(
@@ -534,7 +538,8 @@ TEST_P(CollectivesSuite, AMissingRankIsNamedAndFailsLaterCallsAtOnce) {
 TEST_P(CollectivesSuite, AllWhoAreMissingAreNamedAndNobodyElse) {
   if (n() < 3) GTEST_SKIP() << "needs a rank that comes";
   for (const std::vector<int>& missing : {std::vector<int>{0}, std::vector<int>{0, n() - 1}}) {
-    // Long enough that everybody who comes is there before the first gives up.
+    // The timeout is long enough that every rank that comes has arrived before the first one gives
+    // up.
     Make(absl::Milliseconds(1500));
     const auto sum = [&](int rank, uint32_t op) {
       const std::vector<float> in(3, 1);
@@ -589,8 +594,8 @@ TEST_P(CollectivesSuite, AbortWakesEverybodyWithTheFirstFailure) {
   }
 }
 
-// One member never comes to launch 7, which is aborted while the others have sent much of it; then
-// they all meet in launch 8, which finds nothing of 7 in its way.
+// One member never comes to launch 7, which is aborted when the others have sent much of it. Then
+// they all meet in launch 8, which must not be disturbed by frames of launch 7.
 TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
   if (n() < 2) GTEST_SKIP() << "nobody to wait for";
   Make(absl::Seconds(60));
@@ -622,7 +627,7 @@ TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
     const absl::Status why = MakeError(ErrorKind::kPeerFailed, "launch cancelled");
     const std::vector<absl::Status> ended = cluster_->Run(All(), [&](int rank) {
       if (rank < n() - 1) return sum(rank, of_launch(first));
-      // By any executor, at any time.
+      // Any executor may abort the launch, at any time.
       cluster_->of(round == 1 ? 0 : rank).AbortLaunch(first, why);
       return sum(rank, of_launch(first));
     });
@@ -631,12 +636,12 @@ TEST_P(CollectivesSuite, AnAbortedLaunchLeavesTheOthers) {
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("launch cancelled"));
     }
     RunOk(All(), [&](int rank) { return sum(rank, of_launch(first + 1)); });
-    // And it stays ended.
+    // The launch stays ended.
     EXPECT_EQ(ReasonOf(sum(0, of_launch(first))), "PEER_FAILED");
   }
 }
 
-// Who was missing in one launch may come to the next.
+// A rank that was missing in one launch may come to the next.
 TEST_P(CollectivesSuite, ATimeoutEndsItsLaunchAlone) {
   if (n() < 2) GTEST_SKIP() << "nobody to wait for";
   Make(absl::Milliseconds(1500));

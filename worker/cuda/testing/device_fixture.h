@@ -1,5 +1,5 @@
-// For tests of the plugin: a context of the fake device 0 with a stream, and short ways to move
-// vectors there and back. Every wait is bounded.
+// For tests of the plugin: a context of a fake device with a stream, and short functions that move
+// vectors to the device and back. Every wait is bounded.
 #pragma once
 #include <chrono>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace tessera::worker::cuda {
 
 constexpr std::chrono::seconds kTestTimeout(60);
 
-// Asks `poll` until it says something else than TESSERA_NOT_READY.
+// Calls `poll` until it returns something other than TESSERA_NOT_READY.
 template <class F>
 int Poll(const F& poll) {
   const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
@@ -27,7 +27,7 @@ int Poll(const F& poll) {
   }
 }
 
-// A context with a stream. Used by one thread.
+// A context with a stream. One thread uses it.
 class TestDevice {
  public:
   explicit TestDevice(int device) {
@@ -65,7 +65,7 @@ class TestDevice {
     return address;
   }
 
-  // The code at which all that is enqueued on the stream has ended.
+  // Waits until all work enqueued on the stream has ended, and returns the code of the wait.
   int Sync(tessera_stream* stream) {
     tessera_event* event = nullptr;
     if (const int code = api().event_create(context_, &event)) return code;
@@ -76,7 +76,8 @@ class TestDevice {
   }
   int Sync() { return Sync(stream_); }
 
-  // Lets the plugin destroy what it has put off until the streams have passed it.
+  // Lets the plugin destroy the resources whose destruction it has put off until the streams have
+  // passed them.
   void Reap() {
     EXPECT_EQ(Sync(), TESSERA_OK) << api().error_text();
     tessera_device_info info = {};
@@ -126,7 +127,7 @@ class TestDevice {
   std::vector<void*> pinned_;
 };
 
-// The knobs are as built before each test, and no violation is left after it.
+// Resets the knobs before each test, and expects that no violation is left after it.
 class FakesTest : public ::testing::Test {
  protected:
   FakesTest() {

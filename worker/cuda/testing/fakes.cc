@@ -1,3 +1,6 @@
+// Loads the plugin and the fakes for tests, and reaches their knobs through exported functions of
+// the fake driver (tests/fakes). Tests of this folder, of worker/device and of other folders use
+// it.
 #include "worker/cuda/testing/fakes.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
-// For tests: the plugin over the fake driver, NCCL and cuBLASLt of tests/fakes, and their knobs.
+// For tests: the plugin on top of the fake driver, NCCL and cuBLASLt of tests/fakes, and the knobs
+// of these fakes.
 //
-// One plugin and one set of fakes a process; the knobs are shared by its tests, so a fixture resets
-// them. Any thread.
+// A process has one plugin and one set of fakes. All its tests share the knobs, so a fixture resets
+// them. Any thread may call these functions.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,27 +12,28 @@
 namespace tessera::worker::cuda {
 
 // The image of the fake driver's own kernels: add_f32(out, a, b, n), fill_u32(out, value, n),
-// gate() (waits for the knob), poke(out, offset), shape(out).
+// gate() (which waits for the knob), poke(out, offset), shape(out).
 inline constexpr char kTestImage[] = "tessera test kernels";
 
-// Where the plugin and the fakes were built.
+// Return the paths of the plugin and of the fakes in the build folder.
 std::string PluginPath();
-std::string FakePath(const std::string& name);  // "cuda", "nccl", "cublaslt"
+std::string FakePath(const std::string& name);  // `name` is "cuda", "nccl" or "cublaslt"
 
-// Makes the plugin find the fakes, by the environment: before it is used, and in children, too.
+// Sets environment variables by which the plugin finds the fakes. Must be called before the plugin
+// is used; child processes inherit the variables.
 void PointPluginAtFakes();
 
-// The plugin's table, over the fakes. Ends the process if there is none.
+// Returns the plugin's table, which runs on the fakes. Ends the process if there is no table.
 const tessera_device_api& FakeDevices();
 
-// A knob of tests/fakes/knobs.def.
+// Set and get a knob of tests/fakes/knobs.def.
 void SetFake(const std::string& knob, int64_t value);
 int64_t GetFake(const std::string& knob);
-// Waits until the knob is at least `least`; false if it is not within a minute.
+// Waits until the knob is at least `least`. Returns false if that does not happen within a minute.
 bool AwaitFake(const std::string& knob, int64_t least);
-// All knobs as they were built, and no violations.
+// Resets all knobs to their built-in values, and forgets the violations.
 void ResetFakes();
-// What was done wrongly since the last call, a line each. With violation_abort=0.
+// Returns the violations since the last call, one per line. Requires violation_abort=0.
 std::string FakeViolations();
 
 }  // namespace tessera::worker::cuda

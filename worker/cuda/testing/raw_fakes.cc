@@ -1,3 +1,5 @@
+// Finds the functions of the fakes for strict_test.cc, which calls them directly where the plugin
+// would never make the mistake that a check of the fakes looks for.
 #include "worker/cuda/testing/raw_fakes.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// For tests of the fakes themselves: their functions, without the plugin between.
+// For tests of the fakes themselves: the functions of the fakes, without the plugin in between.
 #pragma once
 #include "worker/cuda/cublaslt_api.h"
 #include "worker/cuda/driver_api.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::worker::cuda {
 
-// Each function is there.
+// Return the tables of the fakes' functions. No entry is null.
 const DriverApi& RawDriver();
 const NcclApi& RawNccl();
 const CublasLtApi& RawCublasLt();

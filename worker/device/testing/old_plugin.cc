@@ -1,5 +1,5 @@
-// A plugin that speaks no version of the device interface: what a worker meets beside a plugin of
-// another release.
+// A plugin that speaks no version of the device interface, like a plugin of another release.
+// plugin_test.cc loads it.
 #include "worker/device/device_api.h"
 
 extern "C" const tessera_device_api* OldEntry(uint32_t version) asm("tessera_device_api");

@@ -1,3 +1,6 @@
+// Makes random functions for the tests of lowering, fusion and the backends. All values are small
+// whole numbers, which the generator keeps small by clamping, so that results are exact in any
+// order.
 #include "worker/program/testing/random_program.h"
 
 #include <algorithm>
@@ -41,7 +44,7 @@ class Maker {
     const ir::Value low = ir::FullLike(x, -9), high = ir::FullLike(x, 9);
     return ir::Clamp(low, x, high);
   }
-  // A value of `x`'s shape, made to fit if there is none.
+  // Returns a value of the shape of `x`, which is made to fit if there is none.
   ir::Value Like(ir::Value x, const std::vector<ir::Value>& values) {
     const size_t from = Below(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -61,6 +64,8 @@ class Maker {
     }
   }
 
+  // Returns a random op on `x`, or `x` itself if the op does not apply. Every kind of lowering has
+  // a case, and sizes are bounded so that programs stay small.
   ir::Value Next(ir::Builder& b, ir::Value x, const std::vector<ir::Value>& values,
                  const std::vector<ir::Value>& starts, int depth) {
     const int rank = x.rank();
@@ -174,7 +179,8 @@ class Maker {
     }
   }
 
-  // Rows of x, or windows of some, where some value says; in bounds or not.
+  // Reads rows of x, or windows of several rows, at places that some value gives. The places may be
+  // out of bounds.
   struct WindowsOf {
     ir::Value read, indices;
     ir::ScatterDimensionNumbers dims;
@@ -192,7 +198,8 @@ class Maker {
     const bool rows = Below(2) == 0;
     ir::Dims sizes = x.shape();
     sizes[dim] = rows ? 1 : Below(sizes[dim]) + 1;
-    const int64_t at = rows ? Below(x.rank()) : 0;  // of the positions, in what is read
+    // Where the positions are among the dims of the result.
+    const int64_t at = rows ? Below(x.rank()) : 0;
     for (int64_t d = 0; d < x.rank() + (rows ? 0 : 1); ++d)
       if (d != at) w.dims.update_window_dims.push_back(d);
     if (rows) w.dims.inserted_window_dims = {dim};
@@ -203,7 +210,8 @@ class Maker {
     return w;
   }
 
-  // Carries of x and another value, rows of x, and a value of the outside.
+  // A loop that carries x and another value, goes through the rows of x, and reads a value from
+  // outside.
   ir::Value Loop(ir::Builder& b, ir::Value x, const std::vector<ir::Value>& values,
                  const std::vector<ir::Value>& starts, int depth) {
     if (x.rank() == 0 || x.dim(0) == 0) return x;

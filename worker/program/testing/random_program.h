@@ -1,4 +1,4 @@
-// Functions and arguments for tests of what runs device programs.
+// Functions and arguments for tests of the code that runs device programs.
 #pragma once
 #include <cstdint>
 
@@ -7,13 +7,14 @@
 
 namespace tessera::worker::program {
 
-// A function of up to some dozens of ops on small arrays of whole numbers (s32 or f32), which are
-// exact whatever the order: every op reads any values that fit, so that kernels share, overlap and
-// end in all the ways there are. Its last param is a start for the dynamic ops. The seed alone
-// decides, and the scope: with one axis, of manual lanes, there are sums over it.
+// Returns a function of up to some dozens of ops on small arrays of whole numbers (s32 or f32),
+// which are exact in any order. Every op reads any values that fit, so that kernels share, overlap
+// and end in all possible ways. The last param is a start for the dynamic ops. The result depends
+// only on the seed and the scope. If the scope has one axis, of manual lanes, there are sums over
+// it.
 ir::FunctionRef RandomProgram(uint32_t seed, const ir::Scope& scope = {});
 
-// Small whole numbers of the type.
+// Returns an array of the type with small whole numbers.
 ir::Array WholeNumbers(const ir::Type& type, int salt);
 
 }  // namespace tessera::worker::program
