@@ -1,7 +1,7 @@
-// The client's suite: what a session promises, whatever carries it.
+// Proves the promises of the client's API, which must hold for every kind of session.
 //
-// Runs on the embedded cluster, and, when TESSERA_SUITE_ADDRESS names a coordinator with at least
-// four CPU devices, on that too.
+// The tests run on the embedded cluster. If TESSERA_SUITE_ADDRESS names a coordinator with at least
+// four CPU devices, they also run on that one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -39,7 +39,8 @@ std::vector<std::string> Carriers() {
   return out;
 }
 
-// A function whose runs end only when they are cancelled: its steps take hours on any machine.
+// Returns a function whose runs end only when they are cancelled: the loop would take hours on any
+// machine.
 auto Endless() {
   return jit([](Array v) {
     return scan([](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); }, v, None,
@@ -70,7 +71,7 @@ class ClientTest : public ::testing::TestWithParam<std::string> {
     return make_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
   }
   std::shared_ptr<Session> session_;
-  std::string files_;  // of the embedded cluster
+  std::string files_;  // folder of files of the embedded cluster
 };
 
 INSTANTIATE_TEST_SUITE_P(Carriers, ClientTest, ::testing::ValuesIn(Carriers()),
@@ -98,7 +99,7 @@ TEST_P(ClientTest, AnExplanationCallsArgumentsAndResultsByTheirPaths) {
   EXPECT_THAT(text, HasSubstr("\n  args[0][0..2].b, args[1] (4): f32[8] P(None) 32 B a device\n"));
   EXPECT_THAT(text, HasSubstr("result[0].a"));
   EXPECT_THAT(text, HasSubstr("result[1]: f32[] P() 4 B a device"));
-  // An equal program of other names has its own.
+  // An equal program with other argument names has an explanation of its own.
   const auto g = jit([](const Array& a, const Array& b) { return a + b; });
   const auto h = jit([](const Pair& p) { return p.a + p.b; });
   EXPECT_THAT(explain(g, cut, cut), HasSubstr("  args[0..1] (2): f32[8] P('x')"));
@@ -127,7 +128,7 @@ TEST_P(ClientTest, OpsOutsideAnyTransformRun) {
 
 TEST_P(ClientTest, JitCompilesOncePerTypesAndStatics) {
   int traces = 0;
-  const auto f = jit([&](Array x, int n) {  // C++ must know n: it is static
+  const auto f = jit([&](Array x, int n) {  // An int parameter of the function is static.
     ++traces;
     return x * n;
   });
@@ -167,7 +168,7 @@ TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
   }
   EXPECT_EQ(traces, 1);
   EXPECT_EQ(f.num_compiled(), 1);
-  // Beside a number that the function declares, which is static.
+  // Traced numbers beside a number that the function declares as int, which is static.
   const auto power = jit([&](auto y, int n, auto scale) {
     Array product = y;
     for (int i = 1; i < n; ++i) product = product * y;
@@ -177,8 +178,8 @@ TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
     EXPECT_THAT(power(x, 2 + i % 2, i).get<float>(), ElementsAre(i, i * (i % 2 ? 8 : 4)));
   }
   EXPECT_EQ(power.num_compiled(), 2);
-  // An integer and a real number, a narrow and a wide integer are two types; a bool is one of its
-  // own.
+  // Integers and real numbers have different types, and so do narrow and wide integers. A bool has
+  // a type of its own.
   const auto twice = jit([](const Arg& v) { return v + v; });
   EXPECT_EQ(twice(3).item<int64_t>(), 6);
   EXPECT_EQ(twice(int64_t{1} << 40).item<int64_t>(), int64_t{1} << 41);
@@ -194,7 +195,7 @@ TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
   const auto lax_product = jit([](Array x, Array s) { return lax::mul(x, s); });
   struct Row {
     DType dtype;
-    const char *with_int, *with_real;  // JAX's
+    const char *with_int, *with_real;  // the types that JAX gives
   };
   for (const Row& row : {Row{kBF16, "bf16[2]", "bf16[2]"}, Row{kF32, "f32[2]", "f32[2]"},
                          Row{kF64, "f64[2]", "f64[2]"}, Row{kS32, "s32[2]", "f32[2]~"},
@@ -213,7 +214,7 @@ TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
       EXPECT_EQ(lax_product(x, 1.5).type().ToString(), row.with_real);
     }
   }
-  // What comes of numbers alone is weak too, also as an argument of what follows.
+  // The result of numbers alone is weakly typed too, also as an argument of later ops.
   const Array s = jit([](const Arg& v) { return exp(v) / 2 + where(v > 2, v, 1); })(3);
   EXPECT_EQ(s.type().ToString(), "f32[]~");
   EXPECT_EQ((array<float>({1}, {1}, kBF16) * s).dtype(), kBF16);
@@ -235,7 +236,7 @@ TEST_P(ClientTest, NumbersLieWhereTheProgramRuns) {
     EXPECT_EQ(scaled[3].get<float>()[5], 23.0f * i);
   }
   EXPECT_EQ(f.num_compiled(), 1);
-  // A session that is not the default one.
+  // The function also runs on a session that is not the default one.
   Session::SetDefault(nullptr);
   EXPECT_EQ(f(x, 5).first.item<float>(), 276.0f * 5);
   Session::SetDefault(session_);
@@ -260,7 +261,7 @@ TEST_P(ClientTest, TransformsTraceNumbersAsJitDoes) {
       6);
   const Error e = ErrorOf([&] { grad(cube)(3); });
   EXPECT_THAT(e.what(), HasSubstr("requires real- or complex-valued inputs"));
-  // Inside a trace they are constants of it.
+  // Inside a trace, numbers are constants of the trace.
   const auto outer = jit([&](Array v) { return jit(cube)(2) * v + grad(cube)(1.0); });
   EXPECT_THAT(outer(x).get<float>(), ElementsAre(11, 19));
   EXPECT_TRUE(trace([&](Array v) { return jit(cube)(2) * v; }, x).captures.empty());
@@ -297,7 +298,7 @@ TEST_P(ClientTest, PutCutsAndGetPutsTogether) {
 }
 
 TEST_P(ClientTest, ArraysOnDevicesMoveWithoutComingByHere) {
-  std::atomic<int64_t> moved{0};  // bytes of arrays between here and the devices
+  std::atomic<int64_t> moved{0};  // bytes of arrays moved between this process and the devices
   if (GetParam() != "embedded") {
     ConnectOptions options;
     options.on_bytes = [&moved](int64_t bytes) {
@@ -389,7 +390,7 @@ TEST_P(ClientTest, TreesAreSavedAndLoaded) {
   EXPECT_EQ(other.at("layers")[0].a.sharding(), P("y"));
   EXPECT_EQ(other.at("layers")[0].b.shard(3).ToDoubles(), (std::vector<double>{-6, -7}));
   EXPECT_EQ(other.at("layers")[1].b.value(), b);
-  // What was loaded may be used before it is there.
+  // Loaded arrays may be used before loading has finished.
   EXPECT_EQ(sum(load(tree, path).at("layers")[1].b).item<int32_t>(), -28);
 
   EXPECT_EQ(ErrorOf([&] { save(tree, path); }).reason(), "ALREADY_EXISTS");
@@ -463,7 +464,7 @@ TEST_P(ClientTest, TermsOfASumAreReadOneByOneAndAddedUpWhereTheyLie) {
   const Error moved = ErrorOf([&] { put(t, make_mesh({2}, {"x"}), P()); });
   EXPECT_EQ(moved.reason(), "NOT_IMPLEMENTED");
   EXPECT_THAT(moved.what(), HasSubstr("are not moved to another mesh"));
-  // As an argument, cut or whole.
+  // Terms as arguments: put together into the whole sum, or each kept on its device.
   EXPECT_EQ(put(t, mesh, P()).value().ToDoubles(), std::vector<double>{10});
   EXPECT_EQ(jit([](Array u) { return reshard(u + u, P()); })(t).value().ToDoubles(),
             std::vector<double>{20});
@@ -497,7 +498,7 @@ TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
   EXPECT_EQ(plan.executable, 0u);
   EXPECT_GE(plan.memory_bound_bytes, 4 * (128 * 128 + 128 * 512 + 128 * 512));
   EXPECT_LT(plan.memory_bound_bytes, 1 << 20);
-  // Arrays that are there lend their types.
+  // Existing arrays may be given too; only their types are used.
   EXPECT_THAT(explain(absent, jit([](Array a) { return a + a; }), put(ir::Array(kF32, {4}))),
               HasSubstr("absent"));
   AbsentDevices small = absent;
@@ -561,7 +562,7 @@ TEST_P(ClientTest, CompiledAheadTakesTypesInPlaceOfArrays) {
   EXPECT_THAT(compiled(Pair{x, x}, array<float>({2}, Dims{})).get<float>(),
               ElementsAre(2, 3, 6, 11, 18, 27, 38, 51));
   EXPECT_EQ(f.num_compiled(), 0);
-  // Types that lie somewhere, and those of results that will.
+  // Types with a placement, and the types of the results of a function that was compiled ahead.
   const auto double_it = jit([](Array a) { return a + a; });
   const auto first = double_it.lower(abstract({8}, kF32, mesh, P("x"))).compile();
   EXPECT_EQ(first.input_shardings()[0].ToString(), "P('x')");
@@ -569,7 +570,8 @@ TEST_P(ClientTest, CompiledAheadTakesTypesInPlaceOfArrays) {
   EXPECT_EQ(second.input_shardings()[0].ToString(), "P('x')");
   EXPECT_EQ(second(first(x)).get<float>()[7], 28);
   EXPECT_EQ(ErrorOf([&] { abstract({7}, kF32, mesh, P("x")); }).kind(), ErrorKind::kIndivisible);
-  // A number is one of its type, and a weak type is none of its own.
+  // A number stands for all numbers of its type. A weakly typed argument takes strongly typed
+  // arrays as well.
   const auto g = jit([](Array n, Array x) { return n * x; });
   const auto times = g.lower(2, x).compile();
   EXPECT_THAT(times(3, x).get<float>(), ElementsAre(0, 3, 6, 9, 12, 15, 18, 21));
@@ -602,7 +604,7 @@ TEST_P(ClientTest, CompiledAheadRefusesOtherArguments) {
   EXPECT_THAT(e.what(), AllOf(HasSubstr("input shardings that disagree"),
                               HasSubstr("args[0][0] with shape f32[8]: Passed sharding: P() on "
                                         "(x=4) of devices 0,1,2,3, Required sharding: P('x') on")));
-  // What is sharded so by other words, and what has no mesh, is taken.
+  // An array with an equal sharding on another mesh is taken, and so is an array without a mesh.
   EXPECT_EQ(call(put(x, AutoMesh({2, 2}, {"a", "b"}), P({"a", "b"}))).get<float>()[7], 14);
   EXPECT_EQ(call(array<float>(Iota(8))).get<float>()[7], 14);
   e = ErrorOf([&] { jit([&](Array a) { return call(a); })(x); });
@@ -704,7 +706,7 @@ TEST_P(ClientTest, EqualProgramsOfTwoPlacesNameTheirOwnLines) {
     EXPECT_THAT(explain(f, x), HasSubstr("client_test.cc:" + std::to_string(line - 1)));
     EXPECT_THAT(explain(g, x), HasSubstr("client_test.cc:" + std::to_string(line)));
   }
-  // Runs and their errors as well.
+  // Both programs also run and give the same result.
   EXPECT_EQ(f(x).get<float>(), g(x).get<float>());
 }
 
@@ -775,7 +777,7 @@ TEST_P(ClientTest, ArgumentsAreDonatedByName) {
   struct Row {
     std::vector<std::string> names;
     std::vector<int> numbers;
-    std::string donated;  // of the letters a, b of the pair, x, y of the map, v
+    std::string donated;  // the donated arrays: a, b of the pair, x, y of the map, and v
   };
   for (const Row& row :
        {Row{{}, {}, ""}, Row{{"a"}, {}, "a"}, Row{{"a", "x"}, {}, "ax"}, Row{{"a"}, {1}, "axy"},
@@ -864,8 +866,8 @@ TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
           {.name = "", .donate_argnums = {1}, .in_shardings = {}, .out_shardings = {}});
   const Array one = array<float>({1}), kept = array<float>({2});
   EXPECT_THAT(add(one, array<float>({0})).get<float>(), ElementsAre(1));
-  // Each time it waits behind a long run, and ends before its turn: cancelled, or with what it
-  // needs.
+  // Each time, the run waits behind a long run and ends before its turn: once because it is
+  // cancelled itself, and once because the run that makes its argument is cancelled.
   for (const bool itself : {true, false}) {
     const Array late = slow(one);
     const Array after = add(late, kept);
@@ -878,7 +880,7 @@ TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
     EXPECT_THAT(kept.get<float>(), ElementsAre(2));
   }
   EXPECT_THAT((kept * 2).get<float>(), ElementsAre(4));
-  // Unless nobody holds it any more.
+  // The array does not come back if nobody holds it any more.
   uint64_t id;
   {
     const Array late = slow(one), dropped = array<float>({3});
@@ -890,7 +892,7 @@ TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
               absl::StatusCode::kCancelled);
     EXPECT_TRUE(session_->service().Describe(id).ok());
   }
-  array<float>({0});  // tells what was let go of
+  array<float>({0});  // This call tells the coordinator which arrays were released.
   EXPECT_EQ(ReasonOf(session_->service().Describe(id).status()), "ARRAY_DELETED");
   EXPECT_THAT(add(one, kept).get<float>(), ElementsAre(3));
   EXPECT_EQ(ErrorOf([&] { add(one, kept); }).reason(), "ARRAY_DELETED");
@@ -909,10 +911,10 @@ TEST_P(ClientTest, ReadinessAndDeadlines) {
   const Array y = x * 2;
   y.wait(absl::Seconds(30));
   EXPECT_TRUE(y.is_ready());
-  // A run that takes longer than the deadline in scope is cut off, and it is the run's error that
-  // is heard, not that the wait was over.
+  // A run that takes longer than the deadline in scope is cut off. The caller gets the error of the
+  // run, and not an error that says that the wait is over.
   const auto slow = Endless();
-  slow(x).cancel();  // Compiled, which the deadline leaves no time for on a busy machine.
+  slow(x).cancel();  // Compiles it: on a busy machine the deadline leaves no time for that.
   for (const bool read : {true, false}) {
     const Error e = ErrorOf([&] {
       deadline limit(absl::Seconds(1));
@@ -930,7 +932,8 @@ TEST(EmbeddedTest, ASmallRunHasEndedWhenItsCallReturns) {
   const auto twice = jit([](Array v) { return v + v; });
   const Array x = array<float>({1, 2});
   Array y = twice(x);
-  // It is not known while another thread serves the scheduler, as that of the compilation may.
+  // The end of the run is not known at once if another thread, for example the one that compiled,
+  // serves the scheduler at that moment. So try again.
   for (int i = 0; i < 1000 && internal::AsConcrete(y)->operation != 0; ++i) y = twice(x);
   EXPECT_EQ(internal::AsConcrete(y)->operation, 0) << "its wait asks nobody";
   EXPECT_THAT(y.wait().get<float>(), ElementsAre(2, 4));
@@ -982,7 +985,7 @@ TEST_P(ClientTest, CancelStopsARun) {
   y.cancel();
   EXPECT_EQ(ErrorOf([&] { y.wait(absl::Seconds(30)); }).status().code(),
             absl::StatusCode::kCancelled);
-  // What hangs on it fails with it.
+  // Operations that depend on the run fail with it.
   EXPECT_EQ(ErrorOf([&] { (y + 1).value(); }).status().code(), absl::StatusCode::kCancelled);
 }
 

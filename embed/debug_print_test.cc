@@ -1,4 +1,6 @@
-// debug_print on a cluster.
+// Proves what debug_print prints and in which order: under transforms, in loops and branches, on
+// sharded arrays and in shard_map. The programs run on a cluster of four devices, and the tests
+// capture standard output.
 #include "client/debug_print.h"
 
 #include <gmock/gmock.h>
@@ -116,7 +118,7 @@ TEST_F(DebugPrintTest, VmapPrintsEachMember) {
               vmap(vmap(f, {0, None}), {None, 0})(arange(2), arange(3));
             }),
             "0 0\n1 0\n0 1\n1 1\n0 2\n1 2\nonce\n");
-  // A batch of sums, whose members are vectors in the last dim.
+  // A batch over dimension 1, whose members are the columns.
   EXPECT_EQ(Printed([&] {
               jit(vmap(
                   [](const Array& x) {
@@ -152,7 +154,7 @@ TEST_F(DebugPrintTest, LoopsPrintInTheirOrder) {
               })(scalar(0));
             }),
             "2\n1\n0\n");
-  // One in the other, with what is the same in each turn.
+  // A loop within a loop. Both print x, which is the same in each iteration.
   EXPECT_EQ(Printed([] {
               jit([](const Array& x) {
                 return fori_loop(
@@ -236,7 +238,7 @@ TEST_F(DebugPrintTest, EachDeviceOfAShardMapPrints) {
               "at 0 1: [2]\nat 0 1: [2]\nat 1 1: [3]\nat 1 1: [3]\n")
         << check;
   }
-  // A loop that ends apart on each device.
+  // A loop that ends after a different number of iterations on each device.
   const auto counts = shard_map(
       [](const Array& n) {
         const Array end = reshape(n, {});
@@ -341,7 +343,8 @@ TEST_F(DebugPrintTest, WhatCannotPrintSaysSo) {
   EXPECT_THAT(in_predicate.what(), HasSubstr("print in body_fun instead"));
 }
 
-// As in JAX: what depends on the arguments of a linear function is not there when it is transposed.
+// A transposed function prints, as in JAX, only values that do not depend on the arguments of the
+// linear function, because the other values do not exist when it runs.
 TEST_F(DebugPrintTest, TransposedFunctionsPrintWhatIsNotLinear) {
   const Array w = scalar(3.0F);
   const auto f = [&](const Array& x) {

@@ -1,4 +1,6 @@
-// TESSERA_DUMP of an embedded cluster: one folder for the planner's stages and the compiler's.
+// Proves that an embedded cluster dumps the stages of the planner and of the compiler into the
+// folder that TESSERA_DUMP names. The test compiles one program with the variable set and one
+// without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,3 +1,6 @@
+// Starts the embedded cluster. The client (client/embedded.h) finds TesseraStartEmbedded as a weak
+// symbol and calls it for Session::Embedded, so that programs that only connect to a cluster need
+// not link this library.
 #include "embed/embed.h"
 
 #include <algorithm>
@@ -21,19 +24,22 @@ namespace tessera::embed {
 namespace {
 
 static_assert(kEmbeddedDevicesMax == worker::InFlightPage::kMaxDevices);
-// A worker in this process cannot fail alone: a late heartbeat means a busy machine.
+// A worker in this process cannot fail alone, so a late heartbeat only means that the machine is
+// busy. The lease is therefore long.
 constexpr int64_t kLeaseMs = 60'000;
 constexpr int64_t kOperationsKept = 64;
 
 Options CoordinatorOptions() {
   Options options;
   options.lease_ms = std::max(options.lease_ms, kLeaseMs);
-  // Nobody lists them, and so few stay in the processor's cache.
+  // Few records of ended operations are kept: nobody lists them, and a small number stays in the
+  // processor's cache.
   options.operations_kept = kOperationsKept;
   return options;
 }
 
-// Destroyed in reverse order: the worker before the coordinator that it calls.
+// The parts of the cluster. They are destroyed in reverse order: the worker before the coordinator,
+// which the worker calls.
 struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;
@@ -53,6 +59,9 @@ struct Cluster {
 
 }  // namespace
 
+// Checks the options, and starts the coordinator and then the worker. The returned pointer refers
+// to the service but owns the whole cluster, so that the cluster lives as long as any client uses
+// it.
 absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options) {
   if (options.devices < 1 || options.devices > kEmbeddedDevicesMax) {
     return MakeError(ErrorKind::kValueError,

@@ -1,7 +1,8 @@
-// A cluster in this process: coordinator, planner and one worker with CPU devices, behind the same
-// interfaces as a distributed one.
+// Runs a cluster in this process: a coordinator, a planner and one worker with CPU devices, behind
+// the same interfaces as a distributed cluster.
 //
-// Owned by the service; its destructor stops the worker, then the coordinator.
+// The returned service owns the cluster. When the service is destroyed, the worker stops first and
+// then the coordinator.
 #pragma once
 #include <memory>
 
@@ -11,7 +12,7 @@
 
 namespace tessera::embed {
 
-// VALUE_ERROR if options are out of range.
+// Starts a cluster and returns its service. Returns VALUE_ERROR if an option is out of range.
 absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options);
 
 }  // namespace tessera::embed

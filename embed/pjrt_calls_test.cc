@@ -1,4 +1,5 @@
-// Calls of the host by programs, through the plugin as a framework loads it.
+// Proves that programs can call functions of the host through the plugin. The test loads the plugin
+// from its file, as a framework does, and runs artifacts that JAX exported.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -20,7 +21,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
 
-// What the host was called with, and which callbacks are held; the plugin's own thread writes it.
+// The calls that the host got, and the callbacks that the plugin has held and released. A thread of
+// the plugin writes it.
 struct Calls {
   absl::Mutex mu;
   std::vector<std::string> made;
@@ -59,10 +61,11 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
     AllCalls().made.push_back(text);
     return 0;
   });
-  // Three turns of a loop, each of which calls with its number and x, and adds one to x.
+  // The program has a loop of three iterations. Each calls the host with its number and x, and adds
+  // one to x.
   LoadedExecutable* run = nullptr;
   ASSERT_EQ(Take(TryCompile(Artifact("host_callback"), "", &run)), "");
-  Buffer* token = Put({0}, {}, devices_[0]);  // whatever it is
+  Buffer* token = Put({0}, {}, devices_[0]);  // Any buffer may be given as the first token.
   for (int times = 0; times < 2; ++times) {
     const Ran ran = Run(run, {{token, Put({1, 2}, {2}, devices_[0])}}, 2);
     ASSERT_EQ(ran.error, "");
@@ -86,7 +89,8 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
 }
 
 TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
-  // f(f(x)) and x, where f(x) is twice what a call of x + 1 returns.
+  // The program returns f(f(x)) and x. The function f(x) calls the host with x + 1 and doubles the
+  // result.
   LoadedExecutable* run = nullptr;
   ASSERT_EQ(Take(TryCompile(Artifact("host_callback_asks"), "", &run)), "");
   SetCallbacks([](const char*, size_t num_values, const HostValue* values, size_t num_results,
@@ -103,7 +107,7 @@ TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
   EXPECT_THAT(Read(ran.outputs[0][1]), ElementsAre(0, 1));
   SetCallbacks([](const char*, size_t, const HostValue*, size_t, const HostValue*, char* error,
                   size_t size) {
-    std::fill_n(error, size, 'x');  // also without its end
+    std::fill_n(error, size, 'x');  // a message without a final null character
     return 1;
   });
   EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error, HasSubstr("xxx"));
@@ -129,7 +133,7 @@ TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(3, 4));
   const Ran failed = run_with(true);
   EXPECT_EQ(failed.error, "no good: 4");
-  // What it would have made has failed, and what takes that.
+  // The results of the failed run have failed too, and so has every run that takes them.
   std::vector<float> nothing;
   EXPECT_EQ(ReadError(failed.outputs[0][0], &nothing), "no good: 4");
   const Ran next = Run(run, {{failed.outputs[0][0], PutBool(false)}}, 1);
@@ -143,7 +147,7 @@ TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
         std::fill_n(static_cast<float*>(results[0].data), 2, std::nanf(""));
         return 0;
       });
-  const Ran guessed = run_with(true);  // it went on with that
+  const Ran guessed = run_with(true);  // The program has gone on with NaNs.
   ASSERT_EQ(guessed.error, "");
   EXPECT_THAT(Read(guessed.outputs[0][0]), Each(IsNan()));
   SetCallbacks(

@@ -1,8 +1,9 @@
-// The plugin over a service that fails: a framework's session is repeated, each time with another
-// call of the service that fails, once or from then on, at once or when its results are asked for.
+// Proves that the plugin handles a service that fails. A typical session of a framework is
+// repeated, and each time another call of the service fails. It fails once or from then on, and
+// either at once or when its results are requested.
 //
-// Whatever fails, each call of the table either does what it should or gives an error with the
-// reason, every event is settled, and all that was made can be given back.
+// Whichever call fails, each function of the table either does its task or returns an error with
+// the reason, every event is settled, and all objects that were made can be destroyed.
 #include <atomic>
 #include <limits>
 #include <map>
@@ -30,12 +31,12 @@ using ::testing::HasSubstr;
 
 // How a call of the service fails.
 enum class Fault {
-  kOnce,     // the call, and no other
-  kForever,  // it, and all after it
-  kLater,    // the run or copy is accepted, and fails where its results are asked for
+  kOnce,     // only this call fails
+  kForever,  // this call and all later calls fail
+  kLater,    // the run or copy is accepted, but fails when its results are requested
 };
 
-// A service whose calls fail from a number on.
+// A service that fails at the call with a given number, in one of these ways.
 class FaultyService final : public api::Service {
  public:
   explicit FaultyService(std::shared_ptr<api::Service> real) : real_(std::move(real)) {}
@@ -46,7 +47,7 @@ class FaultyService final : public api::Service {
     made_ = 0;
     at_ = call;
   }
-  // Since FailAt.
+  // The number of calls since FailAt.
   int num_calls() const { return made_; }
   bool has_failed() const { return made_ > at_; }
 
@@ -121,11 +122,12 @@ class FaultyService final : public api::Service {
   absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
 
  private:
-  // Ids from here on are of what fails later.
+  // Ids from here on belong to arrays and operations that fail later.
   static constexpr uint64_t kNobodys = uint64_t{1} << 60;
 
   absl::Status Error() const { return MakeError(kind_, "injected by the test"); }
-  // The error of the next call. `later`: of one whose results can fail in its place; set if so.
+  // Counts a call and returns its error, if it shall fail. The caller passes `later` if the results
+  // of the call can fail in its place; it is set to true if they shall.
   absl::Status Next(bool* later = nullptr) {
     const int call = made_++;
     if (fault_ == Fault::kForever ? call < at_ : call != at_) return absl::OkStatus();
@@ -143,7 +145,8 @@ class FaultyService final : public api::Service {
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
 
-// Both ways of runs: on the caller's thread, as of an embedded cluster, and ahead of it.
+// The tests run in both modes of the client: runs on the caller's thread, as with an embedded
+// cluster, and runs that are queued ahead of the caller.
 class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
  protected:
   Client* Open() override {
@@ -156,7 +159,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
     const std::shared_ptr<Session> session = Session::FromService(service_);
     return new Client(session, /*in_process=*/GetParam(), session->devices());
   }
-  // A new client of the same cluster, without what the last one has compiled.
+  // Replaces the client by a new one of the same cluster, which has no compiled programs yet.
   void Reopen() {
     Close();
     client_ = OpenOn(std::make_shared<FaultyService>(*real_));
@@ -166,13 +169,13 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
     devices_.assign(devices.devices, devices.devices + devices.num_devices);
   }
 
-  // Whether it went well; else what is wrong has the reason.
+  // Returns whether there was no error. Keeps an error, whose reason is checked at the end.
   bool Good(const std::string& error) {
     if (error.empty()) return true;
     errors_.push_back(error);
     return false;
   }
-  // Reads the buffer, which holds these numbers unless something has failed.
+  // Reads the buffer and checks that it holds these numbers, unless a call fails.
   void Expect(Buffer* buffer, const std::vector<float>& wanted) {
     if (buffer == nullptr) return;
     auto ready = Make<Buffer_ReadyEvent_Args>();
@@ -183,12 +186,13 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
     if (!Good(ReadError(buffer, &got))) return;
     EXPECT_EQ(got, wanted);
   }
-  // The output of the run on the device; null if there is none.
+  // Returns output `i` of the run on device `k`; null if there is none.
   static Buffer* Out(const Ran& ran, size_t k, size_t i) {
     return k < ran.outputs.size() ? ran.outputs[k][i] : nullptr;
   }
 
-  // A session of a framework.
+  // Makes the calls that a framework makes in a session: it compiles and runs programs on one and
+  // on several devices, donates, copies buffers, and calls the host.
   void Session1() {
     errors_.clear();
     LoadedExecutable *twice = nullptr, *sharded = nullptr, *donating = nullptr, *asking = nullptr;
@@ -218,7 +222,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
           Expect(Out(ran, k, 0), {n, n + 3});
           Expect(Out(ran, k, 1), {84});
         }
-        // A shard of many is one of its own elsewhere.
+        // The copy of one shard is an array of its own on another device.
         Buffer* copy = nullptr;
         if (Buffer* const shard = Out(ran, 1, 0))
           if (Good(TryCopy(shard, devices_[3], &copy))) Expect(copy, {6, 9});
@@ -303,15 +307,15 @@ TEST_P(FaultsTest, ARunFailsWhenItsResultsAreAskedFor) {
   FailEachCall(Fault::kLater, ErrorKind::kWorkerLost);
 }
 
-// A caller that knows fewer fields of a struct than the plugin.
+// The caller is older and knows fewer fields of a struct than the plugin does.
 TEST_P(FaultsTest, NothingIsWrittenBeyondTheStructOfAnOlderCaller) {
   LoadedExecutable* const twice = Compile(kDouble);
   auto get = Make<LoadedExecutable_GetExecutable_Args>();
   get.loaded_executable = twice;
   EXPECT_CALL_OK(kLoadedExecutable_GetExecutable, &get);
-  // Up to output_size_in_bytes.
+  // The size of the struct up to and including output_size_in_bytes.
   constexpr size_t kOlder = sizeof(Header) + sizeof(Executable*) + 3 * sizeof(int64_t);
-  // As large as the caller has it, so that the sanitizer sees what is beyond.
+  // Allocate only as much as the caller knows, so that a sanitizer notices a write beyond it.
   const std::unique_ptr<char[]> bytes(new char[kOlder]);
   auto* const args = reinterpret_cast<Executable_GetCompiledMemoryStats_Args*>(bytes.get());
   std::memset(bytes.get(), 0, kOlder);
@@ -348,7 +352,7 @@ TEST_P(FaultsTest, ThreadsRunAtOnceAndAhead) {
   std::vector<std::thread> threads;
   for (Buffer* input : inputs) {
     threads.emplace_back([&, input] {
-      // More than may wait: some are asked for by this thread.
+      // There are more runs than may wait at a time, so this thread waits for some of them.
       Buffer* last = input;
       for (int i = 0; i < 100; ++i) {
         const bool look = i % 30 == 0;

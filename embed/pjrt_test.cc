@@ -1,4 +1,5 @@
-// The plugin as a framework uses it: loaded from its file, and called through its table only.
+// Proves that the plugin does what a framework expects of each function of PJRT's table. The test
+// loads the plugin from its file and calls it only through the table.
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -205,8 +206,9 @@ TEST_F(PjrtTest, GettersTellOfBuffersAndExecutables) {
   ASSERT_EQ(ids.num_addressable_device_logical_ids, 1);
   EXPECT_EQ(ids.addressable_device_logical_ids[0].partition, 0);
   const auto assignment = ASK(LoadedExecutable_GetDeviceAssignment, executable, twice);
-  // DeviceAssignment {replica_count: 1 computation_count: 1 computation_devices {
-  // replica_device_ids: ID}}.
+  // The bytes encode this message:
+  //   DeviceAssignment {replica_count: 1 computation_count: 1
+  //                     computation_devices {replica_device_ids: ID}}
   EXPECT_EQ(std::string(assignment.serialized_bytes, 4), std::string({0x08, 1, 0x10, 1}));
   assignment.serialized_device_assignment_deleter(assignment.serialized_device_assignment);
   EXPECT_FALSE(ASK(LoadedExecutable_IsDeleted, executable, twice).is_deleted);
@@ -261,7 +263,7 @@ TEST_F(PjrtTest, LayoutsAreRowMajor) {
 
 TEST_F(PjrtTest, BytesComeBackAsTheyWereGiven) {
   EXPECT_THAT(Read(Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1])), ElementsAre(1, 2, 3, 4, 5, 6));
-  // Columns first.
+  // The values are given column by column.
   EXPECT_THAT(Read(Put({1, 2, 3, 4, 5, 6}, {2, 3}, devices_[1], {4, 8})),
               ElementsAre(1, 3, 5, 2, 4, 6));
   EXPECT_THAT(Read(Put({}, {0, 3}, devices_[0])), IsEmpty());
@@ -303,7 +305,7 @@ TEST_F(PjrtTest, ShardsComeOneByOneAndLeaveAsOneArray) {
     const auto n = static_cast<float>(2 * k);
     args.push_back({Put({n, n + 1}, {2}, devices_[k]), Put({3}, {}, devices_[k])});
   }
-  for (int times = 0; times < 2; ++times) {  // the second time they are arrays
+  for (int times = 0; times < 2; ++times) {  // The second time, the shards are arrays already.
     const Ran ran = Run(run, args, 2);
     ASSERT_EQ(ran.error, "");
     for (int k = 0; k < 4; ++k) {
@@ -312,7 +314,7 @@ TEST_F(PjrtTest, ShardsComeOneByOneAndLeaveAsOneArray) {
       EXPECT_THAT(Read(ran.outputs[k][1]), ElementsAre(84));
     }
   }
-  // A shard of many is an argument of a program of one device.
+  // One shard of an array can be the argument of a program on one device.
   LoadedExecutable* const one = Compile(R"(
 func main(%a: f32[2]) -> (f32[2]) {
   %b = negate(%a)
@@ -361,8 +363,9 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
   out.executable = get.executable;
   EXPECT_EQ(Take(shardings->output_shardings(&out)), "");
   ASSERT_EQ(out.num_shardings, 2);
-  // OpSharding {type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4
-  // iota_transpose_perm: 0}.
+  // The bytes encode this message:
+  //   OpSharding {type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4
+  //               iota_transpose_perm: 0}
   EXPECT_EQ(std::string(out.shardings[0], out.sharding_sizes[0]),
             std::string({0x08, 3, 0x1a, 1, 4, 0x4a, 1, 4, 0x52, 1, 0}));
   EXPECT_EQ(out.sharding_sizes[1], 0);  // replicated
@@ -372,9 +375,10 @@ TEST_F(PjrtTest, ExecutablesTellTheirTypesAndShardings) {
 }
 
 TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
-  // CompileOptions {executable_build_options {num_partitions: 2 device_assignment {replica_count: 1
-  // computation_count: 2 computation_devices {replica_device_ids: 3}
-  // computation_devices {replica_device_ids: 1}}}}.
+  // The bytes encode this message:
+  //   CompileOptions {executable_build_options {num_partitions: 2 device_assignment {
+  //     replica_count: 1 computation_count: 2 computation_devices {replica_device_ids: 3}
+  //     computation_devices {replica_device_ids: 1}}}}
   const std::string options = {0x1a, 16,   0x28, 2, 0x4a, 12,   8, 1, 16,
                                2,    0x1a, 2,    8, 3,    0x1a, 2, 8, 1};
   LoadedExecutable* add = nullptr;
@@ -401,7 +405,7 @@ TEST_F(PjrtTest, DonatedBuffersAreDeletedUnlessTheCallKeepsThem) {
     }
   }
   EXPECT_THAT(Run(add, args, 1).error, HasSubstr("argument 0"));
-  // One that is used twice is refused, and stays.
+  // A donated buffer that is passed twice is refused and not deleted.
   for (int k = 0; k < 2; ++k) args[k][0] = args[k][1];
   EXPECT_THAT(Run(add, args, 1).error, HasSubstr("arguments 0 and 1 are the same buffer"));
   EXPECT_FALSE(IsDeleted(args[0][0]));
@@ -447,7 +451,7 @@ TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {
   ASSERT_EQ(ran.error, "");
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(2, 4, 6, 8));
 
-  bytes[2] ^= 1;  // of another build
+  bytes[2] ^= 1;  // as if another build had serialized it
   EXPECT_THAT(Take(Call(kExecutable_DeserializeAndLoad, &load)), HasSubstr("compile it anew"));
 }
 
@@ -488,18 +492,18 @@ TEST_F(PjrtTest, WhatIsWrongIsAnError) {
   const std::string artifact =
       ir::stablehlo::ExportProgram(ir::ParseProgram(kDouble).value()).value();
   EXPECT_THAT(Take(TryCompile(artifact, "\xff\xff", &none)), HasSubstr("do not decode"));
-  // {env_option_overrides {key: "hue"}}, {env_option_overrides {key: "xla_x"}}
+  // The options are {env_option_overrides {key: "hue"}} and {env_option_overrides {key: "xla_x"}}.
   EXPECT_THAT(Take(TryCompile(artifact, std::string("\x3a\x05\x0a\x03hue"), &none)),
               HasSubstr("No such compile option: 'hue'"));
   EXPECT_EQ(Take(TryCompile(artifact, std::string("\x3a\x07\x0a\x05xla_x"), &none)), "");
-  // {executable_build_options {num_replicas: 2}}
+  // The options are {executable_build_options {num_replicas: 2}}.
   EXPECT_THAT(Take(TryCompile(artifact, {0x1a, 2, 0x20, 2}, &none)), HasSubstr("several replicas"));
-  // {executable_build_options {num_partitions: 9}}
+  // The options are {executable_build_options {num_partitions: 9}}.
   EXPECT_THAT(Take(TryCompile(artifact, {0x1a, 2, 0x28, 9}, &none)),
               HasSubstr("NOT_ENOUGH_DEVICES"));
   auto put = Make<Client_BufferFromHostBuffer_Args>();
   put.client = client_;
-  put.type = 23;  // a token
+  put.type = 23;  // the type of a token
   put.memory = MemoryOf(devices_[0]);
   EXPECT_THAT(Take(Call(kClient_BufferFromHostBuffer, &put)), HasSubstr("PJRT's type 23"));
   const NamedValue options[] = {Option("colour", 4)};
@@ -530,7 +534,7 @@ TEST_F(PjrtTest, EventsCallBackOnceWhoeverSettlesThem) {
   EXPECT_CALL_OK(kEvent_Set, &set);
   EXPECT_CALL_OK(kEvent_Set, &set);
   EXPECT_EQ(calls, 1);
-  EXPECT_CALL_OK(kEvent_OnReady, &ready);  // at once
+  EXPECT_CALL_OK(kEvent_OnReady, &ready);  // This calls back at once.
   EXPECT_EQ(calls, 2);
   auto await = Make<Event_Await_Args>();
   await.event = create.event;
@@ -557,7 +561,7 @@ TEST_F(PjrtTest, ManyThreadsRunAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Each function of the table is called by some test of this file.
+// Checks at the end that the tests of this file have called each function of the table.
 class AllAreCalled : public ::testing::Environment {
  public:
   void TearDown() override {

@@ -1,4 +1,5 @@
-// What the SDK refuses or tells of beyond JAX's rules.
+// Proves the SDK's checks that go beyond JAX's rules: diagnostics that it reports, and programs
+// that it refuses under strict settings. The programs run on a cluster of four devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,8 @@ using ::testing::SizeIs;
 
 using StrictTest = testing::OnCluster;
 
-// cond on x > 0, where x varies over both axes, around a psum over `axis`.
+// Returns a function with a cond on x > 0 around a psum over `axis`. The predicate varies over both
+// axes, because x does.
 auto Diverging(const Mesh& mesh, const std::string& axis) {
   return jit(shard_map(
       [axis](const Array& x) {
@@ -103,7 +105,7 @@ TEST_F(StrictTest, PsumsOfDerivativesAreTold) {
   const collect_diagnostics told;
   EXPECT_THAT(gradients(true)(w, xs).get<float>(), SizeIs(8));
   EXPECT_THAT(told.list(), IsEmpty());
-  // A psum that the program has is no news.
+  // A psum that the program itself contains is not reported.
   const auto whole =
       shard_map([](const Array& x) { return lax::psum(sum(x * x), "d"); }, mesh, P("d"), P());
   EXPECT_THAT(jit(grad(whole))(xs).get<float>()[3], 6);
@@ -126,7 +128,7 @@ TEST_F(StrictTest, ReplicationBeyondABudgetIsRefused) {
   EXPECT_THAT(e.what(),
               AllOf(HasSubstr("replicates more than replication_budget, 8.0 KiB"),
                     HasSubstr("it gathers 16.0 KiB along 'x'"), HasSubstr("(strict_test.cc:")));
-  // What was asked for: by out_shardings, and by all_gather.
+  // Replication that the program asks for by all_gather is not refused.
   const auto asked =
       shard_map([](const Array& v) { return lax::all_gather(v, "x", 0, /*tiled=*/true); }, mesh,
                 P("x"), P("x"));

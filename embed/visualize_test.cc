@@ -1,5 +1,6 @@
-// visualize and inspect_array_sharding: on the embedded cluster, or on that of
-// TESSERA_SUITE_ADDRESS.
+// Proves what visualize draws and what inspect_array_sharding reports, for arrays, functions and
+// values inside functions. The tests run on the embedded cluster, or on the cluster that
+// TESSERA_SUITE_ADDRESS names.
 #include "client/visualize.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +26,7 @@ using testing::Printed;
 class VisualizeTest : public testing::OnCluster {
  protected:
   void SetUp() override {
-    setenv("LC_ALL", "C", /*overwrite=*/1);  // what is printed has no lines of Unicode
+    setenv("LC_ALL", "C", /*overwrite=*/1);  // makes the output use ASCII for lines
     OnCluster::SetUp();
     mesh_ = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto});
   }
@@ -83,7 +84,7 @@ TEST_F(VisualizeTest, DrawsAValueInsideAFunctionOnceItIsCompiled) {
     const Array h = matmul(a, w);
     const Array out = sum(h);
     line = __LINE__ + 1;
-    visualize(h);  // after its last use
+    visualize(h);  // after the last use of h
     return out;
   });
   const Array x = Rows(), w = put(ones({4, 6}), mesh_, P(None, "y"));
@@ -236,7 +237,7 @@ TEST_F(VisualizeTest, WritesDownWhatThePlannerChose) {
                                                  "with_sharding_constraint(_, P(\"x\", None))")));
   EXPECT_THAT(text, HasSubstr(Line(line) + "  dot_general  f32[8,6]  out_sharding = "
                                            "P(\"x\", None)"));
-  // Written down, and on Explicit axes: the same plan.
+  // The program with these shardings written down, on Explicit axes, gets the same plan.
   const Mesh types = mesh_.With(AxisType::kExplicit);
   const Array ex = put(x, types, P("x", "y")), ew = put(w, types, P("y"));
   EXPECT_EQ(ErrorOf([&] { jit(f)(ex, ew); }).kind(), ErrorKind::kShardingTypeError);

@@ -1,5 +1,6 @@
-// For the SDK's tests that run programs: a cluster of at least four devices, that of
-// TESSERA_SUITE_ADDRESS over gRPC, or one in this process. Its session is the default one.
+// A fixture for tests of the SDK that run programs. It provides a cluster of at least four devices:
+// the one that TESSERA_SUITE_ADDRESS names, over gRPC, or one in this process. The session of the
+// cluster is the default session.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -28,7 +29,8 @@ class OnCluster : public ::testing::Test {
   std::shared_ptr<Session> session_;
 };
 
-// What `f` prints to stdout; with the text of its error behind it, if it throws one.
+// Returns the text that `f` prints to stdout. If `f` throws an error, the message of the error
+// follows.
 template <class F>
 std::string Printed(const F& f) {
   ::testing::internal::CaptureStdout();

@@ -1,3 +1,5 @@
+// Implements the calls that a framework makes through PJRT's table, for the tests of the plugin.
+// The helpers check as they go that no call fails unexpectedly.
 #include "embed/testing/pjrt_framework.h"
 
 #include <fstream>
@@ -62,6 +64,8 @@ NamedValue Option(const char* name, int64_t value) {
   return option;
 }
 
+// Waits by a callback, as JAX does, and then asks the event for its state in the two other ways
+// that the table offers, so that each test also checks that they agree.
 std::string Await(Event* event) {
   absl::Notification done;
   struct State {
@@ -181,7 +185,7 @@ std::string PjrtTest::ReadError(Buffer* buffer, std::vector<float>* out) {
   read.src = buffer;
   if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
   out->assign(read.dst_size / sizeof(float), -1);
-  if (out->empty()) return "";  // no memory to name
+  if (out->empty()) return "";  // An empty vector has no memory to pass as the destination.
   read.dst = out->data();
   if (std::string error = Take(Call(kBuffer_ToHostBuffer, &read)); !error.empty()) return error;
   return Await(read.event);
@@ -215,7 +219,7 @@ Error* PjrtTest::TryCompile(const std::string& code, const std::string& options,
 Error* PjrtTest::TryCompileText(const std::string& text, LoadedExecutable** executable) {
   const ir::Program program = ir::ParseProgram(text).value();
   const int64_t devices = program.mesh().num_devices();
-  // CompileOptions {executable_build_options {num_partitions: N}}.
+  // The bytes encode CompileOptions {executable_build_options {num_partitions: N}}.
   const std::string options = {0x1a, 2, 0x28, static_cast<char>(devices)};
   return TryCompile(ir::stablehlo::ExportProgram(program).value(), options, executable);
 }
@@ -226,6 +230,9 @@ LoadedExecutable* PjrtTest::Compile(const std::string& text) {
   return executable;
 }
 
+// Builds the nested lists of pointers that the table takes: one list of arguments and one list of
+// outputs for each device. The outputs are kept even if the run fails later, because a framework
+// must destroy them as well.
 PjrtTest::Ran PjrtTest::Run(LoadedExecutable* executable,
                             const std::vector<std::vector<Buffer*>>& args, size_t num_outputs,
                             const std::vector<int64_t>& keep, bool wait) {

@@ -1,7 +1,7 @@
-// The plugin's table called as a framework calls it, in JAX's order, with the traps that the
-// interface has.
+// Calls the plugin's table of functions as a framework does, in the order in which JAX calls them,
+// so that tests also cover the pitfalls of the interface.
 //
-// A test that uses it defines Table(), or is built with pjrt_loaded.cc.
+// A test that uses this file defines Table(), or is built with pjrt_loaded.cc.
 #pragma once
 #include <array>
 #include <atomic>
@@ -31,7 +31,7 @@ static_assert(kTopologyDescription_GetMemorySpaceKindIds + 1 == kNumFunctions);
 
 inline constexpr int kPred = 1, kF32 = 11;
 
-// An argument struct as a caller makes it.
+// Returns an argument struct as a caller initialises it: all zeros except its size.
 template <class Args>
 Args Make() {
   Args args;
@@ -40,7 +40,7 @@ Args Make() {
   return args;
 }
 
-// Which functions the test has called, by index.
+// Returns which functions the tests have called so far, by index.
 std::array<std::atomic<bool>, kNumFunctions>& Called();
 
 template <class Args>
@@ -49,11 +49,13 @@ Error* Call(Index index, Args* args) {
   return reinterpret_cast<Error* (*)(Args*)>(Table().functions[index])(args);
 }
 
-// The message of an error, which is given back; "" for none.
+// Returns the message of an error and destroys the error. Returns "" if `error` is null. Stores the
+// status code in `code` unless that is null.
 std::string Take(Error* error, int* code = nullptr);
 #define EXPECT_CALL_OK(index, args) EXPECT_EQ(Take(Call(index, args)), "")
 
-// Calls a function of an object, which must be without an error.
+// Calls a function with one object as its argument, and returns the argument struct with the
+// results. The test fails if the call returns an error.
 template <class Args, class Object>
 Args Ask(Index index, Object* Args::*field, Object* object) {
   auto args = Make<Args>();
@@ -63,18 +65,19 @@ Args Ask(Index index, Object* Args::*field, Object* object) {
 }
 
 NamedValue Option(const char* name, int64_t value);
-// Waits for an event and destroys it; its error.
+// Waits for an event and destroys it. Returns the message of its error, or "".
 std::string Await(Event* event);
-// An artifact of tests/fuzz/stablehlo.
+// Returns the bytes of an artifact of tests/fuzz/stablehlo.
 std::string Artifact(const std::string& name);
 
-// A client of four embedded devices, and what the test makes with it, all of which is given back.
+// A fixture with a client of four embedded devices. It destroys all objects that the test has made
+// with the client.
 class PjrtTest : public ::testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override { Close(); }
   virtual Client* Open();
-  // Gives back all buffers, executables and the client.
+  // Destroys all buffers, all executables and the client.
   void Close();
 
   Memory* MemoryOf(Device* device);
@@ -83,24 +86,27 @@ class PjrtTest : public ::testing::Test {
   Buffer* PutBool(bool value);
   std::string ReadError(Buffer* buffer, std::vector<float>* out);
   std::vector<float> Read(Buffer* buffer);
-  // Null, after an error. The executable is kept until Close.
+  // Compiles a program. Returns null on success, or the error. The executable lives until Close.
   Error* TryCompile(const std::string& code, const std::string& options,
                     LoadedExecutable** executable);
-  // Of a program's text, for the first devices, as many as the program's mesh has.
+  // Compiles a program that is given as text, for the first devices. The number of devices comes
+  // from the program's mesh.
   Error* TryCompileText(const std::string& text, LoadedExecutable** executable);
   LoadedExecutable* Compile(const std::string& text);
 
   struct Ran {
-    std::vector<std::vector<Buffer*>> outputs;  // by device; none if the call itself failed
+    std::vector<std::vector<Buffer*>> outputs;  // outputs of each device; none if the call failed
     std::string error;
   };
-  // `args`: by device. `wait`: for the end; else the error is that of the call alone.
+  // Runs an executable. `args` are the arguments of each device, and `keep` the indices of
+  // arguments that must not be donated. With `wait`, waits for the end of the run and returns its
+  // error; otherwise only an error of the call itself is returned.
   Ran Run(LoadedExecutable* executable, const std::vector<std::vector<Buffer*>>& args,
           size_t num_outputs, const std::vector<int64_t>& keep = {}, bool wait = true);
   std::string TryCopy(Buffer* from, Device* to, Buffer** copy);
   bool IsDeleted(Buffer* buffer);
 
-  // Until Close. Thread-safe.
+  // Keeps the buffer until Close. Thread-safe.
   void Keep(Buffer* buffer) ABSL_LOCKS_EXCLUDED(mu_);
 
   Client* client_ = nullptr;
@@ -110,9 +116,9 @@ class PjrtTest : public ::testing::Test {
   std::vector<LoadedExecutable*> executables_;
 };
 
-// x + x on one device.
+// A program that computes x + x on one device.
 extern const char kDouble[];
-// On four devices: the elements of `a` times `b`, and their sum.
+// A program that computes the elements of `a` times `b`, and their sum, on four devices.
 extern const char kSharded[];
 
 }  // namespace tessera::pjrt

@@ -1,4 +1,4 @@
-// The table of the plugin as a framework loads it, from its file.
+// Provides the table of the plugin by loading the plugin from its file, as a framework does.
 #include <dlfcn.h>
 
 #include "base/testing/datadriven.h"
