@@ -19,7 +19,7 @@ PLAIN = "namespace a {\nint F() { return 1; }\n}  // namespace a\n"
 
 
 class PchSumTest(unittest.TestCase):
-    """The checksum that a compiler cache takes for that of a precompiled header."""
+    """The checksum by which a compiler cache recognizes a precompiled header."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -60,7 +60,7 @@ class PchSumTest(unittest.TestCase):
 
 
 class GroupsTest(unittest.TestCase):
-    """Which files may share a translation unit."""
+    """The choice of source files that may share a translation unit."""
 
     def setUp(self):
         self.root = tempfile.TemporaryDirectory()
@@ -133,7 +133,7 @@ class GroupsTest(unittest.TestCase):
             self.write(name + ".h", "#pragma once\n")
         g, h = (f'#include "{name}.h"\n' for name in "gh")
         own = self.unnamed("struct S {};")
-        # The first two clash, and so there are two groups to choose from.
+        # The first two files clash, so the others can choose between two groups.
         self.assertEqual(self.groups(g + own, h + own, h, g), [[0, 3], [1, 2]])
 
     def test_a_file_that_says_so_is_compiled_by_itself(self):
@@ -177,7 +177,7 @@ class GroupsTest(unittest.TestCase):
 
 
 class TimesTest(unittest.TestCase):
-    """The comparison of what tests took with docs/testing.md."""
+    """The comparison of the times that tests took with the table of docs/testing.md."""
 
     PAGE = ("| Tests | Prove | Where | s |\n|---|---|---|---|\n| `a_*`, `b` | x | y | 10 |\n| `c_*` | x | y | < 1 |\n| `*` | x | y | 5 |\n\n"
             "| Step | Budget |\n|---|---|\n| dev: build | 1,000 |\n")

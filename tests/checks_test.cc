@@ -1,4 +1,5 @@
-// Every check in product code has a row in docs/checks.md that says why no input reaches it.
+// Proves that every check in product code has a row in docs/checks.md, and that the row says why no
+// input reaches the check. The test reads the sources and the table; it runs no product code.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -24,14 +25,15 @@ std::string ReadFile(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Tests, what they share, and the definition itself are no product code.
+// Returns whether a file is product code. Tests, the helpers they share, and the header that
+// defines the checks are not.
 bool IsProduct(const std::string& path) {
   return (absl::EndsWith(path, ".cc") || absl::EndsWith(path, ".h")) &&
          !absl::EndsWith(path, "_test.cc") && !absl::EndsWith(path, "_fuzz.cc") &&
          !absl::StrContains(path, "testing") && path != "base/log.h";
 }
 
-// What ends the process in `text`, with its arguments on one line.
+// Returns the calls in `text` that end the process, each with its arguments on one line.
 std::vector<std::string> ChecksIn(const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   for (std::string& line : lines) line.resize(std::min(line.size(), line.find("//")));
@@ -70,6 +72,7 @@ std::vector<Row> Table() {
   return rows;
 }
 
+// Compares the code with the table in both directions, so that a row is removed with its check.
 TEST(Checks, EachHasARowThatJustifiesIt) {
   std::vector<std::string> in_code, in_table;
   const std::filesystem::path root = SourcePath("");

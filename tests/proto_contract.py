@@ -1,14 +1,14 @@
 """The wire contract that was promised, and the ways in which a change of proto/ breaks it.
 
 tests/golden/contract.textproto is the contract as it was promised: a FileDescriptorSet of every file
-below proto/, as text, in an order of its own. A change may add to the contract. It may not take
-anything away or change it, since programs that were built or written before still speak the old
-form: as bytes, as JSON, and as names in source code. The rules are those of AIP-180 for a version
-that is stable, which are those of buf's category FILE: nothing is removed, not even where its name
-and number are reserved. A change that must break the contract belongs in a new package, tessera.v2.
+below proto/, as text in a canonical order. A change may add to the contract. It may not remove or
+change anything, since programs that were built or written before still speak the old form: as bytes,
+as JSON, and as names in source code. The rules follow AIP-180 for a stable version and are the same
+as the FILE category of buf: nothing is removed, not even if its name and number are reserved. A
+change that must break the contract belongs in a new package, tessera.v2.
 
-    proto_contract.py              tells what is broken, and what is new
-    proto_contract.py --append     adds what is new to the frozen contract; refused if anything broke
+    proto_contract.py              prints what is broken, and what is new
+    proto_contract.py --append     adds what is new to the frozen contract; refuses if anything broke
     proto_contract.py --complete   fails if something is broken, or new and not yet frozen
 """
 
@@ -31,9 +31,9 @@ HEADER = """# proto-file: google/protobuf/descriptor.proto
 # The wire contract as it was promised. tests/proto_contract.py --append adds what is new, and refuses
 # to write anything while a change of proto/ breaks what stands here.
 """
-LINE = 140  # A message of the text that is shorter stands on one line.
+LINE = 140  # A message whose text is at most this long is printed on one line.
 
-# The rules by name, in the words with which a change that breaks one is refused.
+# The rules by name. The text of a rule is part of the error for a change that breaks it.
 RULES = {
     "file syntax": "a file keeps its syntax, which decides how its fields are encoded",
     "file moved": "a message, an enum and a service stay in their file, since code includes it by name",
@@ -63,18 +63,18 @@ RULES = {
 @dataclasses.dataclass(frozen=True)
 class Violation:
     rule: str  # a key of RULES
-    where: str  # the full name of what changed
+    where: str  # the full name of the element that changed
     change: str
 
     def __str__(self):
         return f"{self.where}: {self.change}. The rule: {RULES[self.rule]}."
 
 
-# ---- The contract, as protoc describes it. ----
+# ---- The contract as protoc describes it. ----
 
 
 def describe(root=PROTO, *, comments=False):
-    """A FileDescriptorSet of every .proto file below `root`; with comments if asked for."""
+    """Returns a FileDescriptorSet of every .proto file below `root`, with comments if `comments`."""
     files = sorted(str(p.relative_to(root)) for p in root.rglob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "all"
@@ -86,8 +86,8 @@ def describe(root=PROTO, *, comments=False):
 
 
 def _sort(descriptor):
-    """Sorts what a file, a message, an enum or a service holds, so that the text does not change
-    when declarations change places."""
+    """Sorts the declarations in a file, a message, an enum or a service, so that the text does not
+    change when declarations change places."""
     for name, key in (("dependency", str), ("message_type", _name), ("nested_type", _name),
                       ("enum_type", _name), ("service", _name), ("field", _number),
                       ("value", _number_and_name), ("method", _name)):
@@ -114,13 +114,13 @@ def _number_and_name(item):
 
 
 def to_text(contract):
-    """The text of the frozen file. ValueError if the text cannot hold all of the contract."""
+    """Returns the text of the frozen file. Raises ValueError if text cannot express the whole contract."""
     ordered = descriptor_pb2.FileDescriptorSet()
     for file in sorted(contract.file, key=_name):
         copy = ordered.file.add()
         copy.CopyFrom(file)
         copy.ClearField("source_code_info")
-        # Which imports are public or unused is said by index, and is no part of the contract.
+        # Public and weak imports are listed by index. They are no part of the contract.
         copy.ClearField("public_dependency")
         copy.ClearField("weak_dependency")
         _sort(copy)
@@ -138,7 +138,7 @@ def from_text(text):
 
 
 def _print(message, indent, lines):
-    """Text format, with each short message on a line of its own."""
+    """Appends `message` to `lines` in text format, with each short message on a line of its own."""
     for field, value in message.ListFields():
         for item in value if field.label == field.LABEL_REPEATED else [value]:
             if field.message_type is None:
@@ -155,7 +155,7 @@ def _print(message, indent, lines):
 
 
 def _only(message, field, item):
-    """A message with one scalar field, which has one value."""
+    """Returns a message of the same type in which only `field` is set, to `item`."""
     only = type(message)()
     if field.label == field.LABEL_REPEATED:
         getattr(only, field.name).append(item)
@@ -168,7 +168,7 @@ def _only(message, field, item):
 
 
 class _Index:
-    """The messages, enums and services of a contract by full name, each with its file's name."""
+    """The messages, enums and services of a contract by full name, each with the name of its file."""
 
     def __init__(self, contract):
         self.files = {f.name: f for f in contract.file}
@@ -188,12 +188,12 @@ class _Index:
 
 
 def violations(frozen, now):
-    """Each way in which the contract `now` breaks the contract `frozen`."""
+    """Returns each way in which the contract `now` breaks the contract `frozen`."""
     was, has = _Index(frozen), _Index(now)
     out = []
     for name, file in was.files.items():
         other = has.files.get(name)
-        if other is not None:  # Else each thing that stood there is moved or gone, which is told.
+        if other is not None:  # For a removed file, the loop below reports each declaration in it.
             if file.syntax != other.syntax:
                 out.append(Violation("file syntax", name,
                                      f"its syntax was {file.syntax} and is {other.syntax}"))
@@ -221,7 +221,7 @@ def _options(where, was, now):
         copy = type(options).FromString(options.SerializeToString())
         if copy.DESCRIPTOR.fields_by_name.get("deprecated"):
             copy.ClearField("deprecated")
-        # Options that are unknown here, such as google.api.http, count as bytes.
+        # Options that are unknown here, such as google.api.http, are compared as bytes.
         kept.append((copy.SerializeToString(deterministic=True), str(copy).strip() or "not set"))
     if kept[0][0] == kept[1][0]:
         return []
@@ -230,7 +230,7 @@ def _options(where, was, now):
 
 def _reserved(where, was, now):
     out = []
-    # The end of an enum's range is its last number; that of a message's is the number behind it.
+    # The end of a reserved range is inclusive in an enum and exclusive in a message.
     behind = 0 if isinstance(was, descriptor_pb2.EnumDescriptorProto) else 1
     for r in was.reserved_range:
         if not any(n.start <= r.start and r.end <= n.end for n in now.reserved_range):
@@ -283,7 +283,7 @@ def _presence(field):
 
 
 def _oneof(field, message):
-    # protoc makes a oneof for each `optional` field; that one is told as presence.
+    # protoc makes a oneof for each `optional` field. The rule "field presence" covers that one.
     if not field.HasField("oneof_index") or field.proto3_optional:
         return "none"
     return message.oneof_decl[field.oneof_index].name
@@ -334,7 +334,7 @@ def _streams(method):
 
 
 def append(frozen_file, now):
-    """Freezes what is new. Returns what is broken; then it has written nothing."""
+    """Freezes what is new and returns []. If something is broken, returns that and writes nothing."""
     frozen = from_text(frozen_file.read_text())
     if not frozen.file:
         raise ValueError(f"{frozen_file} holds no contract; take it from the history")
@@ -345,7 +345,7 @@ def append(frozen_file, now):
 
 
 def additions(frozen, now):
-    """The lines of the text that are new."""
+    """Returns the lines that are in the text of `now` and not in the text of `frozen`."""
     lines = difflib.unified_diff(to_text(frozen).splitlines(), to_text(now).splitlines(), n=0,
                                  lineterm="")
     return [line[1:].strip() for line in lines if line.startswith("+") and line != "+++ "]

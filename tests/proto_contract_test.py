@@ -1,4 +1,7 @@
-"""The wire contract keeps what it promised, and the comparison that says so sees each kind of break."""
+"""Proves that proto/ keeps the frozen wire contract, and that the comparison finds each kind of break.
+
+The comparison and --append are tested on a small contract of their own, BASE, which protoc compiles.
+"""
 
 import pathlib
 import subprocess
@@ -47,8 +50,8 @@ service Shop {
 service Closed {}
 """
 
-# The rule that is broken, the words of BASE that change, and what they change into. Words that stand
-# in BASE more than once change where they stand first.
+# The rule that is broken, the text of BASE that changes, and its replacement. If the text occurs in
+# BASE more than once, the first occurrence changes.
 BREAKS = (
     ("message removed", "message Unused { string name = 1; }", ""),
     ("message removed", "message Unused", "message Used"),
@@ -112,7 +115,7 @@ ADDITIONS = (
 
 
 def compiled(**files):
-    """The descriptors of files, given by name without ".proto"."""
+    """Compiles files, given as name=text without ".proto", and returns their descriptors."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in files.items():
@@ -131,7 +134,7 @@ class Contract(unittest.TestCase):
         self.assertEqual([str(v) for v in broken], [], "see the head of tests/proto_contract.py")
 
     def test_the_frozen_text_is_in_its_own_order(self):
-        """Otherwise the next --append would show more than what is new."""
+        """Otherwise the next --append would also change lines that are not new."""
         text = proto_contract.FROZEN.read_text()
         self.assertEqual(to_text(from_text(text)), text)
 
@@ -158,12 +161,12 @@ class Comparison(unittest.TestCase):
                     self.assertIn("shop", violation.where)
 
     def test_every_rule_has_a_break(self):
-        of_files = {"file syntax", "file moved"}  # Each has a test of its own.
+        of_files = {"file syntax", "file moved"}  # Each of the two rules has its own test below.
         self.assertEqual({rule for rule, _, _ in BREAKS} | of_files, set(RULES))
 
     def test_another_syntax_is_refused(self):
         now = compiled(shop=BASE)
-        now.file[0].syntax = "proto2"  # As source it would differ in more than that.
+        now.file[0].syntax = "proto2"  # Compiling BASE as proto2 would change more than the syntax.
         self.assertEqual([(v.rule, v.where) for v in violations(self.base, now)],
                          [("file syntax", "shop.proto")])
 
@@ -188,7 +191,7 @@ class Comparison(unittest.TestCase):
                          "The rule: a field keeps its type.")
 
 
-# BASE without options of its own, for which text has no names.
+# BASE without its custom options, which the text format cannot name.
 PLAIN = "\n".join(line for line in BASE.splitlines() if "option (" not in line) + "\n"
 
 
@@ -209,7 +212,7 @@ class Append(unittest.TestCase):
         self.assertIn('name: "more"', new[0])
         self.assertEqual(proto_contract.additions(compiled(shop=PLAIN), now), [new[0].strip()])
         self.assertEqual([line for line in after if line not in new], before)
-        # It is promised from now on.
+        # The new field is now part of the contract.
         (broken,) = violations(from_text(self.frozen.read_text()), compiled(shop=PLAIN))
         self.assertEqual(broken.rule, "field removed")
 

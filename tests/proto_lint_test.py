@@ -1,10 +1,10 @@
 """Reads the wire contract as protoc describes it and fails on what its conventions forbid.
 
-Every message, field, enum value, service and method has a comment; every method's comment, or its
-service's, lists status codes with reasons that exist; names, packages and enums follow the AIPs;
-lists go by pages; what changes something takes a request_id. docs/rpcs.md, which lists the methods, is
-written from the comments and server/rpc/methods.def. That the contract keeps what it promised before is
-the business of proto_contract_test.py.
+Every message, field, enum value, service and method has a comment. The comment of every method or of
+its service lists status codes with reasons that exist. Names, packages and enums follow the AIPs.
+Methods that list things use pages, and methods that change something take a request_id. docs/rpcs.md,
+which lists the methods, is written from the comments and server/rpc/methods.def.
+proto_contract_test.py checks that the contract keeps what it promised before.
 
     proto_lint_test.py [--rewrite]
 """
@@ -27,7 +27,7 @@ VERBS = (
 ).split()
 PREPOSITIONS = "for from with to of in on by at via per".split()
 
-# Names that are not VerbNoun, and why.
+# Methods whose name is not VerbNoun, and why.
 NAMED_OTHERWISE = {
     "DataService.Write": "the service names the one thing that it writes",
     "DataService.Read": "as Write",
@@ -37,12 +37,12 @@ NAMED_OTHERWISE = {
     "OperationService.ExplainPending": "explains why an operation is pending",
     "EnrollmentService.Enroll": "the service names what it enrols",
 }
-# Enums whose 0 means something, and why.
+# Enums in which the value 0 has a meaning, and why.
 WITH_A_ZERO = {
     "AxisType": "an axis without a type is Auto, in the text form too",
     "ProgramFormat": "bytes that come without a format are Tessera's own, as they always were",
 }
-# Methods that change something and take no request_id, and why repeating them is safe.
+# Methods that change something but take no request_id, and why repeating them is safe.
 WITHOUT_REQUEST_ID = {
     "SessionService.RenewSession": "renewing twice is renewing",
     "OperationService.CancelOperation": "cancelling one that has ended changes nothing",
@@ -62,7 +62,7 @@ WITHOUT_REQUEST_ID = {
     "WorkerService.Attach": "a stream",
 }
 READS = ("Get", "List", "Read", "Wait", "Watch", "Explain", "Inspect")
-# Lists without pages, and why.
+# List methods without pages, and why.
 UNPAGED = {"ClusterService.ListTopPrograms": "bounded by the server to a few"}
 
 
@@ -70,7 +70,7 @@ FILES = [f for f in describe(comments=True).file if f.name.startswith("tessera/"
 
 
 def reasons():
-    """The reasons of base/error_kinds.def, with their codes."""
+    """Maps each reason in base/error_kinds.def to its status code."""
     text = (ROOT / "base/error_kinds.def").read_text()
     row = re.compile(r'^TESSERA_ERROR_KIND\(\w+, "([A-Z_]+)", k(\w+),', re.MULTILINE)
     return {
@@ -82,12 +82,12 @@ REASONS = reasons()
 
 
 def comments(file):
-    """Comment by path of descriptor numbers."""
+    """Maps the path of each descriptor, a tuple of numbers, to its leading comment."""
     return {tuple(l.path): l.leading_comments.strip() for l in file.source_code_info.location}
 
 
 def messages(file):
-    """(path, full name, descriptor) of every message, nested ones included, map entries not."""
+    """Yields (path, full name, descriptor) of every message, also of nested ones, but not of map entries."""
 
     def walk(path, prefix, message):
         if message.options.map_entry:
@@ -110,7 +110,7 @@ def enums(file):
 
 
 def methods(file):
-    """(service comment, method comment, "Service.Method", descriptor)."""
+    """Yields (service comment, method comment, "Service.Method", descriptor) of every method."""
     said = comments(file)
     for i, service in enumerate(file.service):
         for k, method in enumerate(service.method):
@@ -122,20 +122,20 @@ MESSAGES = {name: m for f in FILES for _, name, m in messages(f)}
 
 
 def fields_of(type_name):
-    """Of a message, by name."""
+    """Returns the fields of a message by name."""
     message = MESSAGES[type_name.lstrip(".")]
     return {f.name: f for f in message.field}
 
 
 def listed(comment):
-    """(code, reasons) as a comment lists them: "NOT_FOUND (A, B)" and codes without reasons."""
+    """Returns (code, reasons) for each status code in a comment: "NOT_FOUND (A, B)", or a code alone."""
     found = re.findall(r"\b([A-Z]+(?:_[A-Z]+)*)\b(?:\s*\(([A-Z_,\s]+)\))?", comment)
     return [(code, [r.strip() for r in why.split(",") if r.strip()])
             for code, why in found if code in CODES]
 
 
 def roles():
-    """The least role by (service, method), of server/rpc/methods.def."""
+    """Maps (service, method) to the least role that may call it, from server/rpc/methods.def."""
     text = (ROOT / "server/rpc/methods.def").read_text()
     rows = re.findall(r"^TESSERA_METHOD\((\w+), (\w+), k(\w+),", text, re.MULTILINE)
     return {(service, method): least.lower() for service, method, least in rows}
@@ -146,7 +146,7 @@ def first_sentence(comment):
 
 
 def documented():
-    """docs/rpcs.md."""
+    """Returns the text of docs/rpcs.md."""
     least = roles()
     lines = [
         "# Methods", "",
@@ -199,7 +199,7 @@ class ProtoLint(unittest.TestCase):
                                          f"{name} lists {reason} under another code")
 
     def test_errors_of_methods_have_reasons(self):
-        """A code without a reason in brackets tells a program too little."""
+        """A status code without a reason in brackets does not tell a program what went wrong."""
         for file in FILES:
             for _, own, name, _ in methods(file):
                 if not name.startswith(("DataService", "WorkerService")):
@@ -274,7 +274,7 @@ class ProtoLint(unittest.TestCase):
         self.assertEqual(rows, {m for m in ours if m[0] != "DataService"})
 
     def test_the_fuzzers_seeds_are_of_the_methods_that_they_name(self):
-        """The first byte of a seed is the number of its method's row (server/requests_fuzz.cc)."""
+        """The first byte of a seed must be the row number of its method (server/requests_fuzz.cc)."""
         names = [method for _, method in roles()]
         for seed in (ROOT / "tests/fuzz/requests").iterdir():
             method = seed.name.partition("Of")[0]

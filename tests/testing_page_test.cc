@@ -1,5 +1,6 @@
 // Compares the tests that CTest knows with the table of docs/testing.md: every test has a time
-// limit, stands in a row, and runs where its row says.
+// limit and a row in the table, and runs where its row says. The tests and their labels are read
+// from the CTestTestfile.cmake files of the build folder in which this test was built.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +33,7 @@ std::string ReadText(const fs::path& path) {
   return text.str();
 }
 
-// A test as the files of a build folder describe it.
+// The properties of one test, as the files of the build folder describe it.
 struct KnownTest {
   bool has_timeout = false;
   std::set<std::string> labels;
@@ -62,7 +63,8 @@ std::map<std::string, KnownTest> TestsOfThisBuild() {
   std::map<std::string, KnownTest> tests;
   for (const auto& entry : fs::recursive_directory_iterator(TESSERA_BINARY_DIR)) {
     if (entry.path().filename() == "CTestTestfile.cmake" &&
-        // The consumers that tests/install builds are projects of their own.
+        // tests/install builds two projects that use the installed library; their tests are not
+        // ours.
         !absl::StrContains(entry.path().string(), "/tests/install/client/") &&
         !absl::StrContains(entry.path().string(), "/tests/install/embedded/")) {
       ReadCTestFile(ReadText(entry.path()), &tests);
@@ -71,10 +73,10 @@ std::map<std::string, KnownTest> TestsOfThisBuild() {
   return tests;
 }
 
-// A row of the table: which tests it is about and which script runs them.
+// A row of the table: the tests it is about and the script that runs them.
 struct PageRow {
   std::string cell;
-  std::vector<std::string> patterns;  // names; a * at the end stands for any text
+  std::vector<std::string> patterns;  // test names; a * at the end stands for any text
   std::string where;
 };
 
@@ -145,7 +147,7 @@ TEST(TestingPage, HasARowForEveryTestAndATimeLimit) {
   }
 }
 
-// scripts/check runs more than CTest's tests: each script that it calls has a row.
+// scripts/check runs more than CTest's tests. Each script that it calls must have a row, too.
 TEST(TestingPage, HasARowForEveryScriptOfCheck) {
   const std::vector<PageRow> rows = RowsOf(ReadText(SourcePath("docs/testing.md")));
   const std::string script = ReadText(SourcePath("scripts/check"));
@@ -163,6 +165,7 @@ TEST(TestingPage, HasARowForEveryScriptOfCheck) {
   EXPECT_GT(found, 5);
 }
 
+// Feeds a small table and single CTest lines to the comparison. Each line has at most one fault.
 TEST(TestingPage, FaultsAreNamed) {
   const std::vector<PageRow> rows = RowsOf(
       "| Tests | What they prove | Where |\n|---|---|---|\n"

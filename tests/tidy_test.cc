@@ -1,6 +1,7 @@
-// Reads the whole tree and fails on what the layering and the conventions forbid: an include that
-// goes up or sideways, wire or accelerator headers outside their folders, sleeping tests, and notes
-// that say nothing.
+// Reads the source files of all layers and fails on what the layering and the conventions forbid:
+// an include that goes up or sideways, a protobuf, gRPC or accelerator header outside its folders,
+// a test that sleeps, and a marker comment that lacks its reason. Each rule is a row of a table
+// below.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -32,10 +33,10 @@ const std::map<std::string, int>& Layers() {
   return *layers;
 }
 
-// Headers that only some folders may see.
+// A rule that only some folders may include the headers that match `header`.
 struct HeaderRow {
   std::regex header;
-  std::regex allowed;  // Searched for in the including file's path.
+  std::regex allowed;  // matches part of the path of a file that may include them
   std::string message;
 };
 const std::vector<HeaderRow>& HeaderRows() {
@@ -54,13 +55,15 @@ const std::vector<HeaderRow>& HeaderRows() {
   return *rows;
 }
 
-// Words that lines may not hold.
+// A rule that no line of some files may contain a match of `word`.
 struct WordRow {
-  std::string part;  // text of every match: spares other lines the slow regular expression
-  std::regex path;
+  std::string part;  // text that every match contains: other lines skip the slow regular expression
+  std::regex path;   // matches part of the path of a file to which the rule applies
   std::regex word;
   std::string message;
 };
+// Returns the rules about words. They are regular expressions on single lines, which is enough for
+// a call of a sleep function and for a marker in a comment; no rule needs to parse C++.
 const std::vector<WordRow>& WordRows() {
   // The literals are split so that this file passes its own test.
   static const auto* const rows = new std::vector<WordRow>{
@@ -92,19 +95,21 @@ const std::vector<WordRow>& WordRows() {
 
 std::string Top(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// "planner" for "server/planner/plan.h", "" for "server/main.cc".
+// Returns the second folder of a path: "planner" for "server/planner/plan.h", "" for
+// "server/main.cc".
 std::string Second(const std::string& path) {
   const std::vector<std::string> parts = absl::StrSplit(path, '/');
   return parts.size() > 2 ? parts[1] : "";
 }
 
-// Whether the file is a test's, or part of the fixtures of tests.
+// Returns whether the file is a test or part of a folder of test fixtures.
 bool IsTest(const std::string& path) {
   return (path.size() > 8 && path.compare(path.size() - 8, 8, "_test.cc") == 0) ||
          path.find("/testing/") != std::string::npos;
 }
 
-// What is wrong with `file` including `header`, or "".
+// Returns the rule that `file` breaks by including `header`, or "" if it may include it. The rows
+// about single headers come first, because those headers belong to no layer.
 std::string IncludeFault(const std::string& file, const std::string& header, bool quoted) {
   for (const HeaderRow& row : HeaderRows()) {
     if (std::regex_search(header, row.header) && !std::regex_search(file, row.allowed)) {
@@ -125,7 +130,7 @@ std::string IncludeFault(const std::string& file, const std::string& header, boo
   }
   const bool in_server = Top(file) == "server" && Top(header) == "server";
   const std::string from_role = Second(file), to_role = Second(header);
-  // rows writes the scheduler's records as bytes.
+  // server/rows writes the scheduler's records as bytes, so it may see server/scheduler.
   const bool codec = from_role == "rows" && to_role == "scheduler";
   if (in_server && !codec && !from_role.empty() && !to_role.empty() && to_role != "core" &&
       from_role != to_role && !IsTest(file) && to_role != "testing") {
@@ -134,7 +139,7 @@ std::string IncludeFault(const std::string& file, const std::string& header, boo
   return "";
 }
 
-// Every fault of one file, as "path:line: text: what is wrong".
+// Returns every fault of one file as "path:line: text of the line: rule that it breaks".
 std::vector<std::string> Faults(const std::string& path, std::string_view text) {
   static const auto* const include = new std::regex(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
   std::vector<std::string> faults;
@@ -223,6 +228,7 @@ TEST(Tidy, WireAndAcceleratorHeadersStayInTheirFolders) {
   EXPECT_THAT(IncludeFault("ir/a.cc", "llvm/IR/Module.h", true), HasSubstr("worker/"));
 }
 
+// The literals are split for the same reason as in WordRows(): this file must pass its own test.
 TEST(Tidy, WordsAreFoundWithTheirLine) {
   EXPECT_THAT(Faults("a/b_test.cc",
                      "int x;\nstd::this_thread::sleep_"

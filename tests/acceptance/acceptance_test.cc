@@ -1,9 +1,10 @@
-// The acceptance programs: what a user of JAX writes, written with the SDK, gives what JAX gives.
+// Tests that programs which users of JAX write give the results of JAX when they are written with
+// the SDK.
 //
-// Expected results lie in recorded.json, made by scripts/record_acceptance.py, which holds the same
-// programs in JAX.  Each program runs on the embedded cluster in three ways that may not differ: at
-// once, under jit, and under jit with its arguments already cut over the mesh.  Typing of the same
-// programs without a cluster: client/transform_test.cc.
+// The expected results are in recorded.json. scripts/record_acceptance.py makes it and holds the
+// same programs in JAX. Each program runs on the embedded cluster in three ways, which must give
+// the same results: op by op, under jit, and under jit with arguments that are already sharded over
+// the mesh. client/transform_test.cc checks the types of the same programs without a cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// The file, and which of its cases the tests have asked for.
+// The recorded cases, and which of them the tests have used.
 class Recording {
  public:
   Recording() {
@@ -50,14 +51,16 @@ Recording& Recorded() {
   return recording;
 }
 
-// Axes of each dim, without trailing whole dims left out.
+// Returns the axes of each dim. Trailing dims without axes are included, although specs leave them
+// out.
 ir::DimAxes AxesOf(const Array& x) {
   ir::DimAxes dims = x.sharding().dims;
   dims.resize(x.rank());
   return dims;
 }
 
-// `placed`: where the results lie is as recorded, too.
+// Compares results with the recorded ones. With `placed`, the shardings of the results must be
+// equal too.
 void ExpectRecorded(const std::string& name, const std::vector<Array>& got, bool placed = true) {
   const json& want = Recorded().Take(name).at("results");
   ASSERT_EQ(got.size(), want.size()) << name;
@@ -72,7 +75,7 @@ void ExpectRecorded(const std::string& name, const std::vector<Array>& got, bool
   }
 }
 
-// A cluster of 8 devices for the suite: starting one costs more than a program.
+// All tests share a cluster of 8 devices, because starting one takes longer than a program.
 class Acceptance : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { Session::SetDefault(Session::Embedded({.devices = 8})); }
@@ -82,7 +85,7 @@ class Acceptance : public ::testing::Test {
     return make_mesh(shape, names, std::vector<AxisType>(names.size(), AxisType::kAuto));
   }
 
-  // `specs`: how the arguments lie in the third run.
+  // Runs f in all three ways. `specs` are the shardings of the arguments in the third run.
   template <class F, class... A>
   static void Gives(const std::string& name, const F& f, const Mesh& mesh,
                     const std::vector<PartitionSpec>& specs, const A&... args) {
@@ -104,8 +107,8 @@ class Acceptance : public ::testing::Test {
     ExpectRecorded(name, flatten(std::apply(compiled, cut)).leaves);
   }
 
-  // Under a mesh of Explicit axes, where arguments have shardings in their types: at once and under
-  // jit.
+  // Runs f op by op and under jit, in a context whose mesh has Explicit axes, so that the types of
+  // the arguments have shardings.
   template <class F, class... A>
   static void GivesSharded(const std::string& name, const F& f, const A&... args) {
     {
@@ -120,7 +123,7 @@ class Acceptance : public ::testing::Test {
     SCOPED_TRACE(name);
     const json& want = Recorded().Take(name);
     const Error e = testing::ErrorOf(f);
-    // JAX's IndivisibleError is a ValueError, and raised in some places only.
+    // JAX's IndivisibleError is a ValueError, and JAX raises it only in some places.
     const std::string kind = want.at("error").get<std::string>();
     EXPECT_EQ(PythonName(e.kind()), kind == "IndivisibleError" ? "ValueError" : kind) << e.what();
     for (const json& phrase : want.at("phrases")) {
@@ -181,7 +184,7 @@ TEST_F(Acceptance, SeedA02TransposesPerShardOnceCast) {
   Gives("A02 threes", f, mesh, {P(), P("x")}, array<float>({3}), array<float>({1, 2}));
 }
 
-// ---- A03 to A05: what varies, and what is summed. -----------------------------------------------
+// ---- A03 to A05: varying values and sums. -------------------------------------------------------
 
 TEST_F(Acceptance, SeedA03RepeatedPsumVariesAgain) {
   const Mesh mesh = AutoMesh({4}, {"i"});
@@ -219,7 +222,7 @@ TEST_F(Acceptance, SeedA05GradientsOfInvaryingParamsAreSummed) {
   Gives("A05 cast", program(true), mesh, {P(), P("d")}, params, samples);
 }
 
-// ---- A06, A07: gradients inside and of shard_map, checked or not. -------------------------------
+// ---- A06, A07: gradients inside shard_map and through it, checked and unchecked. ----------------
 
 TEST_F(Acceptance, SeedA06GradInsideDependsOnTheMode) {
   const Mesh mesh = AutoMesh({4}, {"i"});
@@ -243,13 +246,13 @@ TEST_F(Acceptance, SeedA07GradThroughIsRightInBothModes) {
   }
 }
 
-// ---- A08, A09: casts, given and wanted. ---------------------------------------------------------
+// ---- A08, A09: implicit casts, and casts that the user must write. ------------------------------
 
 TEST_F(Acceptance, SeedA08MixedOperandsAreCast) {
   const Mesh mesh = AutoMesh({2}, {"i"});
   const auto f = shard_map([](Array x, Array y) { return x * y; }, mesh, {P("i"), P()}, P("i"));
   Gives("A08", f, mesh, {P("i"), P()}, Arange(6, {6}), array<float>({10, 20, 30}));
-  // One cast, on y.
+  // There must be one cast, that of y.
   const ir::FunctionRef traced = trace(f, abstract({6}), abstract({3})).fn();
   const ir::Function& body = *traced->ops.back().regions.at(0);
   std::vector<ir::ValueId> cast;
@@ -392,6 +395,8 @@ TEST_F(Acceptance, SeedA16DotTypes) {
   GivesSharded("A16 made legal", given(P("x")), lhs(P("x")), rhs(P(None, "x")));
 }
 
+// A product whose contracting dim is sharded may keep its terms on the devices, as an unreduced
+// array.
 TEST_F(Acceptance, SeedA17LeavesTermsOfAProductWhereTheyAre) {
   const Mesh mesh = make_mesh({2}, {"X"});
   set_mesh context(mesh);
@@ -404,13 +409,13 @@ TEST_F(Acceptance, SeedA17LeavesTermsOfAProductWhereTheyAre) {
     EXPECT_EQ(c.shard(0).ToDoubles(), (std::vector<double>{0, 0, 8, 10}));
     EXPECT_EQ(c.shard(1).ToDoubles(), (std::vector<double>{6, 7, 18, 21}));
     EXPECT_EQ(c.sharding().ToString(), "P(None, None, unreduced={'X'})");
-    // Nobody takes a term for the value.
+    // A term is never taken for the whole value.
     EXPECT_THAT(testing::ErrorOf([&] { c.value(); }).what(), HasSubstr("terms of a sum"));
     EXPECT_THAT(testing::ErrorOf([&] { put(c, make_mesh({4}, {"X"}), P()); }).what(),
                 HasSubstr("terms of a sum are not moved"));
     EXPECT_EQ(put(c, mesh, P()).value().ToDoubles(), (std::vector<double>{6, 7, 26, 31}));
     EXPECT_EQ(reshard(c, P()).value().ToDoubles(), (std::vector<double>{6, 7, 26, 31}));
-    // As an argument it is what it was.
+    // As an argument the array keeps its meaning.
     const Array twice = jit([](Array t) { return reshard(t + t, P("X")); })(c);
     EXPECT_EQ(twice.value().ToDoubles(), (std::vector<double>{12, 14, 52, 62}));
     EXPECT_EQ(twice.shard(1).ToDoubles(), (std::vector<double>{52, 62}));
@@ -430,11 +435,12 @@ TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
   const Array of_reduced = grad([&](Array v) { return loss(reshard(v, reduced("X"))); })(w);
   EXPECT_EQ(of_reduced.type().ToString(), "f32[2,1]");
   EXPECT_EQ(of_reduced.value().ToDoubles(), (std::vector<double>{16, 16}));
-  // By the weight itself, reduced: each device has its rows' part.
+  // When the weight itself is reduced, the gradient has one term per device, from that device's
+  // rows.
   const Array terms = jit(grad(loss))(reshard(w, reduced("X")));
   EXPECT_EQ(terms.type().ToString(), "f32[2,1]{U:X}");
   for (int i : {0, 1}) EXPECT_EQ(terms.shard(i).ToDoubles(), (std::vector<double>{8, 8})) << i;
-  // Two gradients are added up before they are sent.
+  // Two gradients are added before they are sent.
   const auto twice = [&](Array v) {
     const Array r = reshard(v, reduced("X"));
     return loss(r) + loss(r * 2);
@@ -442,11 +448,13 @@ TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
   EXPECT_EQ(grad(twice)(w).value().ToDoubles(), (std::vector<double>{80, 80}));
 }
 
+// Unreduced arrays enter and leave shard_map, and gradients through it are added up exactly once.
 TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Mesh mesh = make_mesh({2}, {"i"});
   set_mesh context(mesh);
   const Array x = put(array<float>({1, 2, 3, 4}), mesh, P("i"));
-  // The sum of the halves of x, made of terms inside, outside, or by a scatter.
+  // The sum of the two halves of x is made from terms inside shard_map, outside it, and by a
+  // scatter.
   const auto terms = shard_map([](Array v) { return lax::pcast(v, "i", "unreduced"); }, mesh,
                                {P("i")}, unreduced("i"));
   const Array t = terms(x);
@@ -458,7 +466,7 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const auto scattered = shard_map([](Array u) { return lax::psum_scatter(u, "i", 0, true); }, mesh,
                                    {unreduced("i")}, P("i"));
   EXPECT_EQ(jit(scattered)(t).value().ToDoubles(), (std::vector<double>{4, 6}));
-  // The gradient of what is gathered as reduced is scattered, once.
+  // The gradient of a value that is gathered as reduced is scattered, exactly once.
   const auto gathered = [&](Array v) {
     return sum(shard_map(
         [](Array b) {
@@ -470,7 +478,8 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Array g = grad(gathered)(x);
   EXPECT_EQ(g.type().ToString(), "f32[4@i]");
   EXPECT_EQ(g.value().ToDoubles(), (std::vector<double>{1, 1, 1, 1}));
-  // A weight that enters reduced has a gradient of terms outside, which is added up once.
+  // A reduced weight has a gradient that consists of terms outside shard_map, which are added up
+  // once.
   const auto scaled = [&](Array w) {
     return sum(shard_map([](Array b, Array v) { return b * v; }, mesh, {P("i"), reduced("i")},
                          P("i"))(x, reshard(w, reduced("i"))));
@@ -479,7 +488,7 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   EXPECT_EQ(scaled(w).value().ToDoubles()[0], 1 * 5 + 2 * 6 + 3 * 5 + 4 * 6);
   EXPECT_EQ(grad(scaled)(w).value().ToDoubles(), (std::vector<double>{4, 6}));
   EXPECT_EQ(jit(grad(scaled))(w).value().ToDoubles(), (std::vector<double>{4, 6}));
-  // The same of vectors of weights, and in a loop that carries terms.
+  // This also holds for vectors of weights, and in a loop that carries terms.
   const Array each = vmap(grad(scaled))(put(array<float>({5, 6, 7, 8}, {2, 2}), mesh, P()));
   EXPECT_EQ(each.value().ToDoubles(), (std::vector<double>{4, 6, 4, 6}));
   const auto summed = [&](Array v) {
@@ -515,6 +524,7 @@ TEST_F(Acceptance, SeedA18ReshapeTypes) {
       a);
 }
 
+// Ops that move elements keep shardings where JAX does, and are refused where JAX refuses them.
 TEST_F(Acceptance, SeedA19MovementTypes) {
   set_mesh context(make_mesh({2, 2}, {"x", "y"}));
   const Array row = Sharded(8, {8}, P("x")), square = Sharded(16, {4, 4}, P("x", "y"));
@@ -564,6 +574,7 @@ auto GradientOf(F f) {
   });
 }
 
+// Reads and writes at indices that are sharded themselves.
 TEST_F(Acceptance, SeedA22ReadsAndWritesAtShardedIndices) {
   set_mesh context(make_mesh({2}, {"x"}));
   const Array x = Sharded(12, {4, 3}, P("x")), whole = Arange(12, {4, 3});
@@ -592,8 +603,8 @@ TEST_F(Acceptance, SeedA22ReadsAndWritesAtShardedIndices) {
   GivesSharded("A23 grad", GradientOf(SeedF2), x, i, j);
 }
 
-// A write never changes an array's type: by default one that JAX refuses keeps the sharding, and
-// says so.
+// A write never changes the type of an array. A write that JAX refuses keeps the sharding by
+// default, and reports that in a diagnostic.
 TEST_F(Acceptance, SeedA22AWriteKeepsTheShardingByDefault) {
   set_mesh context(make_mesh({2}, {"x"}));
   const Array x = Sharded(12, {4, 3}, P("x"));
@@ -617,7 +628,7 @@ TEST_F(Acceptance, SeedA22AWriteKeepsTheShardingByDefault) {
 TEST_F(Acceptance, SeedAutoAxesLeavesItToThePlanner) {
   set_mesh context(make_mesh({2, 2}, {"x", "y"}));
   const Array a = Sharded(16, {8, 2}, P("x", "y")), w = Sharded(8, {2, 4}, P("y"));
-  // Contracting dims are cut on both sides: Explicit axes would ask for an out_sharding.
+  // The contracting dims are sharded on both sides, so Explicit axes would need an out_sharding.
   const auto f = [](Array x, Array y) {
     return auto_axes(
         [](Array u, Array v) {
@@ -648,7 +659,7 @@ TEST_F(Acceptance, SeedExplicitAxesHaveShardingsInTypes) {
         },
         {}, P("x"))(x);
   };
-  // Outside the axes are Auto, and the planner places the results.
+  // Outside explicit_axes the axes are Auto, and the planner places the results.
   ExpectRecorded("explicit_axes", flatten(f(Arange(16, {8, 2}))).leaves, /*placed=*/false);
   ExpectRecorded("explicit_axes", flatten(jit(f)(Arange(16, {8, 2}))).leaves, /*placed=*/false);
   Refuses("explicit_axes illegal", [&] {
@@ -656,6 +667,7 @@ TEST_F(Acceptance, SeedExplicitAxesHaveShardingsInTypes) {
   });
 }
 
+// Functions that make arrays take a sharding, and wrong ones are refused.
 TEST_F(Acceptance, SeedShardingsAreGivenWhereArraysAreMade) {
   set_mesh context(make_mesh({2, 2}, {"x", "y"}));
   const auto spec = [](Array v) { return AxesOf(v); };
@@ -693,8 +705,7 @@ TEST_F(Acceptance, SeedReshardNeedsAMesh) {
   Refuses("reshard no mesh", [] { reshard(Arange(4, {4}), P("x")); });
 }
 
-// ---- A20: vmap over dims that are sharded over Explicit axes.
-// -----------------------------------
+// ---- A20: vmap over dims that are sharded over Explicit axes. -----------------------------------
 
 TEST_F(Acceptance, SeedA20VmapTakesTheAxisAwayAndPutsItBack) {
   const Mesh mesh = make_mesh({2, 2}, {"x", "y"});
@@ -720,8 +731,7 @@ TEST_F(Acceptance, SeedA20VmapTakesTheAxisAwayAndPutsItBack) {
   Refuses("A20 shard_map used", [&] { vmap(mapped(P("x")))(x); });
 }
 
-// ---- A24: pmap.
-// ---------------------------------------------------------------------------------
+// ---- A24: pmap. ---------------------------------------------------------------------------------
 
 TEST_F(Acceptance, SeedA24PmapIsShardMapOfElements) {
   const Mesh four = AutoMesh({4}, {"i"}), two = AutoMesh({2}, {"i"});
@@ -752,7 +762,7 @@ TEST_F(Acceptance, SeedA24PmapChoosesDevicesAndCompilesOnce) {
   ExpectRecorded("A24 devices", {y});
   on(Arange(4, {4}) * 2);
   EXPECT_EQ(on.num_compiled(), 1);
-  const Array again = on(y);  // whose elements are there already
+  const Array again = on(y);  // the elements are already on their devices
   EXPECT_EQ(again.value().ToDoubles(), (std::vector<double>{0, 3, 6, 9}));
   EXPECT_EQ(on.num_compiled(), 2);
   const auto donates = pmap([](Array a, Array b) { return a + b; }, "i", {.donate_argnums = {0}});
@@ -780,7 +790,7 @@ TEST_F(Acceptance, SeedA24PmapRefuses) {
   Refuses("A24 no devices", [&] { pmap(id, "i", {.devices = std::vector<int64_t>{}})(x); });
 }
 
-// Last: a recorded program without its C++ twin is a promise that nobody checks.
+// This test comes last: a recorded program that no C++ test compares would be an unchecked promise.
 TEST_F(Acceptance, SeedZEveryRecordedCaseIsCompared) {
   if (::testing::GTEST_FLAG(filter) != "*") GTEST_SKIP() << "only part of the suite runs";
   EXPECT_THAT(Recorded().Unused(), ::testing::IsEmpty());

@@ -1,5 +1,5 @@
-// Functions with derivative rules on a cluster: the rules reach the coordinator with the program,
-// and what runs is the function or its derivative, sharded.
+// Tests functions with derivative rules on an embedded cluster. The rules reach the coordinator
+// with the program, and the devices run the function or its derivative, sharded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class DerivativeRules : public ::testing::Test {
   }
 };
 
-// The identity, whose gradient is at most 1 in size.
+// The identity function, with a gradient that is clamped to the range from -1 to 1.
 Array Clipped(const Array& x) {
   return custom_vjp(
       [](const Array& v) { return v; }, [](const Array& v) { return std::pair(v, None); },
@@ -41,7 +41,8 @@ TEST_F(DerivativeRules, ABackwardRuleRunsShardedInALoop) {
     return sum(square(fori_loop(
         0, 2, [&](const Array&, const Array& c) { return step(c); }, v)));
   };
-  // The loss is 256 x^2. Backwards: 32 x is cut to +-1, then times 4, and again.
+  // The loss is 256 x^2. Going backwards, 32 x is clamped to +-1 and multiplied by 4, and then both
+  // happen again.
   EXPECT_THAT(jit(grad(loss))(x).get<double>(), ElementsAre(4, -4, 4, 4));
   EXPECT_EQ(jit(loss)(x).item<float>(), 256 * (1 + 4 + 0.0625f + 9));
 }

@@ -1,5 +1,5 @@
-// Arrays of every dtype on a cluster: cut over a mesh, moved, exchanged and read back, by any of
-// their bits; and arithmetic of the narrow dtypes on compiled kernels.
+// Tests arrays of every dtype on an embedded cluster. They are sharded, moved, exchanged and read
+// back with arbitrary bits, and programs compute with the narrow dtypes in compiled kernels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,9 @@ class DTypes : public ::testing::Test {
     return make_mesh({2, 2}, {"x", "y"}, std::vector<AxisType>(2, AxisType::kAuto));
   }
 
-  // Elements that differ, of bits as odd as the dtype has; integers of 2 and 4 bits are extended by
-  // their sign.
+  // Returns an array whose elements differ and have arbitrary bits, as far as the dtype allows.
+  // Booleans and integers of 2 and 4 bits are only 0 and 1, because the upper bits of such an
+  // integer repeat its sign.
   static ir::Array Odd(DType dtype, Dims shape) {
     ir::Array a(dtype, std::move(shape));
     const bool small = ir::IsInteger(dtype) && ir::BitWidth(dtype) < 8;
@@ -44,6 +45,7 @@ class DTypes : public ::testing::Test {
   }
 };
 
+// Moves arrays of every dtype in all ways and compares the bits.
 TEST_F(DTypes, AnyBitsMoveOverAnyMesh) {
   const Mesh mesh = Square();
   for (int d = 0; d < ir::kNumDTypes; ++d) {
@@ -51,7 +53,8 @@ TEST_F(DTypes, AnyBitsMoveOverAnyMesh) {
     SCOPED_TRACE(std::string(ir::DTypeName(dtype)));
     const ir::Array host = Odd(dtype, {8, 4});
     const Array cut = put(host, mesh, P("x", "y"));
-    // From devices to devices, through programs of both ops and exchanges, and back.
+    // The array goes from devices to devices, through a program with two ops that move data, and
+    // back.
     const Array rows = put(cut, mesh, P(std::vector<std::string>{"x", "y"}, {}));
     const auto turned = jit([](Array x) { return transpose(concatenate({x, flip(x, 0)}, 1)); });
     const ir::Array got = turned(rows).value();

@@ -1,5 +1,5 @@
-// Plans as `tessera explain` draws them: tests/golden/cli/pictures.txt, from program text through
-// the planner to the picture.
+// Tests the drawings of `tessera explain` and visualize against tests/golden/cli/*.txt. Each case
+// is a program text, which goes through the planner of an embedded cluster to the picture.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -15,6 +15,9 @@
 namespace tessera::internal {
 namespace {
 
+// Plans the program of a case and draws the plan with the display options of the case. Times are
+// set to fixed values, because the measured ones differ between machines. The width of every line
+// is checked here, so that the golden file need not be read for that.
 absl::StatusOr<std::string> Draw(const DataCase& c) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
   api::CompileRequest request;
@@ -29,7 +32,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   request.explain = true;
   TESSERA_ASSIGN_OR_RETURN(const api::CompileReply reply, service->Compile(request));
   TESSERA_ASSIGN_OR_RETURN(PlanView plan, MakePlanView(program, reply.explain_json));
-  // What this machine takes is not drawn.
+  // The times that this machine needs are not drawn; the case sets its own.
   plan.compute_time = absl::Microseconds(c.Has("time") ? 3000 : 0);
   plan.collective_time = absl::Microseconds(c.Has("time") ? 1500 : 0);
   plan.last_run = absl::Microseconds(c.Has("ran") ? 4750 : 0);
@@ -39,7 +42,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   display.unicode = !c.Has("ascii");
   display.color_out = c.Has("colors");
   if (c.Has("first")) {
-    // On other devices than those of the same numbers, of two workers.
+    // Place the shards on other devices than 0, 1, ..., which belong to two workers.
     const int64_t first = std::stoi(c.Arg("first"));
     for (int64_t d = 0; d < plan.mesh.num_devices(); ++d) {
       plan.devices.push_back(first + d);
@@ -56,7 +59,7 @@ absl::StatusOr<std::string> Draw(const DataCase& c) {
   return picture;
 }
 
-// The first argument of a program, as visualize draws it.
+// Draws the first argument of a program as visualize does.
 absl::StatusOr<std::string> DrawFirstArgument(const DataCase& c) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
   PlanView plan;

@@ -1,5 +1,6 @@
-"""deploy/compose.yaml and the images without an engine: the Compose specification's schema, what it
-refers to, and what we promise of it."""
+"""Tests deploy/compose.yaml and the images without a container engine: they follow the schema of
+the Compose specification, everything that they refer to exists, and they have the promised
+properties."""
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import deploy_testing as deploy
 COMPOSE = "deploy/compose.yaml"
 DAEMONS = {"coordinator": "server/main.cc", "worker-0": "worker/main.cc",
            "worker-1": "worker/main.cc", "worker-gpu": "worker/main.cc"}
-# They run once, or while someone waits.
+# These services run once, or while a user waits for them.
 ONCE = {"init", "cli"}
 
 
@@ -22,12 +23,12 @@ def compose():
 
 
 def defaults(text):
-    """With ${NAME:-value} replaced as Compose does where nothing is set."""
+    """Replaces ${NAME:-value} by the value, as Compose does if no variable is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 def known_flags(main):
-    """What a daemon takes: the options' table and its own."""
+    """Returns the flags of a daemon: those of the options' table and its own."""
     rows = re.findall(r"^TESSERA_\w+_OPTION\((\w+)", deploy.read("base/options.def"), re.M)
     own = re.findall(r'^\s*\{"([\w-]+)",', deploy.read(main), re.M)
     return {row.replace("_", "-") for row in rows} | set(own)
@@ -42,7 +43,7 @@ class ComposeTest(unittest.TestCase):
         schema = json.loads(deploy.read("tests/deploy/compose-spec.json"))
         check = jsonschema.Draft7Validator(schema)
         self.assertEqual([f"{list(e.path)}: {e.message}" for e in check.iter_errors(self.file)], [])
-        # And the schema refuses what is no Compose file.
+        # The schema must also refuse a file that is not a Compose file.
         self.services["coordinator"]["prots"] = ["1:1"]
         self.assertTrue(list(check.iter_errors(self.file)))
 
@@ -76,8 +77,8 @@ class ComposeTest(unittest.TestCase):
             reach(name, [])
 
     def test_no_worker_waits_for_a_healthy_coordinator(self):
-        """A coordinator is healthy once a worker's device has proved itself: they would wait for
-        each other."""
+        """A coordinator is healthy only after a worker's device has proved itself. If the worker
+        waited for that, both would wait for each other."""
         for name, service in self.services.items():
             waits = service.get("depends_on", {}).get("coordinator")
             if waits:
@@ -96,8 +97,8 @@ class ComposeTest(unittest.TestCase):
                 self.assertEqual(service["security_opt"], ["no-new-privileges:true"])
 
     def test_a_small_machine_is_enough(self):
-        """An engine refuses limits of cores beyond the machine's, and one without privileges limits
-        of files beyond its own."""
+        """An engine refuses a limit of cores above the number of the machine's cores. An engine
+        without privileges refuses a limit of files above its own."""
         for name, service in self.services.items():
             with self.subTest(name):
                 limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
@@ -146,7 +147,7 @@ class ComposeTest(unittest.TestCase):
                 host, port = defaults(flags["advertise-client"]).split(":")
                 self.assertEqual(host, "localhost")
                 inside = flags["data-listen"].split(":")[1]
-                # An executor per GPU, two ports apart.
+                # There is one executor per GPU, and their ports are two apart.
                 last = 14 if name == "worker-gpu" else 0
                 self.assertEqual(service["ports"], [
                     f"{port}-{int(port) + last}:{inside}-{int(inside) + last}" if last
@@ -197,7 +198,7 @@ class ComposeTest(unittest.TestCase):
         self.assertIn(os.path.basename(home), deploy.dashboards())
         source = yaml.safe_load(deploy.read("deploy/grafana/provisioning/datasources/prometheus.yml"))
         self.assertEqual(source["datasources"][0]["url"], "http://prometheus:9090")
-        # $__rate_interval is made from it.
+        # Grafana computes $__rate_interval from this.
         scrape = yaml.safe_load(deploy.read("deploy/prometheus/prometheus.yml"))["global"]
         self.assertEqual(source["datasources"][0]["jsonData"]["timeInterval"],
                          scrape["scrape_interval"])
@@ -214,19 +215,19 @@ class ImagesTest(unittest.TestCase):
                 final = text[text.rindex("\nFROM "):]
                 self.assertIn("\nUSER 10001:10001\n", final)
                 self.assertIn("\nHEALTHCHECK ", final)
-                # Nothing but the staged files, whatever the build made.
+                # The image contains only the staged files, whatever else the build made.
                 self.assertEqual(re.findall(r"^COPY .*$", final, re.M),
                                  ["COPY --from=programs /stage/opt/tessera /opt/tessera"])
-                # Built from the source unless an image is given that has them.
+                # The programs are built from source, unless an image is given that contains them.
                 self.assertIn("\nARG PROGRAMS=build\n", text)
                 self.assertIn("\nFROM ${PROGRAMS} AS programs\n", text)
-                # Whatever an engine lacks it would fetch.
+                # An engine would fetch a syntax that it lacks from the network.
                 self.assertNotIn("# syntax", text)
                 for source in re.findall(r"(?:source=|COPY )(scripts/\S+|deploy/\S+?)[, ]", text):
                     self.assertTrue(os.path.exists(deploy.path(source)), source)
 
     def test_volumes_belong_to_the_user(self):
-        """A new volume takes the owner of the folder in the image that it is mounted on."""
+        """A new volume takes the owner of the folder in the image that it is mounted over."""
         prepared = set(deploy.read("deploy/images/prepare").replace("\\\n", " ").split())
         for name, service in compose()["services"].items():
             if service["image"].startswith("tessera/"):
@@ -252,7 +253,8 @@ class SystemdTest(unittest.TestCase):
                 self.assertIn(f"\n{line}\n", text)
 
     def test_units_start_again_however_often_they_have_ended(self):
-        """By default systemd gives up after 5 starts in 10 s, and a second passes between two."""
+        """By default systemd gives up after 5 starts in 10 s, and one second passes between two
+        starts."""
         for unit in ("coordinator", "worker"):
             text = deploy.read(f"deploy/systemd/tessera-{unit}.service")
             section = re.search(r"^\[Unit\]\n((?:(?!\[).*\n)*)", text, re.M).group(1)

@@ -1,4 +1,5 @@
-"""What the tests of deploy/ share: the tree, Prometheus' tools, and PromQL as we write it."""
+"""Helpers for the tests of deploy/: the source tree, Prometheus' tools, and checks of our
+PromQL."""
 import json
 import os
 import re
@@ -19,7 +20,7 @@ def read(*parts):
 
 
 def tool(name):
-    """promtool or prometheus, as scripts/unpack_tools leaves them."""
+    """Returns the path of promtool or prometheus, where scripts/unpack_tools puts them."""
     found = path("build/tools/prometheus/usr/bin", name)
     if not os.path.exists(found):
         raise FileNotFoundError(f"{found} is missing: run scripts/unpack_tools")
@@ -27,14 +28,14 @@ def tool(name):
 
 
 def promtool(*args, cwd=None):
-    """(exit status, output)."""
+    """Runs promtool. Returns (exit status, output)."""
     done = subprocess.run([tool("promtool"), *args], cwd=cwd, capture_output=True, text=True,
                           timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 
 def dashboards():
-    """File name -> dashboard."""
+    """Returns the dashboards by file name."""
     found = {}
     for name in sorted(os.listdir(DASHBOARDS)):
         with open(os.path.join(DASHBOARDS, name), encoding="utf-8") as file:
@@ -43,7 +44,7 @@ def dashboards():
 
 
 def panel_queries():
-    """(where, expression) of every query of every panel and annotation."""
+    """Yields (where, expression) for every query of every panel and annotation."""
     for name, board in dashboards().items():
         for panel in board["panels"]:
             for target in panel.get("targets", []):
@@ -53,7 +54,7 @@ def panel_queries():
 
 
 def concrete(expression, rate="15s", span="5m"):
-    """The expression as Grafana sends it, with every variable at "All"."""
+    """Returns the expression as Grafana sends it when every variable is "All"."""
     for name, value in (("$__rate_interval", rate), ("$__range", span), ("$tenant", ".*"),
                         ("$worker", ".*"), ("$program", ".*"), ("$coordinator", ".*"),
                         ("$instance", ".*")):
@@ -62,7 +63,7 @@ def concrete(expression, rate="15s", span="5m"):
 
 
 def metric_table():
-    """Name -> (type, label names) of every row of base/metrics.def."""
+    """Returns name -> (type, label names) for every row of base/metrics.def."""
     table = {}
     row = re.compile(r'^TESSERA_METRIC\(\w+, "(\w+)", (\w+), "([^"]*)", (\w+), (\w+), ', re.M)
     for name, kind, labels, _, _ in row.findall(read("base/metrics.def")):
@@ -71,15 +72,15 @@ def metric_table():
     return table
 
 
-# What Prometheus itself adds.
+# Prometheus itself adds these labels.
 TARGET_LABELS = {"job", "instance", "le"}
 OWN_METRICS = {"up": set()}
 
 
 def unknown_names(expression, table, records=()):
-    """Complaints about metrics and labels of `expression` that no row of `table` has."""
+    """Returns complaints about metrics and labels of `expression` that no row of `table` has."""
     complaints = []
-    # Strings hold no names.
+    # Remove the contents of strings, because they hold no names of metrics or labels.
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', '""', expression)
     labels = set(TARGET_LABELS)
     for name in set(re.findall(r"\b(?:tessera_\w+|process_\w+|up\b|[a-z]+:\w+:\w+)", bare)):

@@ -1,4 +1,4 @@
-"""What is staged says, in NOTICE, which libraries it holds and under which licences."""
+"""Tests that the NOTICE of a staged tree names the libraries in it and their licences."""
 import pathlib
 import subprocess
 import tempfile
@@ -25,7 +25,7 @@ class NoticeTest(unittest.TestCase):
                     ("libgfortran5", "GPL-3 with the GCC Runtime Library Exception", "libgfortran.so.5"),
                     ("libquadmath0", "LGPL-2.1 or later", "libquadmath.so.0")):
                 if package == "libquadmath0" and not (tree / "out/lib" / library).exists():
-                    continue  # Debian 13's OpenBLAS does without it.
+                    continue  # Debian 13's OpenBLAS does not need it
                 at = next(i for i, line in enumerate(lines) if line.startswith(package + ": "))
                 self.assertIn(licence, lines[at])
                 self.assertEqual(lines[at + 1], "  " + library)

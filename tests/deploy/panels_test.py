@@ -1,12 +1,14 @@
-"""Every query of every panel, and everything that alerts look at, answered by a real Prometheus that
-scrapes real daemons under load: programs run, fail, are cancelled, and an executor is killed.
+"""Tests that every query of every panel, and everything that alerts look at, gets data.
+
+A real Prometheus scrapes real daemons under load: programs run, fail and are cancelled, and an
+executor is killed.
 
     panels_test.py BIN [SECONDS]     BIN holds the programs; SECONDS is the patience (600)
 
-Nothing depends on how fast the machine is: the load starts when all devices are there, rates look back
-over the whole test, and an executor is killed only while a long program runs.
+The test does not depend on the speed of the machine. The load starts when all devices are there,
+rates look back over the whole test, and an executor is killed only while a long program runs.
 
-No query here needs a GPU: what only GPUs have has no panel yet.
+No query needs a GPU, because there are no panels yet for metrics that only GPUs have.
 """
 import json
 import math
@@ -29,15 +31,16 @@ import yaml
 import deploy_testing as deploy
 
 sys.path.insert(0, deploy.path("tests/service"))
-import json_client  # noqa: E402: lies there
+import json_client  # noqa: E402: it is in the folder added above
 
 SERVICE_TESTS = deploy.path("tests/service")
 PROGRAMS = "tessera.v1.ProgramService"
-# How far back rates look: over the whole test, so that an event is seen however late a query comes.
+# Rates look back this far. This covers the whole test, so an event is seen however late a query
+# comes.
 RATE = "30m"
 STEP_S = 1.0
 DEVICES = 4
-# Seconds that a call of the load may take.
+# the most seconds that a call of the load may take
 CALL_PATIENCE_S = 120
 KILLS_APART_S = 10
 
@@ -46,13 +49,14 @@ class Failure(Exception):
     pass
 
 
-# Starts a command that the kernel kills when the thread that started it ends. A preexec_fn would do, but Python forks
-# for it, and gRPC 1.51 as Debian 13 has it never lets a process with a channel fork.
+# This prefix makes the kernel kill a command when the thread that started it ends. A preexec_fn
+# could do the same, but Python would fork for it, and gRPC 1.51 of Debian 13 never lets a process
+# with a channel fork.
 DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 class Cluster:
-    """Daemons and Prometheus, on free loopback ports, in one folder."""
+    """The daemons and Prometheus, on free loopback ports, with their files in one folder."""
 
     def __init__(self, bin_dir, folder):
         self.bin = bin_dir
@@ -87,7 +91,7 @@ class Cluster:
         self.start("coordinator", f"{self.bin}/tessera-coordinator", "--listen", "127.0.0.1:0",
                    "--port-file", f"{at}/address", "--metrics-listen", "127.0.0.1:0",
                    "--metrics-port-file", f"{at}/coordinator.metrics",
-                   # A busy machine is not what is tested.
+                   # A busy machine must not make a worker count as lost.
                    "--canary-interval-ms", "1000", "--lease-ms", "60000")
         self.address = self.await_file("coordinator", "address", deadline)
         for name in ("w0", "w1"):
@@ -111,7 +115,8 @@ class Cluster:
                 PAUSE.wait(0.1)
 
     def start_prometheus(self, deadline):
-        """deploy/prometheus with its targets here and seconds for tens of seconds."""
+        """Starts Prometheus with the configuration of deploy/prometheus, but with the targets of
+        this test, and with a scrape every second."""
         config = yaml.safe_load(deploy.read("deploy/prometheus/prometheus.yml"))
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [deploy.path("deploy/prometheus/alerts.yml")]
@@ -123,7 +128,8 @@ class Cluster:
             for job, names in targets.items()]
         with open(os.path.join(self.folder, "prometheus.yml"), "w", encoding="utf-8") as file:
             yaml.safe_dump(config, file)
-        # Prometheus takes no port 0: a port that was free may be gone, then the next one.
+        # Prometheus does not accept port 0. The chosen port may be taken by the time it starts, so
+        # others are tried.
         while time.monotonic() < deadline:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -151,12 +157,12 @@ class Cluster:
             raise Failure(f"{arguments}: {error.read().decode()}") from None
 
     def query(self, expression):
-        """(labels, value) of each element."""
+        """Evaluates an expression. Returns (labels, value) for each element of the result."""
         return [(item["metric"], float(item["value"][1]))
                 for item in self.ask("query", query=expression)["result"]]
 
     def executors(self, worker):
-        """Pids of the daemon's executors."""
+        """Returns the process ids of the daemon's executors."""
         pid = self.processes[worker].pid
         children = []
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -181,8 +187,8 @@ class Cluster:
             process.wait(timeout=30)
 
 
-# Every size is a program of its own: planned, compiled, with a collective among all devices. The
-# loop over the product takes long enough for a death to meet it.
+# Every size makes a program of its own, which is planned and compiled and has a collective over all
+# devices. The chain of products takes long enough that a kill meets it.
 REDUCE = """mesh (x=4)
 func main(%a: f32[{n}] P('x')) -> (f32[]) {{
   %s = reduce_sum(%a) {{dimensions=[0]}}
@@ -198,7 +204,7 @@ func main(%a: f32[{n},{n}] P(None, 'x')) -> (f32[]) {{
 
 
 def product(n, depth):
-    """A chain of products of a matrix, each with a collective."""
+    """Returns the text of a chain of products of a matrix, each with a collective."""
     line = ("  %m{i} = dot_general(%{before}, %a) {{lhs_batching_dimensions=[], "
             "lhs_contracting_dimensions=[1], rhs_batching_dimensions=[], "
             "rhs_contracting_dimensions=[0]}}\n")
@@ -206,16 +212,16 @@ def product(n, depth):
     return PRODUCT.format(n=n, lines=lines, last=depth - 1)
 
 
-PAUSE = threading.Event()  # Never set: waiting on it is a pause with a bound.
+PAUSE = threading.Event()  # never set: waiting for it is a pause with a limit
 
 
 class Load:
-    """What keeps the cluster busy until it is told to stop, each part on a thread of its own."""
+    """Keeps the cluster busy until it is told to stop. Each part has a thread of its own."""
 
     def __init__(self, cluster):
         self.cluster = cluster
         self.stopping = threading.Event()
-        self.long_run = threading.Event()  # set while an operation of run_long is under way
+        self.long_run = threading.Event()  # set while an operation of run_long is in progress
         self.rounds = {"calls": 0, "training": 0}
         self.last = {}
         self.threads = [
@@ -235,17 +241,17 @@ class Load:
                 text=True,
                 env={**os.environ, "TESSERA_SUITE_ADDRESS": self.cluster.address,
                      "PYTHONDONTWRITEBYTECODE": "1"})
-            # Killed with the test; what it prints is small.
+            # The process is killed with the test. The pipe holds all of the small output.
             while done.poll() is None and not self.stopping.wait(0.2):
                 pass
             done.kill()
             self.last[name] = done.communicate()[0][-2000:]
-            # Whether its checks hold is its own test: here it is load.
+            # Other tests check whether its results are right. Here it is only load.
             self.rounds[name] += 1
 
     def vary(self):
-        """Programs never seen before, ones that are cancelled while they wait, and long ones. Each goes on
-        although the others fail."""
+        """Runs new programs, programs that are cancelled while they wait, and long ones. Each kind
+        continues even if the others fail."""
         data = b"\0" * (1536 * 1536 * 4)
         n = 0
         with json_client.Client(self.cluster.address) as client:
@@ -266,7 +272,8 @@ class Load:
                 self.last["vary"] = f"{n} rounds"
 
     def attempt(self, name, call):
-        """The result of `call`; None if it fails, as when the executor that it used was killed."""
+        """Returns the result of `call`, or None if it fails, for example because the executor that
+        it used was killed."""
         try:
             return call()
         except (json_client.Error, grpc.RpcError) as error:
@@ -294,7 +301,7 @@ class Load:
             self.long_run.clear()
 
     def cancel(self, client, compiled):
-        """Its input never comes."""
+        """Cancels a run whose input never comes."""
         made = self.create(client, compiled["in"][0])
         operation = self.execute(client, compiled, made["array"])
         client.call("tessera.v1.OperationService/CancelOperation", {"operation": operation})
@@ -312,16 +319,16 @@ class Load:
 
 
 def selectors(expression):
-    """The vector selectors of an expression: name{...}, without ranges."""
+    """Returns the vector selectors of an expression, such as name{...}, without ranges."""
     return re.findall(r"\b(?:tessera_\w+|process_\w+|up|[a-z]+:\w+:\w+)\b(?:\{[^}]*\})?",
                       re.sub(r"\b(by|on)\s*\([^)]*\)", "", expression))
 
 
 def wanted():
-    """What must return data: label -> expression."""
+    """Returns the expressions that must return data, by label."""
     found = {where: deploy.concrete(expression, rate=RATE)
              for where, expression in deploy.panel_queries()
-             # True only while the coordinator has just started.
+             # Annotations have data only shortly after the coordinator has started.
              if ": annotation" not in where}
     rules = yaml.safe_load(deploy.read("deploy/prometheus/alerts.yml"))
     for group in rules["groups"]:
@@ -335,7 +342,7 @@ def still_wanted(cluster, missing):
     left = {}
     for where, expression in missing.items():
         values = [value for _, value in cluster.query(expression)]
-        # A quantile of nothing is no number.
+        # A quantile of no samples is NaN.
         if not any(math.isfinite(value) for value in values):
             left[where] = expression
     return left
@@ -354,7 +361,7 @@ def run(cluster, patience):
     missing = everything = wanted()
     load = Load(cluster)
     try:
-        # First what an unharmed cluster shows, then what takes a death.
+        # First collect what an unharmed cluster shows, and then what needs a killed executor.
         while min(load.rounds.values()) < 1:
             if time.monotonic() > deadline:
                 raise Failure(f"the load did not run through once: {load.rounds}\n"
@@ -371,7 +378,7 @@ def run(cluster, patience):
         while missing or "TesseraArraysLost" not in fired:
             if time.monotonic() > deadline:
                 break
-            # Again and again: the death must meet a collective under way.
+            # Kill repeatedly, because a kill must meet a collective that is running.
             if time.monotonic() > next_kill and load.long_run.wait(STEP_S):
                 next_kill = time.monotonic() + KILLS_APART_S
                 for pid in cluster.executors("w1"):

@@ -1,5 +1,7 @@
-"""The release has what its examples are built of: scripts/release_check builds them, in bare systems, and
-is slow; this reads their files."""
+"""Tests that the release has all sources that its examples need.
+
+scripts/release_check builds the examples in bare systems, which is slow. This test only reads the
+lists of files."""
 import pathlib
 import re
 import unittest

@@ -1,5 +1,6 @@
-"""Alerts, their runbooks and the dashboards, without a daemon: names exist, texts are there, and each
-alert fires and does not fire where it must (promtool)."""
+"""Tests the alerts, their runbooks and the dashboards without a daemon. Names must exist, texts
+must be there, and promtool checks for each alert one case where it fires and one where it does
+not."""
 import importlib.machinery
 import importlib.util
 import json
@@ -29,7 +30,7 @@ def records():
 
 
 def methods():
-    """service/method of every RPC of the protos -> the fields of its request."""
+    """Returns the fields of the request of every RPC, by "service/method"."""
     folder = deploy.path("proto/tessera/v1")
     texts = [deploy.read(folder, name) for name in os.listdir(folder)]
     fields = {}
@@ -45,7 +46,7 @@ def methods():
 
 
 def keys(command):
-    """The fields that the command's -d names."""
+    """Returns the fields that are named in the -d argument of a command."""
     data = re.search(r"-d '(\{.*\})' ", command)
     return set(json.loads(re.sub(r"'\$(\w+)'", r"\1", data.group(1)))) if data else set()
 
@@ -75,7 +76,7 @@ class AlertsTest(unittest.TestCase):
         self.assertEqual(cases, {alert["alert"]: {True, False} for alert in alerts()})
 
     def test_promtool_sees_a_wrong_expectation(self):
-        """That the test above can fail."""
+        """Proves that the test above can fail."""
         text = deploy.read("deploy/prometheus/alerts_test.yml")
         wrong = text.replace("1.961% of", "2.961% of")
         self.assertNotEqual(wrong, text)
@@ -94,7 +95,8 @@ class AlertsTest(unittest.TestCase):
             with self.subTest(alert["alert"]):
                 self.assertIn(alert["labels"]["severity"], SEVERITIES)
                 notes = alert["annotations"]
-                # Whom it is about: a worker, a tenant or a target; or what broke, in numbers.
+                # The summary names a worker, a tenant or a target, or it gives the number that is
+                # wrong.
                 self.assertRegex(notes["summary"], r"\{\{ \$(labels\.|value)")
                 for label in ("worker", "tenant", "device"):
                     kept = re.search(r"by \(([^)]*)\)", alert["expr"])
@@ -133,7 +135,7 @@ class AlertsTest(unittest.TestCase):
                         self.assertLessEqual(keys(command), known[method])
 
     def test_runbooks_name_what_exists(self):
-        """Codes, reasons, states and label values, as the code has them."""
+        """Codes, reasons, states and label values in the runbooks must exist in the code."""
         sources = ["base/metrics.def", "base/error_kinds.def", "base/options.def"]
         sources += ["proto/tessera/v1/" + n for n in os.listdir(deploy.path("proto/tessera/v1"))
                     if n.endswith(".proto")]

@@ -1,11 +1,14 @@
-"""The images without an engine: each one's files, staged into a bare Debian 12, run as
-deploy/compose.yaml says: its users, commands, health checks, names, volumes and networks, with
-network namespaces in place of containers' and Prometheus with the very file of deploy/.
+"""Tests the images without a container engine.
+
+Each image's files are staged into a bare Debian 12 and run as deploy/compose.yaml says, with its
+users, commands, health checks, names, volumes and networks. Network namespaces take the place of
+the containers' networks, and Prometheus uses the configuration file of deploy/ unchanged.
 
     staged_test.py BUILD      BUILD holds the programs (build/release)
 
-Wants root, debootstrap and network namespaces; exits with 77, and says why, without them. Takes about
-a minute, and half a minute more when the bare system is made for the first time.
+The test needs root, debootstrap and network namespaces. Without them it gives the reason and exits
+with 77. It takes about a minute, and half a minute more when the bare system is made for the first
+time.
 """
 import ctypes
 import json
@@ -30,9 +33,9 @@ USER = "10001:10001"
 IMAGES = {"tessera/coordinator": "coordinator", "tessera/cpu-worker": "cpu-worker"}
 SERVICES = ["init", "coordinator", "worker-0", "worker-1"]
 NETWORK = "10.77.0"
-PAUSE = threading.Event()  # Never set: waiting on it is a pause with a bound.
+PAUSE = threading.Event()  # never set: waiting for it is a pause with a limit
 
-# Run by a client: a product over four devices of two workers.
+# A client runs this program: a product over four devices of two workers.
 PROGRAM = """mesh (x=4)
 func main(%a: f32[8] P('x')) -> (f32[]) {
   %s = reduce_sum(%a) {dimensions=[0]}
@@ -58,12 +61,12 @@ def die_with_parent():
 
 
 def filled(text):
-    """${NAME:-value} as Compose reads it where nothing is set."""
+    """Replaces ${NAME:-value} by the value, as Compose does if no variable is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(text))
 
 
 class Network:
-    """A namespace per name on one bridge, where each finds the others by name."""
+    """One network namespace per name, all on one bridge. Each finds the others by their names."""
 
     def __init__(self, tag, names, folder):
         self.tag = tag
@@ -83,7 +86,7 @@ class Network:
             run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
             run("ip", "-n", space, "link", "set", "eth0", "up")
             run("ip", "-n", space, "link", "set", "lo", "up")
-            # `ip netns exec` lays it over /etc/hosts.
+            # `ip netns exec` mounts this file over /etc/hosts.
             os.makedirs(f"/etc/netns/{space}", exist_ok=True)
             with open(f"/etc/netns/{space}/hosts", "w", encoding="utf-8") as file:
                 file.write(self.lines)
@@ -112,7 +115,7 @@ class Stage:
         return os.path.join(self.folder, name)
 
     def lay(self, name, image):
-        """A bare system with the image's files, prepared as the Dockerfile does."""
+        """Makes a bare system with the image's files and prepares it as the Dockerfile does."""
         root = self.root(name)
         done = run(deploy.path("scripts/bare_root"), "bookworm", root, timeout=600, check=False)
         if done.returncode == 77:
@@ -133,7 +136,7 @@ class Stage:
             file.write(self.network.lines)
 
     def command(self, name, words, service=None):
-        """What runs `words` in the place of a service, as the engine would."""
+        """Returns the command that runs `words` in the place of a service, as the engine would."""
         service = service or self.compose[name]
         writable = [mount.split(":")[1] for mount in service.get("volumes", [])
                     if not mount.endswith(":ro")]
@@ -160,7 +163,7 @@ class Stage:
             stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def mount(self, volume_from, name):
-        """The volume that init wrote, as the service sees it."""
+        """Copies the volume that init wrote to where the service sees it."""
         target = os.path.join(self.root(name), "etc/tessera")
         shutil.rmtree(target)
         run("cp", "-a", os.path.join(self.root("init"), "pki", volume_from), target)
@@ -193,7 +196,8 @@ class Stage:
 
 
 def relay(pairs):
-    """What an engine does for published ports: LISTEN_PORT=HOST:PORT on this namespace's loopback."""
+    """Forwards ports of this namespace's loopback (LISTEN_PORT=HOST:PORT), as an engine does for
+    published ports."""
     def pump(source, sink):
         try:
             while data := source.recv(1 << 16):
@@ -248,7 +252,7 @@ def check(stage, deadline):
         print(f"{name}: {stage.await_healthy(name, deadline)}", flush=True)
     run_as_user(stage)
 
-    # A client on the machine, which has the published ports on its loopback.
+    # The client runs on the host, whose loopback has the published ports.
     stage.mount("client", "client")
     ports = []
     for name in SERVICES[1:]:
@@ -280,7 +284,7 @@ def contents(stage):
 
 
 def run_as_user(stage):
-    """No process of a service is root, has capabilities or sees what others' volumes hold."""
+    """Checks that no process of a service is root or has capabilities."""
     seen = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -298,7 +302,7 @@ def run_as_user(stage):
             raise Failure(f"{command} runs as {re.search('^Uid.*', status, re.M).group()}")
         if not re.search(r"^CapEff:\t0+$", status, re.M):
             raise Failure(f"{command} has capabilities")
-    if seen < 5:  # A coordinator, two daemons, two executors.
+    if seen < 5:  # a coordinator, two daemons and two executors
         raise Failure(f"only {seen} processes were found")
     print(f"{seen} processes run as a user without capabilities", flush=True)
 
@@ -323,7 +327,7 @@ def use(stage):
         raise Failure(f"`tessera run` answered {shown}")
     print("a client with the token ran a program over both workers", flush=True)
 
-    # Large enough that bytes go to the workers themselves, by the ports that are published.
+    # The array is so large that its data goes directly to the workers, through the published ports.
     exchange = os.path.join(stage.root("client"), "var/lib/tessera")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (262144,), }"
     header += b" " * (117 - len(header)) + b"\n"
@@ -339,7 +343,7 @@ def use(stage):
             raise Failure("an array came back otherwise than it was put")
     print("a client put and got 1 MiB by the workers' own ports", flush=True)
 
-    # Without the token: refused.
+    # A command without the token must be refused.
     bare = dict(cli, environment={**cli["environment"]})
     done = run(*stage.command("client", ["tessera", "devices"], service=bare), check=False)
     if done.returncode == 0 or "TOKEN_MISSING" not in done.stdout + done.stderr:
@@ -347,7 +351,7 @@ def use(stage):
 
 
 def scrape(stage, deadline):
-    """Prometheus, with the file of deploy/, finds every target."""
+    """Checks that Prometheus, with the configuration of deploy/, finds every target."""
     stage.start("prometheus", [
         *stage.network.inside("client"), deploy.tool("prometheus"),
         f"--config.file={deploy.path('deploy/prometheus/prometheus.yml')}",

@@ -1,4 +1,4 @@
-"""The grpcurl commands of a Markdown file, and what it says that they print."""
+"""Finds the grpcurl commands of a Markdown file, and the output that the file shows for them."""
 import dataclasses
 import json
 import re
@@ -11,16 +11,16 @@ _DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
 @dataclasses.dataclass
 class Command:
-    line: int  # in the file
-    text: str  # as the shell gets it, perhaps of several lines
-    variable: str  # that it is assigned to; "" when it prints
-    expected: str = None  # text of the block behind it
-    kind: str = None  # of that block: "json", "text"
+    line: int  # number of its first line in the file
+    text: str  # text for the shell, perhaps of several lines
+    variable: str  # variable that its output is assigned to, or "" if it prints
+    expected: str = None  # text of the block that follows it
+    kind: str = None  # language of that block: "json" or "text"
 
 
 def _blocks(text):
-    """(language, number of the first line, lines) of each fenced block, and None between blocks that
-    have more than empty lines between them."""
+    """Yields (language, number of the first line, lines) of each fenced block. Yields None between
+    two blocks if the lines between them are not all empty."""
     language, indent, block, start = None, 0, [], 0
     for number, line in enumerate(text.split("\n"), 1):
         fence = _FENCE.match(line)
@@ -50,7 +50,7 @@ def _shell_commands(start, lines):
             while lines[at].strip() != document[2]:
                 at += 1
                 assert at < len(lines), f"line {start + first}: <<{document[2]} does not end"
-            # The parenthesis of NAME=$(grpcurl ... <<EOF stands behind the document.
+            # The closing parenthesis of NAME=$(grpcurl ... <<EOF comes after the document.
             if found and found[1] and at + 1 < len(lines) and lines[at + 1].startswith(")"):
                 at += 1
         at += 1
@@ -59,8 +59,9 @@ def _shell_commands(start, lines):
 
 
 def commands_of(text):
-    """Every command of the ```sh blocks whose line begins with grpcurl or NAME=$(grpcurl. What a
-    ```json or ```text block directly behind such a block holds is what its last command prints."""
+    """Returns every command of the ```sh blocks whose line begins with grpcurl or NAME=$(grpcurl.
+    If a ```json or ```text block follows directly, it shows what the last command of the block
+    prints."""
     found, last = [], None
     for block in _blocks(text):
         if block is None:
@@ -79,7 +80,7 @@ def commands_of(text):
 
 
 def documents(text):
-    """The JSON documents of a text, one behind the other."""
+    """Returns the JSON documents that follow each other in a text."""
     decoder, found, text = json.JSONDecoder(), [], text.strip()
     while text:
         value, end = decoder.raw_decode(text)
@@ -89,8 +90,9 @@ def documents(text):
 
 
 def mismatch(expected, actual, at="$"):
-    """"" when `actual` is what the documentation shows; else what is not. "..." stands for any value,
-    as the last item of a list for any rest, and as a key for any other fields."""
+    """Returns "" if `actual` is what the documentation shows, and otherwise the difference. "..."
+    stands for any value. As the last item of a list it stands for any further items, and as a key
+    for any other fields."""
     if expected == ELLIPSIS:
         return ""
     if isinstance(expected, dict) and isinstance(actual, dict):
@@ -120,7 +122,8 @@ def _pattern(text):
 
 
 def text_mismatch(expected, actual):
-    """As mismatch, for text: "..." stands for anything; space at the ends of lines does not count."""
+    """Like mismatch, but for text: "..." stands for any text, and space at the ends of lines is
+    ignored."""
     def bare(text):
         return re.sub(r"[ \t]+", " ", "\n".join(line.strip() for line in text.strip().split("\n")))
 

@@ -1,4 +1,5 @@
-"""Finding commands in Markdown, and comparing what they print with what is shown."""
+"""Tests the search for commands in Markdown, and the comparison of output with what the page
+shows."""
 import commands
 import pytest
 

@@ -1,17 +1,18 @@
 #!/usr/bin/python3
-"""grpcurl's command line over this repository's reflection client.
+"""Offers grpcurl's command line with this repository's reflection client.
 
     grpcurl.py [flags] ADDRESS list [SERVICE]
     grpcurl.py [flags] ADDRESS describe [SYMBOL]
     grpcurl.py [flags] ADDRESS SERVICE/METHOD       or SERVICE.METHOD
 
-It does what grpcurl does with the same words, as far as it knows them, so that the documentation's
-commands can be tests where grpcurl is not packaged: flags with one or two dashes and before the
-address, requests in JSON with `-d` ("@" reads standard input), answers in protobuf's JSON with 64-bit
-integers as texts, errors with their details decoded on standard error, exit codes 0, 1 (no
-connection, no such symbol), 2 (usage) and 64 + the status code of a call that failed.
+It does what grpcurl does with the same words, as far as it knows them. The tests run the
+documentation's commands with it where grpcurl is not packaged. Flags have one or two dashes and
+come before the address. Requests are JSON, given with `-d` ("@" reads standard input). Answers are
+in protobuf's JSON form, with 64-bit integers as strings. Errors go to standard error with their
+details decoded. The exit codes are 0, 1 (no connection, no such symbol), 2 (usage), and 64 + the
+status code of a call that failed.
 
-Not there: protos from files (-proto, -protoset), -format text, -v.
+It does not have protos from files (-proto, -protoset), -format text, and -v.
 """
 import json
 import os
@@ -26,7 +27,7 @@ import grpc  # noqa: E402
 import json_client  # noqa: E402
 from google.protobuf import descriptor_pb2, json_format  # noqa: E402
 
-# Name: whether a value follows.
+# The flags by name, and whether a value follows.
 FLAGS = {
     "plaintext": False, "emit-defaults": False, "expand-headers": False, "format-error": False,
     "allow-unknown-fields": False, "help": False,
@@ -43,11 +44,11 @@ class Usage(Exception):
 
 
 class Failure(Exception):
-    """It cannot be done."""
+    """The command cannot be carried out."""
 
 
 def parse(args):
-    """The flags, and the words behind them, as Go's flag package reads them."""
+    """Returns the flags and the words after them. Reads flags like Go's flag package."""
     flags = {name: [] for name in REPEATED}
     at = 0
     while at < len(args) and len(args[at]) > 1 and args[at].startswith("-"):
@@ -76,7 +77,7 @@ def parse(args):
 
 
 def headers(flags, *names):
-    """The metadata that headers "name: value" make."""
+    """Returns the metadata of headers that are given as "name: value"."""
     found = []
     for name in names:
         for header in flags[name]:
@@ -88,7 +89,7 @@ def headers(flags, *names):
 
 
 def connect(flags, address):
-    """A client whose channel is ready."""
+    """Returns a client whose channel is ready."""
     credentials = None
     if not flags.get("plaintext"):
         def read(name):
@@ -138,7 +139,7 @@ def list_symbols(client, service):
 
 
 def describe(client, symbol):
-    """A symbol, in the words of a .proto file."""
+    """Returns the description of a symbol in the syntax of a .proto file."""
     symbols = [symbol.lstrip(".").replace("/", ".")] if symbol else client.services()
     return "\n".join(_describe_one(client, s) for s in symbols)
 
@@ -237,7 +238,7 @@ def _enum_text(enum, indent):
 # ---- Calls. ----
 
 def requests_of(text):
-    """The JSON documents of a text, one behind the other."""
+    """Returns the JSON documents that follow each other in a text."""
     decoder, found, at = json.JSONDecoder(), [], 0
     while True:
         while at < len(text) and text[at].isspace():
@@ -277,7 +278,7 @@ def invoke(client, flags, symbol, timeout):
 
 
 def go_numbers(value):
-    """JSON as Go writes it: a number without a fraction has no point."""
+    """Converts numbers without a fraction to integers, because Go writes them without a point."""
     if isinstance(value, dict):
         return {k: go_numbers(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -288,7 +289,7 @@ def go_numbers(value):
 
 
 def camel(name):
-    """"NotFound" for "NOT_FOUND", as Go writes codes."""
+    """Returns a status code as Go writes it, for example "NotFound" for NOT_FOUND."""
     return "OK" if name == "OK" else "".join(part.capitalize() for part in name.split("_"))
 
 

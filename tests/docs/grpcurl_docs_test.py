@@ -1,14 +1,15 @@
-"""Every grpcurl command of the documentation, run against real daemons.
+"""Runs every grpcurl command of the documentation against real daemons.
 
-A file's commands run in one shell, in order, beside workers w0 and w1 with two CPU devices each: a
-cluster of their own, but for the runbooks, which share one. What a reader has to have is given:
+The commands of a file run in one shell, in order, beside workers w0 and w1 with two CPU devices
+each. Each file has a cluster of its own, except the runbooks, which share one. The shell has what a
+reader would have:
 
-  localhost:8470   is the cluster's address, and so is TESSERA_ADDRESS; commands with -cacert get that of
-                   a cluster with TLS and tokens, others that of one without;
+  localhost:8470   stands for the cluster's address, and so does TESSERA_ADDRESS. Commands with -cacert
+                   get the address of a cluster with TLS and tokens, others that of one without;
   TESSERA_CA_FILE, TESSERA_TOKEN
-                   its authority and an administrator's token;
+                   the file of its authority, and an administrator's token;
   WORKER, SESSION, ARRAY, EXECUTABLE, OPERATION
-                   things that exist. The operation waits for an upload that does not come.
+                   ids of things that exist. The operation waits for an upload that never comes.
 """
 import contextlib
 import os
@@ -27,7 +28,7 @@ sys.path.insert(0, str(ROOT / "tests/service"))
 import commands  # noqa: E402
 import daemons  # noqa: E402
 
-PATIENCE = 240  # for all commands of a file
+PATIENCE = 240  # seconds for all commands of a file
 PROGRAM = """mesh (x=2)
 func main(%a: f32[4] P('x')) -> (f32[4] P('x')) {
   %b = add(%a, %a)
@@ -53,7 +54,7 @@ def test_the_documentation_has_commands():
 
 
 def examples(client):
-    """Ids of things that exist, as variables."""
+    """Makes one of each thing that the commands name. Returns the ids as variables of the shell."""
     def call(method, request):
         return client.call(f"tessera.v1.{method}", request)
 
@@ -74,8 +75,9 @@ def is_secure(command):
 
 
 def script(found, folder, addresses):
-    """Runs each command with its output in files; a command that fails does not stop the next.
-    `addresses` has those of the clusters, by whether they are secure."""
+    """Returns a script that runs each command and writes its output to files. A command that fails
+    does not stop the next. `addresses` holds the clusters' addresses, by whether they are
+    secure."""
     lines = ["set -u -o pipefail"]
     for number, command in enumerate(found):
         text = re.sub(r"\b(localhost|127\.0\.0\.1):8470\b", "$TESSERA_ADDRESS", command.text)
@@ -90,14 +92,14 @@ def script(found, folder, addresses):
 
 
 def prints_json(text):
-    """Whether it is a call whose answer nothing else reads."""
-    head = re.sub(r"(<<.*)\n(.|\n)*", r"\1", text)  # Without the document.
+    """Returns whether the command is a call whose answer is not piped into another program."""
+    head = re.sub(r"(<<.*)\n(.|\n)*", r"\1", text)  # without the text of the here-document
     bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", head)
     return "|" not in bare and not re.search(r"\s(list|describe)(\s|$)", bare)
 
 
 def check(command, rc, out, err):
-    """What is wrong; "" when nothing is."""
+    """Returns what is wrong with a command's result, or "" if it is right."""
     fails = command.kind == "text" and command.expected.startswith("ERROR:")
     if fails:
         if rc < 64:
@@ -128,7 +130,7 @@ def shared_cluster():
 
 @pytest.fixture
 def clusters(request, page):
-    """Those that the page asks for, by whether they are secure."""
+    """The clusters that the commands of the page need, by whether they are secure."""
     kinds = {is_secure(command) for command in PAGES[page]}
     if page.startswith("docs/runbooks/") and kinds == {True}:
         yield {True: request.getfixturevalue("shared_cluster")}

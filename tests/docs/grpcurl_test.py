@@ -1,4 +1,4 @@
-"""The stand-in for grpcurl: flags, output and exit codes, against real daemons."""
+"""Tests the stand-in for grpcurl against real daemons: its flags, output and exit codes."""
 import io
 import json
 import pathlib
@@ -24,7 +24,7 @@ def address():
 
 @pytest.fixture
 def run(capsys):
-    """Exit code, output and errors of a command line."""
+    """Runs a command line. Returns its exit code, output and errors."""
     def call(*args):
         code = grpcurl.main([str(a) for a in args])
         said = capsys.readouterr()
@@ -84,7 +84,7 @@ def test_list_and_describe(run, address):
 def test_requests_come_from_the_flag_or_standard_input(run, address, monkeypatch, symbol):
     expected = {"outputs": [[1, 0.5]], "types": ["f32[2]"]}
     code, out, _ = run("-plaintext", "-d", json.dumps(HALVES), address, symbol)
-    # A number without a fraction has no point, as in Go.
+    # Like Go, it writes a number without a fraction without a point.
     assert code == 0 and json.loads(out) == expected and "1.0" not in out
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(HALVES, indent=1)))
     code, out, _ = run("-plaintext", "-d", "@", address, symbol)

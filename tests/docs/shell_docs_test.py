@@ -1,8 +1,8 @@
-"""The shell commands of the documentation name programs, subcommands and options that exist, and those
-that do no harm and take no time are run on a cluster.
+"""Checks that the shell commands of the documentation name programs, subcommands and options that
+exist. Those that do no harm and take no time are also run on a cluster.
 
-grpcurl's commands are run by grpcurl_docs_test.py, README's by tests/service/readme_test.py, and those of
-docs/from_jax.md by tests/python/jax_test.py.
+grpcurl_docs_test.py runs the commands of grpcurl, tests/service/readme_test.py those of README, and
+tests/python/jax_test.py those of docs/from_jax.md.
 """
 import os
 import pathlib
@@ -19,10 +19,10 @@ sys.path.insert(0, str(ROOT / "tests/service"))
 import daemons  # noqa: E402
 import shell_lines  # noqa: E402
 
-# Subcommands that are run as they stand, with an administrator's token.
+# These subcommands are run exactly as the page shows them, with an administrator's token.
 HARMLESS = {("token", "create"), ("token", "list"), ("token", "revoke"), ("devices",), ("doctor",),
             ("workers",), ("ps",), ("arrays",), ("version",)}
-# Decisions are records of what was; docs/cli.md is what the programs say themselves.
+# The decisions are records of the past, and docs/cli.md is printed by the programs themselves.
 LEFT_OUT = re.compile(r"^docs/(decisions/|cli\.md$)")
 
 
@@ -55,15 +55,15 @@ def test_what_the_commands_name_exists_on(page):
     assert not wrong, "\n".join(wrong)
 
 
-# Where options are defined that neither the daemons nor tessera have.
+# The sources of options that neither the daemons nor tessera have.
 OPTION_SOURCES = ("scripts/*", "bench/*.cc", "bench/*.py", "deploy/**/*", "examples/**/*.cc", "tests/*.py",
                   "tests/service/*.py")
 
 
 def test_the_options_that_sentences_name_exist():
-    """An option between backquotes, without its program, is one of some program of ours."""
+    """An option between backquotes without a program must be an option of some program of ours."""
     known = "".join(PROGRAMS.help_of(daemon) for daemon in shell_lines.DAEMONS)
-    known += (ROOT / "docs/cli.md").read_text()  # client_cli_docs_test compares it with the program.
+    known += (ROOT / "docs/cli.md").read_text()  # client_cli_docs_test compares it with the program
     known += "".join(p.read_text(errors="replace") for pattern in OPTION_SOURCES
                      for p in sorted(ROOT.glob(pattern)) if p.is_file())
     options = [(f"{page}:{line.number}", option) for page, lines in PAGES.items() for line in lines
@@ -75,7 +75,7 @@ def test_the_options_that_sentences_name_exist():
 
 
 def harmless_commands(lines):
-    """The commands of blocks that can be run as they stand."""
+    """Yields the commands of blocks that can be run exactly as the page shows them."""
     for line in lines:
         for words in line.commands() if not line.in_sentence else ():
             if words[0] == "tessera" and PROGRAMS.command_of(words[1:4]) in HARMLESS:

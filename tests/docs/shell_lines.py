@@ -1,13 +1,14 @@
-"""The commands that a Markdown file shows, and whether the programs that they name take them.
+"""Finds the commands that a Markdown file shows, and checks that the programs in them accept them.
 
-Commands stand in three places: in fenced blocks (```sh, or without a language), in lines that are
-indented by four spaces, and between backquotes in a sentence. Of these, only the commands of this
-repository's own programs are looked at: tessera and its daemons, the programs of build/, scripts/, and the
-Python files that are run by hand, besides the presets and targets of cmake and ctest. A command that
-names a program, a subcommand, an option, a preset or a target that does not exist is a fault.
+Commands are found in three places: in fenced blocks (```sh, or without a language), in lines that
+are indented by four spaces, and between backquotes in a sentence. Only commands of this
+repository's own programs are checked: tessera and its daemons, the programs of build/, scripts/,
+and the Python files that are run by hand, and also the presets and targets of cmake and ctest. A
+command is at fault if it names a program, a subcommand, an option, a preset or a target that does
+not exist.
 
-The programs themselves say which options they take (`--help`). Of scripts, benchmarks and examples the
-source must name the option.
+The programs themselves tell which options they accept (`--help`). For scripts, benchmarks and
+examples, the source must name the option.
 """
 
 import dataclasses
@@ -18,27 +19,27 @@ import shlex
 import subprocess
 
 DAEMONS = ("tessera-coordinator", "tessera-worker")
-PATIENCE = 60  # for one --help
+PATIENCE = 60  # seconds for one --help
 _FENCE = re.compile(r"^(\s*)```+([^`]*)$")
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"^\w+=")
 _SEPARATOR = re.compile(r"^[;&|()]+$")
 _REDIRECTION = re.compile(r"^[<>]+$")
 _OPTION = re.compile(r"^--?[A-Za-z][\w-]*")
-# Words before a command that run it.
+# Words that may precede a command and run it.
 _RUNNERS = ("nice", "time", "exec", "sudo", "env")
 _INTERPRETERS = re.compile(r"^(bash|sh|(\S*/)?python3?)$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    number: int  # in the file
-    text: str  # joined, where it goes on behind a backslash
-    in_sentence: bool = False  # between backquotes; arguments may be left out there
+    number: int  # number of the line in the file
+    text: str  # text, joined with the lines that continue it after a backslash
+    in_sentence: bool = False  # whether it is between backquotes, where arguments may be left out
 
     def commands(self):
-        """The words of each command of the line. Assignments before a command, redirections and
-        comments are left out; a line that no shell could read has no commands."""
+        """Returns the words of each command of the line. Assignments before a command, redirections
+        and comments are left out. If no shell could read the line, it has no commands."""
         lexer = shlex.shlex(self.text, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         try:
@@ -51,22 +52,23 @@ class Line:
                 found += [command] if command else []
                 command = []
             elif _REDIRECTION.match(word):
-                skip = True  # and the file behind it
+                skip = True  # skip the file name that follows too
             elif skip:
                 skip = False
             elif command or not _ASSIGNMENT.match(word):
-                # "[--option VALUE]" may be left out, "..." stands for anything.
+                # In a usage text, "[--option VALUE]" may be left out, and "..." stands for
+                # anything.
                 if bare := word.replace("...", "").strip("[]"):
                     command.append(bare)
         return found
 
 
 def lines_of(text):
-    """Every line of a page that may hold commands, in the order of the page."""
+    """Returns every line of a page that may hold commands, in the order of the page."""
     found, prose = [], []
-    fence = None  # the language of the block that the line is in
+    fence = None  # language of the block that the line is in
     joined, first = "", 0
-    before = ""  # the line before, to tell an indented block from a paragraph that goes on
+    before = ""  # the previous line, to tell an indented block from a paragraph that continues
     indented = False
     for number, line in enumerate(text.split("\n"), 1):
         mark = _FENCE.match(line)
@@ -93,7 +95,8 @@ def lines_of(text):
 
 
 def _spans(prose):
-    """What stands between backquotes. A paragraph is read as a whole: code may go over lines."""
+    """Returns the text between backquotes. Each paragraph is read as a whole, because code may
+    continue on the next line."""
     found, start = [], 0
     for end in [i for i, line in enumerate(prose) if not line.strip()] + [len(prose)]:
         paragraph = "\n".join(prose[start:end])
@@ -106,7 +109,7 @@ def _spans(prose):
 
 
 class Programs:
-    """What the programs of a checkout take. `bin_dir` holds the built ones."""
+    """What the programs of a checkout accept. `bin_dir` is the folder of the built programs."""
 
     def __init__(self, root, bin_dir):
         self._root, self._bin = pathlib.Path(root), pathlib.Path(bin_dir)
@@ -121,7 +124,8 @@ class Programs:
         self._cmake += (self._root / "CMakeLists.txt").read_text()
 
     def fault(self, words, in_sentence=False):
-        """What is wrong with a command of ours; "" if nothing is, or if it is not ours."""
+        """Returns what is wrong with a command of ours, or "" if nothing is or if the command is
+        not ours."""
         words = _unwrapped(words)
         if not words or "$" in words[0]:
             return ""
@@ -146,15 +150,15 @@ class Programs:
         return self._said_by(program, "--help")[1]
 
     def command_of(self, words):
-        """The words of the subcommand of tessera that begins `words`, as ("token", "list"); () if
-        there is none."""
+        """Returns the words of the subcommand of tessera at the beginning of `words`, such as
+        ("token", "list"), or () if there is none."""
         for count in (3, 2, 1):
             if len(words) >= count and self._said_by("tessera", "help", *words[:count])[0] == 0:
                 return tuple(words[:count])
         return ()
 
     def _said_by(self, program, *arguments):
-        """(exit status, output) of a program, run once."""
+        """Returns (exit status, output) of a program. Each command line is run only once."""
         key = (program, *arguments)
         if key not in self._said:
             done = subprocess.run([self._bin / program, *arguments], stdout=subprocess.PIPE,
@@ -165,7 +169,7 @@ class Programs:
     def _tessera(self, arguments):
         general = self.help_of("tessera")
         rest = list(arguments)
-        while rest and rest[0].startswith("-"):  # Options of every command may stand first.
+        while rest and rest[0].startswith("-"):  # options of every command may come first
             option = rest.pop(0)
             if fault := _unknown_option("tessera", [option], general):
                 return fault
@@ -173,7 +177,7 @@ class Programs:
                 rest.pop(0)
         if not rest:
             return ""
-        if rest[0].isupper():  # "tessera COMMAND --help": a word that stands for any
+        if rest[0].isupper():  # "tessera COMMAND --help": the word stands for any command
             return ""
         words = []
         while rest and not rest[0].startswith("-"):
@@ -206,7 +210,7 @@ class Programs:
             return f"there is no {name}"
         source, seen = "", set()
         todo = [path]
-        while todo:  # A script may be a few words before another one.
+        while todo:  # a script may only be a few words that call another one
             path = todo.pop()
             if path in seen or not path.is_file():
                 continue
@@ -218,8 +222,8 @@ class Programs:
         return _unnamed_option(name, arguments, source)
 
     def _program(self, base, arguments):
-        """The fault of a benchmark, an example, a test or what only a release has. A source of it must
-        name its options."""
+        """Returns the fault of a command that runs a benchmark, an example, a test, or a program of
+        releases only. One of the program's sources must name the option."""
         if base not in self._sources:
             self._sources[base] = [
                 s for folder in source_folders(self._root) for p in folder.rglob("CMakeLists.txt")
@@ -233,13 +237,14 @@ class Programs:
 
 
 def source_folders(root):
-    """The folders of a checkout that hold what is written, and not what is built."""
+    """Returns the folders of a checkout that hold sources, without build outputs."""
     return sorted(p for p in pathlib.Path(root).iterdir()
                   if p.is_dir() and not p.name.startswith(".") and p.name != "build")
 
 
 def _makes(cmake, base):
-    """Whether a CMakeLists.txt makes a program of this name; its loops put parts of names in place."""
+    """Returns whether a CMakeLists.txt makes a program of this name. Loops in it may insert parts
+    of the name."""
     for name in re.findall(r"\b(?:NAME|OUTPUT)\s+([^\s()]+)", cmake):
         if re.fullmatch(r"[\w-]+".join(map(re.escape, re.split(r"\$\{\w+\}", name))), base):
             return True
@@ -247,14 +252,15 @@ def _makes(cmake, base):
 
 
 def _unwrapped(words):
-    """The command that is run in the end: behind an interpreter, or in a container."""
+    """Returns the words of the command that is run in the end, without an interpreter or container
+    before it."""
     words = list(words)
     while words and words[0] in _RUNNERS:
         words.pop(0)
     if len(words) > 1 and _INTERPRETERS.match(words[0]) and not words[1].startswith("-"):
         words.pop(0)
     if words and words[0] in ("docker", "dc") and "--entrypoint" not in words:
-        # The service `cli` is tessera itself; others get a whole command.
+        # The service `cli` is tessera itself. Other services get a whole command.
         if "cli" in words:
             return ["tessera", *words[words.index("cli") + 1:]]
         return words[words.index("tessera"):] if "tessera" in words else []
@@ -273,7 +279,7 @@ def _options(arguments):
 
 def _unknown_option(name, arguments, help_text):
     listed = {"--help", "--version"}
-    # An option that a sentence of the help mentions is none that the command has.
+    # An option that is only mentioned in a sentence of the help is not an option of this command.
     for line in re.findall(r"^ {1,8}(-.*)$", help_text, re.MULTILINE):
         listed.update(re.findall(r"(?:^|,)(--?[A-Za-z][\w-]*)", line.split()[0]))
     for option in _options(arguments):

@@ -1,4 +1,5 @@
-"""Finding the shell commands of a page, and telling those whose programs do not take them."""
+"""Tests the search for shell commands in a page, and that commands which their program would refuse
+are found."""
 import json
 import pathlib
 
@@ -55,7 +56,7 @@ def test_commands_are_found_where_they_stand():
     assert [line.number for line in shell_lines.lines_of(PAGE) if line.in_sentence] == [1, 3]
 
 
-# A tessera whose help is as the real one's.
+# A script with the same form of help as the real tessera.
 TESSERA = """#!/bin/sh
 case "$*" in
   --help) echo "  -a,--address HOST:PORT  Where.
@@ -103,7 +104,7 @@ def faults(programs, line):
     "tessera up --workers=2 --json &",
     "tessera --address localhost:1 --json up",
     "build/dev/bin/tessera join HOST --token TOKEN",
-    "tessera join",  # In a sentence an argument may be left out.
+    "tessera join",  # in a sentence an argument may be left out
     "tessera rm 1 2 3",
     "tessera token list",
     "tessera COMMAND --help",

@@ -1,3 +1,6 @@
+// Holds the knobs and the recorded violations in one process-wide state, which every fake library
+// of the process shares. The first use reads the environment variable TESSERA_FAKE. Tests reach it
+// through the C functions at the end.
 #include "tests/fakes/control.h"
 
 #include <array>
@@ -24,13 +27,13 @@ constexpr Row kRows[] = {
 };
 constexpr int kNumKnobs = sizeof kRows / sizeof kRows[0];
 
-// Never destroyed: threads of streams outlive main.
+// The state is never destroyed, because threads of streams outlive main.
 struct State {
   std::array<std::atomic<int64_t>, kNumKnobs> values;
   std::mutex mutex;
   std::condition_variable changed;
-  std::string violations;  // Under mutex; one a line.
-  std::string reported;    // What tesseraFakeViolations gave last.
+  std::string violations;  // one violation per line; guarded by mutex
+  std::string reported;    // text that tesseraFakeViolations returned last
 
   State() {
     for (int i = 0; i < kNumKnobs; ++i) values[i] = kRows[i].initial;
@@ -125,7 +128,7 @@ using tessera::fakes::Knob;
 using tessera::fakes::State;
 using tessera::fakes::TheState;
 
-// What worker/cuda/testing/fakes.h declares.
+// These functions are declared in worker/cuda/testing/fakes.h.
 extern "C" {
 
 TESSERA_FAKE_EXPORT int tesseraFakeSet(const char* name, int64_t value) {

@@ -1,14 +1,14 @@
 // The knobs of the fakes, and their reports of wrong use.
 //
-// Knobs are numbers (knobs.def), set from the environment, TESSERA_FAKE="devices=4,oom_at=3", and
-// by tests through tesseraFakeSet. A knob named *_at counts down: it is the number of the event,
-// from now on, that fails.
+// Knobs are numbers (knobs.def). They are set by the environment variable TESSERA_FAKE, for example
+// to "devices=4,oom_at=3", and by tests through tesseraFakeSet. A knob named *_at counts down: with
+// the value n, the n-th event from now on fails.
 //
 // A violation is a wrong use that the real library might not notice. It ends the process with a
-// line on stderr; with violation_abort=0 it is recorded for tesseraFakeViolations instead, and the
+// line on stderr. With violation_abort=0 it is recorded for tesseraFakeViolations instead, and the
 // call fails.
 //
-// Any thread.
+// Thread-safe.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -27,17 +27,19 @@ enum class Knob {
 TESSERA_FAKE_EXPORT int64_t Get(Knob knob);
 TESSERA_FAKE_EXPORT void Set(Knob knob, int64_t value);
 
-// Increments a knob that counts.
+// Increments a knob that counts events.
 TESSERA_FAKE_EXPORT void Count(Knob knob);
 
-// For a knob that counts down: true for the event that it names.
+// Counts down a knob named *_at. Returns true for the event that must fail.
 TESSERA_FAKE_EXPORT bool Strikes(Knob knob);
 
-// Waits until `done()`, which is asked again after every Set and every Wake; false after `timeout`.
+// Waits until `done()` is true. It is called again after every Set and every Wake. Returns false if
+// it is not true after `timeout`.
 TESSERA_FAKE_EXPORT bool Await(std::chrono::milliseconds timeout,
                                const std::function<bool()>& done);
 TESSERA_FAKE_EXPORT void Wake();
 
+// Reports a violation: ends the process, or records the text if violation_abort is 0.
 __attribute__((format(printf, 1, 2))) TESSERA_FAKE_EXPORT void Violation(const char* format, ...);
 
 }  // namespace tessera::fakes

@@ -1,9 +1,9 @@
-// The functions of cuBLASLt that the plugin calls, on the streams of the fake driver: plain loops,
-// sums in f32 or f64.
+// Implements the functions of cuBLASLt that the plugin calls, on the streams of the fake driver.
+// The products are plain loops with sums in f32 or f64.
 //
-// Wrong use is a violation: shapes that do not agree, leading dimensions that are too small, memory
-// that is not the device's, less aligned than was promised, or too small, scratch that was not
-// given.
+// Wrong use is a violation: shapes that do not agree, leading dimensions that are too small,
+// scratch memory that was not given, and memory that is too small, not the device's, or less
+// aligned than was promised.
 #include <chrono>
 #include <cinttypes>
 #include <cstdint>
@@ -48,7 +48,7 @@ namespace {
 // NOLINTNEXTLINE(google-build-using-namespace): the fakes speak the library's names throughout.
 using namespace worker::cuda;
 
-// What an algorithm remembers, in cublasLtMatmulAlgo_t.
+// The contents of cublasLtMatmulAlgo_t, by which an algorithm is recognised later.
 struct Algorithm {
   uint64_t magic;
   uint64_t index;
@@ -85,7 +85,7 @@ float FromF16(uint16_t half) {
   return FromBits(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-// To nearest, ties to even.
+// These conversions round to nearest, with ties to even.
 uint16_t ToBF16(float value) {
   const uint32_t bits = ToBits(value);
   if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
@@ -141,7 +141,7 @@ void Write(cudaDataType type, double value, std::byte* to) {
   }
 }
 
-// Every number that the loops need, and none of the descriptors, which may be destroyed.
+// All values that the loops need. The descriptors may be destroyed before the loops run.
 struct Problem {
   cublasLtMatmulDescOpaque_t desc;
   cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -156,7 +156,8 @@ const std::byte* At(const cublasLtMatrixLayoutOpaque_t& layout, int32_t op, cons
   return base + offset * static_cast<int64_t>(WidthOf(layout.type));
 }
 
-// To 10 bits of mantissa, to nearest, ties away from zero, as tensor cores' conversion does.
+// Rounds to 10 bits of mantissa, to nearest with ties away from zero, like the conversion of tensor
+// cores.
 float RoundedToTf32(float value) {
   const uint32_t bits = ToBits(value);
   constexpr uint32_t kExponent = 0x7f800000, kDropped = (1 << 13) - 1;
@@ -191,7 +192,7 @@ void Multiply(const Problem& p, const std::byte* a, const std::byte* b, std::byt
   }
 }
 
-// From the first element to the last.
+// Returns the bytes from the first element of the layout to the last.
 size_t BytesOf(const cublasLtMatrixLayoutOpaque_t& layout) {
   const int64_t last = (layout.batch_count - 1) * layout.batch_stride +
                        (static_cast<int64_t>(layout.cols) - 1) * layout.ld +
@@ -234,7 +235,7 @@ using namespace tessera::worker::cuda;  // NOLINT(google-build-using-namespace):
 
 extern "C" {
 
-// Every function has the type that the plugin calls it by.
+// Declares every function with the type that the plugin uses.
 #define TESSERA_X(result, name, params) TESSERA_FAKE_EXPORT result name params;
 TESSERA_CUBLASLT_FUNCTIONS(TESSERA_X)
 #undef TESSERA_X
@@ -338,6 +339,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// Returns the algorithms that fit into the scratch memory. There are several, with different needs,
+// so that the plugin's choice among them can be tested. The knobs can take all algorithms away, or
+// those for TF32.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
@@ -348,7 +352,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const bool by_tf32 = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   if (Get(Knob::cublaslt_none) != 0 || (by_tf32 && Get(Knob::cublaslt_no_tf32) != 0))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // As the library has it, where nothing less is promised.
+  // The library assumes this alignment unless less is promised.
   uint64_t alignment = 256;
   for (const auto& [attribute, value] : preference->alignment) {
     alignment = std::min<uint64_t>(alignment, value);
@@ -366,6 +370,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// Checks the operands and enqueues the product. Only products with factors 1 and 0 and a result in
+// place of c are accepted, because the plugin uses no others. The problem is copied, since the
+// caller may destroy the descriptors before the work runs.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
@@ -405,7 +412,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       EnqueueOn(stream, "cublasLtMatmul", std::move(holds),
                 [problem, from_a = a_place.data, from_b = b_place.data, to = d_place.data,
                  scratch = scratch.data, bytes = algorithm.scratch_bytes, slow] {
-                  // The scratch is used: whoever keeps something there loses it.
+                  // Overwrites the scratch memory, so that anything kept there is lost.
                   if (scratch != nullptr) memset(scratch, 0xcc, bytes);
                   if (slow) Await(kSlow, [] { return false; });
                   Multiply(problem, from_a, from_b, to);

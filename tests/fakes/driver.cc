@@ -1,5 +1,6 @@
-// The functions of libcuda that the plugin calls, over host memory and threads. Errors are those of
-// the real driver where it notices the mistake; where it need not, the mistake is a violation.
+// Implements the functions of libcuda that the plugin calls, on host memory and threads. A mistake
+// that the real driver notices gives the driver's error. A mistake that it need not notice is a
+// violation. The plugin opens this library instead of libcuda if TESSERA_CUDA_DRIVER names it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,7 +22,7 @@ namespace tessera::worker::cuda {
 struct CUmod_st {
   CUctx_st* context = nullptr;
   std::shared_ptr<fakes::Image> image;
-  std::map<std::string, std::unique_ptr<CUfunc_st>> functions;  // Under the lock of modules.
+  std::map<std::string, std::unique_ptr<CUfunc_st>> functions;  // guarded by modules_mutex
   std::atomic<bool> unloaded{false};
   std::atomic<int> running{0};
 };
@@ -44,7 +45,7 @@ constexpr uint32_t kThreadsPerBlockMax = 1024;
 std::atomic<bool> initialized{false};
 std::mutex modules_mutex;
 
-// The physical numbers of the devices that this process sees.
+// Returns the physical numbers of the devices that this process sees.
 std::vector<int> VisibleDevices() {
   const int count = static_cast<int>(Get(Knob::devices));
   const char* text = getenv("CUDA_VISIBLE_DEVICES");
@@ -56,7 +57,7 @@ std::vector<int> VisibleDevices() {
   for (const char* rest = text; *rest != '\0';) {
     char* end = nullptr;
     const long device = strtol(rest, &end, 10);
-    // As the driver does: the list ends at the first number that is not a device.
+    // Like the driver's list, this one ends at the first number that is not a device.
     if (end == rest || device < 0 || device >= count) break;
     devices.push_back(static_cast<int>(device));
     rest = *end == ',' ? end + 1 : end;
@@ -66,7 +67,7 @@ std::vector<int> VisibleDevices() {
 
 bool IsDevice(CUdevice device) { return device >= 0 && device < Get(Knob::devices); }
 
-// Enqueues a copy or a fill of `bytes` bytes from `from`, if it is a place, to `to`.
+// Enqueues a copy of `bytes` bytes from `from` to `to`.
 CUresult EnqueueCopy(CUstream stream, const char* name, Place to, Place from, size_t bytes) {
   std::byte* const target = to.data;
   const std::byte* const source = from.data;
@@ -76,7 +77,8 @@ CUresult EnqueueCopy(CUstream stream, const char* name, Place to, Place from, si
                           }});
 }
 
-// The place of a copy's device end. A wrong one ends the context, as it would on a GPU.
+// Finds the place of the device end of a copy. A wrong address ends the context, as it would on a
+// GPU.
 CUresult FindEnd(CUstream stream, const char* call, CUdeviceptr address, size_t bytes,
                  Place* place) {
   if (!IsDeviceAddress(address)) {
@@ -122,13 +124,14 @@ CUresult Fill(CUstream stream, const char* call, CUdeviceptr to, size_t pitch, u
                           }});
 }
 
-// What a kernel is launched with, once the device's addresses are those of the host.
+// A kernel's launch, with device addresses replaced by host addresses, and the memory that it
+// holds.
 struct Bound {
   Launch launch;
   std::vector<Place> holds;
 };
 
-// Arguments are numbers or addresses; what looks like an address of a device is one.
+// Arguments are numbers or addresses. A number that looks like a device address is taken for one.
 CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* bound) {
   for (int i = 0; i < function.num_args; ++i) {
     uint64_t arg = 0;
@@ -150,7 +153,8 @@ CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* 
   return CUDA_SUCCESS;
 }
 
-// What the kernel's arguments begin with, to see what it writes.
+// Returns the first bytes at each address argument of a kernel, which show later what the kernel
+// has written.
 std::vector<std::vector<std::byte>> Beginnings(const Bound& bound) {
   constexpr size_t kLooked = 64;
   std::vector<std::vector<std::byte>> out;
@@ -190,6 +194,8 @@ CUresult RunKernel(const CUfunc_st& function, const Bound& bound) {
   return result;
 }
 
+// Returns the driver's name of an error, or null for a number that is not listed here, which
+// cuGetErrorName reports as an invalid value. The macro keeps each name equal to its enumerator.
 const char* NameOf(CUresult error) {
   switch (error) {
 #define TESSERA_CASE(name) \
@@ -234,7 +240,7 @@ using namespace tessera::worker::cuda;  // NOLINT(google-build-using-namespace):
 
 extern "C" {
 
-// Every function has the type that the plugin calls it by.
+// Declares every function with the type that the plugin uses.
 #define TESSERA_X(name, params) TESSERA_FAKE_EXPORT CUresult name params;
 TESSERA_CUDA_DRIVER_FUNCTIONS(TESSERA_X)
 TESSERA_CUDA_DRIVER_OPTIONAL_FUNCTIONS(TESSERA_X)
@@ -290,6 +296,8 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+// Returns the attributes that the plugin asks for, and an error for any other. The values are
+// fixed, except for the compute capability, which a knob sets.
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   const int capability = static_cast<int>(Get(Knob::compute_capability));
@@ -578,6 +586,9 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   return CUDA_SUCCESS;
 }
 
+// Checks a launch like the real driver, and more strictly: the number of arguments must be right.
+// Device addresses are translated here, at enqueue time, so that the launch holds the memory until
+// the kernel has run.
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
@@ -605,8 +616,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
   auto bound = std::make_shared<Bound>();
   bound->launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, {}};
   if (const CUresult result = Bind(stream, *function, params, bound.get())) return result;
-  if (stream->context->sticky != CUDA_SUCCESS) return CUDA_SUCCESS;  // Bind ended it.
-  // Counts the launches, and graphs, that still need the module.
+  if (stream->context->sticky != CUDA_SUCCESS) return CUDA_SUCCESS;  // Bind has ended the context
+  // Counts the launches and graphs that still need the module.
   const std::shared_ptr<CUfunc_st> running(function, [](CUfunc_st* f) { --f->module->running; });
   ++function->module->running;
   std::vector<Place> holds = bound->holds;
@@ -634,7 +645,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
     Violation("cuGraphExecDestroy of a graph that was destroyed");
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  // A launch under way keeps the nodes.
+  // A launch in progress keeps the nodes.
   exec->nodes = nullptr;
   return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
-// The fake driver's interface for the fakes of libraries that enqueue work on its streams, in
-// addition to control.h and memory.h.
+// The fake driver's interface, in addition to control.h and memory.h, for those fake libraries that
+// enqueue work on its streams.
 #pragma once
 #include <functional>
 #include <vector>
@@ -10,20 +10,22 @@
 
 namespace tessera::fakes {
 
-// Puts `run` on the stream, or into the capture that it is part of; it may run many times then.
-// `name` is never freed. A result of `run` other than CUDA_SUCCESS ends the context.
+// Puts `run` on the stream, or into the capture that the stream takes part in. In a graph `run` may
+// run many times. `name` is never freed. If `run` returns anything but CUDA_SUCCESS, the context
+// ends.
 TESSERA_FAKE_EXPORT worker::cuda::CUresult EnqueueOn(worker::cuda::CUstream stream,
                                                      const char* name, std::vector<Place> holds,
                                                      std::function<worker::cuda::CUresult()> run);
 
 TESSERA_FAKE_EXPORT int DeviceOf(worker::cuda::CUstream stream);
-// The device of the calling thread's context, or -1.
+// Returns the device of the calling thread's context, or -1 if there is none.
 TESSERA_FAKE_EXPORT int CurrentDevice();
 
-// Says whether the calling thread is inside an NCCL group, in which no call may block.
+// Tells the driver whether the calling thread is inside an NCCL group, in which no call may block.
 TESSERA_FAKE_EXPORT void SetInGroup(bool in_group);
 
-// Counts enqueues that a library will make on the stream later; others must not enqueue before.
+// Changes the number of enqueues that a library has promised to make on the stream later. Until
+// they are made, nobody else may enqueue on it.
 TESSERA_FAKE_EXPORT void Promise(worker::cuda::CUstream stream, int change);
 
 }  // namespace tessera::fakes

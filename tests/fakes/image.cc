@@ -1,3 +1,5 @@
+// Implements the test kernels, and finds the library that runs the emulator's images. driver.cc
+// calls LoadImage when the plugin loads a module, and Image::Run on a stream's thread.
 #include "tests/fakes/image.h"
 
 #include <dlfcn.h>
@@ -12,7 +14,7 @@ namespace {
 
 using worker::cuda::CUresult;
 
-// worker/cuda/testing/fakes.h has the same words.
+// worker/cuda/testing/fakes.h has the same text.
 constexpr char kTestImage[] = "tessera test kernels";
 
 template <class T>
@@ -20,7 +22,7 @@ T* Pointer(uint64_t arg) {
   return reinterpret_cast<T*>(arg);
 }
 
-// (out, a, b, n): out[i] = a[i] + b[i], in f32.
+// Arguments (out, a, b, n): out[i] = a[i] + b[i], in f32.
 CUresult AddF32(const Launch& launch) {
   const auto* a = Pointer<const float>(launch.args[1]);
   const auto* b = Pointer<const float>(launch.args[2]);
@@ -29,14 +31,14 @@ CUresult AddF32(const Launch& launch) {
   return worker::cuda::CUDA_SUCCESS;
 }
 
-// (out, value, n): out[i] = value, as u32.
+// Arguments (out, value, n): out[i] = value, as u32.
 CUresult FillU32(const Launch& launch) {
   auto* out = Pointer<uint32_t>(launch.args[0]);
   for (uint64_t i = 0; i < launch.args[2]; ++i) out[i] = static_cast<uint32_t>(launch.args[1]);
   return worker::cuda::CUDA_SUCCESS;
 }
 
-// (): ends once the knob `gate` is above 0.
+// No arguments: ends once the knob `gate` is above 0.
 CUresult Gate(const Launch&) {
   const std::chrono::milliseconds timeout(Get(Knob::gate_timeout_ms));
   return Await(timeout, [] { return Get(Knob::gate) > 0; })
@@ -44,13 +46,13 @@ CUresult Gate(const Launch&) {
              : worker::cuda::CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
-// (out, offset): writes the byte at out + offset, wherever that is.
+// Arguments (out, offset): writes the byte at out + offset, wherever that is.
 CUresult Poke(const Launch& launch) {
   *(Pointer<volatile char>(launch.args[0]) + static_cast<int64_t>(launch.args[1])) = 1;
   return worker::cuda::CUDA_SUCCESS;
 }
 
-// (out): out[0..8] = the launch's grid, block and shared bytes, as u32.
+// Arguments (out): out[0..6] = the launch's grid, block and shared bytes, as u32.
 CUresult Shape(const Launch& launch) {
   auto* out = Pointer<uint32_t>(launch.args[0]);
   memcpy(out, launch.grid, sizeof launch.grid);
@@ -92,7 +94,7 @@ bool StartsWith(const void* bytes, const char* words) {
   return strncmp(static_cast<const char*>(bytes), words, strlen(words)) == 0;
 }
 
-// The library beside this one. It stays loaded.
+// Opens the library that is in the same folder as this one. It stays loaded.
 LoadSimtFn FindSimt(std::string* why) {
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&FindSimt), &self) == 0) return nullptr;

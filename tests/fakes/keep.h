@@ -1,4 +1,4 @@
-// Handles of the fakes are never freed, so that use after destruction is recognised.
+// Handles of the fakes are never freed, so that use after destruction can be recognised.
 #pragma once
 #include <mutex>
 #include <utility>
@@ -6,7 +6,7 @@
 
 namespace tessera::fakes {
 
-// A new T that is never destroyed. Any thread.
+// Returns a new T that is never destroyed. Thread-safe.
 template <class T, class... Args>
 T* KeepNew(Args&&... args) {
   static std::mutex mutex;

@@ -1,3 +1,6 @@
+// Keeps the allocations of every fake device and of pinned memory in maps by address. The driver
+// calls this to allocate, to free, and to translate device addresses to host memory. Allocations
+// have guard bytes on both sides, which are checked after each kernel and when memory is freed.
 #include "tests/fakes/memory.h"
 
 #include <algorithm>
@@ -10,16 +13,17 @@
 namespace tessera::fakes {
 namespace {
 
-// Not canonical on any x86-64 or arm64: the host faults where it uses one.
+// These bits make an address non-canonical on x86-64 and arm64, so the host faults if it uses one.
 constexpr uint64_t kTag = 0x7e00'0000'0000'0000;
 constexpr uint64_t kTagMask = 0xff00'0000'0000'0000;
 constexpr int kDeviceShift = 44;
 constexpr size_t kAlignment = 256;
 
-// On both sides of every allocation.
+// guard bytes on both sides of every allocation
 constexpr size_t kFence = 256;
 constexpr auto kFenceByte = std::byte{0xfe};
-// Fresh memory is filled, so that reading it shows; big arenas only stay as the system gives them.
+// New memory is filled with a pattern, so that reading it before writing is noticed. Larger arenas
+// stay as the system gives them.
 constexpr size_t kFilledMax = size_t{16} << 20;
 constexpr auto kFreshByte = std::byte{0xa5};
 
@@ -27,11 +31,11 @@ size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 using Map = std::map<uint64_t, std::shared_ptr<Allocation>>;
 
-// Never destroyed: threads of streams outlive main.
+// The heap is never destroyed, because threads of streams outlive main.
 struct Heap {
   std::mutex mutex;
   std::map<int, Map> devices;
-  std::map<int, uint64_t> next;  // Offset of the next allocation, by device.
+  std::map<int, uint64_t> next;  // offset of the next allocation, by device
   std::map<int, size_t> used;
   Map pinned;
 };
@@ -49,7 +53,7 @@ Place FindIn(const Map& map, uint64_t address, size_t bytes) {
   return {allocation, allocation->data() + offset};
 }
 
-// Takes the allocation that starts at `address` out of `map`.
+// Removes the allocation that starts at `address` from `map`.
 std::shared_ptr<Allocation> Take(Map& map, uint64_t address) {
   const auto it = map.find(address);
   if (it == map.end()) return nullptr;
@@ -106,7 +110,7 @@ uint64_t AllocateDevice(int device, size_t bytes) {
   if (size < bytes || size > limit - std::min(limit, used)) return 0;
   uint64_t& next = heap.next[device];
   const uint64_t address = kTag | (static_cast<uint64_t>(device) << kDeviceShift) | next;
-  // Neighbours do not touch.
+  // Leaves a gap, so that neighbouring allocations do not touch.
   next += size + kAlignment;
   used += size;
   heap.devices[device][address] = std::make_shared<Allocation>(device, address, bytes);

@@ -1,10 +1,11 @@
 // The memory of the fake devices, and pinned memory of the host.
 //
-// A device address is not a valid host address: it has bits set that no pointer has, so that the
-// host faults at once if it uses one. Addresses are never reused. Work that uses memory holds it;
-// to free memory while it is held is a violation, and the memory stays until it is released.
+// A device address is not a valid host address: some of its bits are never set in a pointer, so
+// that the host faults at once if it uses one. Addresses are never reused. Enqueued work holds the
+// memory that it uses. Freeing memory while it is held is a violation, and the memory stays until
+// the work releases it.
 //
-// Any thread.
+// Thread-safe.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace tessera::fakes {
 
 class Allocation {
  public:
-  // `device` is -1 for pinned memory of the host, whose address is that of the bytes.
+  // `device` is -1 for pinned memory of the host, whose address is the address of its bytes.
   Allocation(int device, uint64_t address, size_t bytes);
   ~Allocation();
   Allocation(const Allocation&) = delete;
@@ -29,11 +30,11 @@ class Allocation {
   uint64_t address() const { return address_; }
   size_t size() const { return size_; }
   std::byte* data() const { return data_; }
-  // Whether the guard bytes before and after it are intact.
+  // Returns whether the guard bytes before and after the allocation are intact.
   bool Intact() const;
 
   std::atomic<bool> freed{false};
-  std::atomic<int> users{0};  // Work that is enqueued or runs.
+  std::atomic<int> users{0};  // number of pieces of work that are enqueued or run
 
  private:
   const int device_;
@@ -43,7 +44,7 @@ class Allocation {
   const uint64_t address_;
 };
 
-// A place in memory of either kind.
+// A place in device memory or pinned memory.
 struct Place {
   std::shared_ptr<Allocation> allocation;
   std::byte* data = nullptr;
@@ -51,9 +52,9 @@ struct Place {
 
 bool IsDeviceAddress(uint64_t address);
 
-// 0 if the device has too little left.
+// Returns 0 if the device has too little memory left.
 uint64_t AllocateDevice(int device, size_t bytes);
-// False if there is no such allocation on the device.
+// Returns false if no allocation of the device begins at this address.
 bool FreeDevice(int device, uint64_t address);
 size_t FreeBytes(int device);
 // Frees everything that is allocated on the device, as the driver does when its context ends.
@@ -62,8 +63,8 @@ void FreeAll(int device);
 void* AllocatePinned(size_t bytes);
 bool FreePinned(void* address);
 
-// The bytes from `address` on, on device `device`; an empty place where they are not all inside one
-// live allocation.
+// Returns the place of the `bytes` bytes from `address` on, on this device. Returns an empty place
+// if they are not all inside one live allocation.
 TESSERA_FAKE_EXPORT Place FindDevice(int device, uint64_t address, size_t bytes);
 Place FindPinned(const void* address, size_t bytes);
 

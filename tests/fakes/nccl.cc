@@ -1,13 +1,15 @@
-// The functions of NCCL that the plugin calls, on the streams of the fake driver.
+// Implements the functions of NCCL that the plugin calls, on the streams of the fake driver.
 //
-// Data moves between ranks that are threads or processes; reductions combine in the order of ranks,
-// with the bits of worker/collectives/reduce.h. As with NCCL, an operation that cannot go on waits
-// on its stream until the communicator is aborted; ncclCommGetAsyncError says why.
+// Data moves between ranks that are threads or processes. Reductions combine in the order of the
+// ranks, and give the bits of worker/collectives/reduce.h. An operation that cannot go on waits on
+// its stream until the communicator is aborted, and ncclCommGetAsyncError gives the reason. NCCL
+// does the same.
 //
-// What NCCL's users must take care of is a violation here: a communicator used by two threads at
-// once, or before it is ready, or after it ended; calls that wait inside a group; operations that
-// differ between ranks in kind, order, count, dtype or reduction, that wait for one another, or
-// that run at the same time on one communicator; memory that is not the device's.
+// Mistakes that NCCL leaves to its users are violations here: to use a communicator from two
+// threads at once, before it is ready or after it has ended; to make calls that wait inside a
+// group; to use operations that differ between ranks in kind, order, count, dtype or reduction,
+// that wait for one another, or that run at the same time on one communicator; and to pass memory
+// that is not the device's.
 #include <unistd.h>
 
 #include <chrono>
@@ -81,7 +83,7 @@ class Using {
   Using(const Using&) = delete;
   Using& operator=(const Using&) = delete;
   bool ok() const { return ok_; }
-  // Leaves the thread the user, until the group ends.
+  // The thread remains the user of the communicator until the group ends.
   void Keep() { owned_ = false; }
 
  private:
@@ -117,7 +119,7 @@ ncclResult_t Launch(ncclComm_t comm, CUstream stream, const std::vector<Op>& ops
   return ncclInProgress;
 }
 
-// Whether an operation may be put on the communicator now.
+// Returns success if an operation may be put on the communicator now.
 ncclResult_t CheckReady(ncclComm_t comm, const char* call) {
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
@@ -142,7 +144,8 @@ bool FindBuffer(ncclComm_t comm, const char* call, const char* what, const void*
   return false;
 }
 
-// `in_parts` and `out_parts`: how many times op.bytes the buffers hold.
+// Checks an operation and launches it, or adds it to the open group. The buffers hold `in_parts`
+// and `out_parts` times op.bytes.
 ncclResult_t Submit(ncclComm_t comm, CUstream stream, Op op, const void* in, size_t in_parts,
                     const void* out, size_t out_parts) {
   const char* const call = NameOf(op.kind);
@@ -170,7 +173,7 @@ ncclResult_t Submit(ncclComm_t comm, CUstream stream, Op op, const void* in, siz
   return ncclSuccess;
 }
 
-// Waits for the other ranks, in a thread of its own.
+// Waits for the other ranks to join. Runs on a thread of its own.
 void WaitForRanks(ncclComm_t comm, bool fails) {
   Segment& segment = *comm->segment;
   while (!comm->abort) {
@@ -229,7 +232,8 @@ bool AllFinalized(ncclComm_t comm) {
   return comm->segment->NumIn(RankState::kFinalized) == comm->num_ranks;
 }
 
-// What the communicator is at, seen by its user once more. Under comm->mutex.
+// Returns the state of the communicator as its user sees it, and counts this as a poll. Must be
+// called under comm->mutex.
 ncclResult_t Poll(ncclComm_t comm) {
   if (comm->error != ncclSuccess && comm->state != State::kRevoked) return comm->error;
   switch (comm->state) {
@@ -255,7 +259,7 @@ ncclResult_t Poll(ncclComm_t comm) {
   return ncclInvalidUsage;
 }
 
-// Ends the operations under way, which then let go of their buffers.
+// Ends the operations that are in progress, which then release their buffers.
 void StopOperations(ncclComm_t comm) {
   comm->abort = true;
   comm->segment->Changed();
@@ -269,7 +273,7 @@ using namespace tessera::worker::cuda;  // NOLINT(google-build-using-namespace):
 
 extern "C" {
 
-// Every function has the type that the plugin calls it by.
+// Declares every function with the type that the plugin uses.
 #define TESSERA_X(result, name, params) TESSERA_FAKE_EXPORT result name params;
 TESSERA_NCCL_FUNCTIONS(TESSERA_X)
 TESSERA_NCCL_OPTIONAL_FUNCTIONS(TESSERA_X)
@@ -286,6 +290,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
+// Joins a communicator and returns at once; a thread waits for the other ranks. Only a
+// configuration that does not block is accepted, because the plugin polls its communicators.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank,
                                     NcclConfig* config) {
   if (num_ranks < 1 || num_ranks > kRanksMax || rank < 0 || rank >= num_ranks) {
@@ -367,6 +373,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+// Ends the communicator and waits for its running operations. The communicator is marked as
+// destroyed first, so that every later call on it is a violation. While the knob nccl_abort_hangs
+// is 1 the call does not return.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Using user(comm, "ncclCommAbort");
   if (!user.ok()) return ncclInvalidUsage;
@@ -389,7 +398,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     const std::lock_guard<std::mutex> lock(comm->mutex);
     deferred = std::exchange(comm->deferred, {});
   }
-  // Enqueues nothing that runs, but keeps the promise.
+  // The calls enqueue nothing that will run, because of the abort, but they keep the promise to the
+  // streams.
   for (const auto& enqueue : deferred) enqueue();
   return ncclSuccess;
 }
@@ -419,6 +429,9 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 
+// Ends a group. Only the end of the outermost group launches the operations, because NCCL treats
+// all operations of a group as one. If a launch fails, the others are launched all the same, and
+// the first error is returned.
 ncclResult_t ncclGroupEnd() {
   if (group_depth == 0) {
     Violation("ncclGroupEnd without ncclGroupStart");
@@ -426,7 +439,7 @@ ncclResult_t ncclGroupEnd() {
   }
   if (--group_depth > 0) return ncclSuccess;
   SetInGroup(false);
-  // One launch for each communicator and stream, in the order of their first operations.
+  // Makes one launch for each communicator and stream, in the order of their first operations.
   std::vector<GroupedOp> ops = std::exchange(group, {});
   ncclResult_t result = ncclSuccess;
   while (!ops.empty()) {

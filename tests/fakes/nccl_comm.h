@@ -1,4 +1,4 @@
-// A rank of a fake communicator, and the operations that it runs on a stream.
+// A rank's end of a fake communicator, and the operations that it runs on a stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,8 +30,8 @@ struct Op {
   OpKind kind = OpKind::kAllReduce;
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t reduction = ncclSum;
-  size_t count = 0;  // As the call says it.
-  size_t bytes = 0;  // Of count elements.
+  size_t count = 0;  // number of elements, as the call gives it
+  size_t bytes = 0;  // size of `count` elements
   int peer = -1;
   bool is_send = false;
   Place in, out;
@@ -51,12 +51,12 @@ struct ncclComm {
 
   std::atomic<bool> abort{false};
   std::atomic<bool> running{false};
-  // The thread that is in a call, or has a group open on the communicator.
+  // thread that is in a call, or that has a group open on the communicator
   std::atomic<std::thread::id> user{std::thread::id()};
-  // Held by the work that is enqueued, and by graphs of it.
+  // held by enqueued work, and by graphs that contain such work
   std::shared_ptr<int> in_use = std::make_shared<int>(0);
 
-  std::mutex mutex;  // Guards what follows.
+  std::mutex mutex;  // guards the members below
   fakes::State state = fakes::State::kInit;
   bool destroyed = false;
   bool init_done = false;
@@ -65,17 +65,18 @@ struct ncclComm {
   int64_t polls_left = 0;
   std::vector<std::function<ncclResult_t()>> deferred;
   uint64_t num_collectives = 0;
-  std::map<int, uint64_t> num_sent, num_received;  // By peer.
+  std::map<int, uint64_t> num_sent, num_received;  // by peer
 };
 
 }  // namespace tessera::worker::cuda
 
 namespace tessera::fakes {
 
-// Remembers why the communicator has failed, if nothing else has failed it before. Any thread.
+// Records why the communicator has failed, unless it has failed before. Thread-safe.
 void Fail(ncclComm_t comm, ncclResult_t error, const std::string& text);
 
-// One launch's operations, on the stream's thread: to their end, or to the communicator's abort.
+// Runs the operations of one launch on the thread of the stream. Returns when they have ended or
+// the communicator is aborted.
 void Run(ncclComm_t comm, const std::vector<Op>& ops);
 
 }  // namespace tessera::fakes

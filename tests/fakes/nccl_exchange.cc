@@ -1,3 +1,6 @@
+// Moves the messages of one rank through the mailboxes of the segment. nccl_run.cc calls Exchange
+// on the thread of a stream. While nothing moves, it looks for peers that are gone and for
+// deadlocks, so that a test fails with the reason instead of hanging.
 #include "tests/fakes/nccl_exchange.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@ Queues ByPeer(std::vector<Message> messages) {
   return queues;
 }
 
-// The front of the queue has moved `bytes` bytes.
+// Records that `bytes` bytes of the message at the front of the queue have moved.
 void Advance(std::deque<Message>* queue, size_t bytes) {
   queue->front().data += bytes;
   queue->front().bytes -= bytes;
@@ -29,7 +32,7 @@ class Progress {
   Progress(Segment* segment, int rank, Queues sends, Queues receives)
       : segment_(segment), rank_(rank), sends_(std::move(sends)), receives_(std::move(receives)) {}
 
-  // Moves what can be moved; true if something was.
+  // Moves as much data as possible without waiting. Returns whether any data moved.
   bool Step(const ExchangeEvents& events) {
     const Segment::Lock lock(segment_);
     bool moved = false;
@@ -68,7 +71,7 @@ class Progress {
     return moved;
   }
 
-  // Nothing is waited for any more.
+  // Records that the rank waits for nothing any more.
   void Leave() {
     const Segment::Lock lock(segment_);
     Member& self = segment_->member(rank_);
@@ -81,7 +84,7 @@ class Progress {
            std::all_of(receives_.begin(), receives_.end(), empty);
   }
 
-  // Tells, once for each, of the peers that are waited for and gone.
+  // Reports each peer that is waited for and gone. Each is reported once.
   void FindLost(const ExchangeEvents& events) {
     for (const Queues* queues : {&sends_, &receives_}) {
       for (const auto& [peer, queue] : *queues) {
@@ -101,7 +104,7 @@ class Progress {
     }
   }
 
-  // Reports, once, that the ranks have deadlocked.
+  // Reports that the ranks have deadlocked. Reports it only once.
   void FindDeadlock(const ExchangeEvents& events) {
     if (deadlocked_) return;
     uint32_t found = 1u << rank_;
@@ -117,7 +120,7 @@ class Progress {
         }
       }
     }
-    // One that died waiting is lost, not deadlocked.
+    // A rank that died while it waited counts as lost, and this is not a deadlock.
     for (int rank = 0; rank < kRanksMax; ++rank) {
       if ((found >> rank & 1) != 0 && !IsAlive(segment_->member(rank).process)) return;
     }
@@ -132,7 +135,7 @@ class Progress {
     return peers;
   }
 
-  // Whether a rank that waits would not, if it looked now. Under the lock.
+  // Returns whether a waiting rank could go on if it looked now. Must be called under the lock.
   bool CanMove(int rank) {
     const Member& member = segment_->member(rank);
     for (int peer = 0; peer < kRanksMax; ++peer) {

@@ -1,5 +1,5 @@
-// Messages between the ranks of a fake communicator: every operation of NCCL is a set of them, sent
-// and received at the same time.
+// Messages between the ranks of a fake communicator. Every operation of NCCL is a set of messages
+// that are sent and received at the same time.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,20 +18,22 @@ struct Message {
   size_t bytes = 0;
 };
 
-// How an exchange that does not complete is told about it. All are called by the thread of
-// Exchange.
+// Callbacks by which an exchange that does not complete reports the reason. The thread of Exchange
+// calls them.
 struct ExchangeEvents {
   std::function<bool()> aborted;
-  // A peer, or its process, is gone. Called while the exchange waits; it goes on waiting.
+  // Reports that a peer, or its process, is gone. The exchange goes on waiting.
   std::function<void(int peer, const char* how)> lost;
-  // Every rank that this one waits for, directly or not, waits too, and none can go on.
+  // Reports a deadlock: every rank that this one waits for, directly or indirectly, waits too, and
+  // none can go on.
   std::function<void(uint32_t ranks)> deadlocked;
-  // What a peer sent is not what is received. The exchange waits for the abort.
+  // Reports that a peer sent another message than the expected one. The exchange then waits for the
+  // abort.
   std::function<void(int peer, const Label& sent, const Label& expected)> mismatched;
 };
 
-// Sends and receives everything, in order for each peer and direction; blocks. False if it was
-// aborted.
+// Sends and receives all messages, in order for each peer and direction. Blocks until then. Returns
+// false if the exchange was aborted.
 bool Exchange(Segment* segment, int rank, std::vector<Message> sends, std::vector<Message> receives,
               const ExchangeEvents& events);
 

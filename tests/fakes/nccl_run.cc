@@ -1,3 +1,6 @@
+// Runs the operations of a fake communicator on the thread of a stream. nccl.cc enqueues Run there.
+// It meets the faults that the knobs ask for, turns each operation into messages, exchanges them,
+// and combines the parts of reductions in the order of the ranks.
 #include <signal.h>
 
 #include <cstdio>
@@ -35,13 +38,14 @@ std::string Describe(const Label& label) {
   return text;
 }
 
-// What each rank contributes to a reduction.
+// The contributions of all ranks to a reduction, by rank.
 using Parts = std::vector<std::vector<std::byte>>;
 
-// The part of a launch that concerns this rank, as messages.
+// This rank's messages of a launch.
 struct Plan {
   std::vector<Message> sends, receives;
-  std::vector<Parts> parts;  // Of each operation.
+  // parts of the reduction, by operation; empty if the operation does not reduce
+  std::vector<Parts> parts;
 };
 
 void AddCollective(ncclComm_t comm, const Op& op, Parts* parts, Plan* plan) {
@@ -87,7 +91,7 @@ void WaitForAbort(ncclComm_t comm) {
   }
 }
 
-// The faults that befall this operation. False if it ends there.
+// Applies the faults that the knobs ask for. Returns false if the operation ends with one.
 bool MeetFaults(ncclComm_t comm) {
   const int64_t rank = Get(Knob::nccl_fault_rank);
   if (rank != -1 && rank != comm->rank) return true;

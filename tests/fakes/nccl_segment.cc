@@ -1,3 +1,7 @@
+// Implements the shared memory through which the ranks of a fake communicator exchange data.
+// nccl.cc creates and opens segments, and nccl_exchange.cc moves the data. Everything here must
+// survive a process that is killed at any point, because tests kill ranks: the mutex is robust,
+// waits are short, and names that are left behind are removed later.
 #include "tests/fakes/nccl_segment.h"
 
 #include <fcntl.h>
@@ -23,18 +27,19 @@
 namespace tessera::fakes {
 namespace {
 
-// How long a rank waits before it looks whether its peers still live.
+// How long a rank waits before it checks whether its peers are still alive.
 constexpr long kWaitNs = 20'000'000;
 
 struct Registry {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<Segment>> open;
-  std::set<std::string> created;  // Names to take away when the process ends.
+  std::set<std::string> created;  // names to remove when the process ends
 };
 constexpr char kFolder[] = "/dev/shm/";
 constexpr char kPrefix[] = "tessera-fake-nccl-";
 
-// Takes away what killed processes have left: names that begin with the number of one that is gone.
+// Removes names that killed processes have left. A name contains the id of the process that made
+// it.
 void Sweep() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, error)) {
@@ -76,7 +81,7 @@ std::string Segment::Create() {
                            std::to_string(count++) + "-" + std::to_string(std::random_device()());
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0) Die("fake NCCL: shm_open");
-  // Zeros are the initial value of everything but the mutex.
+  // Zeros are the initial value of everything except the mutex.
   if (ftruncate(file, sizeof(Shared)) != 0) Die("fake NCCL: ftruncate");
   Shared* const shared = Map(file);
   close(file);
@@ -117,7 +122,7 @@ void Segment::Unlink() {
 
 Segment::Lock::Lock(Segment* segment) : segment_(segment) {
   const int result = pthread_mutex_lock(&segment->shared_->mutex);
-  // Its owner died. What it was about is found out by who waits for it.
+  // The owner of the lock died. A rank that waits for it finds that out by itself.
   if (result == EOWNERDEAD) pthread_mutex_consistent(&segment->shared_->mutex);
 }
 Segment::Lock::~Lock() { pthread_mutex_unlock(&segment_->shared_->mutex); }
@@ -128,7 +133,8 @@ int Segment::NumIn(RankState state) {
   return count;
 }
 
-// Not a condition variable of pthreads: that one hangs after a process dies waiting for it.
+// Uses a futex, because a condition variable of pthreads hangs after a process has died while
+// waiting for it.
 void Segment::WaitForChange(uint32_t seen) {
   const timespec timeout = {0, kWaitNs};
   syscall(SYS_futex, &shared_->changes, FUTEX_WAIT, seen, &timeout, nullptr, 0);
@@ -143,7 +149,7 @@ bool IsAlive(int32_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
-  // "12 (name) S ...", where the name may hold anything.
+  // The file has the form "12 (name) S ...", where the name may contain any character.
   const size_t paren = text.rfind(')');
   if (paren == std::string::npos || paren + 2 >= text.size()) return false;
   return text[paren + 2] != 'Z' && text[paren + 2] != 'X';

@@ -1,10 +1,10 @@
-// The shared memory of the ranks of a fake communicator, found by a name that is the communicator's
-// id, so that ranks may be threads or processes. It records which ranks have joined, and has for
-// each pair of ranks a mailbox for one chunk.
+// The shared memory of the ranks of a fake communicator. It is found by a name, which is the
+// communicator's id, so that ranks may be threads or processes. It records which ranks have joined,
+// and has a mailbox for one chunk for each pair of ranks.
 //
-// A Segment is shared by the ranks of one process. The memory goes with the last of them; the name
-// goes once all ranks have joined, when the process that made it ends or, if that was killed, when
-// another makes one. Any thread.
+// The ranks of one process share a Segment. The memory is freed when the last of them is gone. The
+// name is removed once all ranks have joined, or else when the process that made it ends. If that
+// process was killed, the next process that uses segments removes the name. Thread-safe.
 #pragma once
 #include <pthread.h>
 
@@ -19,17 +19,17 @@ namespace tessera::fakes {
 constexpr int kRanksMax = 8;
 constexpr size_t kChunkBytes = 64 << 10;
 
-// What both ends of a message must agree on.
+// The properties of a message that sender and receiver must agree on.
 struct Label {
   uint32_t kind = 0;  // OpKind
   uint32_t type = 0;
   uint32_t reduction = 0;
   uint64_t count = 0;
-  uint64_t number = 0;  // Of the collective, or of the send between these two.
+  uint64_t number = 0;  // number of the collective, or of the send between the two ranks
   bool operator==(const Label&) const = default;
 };
 
-// In shared memory, under the segment's lock.
+// A mailbox is in shared memory and guarded by the segment's lock.
 struct Mailbox {
   bool full = false;
   uint32_t bytes = 0;
@@ -43,23 +43,24 @@ struct Member {
   RankState state = RankState::kAbsent;
   int32_t process = 0;
   int32_t device = 0;
-  // While it waits: the peers, as bits, whose chunks it waits for, and those to whom it has more to
-  // send than their mailbox takes. Both are 0 while it does anything else.
+  // While the rank waits, `receiving` has the peers, as bits, whose chunks it waits for, and
+  // `sending` those to whom it has more to send than their mailbox takes. Both are 0 while the rank
+  // does anything else.
   uint32_t receiving = 0;
   uint32_t sending = 0;
 };
 
 class Segment {
  public:
-  // A new one, and its name.
+  // Makes a new segment and returns its name.
   static std::string Create();
-  // Null if no segment has that name.
+  // Returns null if no segment has that name.
   static std::shared_ptr<Segment> Open(const std::string& name);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // Locks among all ranks of all processes; a process that dies releases the lock.
+  // Locks out all other ranks of all processes. If a process dies, its lock is released.
   class Lock {
    public:
     explicit Lock(Segment* segment);
@@ -71,14 +72,14 @@ class Segment {
     Segment* const segment_;
   };
 
-  // Under the lock.
+  // These functions must be called under the lock.
   int32_t& num_ranks() { return shared_->num_ranks; }
   Member& member(int rank) { return shared_->members[rank]; }
   Mailbox& mailbox(int from, int to) { return shared_->mailboxes[from][to]; }
   int NumIn(RankState state);
   void Unlink();
 
-  // Waits, not under the lock, for a change after `seen`, or a short while.
+  // Waits for a change after `seen`, but only for a short while. Must not be called under the lock.
   uint32_t changes() const { return shared_->changes.load(); }
   void WaitForChange(uint32_t seen);
   void Changed();
@@ -98,7 +99,7 @@ class Segment {
   Shared* const shared_;
 };
 
-// False once the process has ended, also if its parent has not reaped it yet.
+// Returns false once the process has ended, even if its parent has not reaped it yet.
 bool IsAlive(int32_t process);
 
 }  // namespace tessera::fakes

@@ -1,4 +1,6 @@
-// Images of the SIMT emulator, as code of the fake devices.
+// Runs images of the SIMT emulator as code of the fake devices. image.cc opens this library when a
+// module with such an image is loaded, and calls tesseraFakeLoadSimt. The library is separate
+// because it brings LLVM with it.
 #include "worker/codegen/testing/simt.h"
 
 #include <elf.h>
@@ -21,7 +23,8 @@ using worker::codegen::SimtLaunch;
 using worker::codegen::SimtModule;
 using worker::cuda::CUresult;
 
-// What is in front of the object: "tessera-simt VERSION TARGET ENTRIES", then "NAME ARGS" for each.
+// The text in front of the object: "tessera-simt VERSION TARGET ENTRIES", and then "NAME ARGS" for
+// each entry.
 struct Header {
   size_t bytes = 0;
   std::map<std::string, int> num_args;
@@ -43,7 +46,8 @@ bool ParseHeader(const char* image, Header* header) {
   return true;
 }
 
-// LLVM ends an object with the table of its sections. 0 for bytes that are not an object.
+// Returns the size of an object, which LLVM ends with its table of sections. Returns 0 if the bytes
+// are not an object.
 size_t ObjectBytes(const char* object) {
   Elf64_Ehdr header;
   if (strncmp(object, ELFMAG, SELFMAG) != 0) return 0;

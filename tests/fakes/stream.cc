@@ -1,3 +1,7 @@
+// Implements the fake driver's contexts, streams, events and captures; driver.cc calls it. Each
+// stream runs its work on a thread of its own, so that the plugin's code meets real concurrency.
+// The rules of captures are those of the real driver, with the same errors. Other mistakes that the
+// real driver need not notice are violations.
 #include "tests/fakes/stream.h"
 
 #include <algorithm>
@@ -16,7 +20,7 @@ thread_local CUcontext current_context = nullptr;
 thread_local CUstreamCaptureMode thread_capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 thread_local bool thread_in_group = false;
 
-// Never destroyed: threads of streams outlive main.
+// The captures are never destroyed, because threads of streams outlive main.
 struct Captures {
   std::mutex mutex;
   std::set<Capture*> active;
@@ -28,21 +32,21 @@ Captures& TheCaptures() {
 
 struct PrimaryContexts {
   std::mutex mutex;
-  std::map<int, CUcontext> by_device;  // Null while it is not retained.
+  std::map<int, CUcontext> by_device;  // null while the device's context is not retained
 };
 PrimaryContexts& ThePrimaryContexts() {
   static auto* const contexts = new PrimaryContexts;
   return *contexts;
 }
 
-// Counts the holds of work that is enqueued or runs.
+// Changes the number of pieces of enqueued work that use the memory that this work holds.
 void AddUsers(const Work& work, int change) {
   for (const Place& place : work.holds) {
     if (place.allocation != nullptr) place.allocation->users += change;
   }
 }
 
-// The result of one piece of work on a context.
+// Runs one piece of work. If it fails or holds freed memory, its context ends.
 void Run(CUcontext context, const Work& work) {
   if (context->sticky != CUDA_SUCCESS) return;
   for (const Place& place : work.holds) {
@@ -88,7 +92,8 @@ void Merge(const Clock& from, Clock* into) {
   for (const auto& [stream, count] : from) (*into)[stream] = std::max((*into)[stream], count);
 }
 
-// Whether `call` may be made in between ncclGroupStart and ncclGroupEnd.
+// Reports a violation if the calling thread is inside an NCCL group, where `call` could wait for
+// work that the group has not launched. Otherwise returns success.
 CUresult CheckUngrouped(const char* call) {
   if (!thread_in_group) return CUDA_SUCCESS;
   Violation(
@@ -135,7 +140,7 @@ bool ReleaseContext(int device) {
   CUcontext& context = primary.by_device[device];
   if (context == nullptr) return false;
   if (--context->retained > 0) return true;
-  // Its streams run nothing any more; whoever retains it next gets another.
+  // The streams of the old context run nothing any more, and the next caller gets a new context.
   context->sticky = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   context = nullptr;
   FreeAll(device);
@@ -261,6 +266,9 @@ CUresult DestroyEvent(CUevent event) {
   return CUDA_SUCCESS;
 }
 
+// Records an event on a stream. In a capture the event remembers the stream's position in the
+// capture. Otherwise it puts a new point on the queue. The destructor of that work reaches the
+// point. It also runs if the context has ended, so that nobody waits for the point for ever.
 CUresult RecordEvent(CUevent event, CUstream stream) {
   if (event->destroyed) {
     Violation("cuEventRecord of an event that was destroyed");
@@ -289,11 +297,12 @@ CUresult RecordEvent(CUevent event, CUstream stream) {
     event->capture = nullptr;
     event->point = point;
   }
-  // Not by Enqueue, for points are reached on a lost context, too.
+  // The destructor of the work reaches the point, and not its run function, because points must
+  // also be reached on a lost context, where no work runs.
   {
     const std::lock_guard<std::mutex> lock(stream->mutex);
     stream->queue.push_back({"event", {}, [] { return CUDA_SUCCESS; }});
-    // The guard is destroyed with the work, run or not.
+    // The guard is destroyed with the work, whether the work has run or not.
     stream->queue.back().run = [guard = std::shared_ptr<Point>(point.get(), [point](Point*) {
                                   point->Reach();
                                 })] { return CUDA_SUCCESS; };
@@ -302,6 +311,9 @@ CUresult RecordEvent(CUevent event, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
+// Makes a stream wait for an event. If the event was recorded in a capture, the stream joins that
+// capture. The driver's rules apply: captures may not merge, and a captured stream may not wait for
+// an event from outside.
 CUresult WaitEvent(CUstream stream, CUevent event) {
   if (event->destroyed) {
     Violation("cuStreamWaitEvent for an event that was destroyed");
@@ -354,7 +366,7 @@ CUresult BeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   Captures& captures = TheCaptures();
   const std::lock_guard<std::mutex> lock(captures.mutex);
   if (stream->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  // Events keep pointing to it.
+  // The capture is kept, because events still point to it.
   auto* const capture = KeepNew<Capture>();
   capture->origin = stream;
   capture->thread = std::this_thread::get_id();
@@ -411,7 +423,7 @@ CUresult LaunchGraph(CUgraphExec exec, CUstream stream) {
   return Enqueue(stream, std::move(work));
 }
 
-// What the other fakes use.
+// These functions are for the other fakes (extension.h).
 
 CUresult EnqueueOn(CUstream stream, const char* name, std::vector<Place> holds,
                    std::function<CUresult()> run) {

@@ -1,9 +1,9 @@
 // The fake driver's contexts, streams, events and graphs.
 //
-// A stream is a thread with a queue; the thread is detached and ends when the stream is destroyed
-// and its queue is empty. An event is a point in a queue. A stream that is being captured queues
-// nothing: its work goes to the capture, which becomes a graph, which runs as one piece of work, in
-// the order in which it was captured.
+// A stream is a thread with a queue. The thread is detached, and ends when the stream is destroyed
+// and its queue is empty. An event is a point in a queue. While a stream is captured, its work goes
+// to the capture and not to the queue. The capture becomes a graph, which runs as one piece of
+// work, in the order of the capture.
 //
 // Handles are never freed (keep.h).
 #pragma once
@@ -27,15 +27,15 @@ namespace tessera::fakes {
 // NOLINTNEXTLINE(google-build-using-namespace): the fakes speak the driver's names throughout.
 using namespace worker::cuda;
 
-// A piece of work. May run many times, if it was captured.
+// A piece of work. If it was captured, it may run many times.
 struct Work {
-  const char* name = "";  // Lives as long as the process.
+  const char* name = "";  // lives as long as the process
   std::vector<Place> holds;
-  // Anything but CUDA_SUCCESS ends the context.
+  // Does the work. Any result but CUDA_SUCCESS ends the context.
   std::function<CUresult()> run;
 };
 
-// Reached once, by the stream that it was put on.
+// A point in the queue of a stream. It is reached once, by the stream that it was put on.
 class Point {
  public:
   void Reach();
@@ -45,21 +45,21 @@ class Point {
 
  private:
   std::atomic<bool> reached_{false};
-  std::chrono::steady_clock::time_point when_;  // Written before reached_.
+  std::chrono::steady_clock::time_point when_;  // written before reached_
   std::mutex mutex_;
   std::condition_variable changed_;
 };
 
-// How many nodes of each stream precede a point of a capture.
+// A position in a capture: the number of nodes of each stream that come before it.
 using Clock = std::map<CUstream, int>;
 
 struct Capture {
   CUstream origin = nullptr;
   std::thread::id thread;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  CUresult invalid = CUDA_SUCCESS;  // Why it will fail.
+  CUresult invalid = CUDA_SUCCESS;  // reason why the capture will fail
   std::vector<Work> nodes;
-  std::map<CUstream, Clock> clocks;  // Of the streams that take part.
+  std::map<CUstream, Clock> clocks;  // positions of the streams that take part
 };
 
 }  // namespace tessera::fakes
@@ -69,20 +69,20 @@ namespace tessera::worker::cuda {
 struct CUctx_st {
   int device = 0;
   std::atomic<CUresult> sticky{CUDA_SUCCESS};
-  int retained = 0;  // Under the lock of contexts.
+  int retained = 0;  // guarded by the lock of the primary contexts
 };
 
 struct CUstream_st {
   CUctx_st* context = nullptr;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<fakes::Work> queue;  // Under mutex, as the next two.
+  std::deque<fakes::Work> queue;  // guarded by mutex, like the next two members
   bool closed = false;
   bool busy = false;
   std::atomic<bool> destroyed{false};
-  // Enqueues that a library has promised and not yet made.
+  // number of enqueues that a library has promised and not made yet
   std::atomic<int> promised{0};
-  fakes::Capture* capture = nullptr;  // Under the lock of captures.
+  fakes::Capture* capture = nullptr;  // guarded by the lock of the captures
 };
 
 struct CUevent_st {
@@ -90,7 +90,8 @@ struct CUevent_st {
   bool timing = false;
   std::atomic<bool> destroyed{false};
   std::mutex mutex;
-  std::shared_ptr<fakes::Point> point;  // Under mutex, as the next two; null if never recorded.
+  // null if never recorded; guarded by mutex, like the next two members
+  std::shared_ptr<fakes::Point> point;
   fakes::Capture* capture = nullptr;
   fakes::Clock clock;
 };
@@ -109,29 +110,32 @@ struct CUgraphExec_st {
 
 namespace tessera::fakes {
 
-// The context of the calling thread; null if it has none.
+// Returns the context of the calling thread, or null if it has none.
 CUcontext CurrentContext();
 void SetCurrentContext(CUcontext context);
-// The primary context of a device. It goes, and all memory of the device with it, when it has been
-// released as often as retained; false if it had been before.
+// Retains and releases the primary context of a device. When it has been released as often as it
+// was retained, it ends, and all memory of the device is freed. ReleaseContext returns false if the
+// context was not retained.
 CUcontext RetainContext(int device);
 bool ReleaseContext(int device);
 
-// Remembers that the context ended in `error`, and says so on stderr.
+// Records that the context ended with `error`, and reports it on stderr.
 void EndContext(CUcontext context, CUresult error, const char* work, const char* why);
 
-// Whether the calling thread may use its context.
+// Returns success if the calling thread may use its context.
 CUresult CheckContext();
-// Whether it may enqueue on `stream`.
+// Returns success if the calling thread may enqueue on `stream`.
 CUresult CheckStream(CUstream stream, const char* call);
-// Whether it may make a call that is unsafe during a capture; if not, the capture is invalidated.
+// Returns success if the calling thread may make a call that is unsafe during a capture. Otherwise
+// the capture is invalidated.
 CUresult CheckUncaptured(const char* call);
 
 CUstream NewStream();
 CUresult DestroyStream(CUstream stream);
 CUresult QueryStream(CUstream stream);
 
-// Puts work on the stream, or into the capture that it is part of. The stream is checked.
+// Puts work on the stream, or into the capture that the stream takes part in. The caller has
+// checked the stream.
 CUresult Enqueue(CUstream stream, Work work);
 
 CUevent NewEvent(bool timing);

@@ -1,4 +1,4 @@
-# Installs into an empty prefix and looks for what the README promises.
+# Installs into an empty prefix and checks that the files that the README promises are there.
 file(REMOVE_RECURSE ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX}
   COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
@@ -21,7 +21,7 @@ execute_process(COMMAND ${PREFIX}/bin/tessera version
 if(NOT version MATCHES "^tessera [0-9]+\\.[0-9]+\\.[0-9]+, op set ")
   message(FATAL_ERROR "tessera version says: ${version}")
 endif()
-# Only what users include: no tests, no generated code, no server.
+# Only headers for users are installed: none of tests, generated code or the server.
 file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include/tessera ${PREFIX}/include/tessera/*)
 foreach(header IN LISTS headers)
   if(NOT header MATCHES "^(base|ir|client)/" OR header MATCHES "(test|\\.pb\\.h)")

@@ -1,4 +1,5 @@
-# PROGRAM loads no library for computing; OTHER does, so the check sees them.
+# Checks that PROGRAM loads no library for computing. OTHER must load one, which proves that the
+# check finds them.
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} RESOLVED_DEPENDENCIES_VAR program)
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${OTHER} RESOLVED_DEPENDENCIES_VAR other)
 set(heavy "/lib(dnnl|gomp|LLVM|cuda|nccl)[^/]*$")

@@ -1,11 +1,13 @@
-"""Runs JAX's own tests, of the installed version, on Tessera's devices.
+"""Runs JAX's own tests, from the installed version, on Tessera's devices.
 
   python tests/jax/own_tests.py --tests JAX/tests [--number N] [--rewrite] [FILE...]
 
-JAX/tests is a folder of a checkout of JAX; without --tests that is fetched from GitHub at the tag of the installed
-version. Tests that do not pass are in own_failures.txt, by name and reason; the list only shrinks: another failure, and
-a test of the list that passes, each fail the whole. --number runs so many tests of each file, chosen by --seed.
-Slow tests are left out (JAX_SKIP_SLOW_TESTS), and of generated ones JAX_NUM_GENERATED_CASES is 1.
+JAX/tests is the folder of tests in a checkout of JAX. Without --tests the checkout is fetched from
+GitHub at the tag of the installed version. Tests that do not pass are listed in own_failures.txt
+with name and reason. The list only shrinks: the run fails if a test outside the list fails, and
+also if a test of the list passes. --number runs only so many tests of each file, chosen by --seed.
+Slow tests are left out (JAX_SKIP_SLOW_TESTS), and one case of each generated test is run
+(JAX_NUM_GENERATED_CASES=1).
 """
 import argparse
 import json
@@ -22,7 +24,7 @@ LIST = HERE / "own_failures.txt"
 FILES = ("lax_test", "lax_numpy_test", "lax_numpy_indexing_test", "lax_control_flow_test", "lax_vmap_test",
          "lax_autodiff_test", "api_test", "nn_test", "shard_map_test", "pjit_test", "pmap_test")
 DEVICES = 8
-# Of one file.
+# longest time for the tests of one file, in seconds
 PATIENCE = 1800
 
 

@@ -1,4 +1,5 @@
-"""What pytest loads for own_tests.py: JAX sees Tessera's devices, and how each test ends is written to a file."""
+"""The plugin that own_tests.py loads into pytest. It makes JAX see Tessera's devices, and writes
+the outcome of each test to a file."""
 import json
 import os
 import random
@@ -14,7 +15,7 @@ def name_of(nodeid):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of each file so many tests, those that the seed says; 0: all."""
+    """Keeps only TESSERA_JAX_TESTS tests of a file, chosen by the seed. With 0 it keeps all."""
     number = int(os.environ.get("TESSERA_JAX_TESTS", "0"))
     if number:
         items.sort(key=lambda item: item.nodeid)

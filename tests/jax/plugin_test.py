@@ -1,6 +1,6 @@
-"""JAX on Tessera's devices by the PJRT plugin, with JAX's own CPUs beside them as the judge.
+"""Tests JAX on Tessera's devices through the PJRT plugin. Results are compared with JAX's own CPUs.
 
-Exits with 77 where JAX is not installed.
+Exits with 77 if JAX is not installed.
 """
 import contextlib
 import functools
@@ -29,7 +29,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import tessera_jax
 
-# A cluster that works on a long loop, whose worker is killed meanwhile.
+# This program runs a long loop on a cluster whose worker is killed meanwhile.
 KILLED = """
 import signal, sys, threading, os
 sys.path[:0] = {paths!r}
@@ -48,7 +48,8 @@ except Exception as error:
 """
 
 
-# Steps that nobody looks at, in whose midst something happens to the coordinator.
+# This program starts many steps and reads only the last result. Meanwhile something happens to the
+# coordinator.
 AHEAD = """
 import sys
 sys.path[:0] = {paths!r}
@@ -65,7 +66,8 @@ for i in range({steps}):
 print("result", x, flush=True)
 """
 
-# Far more steps than the device has room for their results, of which each is dropped by the next.
+# The results of these steps would need far more memory than the device has, but each step drops the
+# result before it.
 DROPPED = """
 import sys
 sys.path[:0] = {paths!r}
@@ -154,7 +156,7 @@ class PluginTest(unittest.TestCase):
             c = jax.device_put(b, NamedSharding(mesh, P("y", "x")))
             self.assertEqual(c.sharding.spec, P("y", "x"))
             np.testing.assert_array_equal(c, 2 * x)
-        # A mesh that is not in the order of the devices.
+        # The order of this mesh differs from that of the devices.
         turned = jax.sharding.Mesh(np.array(jax.devices())[[2, 0, 3, 1]], ("x",))
         a = jax.device_put(x, NamedSharding(turned, P("x")))
         self.assertEqual({s.device.id: s.index[0].start for s in (a + 1).addressable_shards},
@@ -184,7 +186,7 @@ class PluginTest(unittest.TestCase):
         alone = jnp.arange(3.0)
         everywhere = jax.device_put(alone, NamedSharding(mesh, P()))
         rows = jax.device_put(jnp.ones((4, 3)), NamedSharding(mesh, P("x")))
-        for _ in range(2):  # used together and alone, in turns
+        for _ in range(2):  # used together with others and alone, in turns
             np.testing.assert_array_equal(jax.jit(jnp.add)(rows, everywhere), np.ones((4, 3)) + np.arange(3))
             np.testing.assert_array_equal(jax.jit(jnp.negative)(alone), -np.arange(3.0))
 
@@ -231,7 +233,7 @@ class PluginTest(unittest.TestCase):
             self.assertEqual(terms.sharding.spec, P("x", None, unreduced={"y"}))
             whole = jax.jit(lambda t: jax.reshard(t, P("x", None)))(terms)
         np.testing.assert_array_equal(whole, x @ x)
-        # The shards are terms: they add up to it.
+        # The shards are terms, which add up to the whole value.
         top, top_too, bottom, bottom_too = [np.asarray(s.data) for s in terms.addressable_shards]
         np.testing.assert_array_equal(np.concatenate([top + top_too, bottom + bottom_too]), x @ x)
 
@@ -240,7 +242,7 @@ class PluginTest(unittest.TestCase):
         y = jax.device_put(x * 2, jax.devices()[3])
         self.assertEqual(y.devices(), {jax.devices()[3]})
         np.testing.assert_array_equal(y, [0, 2, 4, 6])
-        z = jax.device_put(y, self.cpus[0]) + 1  # to JAX's own, and back
+        z = jax.device_put(y, self.cpus[0]) + 1  # moved to JAX's own CPU and back
         np.testing.assert_array_equal(jax.device_put(z, jax.devices()[0]) * 2, [2, 6, 10, 14])
 
     def test_arrays_move_between_orders_of_the_same_devices(self):
@@ -328,7 +330,8 @@ class PluginTest(unittest.TestCase):
         with self.assertRaisesRegex(jax.errors.JaxRuntimeError, "Incorrect output shape for return value #0"):
             float(jax.jit(lambda x: jax.pure_callback(lambda x: np.zeros(3), scalar, x))(3.0))
 
-        # In a branch or a loop it can only fail, or return what the program goes on with: NaN, or zeros.
+        # In a branch or a loop a callback can only fail, or return what the program already
+        # assumes: NaN or zeros.
         guessed = jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda i, c: (c[0] + jax.pure_callback(
             lambda i: np.float32(np.nan), scalar, i), c[1] + jax.pure_callback(
                 lambda i: 0, jax.ShapeDtypeStruct((), np.int32), i)), x))((3.0, 7))
@@ -437,7 +440,8 @@ class PluginTest(unittest.TestCase):
                 daemons.freeze(coordinator)
                 found.stdin.write("\n")
                 found.stdin.flush()
-                await_line(found, "ahead")  # of what nobody has accepted
+                # ahead with steps that the coordinator has not accepted yet
+                await_line(found, "ahead")
                 os.kill(coordinator, signal.SIGCONT)
                 said, _ = found.communicate(timeout=100)
             finally:

@@ -41,7 +41,8 @@ def kalman_filter(z, u):
 
 @program(f32(3, 3), f32(3, 5), s32(12, low=0, high=5))
 def hidden_markov_model(transition, emission, seen):
-    """Of a sequence: its likelihood by the forward algorithm, and the best path (Viterbi)."""
+    """Computes the likelihood of a sequence by the forward algorithm, and its best path
+    (Viterbi)."""
     t, e = jax.nn.log_softmax(transition), jax.nn.log_softmax(emission)
     def forward(alpha, s):
         return jax.nn.logsumexp(alpha[:, None] + t, 0) + e[:, s], None
@@ -58,7 +59,7 @@ def hidden_markov_model(transition, emission, seen):
 
 @program(f32(3, low=0.5, high=2))
 def ode_by_euler_and_rk4(y):
-    def f(y):  # Lotka and Volterra's, with one who eats both.
+    def f(y):  # the equations of Lotka and Volterra, with a middle species that eats and is eaten
         eats = jnp.array([[0, -1, 0], [1, 0, -1], [0, 1, 0.0]])
         return y * (jnp.array([1.0, -0.5, -0.8]) + eats @ y)
     def euler(y, _):

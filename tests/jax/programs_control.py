@@ -107,7 +107,7 @@ def fibonacci(n):
 
 @program(f32(8))
 def reduce_of_pairs(x):
-    """An argmax by a reduction of its own."""
+    """Computes an argmax by a reduction with its own combining function."""
     def larger(a, b):
         keep = a[0] >= b[0]
         return jnp.where(keep, a[0], b[0]), jnp.where(keep, a[1], b[1])
@@ -219,7 +219,7 @@ def remat(w, x):
 
 @program(f32(6, low=0.5, high=3))
 def implicit_root(x):
-    """A root's derivative without those of the iterations."""
+    """The derivative of a root does not go through the iterations that found it."""
     def solve(f, guess):
         return lax.fori_loop(0, 8, lambda _, y: y - f(y) / jax.grad(lambda z: f(z).sum())(y), guess)
     def root(x):
@@ -296,7 +296,8 @@ def random_by_rbg(seed):
 @program(s32(low=0, high=99))
 def random_bits_by_rbg(seed):
     key = jax.random.key(seed, impl="rbg")
-    state = jax.random.key_data(key).at[2:].set(2**32 - 2)  # its counter is about to overflow
+    # the counter of this generator is about to overflow
+    state = jax.random.key_data(key).at[2:].set(2**32 - 2)
     bits = [lax.rng_bit_generator(state, shape, dtype) for shape, dtype in (
         ((7,), jnp.uint32), ((3, 5), jnp.uint16), ((2, 3), jnp.uint8), ((5,), jnp.uint32))]
     return bits, jax.random.normal(jax.random.fold_in(key, 3), (5,)), jax.random.split(key).shape[0]

@@ -1,4 +1,4 @@
-"""Where numbers end: what JAX gives at the limits of dtypes, of shapes and of indices."""
+"""Results at the limits of dtypes, shapes and indices, as JAX gives them."""
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +6,8 @@ from jax import lax
 from registry import bf16, c64, f32, flags, normal, positive_definite, program, s32, s8, u8
 
 INF, NAN = np.inf, np.nan
-# Without subnormal numbers and those of a subnormal reciprocal, which are zero to XLA on CPUs.
+# The values contain no subnormal numbers and none whose reciprocal is subnormal, because XLA on
+# CPUs treats those as zero.
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 2e-38, 8e37, 0.5, -2.5, 7e4], np.float32)
 INTS = np.array([0, 1, -1, 2, -2, 2**31 - 1, -2**31, 17, -17, 2**30], np.int32)
 
@@ -127,7 +128,7 @@ def loops_that_do_not_run(x, p, n):
             lax.switch(-n, [jnp.sin, jnp.cos], x), lax.cond(p, lambda: x, lambda: x))
 
 
-# ---- What needs ops that few have. ---------------------------------------------------------------
+# ---- Programs with ops that few programs have. ---------------------------------------------------
 @program(normal(5, 5), normal(5, 3))
 def qr_and_svd(a, b):
     return jnp.abs(jnp.linalg.qr(a)[1]), jnp.linalg.svd(b, compute_uv=False)
@@ -150,7 +151,8 @@ def large_windows(x):
 
 @program(f32(4, 9), s32(4, 9), f32(8))
 def windows_of_every_kind(x, i, y):
-    """Dilated, with strides, padded on either side, of several arrays, of other computations."""
+    """Windows that are dilated, strided and padded on either side, over several arrays, with
+    several computations."""
     def larger(a, b):
         keep = a[0] >= b[0]
         return jnp.where(keep, a[0], b[0]), jnp.where(keep, a[1], b[1])
@@ -197,7 +199,8 @@ def incomplete_functions(a, x):
 
 @program(s8(16, low=-8, high=8), f32(16))
 def four_bit_integers(a, x):
-    # Sums that fit: where XLA for CPUs fuses, it keeps more bits of others than there are.
+    # These sums fit into four bits. For sums that do not, XLA on CPUs keeps more bits where it
+    # fuses.
     q = (a // 2).astype(jnp.int4)
     return ((q + q).astype(jnp.int8), q.astype(jnp.float32) * x,
             jnp.abs(x).astype(jnp.uint4).astype(jnp.int32))

@@ -16,7 +16,7 @@ def squares(got, want):
 
 # ---- Flax, linen. --------------------------------------------------------------------------------
 def variables(module, *shapes, dtype=jnp.float32, **kwargs):
-    """The variables that a linen module begins with, as NumPy's arrays."""
+    """Returns the initial variables of a linen module as NumPy arrays."""
     made = []
 
     def make(_):
@@ -92,8 +92,8 @@ def linen_group_norm_and_dense_general(g, d, x):
 
 # ---- Flax, nnx. ----------------------------------------------------------------------------------
 def nnx_program(make, *specs, **options):
-    """A program of a model that `make` makes of its random numbers; its parameters, as a tree of
-    arrays, are the first argument."""
+    """Registers a program of a model that `make` makes from random numbers. Its first argument is
+    the tree of the model's parameters."""
     def fresh():
         return make(nnx.Rngs(0))
 
@@ -156,7 +156,8 @@ def nnx_gru(model, x):
 
 # ---- Equinox. ------------------------------------------------------------------------------------
 def eqx_program(make, *specs, **options):
-    """A program of a module that `make` makes of a key; its arrays are the first arguments."""
+    """Registers a program of a module that `make` makes from a key. Its first argument is the tree
+    of the module's arrays."""
     def register(function):
         static = eqx.partition(make(jax.random.key(0)), eqx.is_array)[1]
         arrays = Spec(lambda _: jax.device_get(
@@ -230,7 +231,8 @@ def equinox_convolution(layer, x):
 
 # ---- Optax. --------------------------------------------------------------------------------------
 def _optimizer_program(name, make):
-    """Three steps on a small layer, whose state goes through a scan."""
+    """Registers a program that trains a small layer for three steps. The optimizer's state passes
+    through a scan."""
     def run(params, x, y):
         optimizer = make()
 

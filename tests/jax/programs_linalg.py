@@ -1,7 +1,7 @@
 """Linear algebra as users write it: factorizations of real and complex matrices, and gradients.
 
-LAPACKs differ in the signs and phases of vectors, so a program's results are what does not depend on
-these: products of the factors, eigenvalues in an order, magnitudes.
+LAPACK libraries differ in the signs and phases of vectors. So a program returns only what does not
+depend on these: products of the factors, eigenvalues in a fixed order, and magnitudes.
 """
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def hermitian(z):
 
 
 def ordered(w):
-    """Eigenvalues by their real parts, then by their imaginary ones."""
+    """Sorts eigenvalues by their real parts, and then by their imaginary parts."""
     return lax.sort((w.real, w.imag), num_keys=2)
 
 
@@ -105,7 +105,7 @@ def complex_gradients_of_factors(tall, wide):
 @program(normal(2, 5, 5), c64(4, 4), **CLOSE)
 def general_eigenvalues(a, z):
     w, v = linalg.eig(a)
-    # Next to 1, as what is left of rounding is no number of its own.
+    # The residual is only a rounding error, so 1 is added to make the comparison relative to 1.
     residual = 1 + jnp.abs(a @ v - v * w[:, None])
     u, left = lax.linalg.eig(z, compute_right_eigenvectors=False)
     other = 1 + jnp.abs(left.conj().T @ z - u[:, None] * left.conj().T)

@@ -1,4 +1,4 @@
-"""Models written with jax alone: what they compute, and steps of their training."""
+"""Models that are written with JAX alone: their outputs, and steps of their training."""
 from functools import partial
 
 import jax
@@ -119,7 +119,7 @@ def grouped_query_attention(q, k, v):
 
 @program(f32(8, 4), f32(8, 4), f32(8, 4))
 def flash_attention(q, k, v):
-    """By blocks of keys, with sums that are corrected as larger scores come."""
+    """Processes the keys block by block, and corrects the sums when larger scores come."""
     def block(carry, kv):
         out, total, largest = carry
         k, v = kv
@@ -198,7 +198,8 @@ def gpt_step_scanned_and_rematerialised(params, tokens):
     return descend(loss, blocks)
 
 
-# The gradients are rounded to bf16: by one unit in the last place here, another there.
+# The gradients are rounded to bf16, so two implementations may differ by one unit in the last
+# place.
 @program(GPT, s32(4, 9, low=0, high=20), rtol=2**-7)
 def gpt_step_in_bf16(params, tokens):
     half = lambda p: jax.tree.map(lambda a: a.astype(jnp.bfloat16), p)
@@ -213,7 +214,8 @@ def vision_transformer(x, embed, block, head):
 
 @program(GPT, s32(1, 3, low=0, high=20))
 def decoding_with_a_cache(params, prompt):
-    """Greedy: one token after another, with the keys and values of those before."""
+    """Decodes greedily, one token after another, with the keys and values of the earlier tokens in
+    a cache."""
     def layer(p, x, cache, t):
         q, k, v = jnp.split(rms_norm(x, p["g1"]) @ p["qkv"], 3, -1)
         cache = tuple(lax.dynamic_update_slice(c, n[None], (t, 0)) for c, n in zip(cache, (k, v)))
@@ -259,7 +261,7 @@ def sampled_decoding(params, tokens, k):
 
 @program(f32(12, 8), weights(8, 4), weights(4, 8, 16), weights(4, 16, 8))
 def mixture_of_experts(x, gate, up, down):
-    """Two experts for each token, with room for six tokens each."""
+    """Sends each token to two experts, with room for six tokens per expert."""
     weight, chosen = lax.top_k(jax.nn.softmax(x @ gate), 2)
     places = jax.nn.one_hot(chosen, 4)
     position = jnp.cumsum(places.reshape(-1, 4), 0).reshape(places.shape) * places - 1

@@ -21,7 +21,8 @@ def pinned(shape, x, *axes):
 
 
 def mapped(shape, in_specs, out_specs, **kwargs):
-    """Decorates a function of shards. The mesh is made when it is called: who calls chooses the devices."""
+    """Decorates a function of shards. The mesh is made at each call, so that the caller can choose
+    the devices."""
     def decorated(function):
         @wraps(function)
         def call(*args):
@@ -234,7 +235,8 @@ def map_data_parallel_step(params, x, y):
 
 @sharded(M41, (P("x"), P("x"), P("x")), weights(8, 16), weights(16, 8), f32(8, 8))
 def map_gathered_weights_step(w1, w2, x):
-    """Fully sharded by hand: weights are gathered where they are used, gradients scattered."""
+    """Fully sharded data parallelism by hand: weights are gathered before use, and gradients are
+    scattered."""
     def block(w1, w2, x):
         def loss(ws):
             full = [lax.all_gather(w, "x", tiled=True) for w in ws]
@@ -259,7 +261,7 @@ def map_of_vmap_and_scan(a):
 
 @sharded(M22, (P("x"),), f32(8, 8))
 def map_over_one_axis(a):
-    """The other axis is JAX's planner's."""
+    """Only one axis is manual. JAX's partitioner decides about the other one."""
     f = mapped(M22, (P("x"),), P("x"), axis_names={"x"})(lambda a: a @ a.T @ lax.pmean(a, "x"))
     return jnp.tanh(f(pinned(M22, a, "x", "y")))
 
@@ -267,7 +269,7 @@ def map_over_one_axis(a):
 @sharded(M41, (P("x"), P("x"), P()), f32(8, 6), weights(4, 6, 6), weights(6, 4))
 @mapped(M41, (P("x"), P("x"), P()), P("x"))
 def map_experts(x, w, gate):
-    """A token goes to its expert's device and comes back: two all-to-alls."""
+    """Sends each token to its expert's device and back, with two all-to-alls."""
     best = jax.nn.one_hot(jnp.argmax(x @ gate, 1), 4)
     sent = lax.all_to_all(jnp.einsum("te,td->etd", best, x), "x", 0, 0)
     done = lax.all_to_all(jnp.tanh(sent @ w[0]), "x", 0, 0)
@@ -277,7 +279,7 @@ def map_experts(x, w, gate):
 @sharded(M41, (P("x"), P()), weights(4, 6, 6), f32(5, 6))
 @mapped(M41, (P("x"), P()), P(None, None))
 def map_pipeline(w, x):
-    """Four stages on four devices; each of five inputs passes them all."""
+    """Runs four stages on four devices. Each of the five inputs passes through all stages."""
     stage = lax.axis_index("x")
     def tick(carry, t):
         h, out = carry

@@ -1,11 +1,12 @@
-"""What a program is here, and where the inputs of one come from.
+"""The registry of JAX programs, and how their inputs are made.
 
     @program(f32(4, 8), s32(3, high=4))
     def take_rows(x, i):
         return x[i]
 
-registers a function under its name. Inputs are made when they are asked for, of random numbers that
-the name alone seeds: a program's numbers do not change when others come and go.
+registers a function under its name. Inputs are made when they are needed, from random numbers that
+only the name seeds. So the inputs of a program do not change when other programs are added or
+removed.
 """
 import contextlib
 import dataclasses
@@ -19,13 +20,14 @@ import ml_dtypes
 import numpy as np
 from jax.sharding import AxisType
 
-PROGRAMS = {}  # name -> Program
+PROGRAMS = {}  # programs by name
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """`rtol` None: that of the results' dtype (run.py). `mesh_shape` None: a program that says
-    nothing of devices, which run.py lays on 1, 2 and 4 of them."""
+    """A program. If `rtol` is None, run.py chooses the tolerance by the dtype of the results. If
+    `mesh_shape` is None, the program says nothing about devices, and run.py runs it on 1, 2 and 4
+    of them."""
     name: str
     function: Callable
     specs: tuple
@@ -33,7 +35,7 @@ class Program:
     mesh_shape: tuple | None = None
     shardings: tuple | None = None  # PartitionSpecs of the arguments
     out_shardings: Any = None
-    custom_calls: tuple = ()  # targets that JAX exports only if they are named
+    custom_calls: tuple = ()  # targets of custom calls that JAX only exports if they are named
     explicit: bool = False  # whether the axes of the mesh are Explicit
 
     def inputs(self):
@@ -46,12 +48,12 @@ class Program:
         return mesh_of(self.mesh_shape, kind)
 
 
-_devices = None  # of meshes; None: the first of JAX's default platform
+_devices = None  # devices for meshes; None means the first devices of JAX's default platform
 
 
 @contextlib.contextmanager
 def meshes_of(devices):
-    """Meshes are made of the first of these, while in the context."""
+    """While the context lasts, meshes are made from the first of these devices."""
     global _devices
     before, _devices = _devices, devices
     try:
@@ -61,14 +63,14 @@ def meshes_of(devices):
 
 
 def mesh_of(shape, kind=AxisType.Auto):
-    """Of as many devices, with axes "x" and "y"."""
+    """Returns a mesh of this shape with the axes "x" and "y"."""
     devices = _devices and _devices[:math.prod(shape)]
     return jax.make_mesh(shape, ("x", "y"), axis_types=(kind, kind), devices=devices)
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """How an input, or a tree of them, is made of random numbers."""
+    """A recipe that makes an input, or a tree of inputs, from random numbers."""
     make: Callable
 
     def __call__(self, rng):
@@ -86,7 +88,7 @@ def program(*specs, **options):
 
 def _floats(dtype):
     def spec(*shape, low=-2, high=2):
-        # Few bits each, which is what any float holds and adds exactly.
+        # The values have few significant bits, so every float type holds and adds them exactly.
         return Spec(lambda rng: (np.round(rng.uniform(low, high, shape) * 64) / 64).astype(dtype))
     return spec
 
@@ -112,7 +114,7 @@ def c64(*shape):
 
 
 def key(seed=0):
-    """A key of jax.random, as old programs pass them: two numbers."""
+    """Returns a key for jax.random in its old form, an array of two numbers."""
     return np.array([0, seed], np.uint32)
 
 
@@ -121,7 +123,7 @@ def normal(*shape, scale=1.0):
 
 
 def weights(*shape):
-    """As layers begin: small enough that sums stay near one."""
+    """Returns initial weights of a layer, which are so small that sums stay near one."""
     fan_in = shape[-2] if len(shape) > 1 else shape[0]
     return normal(*shape, scale=fan_in**-0.5)
 

@@ -1,14 +1,15 @@
-"""Runs real JAX programs on a cluster, and compares with what JAX computes here.
+"""Runs real JAX programs on a cluster, and compares the results with those of JAX on this machine.
 
   python tests/jax/run.py                    # every program; scripts/jax_programs makes the venv
-  python tests/jax/run.py gpt_step map_psum  # these
+  python tests/jax/run.py gpt_step map_psum  # only these
 
-Each program (programs_*.py) is exported as a user would, sent to a cluster of four CPU devices, and
-its results are compared with those of jax.jit on the CPU. A program that says nothing of devices
-runs three times: on one, and with each argument laid over two, and over 2x2.
+Each program (programs_*.py) is exported as a user would do it and sent to a cluster of four CPU
+devices. Its results are compared with those of jax.jit on the CPU. A program that says nothing
+about devices runs three times: on one device, with its arguments sharded over two, and over 2x2.
 
-What Tessera lacks is in expected_failures.txt: "NAME  WORDS", where the error has these words. A
-wrong number, another error, and a program of that list that runs: each fails the whole.
+Programs that do not run yet are in expected_failures.txt, one per line: "NAME  WORDS", where the
+error contains these words. The run fails for a wrong number, for another error, and for a program
+of that list that runs.
 """
 import argparse
 import collections
@@ -29,15 +30,16 @@ import numpy as np  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec as P  # noqa: E402
 from registry import PROGRAMS, mesh_of  # noqa: E402
 
-# Files are named by their last part, wherever this checkout lies.
+# The names of source files in exported programs have no folders, so that they do not depend on the
+# path of this checkout.
 jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
 MODULES = ("programs_numpy", "programs_control", "programs_edges", "programs_models",
            "programs_algorithms", "programs_libraries", "programs_linalg", "programs_sharded")
 EXPECTED_FAILURES = HERE / "expected_failures.txt"
 LAYOUTS = {1: None, 2: (2, 1), 4: (2, 2)}
-# Of a result's largest number: of f32, sums in other orders and functions of other approximations.
-# Half precision: XLA on CPUs computes in f32 and rounds elsewhere than we do; two units in the last
-# place.
+# Tolerance relative to the largest number of a result. In f32, sums are added in different orders
+# and functions are approximated differently. In half precision, XLA on CPUs computes in f32 and
+# rounds elsewhere than we do; the tolerance is two units in the last place.
 RTOL = {"float32": 2e-5, "complex64": 2e-5, "float16": 2**-9, "bfloat16": 2**-6}
 
 
@@ -46,7 +48,7 @@ def is_spec(value):
 
 
 def shardings_of(mesh, specs, args):
-    """The sharding of each leaf of the arguments; a spec stands for all leaves below it."""
+    """Returns the sharding of each leaf of the arguments. A spec stands for all leaves below it."""
     whole = [jax.tree.map(lambda _, spec=s: NamedSharding(mesh, spec), a) if is_spec(s)
              else jax.tree.map(lambda s: NamedSharding(mesh, s), s, is_leaf=is_spec)
              for s, a in zip(specs, args)]
@@ -54,7 +56,8 @@ def shardings_of(mesh, specs, args):
 
 
 def laid_over(mesh, args):
-    """Each argument with its first dims that divide over the axes of the mesh."""
+    """Returns a sharding for each argument that splits its first divisible dims over the axes of
+    the mesh."""
     def sharding(a):
         axes, spec = [n for n in mesh.axis_names if mesh.shape[n] > 1], []
         for size in np.shape(a):
@@ -65,7 +68,8 @@ def laid_over(mesh, args):
 
 
 def jitted(program, args, devices):
-    """The function as its user would jit it, and its arguments as they would be given."""
+    """Returns the function jitted as its user would do it, and the arguments that the user would
+    pass."""
     options = {}
     if program.mesh_shape is not None:
         mesh = program.mesh()
@@ -107,7 +111,7 @@ def expected(program, args):
 
 
 def mismatch(program, got, want):
-    """"" or where the results differ."""
+    """Returns where the results differ, or "" if they are close enough."""
     if jax.tree.structure(got) != jax.tree.structure(want):
         return f"results of the form {jax.tree.structure(got)}, not {jax.tree.structure(want)}"
     for i, (g, w) in enumerate(zip(jax.tree.leaves(got), jax.tree.leaves(want))):
@@ -146,7 +150,7 @@ Outcome = collections.namedtuple("Outcome", "kind what seconds")  # kind: ok, wr
 
 
 def run_on_cluster(client, program):
-    """devices -> Outcome."""
+    """Runs a program with different numbers of devices. Returns an Outcome for each number."""
     args = program.inputs()
     want = expected(program, args)
     outcomes = {}
@@ -158,14 +162,14 @@ def run_on_cluster(client, program):
             what = "" if on == devices else f"it runs on {on}"
             what = what or mismatch(program, client.run(exported, *args, timeout=60), want)
             kind = "wrong" if what else "ok"
-        except Exception as error:  # Of whatever kind: it is what is reported.
+        except Exception as error:  # any exception is an outcome that is reported
             kind, what = "error", f"{type(error).__name__}: {error}".replace("\n", " ")
         outcomes[devices] = Outcome(kind, what, time.monotonic() - start)
     return outcomes
 
 
 def judge(name, outcomes, failures):
-    """(verdict, why), of which "ran" and "expected failure" are well."""
+    """Returns (verdict, why). The verdicts "ran" and "expected failure" are successes."""
     for devices, outcome in outcomes.items():
         if outcome.kind == "wrong":
             return "WRONG", f"on {devices}: {outcome.what}"

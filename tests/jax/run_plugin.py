@@ -1,11 +1,12 @@
-"""Runs the programs of run.py through the PJRT plugin: the same functions, jitted by JAX on Tessera's devices and on
-JAX's own CPUs, in one process.
+"""Runs the programs of run.py through the PJRT plugin.
 
   TESSERA_PJRT_PLUGIN=build/dev/lib/pjrt_plugin_tessera.so \\
     PYTHONPATH=client/python/tessera_jax python tests/jax/run_plugin.py [--processes] [NAME...]
 
-The cluster is in this process; with --processes it is a coordinator and a worker of their own. What the plugin lacks is
-in plugin_failures.txt, as expected_failures.txt is for run.py.
+The same functions are jitted by JAX on Tessera's devices and on JAX's own CPUs, in one process. The
+cluster is in this process too; with --processes it consists of a coordinator and workers in
+processes of their own. plugin_failures.txt lists the programs that do not run yet, in the form that
+expected_failures.txt has for run.py.
 """
 import argparse
 import collections
@@ -31,7 +32,7 @@ EXPECTED_FAILURES = HERE / "plugin_failures.txt"
 
 
 def on_platform(platform):
-    jax.clear_caches()  # what was traced holds the meshes of the other platform
+    jax.clear_caches()  # traced functions hold the meshes of the other platform
     stack = contextlib.ExitStack()
     devices = jax.devices(platform)
     stack.enter_context(meshes_of(devices))
@@ -40,7 +41,7 @@ def on_platform(platform):
 
 
 def run_program(program):
-    """devices -> Outcome."""
+    """Runs a program with different numbers of devices. Returns an Outcome for each number."""
     args = program.inputs()
     with on_platform("cpu"):
         want = run.expected(program, args)
@@ -56,7 +57,7 @@ def run_program(program):
             what = "" if platforms <= {"tessera"} else f"it runs on {platforms}"
             what = what or run.mismatch(program, got, want)
             kind = "wrong" if what else "ok"
-        except Exception as error:  # Of whatever kind: it is what is reported.
+        except Exception as error:  # any exception is an outcome that is reported
             kind, what = "error", f"{type(error).__name__}: {error}".replace("\n", " ")
         outcomes[devices] = run.Outcome(kind, what, time.monotonic() - start)
     return outcomes
@@ -82,7 +83,7 @@ def main():
     run.EXPECTED_FAILURES = EXPECTED_FAILURES
     verdicts = collections.Counter()
     with cluster(options.processes):
-        tessera_jax.initialize()  # as JAX does for an installed package
+        tessera_jax.initialize()  # JAX calls this itself for an installed package
         for module in run.MODULES:
             importlib.import_module(module)
         failures = run.read_expected_failures()

@@ -1,11 +1,12 @@
-"""Runs the scripts of tests/jax/plugin, which know nothing of Tessera, on JAX's own CPU and on clusters of one and of
-four devices, each script in a process of its own, and compares what they save.
+"""Runs the scripts of tests/jax/plugin on JAX's own CPU and on Tessera, and compares their results.
 
   TESSERA_BIN_DIR=build/dev/bin TESSERA_PJRT_PLUGIN=build/dev/lib/pjrt_plugin_tessera.so \\
     python tests/jax/run_scripts.py [--embedded] [--devices N]... [NAME...]
 
-The Python that runs this needs what requirements.txt lists (scripts/jax_venv). A cluster is a coordinator and workers over gRPC;
-with --embedded it is in the script's process. At last a worker is killed while a script trains (FAULT).
+The scripts know nothing of Tessera. Each runs in a process of its own, on the CPU and on clusters
+with one and with four devices. The Python that runs this needs the packages of requirements.txt
+(scripts/jax_venv). A cluster is a coordinator and workers, reached over gRPC; with --embedded it is
+inside the script's process. In the last run a worker is killed while a script trains (FAULT).
 """
 import argparse
 import collections
@@ -32,7 +33,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent / "service"))
 PACKAGE = ROOT / "client/python/tessera_jax"
 SCRIPTS = {path.stem: path for path in sorted((HERE / "plugin").glob("*.py"))}
-PATIENCE = 300  # seconds for a script
+PATIENCE = 300  # seconds that a script may take
 MEMORY = ["--device-memory-bytes=536870912"]
 CLUSTERS = {1: dict(workers=1, devices=1, worker_flags=MEMORY), 4: dict(workers=2, devices=2, worker_flags=MEMORY)}
 METRICS = {"coordinator": {"TESSERA_METRICS_LISTEN": "127.0.0.1:0"}}
@@ -42,14 +43,16 @@ FAULT_PATIENCE = 60
 FAULT_SAYS = {"worker": r"(?m)^.*JaxRuntimeError: (ABORTED|UNAVAILABLE): WORKER_LOST: .*\bw1\b.*$",
               "line": rf'File ".*{FAULT_SCRIPT}.py", line \d+, in main'}
 
-# (rtol, atol) of the arrays that a script saves: f32, with sums in other orders for some dozens of steps.
+# (rtol, atol) for the arrays that a script saves. They are f32 and come from some dozens of steps
+# in which sums are added in different orders.
 CLOSE = (1e-4, 1e-5)
-# Where that cannot hold: script -> array, or "*" -> (rtol, atol). Each with its reason.
+# Tolerances where CLOSE cannot hold: script -> array, or "*" -> (rtol, atol), each with its reason.
 #
-# Chains of samplers: to accept or to turn back is a decision, which some day the last bit of a sum makes otherwise, and
-# from there on they are two chains of one posterior. What they draw before that is compared as everything is. Means of
-# n effective draws with deviation s differ by s * sqrt(2 / n), as a deviation, and their deviations by some
-# s / sqrt(n). Allowed is four times as much.
+# Chains of samplers: whether a step is accepted may depend on the last bit of a sum. From the first
+# decision that differs, the two chains are different samples of one posterior. The draws before
+# that are compared like other arrays. The means of n effective draws with standard deviation s
+# differ by s * sqrt(2 / n) (one standard deviation), and their standard deviations by about s /
+# sqrt(n). The tolerance is four times as much.
 TOLERANCES = {
     "blackjax_hmc": {"loc": (0, 0.013), "loc_std": (0, 0.009), "scale": (0, 0.01), "scale_std": (0, 0.007),
                      "r_hat": (0, 0.02)},  # n = 1,600, s = 0.09 and 0.066
@@ -58,15 +61,16 @@ TOLERANCES = {
     "numpyro_regression": {"slopes_mean": (0, 0.008), "slopes_std": (0, 0.005), "intercept_mean": (0, 0.008),
                            "sigma_mean": (0, 0.006), "predicted": (0, 0.016),
                            "r_hat": (0, 0.02)},  # n = 700, s = 0.037
-    # In bf16: what rounds to the other side is one unit off.
+    # The values are bf16: one that is rounded the other way is off by one unit.
     "orbax_checkpoint": {"average": (2**-7, 1e-5)},
-    # L-BFGS ends where the gradient is below 1e-3, and the least curvature there is 0.4: anywhere within 2.6e-3.
+    # L-BFGS stops where the gradient is below 1e-3. The smallest curvature there is 0.4, so the
+    # result may be anywhere within 2.6e-3.
     "optax_optimisers": {"found": (0, 1e-3)},
 }
 
 
 class Wrong(Exception):
-    """What a script did or saved that it should not have."""
+    """A script did or saved something that it should not have."""
 
 
 def last_lines(said, count=20):
@@ -75,7 +79,8 @@ def last_lines(said, count=20):
 
 
 def installed(folder):
-    """A folder for PYTHONPATH in which JAX finds the plugin as if pip had installed the package."""
+    """Makes a folder in which JAX finds the plugin as if pip had installed the package. Returns the
+    PYTHONPATH for it."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     info = pathlib.Path(folder) / f"tessera_jax-{project['version']}.dist-info"
     info.mkdir()
@@ -87,14 +92,15 @@ def installed(folder):
 
 
 def environment(path, platform, **more):
-    """Of a script: no setting of this process's JAX or Tessera but where the plugin is."""
+    """Returns the environment of a script. It has no settings of JAX or Tessera except the plugin's
+    path and those given."""
     kept = {k: v for k, v in os.environ.items()
             if k == "TESSERA_PJRT_PLUGIN" or not k.startswith(("JAX_", "XLA_", "TESSERA_"))}
     return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "JAX_PLATFORMS": platform, **more}
 
 
 def run_script(name, env, folder):
-    """What the script saved, by name, and the seconds it took."""
+    """Runs a script. Returns the arrays that it saved, by name, and the seconds that it took."""
     saved = pathlib.Path(folder) / "saved.npz"
     saved.unlink(missing_ok=True)
     start = time.monotonic()
@@ -112,7 +118,7 @@ def run_script(name, env, folder):
 
 
 def mismatches(name, got, want):
-    """A line for each array that differs."""
+    """Returns a line for each array that differs."""
     if got.keys() != want.keys():
         return [f"it saved {sorted(got)}, not {sorted(want)}"]
     lines, tolerances = [], TOLERANCES.get(name, {})
@@ -135,7 +141,8 @@ def mismatches(name, got, want):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A cluster: what names it in a script's environment, and how many runs of programs have ended on it."""
+    """A cluster: the variables by which a script finds it, and a function that counts its ended
+    runs."""
     variables: dict
     runs: Callable = lambda: math.nan
 
@@ -149,7 +156,8 @@ def runs_of(cluster):
 
 
 def run_everywhere(name, path, places):
-    """(verdict, seconds by place, why). `places`: devices -> Place."""
+    """Runs a script on the CPU and on each of `places` (devices -> Place). Returns (verdict,
+    seconds by place, why)."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -172,7 +180,7 @@ def run_everywhere(name, path, places):
 
 @contextlib.contextmanager
 def clusters(devices, embedded):
-    """devices -> the Place that has so many."""
+    """Yields a Place for each number of devices."""
     if embedded:
         yield {n: Place({"TESSERA_EMBEDDED": str(n)}) for n in devices}
         return
@@ -183,8 +191,9 @@ def clusters(devices, embedded):
 
 
 def killed_worker(path):
-    """A script that trains for long loses a worker: it ends in an exception that names the worker and the script's
-    line. Returns the exception's text, and the seconds from the kill to the end of the script."""
+    """Kills a worker while a script trains for long. The script must end with an exception that
+    names the worker and the line of the script. Returns the exception's text, and the seconds from
+    the kill to the end of the script."""
     import daemons
     with tempfile.TemporaryDirectory() as folder, daemons.Cluster(**CLUSTERS[4]) as cluster:
         env = environment(path, "tessera,cpu", TESSERA_ADDRESS=cluster.address, TESSERA_MIN_DEVICES="4")

@@ -1,5 +1,6 @@
-// Optimizers on devices: outside transforms, jitted, mapped, and with parameters that devices
-// share.
+// Proves that optimizers work on a cluster: outside transforms, under jit and vmap, in loops, and
+// with parameters that are sharded over devices. The cluster has two devices and runs in this
+// process.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -60,7 +61,7 @@ TEST_F(OptimClusterTest, UpdatesOutsideTransformsAreThoseOfJit) {
   EXPECT_EQ(jitted.state[1].count->item<int32_t>(), 3);
 }
 
-// The axes over which each dim is cut.
+// Returns for each dim the axes over which it is sharded.
 ir::DimAxes AxesOf(const Array& a) {
   ir::DimAxes dims = a.sharding().dims;
   dims.resize(static_cast<size_t>(a.rank()));
@@ -123,7 +124,7 @@ TEST_F(OptimClusterTest, ALearningRateIsLearnedThroughTheUpdates) {
     }
     return sum(p.w);
   };
-  // The sum of what is subtracted is 1 + 1.5 times the gradient.
+  // The two steps subtract 1 and 1.5 times the gradient, each times the rate.
   const double slope = grad(after)(scalar(0.1F)).item<double>();
   EXPECT_NEAR(slope, -2.5 * sum(grads.w).item<double>(), 1e-5);
 }

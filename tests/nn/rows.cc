@@ -1,3 +1,6 @@
+// The table of rows that rows_test.cc runs in the reference evaluator. A row has the name that
+// scripts/record_nn.py gives to the same function of jax.nn or Optax; the inputs and the expected
+// results come from the recording. To add a row, add it in both places and record.
 #include "tests/nn/rows.h"
 
 #include <map>
@@ -17,7 +20,7 @@ struct Params {
 };
 TESSERA_TREE(Params, w, b)
 
-// What the parameters are after each of five steps.
+// Returns the parameters after each of five steps of an optimizer.
 Array Trained(const optim::GradientTransformation& optimizer, const Args& x) {
   Params params{x[0], x[1]};
   optim::OptState<Params> state = optimizer.init(params);
@@ -45,6 +48,9 @@ Array Attention(const Args& x, const nn::AttentionOptions& options = {}) {
   return nn::dot_product_attention(x[0], x[1], x[2], options);
 }
 
+// Lists the rows: activations, attention, initializers, optimizers,
+// schedules and losses. Each group has a small lambda with its tolerances, so that a row states
+// only its own.
 std::vector<Row> MakeRows() {
   std::vector<Row> rows;
 #define TESSERA_ROW(name) \
@@ -66,7 +72,8 @@ std::vector<Row> MakeRows() {
   unary("hard_tanh_s32", nn::hard_tanh);
   unary("swish", nn::swish);
   unary("hard_swish", nn::hard_swish);
-  // For negative numbers 1 is added to what is nearly -1.
+  // For negative arguments, gelu adds 1 to a number close to -1, so its error is measured
+  // against 1.
   add({.name = "gelu",
        .f = [](DType, const Args& x) { return nn::gelu(x[0]); },
        .ulps_grads = 32,
@@ -90,7 +97,7 @@ std::vector<Row> MakeRows() {
   add({"one_hot", [](DType t, const Args& x) { return nn::one_hot(x[0], 4, t); }});
   add({"one_hot_axis", [](DType t, const Args& x) { return nn::one_hot(x[0], 4, t, 0); }});
 
-  // The softmax is that of f32 in f64 too.
+  // Attention computes its softmax in f32 even if the inputs are f64.
   const auto attend = [&](Row row) {
     row.ulps64 = row.ulps_grads = 0x1p31;
     row.ulps32 = 8;
@@ -141,7 +148,7 @@ std::vector<Row> MakeRows() {
         {3, 2, 4});
 
   const auto trained = [&](const char* name, const optim::GradientTransformation& optimizer) {
-    // In f32 the corrections of the bias of the first means, 1 - 0.999^count, have few digits.
+    // In f32, the bias corrections of the first steps, 1 - 0.999^count, lose most of their digits.
     const std::string of = name;
     const bool corrected = of.starts_with("adam") || of.starts_with("lamb") || of == "ema" ||
                            of == "rmsprop_corrected";

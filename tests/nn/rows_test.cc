@@ -1,5 +1,6 @@
-// Values and derivatives of nn.h and optim.h, from the reference evaluator, beside those of jax.nn
-// and Optax.
+// Proves that values and derivatives of nn.h and optim.h agree with those of jax.nn and Optax. Each
+// row is traced and run in the reference evaluator, and compared with the recording of
+// scripts/record_nn.py.
 #include "tests/nn/rows.h"
 
 #include <gmock/gmock.h>
@@ -45,11 +46,12 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   return a;
 }
 
-// The distance in units in the last place of `want`; 0 for two NaNs or equal numbers.
+// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
+// numbers.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  // XLA has no smaller numbers than the least normal one.
+  // XLA flushes subnormal numbers to zero.
   const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
   if (std::fabs(got) < least && std::fabs(want) < least) return 0;
   return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
@@ -71,7 +73,7 @@ class NnTest : public ::testing::TestWithParam<const Row*> {
     ASSERT_NE(found, AllRecorded().end()) << "not recorded; run scripts/record_nn.py";
     recorded_ = found->second;
   }
-  // Floats as of `dtype`.
+  // Returns the recorded inputs, with floats converted to `dtype`.
   std::vector<ir::Array> Inputs(DType dtype) const {
     std::vector<ir::Array> out;
     for (const nlohmann::json& j : recorded_["inputs"]) {
@@ -103,13 +105,14 @@ class NnTest : public ::testing::TestWithParam<const Row*> {
 TEST_P(NnTest, ValuesInF64) { ExpectValues(kF64, "f64", GetParam()->ulps64); }
 TEST_P(NnTest, ValuesInF32) { ExpectValues(kF32, "f32", GetParam()->ulps32); }
 
+// Takes the gradient of the sum of all results.
 TEST_P(NnTest, DerivativesInF64) {
   if (!recorded_.contains("grads")) return;
   const std::vector<ir::Array> inputs = Inputs(kF64);
-  // By the inputs of floats, which are the first of them.
+  // Differentiates by the float inputs. They are moved to the front of the arguments.
   std::vector<ir::Array> floats, others;
   for (const ir::Array& a : inputs) (a.dtype() == kF64 ? floats : others).push_back(a);
-  std::vector<size_t> order;  // of each input among these
+  std::vector<size_t> order;  // position of each input among the sorted ones
   for (size_t i = 0, f = 0, o = 0; i < inputs.size(); ++i)
     order.push_back(inputs[i].dtype() == kF64 ? f++ : floats.size() + o++);
   const auto slopes = [&](const std::vector<Array>& all) {
@@ -147,19 +150,21 @@ TEST(NnRowsTest, AllThatIsRecordedIsCompared) {
   EXPECT_EQ(rows, recorded);
 }
 
-// ---- What is wrong is refused. ------------------------------------------------------------------
+// ---- Errors. ------------------------------------------------------------------------------------
 
 void ExpectError(const std::function<void()>& f, ErrorKind kind, const std::string& text) {
   const Error e = testing::ErrorOf(f);
   EXPECT_EQ(e.kind(), kind) << e.what();
   EXPECT_THAT(e.what(), HasSubstr(text));
 }
-// `f` on an array of this type.
+// Expects that tracing `f` on an array of the type of `like` fails.
 void ExpectErrorOf(const std::function<Array(Array)>& f, const Array& like, ErrorKind kind,
                    const std::string& text) {
   ExpectError([&] { tessera::trace(f, like); }, kind, text);
 }
 
+// A wrong argument is refused while the function is traced, with a message that says what is
+// expected.
 TEST(NnErrorsTest, OfBadArguments) {
   constexpr ErrorKind kValue = ErrorKind::kValueError, kType = ErrorKind::kTypeError;
   const Array odd = abstract({2, 3}), ints = abstract({3}, kS32), heads = abstract({2, 5, 3, 4});
@@ -204,6 +209,7 @@ TEST(NnErrorsTest, OfBadArguments) {
   ExpectError([] { optim::join_schedules({}, {}); }, kValue, "one schedule more than boundaries");
 }
 
+// A state must come from the same chain of transformations, and its trees must fit the gradients.
 TEST(NnErrorsTest, OfStatesOfOtherOptimizersAndParameters) {
   constexpr ErrorKind kValue = ErrorKind::kValueError;
   using Tree = std::vector<Array>;

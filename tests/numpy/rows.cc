@@ -1,3 +1,6 @@
+// The table of rows that rows_test.cc runs in the reference evaluator and on a cluster. A row has
+// the name that scripts/record_numpy.py gives to the same function of jax.numpy; the inputs and the
+// expected results come from the recording. To add a row, add it in both places and record.
 #include "tests/numpy/rows.h"
 
 #include <cmath>
@@ -26,7 +29,7 @@ class Table {
     rows_->push_back({std::move(name), std::move(f)});
     return *this;
   }
-  // Of one or two arrays.
+  // Adds a row for a function of one array (Unary) or of two arrays (Binary).
   void Unary(const std::string& name, Array (*f)(const Arg&)) {
     Add(name, [=](const Args& x) { return Args{f(x[0])}; });
   }
@@ -46,6 +49,8 @@ class Table {
   std::vector<Row>* rows_;
 };
 
+// Adds elementwise functions. The suffix of a name says on which inputs the recording runs: special
+// values, complex numbers or integers; the same function runs on each.
 void AddUfuncs(Table& t) {
   const auto nan_to = [](const Arg& x) { return nan_to_num(x); };
   for (const char* after : {"", "_special"}) {
@@ -132,6 +137,8 @@ void AddUfuncs(Table& t) {
   });
 }
 
+// Adds functions that move or make elements. A row returns several results, one for each form of
+// the arguments: axes, negative numbers, empty results.
 void AddShapes(Table& t) {
   t.Add("ravel", [](const Args& x) { return Args{ravel(x[0])}; });
   t.Add("moveaxis", [](const Args& x) {
@@ -243,6 +250,8 @@ void AddShapes(Table& t) {
   });
 }
 
+// Adds means, variances, quantiles, differences and their forms that skip NaNs. A row returns
+// several results, one for each choice of axes and options.
 void AddStatistics(Table& t) {
   t.Add("var_ddof", [](const Args& x) {
     return Args{var(x[0], {}, false, 1), var(x[0], 0, false, 1), var(x[0], 1, false, 4)};
@@ -322,6 +331,8 @@ void AddStatistics(Table& t) {
   });
 }
 
+// Adds products of vectors, matrices and tensors. Products of complex numbers may cancel, so their
+// tolerance is relative to 1.
 void AddProducts(Table& t) {
   t.Add("inner", [](const Args& x) {
     return Args{inner(x[0], x[1]), inner(x[2], x[2]), inner(x[0], 2.5)};
@@ -357,6 +368,7 @@ void AddProducts(Table& t) {
   });
 }
 
+// Adds functions of jax.numpy.linalg. Rows named "of_nothing" check empty matrices and vectors.
 void AddLinalg(Table& t) {
   t.Add("linalg_trace", [](const Args& x) {
     return Args{linalg::trace(x[0]), linalg::trace(x[0], 1), linalg::trace(x[1]),
@@ -373,8 +385,8 @@ void AddLinalg(Table& t) {
                 linalg::matrix_norm(x[0], {.keepdims = true, .ord = HUGE_VAL}),
                 linalg::matrix_norm(x[0], {.ord = "nuc"}), linalg::matrix_norm(x[0], {.ord = 2})};
   });
-  // The error of a factor is relative to the matrix, whose columns are about 1 long, not to each
-  // element.
+  // The error of a factor is relative to the length of the matrix's columns, which is about 1, and
+  // not to each element.
   t.Add("qr_r", [](const Args& x) {
      return Args{abs(linalg::qr(x[0], "r").second)};
    }).Within(4, 4, 16, 1);

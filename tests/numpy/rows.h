@@ -1,5 +1,6 @@
-// Functions of ufuncs.h, shapes.h, statistics.h, products.h and linalg.h beside those of jax.numpy:
-// the rows of scripts/record_numpy.py, in C++. rows_test.cc compares with recorded.jsonl.
+// The rows of scripts/record_numpy.py, written in C++: functions of ufuncs.h, shapes.h,
+// statistics.h, products.h and linalg.h that have a counterpart in jax.numpy. The script records
+// the counterpart's results in recorded.jsonl, and rows_test.cc compares.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,9 +13,9 @@ namespace tessera::numpy_rows {
 struct Row {
   std::string name;
   std::function<std::vector<Array>(const std::vector<Array>&)> f;
-  // How far values may be from those recorded, in units in the last place, and derivatives in f64.
+  // How far values and f64 derivatives may be from the recorded ones, in units in the last place.
   double ulps64 = 4, ulps32 = 4, ulps_grads = 16;
-  // Units are those of this number, if it is larger.
+  // If a recorded value is smaller than this number, the unit is that of this number.
   double scale = 0;
 };
 const std::vector<Row>& Rows();

@@ -1,5 +1,6 @@
-// Values, dtypes and derivatives of functions of jax.numpy, from the reference evaluator and on a
-// cluster, beside those of JAX; and what is refused.
+// Proves that values, dtypes and derivatives of the functions of jax.numpy agree with those of JAX,
+// in the reference evaluator and on a cluster of two devices in this process, and that wrong
+// arguments are refused. The expected results are the recording of scripts/record_numpy.py.
 #include "tests/numpy/rows.h"
 
 #include <gmock/gmock.h>
@@ -46,13 +47,14 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   std::memcpy(a.MutableData(), bytes.data(), bytes.size());
   return a;
 }
-// Complex numbers as their parts.
+// Returns the real and imaginary parts of complex numbers as floats; other arrays as they are.
 ir::Array Parts(const ir::Array& a) {
   if (!ir::IsComplex(a.dtype())) return a;
   return ir::Array(a.dtype() == kC64 ? kF32 : kF64, {2 * a.num_elements()}, a.bytes());
 }
 
-// The distance in units in the last place of `want`; 0 for two NaNs or equal numbers.
+// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
+// numbers.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
@@ -96,7 +98,7 @@ class NumpyRowsTest : public ::testing::TestWithParam<const Row*> {
     EXPECT_TRUE(out.ok()) << out.status();
     return out.ok() ? *out : std::vector<ir::Array>{};
   }
-  // The same on a cluster of two devices.
+  // Like Run, but runs the row on a cluster of two devices.
   std::vector<ir::Array> RunOnCluster(const std::vector<ir::Array>& inputs) const {
     std::vector<Array> in;
     for (const ir::Array& a : inputs) in.push_back(put(a));
@@ -124,6 +126,7 @@ TEST_P(NumpyRowsTest, ValuesInF32) { ExpectValues(false); }
 
 TEST_P(NumpyRowsTest, ValuesOnACluster) { ExpectValues(false, /*on_cluster=*/true); }
 
+// Takes the gradient of the sum of all float results by all float inputs.
 TEST_P(NumpyRowsTest, DerivativesInF64) {
   if (!recorded_.contains("grads")) return;
   const std::vector<ir::Array> inputs = Inputs(true);
@@ -166,7 +169,7 @@ TEST(NumpyRowsTest, AllThatIsRecordedIsCompared) {
   EXPECT_EQ(rows, recorded);
 }
 
-// ---- What is wrong is refused. ------------------------------------------------------------------
+// ---- Errors. ------------------------------------------------------------------------------------
 
 template <class F>
 void ExpectRefused(ErrorKind kind, const char* phrase, const F& f) {
@@ -186,6 +189,7 @@ TEST(NumpyRefusalsTest, Ufuncs) {
   TESSERA_REFUSED(kType, "hypot does not support complex", hypot(z, z));
   TESSERA_REFUSED(kType, "incompatible shapes", logaddexp(m, zeros({3})));
 }
+// In the expressions, m is a 3 x 4 matrix of f32 and z a vector of three c64.
 TEST(NumpyRefusalsTest, Shapes) {
   TESSERA_REFUSED(kValue, "out of bounds", moveaxis(m, 2, 0));
   TESSERA_REFUSED(kValue, "Inconsistent number of elements", moveaxis(m, {0, 1}, 0));

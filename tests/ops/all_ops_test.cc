@@ -1,4 +1,7 @@
-// Every op has rows, and every row has its forms, types, values, cost and refusals.
+// Proves for every op that it has rows, and for every row that text and wire forms read back equal,
+// that the evaluator gives the inferred types and the values recorded from JAX, that its cost is
+// sensible, and that refusals carry a reason. Each section below is one such property, run for all
+// ops.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -33,7 +36,7 @@ TEST_P(CoverageTest, HasARow) {
       << op().name << " has no sample: add a row to tests/ops/samples_<family>.cc";
 }
 
-// A dtype that the op accepts in place of a row's own wants a row too.
+// If the op accepts another dtype in place of a row's own, that dtype needs a row, too.
 TEST_P(CoverageTest, HasARowForEveryDtypeItTakes) {
   std::set<DType> have;
   for (const Sample* s : SamplesOf(op())) have.insert(s->dtype());
@@ -56,7 +59,7 @@ TEST(SampleTest, ValuesDependOnTheRowAlone) {
   const Sample b = Make("add", "x", {Of(DType::kF64, {4}), Of(DType::kF64, {4})});
   EXPECT_TRUE(ArgsOf(a)[0][0] == ArgsOf(b)[0][0]);
   EXPECT_FALSE(ArgsOf(a)[0][0] == ArgsOf(a)[1][0]);
-  // Fixed for good: recorded values rest on it.
+  // This number must never change, because recorded values rest on it.
   EXPECT_EQ(FilledShards(MakeType(DType::kU32, {2}), Bits(), {}, "key")[0].IntAt(0), 1025243542);
 }
 
@@ -130,7 +133,7 @@ TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
   });
 }
 
-// Shards that differ only along axes on which a result is invarying, or reduced, hold the same.
+// Along an axis on which a result is invarying or reduced, all shards must hold the same values.
 TEST_P(ValuesTest, InvaryingResultsAreEqualAcrossTheAxis) {
   ForRows([](const Sample& s) -> std::string {
     if (!s.manual()) return "";
@@ -170,7 +173,7 @@ const Recorded* FindRecorded(const Sample& s, std::string* why) {
   return nullptr;
 }
 
-// The absolute value of every element, complex ones included.
+// Returns the absolute value of every element, for complex elements the modulus.
 std::vector<Shards> AbsoluteValues(std::vector<Shards> values) {
   for (Shards& shards : values) {
     for (Array& shard : shards) {
@@ -220,6 +223,7 @@ Cost CostOf(const Function& f) {
   return sum;
 }
 
+// Compares the cost of a batch of 2 with that of a batch of 6.
 TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
   ForRows([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
@@ -252,7 +256,7 @@ TESSERA_FOR_EVERY_OP(CostTest);
 
 class VaryingTest : public OpTest {};
 
-// The numbers of an array, of complex ones the parts.
+// Returns the elements of an array, or the real and imaginary parts of complex elements.
 std::vector<double> NumbersOf(const Array& x) {
   if (x.dtype() == DType::kC64) {
     const absl::Span<const float> parts(reinterpret_cast<const float*>(x.data()),
@@ -275,7 +279,8 @@ void SetNumber(Array* x, size_t i, double value) {
     x->Set(static_cast<int64_t>(i), value);
 }
 
-// Empty, or by how much the op of a sum differs from the sum of the op of its terms.
+// Returns "" if the op is additive: f(a + b) = f(a) + f(b), up to rounding. Otherwise tells the
+// difference.
 std::string NotAdditive(const Sample& s) {
   const FunctionRef f = FunctionOf(s);
   std::vector<Array> a, b, sum;
@@ -311,11 +316,12 @@ std::string NotAdditive(const Sample& s) {
   return "";
 }
 
+// Terms of a sum must be accepted only by an op that is additive.
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
   ForRows(Check::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
     if (def.has_planned_regions() || def.has_rules() || s.operands.empty())
-      return "";  // such regions are typed in their own scope
+      return "";  // the regions of such an op are typed in their own scope
     Scope scope = s.scope;
     std::vector<Type> all = TypesOf(s);
     const bool collective = s.manual();
@@ -326,7 +332,7 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
       for (const Type& t : out)
         if (t.varying != AxisSet{"i"})
           return absl::StrCat("a varying operand gives ", t.ToString());
-      // A value pending a sum along `i` may only go where the op commutes with the sum.
+      // An operand that awaits a sum along `i` is allowed only if the op commutes with the sum.
       std::vector<Type> partial = all;
       for (Type& t : partial) {
         t.varying.clear();

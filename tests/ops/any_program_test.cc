@@ -1,10 +1,10 @@
-// Whatever program a client sends, and on whatever arrays it runs, ends in a result or in an error
-// that says what is wrong with the program; nothing takes the executor down.
+// Proves that every program that a client may send ends in a result or in an error that says what
+// is wrong with the program, whatever arrays it runs on. No program takes the executor down.
 //
-// The rows of the samples are changed in every way that text and wire can express: other dtypes,
-// sizes of 0 and of more than any machine has, attributes at their bounds, placements that fit and
-// that do not. The cluster is in this process: a broken invariant there ends the test, which then
-// prints the program.
+// The test changes the rows of the samples in the ways that the text and the wire form can express:
+// other dtypes, sizes of 0 and sizes larger than any machine, attributes at their bounds,
+// placements that fit and placements that do not. The cluster runs in this process, so a broken
+// invariant in it kills the test, which then prints the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -34,11 +34,11 @@ namespace tessera::ir::samples {
 namespace {
 
 constexpr int kDevices = 4;
-constexpr int64_t kMemoryBytes = int64_t{64} << 20;  // of a device
-constexpr double kWorkMax = 1e7;  // flops and bytes of a program that is run, not only compiled
+constexpr int64_t kMemoryBytes = int64_t{64} << 20;  // memory of one device
+constexpr double kWorkMax = 1e7;  // limit of flops + bytes; larger programs are only compiled
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// ---- What is printed when the process dies of a program. ----------------------------------------
+// ---- The program that is printed when the process dies. -----------------------------------------
 char dying_of[1 << 14] = "";
 void SayWhatOf(int) {
   constexpr char kIntro[] = "\nThe process died of:\n";
@@ -49,14 +49,14 @@ void NowAt(const std::string& text) { std::strncpy(dying_of, text.c_str(), sizeo
 
 // ---- Programs. ----------------------------------------------------------------------------------
 
-// One op as a client may write it, right or wrong.
+// One op as a client may send it, valid or not.
 struct Candidate {
   const OpDef* def = nullptr;
   std::vector<Type> in;
   Attrs attrs;
   std::vector<FunctionRef> regions;
-  Scope scope;             // where the op stands
-  std::vector<Type> were;  // the results that the row has: what the client claims of this one's
+  Scope scope;             // scope of the function that contains the op
+  std::vector<Type> were;  // result types of the unchanged row, which the client claims for this op
   std::vector<std::optional<PartitionSpec>> in_shardings;
 
   bool manual() const {
@@ -73,7 +73,8 @@ Candidate Of(const Sample& s) {
   return c;
 }
 
-// As a client may write it that checks nothing: the results' types are those of the row.
+// Returns the program that a client sends if it checks nothing. The result types are those of the
+// unchanged row, so they may be wrong.
 Program Unchecked(const Candidate& c) {
   auto f = std::make_shared<Function>();
   f->name = "any";
@@ -92,7 +93,8 @@ Program Unchecked(const Candidate& c) {
   return {kOpset, f, c.in_shardings, {}};
 }
 
-// The op in manual code over its whole mesh: blocks are cut along dim 0.
+// Returns a function that runs the op in a manual_computation over its whole mesh. The operands are
+// cut into blocks along dim 0.
 FunctionRef InManualCode(const Candidate& c) {
   Mesh mesh = c.scope.mesh;
   for (MeshAxis& a : mesh.axes) a.type = AxisType::kAuto;
@@ -108,7 +110,8 @@ FunctionRef InManualCode(const Candidate& c) {
     return spec;
   };
   Builder body(c.scope, "body");
-  // What is unreduced or reduced inside is cast there.
+  // An operand that is unreduced or reduced gets that state by a cast inside the region; its param
+  // varies instead.
   std::vector<Type> params = c.in;
   std::vector<Value> in;
   for (Type& t : params) {
@@ -120,7 +123,7 @@ FunctionRef InManualCode(const Candidate& c) {
   for (Value& v : out) {
     const AxisSet terms = v.type().unreduced;
     v = ReducedVaryCast(Psum(v, {terms.begin(), terms.end()}), v.type().reduced);
-    if (v.rank() == 0 && !v.type().varying.empty())  // What varies needs a dim that says so.
+    if (v.rank() == 0 && !v.type().varying.empty())  // An out spec needs a dim.
       v = Reshape(v, {1});
   }
   std::vector<PartitionSpec> in_specs, out_specs;
@@ -250,7 +253,7 @@ struct ChangeAttr {
   }
 };
 
-// One thing about it is otherwise.
+// Changes one property of the op: an attribute, or the type or the number of its operands.
 void Change(Random& r, Candidate* c) {
   const uint64_t what = r.Below(8);
   const std::vector<std::pair<std::string, AttrValue>> attrs(c->attrs.map().begin(),
@@ -283,7 +286,8 @@ void Change(Random& r, Candidate* c) {
   }
 }
 
-// Everything that has the row's dtype has `d`; what an op without operands makes is of `d`.
+// Gives dtype `d` to all operands that have the row's dtype. For an op without operands, gives it
+// to the attributes that determine the dtype of the results.
 void SetDType(const Sample& s, DType d, Candidate* c) {
   for (Type& t : c->in)
     if (t.dtype == s.dtype()) t.dtype = d;
@@ -295,7 +299,7 @@ void SetDType(const Sample& s, DType d, Candidate* c) {
   }
 }
 
-// On a mesh, cut in some way that often fits.
+// Puts the op on a mesh of four devices, with operand shardings that often fit.
 void Place(Random& r, Candidate* c) {
   if (!c->scope.mesh.empty()) return;
   c->scope.mesh.axes = {{"x", 2}, {"y", 2}};
@@ -340,7 +344,7 @@ class AnyProgramTest : public OpTest {
   }
   api::Service& service() { return **service_; }
 
-  // The program is at fault, and what about it is said.
+  // Expects an error whose code blames the program and whose message is not empty.
   void ExpectRefusal(const absl::Status& status, const std::string& text) {
     EXPECT_THAT(status.code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument,
                                                 absl::StatusCode::kUnimplemented,
@@ -365,6 +369,8 @@ class AnyProgramTest : public OpTest {
     Run(r, *program, c);
   }
 
+  // Compiles the program and, if it is small, runs it on random bytes. The arguments are donated at
+  // random, since donation takes other paths in the executor. Every result must have its type.
   void Run(Random& r, const Program& program, const Candidate& c) {
     const std::string text = PrintProgram(program);
     NowAt(text);
@@ -399,7 +405,8 @@ class AnyProgramTest : public OpTest {
     TESSERA_EXPECT_OK(service().Delete(started->outputs));
     TESSERA_EXPECT_OK(service().Delete(run.args));
     ++ran_;
-    // What no rounding touches has the evaluator's bits, wherever it lies.
+    // A result that no rounding touches has the same bits as in the evaluator, under every
+    // placement.
     if (c.manual() || c.def->has_planned_regions() || c.def->has_rules()) return;
     const absl::StatusOr<std::vector<Array>> want = Evaluate(*program.entry, args);
     ASSERT_TRUE(want.ok()) << want.status() << "\n" << text;
@@ -421,7 +428,7 @@ class AnyProgramTest : public OpTest {
     return sum;
   }
 
-  // Rows that stand for the rest: of an op with many, some of them.
+  // Returns at most `most` rows of the op, evenly spread. Prefers the dtypes f32 and s32.
   std::vector<const Sample*> Some(size_t most) {
     std::vector<const Sample*> rows;
     for (const Sample* s : SamplesOf(op()))
@@ -480,7 +487,7 @@ Dims Others(int rank) {
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
-// Of 2 and of 1, with `doubled` dims of 2 that are spread evenly.
+// Returns a shape of ones in which `doubled` evenly spread dims have size 2.
 Dims ManyDims(int rank, int doubled) {
   Dims shape(rank, 1);
   for (int d = 0; d < rank; ++d)
@@ -488,6 +495,7 @@ Dims ManyDims(int rank, int doubled) {
   return shape;
 }
 
+// Tries ranks up to 32, the largest that is accepted, and 33.
 TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = 1}));
   Random r(3);
@@ -522,7 +530,7 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
     for (const DType dtype : {DType::kF32, DType::kS64}) {
       for (const auto& [name, make] : programs) {
         NowAt(absl::StrCat(name, " of rank ", rank, "\n"));
-        // More than is evaluated op by op; less where the result is larger than the operand.
+        // Large enough not to be evaluated op by op; smaller if the result outgrows the operand.
         const bool grows = std::string_view(name) == "product" || std::string_view(name) == "pad";
         const Dims of = ManyDims(rank, std::min(rank, grows ? 12 : 17));
         Program program;
@@ -537,7 +545,8 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
           continue;
         }
         if (!compiled.ok()) {
-          EXPECT_THAT(compiled.status(), ReasonIs("LIMIT_EXCEEDED")) << name;  // of the result
+          // The result has too many dims.
+          EXPECT_THAT(compiled.status(), ReasonIs("LIMIT_EXCEEDED")) << name;
           continue;
         }
         Array arg(dtype, of);
@@ -562,6 +571,7 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
 
 // ---- Requests around a sound program. ----
 
+// The mesh may be larger than the cluster, and the device ids and the memory may be nonsense.
 TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
   Random r(7);
@@ -593,6 +603,7 @@ TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
   }
 }
 
+// Arguments may have the wrong type, be missing, repeated, donated twice or unknown to the service.
 TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
   Builder b({}, "main");
@@ -615,7 +626,7 @@ TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
     api::ExecuteRequest request;
     request.executable = r.Below(8) == 0 ? r.One(known) : compiled->executable;
     const uint64_t args = r.Below(8) == 0 ? r.Below(5) : 2;
-    for (uint64_t k = 0; k < args; ++k)  // The same one twice, often.
+    for (uint64_t k = 0; k < args; ++k)  // Often passes the same array twice.
       request.args.push_back(r.Below(4) == 0 ? r.One(known) : known[r.Below(2)]);
     for (uint64_t k = r.Below(4); k > 0; --k) request.donate.push_back(r.Coin());
     if (r.Below(4) == 0) request.release = {r.One(known), r.One(known)};

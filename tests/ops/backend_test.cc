@@ -1,6 +1,7 @@
-// backend = evaluator: the CPU backend on threads, with collectives among them and kernels for
-// every op, gives what the evaluator gives. Kernels that are interpreted give it bit for bit,
-// compiled ones but for the last bits of functions; sums in another order within their bound.
+// Proves that the CPU backend gives the results of the evaluator for every row of the samples. Each
+// shard runs on its own thread, with collectives between the threads. Interpreted kernels must give
+// the same bits. Compiled kernels may differ in the last bits of functions, and sums in another
+// order may differ within their bound.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -55,15 +56,15 @@ bool HasHostStep(const std::vector<worker::program::Step>& steps) {
   });
 }
 
-// Which ops a backend with these options has no code for, other than of dtypes without kernels.
-// Says how many rows are code alone.
+// Returns the ops that need a host step on a backend with these options, although all their dtypes
+// have kernels. Prints how many rows need no host step.
 std::set<std::string> EvaluatedOps(const char* backend,
                                    const worker::program::BuildOptions& options) {
   int64_t rows = 0, compiled = 0;
   std::set<std::string> evaluated;
   for (const Sample* s : AllSamples()) {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(*s));
-    if (!f.ok() || (!s->scope.mesh.empty() && !s->manual())) continue;  // what only a plan can run
+    if (!f.ok() || (!s->scope.mesh.empty() && !s->manual())) continue;  // only a plan can run it
     const bool is_code = !HasHostStep(ValueOrThrow(worker::program::Build(**f, options)).steps);
     ++rows;
     compiled += is_code;
@@ -75,7 +76,8 @@ std::set<std::string> EvaluatedOps(const char* backend,
   return evaluated;
 }
 
-// Evaluated everywhere: by LAPACK, and what no kernel does yet.
+// The ops that run as host steps on every backend: those that LAPACK computes, and those without a
+// kernel.
 const std::vector<std::string> kOfTheHost = {"cholesky",
                                              "cumlogsumexp",
                                              "eigh",

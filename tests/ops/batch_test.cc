@@ -1,4 +1,5 @@
-// vmap = loop, for every choice of batched operands and of where they carry the batch.
+// Proves that vmap of an op gives the results of a loop over the examples, for every row of the
+// samples, every choice of batched operands, and several positions of the batch dim.
 #include "absl/strings/str_join.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
@@ -8,13 +9,14 @@ namespace {
 
 constexpr int64_t kSize = 3;
 
-// Arguments of example k: the row's own, then others of the same kind.
+// Returns the arguments of example k. Example 0 has the row's own arguments; the others are filled
+// alike.
 std::vector<Shards> Example(const Sample& s, int64_t k) {
   if (k == 0) return ArgsOf(s);
   std::vector<Shards> args;
   for (size_t i = 0; i < s.operands.size(); ++i) {
     const Operand& o = s.operands[i];
-    // Listed integers (a start index) differ between examples too.
+    // Integers that the row lists, such as a start index, must differ between examples, too.
     const bool listed = o.fill.kind == Fill::kValues && IsInteger(o.type.dtype);
     const Fill fill = listed ? Ints(IsSignedInt(o.type.dtype) ? -3 : 0, 9) : o.fill;
     args.push_back(FilledShards(o.type, fill, s.scope, absl::StrCat(s.name, "#", i, "#", k)));
@@ -22,7 +24,7 @@ std::vector<Shards> Example(const Sample& s, int64_t k) {
   return args;
 }
 
-// The arrays side by side along a new dim.
+// Returns the arrays stacked along a new dim.
 Array Stacked(const std::vector<Array>& parts, int dim) {
   Dims shape = parts[0].shape();
   shape.insert(shape.begin() + dim, static_cast<int64_t>(parts.size()));
@@ -44,7 +46,8 @@ Array Part(const Array& a, int dim, int64_t k) {
   return part.Reshaped(block);
 }
 
-// One place for each batched operand: all in front, all last, and by turns.
+// Returns positions of the batch dim for the batched operands: first in all, last in all, and last
+// and first in turns.
 std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& batched) {
   std::vector<std::vector<int>> out;
   for (int way = 0; way < 3; ++way) {
@@ -58,7 +61,8 @@ std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& b
   return out;
 }
 
-// Every choice of at least one operand; with many operands each alone, all but each, and all.
+// Returns the choices of batched operands: all non-empty sets, or for more than four operands all
+// operands, each alone, and all but each.
 std::vector<std::vector<bool>> Choices(size_t n) {
   std::vector<std::vector<bool>> out;
   if (n <= 4) {
@@ -78,6 +82,8 @@ std::vector<std::vector<bool>> Choices(size_t n) {
   return out;
 }
 
+// Runs the batched op once and the op itself for each example, and compares the parts. Only sums
+// may differ, within their tolerance, since the batched op may add in another order.
 std::string CheckBatch(const Sample& s, const std::vector<int>& dims) {
   const FunctionRef f = FunctionOf(s);
   const BatchResult batch = ValueOrThrow(Batch(*f, dims, kSize));
@@ -128,7 +134,8 @@ TEST_P(BatchTest, IsALoop) {
   });
 }
 
-// Results asked for at a dim have it there, also when nothing is batched.
+// A result has its batch dim at the position that the caller asks for, even if no operand is
+// batched.
 TEST_P(BatchTest, GivesResultsWhereTheyAreWanted) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
   ForRows(Check::kBatch, [](const Sample& s) -> std::string {

@@ -1,5 +1,7 @@
-// jvp = finite differences, of the op and of its derivative; linearize = jvp; transpose =
-// dot-product test.  Shards of manual code move together, each with its own block.
+// Proves the derivative rules of every op on the rows of the samples. The jvp of the op, and the
+// jvp of that, must agree with finite differences; linearize must agree with the jvp; and the
+// transpose must pass the dot-product test. The shards of manual code are perturbed together, each
+// in its own block.
 #include <algorithm>
 #include <cmath>
 
@@ -35,7 +37,7 @@ Arguments Joined(Arguments a, const Arguments& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
-// args + step * tangents at the active places.
+// Returns args + step * tangents, where only the active arguments have tangents.
 Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments& tangents,
                 double step) {
   size_t next = 0;
@@ -49,7 +51,8 @@ Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments
   return args;
 }
 
-// The tangents that the jvp of f gives at args along tangents: one for each inexact result.
+// Compares the jvp of f at args, along random tangents, with finite differences. It must give one
+// tangent for each inexact result. For order 1, checks the jvp of the jvp, too.
 std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& active,
                                     const Arguments& args, const std::string& key, int order) {
   const std::vector<Type> results = f.result_types();
@@ -76,7 +79,8 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
         return absl::StrCat("the tangent of result ", r, " is not a ", results[r].ToString());
       for (int64_t k = 0; k < t[shard].num_elements(); ++k) {
         const double want = (high[r][shard].At(k) - low[r][shard].At(k)) / (2 * kStep);
-        // Truncation (step^2 f''') and cancellation (eps f / step) of well-scaled functions.
+        // Allows for truncation (step^2 f''') and cancellation (eps f / step) of well-scaled
+        // functions.
         const double allowed = 1e-6 * (1 + std::abs(want) + std::abs(primal[r][shard].At(k)));
         if (!(std::abs(t[shard].At(k) - want) <= allowed))
           return absl::StrCat("order ", order, ": tangent ", k, " of result ", r, " on lane ",
@@ -89,7 +93,7 @@ std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& 
                                  order + 1);
 }
 
-// All inexact operands at once, and each alone.
+// Returns the sets of operands to differentiate by: all inexact operands together, and each alone.
 std::vector<std::vector<bool>> Choices(const std::vector<bool>& inexact) {
   std::vector<std::vector<bool>> out = {inexact};
   for (size_t i = 0; i < inexact.size(); ++i) {
@@ -120,14 +124,14 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
     }
     return "";
   });
-  // An op on floats that no row differentiates must say why in each of them.
+  // If no row of an op on floats is differentiated, each of its f64 rows must say why.
   if (inexact > 0 && checked == 0)
     ForRows([](const Sample& s) -> std::string {
       return s.dtype() != DType::kF64 || s.Excludes(Check::kJvp) ? "" : "is not differentiated";
     });
 }
 
-// A row that is left out and would pass hides nothing: it need not be left out.
+// A row may be excluded from the check only if it would fail it.
 TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows([](const Sample& s) -> std::string {
@@ -146,7 +150,7 @@ TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
   });
 }
 
-// Every dtype and special value: tangents have the type of what they are tangent to.
+// Tangents have the type of their results, for every dtype. The jvp also runs on special values.
 TEST_P(JvpTest, KeepsTypes) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows([](const Sample& s) -> std::string {
@@ -178,8 +182,8 @@ double Accuracy(DType dtype) {
   return dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 1e-5 : 2e-2;
 }
 
-// The inner product of values spread over shards, each counted once, and the sum of its terms'
-// magnitudes.
+// An inner product of values that are spread over shards, and the sum of the magnitudes of its
+// terms. A value that several shards hold is counted once.
 struct Product {
   double sum = 0, magnitude = 0, accuracy = 0;
   void Add(const Type& type, const Shards& a, const Shards& b, const Mesh& mesh) {
@@ -214,7 +218,8 @@ std::string SameTypes(const std::vector<Type>& got, std::vector<Type> want) {
   return got.size() == want.size() ? "" : "another number of cotangents";
 }
 
-// f is linear in `set`: <ct, f(x) - f(0)> = <f'(ct), x>.
+// Checks that <ct, f(x) - f(0)> = <f'(ct), x>, where f' is the transpose of f, which is linear in
+// `set`.
 std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   const FunctionRef f = FunctionOf(s);
   std::vector<bool> linear(s.operands.size(), false);
@@ -223,7 +228,7 @@ std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   Arguments args = ArgsOf(s), zero, known, xs;
   const std::vector<Type> params = f->param_types(), results = f->result_types();
   std::vector<Type> x_types = Where(params, linear);
-  // Whole numbers keep narrow floats exact.
+  // With small whole numbers, arithmetic in narrow floats stays exact.
   for (size_t i = 0; i < args.size(); ++i)
     if (linear[i])
       args[i] = FilledShards(params[i], Ints(-3, 3), s.scope, absl::StrCat(s.name, "#x", i));
@@ -278,7 +283,7 @@ TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
       << op().name << " has a transpose; its rows must say in which operands it is linear";
 }
 
-// Any operands at all may be called linear: what the op is not linear in is refused, with a reason.
+// Tries every set of operands. Sets in which the op is not linear must be refused with a reason.
 TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
   ForRows([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
@@ -307,7 +312,8 @@ TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
   });
 }
 
-// f linearized gives the tangents of its jvp, and transposed it passes the dot-product test.
+// Checks that the linearized f gives the tangents of the jvp, and that its transpose passes the
+// dot-product test.
 std::string CheckReverse(const Function& f, const std::vector<bool>& active, const Arguments& args,
                          const std::string& key) {
   const Linearized lin = ValueOrThrow(Linearize(f, active));
@@ -342,7 +348,7 @@ std::string CheckReverse(const Function& f, const std::vector<bool>& active, con
   return Compare(forth, backward);
 }
 
-// The reverse mode of any op: linearize, then transpose what is linear.
+// This is how reverse mode differentiates any op: linearize it, then transpose the linear part.
 TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows(Check::kTranspose, [](const Sample& s) -> std::string {
@@ -354,9 +360,9 @@ TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
 }
 TESSERA_FOR_EVERY_OP(TransposeTest);
 
-// ---- Second derivatives: of an op alone, under vmap, and in the body of a shard_map. ----
+// ---- Second derivatives of an op alone, under vmap, and in the body of a shard_map. ----
 
-// A function and arguments for it.
+// A function and its arguments.
 struct Called {
   FunctionRef f;
   Arguments args;
@@ -364,8 +370,8 @@ struct Called {
 
 Called Alone(const Sample& s) { return {FunctionOf(s), ArgsOf(s)}; }
 
-// All operands have two members, equal ones, as their tangents are not: of the first operand in
-// front, of the next at the end, and so on by turns.
+// Returns the op under vmap. Each operand has a batch of two equal members, whose tangents differ.
+// The batch dim is the first dim of one operand and the last dim of the next, in turns.
 Called Mapped(const Sample& s) {
   constexpr int64_t kSize = 2;
   const FunctionRef f = FunctionOf(s);
@@ -390,9 +396,9 @@ Called Mapped(const Sample& s) {
   return out;
 }
 
-// In the body of a shard_map over two devices. Every other operand, the first or the second by the
-// name, is the same on both, and cast to vary: its cotangent is summed over them. The others are as
-// if they varied.
+// Returns the op in the body of a shard_map over two devices. Every other operand is invarying and
+// is cast to vary, so that its cotangent is summed over the devices; the length of the row's name
+// decides whether the first or the second operand is. The other operands are typed as varying.
 Called InShardMap(const Sample& s) {
   const Scope scope{{{{"d", 2, AxisType::kManual}}}, true};
   std::vector<Type> varying;
@@ -413,7 +419,8 @@ Called InShardMap(const Sample& s) {
   return out;
 }
 
-// The arguments of f and cotangents of its results -> cotangents of the active arguments.
+// Returns a function from the arguments of f and cotangents of its results to the cotangents of the
+// active arguments.
 FunctionRef ReverseOf(const Function& f, const std::vector<bool>& active) {
   const Linearized lin = ValueOrThrow(Linearize(f, active));
   if (!Any(lin.out_active)) return nullptr;
@@ -430,9 +437,11 @@ FunctionRef ReverseOf(const Function& f, const std::vector<bool>& active) {
   return b.Build(Inline(b, *transposed, in));
 }
 
+// Checks all four orders of two derivatives, because each composes other rules: forward over
+// forward, forward over reverse, reverse over reverse, and reverse over forward.
 std::string CheckSecondOrder(const Called& call, const std::string& key) {
   const std::vector<bool> active = Inexact(call.f->param_types());
-  // The jvp, and its jvp.
+  // This checks the jvp and the jvp of the jvp.
   std::string why = CheckAgainstDifferences(*call.f, active, call.args, key + "#f", 1);
   if (!why.empty()) return absl::StrCat("forward over forward: ", why);
   why = CheckReverse(*call.f, active, call.args, key);
@@ -458,7 +467,8 @@ std::string CheckSecondOrder(const Called& call, const std::string& key) {
 
 class SecondDerivativeTest : public OpTest {
  protected:
-  // The rows with derivatives of which `has` holds. `call` makes what is differentiated of a row.
+  // Checks the rows that have derivatives and for which `has` is true. `call` returns the function
+  // to differentiate.
   void ForSmooth(const std::function<bool(const Sample&)>& has,
                  const std::function<Called(const Sample&)>& call) {
     if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;

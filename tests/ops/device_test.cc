@@ -1,7 +1,8 @@
-// device = evaluator: every row on accelerators, through their plugin. On the fakes, whose kernels
-// run on the emulator; with TESSERA_DEVICE_TEST_PLUGIN on the devices of that plugin, as many as
-// there are: rows that need more are left out, and counted. Those devices round products of f32
-// whose precision lets them; the fakes do when they are told to.
+// Proves that accelerators give the results of the evaluator for every row of the samples. By
+// default the test uses fake devices, whose kernels run on the emulator. TESSERA_DEVICE_TEST_PLUGIN
+// names a plugin whose devices are used instead; rows that need more devices than it has are left
+// out and counted. The devices of a plugin round the factors of f32 products if the precision
+// allows it. The fakes round only if a test tells them to.
 #include <cstdlib>
 #include <iostream>
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr int kFakeDevices = 8;
 
-// The devices, opened once and closed after the last test.
+// The devices under test. They are opened at first use and closed after the last test.
 class Devices {
  public:
   static Devices& Get() {
@@ -27,7 +28,7 @@ class Devices {
   void Close() { open_.clear(); }
   bool are_fakes() const { return are_fakes_; }
 
-  // None if there are too few.
+  // Returns one device for each shard, or an empty list if there are too few devices.
   std::vector<ShardDevice> For(int shards) {
     std::vector<ShardDevice> on;
     if (shards > count_) return on;
@@ -70,7 +71,7 @@ class CloseDevices final : public ::testing::Environment {
 
 class DeviceTest : public OpTest {};
 
-// "" or how a row on the devices differs from the evaluator.
+// Returns how the results of a row on the devices differ from those of the evaluator, or "".
 std::string DifferenceOnDevices(const Sample& s, bool tf32, int* left_out) {
   std::string why;
   const absl::Status status = CatchStatus([&] {
@@ -95,8 +96,8 @@ TEST_P(DeviceTest, DevicesGiveWhatTheEvaluatorGives) {
 }
 TESSERA_FOR_EVERY_OP(DeviceTest);
 
-// What devices that round give is within the bound that is set for them, and beyond the one
-// without; rows of the highest precision stay within the latter.
+// Results of devices that round stay within the bound for rounding, and many exceed the bound
+// without rounding. Rows of the highest precision must stay within the latter.
 TEST(DeviceTf32Test, ProductsAreAsFarOffAsRoundingMakesThem) {
   if (!Devices::Get().are_fakes()) GTEST_SKIP() << "devices of a plugin always round";
   worker::cuda::SetFake("cublaslt_rounds", 1);

@@ -1,5 +1,6 @@
-// Prints the samples of one family, or of all, as JSON lines: what scripts/record_samples.py runs.
-// The family `programs` are random programs.
+// Prints the samples of one family, or of all families, as JSON lines. scripts/record_samples.py
+// runs it and records what JAX computes for each line. The family `programs` consists of random
+// programs.
 //
 //   dump_samples [family]
 #include <cstdio>

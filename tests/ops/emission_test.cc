@@ -1,9 +1,11 @@
-// What the rules of an op emit, and in which order, is the same with every compiler: a fingerprint
-// of every transform of every row, in tests/golden/ops/emission.txt.
+// Proves that the rules of an op emit the same ops in the same order with every compiler. The test
+// takes a fingerprint of every transform of every row and compares it with
+// tests/golden/ops/emission.txt.
 //
-// C++ leaves open which argument of a call is evaluated first.  A rule that emits in two arguments
-// of one call gives another program with another compiler: name the first value.  A fingerprint
-// also changes with the rule or its rows; TESSERA_REWRITE=1 then writes the file again.
+// C++ leaves open which argument of a call is evaluated first. So a rule that emits ops in two
+// arguments of one call gives another program with another compiler; the cure is to name the first
+// value. A fingerprint also changes with the rule or its rows; TESSERA_REWRITE=1 then writes the
+// file again.
 #include "absl/strings/str_format.h"
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
@@ -13,7 +15,7 @@
 namespace tessera::ir::samples {
 namespace {
 
-// FNV-1a over the hashes of functions; a refusal counts as its text.
+// The FNV-1a hash of the structural hashes of functions. A refusal counts by its message.
 class Fingerprint {
  public:
   void Add(const absl::StatusOr<FunctionRef>& f) {
@@ -33,7 +35,7 @@ absl::StatusOr<FunctionRef> FnOf(const absl::StatusOr<JvpResult>& r) {
   return r->fn;
 }
 
-// The tangents, and the tangents of these.
+// Returns a fingerprint of the jvp of each row and of the jvp of that.
 std::string JvpOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
@@ -46,7 +48,8 @@ std::string JvpOf(const std::vector<FunctionRef>& rows) {
   return out.ToString();
 }
 
-// Of every operand alone, and of the linearized op.
+// Returns a fingerprint of the transposes of each row: by every operand alone, and of the
+// linearized op.
 std::string TransposeOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
@@ -66,7 +69,8 @@ std::string TransposeOf(const std::vector<FunctionRef>& rows) {
   return out.ToString();
 }
 
-// With all operands batched in front, and each alone at the end.
+// Returns a fingerprint of each row batched: all operands at the first dim, and each alone at the
+// last.
 std::string BatchOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   const auto add = [&](const Function& f, const std::vector<int>& dims) {

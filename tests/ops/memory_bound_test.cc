@@ -1,5 +1,6 @@
-// The planner's bound on memory holds for what the worker builds: arguments, results, the arena,
-// and on a CPU what host steps take.
+// Proves that the planner's memory bound holds for the step programs that the worker builds. The
+// bound covers arguments, results, the arena and, on a CPU, the memory of host steps. The tests
+// build the programs of the samples and of a random generator, and compare sizes; they run nothing.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -31,8 +32,8 @@ BuildOptions WithLibrary() {
   return options;
 }
 
-// What the program takes on a CPU, or on an accelerator without libraries, whose host steps take
-// the host's memory.
+// Returns the bytes of device memory that the program takes. On a CPU this includes its host steps;
+// on an accelerator they use the memory of the host.
 int64_t Takes(const StepProgram& built, bool cpu) {
   int64_t host = 0;
   worker::program::ForEachStep(built.steps, [&](const worker::program::Step& step) {
@@ -42,12 +43,13 @@ int64_t Takes(const StepProgram& built, bool cpu) {
   return host + built.arena_bytes + built.argument_and_result_bytes();
 }
 
-// "" if the bound holds on either.
+// Returns "" if the bound holds on a CPU and on an accelerator without libraries, else what exceeds
+// it.
 std::string Exceeds(const Function& f) {
   const int64_t bound = server::planner::BoundMemory(f).peak;
   for (const bool cpu : {false, true}) {
     const absl::StatusOr<StepProgram> built = Build(f, cpu ? WithLibrary() : BuildOptions());
-    if (!built.ok()) return "";  // NOT_IMPLEMENTED: other tests say so
+    if (!built.ok()) return "";  // NOT_IMPLEMENTED; other tests cover that
     const int64_t takes = Takes(*built, cpu);
     if (takes > bound)
       return absl::StrCat("takes ", takes, " bytes, of them ", built->arena_bytes,
@@ -61,7 +63,7 @@ class MemoryBoundTest : public OpTest {};
 TEST_P(MemoryBoundTest, HoldsForEveryRow) {
   ForRows([](const Sample& s) -> std::string {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(s));
-    return f.ok() ? Exceeds(**f) : "";  // what is only a rule does not run
+    return f.ok() ? Exceeds(**f) : "";  // an op that is only a rule does not run
   });
 }
 TESSERA_FOR_EVERY_OP(MemoryBoundTest);
@@ -91,7 +93,8 @@ TEST(MemoryBound, CountsWhatSortsWrite) {
     EXPECT_EQ(Exceeds(*f), "");
 }
 
-// Columns are added up in runs of rows, and numbers that a gather reads by may be written down.
+// A sum over rows keeps a partial sum for each run of rows, and a gather may materialize its
+// indices.
 TEST(MemoryBound, CountsPartialSumsAndFills) {
   for (const char* text : {"f32[4096,2]", "f32[4096,4]", "f32[15000,2]"}) {
     Builder b(Scope{});
@@ -112,7 +115,8 @@ FunctionRef Product(const std::string& lhs, const std::string& rhs, const DotDim
   return b.Build({DotGeneral(x, y, dims)});
 }
 
-// Operands that no strides express as matrices are copied; the bound counts these and no others.
+// A matmul copies an operand only if no strides express it as a batch of matrices. The bound counts
+// these copies and no others.
 TEST(MemoryBound, CountsPackedOperands) {
   const FunctionRef batch_last = Product("f32[64,32,8]", "f32[32,16,8]", {{2}, {2}, {1}, {0}});
   const FunctionRef batch_first = Product("f32[8,64,32]", "f32[8,32,16]", {{0}, {0}, {2}, {1}});
@@ -124,8 +128,9 @@ TEST(MemoryBound, CountsPackedOperands) {
   }
 }
 
-// The gradient of eight layers by their weights: the bound is less than twice what is taken. (It
-// counts what kernels compute again, as the derivative of tanh.)
+// Takes the gradient of eight layers by their weights. The bound must be less than twice the memory
+// that is taken. (It is not exact because it also counts values that kernels recompute, such as the
+// derivative of tanh.)
 TEST(MemoryBound, IsNearForAGradient) {
   constexpr int kLayers = 8;
   for (const bool checkpointed : {false, true}) {
@@ -164,9 +169,10 @@ TEST(MemoryBound, IsNearForAGradient) {
   }
 }
 
-// ---- Computations of the program's. ----
+// ---- Computations of the program. ----
 
-// How far the bound is above what is taken; 0 if it does not hold.
+// Returns the bound divided by the memory that is taken. Returns 0, and fails the test, if the
+// bound does not hold.
 double Above(const FunctionRef& f) {
   if (const std::string exceeds = Exceeds(*f); !exceeds.empty()) {
     ADD_FAILURE() << exceeds;
@@ -176,7 +182,8 @@ double Above(const FunctionRef& f) {
   return static_cast<double>(server::planner::BoundMemory(*f).peak) / static_cast<double>(takes);
 }
 
-// Of two scalars, or pairs of them: the larger; or with a loop in it, of which there is no code.
+// Returns a computation that picks the larger of two scalars, for each of `operands` pairs. With
+// `loop`, it contains a loop, for which no code is generated.
 FunctionRef Larger(int operands, bool loop) {
   Builder b(Scope{}, "larger");
   const Type scalar = MakeType(DType::kF32, {});
@@ -198,7 +205,8 @@ FunctionRef Larger(int operands, bool loop) {
   return b.Build(results);
 }
 
-// Every kernel leaves one element of a run, and six reductions read the operand together.
+// Every kernel writes one element for each run of elements, and six reductions share one pass over
+// the operand.
 TEST(MemoryBound, IsNearForReductionsByComputations) {
   for (const Dims& shape :
        {Dims{1 << 28}, Dims{10'000'001}, Dims{1 << 14, 1 << 14}, Dims{301, 5000}}) {
@@ -218,7 +226,7 @@ TEST(MemoryBound, IsNearForReductionsByComputations) {
     for (int k = 0; k < operands; ++k) inits.push_back(Constant(b, DType::kF32, 0));
     EXPECT_LE(Above(b.Build(Reduce(xs, inits, Larger(operands, false), {0}))), 1.5) << operands;
   }
-  // Runs are shorter where a computation is more than a few operations.
+  // Runs are shorter if a computation has more than a few operations.
   for (const int functions : {1, 2, 5, 20}) {
     Builder b(Scope{}), adds(Scope{});
     const Value l = adds.Param(MakeType(DType::kF32, {}));
@@ -231,7 +239,7 @@ TEST(MemoryBound, IsNearForReductionsByComputations) {
   }
 }
 
-// The evaluator has copies of operands and results, and gathers what a computation combines.
+// The evaluator copies operands and results, and gathers the values that a computation combines.
 TEST(MemoryBound, CountsWhatHostStepsTake) {
   const Type row = MakeType(DType::kF32, {100'000});
   Builder comparator(Scope{});
@@ -245,7 +253,7 @@ TEST(MemoryBound, CountsWhatHostStepsTake) {
       Above(reduces.Build(Reduce({x}, {Constant(reduces, DType::kF32, 0)}, Larger(1, true), {0}))),
       1.5);
   EXPECT_LE(Above(sums.Build({Cumlogsumexp(sums.Param(row), 0)})), 1.5);
-  constexpr int kOperands = 9;  // more than a kernel has results
+  constexpr int kOperands = 9;  // more results than a kernel can have
   std::vector<Value> operands, updates;
   for (int k = 0; k < kOperands; ++k) operands.push_back(scatters.Param(row));
   const Value indices = scatters.Param(MakeType(DType::kS32, {50'000, 1}));

@@ -1,3 +1,7 @@
+// Runs samples directly on worker backends, without a server or an executor process around them.
+// The tests of the CPU backend, of device plugins and of random programs (backend_test,
+// device_test, programs_test, and tests/stablehlo) call it with the backends that they want to
+// compare.
 #include "tests/ops/on_backends.h"
 
 #include <algorithm>
@@ -22,7 +26,8 @@ using worker::DeviceBufferRef;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// One shard: the arguments of one device to its results.
+// Runs one shard: copies its arguments to the device, runs the executable, and copies its results
+// back.
 std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& executable,
                            const worker::RunContext& context, std::vector<Array> args) {
   std::vector<DeviceBufferRef> buffers;
@@ -54,6 +59,8 @@ std::vector<Array> RunLane(worker::Backend& backend, const worker::Executable& e
 
 }  // namespace
 
+// Compiles once for each backend and gives every shard its own thread, because the shards wait for
+// each other in collectives. A shard that fails aborts the collectives, so that its peers end, too.
 std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const FunctionRef& f,
                                   const std::vector<Shards>& args,
                                   const std::vector<int64_t>& devices) {
@@ -71,7 +78,7 @@ std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const Func
     config.local_ranks.push_back(i);
     ranks.push_back(i);
   }
-  // A device keeps what it has made for a generation.
+  // A device keeps state for each generation, so each run takes a new one and closes it at the end.
   static std::atomic<uint64_t> generation{0};
   const uint64_t this_generation = ++generation;
   const auto collectives = worker::MakeCollectives(std::move(config), -1);
@@ -113,6 +120,8 @@ bool MayRoundToTf32(const Sample& s) {
          PrecisionOf(s.attrs) != Precision::kHighest;
 }
 
+// The evaluator runs the same function that the backends run. For a row on a mesh that is not
+// wholly Manual, this is the device program of a plan, since neither can run the row itself.
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
     const std::function<std::vector<ShardDevice>(int shards)>& devices_for, bool tf32) {
@@ -122,7 +131,7 @@ std::string DifferenceOnBackends(
   const bool reordered = s.tolerance.kind == Tolerance::kReordered;
   if (reordered) magnitudes = ValueOrThrow(MagnitudesOf(s, args));
   std::vector<int64_t> devices = DevicesOf(s.scope);
-  if (!s.scope.mesh.empty() && !s.manual()) {  // What only a plan can run.
+  if (!s.scope.mesh.empty() && !s.manual()) {  // Only a plan can run such a row.
     std::vector<Array> whole;
     for (const Shards& shards : args) whole.push_back(shards[0]);
     Planned p = PlanOf({kOpset, f, {}, {}}, whole);
@@ -143,10 +152,11 @@ std::string DifferenceOnBackends(
   Tolerance tolerance = s.tolerance;
   if (tolerance.kind == Tolerance::kUlps)
     tolerance = ulps_min == 0 ? kExact : Ulps(std::max(tolerance.bound, ulps_min));
-  // A factor of f32 has 13 bits more than one of TF32. Without them it is smaller by less than
-  // 2^-10 of itself, were it cut, which is more than rounding changes it; a product of two, by less
-  // than 2^-9, and so is a sum of products, of the sum of their magnitudes. The bound counts in
-  // f32's epsilon, 2^-23, and has what sums of f32 in another order differ by already.
+  // An f32 has 13 more mantissa bits than a TF32. Cutting them off changes a factor by less than
+  // 2^-10 of itself, and rounding changes it by less than cutting. Hence a product of two factors
+  // changes by less than 2^-9 of itself, and a sum of products by less than 2^-9 of the sum of
+  // their magnitudes. The bound counts in epsilons of f32, 2^-23, and already allows for sums in
+  // another order.
   if (tf32 && tolerance.kind == Tolerance::kReordered && MayRoundToTf32(s))
     tolerance.bound += 0x1p-9 / 0x1p-23;
   const std::string why = Differences(got, want, tolerance, reordered ? &magnitudes : nullptr);

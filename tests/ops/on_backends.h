@@ -1,5 +1,5 @@
-// A row of samples on backends of workers, one shard on a thread each: what it gives beside what
-// the evaluator gives.
+// Runs a row of samples on worker backends, with one thread for each shard, and compares the
+// results with those of the evaluator.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,25 +12,26 @@
 
 namespace tessera::ir::samples {
 
-// The device of a backend that runs one shard; backends may be shared.
+// The device that runs one shard. Several shards may share a backend.
 struct ShardDevice {
   std::shared_ptr<worker::Backend> backend;
   int device = 0;
 };
 
-// Runs a device program: shard i, args[argument][i], on on[i] as device devices[i] of the mesh. The
-// answer is [result][shard]. Throws StatusException.
+// Runs a device program. Shard i, args[argument][i], runs on on[i] and counts as device devices[i]
+// of the mesh. Returns the results as [result][shard]. Throws StatusException.
 std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const FunctionRef& f,
                                   const std::vector<Shards>& args,
                                   const std::vector<int64_t>& devices);
 
-// Whether a row is a product of f32 whose precision lets devices round what they multiply to TF32.
+// Returns whether a row is a product of f32 whose precision lets devices round its factors to TF32.
 bool MayRoundToTf32(const Sample& s);
 
-// Runs the row on the devices that `devices_for` gives for its number of shards; none: "".
-// Tolerances in units of the last place are at least `ulps_min`; 0 makes them exact. On devices
-// that round to TF32 a row which MayRoundToTf32 may be as far off as that makes it. "" or the first
-// difference. Throws StatusException.
+// Runs the row on the devices that `devices_for` returns for its number of shards. Returns the
+// first difference from the evaluator, or "" if there is none. If `devices_for` returns no devices,
+// the result is "", too. A tolerance in units in the last place is at least `ulps_min`; an
+// `ulps_min` of 0 demands equal bits. `tf32` says that the devices round to TF32: then a row for
+// which MayRoundToTf32 is true may be off by the error of that rounding. Throws StatusException.
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
     const std::function<std::vector<ShardDevice>(int shards)>& devices_for, bool tf32 = false);

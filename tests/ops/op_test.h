@@ -1,4 +1,5 @@
-// The fixture of the checks: one test for each op, which walks its rows and fails by a row's name.
+// The fixture of the checks. It makes one test for each op. The test walks the op's rows, and a
+// failure names the row.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -17,8 +18,8 @@ class OpTest : public ::testing::TestWithParam<const OpDef*> {
  protected:
   const OpDef& op() const { return *GetParam(); }
 
-  // Calls `check` for each row; what it returns is why the row fails, "" if it does not. Exceptions
-  // of rules are failures too.
+  // Calls `check` for each row. `check` returns why the row fails, or "" if it passes. An exception
+  // that a rule of the op throws is a failure, too.
   void ForRows(const std::function<std::string(const Sample&)>& check) {
     for (const Sample* s : SamplesOf(op())) {
       std::string why;
@@ -27,7 +28,7 @@ class OpTest : public ::testing::TestWithParam<const OpDef*> {
       EXPECT_EQ(why, "") << "row " << s->name;
     }
   }
-  // Only the rows that do not exclude the check.
+  // Like the above, but only for the rows that do not exclude the check.
   void ForRows(Check kind, const std::function<std::string(const Sample&)>& check) {
     ForRows([&](const Sample& s) { return s.Excludes(kind) ? "" : check(s); });
   }
@@ -41,10 +42,10 @@ inline std::string NameOfOp(const ::testing::TestParamInfo<const OpDef*>& info) 
   INSTANTIATE_TEST_SUITE_P(AllOps, Suite, ::testing::ValuesIn(AllOps().begin(), AllOps().end()), \
                            NameOfOp)
 
-// "result 0: ..." unless ok.
+// Returns the text of a status, or "" if it is OK.
 inline std::string Why(const absl::Status& status) { return status.ok() ? "" : status.ToString(); }
 
-// The positions of operands with tangents.
+// Returns for each type whether values of it have tangents.
 inline std::vector<bool> Inexact(const std::vector<Type>& types) {
   std::vector<bool> out;
   for (const Type& t : types) out.push_back(IsInexact(t.dtype));

@@ -1,3 +1,6 @@
+// Calls the planner as the server does, and cuts whole arrays into the blocks that the plan
+// expects. Tests of sharding and of backends (tests/ops, tests/stablehlo) run the resulting device
+// program.
 #include "tests/ops/planned.h"
 
 #include "base/status_exception.h"

@@ -1,4 +1,5 @@
-// A program under shardings: planned, its arguments cut into blocks.  Throws StatusException.
+// Plans a program with shardings and cuts its arguments into blocks, for tests that run device
+// programs. The functions throw StatusException.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,15 +10,15 @@
 
 namespace tessera::ir::samples {
 
-// Device `device`'s block of `whole`.
+// Returns the block of `whole` that lies on `device` under `spec`.
 Array BlockOf(const Array& whole, const PartitionSpec& spec, const Mesh& mesh, int64_t device);
 
 struct Planned {
   server::core::Plan plan;
-  std::vector<int64_t> devices;  // of the mesh, row-major
-  std::vector<Shards> args;      // [argument][device]: blocks
+  std::vector<int64_t> devices;  // devices of the mesh in row-major order
+  std::vector<Shards> args;      // blocks of the arguments: [argument][device]
 };
-// `args[i]` is whole.
+// Plans `program` for a cluster with as many devices as its mesh has. `args` are whole arrays.
 Planned PlanOf(const Program& program, const std::vector<Array>& args);
 
 }  // namespace tessera::ir::samples

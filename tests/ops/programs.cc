@@ -1,3 +1,7 @@
+// Makes random programs from the rows of the samples. programs_test runs them under several
+// placements and compares them with the results that JAX recorded; dump_samples prints them for the
+// recorder. Most of the code decides which earlier results an op may take without its own result
+// becoming unknown.
 #include "tests/ops/programs.h"
 
 #include <algorithm>
@@ -17,7 +21,7 @@ namespace {
 
 constexpr int kOpsMin = 2, kOpsMax = 12;
 constexpr int kParamsMax = 10;
-constexpr int64_t kElementsMax = 4096;  // of what is made to fit an operand
+constexpr int64_t kElementsMax = 4096;  // limit for an operand made from an earlier value
 
 class Random {
  public:
@@ -33,13 +37,14 @@ class Random {
   std::mt19937_64 bits_;
 };
 
-// What an op of a row may be given without its result being known worse than the row's.
+// The operands that the op of a row may take such that its result is known as well as the row's.
 enum class Takes : uint8_t {
-  kAnything,  // it is exact
-  kMoves,     // also what is not known bit for bit
-  kSmall,     // it sums or multiplies floats: small whole numbers
-  kSums,      // the row's own numbers, of which its sums are exact, or small whole numbers
-  kInRange,   // a function of floats, known to some units on the row's own numbers
+  kAnything,  // any values that are known bit for bit: the op is exact
+  kMoves,     // any values, also inexact ones: the op only moves them
+  kSmall,     // small whole numbers: the op sums or multiplies floats
+  kSums,      // small whole numbers, or the row's own numbers, whose sums are exact
+  kInRange,   // values in the range of the row's own numbers: the op is a function of floats whose
+              // error is known there
   kOwn,       // only the row's own operands
 };
 
@@ -47,9 +52,10 @@ bool HasPredicate(const OpDef& def) {
   return std::find(def.regions.begin(), def.regions.end(), RegionRole::kPredicate) !=
          def.regions.end();
 }
-// By how many units in the last place XLA is off on the numbers of a row, where that is more than
-// the row allows: ours rounds a wide result once, and is within one. (Of lgamma in f64 near 2,
-// where it is zero, both are off, by up to 16.)
+// Returns how many units in the last place XLA is off on the numbers of a row, if that is more than
+// the row allows, else 0. Our implementation rounds a wide result once, so it is within one unit.
+// (The exception is lgamma in f64 near its zero at 2, where both implementations are up to 16 units
+// off.)
 double UnitsOfXla(const Sample& s) {
   const struct {
     std::string_view op;
@@ -66,14 +72,14 @@ double UnitsOfXla(const Sample& s) {
 int MantissaBits(DType dtype) {
   return dtype == DType::kF64 ? 52 : dtype == DType::kF32 ? 23 : dtype == DType::kF16 ? 10 : 7;
 }
-// Whether its indices keep a promise, which others would break.
+// Returns whether the indices of a row keep a promise that other indices would break.
 bool Promises(const Attrs& attrs) {
   const auto holds = [&](std::string_view name) { return attrs.Has(name) && attrs.Bool(name); };
   return (attrs.Has("mode") && attrs.Str("mode") == "promise_in_bounds") ||
          holds("unique_indices") || holds("indices_are_sorted");
 }
-// Whether sums and products are all that the op, or its regions, do to floats: the rows of no op in
-// there are known to some units alone.
+// Returns whether the ops of a region only add, multiply or move floats. That holds if there is no
+// division and no op has a row whose result is known only to some units.
 bool StaysWhole(const Function& f) {
   return std::all_of(f.ops.begin(), f.ops.end(), [](const Op& op) {
     if (op.def->name == "divide") return false;
@@ -82,7 +88,8 @@ bool StaysWhole(const Function& f) {
     return true;
   });
 }
-// What is summed and multiplied in regions grows: whole numbers stay exact in a wide float only.
+// Returns whether the regions of a row only sum and multiply wide floats. The numbers grow there,
+// so that whole numbers stay exact only in a wide float.
 bool SumsInRegions(const Sample& s) {
   return s.def->has_planned_regions() && (s.dtype() == DType::kF32 || s.dtype() == DType::kF64) &&
          std::all_of(s.regions.begin(), s.regions.end(),
@@ -93,7 +100,7 @@ bool SumsFloats(const OpDef& def) {
   return std::any_of(rows.begin(), rows.end(),
                      [](const Sample* s) { return s->tolerance.kind == Tolerance::kReordered; });
 }
-// Not in programs: nullopt.
+// Returns nullopt if the row is not used in programs.
 std::optional<Takes> TakesOf(const Sample& s) {
   if (!s.scope.mesh.empty() || s.Excludes(Check::kRecorded)) return std::nullopt;
   if (NotInPrograms().count(std::string(s.def->name)) > 0) return std::nullopt;
@@ -105,15 +112,15 @@ std::optional<Takes> TakesOf(const Sample& s) {
       return Takes::kSmall;
     case Tolerance::kUlps:
       if (!s.def->regions.empty() && s.def->name != "custom_linear_solve")
-        return std::nullopt;  // known on the row's own numbers alone
+        return std::nullopt;  // its result is known only for the row's own numbers
       return Takes::kInRange;
     case Tolerance::kScaled:
       return std::nullopt;
     case Tolerance::kExact:
-      if (HasPredicate(*s.def)) return Takes::kOwn;       // it may never end on others
-      if (s.def->name == "power") return Takes::kOwn;     // jnp's takes 6 bits of an exponent
-      if (s.def->name == "reduce") return Takes::kOwn;    // its initial values must change nothing
-      if (s.def->name == "sort_by") return Takes::kSums;  // its rows' comparators do not order NaN
+      if (HasPredicate(*s.def)) return Takes::kOwn;     // other operands may make it run forever
+      if (s.def->name == "power") return Takes::kOwn;   // jnp's version reads 6 bits of an exponent
+      if (s.def->name == "reduce") return Takes::kOwn;  // its initial values must be neutral
+      if (s.def->name == "sort_by") return Takes::kSums;  // its comparators do not order NaN
       if (s.def->lowering == Lowering::kIndexMap || s.def->lowering == Lowering::kAlias)
         return Takes::kMoves;
       return SumsFloats(*s.def) ? Takes::kSums : Takes::kAnything;
@@ -125,7 +132,7 @@ struct Row {
   const Sample* sample;
   Takes takes;
 };
-// The rows of each op that has some.
+// Returns the usable rows, grouped by op. Ops without usable rows are left out.
 const std::vector<std::vector<Row>>& Rows() {
   static const auto* const kRows = [] {
     auto* all = new std::vector<std::vector<Row>>;
@@ -150,7 +157,8 @@ class Maker {
 
   RandomProgram Run() {
     const uint64_t ops = kOpsMin + random_.Below(kOpsMax - kOpsMin + 1);
-    // One is the table's next, so that so many programs as there are ops have them all.
+    // One op of each program is the next one of the table. So n programs together contain all n
+    // ops.
     const uint64_t next = random_.Below(ops);
     for (uint64_t i = 0; i < ops; ++i)
       AddOp(random_.One(i == next ? Rows()[program_.seed % Rows().size()] : random_.One(Rows())));
@@ -178,7 +186,7 @@ class Maker {
     double ulps = s.tolerance.kind == Tolerance::kUlps ? s.tolerance.bound : 0;
     double ulps_of_xla = UnitsOfXla(s);
     for (size_t i = 0; i < s.operands.size(); ++i) {
-      // Of a gather (x, indices), of a scatter (x, indices, updates).
+      // Operand 1 holds the indices of a gather (x, indices) or a scatter (x, indices, updates).
       const bool keeps = Promises(s.attrs) && i == 1;
       in.push_back(OperandFor(s.operands[i], keeps ? Takes::kOwn : row.takes, &ulps, &ulps_of_xla));
     }
@@ -188,7 +196,8 @@ class Maker {
     }
   }
 
-  // An earlier value made to fit, or a parameter.
+  // Returns an operand for `o`: an earlier value that is made to fit, or a new parameter. Raises
+  // `ulps` and `ulps_of_xla` to those of the earlier value.
   Value OperandFor(const Operand& o, Takes takes, double* ulps, double* ulps_of_xla) {
     const bool is_float = IsFloat(o.type.dtype);
     const bool in_range = o.fill.kind == Fill::kUniform || !is_float;
@@ -221,12 +230,12 @@ class Maker {
     const Type& from = k.value.type();
     if (from.num_elements() == 0 || type.num_elements() > kElementsMax) return false;
     if (BitWidth(from.dtype) < 8 || BitWidth(type.dtype) < 8) return false;  // XLA aborts on some
-    // Complex numbers become real ones, and the other way round, in rows of convert only.
+    // Only rows of `convert` turn complex numbers into real ones or the other way round.
     if (IsComplex(from.dtype) != IsComplex(type.dtype)) return false;
     return k.ulps == 0 || (takes == Takes::kMoves && from.dtype == type.dtype);
   }
 
-  // Its elements in order, repeated or cut off to fill `type`.
+  // Returns a value of `type` with the elements of `v` in order, repeated or cut off as needed.
   Value Shaped(Value v, const Type& type) {
     if (v.type().dtype != type.dtype)
       v = Convert(IsFloat(v.type().dtype) ? Normal(v) : v, type.dtype);
@@ -245,10 +254,10 @@ class Maker {
     }
     return type.shape == Dims{need} ? v : Reshape(v, type.shape);
   }
-  // What every machine computes alike. XLA takes what is smaller than the least normal number for
-  // zero: so no op but one that moves is given any, and results that are so small count as zeros
-  // (programs_test.cc). And the bits of a NaN that an op made are open, which bitcast_convert and
-  // top_k can see: there is one NaN.
+  // Replaces the values on which machines differ. XLA treats subnormal numbers as zeros, so only an
+  // op that moves its operands is given any, and subnormal results count as zeros
+  // (programs_test.cc). The bits of a NaN that an op makes are unspecified, and bitcast_convert and
+  // top_k can see them, so every NaN is replaced by the same one.
   static Value Normal(Value v) {
     const DType dtype = v.type().dtype;
     if (!IsComputable(dtype)) return v;
@@ -267,7 +276,7 @@ class Maker {
     const Value is_nan = Compare(magnitude, FullLike(all, static_cast<double>(infinity)), "GT");
     return Select(is_nan, FullLike(v, std::nan("")), v);
   }
-  // Whole numbers from -1 to 2.
+  // Maps every value to a whole number from -1 to 2.
   static Value Small(Value v) {
     const DType dtype = v.type().dtype;
     Value n = Convert(v, DType::kS32);
@@ -286,6 +295,8 @@ class Maker {
 
 RandomProgram MakeRandomProgram(uint64_t seed) { return Maker(seed).Run(); }
 
+// A test checks that every op of the table is either here or in some program, so that a new op
+// cannot be forgotten.
 const std::map<std::string, std::string>& NotInPrograms() {
   constexpr char kMatrices[] = "other matrices than its rows' may have no answer, or one far off";
   constexpr char kCollective[] = "it stands in a manual_computation; placements bring collectives";

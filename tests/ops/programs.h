@@ -1,9 +1,10 @@
-// Random programs over the whole table: ops of the samples in a row, each on parameters or on what
-// ops before it gave.
+// Random programs over the whole op table. A program is a sequence of ops taken from the samples;
+// each operand is a parameter or the result of an earlier op.
 //
-// Results are known bit for bit, so that a wrong bit anywhere shows: float sums and products add up
-// small whole numbers, which is exact in every order, and what a function of floats gives is only
-// moved afterwards, or returned. The same seed gives the same program everywhere.
+// Results are known bit for bit, so that a single wrong bit shows. To that end, float sums and
+// products take small whole numbers, which are exact in every order, and the result of an inexact
+// function of floats is only moved or returned afterwards. A seed gives the same program
+// everywhere.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,21 +17,22 @@ namespace tessera::ir::samples {
 
 struct RandomProgram {
   uint64_t seed = 0;
-  // A call of the program.
+  // A `call` of the program, whose only region is the program.
   Sample sample;
-  // How many units in the last place each result may be off, and beside JAX's, where XLA is further
-  // off than ours; 0: every bit is known.
+  // How many units in the last place each result may be off: between our implementations, and from
+  // JAX, since XLA is further off for some functions. 0 means that every bit is known.
   std::vector<double> ulps, ulps_of_xla;
 };
-// Throws StatusException when ops do not fit each other: a defect of this file.
+// Throws StatusException if the ops do not fit each other, which would be a defect of programs.cc.
 RandomProgram MakeRandomProgram(uint64_t seed);
 
-// The names of the ops that programs are made of, and of the others with why not.
+// Returns the names of the ops that random programs use.
 std::vector<std::string> OpsOfRandomPrograms();
+// Maps the name of each other op to the reason why random programs do not use it.
 const std::map<std::string, std::string>& NotInPrograms();
 
-// Of the seeds that the environment variable TESSERA_RANDOM_PROGRAMS says, as "1-120", which they
-// are without it.
+// Returns the programs of a range of seeds. The environment variable TESSERA_RANDOM_PROGRAMS gives
+// the range as "FIRST-LAST"; the default is "1-120".
 const std::vector<RandomProgram>& RandomPrograms();
 
 }  // namespace tessera::ir::samples

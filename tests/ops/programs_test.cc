@@ -1,8 +1,8 @@
-// Random programs over the whole table (programs.h): every result is what JAX computes op by op,
-// and the same whatever the backend, the number of devices and the placement.
+// Proves that random programs over the whole op table (programs.h) give the results that JAX
+// computes op by op, and the same results for every backend, number of devices and placement.
 //
-// TESSERA_RANDOM_PROGRAMS says of which seeds, TESSERA_RECORDED_PROGRAMS where JAX's results lie:
-// scripts/random_programs sets both.
+// TESSERA_RANDOM_PROGRAMS gives the range of seeds, and TESSERA_RECORDED_PROGRAMS the file with
+// JAX's results. scripts/random_programs sets both.
 #include "tests/ops/programs.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace {
 using Specs = std::vector<std::optional<PartitionSpec>>;
 
 constexpr int kDevices = 4;
-// Compiled functions of floats are this far from the evaluator's.
+// Compiled functions of floats may be this far from those of the evaluator.
 constexpr double kCompiledUlps = 2;
 
 std::vector<ShardDevice> Devices() {
@@ -46,8 +46,8 @@ std::vector<ShardDevice> Devices() {
   return devices;
 }
 
-// "" or the first result that differs by more than its units and `more`; results without units are
-// exact.
+// Returns the first result that differs by more than its `ulps` + `more`, or "". A result whose
+// `ulps` is 0 must be exact.
 std::string Differ(const std::vector<double>& ulps, const std::vector<Shards>& got,
                    const std::vector<Shards>& want, double more) {
   for (size_t r = 0; r < want.size(); ++r) {
@@ -58,9 +58,10 @@ std::string Differ(const std::vector<double>& ulps, const std::vector<Shards>& g
   return "";
 }
 
-// Results where what is smaller than the least normal number, or than twice that, is zero, of its
-// sign: XLA computes so in all floats but f16, and has an asin's terms of half its size (Normal in
-// programs.cc).
+// Returns the results with every number below twice the least normal number replaced by a zero of
+// the same sign. XLA flushes subnormal numbers to zero in all floats but f16 (see Normal in
+// programs.cc). The factor of two is needed because XLA computes an asin from terms of half its
+// size.
 std::vector<Shards> WithoutTiny(std::vector<Shards> results) {
   for (Shards& shards : results)
     for (Array& a : shards) {
@@ -73,7 +74,7 @@ std::vector<Shards> WithoutTiny(std::vector<Shards> results) {
   return results;
 }
 
-// Checks every program; what `check` returns is why one fails.
+// Calls `check` for every program. `check` returns why the program fails, or "".
 void ForPrograms(const std::function<std::string(const RandomProgram&)>& check) {
   for (const RandomProgram& p : RandomPrograms()) {
     std::string why;
@@ -101,11 +102,11 @@ TEST(RandomProgramsTest, GiveWhatJaxGives) {
         ValueOrThrow(RunShards(*FunctionOf(p.sample), ArgsOf(p.sample)));
     return Differ(p.ulps_of_xla, WithoutTiny(got), WithoutTiny(it->second.results), 0);
   });
-  // XLA's compiler ends in a segmentation fault at about one program in 500 (of JAX 0.10.2).
+  // XLA's compiler crashes with a segmentation fault on about one program in 500 (in JAX 0.10.2).
   EXPECT_LE(failed, RandomPrograms().size() / 100) << "programs that JAX did not survive";
 }
 
-// Axes for random dims that they divide.
+// Returns a random spec in which every axis cuts a dim that it divides, or no dim.
 PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mesh) {
   PartitionSpec spec;
   spec.dims.resize(type.rank());
@@ -119,6 +120,8 @@ PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mes
   return spec;
 }
 
+// Compares a compiled run on one device with the evaluator, and then the blocks of sharded runs
+// with that run, bit for bit.
 TEST(RandomProgramsTest, AreTheSameUnderEveryPlacement) {
   const Mesh kMeshes[] = {{{{"d", 2}}}, {{{"x", 2}, {"y", 2}}}};
   ForPrograms([&](const RandomProgram& p) -> std::string {
@@ -157,7 +160,7 @@ TEST(RandomProgramsTest, AreTheSameUnderEveryPlacement) {
   });
 }
 
-// Every op of the table is in one, or is named with a reason.
+// Every op of the table is in a random program, or NotInPrograms names the reason why not.
 TEST(RandomProgramsTest, HaveAllOps) {
   std::set<std::string> in, missing;
   for (const RandomProgram& p : RandomPrograms())

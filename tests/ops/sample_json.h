@@ -1,7 +1,8 @@
-// Samples as JSON, for programs in other languages; and the values such a program recorded for
-// them.
+// Writes samples as JSON for programs in other languages, and reads the values that such a program
+// recorded for them.
 //
-// Arrays are hex of their bytes, so that nothing is rounded on the way.
+// An array is written as the hexadecimal digits of its bytes, so that nothing is rounded on the
+// way.
 #pragma once
 #include <map>
 #include <string>
@@ -11,20 +12,20 @@
 
 namespace tessera::ir::samples {
 
-// One line: name, digest, op, attrs, regions, scope, operands with a block for each shard, and the
-// types of the results.  Throws StatusException when the row does not type.
+// Returns one line of JSON: name, digest, op, attrs, regions, scope, operands with a block for each
+// shard, and the types of the results. Throws StatusException if the row does not type.
 std::string ToJson(const Sample& s);
-// Changes whenever anything changes that a recorded value may depend on.
+// Returns a digest of everything on which a recorded value may depend.
 std::string DigestOf(const Sample& s);
 
 struct Recorded {
   std::string digest;
   std::vector<Shards> results;
-  std::string failed;  // why there are no results, if the recorder itself was killed
+  std::string failed;  // why there are no results, if the recorder was killed; else empty
 };
-// What a file of tests/ops/recorded holds, by the sample's name.
+// The contents of a file of tests/ops/recorded, by the name of the sample.
 struct Recording {
-  std::string source;  // "jax 0.4.30, numpy 1.26.4": what the values come from
+  std::string source;  // the programs that computed the values: "jax 0.4.30, numpy 1.26.4"
   std::map<std::string, Recorded> samples;
 };
 absl::StatusOr<Recording> ReadRecording(const std::string& path);

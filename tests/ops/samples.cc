@@ -1,3 +1,7 @@
+// Fills the operands of samples, builds and runs their functions, and compares results. The rows
+// themselves are in samples_*.cc; the tests of this folder walk them through op_test.h, and
+// scripts/record_samples.py through dump_samples. All numbers come from generators written out
+// here, because those of the standard library differ between implementations.
 #include "tests/ops/samples.h"
 
 #include <algorithm>
@@ -15,7 +19,8 @@
 namespace tessera::ir::samples {
 namespace {
 
-// SplitMix64 seeded by FNV-1a of a key: the same numbers with every library and machine.
+// SplitMix64, seeded with the FNV-1a hash of a key. It gives the same numbers with every library
+// and on every machine.
 class Numbers64 {
  public:
   explicit Numbers64(std::string_view key) {
@@ -48,7 +53,7 @@ void FillBits(Numbers64& r, Array* a) {
   std::byte* p = a->MutableData();
   for (int64_t i = 0; i < a->num_elements() * words; ++i) {
     const uint64_t bits = r.Next();
-    // An integer of fewer than 8 bits is extended by its sign.
+    // An integer of fewer than 8 bits is stored sign-extended in a byte, which Set() does.
     if (IsInteger(a->dtype()) && BitWidth(a->dtype()) < 8)
       a->Set(i, static_cast<double>(bits >> 60));
     else
@@ -80,7 +85,7 @@ void FillDistinct(Numbers64& r, const Fill& fill, Array* a) {
   }
 }
 
-// The parts of complex numbers, one after the other.
+// Returns the real and imaginary parts of a complex array as a new last dim of size 2.
 Array AsParts(const Array& a) {
   Dims shape = a.shape();
   shape.push_back(2);
@@ -95,7 +100,7 @@ void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
   const int64_t cols = a->shape().empty() ? 1 : a->shape().back();
   for (int64_t i = 0; i < a->num_elements(); ++i) {
     const double im = fill.low + (fill.high - fill.low) * r.Unit();
-    const int64_t row = i / cols % cols;  // of square matrices
+    const int64_t row = i / cols % cols;  // row index if the matrices are square
     const bool is_real = fill.kind == Fill::kDominant && row == i % cols;
     parts.Set(2 * i + 1, is_real ? 0 : im);
   }
@@ -103,6 +108,9 @@ void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
     std::memcpy(a->MutableData(), parts.data(), a->num_elements() * ByteWidth(a->dtype()));
 }
 
+// Returns an array whose elements depend on the type, the fill and the key alone. Each kind of fill
+// draws its numbers in the order of the elements, and recorded values rest on that order: a change
+// here changes the digest of every row that uses the kind, which must then be recorded again.
 Array Filled(const Type& type, const Fill& fill, std::string_view key) {
   Numbers64 r(key);
   Array a(type.dtype, type.shape);
@@ -144,7 +152,8 @@ Array Filled(const Type& type, const Fill& fill, std::string_view key) {
   return a;
 }
 
-// The place of a float among all floats of its width, in order; neighbours differ by one.
+// Returns the position of a float in the ordered list of all floats of its width, so that
+// neighbours differ by one.
 int64_t Ordinal(const Array& a, int64_t i) {
   auto ordered = [](int64_t bits, int width) {
     const int64_t magnitude = bits & ((int64_t{1} << (width - 1)) - 1);
@@ -403,6 +412,8 @@ absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Sha
   return Evaluator().RunOnDevices(DevicesOf(f.scope), f, std::move(args));
 }
 
+// Compares complex arrays by their parts, since a tolerance bounds real numbers. Equal bits pass
+// before any arithmetic, because infinities and NaNs have no distance.
 std::string Difference(const Array& got, const Array& want, const Tolerance& tolerance,
                        const Array* magnitude) {
   if (got.dtype() != want.dtype() || got.shape() != want.shape())

@@ -1,10 +1,10 @@
 // Samples: the rows that drive every check of an op (tests/ops/*_test.cc,
 // scripts/record_samples.py).
 //
-// A row is an op with attributes, operand types and a way to fill them.  Nothing in a row depends
-// on time, memory or the standard library's distributions: the same row gives the same bytes
-// everywhere, so that values recorded elsewhere stay comparable.  Rows are made once; any thread
-// may read them.
+// A row is an op with attributes, operand types and a way to fill the operands. A row does not
+// depend on time, memory or the standard library's distributions. It gives the same bytes
+// everywhere, so that values recorded on another machine stay comparable. The rows are made once;
+// any thread may read them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,19 +23,20 @@
 
 namespace tessera::ir::samples {
 
-// How the elements of an operand come about.  They depend on the row's name, the operand's position
-// and, where the operand varies over mesh axes, on the coordinate along these.
+// How the elements of an operand are made. They depend on the row's name and on the operand's
+// position. If the operand varies over mesh axes, they also depend on the coordinate along these
+// axes.
 struct Fill {
   enum Kind : uint8_t {
     kUniform,  // floats in [low, high)
-    kInts,     // whole numbers low..high
-    kBits,     // every bit at random; bools at even odds
-    kCodes,    // the bits 0, 1, 2 ..., cut to the dtype's width
-    kValues,   // `values` in turn
-    kPicks,    // `values` at random
-    // Of complex dtypes only these two fill the imaginary parts too: uniformly, but for the
-    // diagonals of square matrices that are dominant, which are real.
-    kDominant,  // matrices, the last two dims: uniform, plus n + i on the diagonal of n x n
+    kInts,     // whole numbers from low to high, both included
+    kBits,     // every bit is random; a bool is true with probability 1/2
+    kCodes,    // the bit patterns 0, 1, 2, ..., cut to the dtype's width
+    kValues,   // `values`, one after the other, repeated
+    kPicks,    // random choices from `values`
+    // For complex dtypes, only the next two kinds also fill the imaginary parts. They fill them
+    // uniformly, except that kDominant makes the diagonals of square matrices real.
+    kDominant,  // matrices in the last two dims: uniform, plus n + i at (i, i) for n rows
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
   double low = 0, high = 1;
@@ -49,40 +50,40 @@ Fill Values(std::vector<double> values);
 Fill Picks(std::vector<double> values);
 Fill Dominant(double low, double high);
 Fill Distinct(double low, double high);
-// [-2, 2) for floats, -9..9 for signed integers, 0..9 for unsigned ones, as far as the dtype has
-// them; coins for bools.
+// Returns the usual fill of a dtype: [-2, 2) for floats, -9..9 for signed integers and 0..9 for
+// unsigned ones, cut to the range of the dtype, and random bools.
 Fill Usual(DType dtype);
 
 struct Operand {
   Type type;
   Fill fill;
 };
-Operand Of(DType dtype, Dims shape);  // filled as usual
+Operand Of(DType dtype, Dims shape);  // filled with Usual(dtype)
 Operand Of(DType dtype, Dims shape, Fill fill);
-// Varying over mesh axes: every coordinate has its own block.
+// Returns an operand that varies over mesh axes: every coordinate has its own block.
 Operand Varying(DType dtype, Dims shape, AxisSet axes);
 Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill);
 
-// What may be left out of the checks, each with a reason.
+// The checks that a row may exclude. Each exclusion carries a reason.
 enum class Check : uint8_t {
-  kRecorded,   // evaluator = recorded
-  kJvp,        // jvp = finite differences
-  kTranspose,  // dot-product test
-  kBatch,      // vmap = loop
-  kSharded,    // sharded = unsharded
+  kRecorded,   // the evaluator gives the recorded values
+  kJvp,        // the jvp agrees with finite differences
+  kTranspose,  // the transpose passes the dot-product test
+  kBatch,      // vmap gives what a loop gives
+  kSharded,    // a sharded run gives what one device gives
   kVarying,    // a wrong varying set is refused
-  kCost,       // cost is positive and monotone
+  kCost,       // the cost is positive and grows with the batch
 };
 inline constexpr int kNumChecks = 7;
 std::string_view CheckName(Check check);
 
-// How far results may be from recorded ones.
+// How far results may be from the recorded values.
 struct Tolerance {
   enum Kind : uint8_t {
-    kExact,      // every bit (NaNs are all alike)
-    kUlps,       // `bound` units in the last place
-    kReordered,  // bound * eps * (the op on the operands' magnitudes): sums in another order
-    kScaled,     // bound * eps * the largest of the results
+    kExact,      // every bit is equal; all NaNs count as equal
+    kUlps,       // at most `bound` units in the last place apart
+    kReordered,  // for sums in another order: bound * eps * (the op on the operands' magnitudes)
+    kScaled,     // bound * eps * (the largest magnitude among the recorded results)
   } kind = kExact;
   double bound = 0;
 };
@@ -94,24 +95,27 @@ constexpr Tolerance Reordered(double terms) { return {Tolerance::kReordered, ter
 constexpr Tolerance Scaled(double bound) { return {Tolerance::kScaled, bound}; }
 
 struct Sample {
-  std::string name;  // "add/f32", "pad/f32/interior"; unique
+  std::string name;  // unique name: "add/f32", "pad/f32/interior"
   const OpDef* def = nullptr;
   std::vector<Operand> operands;
   Attrs attrs;
   std::vector<FunctionRef> regions;
-  Scope scope;  // all axes Manual: the op stands inside a manual_computation over them all
+  // If all axes are Manual, the op stands inside a manual_computation over all of them.
+  Scope scope;
   Tolerance tolerance;
-  int main = 0;  // the operand whose dtype stands for the row's
-  // Sets of operands in which the op is linear, all of a set at once.
+  int main = 0;  // index of the operand whose dtype counts as the row's dtype
+  // Sets of operands. The op is linear in all operands of a set together.
   std::vector<std::vector<int>> linear;
   std::map<Check, std::string> excluded;
-  std::string free_signs;  // why recorded values are compared by magnitude; empty: they are not
+  // The reason why recorded values are compared by magnitude; empty if they are compared as they
+  // are.
+  std::string free_signs;
 
   DType dtype() const { return operands.empty() ? DType::kF32 : operands[main].type.dtype; }
   bool manual() const;
   bool Excludes(Check check) const { return excluded.count(check) > 0; }
 
-  // Rows are written as one expression:
+  // A row is written as one expression:
   //   Make("multiply", "f32", {Of(kF32, {2, 4}), Of(kF32, {2, 4})}).Linear({{0}, {1}})
   Sample& With(Attrs a);
   Sample& Region(FunctionRef f);
@@ -120,18 +124,18 @@ struct Sample {
   Sample& Main(int operand);
   Sample& Linear(std::vector<std::vector<int>> sets);
   Sample& Without(Check check, std::string reason);
-  Sample& NotSmooth(std::string reason);  // without derivatives
-  Sample& UpToSigns(std::string reason);  // recorded values are compared by magnitude
-  // Without derivatives if the dtype is only stored and moved.
+  Sample& NotSmooth(std::string reason);  // excludes kJvp and kTranspose
+  Sample& UpToSigns(std::string reason);  // compares recorded values by magnitude
+  // Excludes the derivatives if the dtype is only stored and moved.
   Sample& Moves();
 };
-// A region that is a computation: of scalars of these dtypes.
+// Returns a region that is a computation: a function whose parameters are scalars of these dtypes.
 FunctionRef Computation(const std::vector<DType>& params,
                         const std::function<std::vector<Value>(const std::vector<Value>&)>& body);
-// The row `wire_name`/`label`.
+// Returns a row with the name `wire_name`/`label`. Dies if no op has that wire name.
 Sample Make(std::string_view wire_name, std::string_view label, std::vector<Operand> operands);
 
-// The families, one file each.
+// The rows of each family. Every family has its own file.
 std::vector<Sample> ElementwiseSamples();
 std::vector<Sample> DataMovementSamples();
 std::vector<Sample> IndexingSamples();
@@ -143,43 +147,45 @@ std::vector<Sample> CollectiveSamples();
 std::vector<Sample> ControlSamples();
 
 struct SampleFamily {
-  std::string_view name;  // of the file in tests/ops/recorded
+  std::string_view name;  // name of its file in tests/ops/recorded, without the extension
   const std::vector<Sample>& samples;
 };
 const std::vector<SampleFamily>& Families();
 const std::vector<const Sample*>& AllSamples();
 std::vector<const Sample*> SamplesOf(const OpDef& def);
 
-// All dtypes; those that have kernels, and parts of them.
+// All dtypes; the dtypes that have kernels (Computable); and subsets of the latter.
 std::vector<DType> AllDTypes();
 const std::vector<DType>& Computable();
 std::vector<DType> Floats();
 std::vector<DType> Integers();
 std::vector<DType> Numbers();  // integers and floats
-// Name of a dtype as it stands in labels.
+// Returns the name of a dtype as it is used in labels.
 std::string N(DType dtype);
 
 // ---- Running a sample. --------------------------------------------------------------------------
 
-// The op alone: params of the operand types, its results.  Throws StatusException.
+// Returns a function that consists of the row's op alone. Throws StatusException if the row does
+// not type.
 FunctionRef FunctionOf(const Sample& s);
-// Mesh devices that take part: all of a manual scope, else one.
+// Returns the mesh devices that run a sample: all devices if the scope has a Manual axis, else one.
 std::vector<int64_t> DevicesOf(const Scope& scope);
-// The operands, args[operand][shard].
+// Returns the filled operands as args[operand][shard].
 std::vector<Shards> ArgsOf(const Sample& s);
-// An array of `type` (a block for each shard, equal where the type is invarying) for other data
-// that a check needs; `key` tells them apart.
+// Returns further data of `type` that a check needs: one block for each shard. Blocks are equal
+// along the axes on which the type is invarying. Different keys give different data.
 Shards FilledShards(const Type& type, const Fill& fill, const Scope& scope, std::string_view key);
-// Runs `f` on the shards of its own scope.
+// Runs `f` in the evaluator, on the devices of its own scope.
 absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);
 
-// Why `got` is not `want` within the tolerance, or "".  `magnitude`: for kReordered, the op on the
-// magnitudes; else unused.
+// Returns why `got` differs from `want` by more than the tolerance, or "". `magnitude` is the
+// result of the op on the operands' magnitudes; only kReordered uses it.
 std::string Difference(const Array& got, const Array& want, const Tolerance& tolerance,
                        const Array* magnitude);
-// The op on the operands' magnitudes, in f64 where that matters; only for kReordered.
+// Runs the op on the magnitudes of the operands, in the row's own dtypes. kReordered needs the
+// result.
 absl::StatusOr<std::vector<Shards>> MagnitudesOf(const Sample& s, std::vector<Shards> args);
-// Every result and shard of `got` against `want`; "" or the first difference.
+// Compares every result and shard of `got` with `want`. Returns "" or the first difference.
 std::string Differences(const std::vector<Shards>& got, const std::vector<Shards>& want,
                         const Tolerance& tolerance, const std::vector<Shards>* magnitudes);
 

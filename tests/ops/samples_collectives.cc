@@ -1,4 +1,5 @@
-// Rows of ir/ops/collectives.cc: every shard of a mesh with Manual axes, a block each.
+// Rows of ir/ops/collectives.cc. A row runs on all shards of a mesh with Manual axes, each with its
+// own block. samples.cc collects the rows, and the tests of this folder check them.
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +16,8 @@ Scope TwoAxes() { return {Mesh{{{"x", 2, AxisType::kManual}, {"y", 2, AxisType::
 
 struct Group {
   Scope scope;
-  AxisList axes;    // of the collective
-  AxisSet varying;  // of the operand
+  AxisList axes;    // axes of the collective
+  AxisSet varying;  // varying axes of the operand
   int64_t size;
 };
 std::vector<Group> Groups() {
@@ -62,17 +63,21 @@ class Rows {
 
 }  // namespace
 
+// Adds every collective for every group of axes: with all dtypes for the first two groups, and with
+// three dtypes for the others. That bounds the number of rows, each of which runs on four devices
+// in every check.
 std::vector<Sample> CollectiveSamples() {
   Rows r;
   const std::vector<Group> groups = Groups();
   for (const Group& g : groups) {
     const int64_t n = g.size;
     for (DType d : AllDTypes()) {
-      // What an exchange does to the axes does not depend on the dtype.
+      // How an exchange treats its axes does not depend on the dtype, so few dtypes suffice here.
       if (&g - groups.data() > 1 && d != kS32 && d != kF32 && d != kF64) continue;
       const Tolerance sum = IsFloat(d) ? Reordered(static_cast<double>(n)) : kExact;
       if (d != kBool && (IsComputable(d) || IsComplex(d))) {
-        // Sums of complex numbers are compared bit for bit: of whole numbers, which are exact.
+        // Sums of complex numbers are compared bit for bit, so they add whole numbers, which is
+        // exact.
         const std::optional<Fill> fill = IsComplex(d) ? std::optional(Ints(-9, 9)) : std::nullopt;
         r.Add("psum", d, "", g, {2, 3}, {}, sum, true, fill);
         for (bool tiled : {false, true}) {
@@ -132,7 +137,7 @@ std::vector<Sample> CollectiveSamples() {
                          .Without(Check::kSharded, kPerShard)
                          .Without(Check::kVarying, "what it takes is invarying"));
   }
-  // Casts to and from terms: what is cast is the same on every device.
+  // Casts between values and terms of a sum. A cast does not change the block of any device.
   const auto cast = [&](const char* op, DType d, Operand x) {
     r.rows.push_back(
         Make(op, N(d), {std::move(x)})

@@ -1,5 +1,6 @@
 // Rows of ir/ops/control.cc, scan.cc, while.cc, case.cc, manual_computation.cc,
-// custom_derivatives.cc and custom_linear_solve.cc: ops that run nested functions.
+// custom_derivatives.cc and custom_linear_solve.cc: ops with nested functions, and casts that
+// change no value. samples.cc collects the rows, and the tests of this folder check them.
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -20,13 +21,15 @@ FunctionRef Fn(const Scope& scope, const std::vector<Type>& params, const Body& 
 
 Scope OnMesh() { return {Mesh{{{"x", 2}, {"y", 2}}}}; }
 
-// x * y + x, and x.
+// Returns x * y + x and x.
 std::vector<Value> MulAdd(Builder&, const std::vector<Value>& v) {
   return {v[0] * v[1] + v[0], v[0]};
 }
-// sin(x) * y; one result.
+// Returns sin(x) * y.
 std::vector<Value> SinMul(Builder&, const std::vector<Value>& v) { return {Sin(v[0]) * v[1]}; }
 
+// Adds rows of call and checkpoint. The bodies cover linear, bilinear and bool functions, and a
+// call within a call, one result of which is an argument.
 void AddCalls(std::vector<Sample>* rows) {
   for (DType d : Numbers()) {
     const Type t = MakeType(d, {4, 8});
@@ -104,8 +107,10 @@ Attrs ScanAttrs(int64_t consts, int64_t carry, int64_t length, bool reverse) {
   return {{"num_consts", consts}, {"num_carry", carry}, {"length", length}, {"reverse", reverse}};
 }
 
+// Adds scans in both directions for every dtype, and one row each for the forms that differ: a
+// counter, a scan without carry, a linear body, no steps, and bools.
 void AddScans(std::vector<Sample>* rows) {
-  // carry' = const * carry + x, y = carry'.
+  // carry' = const * carry + x, y = carry' * x.
   const Body step = [](Builder&, const std::vector<Value>& v) {
     const Value next = v[0] * v[1] + v[2];
     return std::vector<Value>{next, next * v[2]};
@@ -156,10 +161,12 @@ void AddScans(std::vector<Sample>* rows) {
                       })));
 }
 
-// Loops that end whatever their operands are: a u32 is halved until it is zero.
+// Halving a u32 until it is zero makes loops that end for all operands.
 Value Halved(Value i) { return ShiftRightLogical(i, FullLike(i, 1)); }
 Value IsNotZero(Value i) { return Compare(i, FullLike(i, 0), "NE"); }
 
+// Adds loops whose number of steps depends on an operand, so that the examples of a batch take
+// different numbers of steps.
 void AddWhiles(std::vector<Sample>* rows) {
   const Type u = MakeType(kU32, {});
   const auto attrs = [](int64_t predicate_consts, int64_t body_consts) {
@@ -167,7 +174,7 @@ void AddWhiles(std::vector<Sample>* rows) {
   };
   constexpr char kForward[] = "how often it runs is not known: forward derivatives only";
   const auto steps = [](std::vector<double> n) { return Of(kU32, {}, Values(std::move(n))); };
-  // (i, x) <- (i / 2, x * c + c) while i != 0.
+  // The loop is (i, x) <- (i / 2, x * c + c) while i != 0.
   const Body go_on = [](Builder&, const std::vector<Value>& v) {
     return std::vector<Value>{IsNotZero(v[0])};
   };
@@ -190,7 +197,7 @@ void AddWhiles(std::vector<Sample>* rows) {
                       .Region(Fn({}, {u, f}, go_on))
                       .Region(Fn({}, {f, u, f}, step))
                       .Without(Check::kTranspose, kForward));
-  // A constant of the predicate, which ends the loop sooner for some of a batch.
+  // The predicate has a constant, which ends the loop sooner for some examples of a batch.
   rows->push_back(Make("while", "f64/limit",
                        {Of(kF64, {}, Uniform(1, 6)), Of(kF64, {4}, Uniform(1, 2)), steps({255}),
                         Of(kF64, {4}, Uniform(0, 0.5))})
@@ -208,7 +215,7 @@ void AddWhiles(std::vector<Sample>* rows) {
                                  }))
                       .Within(Ulps(16))
                       .Without(Check::kTranspose, kForward));
-  // Carries that change places.
+  // In this loop the carries change places.
   rows->push_back(Make("while", "bool", {steps({5, 4}), Of(kBool, {4}), Of(kBool, {4})})
                       .With(attrs(0, 0))
                       .Main(1)
@@ -218,6 +225,8 @@ void AddWhiles(std::vector<Sample>* rows) {
                       })));
 }
 
+// Adds every branch of a case for every dtype, and for f64 the forms that differ: an index that is
+// clamped, branches with different residuals, one branch, and bools.
 void AddCases(std::vector<Sample>* rows) {
   const auto index = [](std::vector<double> i) { return Of(kS32, {}, Values(std::move(i))); };
   const Body second_first = [](Builder&, const std::vector<Value>& v) {
@@ -245,7 +254,7 @@ void AddCases(std::vector<Sample>* rows) {
                         .Region(Fn({}, {t, t}, second_first))
                         .Region(Fn({}, {t, t}, differences))
                         .Linear({{1, 2}, {1}, {2}}));
-  // Branches that keep values of different kinds, and numbers of them, for a gradient.
+  // The branches keep different kinds and numbers of residuals for a gradient.
   rows->push_back(Make("case", "f64/residuals",
                        {index({1, 0, 2}), Of(kF64, {4, 8}), Of(kF64, {4, 8}, Uniform(0.5, 2))})
                       .Main(1)
@@ -276,6 +285,8 @@ void AddCases(std::vector<Sample>* rows) {
                       })));
 }
 
+// Adds manual computations on a mesh of 2 x 2: with and without a check of varying axes, with
+// collectives in branches, and with one axis left to the planner.
 void AddManual(std::vector<Sample>* rows) {
   const Scope outer = OnMesh();
   const Scope inner{outer.mesh.With({"x", "y"}, AxisType::kManual)};
@@ -293,7 +304,7 @@ void AddManual(std::vector<Sample>* rows) {
                  {"check_vma", check}};
   };
   for (DType d : Numbers()) {
-    // Block (x, y) of a times what is the same everywhere, summed over x.
+    // Multiplies block (x, y) of the first operand by a replicated vector, and sums over x.
     rows->push_back(
         Make("manual_computation", absl::StrCat(N(d), "/psum"), {Of(d, {4, 8}), Of(d, {4})})
             .With(attrs({both, whole}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}, both}, {"x", "y"},
@@ -324,7 +335,8 @@ void AddManual(std::vector<Sample>* rows) {
                                    return std::vector<Value>{Not(v[0])};
                                  }))
                       .In(outer));
-  // Devices that differ along x differ in how often they exchange along y, and meet along x then.
+  // Devices with different coordinates along x do a different number of exchanges along y.
+  // Afterwards they exchange along x.
   rows->push_back(
       Make("manual_computation", "f64/branches", {Of(kF64, {4, 8})})
           .With(attrs({both}, {PartitionSpec{{{}, {"y"}}, {}, {}, {}}}, {"x", "y"}, true))
@@ -355,7 +367,7 @@ void AddManual(std::vector<Sample>* rows) {
                                  }))
                       .In(outer)
                       .Within(Reordered(8)));
-  // Manual along x only; y is left to the planner.
+  // This one is Manual along x only; the planner decides about y.
   const Scope partly{outer.mesh.With({"x"}, AxisType::kManual)};
   rows->push_back(Make("manual_computation", "f64/partly", {Of(kF64, {4, 8})})
                       .With(attrs({rows_on_x}, {rows_on_x}, {"x"}, true))
@@ -370,13 +382,14 @@ void AddManual(std::vector<Sample>* rows) {
 
 Attrs NumConsts(int64_t n) { return {{"num_consts", n}}; }
 
-// Functions with derivative rules, which are the derivatives: so all checks of these hold.
+// Adds functions with custom derivative rules. The rules are the true derivatives, so all checks of
+// derivatives hold.
 void AddCustomDerivatives(std::vector<Sample>* rows) {
   const Body rule = [](Builder&, const std::vector<Value>& v) {
     const Value along_x = v[2] * v[1] + v[2], along_y = v[0] * v[3];
     return std::vector<Value>{v[0] * v[1] + v[0], v[0], along_x + along_y, v[2]};
   };
-  // The residuals are x and y, which bwd takes before the two cotangents.
+  // The residuals are x and y. bwd takes them before the two cotangents.
   const Body fwd = [](Builder&, const std::vector<Value>& v) {
     return std::vector<Value>{v[0] * v[1] + v[0], v[0], v[0], v[1]};
   };
@@ -389,7 +402,8 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
     const bool inexact = IsFloat(d);
     const Tolerance near = inexact ? Reordered(2) : kExact;
     const std::vector<Type> two = {t, t}, four = {t, t, t, t};
-    // Without floats there is nothing to differentiate, and the rules have no tangents.
+    // For integers there is nothing to differentiate, so their rules have no tangents or
+    // cotangents.
     const Body no_cotangents = [](Builder&, const std::vector<Value>&) {
       return std::vector<Value>{};
     };
@@ -406,7 +420,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
                         .Within(near)
                         .Without(Check::kJvp, kOnce));
   }
-  // A captured s32, and functions that are linear in y.
+  // These functions capture an s32 and are linear in y.
   const Type f = MakeType(kF64, {4, 8}), n = MakeType(kS32, {});
   const auto scaled = [](Value by, Value x, Value y) {
     const Value product = Sin(x) * y;
@@ -449,7 +463,8 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
                       .Without(Check::kJvp, kOnce));
   for (DType d : Floats()) {
     const Type t = MakeType(d, {4, 8});
-    // The tangent of x times a residual, and its sum.
+    // The op multiplies a tangent by the residual, and sums the tangent along dim 1. The region is
+    // the transpose, which takes the residual and the cotangents of both results.
     rows->push_back(Make("custom_lin", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
                         .With({{"num_residuals", int64_t{1}}})
                         .Region(Fn({}, {t, t, MakeType(d, {4})},
@@ -463,8 +478,10 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
   }
 }
 
+// Adds solves of diagonal systems, which are symmetric, and one of a system that is not, so that
+// solve and transpose solve differ.
 void AddLinearSolves(std::vector<Sample>* rows) {
-  // x of diag(a) x = b, elementwise.
+  // The system is diag(a) x = b, so both functions are elementwise.
   const Body matvec = [](Builder&, const std::vector<Value>& v) {
     return std::vector<Value>{v[0] * v[1]};
   };
@@ -483,7 +500,7 @@ void AddLinearSolves(std::vector<Sample>* rows) {
             .Linear({{1}})
             .Within(Ulps(2)));
   }
-  // Two unknowns, [[a, c], [0, c]] (x, y) = b, and the transpose.
+  // The system is [[a, c], [0, c]] (x, y) = b. The last two regions solve and apply its transpose.
   const Type t = MakeType(kF64, {8});
   const std::vector<Type> in(4, t);
   const Fill away = Uniform(0.5, 2);

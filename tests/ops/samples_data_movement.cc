@@ -1,5 +1,6 @@
-// Rows of ir/ops/data_movement.cc.  Every result element is an operand element or a fill:
-// bit-equal.
+// Rows of ir/ops/data_movement.cc. Every element of a result is an element of an operand or a fill
+// value, so results are equal bit for bit. samples.cc collects the rows, and the tests of this
+// folder check them.
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -10,14 +11,15 @@ namespace {
 
 using enum DType;
 
-// Bits of every kind pass through a move; floats stay numbers so that they can be differentiated.
+// Returns an operand of random bits, or for floats of usual numbers, which can be differentiated.
 Operand Moved(DType d, Dims shape) {
   return Of(d, std::move(shape), IsInexact(d) ? Usual(d) : Bits());
 }
 
 class Rows {
  public:
-  // One row for each dtype that has kernels; of an op's first label for the others too.
+  // Adds one row for each dtype that has kernels. For the first label of an op, adds rows for the
+  // other dtypes, too.
   void Unary(std::string_view op, std::string_view label, Dims shape, const Attrs& attrs) {
     for (DType d : DTypesFor(op))
       rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Moved(d, shape)})
@@ -91,6 +93,8 @@ Array SomeLiteral(DType d, Dims shape) {
 
 }  // namespace
 
+// Lists the rows op by op. Labels name what is special about a row: empty dims, dims of size one,
+// permutations, strides.
 std::vector<Sample> DataMovementSamples() {
   Rows r;
   for (DType d : AllDTypes()) {
@@ -106,7 +110,8 @@ std::vector<Sample> DataMovementSamples() {
         Make("iota", absl::StrCat(N(d), "/columns"), {})
             .With({{"dtype", d}, {"shape", Dims{4, 8}}, {"iota_dimension", int64_t{1}}}));
   }
-  // Past 256 a bf16 cannot count: the index is rounded, not the sum.
+  // A bf16 cannot represent every whole number above 256. Each index must be rounded on its own;
+  // adding ones would get stuck.
   r.rows.push_back(
       Make("iota", "bf16/long", {})
           .With({{"dtype", kBF16}, {"shape", Dims{520}}, {"iota_dimension", int64_t{0}}}));

@@ -1,4 +1,6 @@
-// Rows of ir/ops/elementwise.cc.
+// Rows of ir/ops/elementwise.cc. samples.cc collects the rows, and the tests of this folder check
+// them. JAX recorded the expected values; where its functions are off by more than rounding, a row
+// says by how much.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +14,9 @@ namespace {
 using enum DType;
 constexpr char kKinks[] = "infinities, NaNs and kinks have no finite difference";
 
-// The units in the last place by which the recording backend may miss; ours rounds a wide result
-// once.  A bf16 result is a rounded f32 one.
+// Returns the tolerance for the error of the recording backend, in units in the last place. Our
+// evaluator rounds a wide result once. The recording backend rounds an f32 result to get a bf16
+// one.
 Tolerance Near(DType dtype, double ulps32, double ulps64) {
   return Ulps(dtype == kBF16 ? 1 : dtype == kF32 ? ulps32 : ulps64);
 }
@@ -22,14 +25,14 @@ const std::vector<double>& Specials() {
       0, -0.0, 1, -1, 0.5, -1.5, 2.5, -2.5, 3, 50, -50, kInf, -kInf, kNan, 1e30, -1e30};
   return *kAll;
 }
-// The same once more in another order, so that pairs meet that matter.
+// Returns special values in another order, so that a binary op meets the pairs that matter.
 const std::vector<double>& OtherSpecials() {
   static const auto* const kAll = new std::vector<double>{
       0, 0, -0.0, 1, 2, 0.5, kInf, -kInf, kNan, -1, 3, 2, -kInf, 0, -1e30, 1e30};
   return *kAll;
 }
 double Least(DType dtype) { return IsSignedInt(dtype) ? -std::ldexp(1.0, BitWidth(dtype) - 1) : 0; }
-double Greatest(DType dtype) {  // that a double holds
+double Greatest(DType dtype) {  // the largest value that a double can hold
   const int digits = BitWidth(dtype) - (IsSignedInt(dtype) ? 1 : 0);
   return digits > 53 ? std::ldexp(1.0, digits) - std::ldexp(1.0, digits - 53)
                      : std::ldexp(1.0, digits) - 1;
@@ -46,7 +49,7 @@ std::vector<DType> WithBool(std::vector<DType> dtypes) {
 
 class Rows {
  public:
-  // f of one float: usual values of every float dtype, special ones in f32.
+  // Adds rows of a function of one float: usual and special values for every float dtype.
   void FloatUnary(std::string_view op, Fill fill, double ulps32 = 0, double ulps64 = 0,
                   bool record_specials = true) {
     for (DType d : Floats()) {
@@ -60,7 +63,7 @@ class Rows {
       Add(std::move(s));
     }
   }
-  // f of one number that is exact.
+  // Adds rows of an exact function of one number.
   void ExactUnary(std::string_view op, const std::vector<DType>& dtypes) {
     for (DType d : dtypes) {
       Add(Make(op, N(d), {Of(d, {4, 4})}));
@@ -74,7 +77,7 @@ class Rows {
       Edges(op, d, 2, linear);
     }
   }
-  // Extreme values of the dtype.
+  // Adds rows with extreme values of the dtype, and for integers with random bits.
   void Edges(std::string_view op, DType d, int operands,
              const std::vector<std::vector<int>>& linear = {}) {
     if (d == kBool) return;
@@ -109,6 +112,8 @@ class Rows {
   std::vector<Sample> rows_;
 };
 
+// Adds functions of one float. The two numbers of a row are the errors of the recording backend in
+// f32 and in f64, in units in the last place; a row without them is exact.
 void AddFloatFunctions(Rows& r) {
   r.FloatUnary("exponential", Uniform(-4, 4), 2, 2);
   r.FloatUnary("exponential_minus_one", Uniform(-4, 4), 4, 4);
@@ -142,7 +147,8 @@ void AddFloatFunctions(Rows& r) {
   for (const char* op : {"exponential", "log", "tanh", "sqrt", "erf", "floor"}) r.Scalar(op);
 }
 
-// Where the recording backend rounds more often, and further away, it gets more room.
+// Adds functions in which the recording backend rounds more often or is further off, so that their
+// tolerances are larger.
 void AddMoreFunctions(Rows& r) {
   for (DType d : Floats()) {
     r.Add(Make("exp2", N(d), {Of(d, {4, 4}, Uniform(-4, 4))}).Within(Ulps(4)));
@@ -158,8 +164,8 @@ void AddMoreFunctions(Rows& r) {
   r.FloatUnary("cosh", Uniform(-3, 3), 16, 16);
   r.FloatUnary("asinh", Uniform(-5, 5), 8, 8);
   r.FloatUnary("acosh", Uniform(1.5, 9), 8, 8);
-  // In f64 the recording backend is up to a hundred units off; (log1p(x) - log1p(-x)) / 2 is two
-  // off.
+  // In f64 the recording backend is up to a hundred units off. The formula (log1p(x) - log1p(-x)) /
+  // 2 is only two units off.
   r.FloatUnary("atanh", Uniform(-0.9, 0.9), 8, 128);
   r.FloatUnary("erfc", Uniform(-2.5, 2.5), 16, 16, /*record_specials=*/false);
   r.FloatUnary("lgamma", Uniform(2.5, 9), 16, 16, /*record_specials=*/false);
@@ -167,7 +173,7 @@ void AddMoreFunctions(Rows& r) {
   for (DType d : Floats()) {
     r.Add(Make("lgamma", absl::StrCat(N(d), "/reflected"), {Of(d, {4, 4}, Uniform(-2.4, -2.2))})
               .Within(Near(d, 64, 64)));
-    // Away from its root at -2.61, where no bound in units of the result holds.
+    // These arguments avoid the root at -2.61, near which no bound in units of the result holds.
     r.Add(Make("digamma", absl::StrCat(N(d), "/reflected"), {Of(d, {4, 4}, Uniform(-2.85, -2.65))})
               .Within(Near(d, 64, 64)));
     r.Add(Make("erfc", absl::StrCat(N(d), "/tail"), {Of(d, {4, 4}, Uniform(3, 5))})
@@ -185,6 +191,8 @@ void AddMoreFunctions(Rows& r) {
     }
 }
 
+// Adds arithmetic. In the usual rows no divisor is zero and the base of a float power is positive,
+// so that they can be differentiated; rows of edges and special values cover the other operands.
 void AddArithmetic(Rows& r) {
   const std::vector<std::vector<int>> sum = {{0}, {1}, {0, 1}}, product = {{0}, {1}};
   r.ExactUnary("abs", SignedNumbers());
@@ -242,6 +250,8 @@ void AddBits(Rows& r) {
     }
 }
 
+// Adds comparisons and the ops that choose or pass on elements: select, clamp, stop_gradient and
+// checkpoint_name.
 void AddChoices(Rows& r) {
   for (const char* direction : {"EQ", "NE", "LT", "LE", "GT", "GE"})
     for (DType d : WithBool(Numbers())) {
@@ -294,7 +304,8 @@ void AddChoices(Rows& r) {
   }
 }
 
-// Numbers that narrow floats have to round: on the half between two of them, and on each side.
+// Returns numbers that test the rounding to narrow floats: halfway between two such floats, and
+// slightly on each side of the half.
 std::vector<double> Halves() {
   std::vector<double> all = Specials();
   for (double v : {1.0625, 1.125,   1.1875,  1.25,   1.375,   1.75,    2.5,     3.0,    3.5,
@@ -305,12 +316,15 @@ std::vector<double> Halves() {
   return all;
 }
 
+// Adds casts between all pairs of dtypes. If one of the two dtypes is only stored, the row converts
+// many elements, since such a cast rounds in its own way; casts between other dtypes have a usual
+// and an extreme row.
 void AddCasts(Rows& r) {
   for (DType from : AllDTypes())
     for (DType to : AllDTypes()) {
       const std::string label = absl::StrCat(N(from), "/to_", N(to));
       if (!IsComputable(from) || !IsComputable(to)) {
-        // Every code of a narrow dtype, or numbers on and beside the halves of one.
+        // Converts every bit pattern of a narrow dtype, or numbers at which narrow floats round.
         const bool all = BitWidth(from) <= 8;
         Fill fill = Bits();
         if (all) fill = Codes();
@@ -343,7 +357,7 @@ void AddCasts(Rows& r) {
                   .Without(Check::kJvp, "bits have no tangents"));
     }
   for (DType d : Floats()) {
-    // Room for every bit: the identity.
+    // With room for every bit, reduce_precision is the identity.
     r.Add(
         Make("reduce_precision", absl::StrCat(N(d), "/e11m52"), {Of(d, {4, 4}, Uniform(-300, 300))})
             .With({{"exponent_bits", int64_t{11}}, {"mantissa_bits", int64_t{52}}})
@@ -368,8 +382,8 @@ void AddCasts(Rows& r) {
   }
 }
 
-// Arithmetic on complex numbers is made of these and of arithmetic on their parts;
-// client_complex_test has its derivatives.
+// Adds the ops that take complex numbers apart and put them together. Complex arithmetic consists
+// of these and of arithmetic on the parts; client_complex_test covers its derivatives.
 void AddParts(Rows& r) {
   for (const auto& [number, part] :
        {std::pair{DType::kC64, DType::kF32}, {DType::kC128, DType::kF64}}) {

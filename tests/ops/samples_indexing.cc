@@ -1,4 +1,5 @@
-// Rows of ir/ops: indexing.cc, gather.cc and scatter.cc.
+// Rows of ir/ops/indexing.cc, gather.cc and scatter.cc. samples.cc collects the rows, and the tests
+// of this folder check them.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -12,17 +13,19 @@ Operand Moved(DType d, Dims shape) {
 }
 Operand At(double start, DType index = kS32) { return Of(index, {}, Values({start})); }
 
-// A table of `dims`, windows in it, and index vectors of which some are out of bounds.
+// The dimension numbers of a gather or a scatter, with the shapes and the index vectors of a row.
 struct Windows {
   std::string_view label;
   Dims operand, indices;
-  std::vector<double> at;  // the elements of indices, in turn
-  Dims window;             // along the operand's dims
-  Dims block;              // shape of the windows together
+  std::vector<double> at;  // elements of the indices in row-major order
+  Dims window;             // size of a window along each dim of the operand
+  Dims block;              // shape of all windows together: a gather's result, a scatter's updates
   std::vector<int64_t> window_dims, collapsed, index_map;
   int64_t index_vector_dim;
   std::vector<int64_t> batching = {}, indices_batching = {};
 };
+// Each entry exercises another property of the dimension numbers, which its label names. All index
+// vectors are in bounds; Outside() moves some of them out.
 const std::vector<Windows>& SomeWindows() {
   static const auto* const windows = new std::vector<Windows>{
       {"rows", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
@@ -57,8 +60,7 @@ const std::vector<Windows>& SomeWindows() {
   };
   return *windows;
 }
-// For scatters: updates without elements, and updates of an operand without elements. The operand
-// stays as it is.
+// Scatters that change nothing: the updates have no elements, or the operand has none.
 const std::vector<Windows>& WindowsOfNothing() {
   static const auto* const windows = new std::vector<Windows>{
       {"no_updates", {8, 4}, {4, 1}, {5, 0, 7, 2}, {0, 4}, {4, 0, 4}, {1, 2}, {}, {0}, 1},
@@ -67,7 +69,8 @@ const std::vector<Windows>& WindowsOfNothing() {
   };
   return *windows;
 }
-// Some index vectors moved out of bounds, on both sides.
+// Returns the indices with the first moved out of bounds below and the last moved out of bounds
+// above.
 std::vector<double> Outside(std::vector<double> at) {
   at.front() -= 9;
   at.back() += 9;
@@ -100,7 +103,8 @@ Sample ScatterRow(std::string_view op, std::string label, DType d, const Windows
              {"mode", std::move(mode)}});
 }
 
-// Half of what is there, or three times that, and the update: the order of the updates matters.
+// Returns a computation in which the order of the updates matters: half the old value (for
+// integers, three times the old value) plus the update.
 FunctionRef Damped(DType d) {
   return Computation({d, d}, [](const std::vector<Value>& v) -> std::vector<Value> {
     if (v[0].dtype() == kBool) return {And(v[0], Not(v[1]))};
@@ -109,6 +113,8 @@ FunctionRef Damped(DType d) {
   });
 }
 
+// Adds scatters with a computation of their own. The computation does not commute, so that these
+// rows also check the order in which updates are applied.
 std::vector<Sample> ScatterBySamples() {
   std::vector<Sample> rows;
   const std::vector<Windows>& windows = SomeWindows();
@@ -131,7 +137,8 @@ std::vector<Sample> ScatterBySamples() {
   for (const Windows& w : WindowsOfNothing())
     for (const char* mode : {"clip", "fill_or_drop"})
       add(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w, w.at, mode);
-  // Of two operands: the larger of the first ones, and what goes with it.
+  // These scatter two operands: the larger value of the first, and the value of the second beside
+  // it.
   for (const Windows& w : {windows[0], windows[2], windows[7]}) {
     Sample row = ScatterRow("scatter_by", absl::StrCat("f64/pairs_", ToAbsl(w.label)), kF64, w,
                             w.at, "clip");
@@ -151,6 +158,8 @@ std::vector<Sample> ScatterBySamples() {
 
 }  // namespace
 
+// Adds rows of dynamic slices, gathers and scatters. Windows vary for one dtype only, and dtypes
+// for the first windows only, because the rules for windows do not depend on the dtype.
 std::vector<Sample> IndexingSamples() {
   std::vector<Sample> rows;
   auto slice = [&](std::string_view label, DType d, Dims shape, Dims sizes,
@@ -208,7 +217,7 @@ std::vector<Sample> IndexingSamples() {
     rows.push_back(GatherRow(absl::StrCat("f64/", ToAbsl(w.label), "/promise"), kF64, w, w.at,
                              "promise_in_bounds"));
   }
-  // Every bit of a table that is cut arrives: zeros keep their signs.
+  // Zeros must keep their signs, also if a plan cuts the operand.
   for (DType d : Floats()) {
     Sample special = GatherRow(N(d) + "/special", d, windows[0], windows[0].at, "clip");
     special.operands[0] = Of(d, windows[0].operand, Values({0, -0.0, kInf, -kInf, kNan, -0.0, 1}));
@@ -216,19 +225,19 @@ std::vector<Sample> IndexingSamples() {
   }
   Sample filled = GatherRow("f64/filled", kF64, windows[0], Outside(windows[0].at), "fill_or_drop");
   filled.attrs.Set("fill_value", Array::Scalar(kF64, -7));
-  filled.linear.clear();  // what is filled in is not linear in the operand
+  filled.linear.clear();  // with a fill value other than 0, the op is not linear in the operand
   rows.push_back(std::move(filled));
   for (DType index : {kU32, kS64})
     rows.push_back(GatherRow(absl::StrCat("f64/index_", N(index)), kF64, windows[0], windows[0].at,
                              "clip", index));
 
-  const std::vector<double> twice = {5, 2, 5, 2};  // for windows[0]
+  const std::vector<double> twice = {5, 2, 5, 2};  // indices for windows[0] that repeat
   for (const char* op : {"scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"}) {
     const std::string_view name = op;
     const bool replaces = name == "scatter", adds = name == "scatter_add";
     const bool multiplies = name == "scatter_mul";
-    // Where an element may be written twice fewer operands are linear, sums have an order, and
-    // products have no derivative: that is refused, as in JAX.
+    // If an element may be written twice, the op is linear in fewer operands, the order of a sum
+    // matters, and a product has no derivative: differentiating it is refused, as in JAX.
     const auto add = [&](Sample row, bool unique) {
       if (unique) row.attrs.Set("unique_indices", true);
       if (adds || (replaces && unique)) {
@@ -255,7 +264,7 @@ std::vector<Sample> IndexingSamples() {
         return absl::StrCat(N(d), "/", ToAbsl(w.label), "/", mode);
       };
       add(ScatterRow(name, label("drop"), d, w, Outside(w.at), "fill_or_drop"), false);
-      if (!replaces && !adds) continue;  // the others differ in how they combine
+      if (!replaces && !adds) continue;  // the other ops differ only in how they combine
       add(ScatterRow(name, label("clip"), d, w, Outside(w.at), "clip"), false);
       add(ScatterRow(name, label("promise"), d, w, w.at, "promise_in_bounds"), false);
     }

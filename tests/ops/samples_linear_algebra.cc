@@ -1,4 +1,6 @@
-// Rows of ir/ops: solves.cc, factorizations.cc and eigen.cc.
+// Rows of ir/ops/solves.cc, factorizations.cc and eigen.cc. Results are compared with those that
+// JAX recorded, up to a multiple of the rounding error of the largest element. samples.cc collects
+// the rows, and the tests of this folder check them.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -7,10 +9,12 @@ namespace {
 
 constexpr DType kF32 = DType::kF32, kF64 = DType::kF64, kC128 = DType::kC128;
 constexpr DType kDTypes[] = {kF32, kF64, DType::kC64, kC128};
-// What LAPACK's kernels for one processor may differ from those for another.
+// Allows for the differences between LAPACK's kernels for different processors.
 constexpr Tolerance kClose = Scaled(64);
 constexpr const char* kReflectors = "its reflectors have no derivative";
 
+// The matrices have dominant diagonals, so that they are well conditioned and derivatives of the
+// results agree with finite differences.
 void AddSolves(std::vector<Sample>& rows) {
   for (const DType d : kDTypes) {
     const auto cholesky = [&](std::string_view label, Operand x, bool lower) {
@@ -70,6 +74,8 @@ void AddSolves(std::vector<Sample>& rows) {
                      .Linear({{1}}));
 }
 
+// Adds square, tall, wide and batched matrices for each factorization, and matrices without rows,
+// without columns or without full rank.
 void AddFactorizations(std::vector<Sample>& rows) {
   for (const DType d : kDTypes) {
     const auto label = [&](std::string_view name) { return absl::StrCat(N(d), "/", ToAbsl(name)); };
@@ -99,7 +105,7 @@ void AddFactorizations(std::vector<Sample>& rows) {
                            .NotSmooth(kReflectors));
       }
       for (const bool full : {false, true}) {
-        // No first element is 0, where a sign of q would change.
+        // These values avoid a first element of 0, at which a sign of q would flip.
         const auto qr = [&](std::string_view with) {
           return Make("qr", label(absl::StrCat(ToAbsl(name), full ? "/full" : "", ToAbsl(with))),
                       {Of(d, shape, Distinct(-2, 2.5))})
@@ -123,6 +129,9 @@ void AddFactorizations(std::vector<Sample>& rows) {
           .Without(Check::kRecorded, "JAX's pivots are the operand, which are none"));
 }
 
+// Adds eigenvalues, singular values and the decompositions behind them. Vectors are unique only up
+// to a sign or a phase; rows where versions of LAPACK disagree are compared up to signs or not
+// recorded.
 void AddEigen(std::vector<Sample>& rows) {
   for (const DType d : kDTypes) {
     const auto label = [&](std::string_view name) { return absl::StrCat(N(d), "/", ToAbsl(name)); };
@@ -164,7 +173,7 @@ void AddEigen(std::vector<Sample>& rows) {
     for (const auto& kind : squares) {
       const std::string_view name = kind.first;
       const Dims& shape = kind.second;
-      // An element by which LAPACK chooses the sign of a vector is within its rounding error of 0.
+      // LAPACK chooses the sign of a vector by an element that is 0 up to rounding in this row.
       const bool sign_depends_on_lapack = d == kF32 && name == "batched";
       static constexpr char kSigns[] =
           "versions of LAPACK choose other signs; client_linalg_test has what the vectors must be";

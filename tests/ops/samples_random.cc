@@ -1,4 +1,5 @@
-// Rows of ir/ops/random.cc.  Random bits are bit-equal to JAX's.
+// Rows of ir/ops/random.cc. Random bits must equal those of JAX bit for bit. samples.cc collects
+// the rows, and the tests of this folder check them.
 #include "tests/ops/samples.h"
 
 namespace tessera::ir::samples {

@@ -1,4 +1,5 @@
-// Rows of ir/ops: reduction.cc, reduce.cc, cumulative.cc and sort.cc.
+// Rows of ir/ops/reduction.cc, reduce.cc, cumulative.cc and sort.cc. samples.cc collects the rows,
+// and the tests of this folder check them.
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,8 @@ double Terms(const Shape& s) {
   return n;
 }
 
+// Sums and products may be computed in another order, so their rows have a tolerance. Maxima and
+// minima are exact, and most of their rows have distinct elements, since a tie has no derivative.
 std::vector<Sample> CumulativeSamples() {
   std::vector<Sample> rows;
   auto add = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim,
@@ -70,6 +73,8 @@ std::vector<Sample> CumulativeSamples() {
   return rows;
 }
 
+// Rows with distinct elements check derivatives; rows with ties check stability, and rows with
+// special values check how NaNs and signed zeros are ordered.
 std::vector<Sample> OrderSamples() {
   std::vector<Sample> rows;
   auto sort = [&](std::string label, std::vector<Operand> operands, int64_t dim,
@@ -123,7 +128,8 @@ std::vector<Sample> OrderSamples() {
   return rows;
 }
 
-// (1 + a) (1 + b) - 1: associative, and 0 changes nothing; of bools, a xor b.
+// Returns the computation (1 + a) (1 + b) - 1, or a xor b for bools. It is associative, and 0 is
+// neutral.
 FunctionRef Joined(DType d) {
   return Computation({d, d}, [](const std::vector<Value>& v) -> std::vector<Value> {
     if (v[0].dtype() == kBool) return {Xor(v[0], v[1])};
@@ -131,7 +137,8 @@ FunctionRef Joined(DType d) {
     return {product + v[0] + v[1]};
   });
 }
-// The larger of two numbers and its index; of equals the lower one.
+// Returns a computation that picks the larger of two numbers with its index, and of equal numbers
+// the one with the lower index.
 FunctionRef LargerWithIndex(DType d) {
   return Computation({d, kS32, d, kS32}, [](const std::vector<Value>& v) -> std::vector<Value> {
     const Value more = Compare(v[0], v[2], "GT"), equal = Compare(v[0], v[2], "EQ");
@@ -141,7 +148,8 @@ FunctionRef LargerWithIndex(DType d) {
   });
 }
 
-// a + b x, then c + d x, is one such function: associative, and the order counts.
+// Returns a computation that composes the functions a + b x and c + d x. It is associative but not
+// commutative, so the order of the elements matters.
 FunctionRef Composed(DType dt) {
   return Computation({dt, dt, dt, dt}, [](const std::vector<Value>& v) -> std::vector<Value> {
     const Value shifted = v[3] * v[0];
@@ -149,6 +157,8 @@ FunctionRef Composed(DType dt) {
   });
 }
 
+// Adds reductions by a computation: a commutative one for every dtype, one in which the order of
+// the elements matters, and one that finds a maximum with its index.
 std::vector<Sample> ReduceSamples() {
   std::vector<Sample> rows;
   const auto joined = [&](DType d, const Shape& shape) -> Sample& {
@@ -167,7 +177,7 @@ std::vector<Sample> ReduceSamples() {
     joined(d, {{4, 0}, {1}});
   }
   for (const Shape& shape : Shapes()) {
-    if (shape.dims.empty()) continue;  // lax leaves out the initial values
+    if (shape.dims.empty()) continue;  // lax ignores the initial values in this case
     rows.push_back(Make("reduce",
                         absl::StrCat("s32/composed_", absl::StrJoin(shape.shape, "x"), "_over_",
                                      absl::StrJoin(shape.dims, "_")),
@@ -190,6 +200,8 @@ std::vector<Sample> ReduceSamples() {
   return rows;
 }
 
+// Adds sorts by a comparator: descending, by two keys, by magnitude, and by a comparator that
+// contradicts itself.
 std::vector<Sample> SortBySamples() {
   std::vector<Sample> rows;
   const auto sort =
@@ -229,7 +241,8 @@ std::vector<Sample> SortBySamples() {
        });
   sort("f64/nothing", {Of(kF64, {4, 0})}, 1, descending);
   sort("f64/vector", {Of(kF64, {13}, Distinct(-4, 4))}, 0, descending);
-  // What contradicts itself gives some order, the same everywhere.
+  // A comparator that contradicts itself gives an unspecified order, which is the same on every
+  // backend.
   sort("s32/always", {Of(kS32, {4, 8}, Ints(0, 99))}, 1, [](const std::vector<Value>& v) {
     return Compare(v[0], v[0], "EQ");
   }).Without(Check::kRecorded, "the comparator orders nothing");
@@ -238,6 +251,8 @@ std::vector<Sample> SortBySamples() {
 
 }  // namespace
 
+// Adds the rows of the functions above, and the reductions with a fixed operation: every shape for
+// every dtype, and then empty, special and tied elements.
 std::vector<Sample> ReductionSamples() {
   std::vector<Sample> rows = CumulativeSamples();
   for (Sample& s : OrderSamples()) rows.push_back(std::move(s));
@@ -257,7 +272,7 @@ std::vector<Sample> ReductionSamples() {
   };
   for (const Shape& shape : Shapes()) {
     for (DType d : Numbers()) {
-      // Sums in another order: one rounding a term and the last one.
+      // A sum in another order may differ by one rounding for each term.
       const Tolerance sum = IsFloat(d) ? Reordered(Terms(shape)) : kExact;
       add("reduce_sum", d, shape, "", Usual(d), sum, true);
       add("reduce_prod", d, shape, "", IsFloat(d) ? Uniform(0.5, 1.5) : Values({1, 2, 1, 3, 1}),
@@ -291,7 +306,8 @@ std::vector<Sample> ReductionSamples() {
           Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact,
           false)
           .NotSmooth("NaNs and infinities have no finite difference");
-      // -0 is less than +0, wherever it stands: few and many elements, whole rows and parts.
+      // -0 is less than +0 wherever it stands. The shapes have few and many elements, so that
+      // kernels reduce whole rows and parts of rows.
       for (const Shape& shape : {Shape{{16, 4}, {1}}, Shape{{4, 16}, {0}}, Shape{{40000}, {0}}}) {
         Sample& zeros = add(op, d, shape, "/zeros", Picks({0, -0.0}), kExact, false);
         zeros.NotSmooth("all elements are equal");
@@ -303,7 +319,7 @@ std::vector<Sample> ReductionSamples() {
           kExact, false)
           .Without(Check::kJvp, "a tie shares the tangent; a finite difference takes one side");
     }
-    // A zero among the factors: no division by it.
+    // The derivative of a product with a zero among its factors must not divide by the zero.
     add("reduce_prod", d, {{4, 4}, {1}}, "/zeros", Values({0, 2, 1.5, 1, 2, 0, 0, 1, 1, 2, 3}),
         Reordered(4), false);
   }

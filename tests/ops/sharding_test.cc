@@ -1,5 +1,6 @@
-// sharded = unsharded: for every factor of every row, the plan that cuts it over 2 and 4 devices,
-// run on all devices at once, gives the blocks of what one device gives.
+// Proves that sharded runs give the results of one device. For every factor of every row, the
+// planner cuts the factor over 2 and 4 devices, and the evaluator runs the device program on all of
+// them. The results must be the blocks of the result of a single device.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -15,12 +16,12 @@ namespace tessera::ir::samples {
 namespace {
 
 using Specs = std::vector<std::optional<PartitionSpec>>;
-// Which axes cut which factor.
+// Maps a factor to the axes that cut it.
 using Cut = std::map<int, AxisList>;
 
 Mesh Meshed(std::vector<MeshAxis> axes) { return {std::move(axes)}; }
 
-// The row's op in a program on `mesh`, its regions retyped there.
+// Returns a function on `mesh` that runs the row's op. The regions are retyped for the mesh.
 FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type>& params) {
   const Scope scope{mesh};
   Builder b(scope);
@@ -32,8 +33,9 @@ FunctionRef FunctionOn(const Sample& s, const Mesh& mesh, const std::vector<Type
   return b.Build(b.Emit(*s.def, in, s.attrs, regions));
 }
 
-// The axes of each dim of a value whose factors are cut so.  A minor factor cannot be cut while a
-// major one stays whole: such a dim is left alone.
+// Returns the axes of each dim of a value whose factors are cut as `cut` says. A dim can be cut
+// along a minor factor only if its major factors are cut completely; otherwise the minor factor is
+// left whole.
 PartitionSpec SpecUnder(const TensorFactors& dims, const Type& type, const Signature& s,
                         const Cut& cut, const Mesh& mesh) {
   PartitionSpec spec;
@@ -69,7 +71,7 @@ std::string SpecsText(const Specs& specs) {
 
 struct Outcome {
   server::core::Plan plan;
-  std::vector<Shards> got;  // [result][device]
+  std::vector<Shards> got;  // results: [result][device]
 };
 Outcome PlanAndRun(const Program& program, const std::vector<Shards>& args) {
   std::vector<Array> whole;
@@ -88,8 +90,8 @@ class Checker {
       magnitudes_ = ValueOrThrow(MagnitudesOf(s, args_));
   }
 
-  // The program under these specs, on all devices.  `sums_cut`: a sum may be cut, hence reordered;
-  // everything else is equal bit for bit.
+  // Plans and runs `f` with these specs and compares the results with those of one device. They
+  // must be equal bit for bit, unless `sums_cut` says that a sum may be cut and thereby reordered.
   std::string Check(const FunctionRef& f, const Specs& in, const Specs& out, bool sums_cut) {
     const std::string where = absl::StrCat("in ", SpecsText(in), ", out ", SpecsText(out), " on ",
                                            f->scope.mesh.ToString(), ": ");
@@ -139,7 +141,8 @@ class Checker {
   std::vector<Shards> args_, want_, magnitudes_;
 };
 
-// One factor on each whole mesh, every pair of factors on two axes, one factor on both.
+// Returns the cuts to check: each factor over a whole mesh of one axis, every pair of factors over
+// two axes, and each factor over both axes.
 std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signature) {
   const int n = static_cast<int>(signature.factors.size());
   std::vector<std::pair<Mesh, Cut>> out;
@@ -162,7 +165,7 @@ std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signatu
   return out;
 }
 
-// Whether the op adds or multiplies up elements, itself or in a region.
+// Returns whether the op, or an op in its regions, sums or multiplies elements.
 bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
   if (def.reduce == ReduceKind::kSum || def.reduce == ReduceKind::kProd) return true;
   return std::any_of(regions.begin(), regions.end(), [](const FunctionRef& r) {
@@ -170,8 +173,8 @@ bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
                        [](const Op& op) { return Sums(*op.def, op.regions); });
   });
 }
-// Whether this cut may change the order of a sum: one over a factor that is cut.  A region's own
-// factors are not known out here.
+// Returns whether this cut may change the order of a sum. It may if it cuts the factor of the sum.
+// For an op with regions the factors inside are unknown here, so any sum counts.
 bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
   if (!s.regions.empty()) return Sums(*s.def, s.regions);
   return std::any_of(cut.begin(), cut.end(), [&](const auto& at) {
@@ -183,12 +186,13 @@ bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
 Signature SignatureOf(const Sample& s) {
   const FunctionRef f = FunctionOf(s);
   const std::vector<Type> in = f->param_types(), out = f->result_types();
-  std::vector<Type> results;  // of the op; results nobody reads are results too
+  std::vector<Type> results;  // types of all results of the op, also of unused ones
   results = ValueOrThrow(InferTypes(*s.def, s.scope, in, s.attrs, s.regions));
   return s.def->factors({*s.def, s.scope, in, s.attrs, s.regions}, results);
 }
 
-// The row's program and its name without their dtypes, and whether its numbers are floats.
+// Returns a key that is equal for rows that differ only in their dtypes: the text of the row's
+// program and its name without dtypes, and whether the row's dtype is a float.
 std::string ShapeOf(const Sample& s) {
   std::string shape = IsFloat(s.dtype()) ? "float " : "", word;
   for (const char c : PrintFunction(*FunctionOf(s)) + s.name + "\n") {
@@ -205,8 +209,9 @@ std::string ShapeOf(const Sample& s) {
 
 class ShardingTest : public OpTest {
  protected:
-  // Those of Cuts to check. Rules about shardings hardly read dtypes: rows that differ in these
-  // alone share the cuts among them, and the first of them has them all.
+  // Returns the cuts to check for this row. Sharding rules hardly depend on dtypes. So for rows
+  // that differ only in their dtypes, the first row checks all cuts and each later row checks one
+  // of them.
   std::vector<std::pair<Mesh, Cut>> CutsToCheck(const Sample& s, const Signature& signature) {
     std::vector<std::pair<Mesh, Cut>> cuts = Cuts(s, signature);
     const int earlier = rows_of_shape_[ShapeOf(s)]++;
@@ -218,6 +223,8 @@ class ShardingTest : public OpTest {
   std::map<std::string, int> rows_of_shape_;
 };
 
+// Each cut is checked with specs for the operands only, for both, with whole results, and for the
+// results only.
 TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
   int64_t cut_rows = 0, rows = 0;
   ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
@@ -249,8 +256,8 @@ TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
   EXPECT_TRUE(rows == 0 || cut_rows > 0) << "no row of " << op().name << " could be cut";
 }
 
-// The same with the shardings in the types: either the op refuses them, as a sharding error, or the
-// plan keeps the type's word.
+// Like the test above, but with the shardings in the types. Either the op refuses the types with a
+// sharding error, or the plan keeps the shardings of the types.
 TEST_P(ShardingTest, ExplicitTypesAreKept) {
   ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
     if (s.def->has_planned_regions() || s.def->has_rules() || !s.scope.mesh.empty()) return "";

@@ -1,3 +1,5 @@
+// Builds with gRPC: sends a program through its protobuf form. wire_absent.cc takes the place of
+// this file in builds without protobuf.
 #include "tests/ops/wire.h"
 
 #include "ir/serial/program.h"

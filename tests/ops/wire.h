@@ -1,4 +1,4 @@
-// Programs through their wire form, where the build has it.
+// Sends programs through their wire form, if the build has it (wire.cc) or not (wire_absent.cc).
 #pragma once
 #include <optional>
 
@@ -7,7 +7,8 @@
 
 namespace tessera::ir::samples {
 
-// The program written and read again; nullopt in builds without gRPC and protobuf.
+// Writes a program in the wire form and reads it back. Returns nullopt in builds without gRPC and
+// protobuf.
 std::optional<absl::StatusOr<Program>> ThroughTheWire(const Program& program);
 
 }  // namespace tessera::ir::samples

@@ -1,3 +1,4 @@
+// Builds without gRPC and protobuf: tests of the wire form find that there is none, and skip.
 #include "tests/ops/wire.h"
 
 namespace tessera::ir::samples {

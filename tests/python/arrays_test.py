@@ -1,4 +1,4 @@
-"""Arrays: put, got, described, freed, on real daemons."""
+"""Tests with real daemons that arrays are put, read, described and freed correctly."""
 import gc
 import importlib.util
 
@@ -14,7 +14,7 @@ HAS_ML_DTYPES = importlib.util.find_spec("ml_dtypes") is not None
 
 
 def sample(name, shape):
-    """Bits of every kind, as the dtype."""
+    """Returns an array of this dtype with random bits."""
     width = _dtypes.byte_width(name)
     count = int(np.prod(shape))
     bits = np.random.default_rng(count + width).integers(0, 256, count * width, np.uint8)
@@ -66,7 +66,7 @@ def test_memory_order_does_not_matter(client):
 
 def test_an_array_of_many_chunks(client):
     value = np.random.default_rng(1).integers(0, 1 << 62, (1 << 20) + 6, np.int64)[:, None]
-    array = client.put(value, MESH, P("x"))  # more than 4 MiB a shard
+    array = client.put(value, MESH, P("x"))  # each shard has more than 4 MiB
     np.testing.assert_array_equal(client.get(array), value)
 
 
@@ -78,7 +78,8 @@ def test_devices_in_any_order(client):
 
 
 def test_bits_of_what_numpy_has_no_dtype_for(client):
-    # Half the bits of 1.0f, which is bfloat16's 1.0.
+    # The values 0x3F80 and 0xC000 are the upper halves of 1.0f and -2.0f, and so 1.0 and -2.0 in
+    # bfloat16.
     program = """mesh (x=1)
 func main(%a: f32[2]) -> (bf16[2]) {
   %b = convert(%a) {dtype=bf16}
@@ -165,7 +166,7 @@ def test_a_full_device(client):
 
 def test_a_deleted_array(client):
     array = client.put(np.zeros(4, np.float32), MESH)
-    # Its executors have it when put returns; the coordinator hears of it from them.
+    # When put returns, the executors have the array. The coordinator learns of it from them.
     daemons.eventually(lambda: array.state() == "READY")
     array.delete()
     array.delete()
@@ -187,7 +188,7 @@ def test_a_handle_by_its_id(client):
     again = client.array(made.id)
     assert again.spec == made.spec
     np.testing.assert_array_equal(again.numpy(), value)
-    # One handle of the two is enough to free it.
+    # Deleting one of the two handles is enough to free the array.
     del again
 
 
@@ -200,7 +201,7 @@ def test_arrays_without_a_handle_are_freed(client):
     assert held() == 5
     del arrays[1:]
     gc.collect()
-    # With the next run at the latest.
+    # The deletions are sent with the next run at the latest.
     client.run("mesh (x=1)\nfunc main(%a: f32[]) -> (f32[]) {\n  return %a\n}\n", 1.0)
     gc.collect()
     client._session.free_forgotten(10)
@@ -212,7 +213,7 @@ def test_an_array_on_devices_moves_there(client, monkeypatch):
     whole = np.arange(32, dtype=np.float32).reshape(8, 4)
     source = client.put(whole, MESH, P("x", "y"))
     with monkeypatch.context() as m:
-        m.setattr(client._transfers, "write", None)  # Nothing may come by here.
+        m.setattr(client._transfers, "write", None)  # no data may pass through the client
         m.setattr(client._transfers, "read", None)
         line = tessera.Mesh({"z": 4})
         moved = [client.put(source, line, P("z")), client.reshard(source, MESH, P(None, "x"))]
@@ -264,7 +265,8 @@ def test_save_waits_no_longer_than_its_timeout(client):
     client.operation(int(caught.value.metadata["operation"])).cancel()
 
 
-# What is wrong with an argument is said with what was expected, and by no error from inside.
+# An error about an argument says what is wrong and what was expected. It is not an error from
+# inside the client.
 @pytest.mark.parametrize("kind, words, call", [
     (TypeError, r"put\(\) takes a tessera.Mesh.*none is given", lambda c, a: c.put([1, 2])),
     (TypeError, r"takes a tessera.Mesh.*dict is given", lambda c, a: c.put([1, 2], {"x": 2})),

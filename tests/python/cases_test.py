@@ -1,7 +1,7 @@
-"""StableHLO's conformance cases, through the service as its users call it: each artifact is sent over
-gRPC, compiled and run by a worker. (tests/stablehlo/served_cases_test.cc runs more of them.)
+"""Runs StableHLO's conformance cases through the service, as users do: a worker compiles and runs
+each artifact that is sent over gRPC. (tests/stablehlo/served_cases_test.cc runs more of them.)
 
-The cases lie beside the checkout (TESSERA_SHARED); without them the test is skipped.
+The cases lie outside the checkout, in TESSERA_SHARED. Without that the test is skipped.
 """
 import base64
 import gzip
@@ -15,7 +15,7 @@ import tessera
 
 SHARED = os.environ.get("TESSERA_SHARED")
 CASES = pathlib.Path(SHARED or "/nowhere") / "stablehlo/cases/interpret.jsonl.gz"
-# At least so many are right; more, as Tessera gets more ops.
+# At least this many cases must be right. The number grows when Tessera gets more ops.
 RIGHT = 203
 
 DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128",
@@ -24,7 +24,7 @@ DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128
 
 
 def array_of(value):
-    """None: of a dtype that this client does not have."""
+    """Returns the array of a value, or None if this client does not have its dtype."""
     if value["dtype"] not in DTYPES:
         return None
     data = base64.b64decode(value["data"])
@@ -32,7 +32,7 @@ def array_of(value):
 
 
 def differs(got, want, check):
-    """"" or what is wrong with a result."""
+    """Returns what is wrong with a result, or "" if it is right."""
     if (got.dtype, got.shape) != (want.dtype, want.shape):
         return f"is {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
     same = (got == want) | ((got != got) & (want != want))

@@ -1,4 +1,5 @@
-"""Where the client is, a cluster for the tests that want one, and what must hold after each test."""
+"""Finds the client, provides a cluster to the tests that need one, and checks what must hold after
+each test."""
 import gc
 import os
 import pathlib
@@ -9,7 +10,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/service"))
-# As the build lays it out, or as pip has installed it from the source tree.
+# The package is either where the build has put it or where pip has installed it from the source
+# tree.
 _places = [os.environ.get("TESSERA_PYTHON_DIR"), ROOT / "build/dev/python", ROOT / "client/python"]
 for place in filter(None, _places):
     if (pathlib.Path(place) / "tessera/_proto.binpb").exists():
@@ -42,13 +44,13 @@ def client(cluster):
 
 @pytest.fixture
 def own_cluster():
-    """One to break."""
+    """A cluster that the test may damage."""
     with daemons.Cluster() as running:
         yield running
 
 
 def _threads():
-    # gRPC's own end with its channels, a moment later.
+    # gRPC's own threads end a moment after their channels.
     return {t for t in threading.enumerate() if t.name.startswith(("tessera", "ThreadPool"))}
 
 

@@ -1,4 +1,4 @@
-"""The checksum, against its definition."""
+"""Compares the checksum with its definition."""
 import random
 
 import pytest
@@ -18,7 +18,7 @@ BYTES = random.Random(7).randbytes(20_000)
 
 
 def test_the_known_answer():
-    # The check value of CRC-32C.
+    # This is the check value of CRC-32C.
     assert _crc32c._numpy_extend(0, memoryview(b"123456789")) == 0xE3069283
     assert _crc32c.crc32c(b"123456789") == 0xE3069283
 

@@ -1,10 +1,11 @@
-"""Services of tessera.v1 made of Python functions, to fail in ways that real daemons seldom do.
+"""A server whose services of tessera.v1 are Python functions. It can fail in ways that real daemons
+seldom do.
 
     with FakeServer({"ArrayService/GetArray": answer}) as server:
         ... server.address ...
 
-A function gets the request, or for a stream an iterator of requests, and the context of grpc; it
-answers a response, or for a stream yields responses.
+A function gets the request (for a stream, an iterator of requests) and the context of grpc. It
+returns a response, or yields responses for a stream.
 """
 import concurrent.futures
 
@@ -26,7 +27,7 @@ class FakeServer:
         self.address = f"{address.rpartition(':')[0]}:{port}"
         self.server.start()
 
-    def service(self, details):  # of grpc.GenericRpcHandler
+    def service(self, details):  # overrides grpc.GenericRpcHandler
         name = details.method.rpartition(".")[2]
         if name not in self.handlers:
             return None
@@ -49,7 +50,7 @@ class FakeServer:
 
 
 def fail(context, code, message="no", reason="", metadata=(), retry_delay=None):
-    """Ends a call with the error that the daemons would send."""
+    """Ends a call with an error in the form that the daemons send."""
     status = _proto.message("google.rpc.Status")(code=code.value[0], message=message)
     if reason:
         info = _proto.message("google.rpc.ErrorInfo")(

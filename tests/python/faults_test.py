@@ -1,4 +1,5 @@
-"""Retries, resumed transfers, deadlines, TLS and tokens, against a server that misbehaves on demand."""
+"""Tests retries, resumed transfers, deadlines, TLS and tokens with a server that misbehaves on
+demand."""
 import collections
 import subprocess
 import threading
@@ -20,17 +21,18 @@ MESH = tessera.Mesh({"x": 2}, [0, 1])
 
 
 class Shards:
-    """A DataService that keeps what it is sent, and the coordinator's part that hands out tickets."""
+    """A DataService that keeps the data that it is sent, and the part of the coordinator that
+    issues tickets."""
 
     def __init__(self, count=2):
         self.data = [bytearray() for _ in range(count)]
         self.reads = 0
-        self.cut_writes = []  # after how many chunks of a call to break off, per call
+        self.cut_writes = []  # for each coming call, the number of chunks after which it is cut
         self.cut_reads = []
-        self.spoil = False  # the next chunk that is read
-        self.offsets = []  # of each call
+        self.spoil = False  # whether to damage the next chunk that is read
+        self.offsets = []  # offset at which each call began
         self.server = None
-        self.endpoint = None  # another than the server's address
+        self.endpoint = None  # address of the DataService if it is not the server's
 
     def tickets(self):
         endpoint = self.endpoint or self.server.address
@@ -175,7 +177,8 @@ def test_a_transfer_without_progress_is_given_up(shards):
 
 @pytest.fixture
 def proxied(shards, monkeypatch):
-    """Shards behind a proxy, which is `away` until it has refused a connection."""
+    """Shards behind a proxy. `away()` makes the proxy refuse connections until it has refused
+    one."""
     with tcp_proxy.Proxy(shards.server.address) as proxy:
         shards.endpoint = proxy.address
         waits = []
@@ -203,7 +206,7 @@ def test_an_upload_waits_for_an_executor_that_comes_back(proxied):
 
     def write(requests, context):
         calls.append(True)
-        if len(calls) == 1:  # The client hears of what was written: the executor has answered.
+        if len(calls) == 1:  # the client asks how much was written, and the executor answers
             context.abort(UNAVAILABLE, "cut")
         if len(calls) == 2:
             proxied.away()
@@ -294,7 +297,8 @@ def test_blocks_that_are_not_contiguous_are_put_together(shards):
 # ---- Single calls. ----
 
 def answering(*outcomes):
-    """A handler of GetArray that meets each call with the next outcome; None is success."""
+    """Returns a handler of GetArray that ends each call with the next outcome. None stands for
+    success."""
     left = list(outcomes)
 
     def get(request, context):
@@ -550,8 +554,8 @@ def test_a_session_that_is_gone_is_not_renewed_but_replaced():
 
 
 def test_a_renewal_without_an_answer_is_tried_again_within_the_lease():
-    """Half an interval for the call and a quarter until the next: the lease ends two intervals after
-    its first renewal is due."""
+    """The call may take half an interval, and the next try follows a quarter later. The lease ends
+    two intervals after the time of its first renewal."""
     renewals, times, never = [], [], threading.Event()
     interval = 2.0
 
@@ -583,7 +587,7 @@ def test_the_next_renewal_counts_from_when_the_last_was_sent():
 
 
 def deletions(freed):
-    """Refuses the first call."""
+    """Returns a handler of DeleteArrays that refuses the first call."""
     def delete(request, context):
         freed.append(list(request.arrays))
         if len(freed) == 1:
@@ -615,7 +619,7 @@ def test_a_renewal_after_which_arrays_are_not_freed_is_one():
 
 
 class Contended(collections.deque):
-    """Another thread has taken what is left, just before."""
+    """A queue from which another thread takes the last element just before popleft() does."""
 
     def popleft(self):
         if len(self) == 1:
@@ -642,7 +646,7 @@ def test_forgetting_the_client_ends_the_session():
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A certificate for localhost that signs itself."""
+    """Makes a self-signed certificate for localhost."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -696,7 +700,8 @@ def test_plain_text_stays_on_this_machine():
 
 
 def test_executors_are_known_by_the_name_in_their_certificates(authority, shards, tmp_path):
-    """Their certificates name no address, and so no coordinator passes for one of them."""
+    """The certificates of executors contain no address. So a coordinator cannot pass for an
+    executor."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
          "-nodes", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem", "-days", "2",

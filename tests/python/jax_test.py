@@ -1,5 +1,5 @@
-"""Programs of JAX on real daemons: exported, lowered, and as @client.jit. Needs jax; the results are
-compared with what JAX itself computes here."""
+"""Tests programs of JAX on real daemons: exported, lowered, and with @client.jit. They need jax,
+and compare the results with those that JAX computes here."""
 import functools
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 import tessera
 from tessera import _dtypes
 
-# Four devices, for what JAX says of shardings; most tests use one.
+# The tests about JAX's shardings need four devices; most tests use one.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 try:
     import jax
@@ -104,7 +104,7 @@ def test_jit_compiles_once_for_each_type(client):
         expect_equal(double(X), X + X)
     assert double.compile(X) is double.compile(X + 1)
     assert double.compile(X) is not double.compile(X[0])
-    expect_equal(double(double(X)), 4 * X)  # A handle is an argument like any other.
+    expect_equal(double(double(X)), 4 * X)  # a handle can be an argument like any other value
     expect_equal(double(3), jnp.asarray(6))
     assert "plan of jit_double" in str(double.explain(X))
     assert double.explain(X).pending_reasons == (), "it is compiled"
@@ -150,7 +150,7 @@ def test_values_of_all_kinds_are_arguments(client):
     bf16 = jnp.asarray(X, jnp.bfloat16)
     expect_equal(add(bf16, bf16), bf16 + bf16)
     expect_equal(add(X, 1), X + 1)
-    expect_equal(add(X.astype(np.float64), jnp.asarray(X)), X + X)  # As in JAX: f32.
+    expect_equal(add(X.astype(np.float64), jnp.asarray(X)), X + X)  # f32, as in JAX
 
     class OnlyDlpack:
         shape, dtype = X.shape, X.dtype
@@ -301,12 +301,12 @@ def test_what_is_lowered_has_its_shardings(client):
 def test_a_function_is_compiled_again_when_the_server_has_dropped_it(client):
     twice = client.jit(lambda x: 2 * x)
     np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
-    twice.compile(X).id += 1 << 40  # One that no server has.
+    twice.compile(X).id += 1 << 40  # an id that no server has given
     np.testing.assert_array_equal(client.get(twice(X)), 2 * X)
 
 
 class Tensor:
-    """As torch's on a CPU: with a shape, and a dtype that is not NumPy's."""
+    """A tensor like torch's on a CPU: it has a shape, and a dtype that is not NumPy's."""
 
     def __init__(self, array, device=(1, 0)):
         self._array, self._device = array, device
@@ -454,7 +454,7 @@ def test_the_mesh_that_is_set_types_what_is_cut(client):
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
     w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
     want = np.tanh(x @ w)
-    np.testing.assert_allclose(client.get(layer(x, w)), want, rtol=1e-5)  # Without a mesh.
+    np.testing.assert_allclose(client.get(layer(x, w)), want, rtol=1e-5)  # without a mesh
     with jax.set_mesh(mesh):
         rows = jax.device_put(x, NamedSharding(mesh, P("data", None)))
         columns = jax.device_put(w, NamedSharding(mesh, P(None, "model")))
@@ -462,7 +462,7 @@ def test_the_mesh_that_is_set_types_what_is_cut(client):
         np.testing.assert_allclose(client.get(y), want, rtol=1e-5)
         assert y.mesh.axes == {"data": 2, "model": 2} and y.sharding == tessera.P("data", "model")
         assert seen[-1] == (P("data", None), P("data", "model"))
-        # What is on the cluster has the type with which it came.
+        # An array on the cluster keeps the type that it had when it was made.
         again = layer(y, w)
         np.testing.assert_allclose(client.get(again), np.tanh(want @ w), rtol=1e-5)
         assert seen[-1][0] == P("data", "model")
@@ -509,10 +509,11 @@ def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluste
         expect_equal(state, X + X)
         before = step.compile(X, X)
         own_cluster.restart_coordinator()
-        # What lies here still comes through: the program is compiled again.
+        # The arguments that this client still has are sent again, and the program is compiled
+        # again.
         expect_equal(step(X, X), X + X)
         assert step.compile(X, X) is not before
-        # What lay there is gone, and the error says so.
+        # The array on the cluster is gone, and the error says so.
         with pytest.raises(tessera.NotFoundError, match="argument 0 .* the coordinator restarted"):
             client.get(step(state, X))
         new = step(X, X)
@@ -520,8 +521,8 @@ def test_a_coordinator_that_has_been_restarted_gets_the_program_again(own_cluste
 
 
 def test_the_list_of_ops_has_all_of_jaxs():
-    """docs/stablehlo.md, whose rows are checked against what is read, names each op of the StableHLO
-    that JAX has."""
+    """docs/stablehlo.md must name every op of the StableHLO that JAX has. Another test compares its
+    rows with the ops that are read."""
     from jaxlib.mlir.dialects import stablehlo
     listed = set(re.findall(r"^\| `([\w.-]+)` \|", (DOCS.parent / "stablehlo.md").read_text(),
                             re.MULTILINE))
@@ -535,8 +536,8 @@ DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/from_jax.md
 
 
 def test_the_page_does_what_it_says(cluster, tmp_path, monkeypatch):
-    """docs/from_jax.md: its Python in one process, its commands in a shell, and what is shown of what
-    they print, where "..." stands for anything."""
+    """Runs the Python of docs/from_jax.md in one process and its commands in a shell, and compares
+    their output with the output shown, in which "..." stands for any text."""
     monkeypatch.setenv("TESSERA_ADDRESS", cluster.address)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PATH", str(daemons.bin_dir()), prepend=os.pathsep)

@@ -1,4 +1,4 @@
-"""What a client is told when processes die."""
+"""Tests the errors that a client gets when processes die."""
 import os
 import signal
 
@@ -29,7 +29,7 @@ def test_a_killed_worker_is_named(own_cluster):
         daemons.eventually(
             lambda: {w.name: w.state for w in client.workers()} == {"w0": "READY", "w1": "LOST"})
         assert [d.worker for d in client.devices() if d.healthy] == ["w0", "w0"]
-        # What does not need it goes on: new meshes take other devices.
+        # Work that does not need the lost worker goes on: new meshes use other devices.
         product, _ = client.run(PRODUCT, A, B)
         np.testing.assert_array_equal(product, A * B)
 
@@ -52,7 +52,8 @@ def test_a_killed_executor_comes_back(own_cluster):
 
 
 def test_restarts_are_told_as_what_they_are(own_cluster):
-    """A burst of restarts costs others retries and arrays, and is never a question of rights."""
+    """A burst of restarts costs clients retries and arrays, but never gives an error about
+    permissions."""
     with tessera.connect(own_cluster.address, timeout=30) as client:
         worker = next(w for w in client.workers() if w.name == "w0")
         mesh = tessera.Mesh({"x": 2}, worker.devices)
@@ -61,7 +62,8 @@ def test_restarts_are_told_as_what_they_are(own_cluster):
             array = client.put(A, mesh, P("x"))
             executor, = own_cluster.executor_pids(0)
             os.kill(executor, signal.SIGKILL)
-            # Its executor is gone, or not back, or back: the value is here, and gets there.
+            # At this moment the executor may be gone, not yet back, or back. The client still has
+            # the value and delivers it.
             again = client.put(B, mesh, P("x"))
             try:
                 np.testing.assert_array_equal(client.get(array), A)

@@ -1,4 +1,4 @@
-"""What a client goes on with when its connection, or its coordinator, is away for a while."""
+"""Tests what a client still has after its connection or its coordinator was away for a while."""
 import concurrent.futures
 import signal
 import threading
@@ -14,19 +14,20 @@ from programs_test import PRODUCT, A, B, waiting
 
 P = tessera.P
 MESH = tessera.Mesh({"x": 2})
-# Longer than what any call alone would bear, shorter than a session without a connection is kept.
+# An outage is longer than a single call tolerates, and shorter than a session is kept without a
+# connection.
 OUTAGE = 4.0
 PATIENCE = 60
 
 
 def pass_time(seconds):
-    """Nothing happens that could be waited for."""
+    """Waits. Nothing happens in this time that a test could wait for instead."""
     threading.Event().wait(seconds)
 
 
 @pytest.fixture
 def own_cluster():
-    """One whose sessions bear outages, also on a busy machine."""
+    """A cluster whose sessions survive outages, on a busy machine too."""
     with daemons.Cluster(coordinator_flags=["--session-grace-ms=60000",
                                             "--canary-interval-ms=0"]) as running:
         yield running
@@ -63,7 +64,7 @@ def test_runs_whose_answers_are_lost_run_once_and_consume_once(own_cluster, prox
 
 
 def waits_through(client, outage):
-    """A run is waited for and watched, and other calls begin, while `outage` happens."""
+    """Waits for a run, watches it and begins other calls while `outage` happens."""
     kept, session = client.put(A, MESH, P("x")), client.session
     run, _ = waiting(client)
     with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
@@ -117,7 +118,7 @@ def test_an_outage_that_lasts_too_long_is_told_within_the_bound(proxy):
         assert caught.value.reason == "UNREACHABLE"
         first = time.monotonic() - start
         assert 1 < first < 10
-        # Those that come later do not look for as long again.
+        # Later calls do not keep trying for as long as the first one.
         watch = stopwatch.Stopwatch()
         with pytest.raises(tessera.UnavailableError):
             client.devices()

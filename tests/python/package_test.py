@@ -1,4 +1,5 @@
-"""What pip makes of the source tree, as far as that can be seen without a network."""
+"""Tests the package that pip makes from the source tree, as far as that is possible without a
+network."""
 import os
 import pathlib
 import re
@@ -45,7 +46,7 @@ def test_the_version_is_the_repositorys():
 
 
 def test_another_packages_protos_do_not_clash():
-    """google.rpc is in many packages, with other files and fields."""
+    """Many packages contain google.rpc, with other files and fields."""
     script = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 pool = descriptor_pool.Default()
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def test_an_editable_install_type_checks_in_a_project_of_ones_own(tmp_path):
-    """Without a network: pip takes what builds it from Debian's packages."""
+    """The test needs no network: pip builds the package with tools from Debian's packages."""
     ignored = shutil.ignore_patterns("_proto.binpb", "__pycache__", "build", "*.egg-info")
     shutil.copytree(ROOT / "client/python", tmp_path / "client/python", ignore=ignored)
     shutil.copytree(ROOT / "proto", tmp_path / "proto")

@@ -1,4 +1,4 @@
-"""Programs, executables and operations on real daemons."""
+"""Tests programs, executables and operations with real daemons."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,14 @@ func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[4], f32[]) {
   return %c, %s
 }
 """
-# The name of an executable is that of its first compilation: this one's is always "product".
+# An executable keeps the name of its first compilation. This program is always compiled as
+# "product".
 NAMED = PRODUCT.replace("multiply(%a, %b)", "multiply(%b, %a)")
 A, B = np.array([1, 2, 3, 4], np.float32), np.array([10, 20, 30, 40], np.float32)
 
 
 def program_proto():
-    """x + x on f32[4], as a message."""
+    """Returns the program x + x on f32[4] as a message."""
     program = tessera._proto.message("Program")(opset=1)
     function = program.functions.add(name="main", check_vma=True, results=[1])
     function.mesh.axes.add(name="x", size=2)
@@ -29,7 +30,8 @@ def program_proto():
 
 
 def waiting(client):
-    """A run that waits for an upload that does not come, and what it waits for."""
+    """Starts a run that waits for an upload that never comes. Returns the run and the missing
+    array."""
     exe = client.compile(NAMED, name="product")
     request = tessera._proto.message("CreateArrayRequest")(
         spec=exe.inputs[0].to_proto(), session=client.session)
@@ -58,7 +60,7 @@ def test_an_executable_runs_many_times(client):
     assert "f32[4]" in repr(exe) and len(exe.devices) == 2
     array = client.put(A, tessera.Mesh({"x": 2}, exe.devices), P("x"))
     for _ in range(3):
-        array, _ = exe(array, B)  # of results, before they are there
+        array, _ = exe(array, B)  # the arguments are results of runs that have not ended yet
     np.testing.assert_array_equal(client.get(array), A * B**3)
     assert array.operation.status().name == "product"
 

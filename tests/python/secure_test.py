@@ -1,4 +1,4 @@
-"""TLS, tokens, roles and tenants, against daemons that `tessera init` has made files for."""
+"""Tests TLS, tokens, roles and tenants with daemons that use the files of `tessera init`."""
 import concurrent.futures
 import threading
 
@@ -47,7 +47,7 @@ def test_everything_goes_over_tls(admin, monkeypatch, secure):
 
 
 def test_a_client_that_does_one_thing_at_a_time_is_back_soon_after_an_outage(secure):
-    """Nothing of it waits at the connection while the coordinator is away."""
+    """No other call of this client waits on the connection while the coordinator is away."""
     with tcp_proxy.Proxy(secure.address) as proxy, concurrent.futures.ThreadPoolExecutor(1) as pool, \
             tessera.connect(proxy.address, ca=secure.ca, token=secure.token, timeout=60) as client:
         for _ in range(3):
@@ -113,7 +113,7 @@ def test_tenants_do_not_see_one_another(secure, admin):
         other.call("ArrayService/DeleteArrays", {"arrays": [str(array.id)]})
         mine = other.put(VALUE, MESH)
         assert [o.id for o in other.operations(all_sessions=True)] == []
-        # Administrators read what every tenant has.
+        # Administrators can read the arrays of every tenant.
         found = admin.call("ArrayService/GetArray", {"array": str(mine.id)})
         assert found["name"].startswith("tenants/vision/")
     np.testing.assert_array_equal(admin.get(array), VALUE)

@@ -1,4 +1,4 @@
-"""Sessions on real daemons: whose things are whose, and until when."""
+"""Tests with real daemons which session owns what, and how long that is kept."""
 import concurrent.futures
 import os
 import signal
@@ -16,7 +16,7 @@ VALUE = np.arange(4, dtype=np.float32)
 
 @pytest.fixture
 def witness(cluster):
-    """A client that outlives the others and looks at their things."""
+    """A client that outlives the others and looks at their arrays and sessions."""
     with tessera.connect(cluster.address, lease=None, timeout=30) as connected:
         yield connected
 
@@ -62,7 +62,7 @@ def test_things_without_a_session_stay(cluster, witness):
         array = client.put(VALUE, MESH)
         client._session.forgotten.clear()
         kept = array.id
-        array._client = None  # A handle that frees nothing.
+        array._client = None  # this handle no longer frees its array
     assert not is_gone(witness, kept)
     witness.delete(witness.array(kept))
     assert is_gone(witness, kept)
@@ -132,7 +132,8 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 
 def grpc_can_fork():
-    """Whether a process with a channel can fork at all: gRPC 1.51 as Debian 13 has it waits for ever."""
+    """Returns whether a process with a channel can fork at all. With gRPC 1.51 of Debian 13 the
+    fork waits for ever."""
     script = ("import os, grpc\nchannel = grpc.insecure_channel('127.0.0.1:1')\n"
               "try: grpc.channel_ready_future(channel).result(0.2)\n"
               "except grpc.FutureTimeoutError: pass\n"
@@ -177,7 +178,7 @@ def test_what_a_killed_script_runs_ends_long_before_its_lease(cluster, witness):
     def live():
         return {o.session for o in witness.operations(live=True, all_sessions=True)}
 
-    # The grace is 5 s.
+    # The grace period is 5 s.
     daemons.eventually(lambda: session not in live(), 15)
     assert not is_gone(witness, array), "arrays stay as long as the lease"
     witness.call("SessionService/DeleteSession", {"session": str(session)})

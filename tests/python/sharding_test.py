@@ -1,4 +1,4 @@
-"""Meshes, specs, blocks and dtypes: what needs no cluster."""
+"""Tests meshes, specs, blocks and dtypes, as far as they need no cluster."""
 import itertools
 import pathlib
 import pickle
@@ -23,13 +23,13 @@ def spec(shape, of, mesh=MESH):
 def test_blocks_follow_the_mesh_row_major():
     s = spec((4, 6), P("x", "y"))
     assert s.block_shape == (2, 2)
-    # Device 4 is x=1, y=1.
+    # Device 4 has the coordinates x=1, y=1.
     assert s.block_of(4) == (slice(2, 4), slice(2, 4))
 
 
 def test_axes_of_one_dim_count_major_to_minor():
     assert spec((12,), P(("x", "y"))).block_of(4) == (slice(8, 10),)
-    # y=1, x=1 is the fourth of six.
+    # The coordinates y=1, x=1 are the fourth of six blocks.
     assert spec((12,), P(("y", "x"))).block_of(4) == (slice(6, 8),)
 
 
@@ -119,7 +119,7 @@ def test_every_dtype_of_the_service_is_known():
     ("s2", [0, 1, 2, 3], [0, 1, 0xFE, 0xFF]), ("u2", [0, 1, 2, 3], [0, 1, 2, 3]),
     ("f4e2m1fn", [0, 7, 8, 15], [0, 7, 8, 15]), ("s8", [0, 7, 128, 255], [0, 7, 128, 255])])
 def test_few_bits_are_extended_by_their_sign_in_the_service_alone(name, codes, stored):
-    """Of `codes` as ml_dtypes has them, which is not needed here."""
+    """The codes are those of ml_dtypes, which need not be installed for this test."""
     value = np.array(codes, np.uint8).reshape(2, 2).T
     sent = _dtypes.to_service(name, value)
     assert sent.view(np.uint8).T.ravel().tolist() == stored

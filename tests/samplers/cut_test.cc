@@ -1,6 +1,7 @@
-// Every sampler on several devices gives the bits that it gives on one: cut by the planner over two
-// and four, and inside a shard_map, where each device draws from a key of its own until all of its
-// samples are accepted.
+// Proves that every sampler gives the same bits on several devices as on one. It runs with its
+// result sharded by the planner over two and four devices, and inside a shard_map, where each
+// device draws from its own key until all of its samples are accepted. The devices are an embedded
+// cluster.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 namespace tessera::samplers {
 namespace {
 
-constexpr int64_t kN = 288;  // divided by what the rows divide by, some of that by 4
+// The divisors in the rows divide this number, and some of the quotients are divisible by 4.
+constexpr int64_t kN = 288;
 constexpr uint64_t kSeed = 20;
 
 class CutSamplersTest : public ::testing::TestWithParam<const Row*> {
@@ -28,7 +30,7 @@ class CutSamplersTest : public ::testing::TestWithParam<const Row*> {
   }
 };
 
-// The first dim that so many devices can cut, by "x".
+// Returns a spec that shards over "x" the first dim whose size `devices` divides.
 PartitionSpec FirstDim(const Dims& shape, int64_t devices) {
   PartitionSpec spec;
   for (int64_t size : shape) {

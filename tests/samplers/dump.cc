@@ -1,5 +1,6 @@
-// What scripts/check_samplers reads: the rows, a JSON object a line; or a file for each row with
-// the bytes of n samples that an embedded cluster of one device computes.
+// Prints the rows for scripts/check_samplers, one JSON object a line. With arguments, runs the rows
+// on an embedded cluster of one device and writes the bytes of N samples of each row to a file in
+// FOLDER.
 //
 //   dump_samplers
 //   dump_samplers SEED N FOLDER [ROW...]

@@ -1,3 +1,6 @@
+// The table of samplers. rows_test.cc runs its rows in the reference evaluator, cut_test.cc on
+// several devices, and dump.cc prints them for scripts/check_samplers. A row's sampler and its
+// Python must make the same call: the Python text is what JAX runs.
 #include "tests/samplers/rows.h"
 
 #include <utility>
@@ -7,10 +10,10 @@
 namespace tessera::samplers {
 namespace {
 
-// Rejections that a rounding error decides, choices among close ones, and matrices that are nearly
-// singular.
+// The limit of other samples per million for rows in which a rounding error may decide a rejection
+// or a choice, or may change the result much, as for a nearly singular matrix.
 constexpr double kRare = 10;
-// So much XLA's log1p of f64 is off.
+// The error of XLA's log1p in f64, in units in the last place.
 constexpr double kLog1pOfXla = 160;
 
 class Builder {
@@ -22,7 +25,7 @@ class Builder {
                      .sample = std::move(sample),
                      .x64 = x64});
   }
-  // Of a few units in the last place.
+  // Adds a row whose samples may be off by `ulps` units in the last place.
   Row& Near(std::string name, std::string python, Sample sample, double ulps, double scale = 0) {
     rows_.push_back({.name = std::move(name),
                      .python = std::move(python),
@@ -55,6 +58,7 @@ const std::vector<FloatName>& Floats() {
   return kFloats;
 }
 
+// Adds samplers that use the random bits without inexact functions. The samples must equal JAX's.
 void AddBits(Builder& b) {
   for (const auto& [dtype, name] :
        {std::pair(kU8, "uint8"), {kU16, "uint16"}, {kU32, "uint32"}, {kU64, "uint64"}}) {
@@ -139,6 +143,8 @@ void AddBits(Builder& b) {
           [](const Array& k, int64_t n) { return random::rademacher(k, {n}, kS8); });
 }
 
+// Adds permutations, choices and Gumbel noise. Unweighted choices use only random bits and are
+// exact. Weighted ones compare floats, so that a rounding error may rarely decide.
 void AddChoices(Builder& b) {
   b.Exact("permutation", "jr.permutation(k, n)",
           [](const Array& k, int64_t n) { return random::permutation(k, n); });
@@ -198,6 +204,8 @@ void AddChoices(Builder& b) {
          });
 }
 
+// Adds distributions that transform a uniform or normal number. The tolerance of a row allows for
+// the differences between our functions and those of XLA.
 void AddContinuous(Builder& b) {
   for (const auto& [dtype, name, python] : Floats()) {
     const DType d = dtype;
@@ -278,6 +286,8 @@ void AddContinuous(Builder& b) {
       .other_per_million = kRare;
 }
 
+// Adds distributions that draw until a sample is accepted, or that count. A rounding error may then
+// lead to another sample, so all rows allow a few other samples.
 void AddRejection(Builder& b) {
   for (const auto& [a, name] : {std::pair(0.3, "small"), {2.5, "medium"}, {40.0, "large"}}) {
     const std::string text = std::to_string(a);
@@ -340,7 +350,8 @@ void AddRejection(Builder& b) {
                concatenate({full({1}, 0), full({1}, 0.5), full({1}, 12), full({1}, 100)});
            return random::poisson(k, lam, Dims{n / 4, 4});
          });
-  // A rejection compares numbers near lam log lam, whose last places are those of f32.
+  // A rejection compares f32 numbers near lam log lam, which are large, so that their units in the
+  // last place are large, too.
   b.Rare("poisson_huge", "jr.poisson(k, 1e4, (n,), jnp.int32)",
          [](const Array& k, int64_t n) { return random::poisson(k, 1e4, Dims{n}); });
   b.Rare("poisson_rates",

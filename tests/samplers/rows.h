@@ -1,6 +1,6 @@
-// The samplers of client/random.h beside those of jax.random: what each row computes here, and the
-// same in Python. rows_test.cc compares a few samples of each with recorded.jsonl;
-// scripts/check_samplers records them, and compares many with an installed JAX.
+// The samplers of client/random.h, each with the same call of jax.random in Python.
+// scripts/check_samplers runs the Python in an installed JAX: it records a few samples of each row
+// in recorded.jsonl, with which rows_test.cc compares, and compares many samples directly.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,16 +13,16 @@ namespace tessera::samplers {
 
 struct Row {
   std::string name;
-  std::string python;  // of key `k` and `n`, with jr for jax.random, jnp and np
+  std::string python;  // an expression in the key `k` and in `n`, with jr for jax.random, jnp, np
   std::function<Array(const Array& key, int64_t n)> sample;
-  // How far a sample may be from JAX's, in units in the last place of the larger of its size and
-  // `scale`. 0: not at all.
+  // How far a sample may be from JAX's. The unit is the last place of the larger of its magnitude
+  // and `scale`. 0 means that samples must be equal.
   double ulps = 0;
   double scale = 0;
-  // Of a million samples so many may be others: where a comparison of close numbers decides.
+  // How many of a million samples may be other ones, because a comparison of close numbers decides.
   double other_per_million = 0;
-  bool x64 = false;   // JAX needs its 64-bit types
-  bool rows = false;  // the last dim of the result is no sample of its own
+  bool x64 = false;   // whether JAX must have its 64-bit types enabled
+  bool rows = false;  // whether a sample is a vector along the last dim of the result
 };
 const std::vector<Row>& Rows();
 

@@ -1,4 +1,5 @@
-// The first samples of every row, from the reference evaluator, beside those that JAX gives.
+// Proves that every sampler gives the samples of JAX. The first samples of each row, computed in
+// the reference evaluator, are compared with those that scripts/check_samplers recorded.
 #include "tests/samplers/rows.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ const std::map<std::string, Recorded>& AllRecorded() {
     std::ifstream in(SourcePath("tests/samplers/recorded.jsonl"));
     for (std::string line; std::getline(in, line);) {
       const nlohmann::json j = nlohmann::json::parse(line);
-      if (!j.contains("name")) continue;  // what recorded it
+      if (!j.contains("name")) continue;  // the line that names the JAX version
       all[j["name"]] = {.python = j["python"],
                         .dtype = j["dtype"],
                         .bytes = BytesFromHex(j["hex"].get<std::string>()).value(),
@@ -48,6 +49,7 @@ int MantissaBits(DType dtype) {
 
 class SamplersTest : public ::testing::TestWithParam<const Row*> {};
 
+// The recording must be of the same Python text, so that a changed row is recorded again.
 TEST_P(SamplersTest, AreThoseOfJax) {
   const Row& row = *GetParam();
   const auto found = AllRecorded().find(row.name);
@@ -70,14 +72,14 @@ TEST_P(SamplersTest, AreThoseOfJax) {
   }
   const int digits = MantissaBits(ours.dtype());
   if (ir::IsComplex(ours.dtype())) {
-    // As twice as many floats.
+    // Compares the real and imaginary parts as twice as many floats.
     const DType part = ours.dtype() == kC64 ? kF32 : kF64;
     const Dims parts = {2 * ours.num_elements()};
     ours = ir::Array(part, parts, ours.bytes());
     jax = ir::Array(part, parts, jax.bytes());
   }
   for (int64_t i = 0; i < jax.num_elements(); ++i) {
-    // XLA has no smaller numbers than the least normal one.
+    // XLA flushes subnormal numbers to zero.
     const double least = digits == 52 ? 0x1p-1022 : digits == 23 ? 0x1p-126 : 0;
     const auto at = [&](const ir::Array& a) { return std::fabs(a.At(i)) < least ? 0.0 : a.At(i); };
     const double x = at(ours), y = at(jax);

@@ -1,8 +1,11 @@
-// Derivatives: grad, jvp, vjp, linearize and its transpose, Jacobians, checkpoint.
+// Rows about derivatives: grad, jvp, vjp, linearize, linear_transpose, Jacobians and checkpoint.
+// semantics_test.cc compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "autodiff/...". Each section is about one transform, with its results and its
+// errors.
 void AddAutodiff(Table& t) {
   // ---- grad. ----
   t.Gives("autodiff/grad", R"py(

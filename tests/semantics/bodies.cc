@@ -1,8 +1,11 @@
-// Control flow in bodies of shard_map, bodies that are not checked, some axes manual, and nesting.
+// Rows about bodies of shard_map: control flow in them, bodies without a check of varying axes,
+// shard_maps with only some axes manual, and nesting. semantics_test.cc compares the results of the
+// twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "body/...". Where types matter, a row also compares the types that the body sees.
 void AddBodies(Table& t) {
   // ---- Control flow. ----
   t.Fails("body/scan_carry_that_begins_invarying",

@@ -1,10 +1,13 @@
-// shard_map at its boundary: specs, meshes and what is wrong with them.
+// Rows about the boundary of shard_map: specs, meshes, and the errors they cause. semantics_test.cc
+// compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "boundary/...". Most rows have one shard_map whose body does little, so that they
+// show what happens to its arguments and results.
 void AddBoundary(Table& t) {
-  // ---- How blocks are cut and put together. ----
+  // ---- Cutting arguments into blocks and joining results. ----
   t.Gives("boundary/block_shape", R"py(
 shard_map(lambda x: see(x), mesh=auto(x=4, y=2), in_specs=P('x', 'y'), out_specs=P('x', 'y'))(ar(8, 6))
 out = seen
@@ -175,7 +178,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=({'a': P('x'), 'b': P(None, 'x')},),
         using Map = std::map<std::string, Array>;
         using Specs = Prefix<PartitionSpec>;
         const auto f = [](Map p) { return std::pair(p["a"], lax::psum(p["b"], "x")); };
-        // Compilers differ on what braces around one Prefix are: the Prefix, or a list of it.
+        // Compilers differ on whether braces around one Prefix make that Prefix or a list of one.
         const std::initializer_list<Specs> in = {
             Specs::Named({{"a", P("x")}, {"b", P(None, "x")}})};
         return shard_map(f, Auto({{"x", 2}}), Specs(in),
@@ -459,7 +462,7 @@ shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P(unreduced={'
       .Is([] {
         shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, unreduced("x"))(Ar({4}));
       });
-  // ---- What out_specs promise. ----
+  // ---- The promises of out_specs. ----
   t.Fails("boundary/promise_not_proven", "require replication which can't be statically inferred",
           R"py(
 shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P())(ar(4))

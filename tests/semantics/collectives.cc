@@ -1,10 +1,12 @@
-// The collectives: what they give, how it is typed, and what they refuse.
+// Rows about collectives: their results, the types of these, and what collectives refuse.
+// semantics_test.cc compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "collectives/...". Many rows also compare the type that the result has in the body.
 void AddCollectives(Table& t) {
-  // ---- psum and its kin. ----
+  // ---- psum and other reductions. ----
   t.Gives("collectives/psum", R"py(
 out = shard_map(lambda x: see(lax.psum(x, 'i')), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ints(8)), seen
 )py")
@@ -213,7 +215,7 @@ shard_map(lambda x: lax.psum(x, 'j'), mesh=auto(i=2, j=2), in_specs=P('i'), out_
         shard_map([](Array x) { return lax::psum(x, "j"); }, Auto({{"i", 2}, {"j", 2}}), {P("i")},
                   P("i"), Only({"i"}))(Ar({2}));
       });
-  // ---- Where one is. ----
+  // ---- Positions: axis_index and axis_size. ----
   t.Gives("collectives/axis_index", R"py(
 f = lambda: lax.axis_index('i').reshape(1)
 out = shard_map(f, mesh=auto(i=4), in_specs=(), out_specs=P('i'))()

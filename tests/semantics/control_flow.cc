@@ -1,8 +1,11 @@
-// Control flow: loops, branches, scans.
+// Rows about control flow: loops, branches and scans. semantics_test.cc compares the results of the
+// twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "control/...". Each section covers results, derivatives and errors of one kind
+// of control flow.
 void AddControlFlow(Table& t) {
   // ---- scan. ----
   t.Gives("control/scan", R"py(

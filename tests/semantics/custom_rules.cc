@@ -1,8 +1,11 @@
-// Functions with derivative rules of their own.
+// Rows about functions with custom derivative rules. semantics_test.cc compares the results of the
+// twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "custom/...". Many rules are deliberately not the derivative of their function,
+// so that a result shows whether the rule was used.
 void AddCustomRules(Table& t) {
   t.Gives("custom/jvp_rule_is_used", R"py(
 @jax.custom_jvp

@@ -1,8 +1,11 @@
-// Dtypes and weak types where transformations touch them.
+// Rows about dtypes and weak types in transformations. semantics_test.cc compares the results of
+// the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "dtypes/...". A number in a program is weakly typed, so the rows show which dtype a
+// result takes.
 void AddDtypes(Table& t) {
   t.Gives("dtypes/number_takes_the_dtype", R"py(
 out = jnp.array([1., 2.], jnp.bfloat16) * 3, ints(2) + 1, jnp.array([1, 2], jnp.uint8) * 2

@@ -1,4 +1,4 @@
-// What scripts/record_semantics.py reads: the rows, a JSON object a line.
+// Prints the rows for scripts/record_semantics.py, one JSON object a line.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,11 @@
-// Shardings in types: indexing, vmap and derivatives.
+// Rows about shardings in types, part three: indexing, vmap and derivatives. semantics_test.cc
+// compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "explicit_at/...". Most rows compare the type of the result, which contains
+// its sharding.
 void AddExplicitIndexing(Table& t) {
   // ---- Reading. ----
   t.Gives("explicit_at/read_replicated_by_replicated", R"py(
@@ -129,7 +132,7 @@ with set_mesh(m):
     put(ar(4, 3), m, P('x')).at[jnp.array([2, 0])].set(0.)
 )py")
       .Is([] {
-        const strict_sharding strict;  // without it the array keeps its sharding: decision 0024
+        const strict_sharding strict;  // otherwise the array keeps its sharding: decision 0024
         put(Ar({4, 3}), Explicit({{"x", 2}}), P("x")).at(array<int32_t>({2, 0})).set(0.0);
       });
   t.Gives("explicit_at/write_with_out_sharding", R"py(

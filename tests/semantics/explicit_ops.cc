@@ -1,8 +1,11 @@
-// Shardings in types: the rule of each class of ops.
+// Rows about shardings in types, part two: the rule of each class of ops. semantics_test.cc
+// compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "explicit_ops/...". Most rows compare the type of the result, which contains its
+// sharding.
 void AddExplicitOps(Table& t) {
   // ---- Elementwise. ----
   t.Gives("explicit_ops/unary", R"py(

@@ -1,10 +1,12 @@
-// Shardings in types: what has one, the functions that change it, and the errors of meshes.
+// Rows about shardings in types, part one: which values have a sharding, the functions that change
+// it, and the errors of meshes. semantics_test.cc compares the results of the twins with those
+// recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// [[2, 3], [6, 11]] as two terms along X.
+// Returns [[2, 3], [6, 11]] as two terms along X: a matrix that is unreduced along X.
 Array Terms(const Mesh& m) {
   const PartitionSpec to = unreduced("X");
   return matmul(put(Ar({2, 2}), m, P(None, "X")), put(Ar({2, 2}), m, P("X", None)), To(&to));
@@ -13,6 +15,8 @@ Array Diagonal() { return array<bool>({true, false, false, true}, {2, 2}); }
 
 }  // namespace
 
+// Adds the rows "explicit/...". Most rows compare the type of the result, which contains its
+// sharding, or its states unreduced and reduced.
 void AddExplicitTypes(Table& t) {
   // ---- Types. ----
   t.Gives("explicit/type_of_an_array", R"py(

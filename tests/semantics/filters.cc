@@ -1,12 +1,13 @@
-// Equinox's filters. Where Equinox is not installed, the programs run a small equivalent, written
-// from its documentation (scripts/record_semantics.py, eqx), which answers the same. A hole in a
-// tree, an Array without a value here, is None there.
+// Rows about the filters of Equinox. If Equinox is not installed, the programs run a small
+// equivalent written from its documentation (eqx in scripts/record_semantics.py), which gives the
+// same results. A hole in a tree is None in the programs and an Array without a value in the twins.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// The trees of the programs, which have dicts, with the fields in the order of their keys.
+// The programs have dicts as trees. The twins have structs, with the fields in the order of the
+// keys.
 struct Counted {
   int k;
   Array w;
@@ -47,6 +48,8 @@ TESSERA_TREE(Scaled, scale, w)
 
 }  // namespace
 
+// Adds the rows "filters/...". Some twins answer otherwise, because in the SDK a leaf that is not
+// an array is part of the structure of its tree; differs.txt lists these rows.
 void AddFilters(Table& t) {
   t.Gives("filters/filter_by_is_array", R"py(
 out = eqx.filter([(ints(1), 1), 'obj'], eqx.is_array)

@@ -1,4 +1,5 @@
-// jit: what is static, donated and sharded; eval_shape; what tracing forbids; trees.
+// Rows about jit: static, donated and sharded arguments; eval_shape; what tracing forbids; and
+// trees. semantics_test.cc compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
@@ -11,6 +12,8 @@ TESSERA_TREE(Params, w, b)
 
 }  // namespace
 
+// Adds the rows "jit/...". Some rows use `see` to show how often a function is traced, and with
+// which types.
 void AddJit(Table& t) {
   t.Gives("jit/runs", R"py(
 out = jit(lambda x: x * 2 + 1)(ar(3))

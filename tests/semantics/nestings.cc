@@ -1,11 +1,13 @@
-// Transforms in transforms, checked and unchecked: each nesting under jit, called twice, of which
-// the second call compiles nothing.
+// Rows about transforms inside transforms, with and without a check of varying axes. Each nesting
+// runs under jit and is called twice; the second call must compile nothing. semantics_test.cc
+// compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// What the programs begin with: `c` is check_vma.
+// Returns a program with the definitions that all nestings use: `c`, the value of check_vma, and
+// `twice`.
 std::string Python(bool checked, const std::string& program) {
   return std::string("\nc = ") + (checked ? "True" : "False") + R"py(
 def twice(f, *args):
@@ -29,6 +31,8 @@ struct Layer {
 };
 TESSERA_TREE(Layer, w, power, name)
 
+// Adds the nestings with a shard_map, whose check_vma is `checked`. Derivatives take other rules in
+// an unchecked body, so every nesting runs with both values.
 void AddNesting(Table& t, bool checked) {
   const std::string suffix = checked ? "_checked" : "_unchecked";
   const ShardMapOptions options{.axis_names = {}, .check_vma = checked};
@@ -193,11 +197,12 @@ out = twice(grad(lambda x: jnp.sum(g(x[0, 0, 0] < 1, x) ** 2)), ar(2, 2, 4))
 
 }  // namespace
 
+// Adds the rows "nesting/...".
 void AddNestings(Table& t) {
   AddNesting(t, /*checked=*/true);
   AddNesting(t, /*checked=*/false);
 
-  // Without a check_vma of their own.
+  // The remaining nestings have no shard_map, and so no check_vma.
   t.Gives("nesting/vmap_of_scatter_under_explicit_sharding", Python(true, R"py(
 m = explicit(x=2)
 with set_mesh(m):

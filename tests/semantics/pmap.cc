@@ -1,14 +1,16 @@
-// pmap: vmap over devices.
+// Rows about pmap, which is vmap over devices. semantics_test.cc compares the results of the twins
+// with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// The name of the axis unless one is given.
+// The name that JAX gives to the axis if the program gives none.
 constexpr const char* kAxis = "_internal_pmap_axis_name";
 
 }  // namespace
 
+// Adds the rows "pmap/...". Most rows compare values only, and not how the result is sharded.
 void AddPmap(Table& t) {
   t.Gives("pmap/maps_over_devices", R"py(
 out = pmap(lambda x: x * 2)(ar(4, 3))

@@ -1,3 +1,5 @@
+// Collects the rows of all files of this folder, for semantics_test.cc and dump.cc, and implements
+// the helpers with which the twins are written.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {

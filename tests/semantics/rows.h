@@ -1,10 +1,10 @@
-// What JAX says, case by case: a program in JAX, and the same program written with the SDK where
-// the SDK can say it. scripts/record_semantics.py runs the first in an installed JAX and writes
-// recorded.jsonl; semantics_test.cc runs the second and compares.
+// The semantics of JAX, case by case. A row is a program in JAX and, if the SDK can express it, its
+// twin: the same program written with the SDK. scripts/record_semantics.py runs the programs in an
+// installed JAX and writes recorded.jsonl; semantics_test.cc runs the twins and compares.
 //
-// A program in JAX sets `out`, a tree of arrays, types, strings and numbers, or raises. It sees
-// what scripts/record_semantics.py defines, `auto(x=2)` and `explicit(x=2)` for meshes among them.
-// Its twin returns a tree with the same leaves in the same order.
+// A program in JAX sets `out`, a tree of arrays, types, strings and numbers, or raises an error. It
+// can use the names that scripts/record_semantics.py defines, such as the meshes `auto(x=2)` and
+// `explicit(x=2)`. The twin returns a tree with the same leaves in the same order.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,8 @@
 
 namespace tessera::semantics {
 
-// Of an array, or of what is static in a tree, as text: 4, true, "f32[4]{V:i}", None.
+// A leaf of a result: an array, or the text of a static part of the tree, such as 4, true,
+// "f32[4]{V:i}" or None.
 struct Leaf {
   Array array;
   std::string text;
@@ -27,15 +28,15 @@ struct Leaf {
 struct Row {
   std::string name = {};                            // "shard_map/repeated_psum"
   std::string python = {};                          // the program in JAX
-  bool fails = false;                               // it raises an error, whose message has
-  std::string phrase = {};                          // this, if anything
-  std::string phrase2 = {};                         // and this
-  std::function<std::vector<Leaf>()> program = {};  // empty: the SDK cannot say it yet
+  bool fails = false;                               // whether the program raises an error
+  std::string phrase = {};                          // phrase in the error's message; may be empty
+  std::string phrase2 = {};                         // another phrase in the message; may be empty
+  std::function<std::vector<Leaf>()> program = {};  // the twin; empty if the SDK cannot express it
   double ulps = 0;                                  // how far a number may be from JAX's
   bool placed = true;                               // whether results must be sharded as JAX's are
-  bool does_not_compile = false;  // the twin is what the types of C++ refuse, or a static_assert
-  std::vector<std::string> acceptance = {};  // of which acceptance programs it is: "A03"
-  // Where the installed JAX says other than one would expect, or than the SDK is to say.
+  bool does_not_compile = false;             // whether C++ types or a static_assert refuse the twin
+  std::vector<std::string> acceptance = {};  // acceptance programs to which the row belongs: "A03"
+  // Tells where the installed JAX answers other than expected, or other than the SDK is meant to.
   std::string note = {};
 };
 
@@ -43,12 +44,13 @@ class Table {
  public:
   explicit Table(std::vector<Row>* rows) : rows_(rows) {}
 
-  // The program that sets `out`.
+  // Adds a row whose program sets `out`.
   Table& Gives(std::string name, std::string python) {
     rows_->push_back({.name = std::move(name), .python = std::move(python)});
     return *this;
   }
-  // The program that raises an error with this phrase, and perhaps another, in its message.
+  // Adds a row whose program raises an error with `phrase`, and with `phrase2` if given, in its
+  // message.
   Table& Fails(std::string name, std::string phrase, std::string python, std::string phrase2 = {}) {
     rows_->push_back({.name = std::move(name),
                       .python = std::move(python),
@@ -57,7 +59,7 @@ class Table {
                       .phrase2 = std::move(phrase2)});
     return *this;
   }
-  // The following are about the row before.
+  // The following functions change the last row that was added.
   template <class F>
   Table& Is(F f) {
     rows_->back().program = [f = std::move(f)] {
@@ -126,33 +128,33 @@ void AddAcceptance(Table& t);
 
 const std::vector<Row>& Rows();
 
-// ---- What the twins share with the programs. ----------------------------------------------------
+// ---- Helpers with which twins are written like their programs. ----------------------------------
 
-// auto(x=2) and explicit(x=2) of the programs.
+// auto(x=2) and explicit(x=2) in the programs.
 using AxisSizes = std::vector<std::pair<std::string, int64_t>>;
 Mesh Auto(const AxisSizes& axes);
 Mesh Explicit(const AxisSizes& axes);
-// ar(4, 3): 0, 1, 2... as f32.
+// ar(4, 3) in the programs: 0, 1, 2, ... as f32.
 Array Ar(Dims shape);
-Array Ints(Dims shape);  // as s32
-// What a number is in a program: an array of a weak type.
+Array Ints(Dims shape);  // ints(4, 3): the same numbers as s32
+// A number in a program: JAX makes it an array of a weak type.
 template <class T>
 Array Weak(T number) {
   return jit([](Array x) { return x; })(number);
 }
-// check_vma=False, and axis_names.
+// check_vma=False and axis_names={...} in the programs.
 inline const ShardMapOptions kUnchecked = {.axis_names = {}, .check_vma = false};
 inline ShardMapOptions Only(std::vector<std::string> axis_names) {
   return {.axis_names = std::move(axis_names), .check_vma = true};
 }
-// typeof(x), and out_sharding.
+// typeof(x) and out_sharding=spec in the programs.
 inline std::string TypeOf(const Array& x) { return x.type().ToString(); }
 inline lax::DotOptions To(const PartitionSpec* spec) {
   lax::DotOptions options;
   options.out_sharding = spec;
   return options;
 }
-// see(x): the types that a body sees, one after another, whatever it runs how often.
+// see(x) in the programs: records the types of the arrays that a body sees while it is traced.
 class Seen {
  public:
   Array operator()(const Array& x) {

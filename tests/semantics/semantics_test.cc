@@ -1,8 +1,9 @@
-// Every row that has a twin in C++, on a cluster: it gives what JAX gave, or fails as JAX failed.
+// Proves that the SDK gives the results and the errors that JAX gave. Every row that has a twin in
+// C++ runs on a cluster and is compared with the recording of scripts/record_semantics.py.
 //
-// Two lists hold what is not so yet. pending.txt has the rows that the SDK cannot say, differs.txt
-// those that it answers otherwise, with the reason. A row that no longer belongs there fails the
-// test, so that the lists shrink as the SDK grows.
+// Two lists hold the exceptions. pending.txt has the rows that the SDK cannot express yet.
+// differs.txt has the rows that it answers otherwise, with the reason. A row that no longer belongs
+// in a list fails the test, so that the lists shrink as the SDK grows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@ const std::map<std::string, json>& AllRecorded() {
   return kAll;
 }
 
-// The rows of a list and what it says of each, "name: why".
+// Reads a list, whose lines are "name: reason", and returns the reason for each row.
 std::map<std::string, std::string> Listed(const std::string& file) {
   std::map<std::string, std::string> out;
   std::ifstream in(SourcePath("tests/semantics/" + file));
@@ -54,11 +55,13 @@ std::map<std::string, std::string> Listed(const std::string& file) {
   return out;
 }
 
-// The names of the SDK's kinds are those of Python's classes, but for these.
+// Returns the Python classes of errors that match an error of the SDK. Most of the SDK's error
+// kinds have the name of their Python class; the cases below are the exceptions.
 std::set<std::string> PythonClasses(const Error& e) {
   const std::string name(InfoOf(e.kind()).name);
   switch (e.kind()) {
-    // A spec that names an axis twice has a class of its own in JAX, and what has been deleted two.
+    // JAX has its own class for a spec that names an axis twice, and two classes for the use of a
+    // deleted array.
     case ErrorKind::kValueError:
       return {name, "DuplicateSpecError"};
     case ErrorKind::kNotImplemented:
@@ -85,14 +88,14 @@ double NumberOf(const json& j) {
   return j.is_string() ? std::stod(j.get<std::string>()) : j.get<double>();
 }
 
-// What is wrong with `got`, or "".
+// Returns how a leaf of the result differs from the recorded one, or "".
 std::string Difference(const Row& row, const Leaf& got, const json& want) {
   if (want.contains("text")) {
     const std::string text = want.at("text").get<std::string>();
     if (got.array.valid()) return absl::StrCat("an array, expected ", text);
     return got.text == text ? "" : absl::StrCat(got.text, ", expected ", text);
   }
-  // The gradient of integers, which has no values in JAX, is an Array without a value.
+  // The gradient by integers has no values in JAX (float0). Here it is an Array without a value.
   if (want.at("dtype") == "float0")
     return got.array.valid() ? absl::StrCat(got.array.type().ToString(), ", expected no value")
                              : "";
@@ -102,7 +105,7 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
       x.shape() != want.at("shape").get<Dims>())
     return absl::StrCat(x.type().ToString(), ", expected ", want.at("dtype").dump(),
                         want.at("shape").dump());
-  // A bool gives way to nothing: JAX marks some as weak.
+  // Weakness does not matter for bools, of which JAX marks some as weak.
   if (x.dtype() != kBool && x.type().weak != want.at("weak").get<bool>())
     return absl::StrCat(x.type().ToString(), ", expected weak: ", want.at("weak").dump());
   if (row.placed && want.contains("sharding")) {
@@ -112,7 +115,7 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
       return absl::StrCat("sharded as ", json(axes).dump(), ", expected ",
                           want.at("sharding").dump());
   }
-  std::vector<double> numbers;  // complex ones as two
+  std::vector<double> numbers;  // a complex number counts as two
   for (const json& v : want.at("values")) {
     if (v.is_boolean()) {
       numbers.push_back(v.get<bool>());
@@ -136,6 +139,9 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
   return "";
 }
 
+// Runs the twin of a row and returns how its results or its error differ from the recording, or "".
+// An error must be of a matching class and contain the row's phrases; the rest of its message may
+// differ.
 std::string Difference(const Row& row, const json& want) {
   try {
     const std::vector<Leaf> got = row.program();
@@ -164,8 +170,8 @@ std::string Difference(const Row& row, const json& want) {
   }
 }
 
-// One cluster of 8 devices for all rows: that of TESSERA_SUITE_ADDRESS, over gRPC, or one in this
-// process.
+// All rows run on one cluster of 8 devices. It is the cluster at TESSERA_SUITE_ADDRESS, over gRPC,
+// or an embedded one if the variable is not set.
 class SemanticsTest : public ::testing::TestWithParam<const Row*> {
  protected:
   static void SetUpTestSuite() {
@@ -178,6 +184,7 @@ class SemanticsTest : public ::testing::TestWithParam<const Row*> {
   static void TearDownTestSuite() { Session::SetDefault(nullptr); }
 };
 
+// A row must be in a list exactly if it belongs there.
 TEST_P(SemanticsTest, IsAsInJax) {
   static const auto* const pending = new auto(Listed("pending.txt"));
   static const auto* const differs = new auto(Listed("differs.txt"));

@@ -1,8 +1,11 @@
-// Derivatives through and inside of shard_map, vmap of it, and collectives over axes of vmap.
+// Rows about derivatives through and inside of shard_map, vmap of shard_map, and collectives over
+// axes of vmap. semantics_test.cc compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "shmap_ad/...". Some rows come in pairs, with and without check_vma, since
+// derivatives take other rules in unchecked bodies.
 void AddShardMapAutodiff(Table& t) {
   // ---- Gradients of shard_map. ----
   t.Gives("shmap_ad/grad_of_a_replicated_loss", R"py(

@@ -1,10 +1,13 @@
-// The types that bodies of shard_map see: what varies over which axes, casts, and the rules of ops.
+// Rows about the types that bodies of shard_map see: the axes over which a value varies, casts, and
+// the rules of ops. semantics_test.cc compares the results of the twins with those recorded from
+// JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "varying/...". Most rows compare the types that the body sees, not values.
 void AddVarying(Table& t) {
-  // ---- What varies. ----
+  // ---- Which values vary. ----
   t.Gives("varying/by_in_specs", R"py(
 def f(a, b, c):
     see(a), see(b), see(c)

@@ -1,8 +1,11 @@
-// vmap: axes, sizes, names, and what becomes of control flow and collectives.
+// Rows about vmap: axes, sizes, names, and vmap of control flow, collectives and other transforms.
+// semantics_test.cc compares the results of the twins with those recorded from JAX.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
+// Adds the rows "vmap/...". The first rows are about axes and sizes; the sections below are about
+// vmap of other transforms and about names of axes.
 void AddVmap(Table& t) {
   t.Gives("vmap/maps_the_leading_dim", R"py(
 out = vmap(lambda x: see(x * 2))(ar(2, 3)), seen
@@ -136,7 +139,7 @@ vmap(lambda x: x, axis_size=3)(ar(2))
 vmap(lambda x: x, in_axes='a')(ar(2))
 )py")
       .DoesNotCompile();
-  // ---- Of other transforms. ----
+  // ---- vmap of other transforms. ----
   t.Gives("vmap/of_grad", R"py(
 out = vmap(grad(lambda x: jnp.sum(x * x)))(ar(2, 3))
 )py")

@@ -1,8 +1,8 @@
-"""What a client notices while others misuse the coordinator: little.
+"""Tests that a well-behaved client hardly notices when others misuse the coordinator.
 
-A well-behaved client calls without end, in turn the coordinator that is misused and one that nobody
-misuses, so that whatever else the machine does is felt by both. The 99th percentiles of its calls are
-taken over windows, and the medians of the windows are compared.
+The client calls two coordinators in turn: one that is misused and one that is not. Other load of
+the machine therefore affects both. The test takes the 99th percentile of the call times in each
+window, and compares the medians over the windows.
 """
 import base64
 import contextlib
@@ -26,10 +26,11 @@ API = "tessera.v1."
 IDLE_CONNECTIONS = 2000
 WINDOWS = 7
 CALLS_PER_WINDOW = 300
-# Below it, differences are the machine's: a turn of its scheduler.
+# Differences below this many seconds come from the machine's scheduler.
 NOISE_FLOOR = 0.001
-COORDINATOR_BYTES_MAX = (2 << 30) + (512 << 20)  # its quota for gRPC, and the rest of it
-RECORD = b"\x16\x03\x01\x02\x00\x01"  # as a TLS handshake begins
+# gRPC's memory quota, and what the rest of the process needs
+COORDINATOR_BYTES_MAX = (2 << 30) + (512 << 20)
+RECORD = b"\x16\x03\x01\x02\x00\x01"  # the first bytes of a TLS handshake
 
 
 class AbuseTest(unittest.TestCase):
@@ -40,7 +41,7 @@ class AbuseTest(unittest.TestCase):
         if hard != resource.RLIM_INFINITY and hard < wanted:
             raise unittest.SkipTest(f"{wanted} descriptors are wanted, {hard} are allowed")
         if soft < wanted:
-            # The daemons inherit it.
+            # The daemons inherit this limit.
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         cls.cluster = secure_cluster.SecureCluster(workers=1)
         cls.addClassCleanup(cls.cluster.close)
@@ -56,7 +57,8 @@ class AbuseTest(unittest.TestCase):
         self.addCleanup(self.other_client.channel.close)
 
     def window(self):
-        """The 99th percentiles of so many calls of each coordinator, in seconds."""
+        """Returns the 99th percentile, in seconds, of CALLS_PER_WINDOW calls of each
+        coordinator."""
         times = ([], [])
         for _ in range(CALLS_PER_WINDOW):
             for client, into in zip((self.client, self.other_client), times):
@@ -70,16 +72,17 @@ class AbuseTest(unittest.TestCase):
         return [statistics.median(w[k] for w in windows) for k in (0, 1)]
 
     def memory(self):
-        """Of the coordinator, at its highest."""
+        """Returns the largest memory that the coordinator has had, in bytes."""
         pid = self.cluster.processes["coordinator"].pid
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             line = next(l for l in status if l.startswith("VmHWM:"))
         return int(line.split()[1]) << 10
 
     def check(self, misuse):
-        """Others' calls during `misuse()`, a context manager. What a busy machine does to one of the
-        two is not there every time; what the misuse does is: the best of three counts."""
-        self.window()  # warm
+        """Measures the calls of the other client during `misuse()`, a context manager. A busy
+        machine may disturb one of the coordinators now and then, whereas the effect of the misuse
+        is always there. So the best of three measurements counts."""
+        self.window()  # fills caches before the measurements
         for _ in range(3):
             with misuse():
                 misused, control = self.p99()
@@ -94,7 +97,8 @@ class AbuseTest(unittest.TestCase):
         self.assertIsNone(self.cluster.processes["coordinator"].poll())
 
     def connect(self, tls):
-        """A connection that has shaken hands, or one that has said nothing."""
+        """Opens a connection: with `tls` one that has completed the handshake, otherwise one that
+        has sent nothing."""
         plain = socket.create_connection((self.host, self.port), timeout=20)
         if not tls:
             return plain
@@ -104,8 +108,8 @@ class AbuseTest(unittest.TestCase):
 
     @contextlib.contextmanager
     def elsewhere(self, misuse, tenant, argument):
-        """A misuse in a process of its own, which yields to the others here as if its work were
-        another machine's."""
+        """Runs a misuse in a process of its own. The process has a low priority, so that its work
+        slows the others no more than if it ran on another machine."""
         token = self.cluster.token_of("user", tenant)
         with subprocess.Popen(
                 [sys.executable, __file__, misuse, self.cluster.address,
@@ -114,7 +118,7 @@ class AbuseTest(unittest.TestCase):
                 preexec_fn=lambda: os.nice(19)) as process:
             self.assertEqual(process.stdout.readline(), b"ready\n")
             yield
-            process.communicate(timeout=150)  # Its input ends, and so does it.
+            process.communicate(timeout=150)  # closes the input of the process, which ends it
             self.assertEqual(process.returncode, 0)
 
     def test_idle_connections(self):
@@ -123,7 +127,8 @@ class AbuseTest(unittest.TestCase):
             with contextlib.ExitStack() as stack:
                 for i in range(IDLE_CONNECTIONS):
                     connection = stack.enter_context(self.connect(tls=True))
-                    # The preface of HTTP/2 and empty SETTINGS: a client that then does nothing.
+                    # A client that sends HTTP/2's preface and empty SETTINGS, and then does
+                    # nothing.
                     connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
                 yield
         self.check(misuse)
@@ -136,7 +141,7 @@ class AbuseTest(unittest.TestCase):
                 for connection in connections[::2]:
                     connection.sendall(RECORD)
                 yield
-                # None is kept for longer than a handshake may take.
+                # The server keeps none of these connections for longer than a handshake may take.
                 end = time.monotonic() + 30
                 for connection in connections:
                     connection.settimeout(max(0.1, end - time.monotonic()))
@@ -166,8 +171,8 @@ class AbuseTest(unittest.TestCase):
             self.check(lambda: self.elsewhere("oversized", "rude", answers.name))
             said = set(answers.read().split())
         self.assertIn("RESOURCE_EXHAUSTED", said)
-        # A process that yields to all others may not get its message out in time, or before the
-        # server, which has answered, lets go of the connection.
+        # With its low priority the process may not send its message in time, or not before the
+        # server, which has already answered, closes the connection.
         self.assertLessEqual(said, {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE"})
 
     def test_a_tenant_that_calls_too_often_does_not_slow_another(self):
@@ -186,9 +191,10 @@ class AbuseTest(unittest.TestCase):
                 polite.call_raw(API + "ClusterService/GetCapabilities", [b""], timeout=20)
 
 
-# ---- In a process of its own. --------------------------------------------------------------------
+# ---- What runs in a process of its own.
+# ------------------------------------------------------------
 def never_read(address, credentials, token, request):
-    """Ten connections of forty calls each whose answers nobody takes."""
+    """Opens ten connections with forty calls each, whose answers it never reads."""
     raw = base64.b64decode(request)
     kept = []
     for _ in range(10):
@@ -202,7 +208,8 @@ def never_read(address, credentials, token, request):
 
 
 def oversized(address, credentials, token, answers):
-    """Messages and metadata beyond what is taken, one after the other, until told to stop."""
+    """Sends messages and metadata that are too large, one after the other, until it is told to
+    stop."""
     said = set()
     authorization = ("authorization", f"Bearer {token}")
     big = bytes(65 << 20)
@@ -224,7 +231,7 @@ def main(misuse, address, ca_file, token, argument):
     with open(ca_file, "rb") as file:
         credentials = grpc.ssl_channel_credentials(file.read())
     {"never_read": never_read, "oversized": oversized}[misuse](address, credentials, token, argument)
-    # Streams that nobody reads have nothing to say.
+    # Exit at once, without waiting for the streams that nobody reads.
     os._exit(0)
 
 

@@ -1,4 +1,6 @@
-// A training that is killed goes on from its last checkpoint and ends as if nothing had happened.
+// Proves that a training that is killed continues from its last checkpoint and ends with the same
+// losses as an uninterrupted one. The training is the example mlp_digits, run embedded and on a
+// cluster.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ std::string TextOf(const fs::path& path) {
   return text.str();
 }
 
-// Each test with a folder of its own.
+// Gives each test a folder of its own.
 class CheckpointTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -46,7 +48,7 @@ class CheckpointTest : public ::testing::Test {
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
   }
-  // The losses of its steps go to NAME.losses, what it says to NAME.log.
+  // Starts a training. It writes the losses of its steps to NAME.losses and its output to NAME.log.
   absl::StatusOr<std::unique_ptr<Process>> Train(const std::string& name,
                                                  std::vector<std::string> more) const {
     std::vector<std::string> args = {"--no-explain",
@@ -59,6 +61,9 @@ class CheckpointTest : public ::testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return Process::Start(SourcePath(MLP_DIGITS), args, folder_ / (name + ".log"));
   }
+  // Trains once without interruption and once with checkpoints. The second training is killed in
+  // the middle and started again. Both must end with the same losses, which also shows that the
+  // checkpoint holds the whole state.
   void ExpectThatItGoesOn(const std::vector<std::string>& where, const std::string& checkpoint) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto whole, Train("whole", where));
     ASSERT_EQ(whole->Wait(kPatience), 0);
@@ -77,13 +82,13 @@ class CheckpointTest : public ::testing::Test {
     const std::string said = TextOf(folder_ / "again.log");
     const size_t from = said.find("goes on from epoch ");
     ASSERT_NE(from, std::string::npos) << said;
-    // An epoch that was said and not saved yet is done again.
+    // The last epoch that was printed may not have been saved yet; the training then repeats it.
     EXPECT_GE(std::stoi(said.substr(from + 19)), kKilledAfter - 1) << said;
     EXPECT_FALSE(absl::StrContains(said, "epoch   1/")) << said;
     const std::string curve = TextOf(folder_ / "whole.losses");
     EXPECT_GT(curve.size(), 1000u);
     EXPECT_EQ(TextOf(folder_ / "again.losses"), curve) << "the same numbers, step for step";
-    // The last line says the accuracy.
+    // The last line of the output holds the accuracy.
     const auto last = [](const std::string& text) { return text.substr(text.rfind("epoch")); };
     EXPECT_EQ(last(said), last(TextOf(folder_ / "whole.log")));
   }

@@ -1,5 +1,6 @@
-// The command line against real daemons: each command, its JSON, its exit code, and what a terminal
-// sees of it.
+// Tests the command line against real daemons: each command, its JSON, its exit code, and its
+// output on a terminal. The tests named Cli start what they need; those of CliTest share one
+// cluster.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -49,14 +50,14 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr char kEscape[] = "\x1b";
 
 struct Ran {
-  int code = -1;  // -1: it did not end by itself
+  int code = -1;  // -1 if the command did not end by itself
   std::string out, err;
 };
 
 struct Setting {
   std::string address;                   // TESSERA_ADDRESS
   std::vector<std::string> environment;  // "NAME=value"
-  bool terminal = false;                 // stdout and stderr are one
+  bool terminal = false;                 // whether stdout and stderr are one terminal
 };
 
 std::string Slurp(const std::string& path) {
@@ -65,9 +66,13 @@ std::string Slurp(const std::string& path) {
   return text.str();
 }
 
-// A tessera that runs. Not more than one is started at a time: the environment is this process's.
+// A running tessera command. Only one may be started at a time, because its environment is set in
+// this process.
 class Running {
  public:
+  // Starts the command with a fixed environment, so that the result does not depend on the caller's
+  // variables. On a terminal both outputs go to a pseudo-terminal, which a thread reads because the
+  // command would block once the terminal's buffer is full.
   Running(const std::vector<std::string>& args, const Setting& setting) {
     folder_ = ::testing::TempDir() + "/tessera-cli-XXXXXX";
     EXPECT_NE(mkdtemp(folder_.data()), nullptr);
@@ -110,7 +115,7 @@ class Running {
   }
 
   void Signal(int signal) { process_->Signal(signal); }
-  // What it has printed so far.
+  // Returns what the command has printed so far.
   std::string Output() const { return Slurp(folder_ + "/out") + Slurp(folder_ + "/err"); }
 
   Ran Wait() {
@@ -129,7 +134,7 @@ class Running {
   }
 
  private:
-  // Until the last writer has closed its end.
+  // Reads until the last writer has closed its end of the terminal.
   void ReadTerminal() {
     char bytes[4096];
     while (true) {
@@ -152,8 +157,8 @@ Ran Tessera(const std::vector<std::string>& args, const Setting& setting = {}) {
 
 constexpr char kMatmul[] = "examples/matmul.txt";
 
-// Runs for minutes unless it is stopped. The coordinator knows the same program by the name that it
-// had first, so each is another one.
+// Returns a program that runs for minutes unless it is stopped. The coordinator keeps the name that
+// a program had first, so each call returns a different program.
 std::string Long() {
   static int trips = 1'000'000'000;
   return absl::StrCat(
@@ -189,7 +194,8 @@ class CliTest : public ::testing::Test {
 
   static Setting Here() { return {.address = cluster_->address(), .environment = {}}; }
   static Ran On(const std::vector<std::string>& args) { return Tessera(args, Here()); }
-  // The one document that --json promises, of a command that is expected to work.
+  // Runs a command that is expected to end with `code` and returns the one JSON document that
+  // --json promises.
   static Json Document(std::vector<std::string> args, int code = 0) {
     args.push_back("--json");
     const Ran ran = On(args);
@@ -211,7 +217,7 @@ class CliTest : public ::testing::Test {
     EXPECT_THAT(cli::WriteNpy(path, value), IsOk());
     return path;
   }
-  // One of the worker's.
+  // Returns the id of one of the worker's devices.
   static std::string DeviceOf(const std::string& worker) {
     const Json devices = Document({"devices"});
     for (const Json& d : cli::ChildOf(devices, "devices")) {
@@ -219,7 +225,7 @@ class CliTest : public ::testing::Test {
     }
     return "";
   }
-  // The id of the live operation of this name.
+  // Returns the id of the running operation with this name.
   static std::string LiveOperation(const std::string& name) {
     std::string id;
     EXPECT_TRUE(Eventually(
@@ -255,6 +261,7 @@ TEST(Cli, WithoutAnAddressRunAndExplainWork) {
   EXPECT_THAT(explain.out, AllOf(HasSubstr("data=0"), HasSubstr("collectives")));
 }
 
+// Explains programs for meshes of devices that do not exist, without a cluster.
 TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   const std::string mesh = "data=8,model=6";
   const Ran small = Tessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
@@ -315,7 +322,7 @@ TEST(Cli, NobodyThereIsExitCodeThree) {
   EXPECT_THAT(doctor.out, AllOf(ContainsRegex("FAILED +address"), HasSubstr("to do: check that")));
 }
 
-// Somebody listens and never says a word.
+// A server that accepts connections and never answers.
 class Silence {
  public:
   Silence() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -330,7 +337,7 @@ class Silence {
   }
   ~Silence() { close(fd_); }
   const std::string& address() const { return address_; }
-  // Whether somebody has come.
+  // Returns whether a client has connected.
   bool Heard() const {
     pollfd entry{fd_, POLLIN, 0};
     return poll(&entry, 1, 0) == 1;
@@ -425,6 +432,7 @@ TEST(Cli, ExportWritesWhatRunTakes) {
   EXPECT_THAT(Tessera({"export", kMatmul, "-o", "/nowhere/x.mlirbc"}).err, HasSubstr("/nowhere"));
 }
 
+// Compares the whole output for one artifact and looks for the main parts in others.
 TEST(Cli, InspectShowsWhatAProgramIs) {
   const Ran affine = Tessera({"inspect", Artifact("affine")});
   EXPECT_EQ(affine.code, 0) << affine.err;
@@ -478,7 +486,7 @@ TEST(Cli, CompletionScriptsComplete) {
                          "try tessera dev\ntry tessera mesh ''\ntry tessera -a x:1 expl\n"
                          "try tessera token create t --role w\ntry tessera run --ke\n";
   const std::string out = ::testing::TempDir() + "/tessera_cli_completion.out";
-  // The script calls tessera.
+  // The completion script calls tessera.
   const std::string folder = std::filesystem::path(SourcePath(TESSERA_BINARY)).parent_path();
   EXPECT_EQ(std::system(absl::StrCat("PATH='", folder, ":'$PATH bash ", path, " > ", out).c_str()),
             0);
@@ -489,6 +497,7 @@ TEST(Cli, CompletionScriptsComplete) {
 
 // ---- On a cluster with TLS and tokens.
 
+// Starts `tessera up` and calls the doctor with the right credentials and with some missing.
 TEST(Cli, DoctorNamesWhatIsMissing) {
   std::string folder = ::testing::TempDir() + "/tessera-up-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -502,7 +511,7 @@ TEST(Cli, DoctorNamesWhatIsMissing) {
                    .environment = std::move(environment)};
   };
   const Setting whole = setting({ca, std::string(absl::StripAsciiWhitespace(token))});
-  // Health is proven by a program that has run, on devices that have come.
+  // The coordinator counts as healthy when a program has run on devices that have registered.
   ASSERT_TRUE(Eventually(
       [&] {
         return Tessera({"doctor", "--health", whole.address}, whole).code == 0;
@@ -594,6 +603,7 @@ TEST_F(CliTest, AnArtifactRunsOnTheCluster) {
   EXPECT_THAT(On({"explain", Artifact("affine")}).out, HasSubstr("jit_affine"));
 }
 
+// Looks at a plan as a drawing, as ASCII, as text and as JSON.
 TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
   const Ran ran = On({"explain", kMatmul});
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -607,10 +617,11 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
       Tessera({"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
   EXPECT_TRUE(std::all_of(ascii.out.begin(), ascii.out.end(),
                           [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
-  // With the lines of the file, as in process.
+  // The text names the lines of the file, as it does without a cluster.
   const std::string text = On({"explain", kMatmul, "--text"}).out;
   EXPECT_THAT(text, AllOf(StartsWith("plan of main on mesh"), HasSubstr("(matmul.txt:10)")));
-  // But for the time, which goes by what the devices have measured by then.
+  // Everything but the predicted time is the same; the prediction depends on what the devices have
+  // measured so far.
   const std::string own = Tessera({"explain", kMatmul, "--text"}).out;
   const size_t time = own.find("predicted time: ");
   ASSERT_NE(time, std::string::npos);
@@ -764,7 +775,7 @@ TEST_F(CliTest, WorkersGoOutOfServiceAndBack) {
   ASSERT_EQ(cordoned.code, 0) << cordoned.err;
   EXPECT_THAT(cordoned.out, AllOf(HasSubstr("CORDONED"), HasSubstr("new disk")));
   EXPECT_THAT(On({"devices"}).out, HasSubstr("cordoned"));
-  // Two devices are left.
+  // Only two devices are left.
   EXPECT_EQ(On({"put", Counting("c.npy", 4, 4), "--mesh", "4"}).code, 1);
   EXPECT_EQ(On({"uncordon", "w1"}).code, 0);
   EXPECT_EQ(Document({"run", kMatmul})["types"].size(), 2u);

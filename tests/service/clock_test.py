@@ -1,6 +1,7 @@
-"""The wall clock of one process alone is set by an hour, forth and back: nothing is lost by it.
+"""Tests that nothing is lost when the wall clock of a single process is set by an hour, forward and
+back.
 
-pause_test.cc sets those of all daemons together.
+pause_test.cc sets the clocks of all daemons together.
 """
 import os
 import pathlib
@@ -17,7 +18,7 @@ from promised_faults import Skip
 from promised_faults.harness import python_client
 
 HOUR = 3600
-LEASE = 2.0  # of the client's session, which the client renews
+LEASE = 2.0  # lease of the client's session in seconds; the client renews it
 PATIENCE = 60
 LONG = """mesh (x=4)
 func main(%a: f32[8] P('x')) -> (f32[8]) {
@@ -32,7 +33,8 @@ func main(%a: f32[8] P('x')) -> (f32[8]) {
 
 
 def work_as_a_client(address):
-    """At each line of stdin: a run is begun, and at the next one ended and all the rest looked at."""
+    """Begins a run at one line of stdin. At the next line waits for its end and checks everything
+    else."""
     tessera = python_client()
     import numpy as np
     value = np.arange(8, dtype=np.float32)
@@ -45,12 +47,12 @@ def work_as_a_client(address):
             run = steps.submit(client.put(value, mesh, tessera.P("x")), donate=[0])
             print("begun", flush=True)
             sys.stdin.readline()
-            # Longer than leases of the session and of workers.
+            # The wait is longer than the leases of the session and of the workers.
             threading.Event().wait(2 * LEASE)
             assert run.wait().state == "DONE"
             assert (client.get(run.outputs[0]) == value).all()
             assert (client.get(kept) == value).all()
-            # Tickets are made by one clock and checked by another.
+            # One clock makes the tickets, and another checks them.
             assert (client.get(client.put(value, mesh, tessera.P("x"))) == value).all()
             assert client.session == session
             assert all(d.healthy for d in client.devices()), client.devices()
@@ -94,7 +96,8 @@ class ClockTest(unittest.TestCase):
         with daemons.Cluster(environments={who: self.stepped}) as cluster:
             executors = [cluster.executor_pids(w) for w in (0, 1)]
             client = self.start_client(cluster, self.stepped if who == "client" else {})
-            # gRPC's Python times its calls out in a process whose clock is before its start.
+            # If a process's clock is before its start, gRPC's Python library times out the calls of
+            # that process.
             for clock in (HOUR, 0) if who == "client" else (HOUR, 0, -HOUR):
                 with self.subTest(clock):
                     self.tell(client, "begun")

@@ -1,3 +1,6 @@
+// Starts and watches the daemons of a cluster for the tests in this folder and for with_cluster.cc.
+// It learns the coordinator's port from the line that the coordinator prints, so that no test needs
+// a fixed port.
 #include "tests/service/cluster.h"
 
 #include <fcntl.h>
@@ -40,13 +43,14 @@ absl::Status Errno(const std::string& what) {
   return MakeError(ErrorKind::kInternal, absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// The daemons are those of TESSERA_BIN_DIR, else those that were built with this.
+// Returns the path of a daemon's binary: the one in the folder TESSERA_BIN_DIR if that variable is
+// set, and otherwise the one that was built together with this file.
 std::string Binary(const char* name, const std::string& built) {
   const char* folder = std::getenv("TESSERA_BIN_DIR");
   return folder != nullptr && *folder != '\0' ? absl::StrCat(folder, "/", name) : built;
 }
 
-// The first line that comes out of `fd`.
+// Returns the first line that can be read from `fd`.
 absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
   const absl::Time end = absl::Now() + patience;
   std::string line;
@@ -64,6 +68,10 @@ absl::StatusOr<std::string> ReadLine(int fd, absl::Duration patience) {
 
 }  // namespace
 
+// Forks and executes `binary`. The parent-death signal makes the kernel kill the child when the
+// thread that called this ends, so that a test that crashes leaves no daemons behind. The child
+// compares its parent's id afterwards, because the parent may have died before the signal was
+// requested.
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::string& binary,
                                                         const std::vector<std::string>& args,
                                                         const std::string& log, int output) {
@@ -75,7 +83,8 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::string& binar
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    // Only what is safe after a fork among threads.
+    // This process may have other threads, so only functions that are safe after a fork may be
+    // called here.
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -135,7 +144,8 @@ Cluster::~Cluster() {
   const std::vector<int> all = pids();
   workers_.clear();
   coordinator_.reset();
-  // The executors are ended by the kernel; none may be left when the next cluster starts.
+  // The kernel kills the executors after their daemons have died. Wait until all have ended, so
+  // that none is left when the next cluster starts.
   Eventually([&] { return std::all_of(all.begin(), all.end(), HasEnded); }, kKillPatience);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);

@@ -1,9 +1,9 @@
-// A cluster of real processes on this machine: tessera-coordinator and some tessera-worker daemons
-// with their executors, on free loopback ports.
+// A cluster of real processes on this machine: a tessera-coordinator and some tessera-worker
+// daemons with their executors, on free loopback ports.
 //
-// Thread-compatible; made and destroyed on one thread, with which every process dies: the kernel
-// kills the daemons when that thread ends, however it does, and the daemons' executors with them.
-// Whatever the processes log goes to files that Logs() reads and the destructor deletes.
+// Thread-compatible. A cluster must be made and destroyed on one thread: when that thread ends, for
+// whatever reason, the kernel kills the daemons, and the executors of a daemon die with it. The
+// processes log to files, which Logs() reads and the destructor deletes.
 #pragma once
 #include <sys/types.h>
 
@@ -19,11 +19,11 @@
 
 namespace tessera::service {
 
-// A child of this process. Killed and reaped by the destructor.
+// A child process of this process. The destructor kills and reaps it.
 class Process {
  public:
-  // Standard error goes to `log`, which it is appended to; standard output too, unless
-  // `output` is given: then that descriptor becomes it.
+  // Starts `binary` and appends its standard error to the file `log`. Standard output goes to the
+  // descriptor `output` if that is given, and otherwise to `log` too.
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& binary,
                                                         const std::vector<std::string>& args,
                                                         const std::string& log, int output = -1);
@@ -33,7 +33,8 @@ class Process {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) const;
-  // How it ended, as waitpid says; nothing if it has not within `patience`.
+  // Waits for the process to end and returns its status in the form that waitpid uses. Returns
+  // nothing if the process has not ended within `patience`.
   std::optional<int> Wait(absl::Duration patience);
 
  private:
@@ -47,11 +48,12 @@ struct ClusterOptions {
   int workers = 2;
   int devices_per_worker = 2;
   std::vector<std::string> coordinator_flags, worker_flags;
-  // Above 0: in place of the CPU devices. -1: the worker looks for itself.
+  // number of GPUs that replace the CPU devices; with -1 the worker looks for GPUs itself
   int gpus_per_worker = 0;
-  // Variables of worker w's environment beside this process's, "NAME=value".
+  // Returns environment variables ("NAME=value") that worker w gets in addition to those of this
+  // process.
   std::function<std::vector<std::string>(int w)> worker_env;
-  ConnectOptions connect = {};  // of the session
+  ConnectOptions connect = {};  // options of the connection of Cluster::session()
 
   int num_devices() const {
     return workers * (gpus_per_worker > 0 ? gpus_per_worker : devices_per_worker);
@@ -60,31 +62,32 @@ struct ClusterOptions {
 
 class Cluster {
  public:
-  // Returns once every device is there.
+  // Starts the processes. Returns once every device is healthy.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(const ClusterOptions& options = {});
   ~Cluster();
 
-  // Of the coordinator, host:port.
+  // Returns the coordinator's address as host:port.
   const std::string& address() const { return address_; }
-  // A session over gRPC, shared by all who ask.
+  // Returns the session over gRPC that all users of this cluster share.
   const std::shared_ptr<Session>& session() const { return session_; }
 
   Process& coordinator() { return *coordinator_; }
   Process& worker(int w) { return *workers_[w]; }
-  // The daemon's child; -1 while there is none.
+  // Returns the process id of worker w's executor, or -1 if the daemon has no child process.
   int executor_pid(int w) const;
-  // Every process of the cluster that runs; and of these the coordinator, the daemons and the
-  // executors, which stay as they are while nothing is lost (compilers come and go).
+  // pids() returns every running process of the cluster. members() returns only the coordinator,
+  // the daemons and the executors, which stay the same while nothing is lost. Compiler processes
+  // come and go.
   std::vector<int> pids() const;
   std::vector<int> members() const;
 
-  // Starts the coordinator, which has ended or is killed by this, again at its address.
+  // Starts the coordinator again at the same address. Kills it first if it still runs.
   absl::Status RestartCoordinator();
-  // Starts worker `w`, which has ended, again under its name.
+  // Starts worker `w` again under the same name. Kills it first if it still runs.
   absl::Status RestartWorker(int w);
   absl::Status AwaitHealthyDevices(int count, absl::Duration patience = absl::Seconds(20)) const;
 
-  // What the processes have logged.
+  // Returns the log text of all processes.
   std::string Logs() const;
 
  private:

@@ -1,4 +1,5 @@
-"""What the command line says of small numbers, of what is not there, and of what is mistyped."""
+"""Tests what the command line prints for small numbers, things that do not exist, and typing
+errors."""
 import os
 import pathlib
 import signal
@@ -8,7 +9,7 @@ import daemons
 from reasons_test import run
 
 CLUSTER, ARRAYS = "tessera.v1.ClusterService/", "tessera.v1.ArrayService/"
-# Of numpy.save(file, numpy.zeros(2, "<i4")).
+# This is the header that numpy.save(file, numpy.zeros(2, "<i4")) writes.
 _HEADER = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + "\n"
 NPY = b"\x93NUMPY\x01\x00" + len(_HEADER).to_bytes(2, "little") + _HEADER.encode() + bytes(8)
 SPEC = {"dtype": "s32", "shape": ["1"], "placement": {"devices": ["0"]}}
@@ -17,7 +18,7 @@ SPEC = {"dtype": "s32", "shape": ["1"], "placement": {"devices": ["0"]}}
 class CommandLineTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Canaries as often as they can be, so that their arrays are there.
+        # Canaries run as often as possible, so that their arrays are there.
         cls.cluster = daemons.Cluster(workers=1, devices=1,
                                       coordinator_flags=["--canary-interval-ms=20"])
         cls.addClassCleanup(cls.cluster.close)
@@ -30,7 +31,7 @@ class CommandLineTest(unittest.TestCase):
         return said
 
     def write(self):
-        """An array that is gone after the test."""
+        """Makes an array and deletes it after the test."""
         array = self.client.call(ARRAYS + "WriteArray", {"spec": SPEC, "json": [1]})["array"]
         self.addCleanup(self.client.call, ARRAYS + "DeleteArrays", {"arrays": [array]})
         return array
@@ -50,7 +51,7 @@ class CommandLineTest(unittest.TestCase):
         own = [int(self.write())]
 
         def canaries_left_arrays():
-            # One counter gives ids to arrays, runs, and what canaries make.
+            # Arrays, runs and the arrays of canaries get their ids from the same counter.
             own.append(int(self.write()))
             return own[-1] - own[0] - len(own) > 10
         daemons.eventually(canaries_left_arrays, what="canaries that run")

@@ -1,5 +1,6 @@
-// What others notice while the cluster compiles: a compiler that takes long, that stands still, or
-// whose executor is gone.
+// Tests that a compiler in difficulty disturbs nobody else: one that takes long, one that stands
+// still, and one whose executor is gone. The tests stop the compiler process of a large program and
+// watch the rest of the cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,11 +29,13 @@ using testing::Eventually;
 using testing::HasEnded;
 using ::testing::HasSubstr;
 
-// The limit of compiles in tests that reach it: the compiler must be seen at work before.
+// The compile limit of the tests that reach it. It is long enough to see the compiler at work
+// first.
 constexpr absl::Duration kCompileLimit = absl::Seconds(5);
 constexpr int64_t kElements = 64;
 
-// sin, `ops` times over f32[64]: compiled, since it has functions.
+// Returns a program that applies sin to f32[64] `ops` times. The worker compiles such a program,
+// whereas it evaluates a small program without functions like sin op by op.
 api::CompileRequest Sines(int ops) {
   ir::Builder b({ir::Mesh{{{"i", 1}}}, true}, "sines");
   ir::Value x = b.Param(ir::MakeType(ir::DType::kF32, {kElements}));
@@ -43,7 +46,8 @@ api::CompileRequest Sines(int ops) {
   return request;
 }
 
-// "R" of a process that runs, "T" of one that is stopped; empty once it is gone.
+// Returns the state of a process, such as "R" if it runs or "T" if it is stopped. Returns an empty
+// string once the process is gone.
 std::string StateOf(int pid) {
   std::ifstream in(absl::StrCat("/proc/", pid, "/stat"));
   std::string number, name, state;
@@ -51,7 +55,8 @@ std::string StateOf(int pid) {
   return state;
 }
 
-// Whether it has become a compiler: before that it is a copy of its executor, which waits for it.
+// Returns whether the process has become a compiler. Before that it is a copy of its executor, and
+// the executor waits for it.
 bool IsCompiler(int pid) {
   std::ifstream in(absl::StrCat("/proc/", pid, "/cmdline"));
   const std::string words{std::istreambuf_iterator<char>(in), {}};
@@ -60,7 +65,8 @@ bool IsCompiler(int pid) {
 
 class CompileTest : public ::testing::Test {
  protected:
-  // More than a kernel is compiled in, on a busy machine too.
+  // A program of this many ops takes much longer to compile than a small kernel, even on a busy
+  // machine.
   static constexpr int kLargeOps = 2000;
 
   static std::string CompileTimeoutFlag() {
@@ -75,7 +81,7 @@ class CompileTest : public ::testing::Test {
     if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
   }
 
-  // Compiles on a thread of its own, with a session of its own.
+  // Compiles a large program on a thread and with a session of their own.
   void CompileLarge() {
     large_ = std::thread([this] {
       const auto session = Session::Connect(cluster_->address());
@@ -85,13 +91,13 @@ class CompileTest : public ::testing::Test {
       large_ended_ = true;
     });
   }
-  // The process that compiles; -1 if none does.
+  // Returns the process id of the compiler, or -1 if none runs.
   int Compiler() const {
     for (const int pid : ChildrenOf(cluster_->executor_pid(0)))
       if (IsCompiler(pid) && StateOf(pid) == "R") return pid;
     return -1;
   }
-  // Stops the process that compiles, once there is one.
+  // Stops the compiler process as soon as there is one.
   int StopCompiler() {
     int pid = -1;
     EXPECT_TRUE(Eventually([&] {
@@ -106,7 +112,7 @@ class CompileTest : public ::testing::Test {
 
   std::unique_ptr<Cluster> cluster_;
   std::thread large_;
-  // Set before large_ended_.
+  // CompileLarge sets these two before large_ended_.
   absl::Status large_status_;
   absl::Duration large_took_;
   std::atomic<bool> large_ended_{false};
@@ -125,7 +131,7 @@ TEST_F(CompileTest, ALongCompileHoldsUpNoOther) {
   request.args = {x};
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::ExecuteReply run, service.Execute(request));
   EXPECT_THAT(service.Get(run.outputs[0], absl::Seconds(60)), IsOkAndHolds(zeros));
-  // The large one still waits for its compiler, so the small one did not.
+  // The large compile still waits for its compiler, so the small one did not have to wait for it.
   EXPECT_FALSE(large_ended_) << large_status_;
   kill(compiler, SIGCONT);
   large_.join();

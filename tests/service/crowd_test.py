@@ -1,4 +1,4 @@
-"""Many at once: clients that come back together, and scrapers that storm or hang."""
+"""Tests many clients at once: clients that come back together, and scrapers that storm or hang."""
 import concurrent.futures
 import contextlib
 import pathlib
@@ -17,10 +17,10 @@ import stopwatch
 
 API = "tessera.v1."
 CLIENTS = 200
-BACK_WITHIN = 10  # of a restart, all of them
+BACK_WITHIN = 10  # seconds after a restart, for all clients
 SCRAPERS = 50
 CALLS = 300
-SLOWEST = 0.5  # of a hundred calls; two cores serve scrapers and calls alike
+SLOWEST = 0.5  # seconds for the slowest of a hundred calls; two cores serve both scrapers and calls
 
 
 class CrowdTest(unittest.TestCase):
@@ -52,7 +52,7 @@ class CrowdTest(unittest.TestCase):
         daemons.eventually(renewed, 2 * BACK_WITHIN)
 
     def slowest(self, client):
-        """The 99th of a hundred calls."""
+        """Returns the 99th percentile of the times of CALLS calls, in seconds."""
         times = []
         for _ in range(CALLS):
             began = time.monotonic()
@@ -70,7 +70,7 @@ class CrowdTest(unittest.TestCase):
 
             def scrape():
                 while not stop.is_set():
-                    with contextlib.suppress(OSError):  # more than it takes are turned away
+                    with contextlib.suppress(OSError):  # turns away scrapers beyond its limit
                         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics",
                                                     timeout=10) as answer:
                             scraped.append(len(answer.read()))

@@ -1,11 +1,11 @@
 """A cluster of real daemons on free loopback ports, for tests in Python.
 
     with daemons.Cluster() as cluster:
-        cluster.address          # of the coordinator
-        cluster.kill_executor(0)
+        cluster.address          # address of the coordinator
+        cluster.kill_worker(0)
 
-The daemons are those of TESSERA_BIN_DIR, else of build/dev/bin. The kernel kills them when the thread
-that started them ends.
+The daemons are taken from TESSERA_BIN_DIR if that is set, and otherwise from build/dev/bin. The
+kernel kills them when the thread that started them ends.
 """
 import os
 import pathlib
@@ -29,7 +29,8 @@ def bin_dir():
 
 
 def eventually(condition, patience=20, what=None):
-    """What `condition` answers once that is true; AssertionError when it never is."""
+    """Returns the result of `condition` once it is true. Raises AssertionError if it stays
+    false."""
     end = time.monotonic() + patience
     pause = threading.Event()
     while True:
@@ -42,7 +43,8 @@ def eventually(condition, patience=20, what=None):
 
 
 def throughout(seconds, look):
-    """Calls `look` again and again for so long: what never happens, and what goes on."""
+    """Calls `look` again and again for `seconds`, to check that something never happens or goes on
+    happening."""
     end = time.monotonic() + seconds
     pause = threading.Event()
     while time.monotonic() < end:
@@ -51,7 +53,7 @@ def throughout(seconds, look):
 
 
 def has_ended(pid):
-    """Whether the process is gone, or a zombie that its parent has not waited for."""
+    """Returns whether the process is gone, or is a zombie that its parent has not waited for."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -60,13 +62,15 @@ def has_ended(pid):
 
 
 def dying_with_us(command):
-    """`command`, which the kernel kills when the thread that starts it ends. A program sets that, not
-    Python between fork and exec: threads of gRPC may hold locks there."""
+    """Returns `command` with a prefix that makes the kernel kill it when the thread that starts it
+    ends. The program setpriv does this, because Python code between fork and exec could wait for a
+    lock that a thread of gRPC holds."""
     return ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)]
 
 
 def freeze(pid):
-    """Stops the process, and returns when each of its threads stands: the signal takes its time."""
+    """Stops the process with a signal. Returns when each of its threads has stopped, which takes a
+    while."""
     os.kill(pid, signal.SIGSTOP)
     threads = pathlib.Path(f"/proc/{pid}/task")
     eventually(lambda: {t.joinpath("stat").read_text().rpartition(") ")[2][0]
@@ -74,14 +78,14 @@ def freeze(pid):
 
 
 class Cluster:
-    """Two workers, w0 and w1, with two CPU devices each, unless told otherwise.
+    """A cluster of daemons: by default two workers, w0 and w1, with two CPU devices each.
 
-    secure  With the certificates and tokens of `tessera init`: TLS on every link, `ca` is the
-            authority's file and `token` an administrator's.
-    environment  Of every daemon, beside this process's.
-    environments  By name ("coordinator", "w0"), of that daemon only.
-    bins    By name, the folder of that daemon's programs, where it is another than bin_dir(). May be
-            changed before the daemon is started again.
+    secure  Use the certificates and tokens of `tessera init`, with TLS on every link. `ca` is then
+        the path of the authority's certificate, and `token` an administrator's token.
+    environment  Variables of every daemon, in addition to those of this process.
+    environments  Variables of single daemons, by name ("coordinator", "w0").
+    bins    Folders of programs by daemon name, for daemons that do not use bin_dir(). May be
+        changed before a daemon is started again.
     """
 
     def __init__(self, workers=2, devices=2, coordinator_flags=(), worker_flags=(), secure=False,
@@ -124,8 +128,8 @@ class Cluster:
         return flags + ([f"--tokens-file={own}/tokens"] if name == "coordinator" else [])
 
     def connect(self, token=None, new_connection=False):
-        """A client in JSON; with an administrator's token unless told otherwise. The clients of a process
-        share a connection, except those with a `new_connection`."""
+        """Returns a JSON client, with an administrator's token unless `token` is given. The clients
+        of a process share a connection, except those with `new_connection`."""
         options = [("grpc.use_local_subchannel_pool", 1)] if new_connection else []
         if self.ca is None:
             return json_client.Client(self.address, options=options)
@@ -173,7 +177,7 @@ class Cluster:
         return line.removeprefix("listening on ")
 
     def restart_coordinator(self):
-        """Killed, and started again at its address."""
+        """Kills the coordinator and starts it again at the same address."""
         process = self.processes["coordinator"]
         process.kill()
         process.wait()
@@ -181,7 +185,7 @@ class Cluster:
         self._start_coordinator(self.address)
 
     def stop(self, name, patience=30):
-        """Asks a daemon to stop, and waits for it; answers its exit status."""
+        """Asks a daemon to stop and waits for it. Returns its exit status."""
         process = self.processes[name]
         process.terminate()
         status = process.wait(patience)
@@ -190,11 +194,12 @@ class Cluster:
         return status
 
     def start_coordinator(self):
-        """Again at its address, once it has stopped."""
+        """Starts the coordinator again at the same address, after it has stopped."""
         self._start_coordinator(self.address)
 
     def start_worker(self, number, coordinator=None, flags=()):
-        """Again under its name, if it was there before; `flags` are its own."""
+        """Starts a worker, under its old name if it has run before. `flags` are for this worker
+        only."""
         name = f"w{number}"
         self._start(name, "tessera-worker", f"--coordinator={coordinator or self.address}",
                     f"--name={name}",
@@ -212,13 +217,13 @@ class Cluster:
                    f"{count} healthy devices")
 
     def executor_pids(self, number):
-        """The children of a worker's daemon that own devices."""
+        """Returns the process ids of the daemon's children, which are the executors."""
         daemon = self.processes[f"w{number}"].pid
         tasks = pathlib.Path(f"/proc/{daemon}/task").glob("*/children")
         return sorted(int(pid) for children in tasks for pid in children.read_text().split())
 
     def kill_worker(self, number):
-        """The daemon, and its executors with it."""
+        """Kills a worker's daemon. Its executors die with it."""
         process = self.processes[f"w{number}"]
         process.kill()
         process.wait()

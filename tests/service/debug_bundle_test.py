@@ -1,4 +1,5 @@
-"""tessera debug-bundle: what it holds, what it must not, and that it arrives when somebody is frozen."""
+"""Tests `tessera debug-bundle`: its contents, that it holds no secrets, and that it comes in time
+when a process is frozen."""
 import base64
 import json
 import os
@@ -14,11 +15,13 @@ import daemons
 import stopwatch
 from reasons_test import run
 
-# Of each part's bound (client/cli/bundle.cc), and a busy machine's.
-WITHIN_EXECUTOR = 30  # a frozen executor: what the doctor's array waits for, and its daemon's answer
+# The limits follow from those of the bundle's parts (client/cli/bundle.cc), with a margin for a
+# busy machine.
+# with a frozen executor: the doctor's wait for its array, and the daemon's answer
+WITHIN_EXECUTOR = 30
 WITHIN_COORDINATOR = 2 * 7 + 6
 
-# Its bytes are what a reader would look for: as they are, in base64, as JSON, as a program's text.
+# The bundle must not contain this value in any form: raw bytes, base64, JSON or a program's text.
 SECRET = 1_397_048_147
 ROW = [SECRET] * 64
 PROGRAM = f"""func main(%a: s32[64]) -> (s32[64]) {{
@@ -45,7 +48,7 @@ class BundleTest(unittest.TestCase):
         return self.client.call("tessera.v1." + method, request)
 
     def bundle(self, token=None):
-        """Its files, and how long it took."""
+        """Makes a bundle. Returns its files, the seconds it took and the command's output."""
         out = self.folder / "bundle.tar.gz"
         watch = stopwatch.Stopwatch()
         status, said = run("tessera", f"--address={self.cluster.address}",
@@ -96,7 +99,7 @@ class BundleTest(unittest.TestCase):
         array = self.write()
         self.call("ArrayService/ReadArray", array=array, json=True)
         self.call("ProgramService/RunProgram", text=PROGRAM, inputs=[ROW])
-        # Who puts a token into a name is helped too.
+        # A user who puts a token into a name is protected too.
         self.call("SessionService/CreateSession", displayName=f"my {self.cluster.token}")
         self.call("AdminService/SetLogLevel", all=True, level="debug")
         made = self.call("AdminService/CreateToken", name="ada", role="user")["text"]
@@ -130,7 +133,7 @@ class BundleTest(unittest.TestCase):
         parts = self.manifest(files)
         self.assertIn("w0/0 did not answer", parts["process w0/0"]["why"])
         self.assertEqual([n for n, p in parts.items() if not p["ok"]], ["process w0/0"])
-        # What it did is there, by its daemon.
+        # The daemon supplies the flight recorder of the frozen executor.
         self.assertRegex(files["workers/w0/executor-0/flight.txt"].decode(),
                          rf"process: begins pid={pid}\n")
         self.assertIn("w0/0", files["summary.txt"].decode().partition("Not there")[2])

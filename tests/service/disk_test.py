@@ -1,4 +1,5 @@
-"""The coordinator's state on a disk that is full or slow, and under two coordinators."""
+"""Tests the coordinator's state on a disk that is full or slow, and a folder that two coordinators
+use."""
 import concurrent.futures
 import os
 import pathlib
@@ -23,8 +24,8 @@ func main(%a: f32[2]) -> (f32[2]) {
 SPEC = {"dtype": "f32", "shape": ["2"],
         "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
 PATIENCE = 20
-# What is promised: how soon a call that the disk does not take is refused, and how soon one is
-# taken again once there is room. The rest is for a machine that does other things.
+# The promises: how soon a call is refused that the disk does not take, and how soon a call succeeds
+# once there is room again. SLACK is for a busy machine.
 REFUSED, RECOVERED, SLACK = 1, 5, 2
 STOPPED = 4  # two seconds for the disk, and two for calls that do not end
 
@@ -71,7 +72,7 @@ class DiskTest(unittest.TestCase):
         run_tessera("state", "check", self.state)
 
     def fill(self):
-        """The file that takes what room there is."""
+        """Writes a file that takes all the room left on the disk, and returns its path."""
         rest = self.state / "rest"
         with open(rest, "wb") as file, self.assertRaises(OSError):
             while True:
@@ -103,7 +104,8 @@ class DiskTest(unittest.TestCase):
         run_tessera("state", "check", self.state)
 
     def free_when_asked(self, log, rest):
-        """When there is room again for the coordinator that asks for it in its log."""
+        """Frees the disk when the coordinator's log says that it is full. Returns the time of
+        that."""
         daemons.eventually(lambda: "DISK_FULL" in log.read_text(), PATIENCE,
                            "the coordinator says that the disk is full")
         freed = time.monotonic()
@@ -126,10 +128,11 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(process.wait(PATIENCE), 0)
 
     def fill_and_free(self, cluster, client):
-        """The sessions that were acknowledged, before and after the disk was full."""
+        """Fills the disk and frees it again. Returns the sessions that were acknowledged before and
+        after it was full."""
         array, sessions = write(client), [open_session(client)]
         rest = self.fill()
-        # The log has room of its own for some.
+        # The log has reserved room, so some sessions are still opened.
         refused = None
         while refused is None:
             self.assertLess(len(sessions), 5000)
@@ -221,7 +224,8 @@ class DiskTest(unittest.TestCase):
                 self.assertLess(took, answer + SLACK)
                 with self.assertRaises(json_client.Error):
                     open_again()
-                # The launch consumes its argument: it waits for the disk, and no read behind it.
+                # The launch consumes its argument, so it waits for the disk. A read that comes
+                # after it does not.
                 self.assertEqual(read(client, array), [1, 2])
                 hang.unlink()
                 session = daemons.eventually(opened, RECOVERED + SLACK, "the disk answers")
@@ -249,13 +253,13 @@ class DiskTest(unittest.TestCase):
     def test_who_is_taken_over_ends(self):
         with self.cluster() as old, old.connect() as client:
             session = open_session(client)
-            (self.state / "lock").unlink()  # As on a disk where locks do nothing.
+            (self.state / "lock").unlink()  # simulates a disk where locks have no effect
             with daemons.Cluster(workers=0, coordinator_flags=self.flags) as new:
                 began = time.monotonic()
                 with self.assertRaises(json_client.Error) as refused:
                     open_session(client)
                 print(f"the first is refused after {time.monotonic() - began:.2f} s")
-                # It may have found out by itself before, and be stopping, or gone.
+                # The first coordinator may have found out by itself, and may be stopping or gone.
                 error = refused.exception
                 self.assertTrue(error.reason in ("STALE_EPOCH", "SERVER_STOPPING")
                                 or error.code in ("UNAVAILABLE", "CANCELLED"), error)

@@ -1,5 +1,5 @@
-// --dump of the daemons: the program after each stage of the coordinator's planner and of an
-// executor's compiler, as files that read back.
+// Tests the flag --dump of the daemons. They write the program after each stage of the
+// coordinator's planner and of an executor's compiler, as files that can be parsed again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -29,9 +29,10 @@ using ::testing::ElementsAre;
 using ::testing::Key;
 using ::testing::SizeIs;
 
-using Files = std::map<std::string, std::string>;  // texts by name
+using Files = std::map<std::string, std::string>;  // texts by file name
 
-// A sum of sines over two devices, which are compiled, since they have functions.
+// Returns a sum of sines over two devices. The worker compiles it because sin is not evaluated op
+// by op.
 ir::Program Sines() {
   ir::Builder b({ir::Mesh{{{"i", 2}}}, true}, "sines");
   ir::Program program;
@@ -50,7 +51,7 @@ class DumpTest : public ::testing::TestWithParam<std::string> {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Returns the files of the folder whose name begins so, of which there must be one.
+  // Returns the files of the only folder whose name begins with `prefix`.
   Files FilesOf(const std::string& prefix) const {
     std::vector<fs::path> found;
     for (const auto& entry : fs::directory_iterator(folder_))
@@ -68,6 +69,8 @@ class DumpTest : public ::testing::TestWithParam<std::string> {
   fs::path folder_;
 };
 
+// Compiles one program and compares the dump's files, in order, with the stages of the coordinator
+// and of the executor.
 TEST_P(DumpTest, CoordinatorAndExecutorWriteTheProgramAfterEachStage) {
   const std::string flag = "--dump=" + folder_.string();
   TESSERA_ASSERT_OK_AND_ASSIGN(

@@ -1,5 +1,5 @@
-// What a user of the SDK sees of every mistake, over real daemons that serve on afterwards. What
-// the SDK cannot send is in json_client_test.py.
+// Tests the error that a user of the SDK gets for each kind of mistake. The daemons are real and
+// must keep serving afterwards. json_client_test.py tests the mistakes that the SDK cannot send.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using testing::ErrorOf;
 using ::testing::HasSubstr;
 using Code = absl::StatusCode;
 
-// One cluster for all: that every test finds it whole is what they show.
+// All tests share one cluster: each test also proves that the tests before it did no harm.
 class ErrorsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -58,7 +58,7 @@ class ErrorsTest : public ::testing::Test {
     return make_mesh({devices}, {"i"}, {type});
   }
 
-  // A sum over both workers.
+  // Expects the cluster to compute a sum over both workers.
   static void ExpectServes() {
     const Mesh mesh = MeshOf(4);
     const set_mesh context(mesh);
@@ -67,7 +67,8 @@ class ErrorsTest : public ::testing::Test {
     EXPECT_THAT(jit(total)(x).get<float>(), ElementsAre(10));
   }
 
-  // `f` throws the error, which says `text` and a line of this file; and after it all works.
+  // Expects that `f` throws an error that says `text` and names a line of this file, and that the
+  // cluster works afterwards.
   template <class F>
   static void ExpectError(Code code, std::string_view reason, const std::string& text, F&& f) {
     const Error e = ErrorOf(f);
@@ -77,7 +78,7 @@ class ErrorsTest : public ::testing::Test {
     ExpectServes();
   }
 
-  // ops additions in a row, each on a line of its own.
+  // Returns x after `ops` additions in a row, which are separate ops of the program.
   static Array Additions(const Array& x, int ops) {
     return jit([ops](Array v) {
       for (int i = 0; i < ops; ++i) v = v + 1;
@@ -152,7 +153,7 @@ TEST_F(ErrorsTest, ADeletedHandle) {
   x.Delete();
   ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { same.value(); });
   ExpectError(Code::kFailedPrecondition, "ARRAY_DELETED", "f32[2]", [&] { same + 1; });
-  // Deleted by somebody else: the service says so.
+  // When another client has deleted the array, the service reports it.
   const Array y = array<float>({1, 2});
   const Array before = y + 1;
   const api::Placement placement = y.placement();
@@ -219,9 +220,9 @@ TEST_F(ErrorsTest, ADeadlineThatPasses) {
         return scan(step, b, None, {.length = 100'000'000}).first;
       },
       mesh, {P("i")}, P("i")));
-  // ExpectError then runs over the same devices, so none of them may be held up.
+  // ExpectError then runs on the same devices, so the expired run must not hold any of them up.
   ExpectError(Code::kDeadlineExceeded, "DEADLINE_EXCEEDED", "did not end within its deadline", [&] {
-    deadline limit(absl::Seconds(2));  // time to compile, too
+    deadline limit(absl::Seconds(2));  // includes the time to compile
     steps(x).value();
   });
 }

@@ -1,17 +1,19 @@
-"""The faults that a service of this kind meets, each with what breaks it, what is promised, and what
-was measured.
+"""Measures the faults that a service of this kind meets: how each is caused and what is promised.
 
-    fault_matrix.py                    every row; 20 rounds of a row whose round takes 10 s or less,
-                                       else 3
+    fault_matrix.py                    every row; 20 rounds of a row whose round takes at most 10 s,
+                                       and 3 rounds of the others
     fault_matrix.py --rounds 1         the quick form
     fault_matrix.py --only 4,13        some rows
     fault_matrix.py --page docs/faults.md
-                                       and writes what was measured there; rows that were not run stay
+                                       also writes the results to the page; other rows stay as they are
 
-A row drives cases of the tests: `measured` is the worst figure that they printed over all rounds, or
-else how long the longest round took, cluster and all ("whole case"). A row that is left out says why.
-Exits with 1 if a round failed. Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin; the
-tests that are programs lie beside their folder, and a row whose program is not built is left out.
+A row runs cases of the tests. `measured` is the worst figure that they printed over all rounds. For
+a case without a figure it is the time of the longest round, with the start of the cluster ("whole
+case"). A row that is left out gives the reason.
+
+The exit status is 1 if a round failed. The binaries are taken from TESSERA_BIN_DIR if that is set,
+and otherwise from build/dev/bin. The tests that are programs are expected beside that folder, and a
+row whose program is not built is left out.
 """
 import argparse
 import dataclasses
@@ -26,7 +28,7 @@ import time
 import daemons
 
 HERE = pathlib.Path(__file__).resolve().parent
-SHORT, MANY, FEW = 10, 20, 3  # seconds of a round, and rounds
+SHORT, MANY, FEW = 10, 20, 3  # seconds of a short round; numbers of rounds
 PATIENCE = 600
 
 
@@ -35,7 +37,8 @@ def python(script, *cases):
 
 
 def program(path, *cases):
-    """A program of the tests; MissingError if it is not built."""
+    """Returns a function that makes the command of a test program. It raises MissingError if the
+    program is not built."""
     def command():
         found = daemons.bin_dir().parent / path
         if not found.exists():
@@ -50,7 +53,8 @@ def promised(number):
 
 
 def skew():
-    """The tests of an earlier build's programs; MissingError if that is not built."""
+    """Returns the command of the tests with an earlier build. Raises MissingError if that is not
+    built."""
     earlier = re.search(r"^earlier=(\w+)$", (daemons.ROOT / "scripts/skew").read_text(), re.M).group(1)
     old = pathlib.Path(os.environ.get("TESSERA_OLD_BIN_DIR")
                        or daemons.ROOT / "build/skew" / earlier)
@@ -60,7 +64,7 @@ def skew():
 
 
 class MissingError(Exception):
-    """What a row needs is not there."""
+    """Something that a row needs does not exist."""
 
 
 @dataclasses.dataclass
@@ -69,9 +73,9 @@ class Row:
     fault: str
     injector: str
     bound: str
-    command: object = None  # makes the command of a round; None: left out
-    figure: str = ""  # of what the case prints
-    unit: str = "s"  # of that
+    command: object = None  # makes the command of a round; None if the row is left out
+    figure: str = ""  # pattern of the figure in the output of the case
+    unit: str = "s"  # unit of the figure
     left_out: str = ""
 
 
@@ -210,7 +214,7 @@ ROWS = [
 
 
 def run_round(row):
-    """Whether a round passed, how long it took, its figures, and what it said."""
+    """Runs a round. Returns whether it passed, its time, its figures and its output."""
     start = time.monotonic()
     done = subprocess.run(row.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", timeout=PATIENCE, check=False,
@@ -227,7 +231,7 @@ def run_round(row):
 
 
 def run_row(row, rounds):
-    """The cells of `measured` and `passed`."""
+    """Runs the rounds of a row. Returns its cells `measured` and `passed`."""
     if row.command is None:
         return "left out: " + row.left_out, ""
     worst, longest, passed, number, wanted = -math.inf, 0.0, 0, 0, rounds or FEW
@@ -268,14 +272,15 @@ HEADINGS = ("#", "fault", "injector", "bound", "measured, worst", "passed")
 
 
 def cells_of_page(text):
-    """By number, the cells of each row that a page has."""
+    """Returns the cells of each row of a page, by row number."""
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")]
             for line in text.splitlines() if re.match(r"\| \d", line)]
     return {int(row[0]): tuple(row[1:]) for row in rows}
 
 
 def page(old, measured):
-    """The page `old` once `measured`, (measured, passed) by number, is known."""
+    """Returns the page `old` with the cells of `measured`, which holds (measured, passed) by row
+    number."""
     known = {n: cells[-2:] for n, cells in cells_of_page(old).items()} | measured
     lines = [HEADINGS, ("---",) * len(HEADINGS)]
     lines += [(str(row.number), row.fault, row.injector, row.bound, *known.get(row.number, ("", "")))

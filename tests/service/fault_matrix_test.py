@@ -1,4 +1,4 @@
-"""docs/faults.md says of each row of the fault matrix what the row says."""
+"""Checks that the table in docs/faults.md agrees with the rows of fault_matrix.py."""
 import unittest
 
 import daemons

@@ -1,3 +1,7 @@
+// Implements the proxy with one thread that accepts connections and two threads per connection, one
+// for each direction. Tests put it between a client and the coordinator or a worker. The sockets of
+// a connection are closed only after both of its threads have ended, so that no descriptor is
+// reused while a thread still reads from it.
 #include "tests/service/fault_proxy.h"
 
 #include <arpa/inet.h>
@@ -23,7 +27,7 @@ namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
 
-// An end with SO_LINGER 0 is told by a reset.
+// Makes a later close of `fd` send a reset instead of an ordinary end of the stream.
 void Reset(int fd) {
   const linger now = {1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -57,12 +61,13 @@ int ConnectTo(const std::string& target) {
 struct FaultProxy::Connection {
   int client = -1, server = -1;
   std::thread up, down;
-  // Written by the pumps with mu_.
+  // number of pumps that still run; the pumps write it while they hold mu_
   int pumps = 2;
 
   int from(Way way) const { return way == Way::kUp ? client : server; }
   int to(Way way) const { return way == Way::kUp ? server : client; }
-  // Both ends at once, from any thread; they are closed when the pumps have left.
+  // Shuts down both sockets; any thread may call it. The sockets are closed later, when the pumps
+  // have ended.
   void Shut() const {
     shutdown(client, SHUT_RDWR);
     shutdown(server, SHUT_RDWR);
@@ -186,18 +191,20 @@ void FaultProxy::Reap() {
   }
 }
 
+// Accepts connections until the proxy stops. It polls with a timeout, so that connections that are
+// over are also joined and closed while no new ones come.
 void FaultProxy::Accept() {
   while (true) {
     pollfd fds[] = {{stop_fd_, POLLIN, 0}, {listen_fd_, POLLIN, 0}};
-    // Looks now and then for connections that are over.
+    // Wakes up now and then to clean up connections that are over.
     poll(fds, 2, 200);
     if (fds[0].revents != 0) return;
     Reap();
     if (fds[1].revents == 0) continue;
     std::string target;
     {
-      // In a cable that was pulled, and before there is somebody to call, the backlog is where
-      // connections wait.
+      // While the proxy is blackholed, and before it has a target, connections wait in the listen
+      // backlog.
       absl::MutexLock lock(&mu_);
       const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         return stopping_ || (!blackhole_ && !target_.empty());
@@ -242,9 +249,9 @@ void FaultProxy::Pump(Connection& connection, Way way) {
     const ssize_t got = recv(connection.from(way), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      // Nor does a cable that was pulled carry an end.
+      // A pulled cable would not carry the end of the stream either.
       if (!AwaitFlow()) break;
-      // Told on, as the kind of end that it was.
+      // Pass the end on in the same form: a reset as a reset, an orderly end as an orderly end.
       if (got < 0) {
         Reset(connection.to(way));
         connection.Shut();
@@ -259,6 +266,10 @@ void FaultProxy::Pump(Connection& connection, Way way) {
   --connection.pumps;
 }
 
+// Applies the faults that fall into this piece of data, then sends what is left of it. A cut or a
+// half-close shortens the piece to the bytes before the fault, so that the receiver gets exactly
+// those. The sending happens without the lock, because a slow receiver must not block other
+// connections.
 bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t size) {
   bool close_half = false, cut = false;
   {

@@ -1,8 +1,9 @@
-// A TCP proxy in this process that does to connections what networks do: cuts them, delays them,
-// swallows what they carry, changes a byte, closes one half.
+// A TCP proxy inside this process that injects faults of a network into connections: it can cut or
+// delay them, swallow their data, change a byte, or close one direction.
 //
-// Thread-safe. Faults may be set at any time; those that count bytes count from when they are set,
-// over all connections, in one direction, and strike once. The destructor closes everything.
+// Thread-safe. Faults may be set at any time. A fault with a byte count counts the bytes of one
+// direction over all connections, starting when it is set, and strikes once. The destructor closes
+// everything.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,43 +21,46 @@ namespace tessera::service {
 
 class FaultProxy {
  public:
-  enum class Way { kUp, kDown };  // towards the server, towards the client
+  // kUp: from the client towards the server; kDown: from the server towards the client
+  enum class Way { kUp, kDown };
 
-  // Listens on `listen`, an IPv4 address and a port, 0 for any. The target may be set later; until
-  // then connections wait.
+  // Listens on `listen`, an IPv4 address and a port; port 0 means any free port. The target may be
+  // set later. Until then connections wait.
   static absl::StatusOr<std::unique_ptr<FaultProxy>> Start(
       const std::string& target = "", const std::string& listen = "127.0.0.1:0");
   FaultProxy(const FaultProxy&) = delete;
   FaultProxy& operator=(const FaultProxy&) = delete;
   ~FaultProxy();
 
-  // host:port.
+  // Returns the address that the proxy listens on, as host:port.
   const std::string& address() const { return address_; }
   void SetTarget(const std::string& target) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Resets the connection that carries the byte.
+  // Resets the connection on which byte number `bytes` from now passes.
   void CutAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Flips a bit of the byte.
+  // Flips one bit of byte number `bytes` from now.
   void CorruptAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Says end of stream to the receiver of the byte, and takes no more from its sender.
+  // Ends the stream towards the receiver of byte number `bytes` from now, and reads no more from
+  // its sender.
   void CloseHalfAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes nothing and passes nothing on, as a cable that was pulled; new connections too.
+  // Stops all traffic, as if a cable were pulled: nothing is read or passed on, and new connections
+  // are not accepted.
   void Blackhole(bool on) ABSL_LOCKS_EXCLUDED(mu_);
-  // Holds everything back for so long.
+  // Holds back each piece of data for `delay`.
   void Delay(absl::Duration delay) ABSL_LOCKS_EXCLUDED(mu_);
-  // Resets every connection that is open.
+  // Resets every open connection.
   void CutAll() ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t bytes(Way way) const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t connections() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Of the faults that strike once, how many have.
+  // Returns how many of the faults that strike once have struck.
   int64_t struck() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   enum class Fault { kCut, kCorrupt, kCloseHalf };
   struct Pending {
     Fault fault;
-    int64_t at;  // of the bytes of its way
+    int64_t at;  // position in the byte stream of its direction, counted over all connections
   };
   struct Connection;
 
@@ -64,16 +68,16 @@ class FaultProxy {
   absl::Status Listen(const std::string& address);
   void Accept();
   void Pump(Connection& connection, Way way);
-  // Waits while nothing is carried. False: this ends.
+  // Waits while the proxy is blackholed. Returns false if the proxy is stopping.
   bool AwaitFlow() ABSL_LOCKS_EXCLUDED(mu_);
   void SetFault(Way way, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Passes `size` bytes on. False when the connection is over.
+  // Passes `size` bytes on. Returns false when the connection is over.
   bool Forward(Connection& connection, Way way, char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
   void Reap();
 
   std::string address_;
   int listen_fd_ = -1;
-  int stop_fd_ = -1;  // eventfd, readable once this ends
+  int stop_fd_ = -1;  // eventfd that becomes readable when the proxy stops
 
   mutable absl::Mutex mu_;
   std::string target_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,6 @@
-// What a user of the SDK sees when processes of the cluster are killed or told to stop in the
-// middle of a step.
+// Tests what a user of the SDK sees when processes of a cluster are killed or told to stop in the
+// middle of a step. Each test has a cluster of two workers with two devices each; the step is a
+// long loop of collectives over all devices.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,18 +35,19 @@ using testing::HasEnded;
 using ::testing::HasSubstr;
 
 constexpr int kWorkers = 2;
-constexpr int kDevices = 2;  // of each
-// What the service promises after a kill.
+constexpr int kDevices = 2;  // number of devices of each worker
+// time limits that the service promises after a kill
 constexpr absl::Duration kToldWithin = absl::Seconds(2);
 constexpr absl::Duration kBackWithin = absl::Seconds(3);
-// How long the client looks for a coordinator that has gone away.
+// how long the client tries to reach a coordinator that has gone away
 constexpr absl::Duration kReconnect = absl::Seconds(1);
-// The executors of a killed daemon.
+// time within which the executors of a killed daemon must have ended
 constexpr absl::Duration kChildrenGoneWithin = absl::Seconds(1);
-// A daemon that was told to stop.
+// time within which a daemon that was told to stop must have ended
 constexpr absl::Duration kStopsWithin = absl::Seconds(5);
 
-// What the executor of a daemon is doing, from the page that the two share.
+// Returns the op that an executor of this daemon is running, read from the memory page that the two
+// processes share.
 worker::InFlightOp InFlight(int daemon) {
   std::error_code gone;
   const std::string folder = absl::StrCat("/proc/", daemon, "/fd");
@@ -83,7 +85,7 @@ class FaultsTest : public ::testing::Test {
     return put(ir::Array::Of(kF32, {8}, values), mesh, P("i"));
   }
 
-  // Minutes of steps, each with a sum over all devices.
+  // Returns a step that runs for minutes and sums over all devices in each iteration.
   auto LongSteps() {
     first_line_ = __LINE__;
     return jit([mesh = mesh_](Array x) {
@@ -100,14 +102,14 @@ class FaultsTest : public ::testing::Test {
   int first_line_ = 0;
   static constexpr int kLines = 12;
 
-  // One sum over all devices of the mesh.
+  // Returns a step that sums once over all devices of the mesh.
   static auto ShortStep(const Mesh& mesh) {
     return jit([mesh](Array x) {
       return shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P())(x);
     });
   }
 
-  // Whether `text` names an op by a line of LongSteps.
+  // Returns whether `text` names an op with a source line of LongSteps.
   bool NamesALine(absl::string_view text) const {
     for (int line = first_line_; line < first_line_ + kLines; ++line) {
       if (absl::StrContains(text, absl::StrCat(" (faults_test.cc:", line, ")"))) return true;
@@ -115,7 +117,7 @@ class FaultsTest : public ::testing::Test {
     return false;
   }
 
-  // Until LongSteps runs everywhere: a canary may run before it.
+  // Waits until LongSteps runs on every worker. Another program, a canary, may run before it.
   void AwaitMidStep() {
     for (int w = 0; w < kWorkers; ++w) {
       ASSERT_TRUE(Eventually([&] { return NamesALine(InFlight(cluster_->worker(w).pid()).op); }))
@@ -123,7 +125,7 @@ class FaultsTest : public ::testing::Test {
     }
   }
 
-  // The message names an op of LongSteps and its line.
+  // Expects the error message to name an op of LongSteps and its source line.
   void ExpectNamesTheOp(const Error& e) {
     const std::string message = e.what();
     const size_t op = message.find(", op ");
@@ -131,7 +133,8 @@ class FaultsTest : public ::testing::Test {
     EXPECT_TRUE(NamesALine(message.substr(op))) << message;
   }
 
-  // One executor killed: whoever waits is told, the peer is free, the next submit runs.
+  // Kills one executor in the middle of a step. The caller that waits must be told, the other
+  // executor must become free, and the next step must run.
   void KillAnExecutor(int victim) {
     const int peer = 1 - victim;
     const auto step = ShortStep(mesh_);
@@ -155,7 +158,7 @@ class FaultsTest : public ::testing::Test {
                                 HasSubstr("killed by signal 9")));
     ExpectNamesTheOp(e);
 
-    // The next submit, on all devices, waits for the executor that comes back.
+    // The next step needs all devices, so it waits until the executor is back.
     const Array z = step(Ramp(mesh_));
     EXPECT_THAT(z.get<float>(), ElementsAre(12, 16));
     EXPECT_LT(killed.Unhindered(), kBackWithin);
@@ -163,7 +166,7 @@ class FaultsTest : public ::testing::Test {
         Eventually([&] { return InFlight(cluster_->worker(peer).pid()).launch == 0; }, kToldWithin))
         << "the peer still runs " << InFlight(cluster_->worker(peer).pid()).op;
 
-    // What lay there is lost, and says so.
+    // The array that had a shard on the killed executor is lost, and its error says so.
     const Error lost = ErrorOf([&] { kept.value(); });
     EXPECT_EQ(lost.reason(), "WORKER_LOST");
     EXPECT_THAT(lost.what(), HasSubstr("make it again"));
@@ -185,6 +188,7 @@ TEST_F(FaultsTest, EitherExecutorMayBeKilledAgainAndAgain) {
   }
 }
 
+// After a daemon is killed, the rest of the cluster works at once and the worker can come back.
 TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   const auto steps = LongSteps();
   const Array y = steps(Ramp(mesh_));
@@ -202,12 +206,13 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
                               HasSubstr("(faults_test.cc:")));
   EXPECT_TRUE(Eventually([&] { return HasEnded(executor); })) << "its executor lives on";
 
-  // The half that is left works at once.
+  // The worker that is left runs steps at once.
   const Mesh half = make_mesh({kDevices}, {"i"}, {AxisType::kAuto});
   EXPECT_THAT(ShortStep(half)(Ramp(half)).get<float>(), ElementsAre(4, 6, 8, 10));
   EXPECT_LT(killed.Unhindered(), kBackWithin);
 
-  // What needs the other half is refused, with what to wait for.
+  // A step that needs the lost worker is refused, and the error says what the caller has to wait
+  // for.
   for (const api::Device& device : cluster_->session()->devices()) {
     EXPECT_EQ(device.healthy, device.worker == "w0") << device.id;
     EXPECT_THAT(device.reason, HasSubstr(device.healthy ? "" : "connection ended"));
@@ -218,12 +223,14 @@ TEST_F(FaultsTest, AKilledWorkerIsNamedAndTheOtherGoesOn) {
   EXPECT_THAT(away.what(), AllOf(HasSubstr("executor w1/0 of worker w1 is lost"),
                                  HasSubstr("not back within 3s"), HasSubstr("(faults_test.cc:")));
 
-  // It comes back under its name, with the same devices.
+  // The worker comes back under its old name, with the same devices.
   TESSERA_ASSERT_OK(cluster_->RestartWorker(1));
   TESSERA_ASSERT_OK(cluster_->AwaitHealthyDevices(kWorkers * kDevices));
   EXPECT_THAT(ShortStep(mesh_)(Ramp(mesh_)).get<float>(), ElementsAre(12, 16));
 }
 
+// A coordinator that gets SIGTERM tells waiting clients, and workers outlive it until they are
+// stopped.
 TEST_F(FaultsTest, ACoordinatorToldToStopTellsItsClients) {
   const Array y = LongSteps()(Ramp(mesh_));
   ASSERT_NO_FATAL_FAILURE(AwaitMidStep());
@@ -246,7 +253,8 @@ TEST_F(FaultsTest, ACoordinatorToldToStopTellsItsClients) {
   EXPECT_EQ(after.reason(), "UNREACHABLE");
   EXPECT_THAT(after.what(), AllOf(HasSubstr(cluster_->address()), HasSubstr("Check that it runs")));
 
-  // Workers look for it until they are told to stop as well; then nothing is left.
+  // Workers keep looking for the coordinator until they are told to stop too. Then no process is
+  // left.
   for (int w = 0; w < kWorkers; ++w) cluster_->worker(w).Signal(SIGTERM);
   for (int w = 0; w < kWorkers; ++w) {
     const std::optional<int> status = cluster_->worker(w).Wait(kStopsWithin);

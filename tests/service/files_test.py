@@ -1,6 +1,7 @@
-"""Arrays saved and loaded by the workers, in files that NumPy and safetensors read and write.
+"""Tests that workers save arrays to and load them from files of NumPy and safetensors.
 
-The package `safetensors` is used where it is installed; the format is read by hand either way.
+The package `safetensors` is used if it is installed. In any case the tests also parse its format
+themselves.
 """
 import base64
 import json
@@ -29,7 +30,7 @@ ROWS = {"mesh": {"axes": [{"name": "x", "size": "4"}]}, "spec": {"dims": [{"axes
         "devices": ["0", "1", "2", "3"]}
 COLUMNS = {"mesh": {"axes": [{"name": "x", "size": "2"}]},
            "spec": {"dims": [{}, {"axes": ["x"]}]}, "devices": ["3", "1"]}
-# Many, each of which is the argument.
+# This program returns SIZE elements, each equal to the argument.
 FILL = """mesh (x=4)
 func main(%a: f32[]) -> (f32[SIZE] P('x')) {
   %b = broadcast_in_dim(%a) {shape=[SIZE], broadcast_dimensions=[]}
@@ -40,7 +41,8 @@ ONE = {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["
 
 
 def read_safetensors(path):
-    """{name: (dtype, shape, bytes)}, by the format's description alone."""
+    """Returns {name: (dtype, shape, bytes)} of a file, read only by the description of the
+    format."""
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + size])
@@ -58,7 +60,7 @@ class FilesTest(unittest.TestCase):
         cls.files = pathlib.Path(cls.folder.name)
         cls.cluster = daemons.Cluster(worker_flags=[f"--files-dir={cls.files}"])
         cls.client = json_client.Client(cls.cluster.address)
-        # Every tenant has a folder of its own; without tokens there is one tenant.
+        # Every tenant has a folder of its own. Without tokens there is one tenant, "default".
         cls.own = cls.files / "default"
 
     @classmethod
@@ -107,7 +109,7 @@ class FilesTest(unittest.TestCase):
             "rows": ("F32", [8, 4], rows.tobytes()), "columns": ("I64", [3, 4], columns.tobytes()),
             "half": ("BF16", [8], bf16.tobytes())})
         self.assertEqual([p.name for p in path.parent.iterdir()], [path.name], "nothing beside it")
-        # Any other placement reads it.
+        # The file can be loaded with any other placement.
         half, again = self.load("runs/7/model.safetensors", {"half": ONE, "rows": COLUMNS})
         self.assertEqual(self.read(half), ("bf16[8]", bf16.tobytes()))
         self.assertEqual(self.read(again), ("f32[8,4]", rows.tobytes()))
@@ -175,7 +177,7 @@ class FilesTest(unittest.TestCase):
 
 
     def corrupt(self, name):
-        """Whether a load says so, and names the file."""
+        """Returns whether a load fails with FILE_CORRUPT and names the file."""
         try:
             answer = self.client.call(ARRAYS + "LoadArrays", {
                 "path": name, "arrays": [{"name": "a", "placement": ROWS}]})
@@ -193,7 +195,8 @@ class FilesTest(unittest.TestCase):
         header = 8 + struct.unpack("<Q", whole[:8])[0]
         torn = [whole[:size] for size in [0, 7, header - 1, *range(header, len(whole), 1 << 16),
                                           len(whole) - 1]]
-        # What is flipped in the header; the contents have no checksum in either format.
+        # Bits are flipped only in the header, because neither format has a checksum for the
+        # contents.
         for at in range(8):
             torn.append(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1:])
         torn.append(whole.replace(b"F32", b"F33", 1))
@@ -225,7 +228,7 @@ class KilledTest(unittest.TestCase):
                 save = client.call(ARRAYS + "SaveArrays", {
                     "path": "a.npy", "arrays": [{"array": run["outputs"][0]}], "overwrite": True})
                 if number % 2:
-                    # At one of four times of those that a save takes.
+                    # The kill comes at one of four points in the duration of a save.
                     threading.Event().wait(took * number / 12)
                     os.kill(cluster.executor_pids(1)[0], signal.SIGKILL)
                 began = time.monotonic()
@@ -235,7 +238,8 @@ class KilledTest(unittest.TestCase):
                 well = done["state"] == "OPERATION_STATE_DONE"
                 torn += not well
                 [found] = np.unique(np.load(file, allow_pickle=False))
-                # Who dies before it can say that the file is there leaves it, and it is whole.
+                # An executor that dies before it reports the finished file leaves that file, which
+                # must be whole.
                 self.assertIn(found, {number} if well else {before, number})
                 before = found
                 client.call(ARRAYS + "DeleteArrays", {"arrays": [scalar, run["outputs"][0]]})

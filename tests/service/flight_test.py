@@ -1,4 +1,4 @@
-"""Flight recorders: what they hold of a run, and that they are there after a process has died."""
+"""Tests what flight recorders hold of a run, and that they can be read after a process has died."""
 import os
 import pathlib
 import re
@@ -37,7 +37,7 @@ class FlightTest(unittest.TestCase):
         self.addCleanup(self.client.channel.close)
 
     def read(self, path):
-        """The file once it has what was recorded before the death, and is not being written."""
+        """Returns the file's text as soon as it is not empty."""
         path = self.folder / path
         return daemons.eventually(lambda: path.exists() and path.read_text(), what=path)
 
@@ -78,9 +78,9 @@ class FlightTest(unittest.TestCase):
         os.kill(pid, signal.SIGABRT)
         written = self.read("flight-w0-0.txt")
         self.assertRegex(written, LINE.format("report: LAUNCH_DONE operation="))
-        # It wrote the last lines itself.
+        # The executor itself wrote its last lines to the log.
         daemons.eventually(lambda: re.search(HEAD.format(6) + LINE.format(""), self.log("w0")))
-        # What comes after it is in the same recorder.
+        # The next executor uses the same recorder.
         self.cluster.await_devices(2)
         begins = daemons.eventually(
             lambda: re.findall(r"process: begins pid=(\d+)", self.flights()["w0/0"]))
@@ -100,8 +100,8 @@ class FlightTest(unittest.TestCase):
         coordinator.send_signal(signal.SIGUSR2)
         written = self.read("state/flight-coordinator.txt")
         self.assertRegex(written, HEAD.format(12) + LINE.format("process: begins"))
-        self.run_program()  # It goes on.
-        coordinator.send_signal(signal.SIGABRT)  # Sanitizers end others in their own way.
+        self.run_program()  # the coordinator keeps running
+        coordinator.send_signal(signal.SIGABRT)  # A sanitizer would handle other signals itself.
         self.assertEqual(coordinator.wait(20), -signal.SIGABRT)
         written = self.read("state/flight-coordinator.txt")
         self.assertRegex(written, HEAD.format(6) + LINE.format("process: begins"))

@@ -1,6 +1,7 @@
-"""Executors that freeze (SIGSTOP) or do not end: the caller is told in time, the process goes.
+"""Tests executors that freeze (SIGSTOP) or do not end: the caller is told in time, and the process
+is killed.
 
-What is promised, in seconds, stands in the constants; each test prints what it measured beside it.
+The constants hold the promised times in seconds. Each test prints the measured time beside them.
 """
 import contextlib
 import os
@@ -25,16 +26,16 @@ CLUSTER = "tessera.v1.ClusterService/"
 WORKERS = "tessera.v1.AdminService/"
 
 DEADLINE = 2
-TOLD_WITHIN = 1  # of the deadline
-KILLED_WITHIN = 2 + 1  # of the deadline: the grace, and what the kill takes
+TOLD_WITHIN = 1  # after the deadline
+KILLED_WITHIN = 2 + 1  # after the deadline: the grace period, and the time that the kill takes
 NOT_READY_WITHIN = 3 + 1
-BACK_WITHIN = 5  # of the kill
-AWAY_WITHIN = 2 * 1.5  # of the silence of a worker: two leases
-LOST_WITHIN = AWAY_WITHIN  # of the end of the grace
-BACK_WITH_ARRAYS_WITHIN = 2  # of the end of its silence
-FLAPPED_WITHIN = 10  # of the last of a row of partitions
-WATCHDOG = 1.5  # of a collective
-VERDICT_WITHIN = 2  # of the watchdog
+BACK_WITHIN = 5  # after the kill
+AWAY_WITHIN = 2 * 1.5  # after a worker became silent: two leases
+LOST_WITHIN = AWAY_WITHIN  # after the end of the grace period
+BACK_WITH_ARRAYS_WITHIN = 2  # after the end of the silence
+FLAPPED_WITHIN = 10  # after the last partition of a series
+WATCHDOG = 1.5  # timeout of a collective
+VERDICT_WITHIN = 2  # after the watchdog's timeout
 
 DOUBLE = """
 func main(%a: f32[4]) -> (f32[4]) {
@@ -49,7 +50,7 @@ func main(%a: f32[4]) -> (f32[4]) {
   return %b
 }
 """
-# Minutes of one device's time, with no exchange.
+# This program takes minutes on one device, without an exchange.
 LOOP = """
 func main(%c: f32[2048]) -> (f32[2048]) {
   %last = scan(%c) {num_consts=0, num_carry=1, length=100000000, reverse=false} with
@@ -60,7 +61,7 @@ func main(%c: f32[2048]) -> (f32[2048]) {
   return %last
 }
 """
-# The same on two workers, with a sum over both in each step.
+# This program does the same on two workers, with a sum over both in each step.
 SUMS = """
 mesh (i=2)
 func main(%x: f32[8]) -> (f32[8]) {
@@ -93,7 +94,7 @@ class FrozenTest(unittest.TestCase):
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.connect()
         self.addCleanup(self.client.channel.close)
-        # Whichever came first has device 0.
+        # The worker that registered first has device 0.
         self.at = {int(d["worker"][1:]): int(d.get("id", 0)) for d in self.devices()}
         self.stopped = []
         self.addCleanup(lambda: [self.resume(pid) for pid in self.stopped])
@@ -130,7 +131,8 @@ class FrozenTest(unittest.TestCase):
                           "timeout": f"{timeout}s"})
 
     def execute(self, text, workers, deadline=None):
-        """The operation; `accepted` is when its deadline began, or just before."""
+        """Starts a run and returns its operation. `accepted` is a stopwatch that starts when its
+        deadline does, or just before."""
         compiled = self.compile(text, workers)
         array = self.write(compiled["in"][0])
         request = {"executable": compiled["executable"], "args": [array]}
@@ -175,7 +177,7 @@ class FrozenTest(unittest.TestCase):
         self.start()
         operation = self.execute(LOOP, [1], deadline=DEADLINE)
         watch = self.accepted
-        # Its worker has seen what it runs.
+        # Wait until the coordinator has heard which op runs.
         seen = self.await_op(watch)
         pid = self.freeze(1)
         ended = self.wait(operation)
@@ -191,16 +193,17 @@ class FrozenTest(unittest.TestCase):
         self.assertIn("was not left within 2s", self.cluster.logs())
 
     def heard_of(self, worker):
-        """When the coordinator last heard of it, as nearly as an answer of its tells."""
+        """Returns when the coordinator last heard of a worker, as exactly as its answer tells."""
         workers = self.call(CLUSTER + "ListWorkers", {})["workers"]
         (age,) = [w["heartbeatAge"] for w in workers if w["name"] == f"w{worker}"]
         return time.monotonic() - float(age[:-1])
 
     def await_op(self, watch):
-        """Whether there was time for a heartbeat that names the op before the deadline."""
+        """Waits for reports of the worker. Returns whether a heartbeat that names the op fitted
+        before the deadline."""
         for _ in range(3):
             last = self.heard_of(1)
-            # Reports are further apart than answers take.
+            # The time between reports is longer than an answer takes.
             daemons.eventually(lambda last=last: self.heard_of(1) > last + 0.1,
                                what="a report of the worker")
         return watch.elapsed() < DEADLINE - 0.3
@@ -221,12 +224,12 @@ class FrozenTest(unittest.TestCase):
         self.assertEqual(self.executor(0), other)
 
     def expect_verdict(self, ended, worker, phases):
-        """It is said who is stuck: rank, device, op, line and phase."""
+        """Checks that the error names the stuck member: rank, device, op, line and phase."""
         [info] = [d for d in ended["error"]["details"] if "reason" in d]
         self.assertEqual(info["reason"], "COLLECTIVE_TIMEOUT", ended)
         print(ended["error"]["message"])
-        # Who waits for it in the step before is missing in this one, too, and may be named beside it;
-        # but that one has reported.
+        # A member that still waits for the stuck one in the step before is missing in this step too
+        # and may be named beside it. But that member has reported.
         self.assertRegex(
             ended["error"]["message"],
             rf"^no report from executor w{worker}/0[ :][^;]*psum \(program.txt:9\): [12] of 3 "
@@ -241,7 +244,7 @@ class FrozenTest(unittest.TestCase):
                 operation = self.execute(STUCK, [0, 1, 2])
                 if begun:
                     self.await_op(self.accepted)
-                else:  # It may not have come to the collective, or not to its first step.
+                else:  # the member may not have reached the collective, or not its first step
                     daemons.eventually(lambda: self.is_running(operation))
                 pid = self.freeze(worker)
                 watch = stopwatch.Stopwatch()
@@ -252,7 +255,8 @@ class FrozenTest(unittest.TestCase):
                 daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 3, 20)
 
     def between_them(self):
-        """w1's peer port is reached through the proxy; of two executors the first connects."""
+        """Starts a cluster in which w0 reaches w1's peer port through a proxy. Of two executors the
+        first one connects."""
         watchdog = f"--collective-timeout-ms={int(WATCHDOG * 1000)}"
         self.start(watchdog, "--canary-interval-ms=0", worker_flags=[watchdog], workers=1)
         proxy = self.enterContext(tcp_proxy.Proxy())
@@ -283,12 +287,13 @@ class FrozenTest(unittest.TestCase):
                 [info] = [d for d in ended["error"]["details"] if "reason" in d]
                 self.assertEqual(info["reason"], "COLLECTIVE_TIMEOUT", ended)
                 print(ended["error"]["message"])
-                # Rank 0 is on w0. One way its peer may be told before the coordinator, and report it.
+                # Rank 0 is on w0. In a partition of one direction the other member may be told
+                # before the coordinator and report the error.
                 self.assertRegex(
                     ended["error"]["message"],
                     r"on w[01]/0: psum \(program.txt:9\): 1 of 2 members missing after 1.5s, "
                     r"seen from rank ([01]): rank (?!\1)([01]) \(device \d of executor w\2/0, ")
-                # Neither is blamed: both answer their workers, and the coordinator.
+                # Neither executor is blamed: both still answer their daemons and the coordinator.
                 self.assertEqual(len(self.cluster.healthy_devices()), 2)
                 proxy.let_through()
                 self.assertEqual(self.wait(self.execute(short, [0, 1]))["state"],
@@ -300,7 +305,8 @@ class FrozenTest(unittest.TestCase):
         return found["state"] == "OPERATION_STATE_RUNNING"
 
     def silence(self, worker):
-        """Stops its daemon, and waits until that is noticed; the daemon's process."""
+        """Stops the daemon of a worker and waits until that is noticed. Returns the daemon's
+        process id."""
         daemon = self.cluster.processes[f"w{worker}"].pid
         os.kill(daemon, signal.SIGSTOP)
         self.stopped.append(daemon)
@@ -334,7 +340,7 @@ class FrozenTest(unittest.TestCase):
         self.assertEqual(self.read(array), [0.5, 0.5])
         self.expect_within("the array is there again", BACK_WITH_ARRAYS_WITHIN, watch)
         self.assertEqual(self.executor(1), pid)
-        self.expect_sums()  # over the communicator of before
+        self.expect_sums()  # over the same communicator as before
 
     def expect_sums(self):
         ended = self.wait(self.execute(SUMS.replace("100000000", "10"), [0, 1]))
@@ -362,7 +368,7 @@ class FrozenTest(unittest.TestCase):
             self.read(array)
 
     def through_proxy(self):
-        """w1 reaches the coordinator through the proxy."""
+        """Starts a cluster in which w1 reaches the coordinator through a proxy."""
         self.start("--canary-interval-ms=0", workers=1)
         proxy = self.enterContext(tcp_proxy.Proxy(self.cluster.address))
         self.cluster.start_worker(1, coordinator=proxy.address)
@@ -413,7 +419,7 @@ class FrozenTest(unittest.TestCase):
         print(f"seed {seed}")
         chance, pause, runs, last = random.Random(seed), threading.Event(), 0, None
         for _ in range(8):
-            # One way or both, for less and for more than a lease.
+            # The partitions have one direction or both, and last less or more than a lease.
             proxy.hold(**chance.choice([{}, {"requests": False}, {"answers": False}]))
             for _ in range(10):
                 run = self.call(PROGRAMS + "ExecuteProgram", {
@@ -460,7 +466,7 @@ class FrozenTest(unittest.TestCase):
 
     def test_run_program_on_a_frozen_executor(self):
         self.start("--canary-interval-ms=0")
-        for known in (False, True):  # its program has been compiled there
+        for known in (False, True):  # whether its program has been compiled there
             with self.subTest(known=known):
                 pid = self.freeze(1)
                 watch = stopwatch.Stopwatch()
@@ -481,7 +487,7 @@ class FrozenTest(unittest.TestCase):
         other = self.executor(0)
         pid = self.freeze(1)
         watch = stopwatch.Stopwatch()
-        # The argument is moved first, to the frozen one.
+        # The argument is first moved to the frozen executor.
         events = self.call(PROGRAMS + "ExecuteAndWatch",
                            {"executable": compiled["executable"], "args": [here],
                             "deadline": f"{DEADLINE}s"})
@@ -510,11 +516,11 @@ class FrozenTest(unittest.TestCase):
         doctor = self.tessera("doctor")
         self.assertIn("w1/0 (it has not answered its worker for", doctor)
         self.assertNotIn("--advertise-client", doctor)
-        # What is placed by the service goes elsewhere.
+        # A program that the service places goes to another device.
         self.assertEqual(self.call(PROGRAMS + "RunProgram",
                                    {"text": DOUBLE, "inputs": [[1, 2, 3, 4]]})["outputs"],
                          [[2, 4, 6, 8]])
-        # Nobody waits for it, so nobody kills it.
+        # No caller waits for the frozen executor, so it is not killed.
         self.assertEqual(self.executor(1), pid)
         os.kill(pid, signal.SIGCONT)
         daemons.eventually(lambda: len(self.cluster.healthy_devices()) == 2)
@@ -536,14 +542,15 @@ class FrozenTest(unittest.TestCase):
         self.assertEqual(self.executor(1), pid)
 
     def test_a_drain_waits_for_what_was_ended_and_is_still_there(self):
-        # A canary that the frozen one has got is an operation too.
+        # Canaries are off, because a canary that the frozen executor has received would count as an
+        # operation.
         self.start("--cancel-grace-ms=4000", "--canary-interval-ms=0")
         operation = self.execute(LOOP, [1])
         pid = self.freeze(1)
         self.call(OPERATIONS + "CancelOperation", {"operation": operation})
         drained = self.call(WORKERS + "DrainWorker", {"worker": "w1", "timeout": "1s"})
         self.assertEqual(drained.get("operations"), "1", drained)
-        # It answers as soon as the process is gone.
+        # The call answers as soon as the process is gone.
         drained = self.call(WORKERS + "DrainWorker", {"worker": "w1", "timeout": "20s"})
         self.assertEqual(drained.get("operations", "0"), "0", drained)
         self.await_gone(pid, 1)

@@ -1,5 +1,5 @@
-// Workers with GPUs, which are the fakes of tests/fakes: real daemons, an executor process for each
-// GPU, the CUDA plugin, kernels on the emulator.
+// Tests workers with GPUs, which are the fakes of tests/fakes. The daemons are real, each GPU has
+// an executor process, the CUDA plugin is loaded, and kernels run on the emulator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,19 +39,20 @@ std::string Fake(const std::string& name, const std::string& library) {
 
 class GpuTest : public ::testing::Test {
  protected:
-  // `faults` are knobs of the fakes, for the workers that `faulty` names.
+  // Starts a cluster. `faults` are knobs of the fakes, which only the worker `faulty` gets.
   void Start(int workers, int gpus, const std::string& faults = "", int faulty = -1,
              const std::string& canaries = "--canary-interval-ms=0") {
     ClusterOptions options;
     options.workers = workers;
     options.gpus_per_worker = gpus;
     options.worker_flags = {"--collective-timeout-ms=1000", tf32_flag_};
-    // A canary would meet the fault before the program that is to meet it.
+    // Canaries are off by default, because a canary would meet the fault before the program under
+    // test.
     options.coordinator_flags = {canaries};
     options.worker_env = [=](int w) {
       std::vector<std::string> env = {Fake("DRIVER", "cuda"), Fake("NCCL", "nccl"),
                                       Fake("CUBLASLT", "cublaslt")};
-      // The workers share a machine, but no GPU.
+      // The workers share the machine, but each sees only its own GPUs.
       std::vector<int> own;
       for (int g = 0; g < gpus; ++g) own.push_back(w * gpus + g);
       env.push_back("CUDA_VISIBLE_DEVICES=" + absl::StrJoin(own, ","));
@@ -67,7 +68,7 @@ class GpuTest : public ::testing::Test {
     if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
   }
 
-  // The sum of 0 .. 7 over all devices of a mesh of n.
+  // Returns the sum of 0 .. 7 over all devices of a mesh of n devices.
   static Array SumOver(int n) {
     const Mesh mesh = make_mesh({n}, {"i"}, {AxisType::kAuto});
     std::vector<double> values(8);
@@ -106,7 +107,7 @@ TEST_F(GpuTest, TheDemoOverTwoGpusFollowsTheCpusCurve) {
 
 TEST_F(GpuTest, AWorkerRoundsToTf32UnlessItIsToldNotTo) {
   constexpr int64_t kSize = 64;
-  // 1 + 2^-12, of which TF32 keeps 1.
+  // The values are 1 + 2^-12, which TF32 rounds to 1.
   const ir::Array x =
       ir::Array::Of(kF32, {kSize, kSize}, std::vector<double>(kSize * kSize, 1 + 0x1p-12));
   for (const bool rounds : {true, false}) {
@@ -135,7 +136,7 @@ TEST_F(GpuTest, AnExchangeThatStandsStillIsToldWithinItsBound) {
   EXPECT_LT(watch.Unhindered(), absl::Seconds(10));
   EXPECT_EQ(error.reason(), "COLLECTIVE_TIMEOUT");
   EXPECT_THAT(error.what(), HasSubstr("psum"));
-  // The stall struck once; the next step has a new communicator.
+  // The stall strikes only once; the next step gets a new communicator.
   EXPECT_EQ(SumOver(2).value().ToDoubles(), (std::vector<double>{4, 6, 8, 10}));
   EXPECT_EQ(cluster_->members(), before) << "nobody had to end";
 }
@@ -206,7 +207,7 @@ TEST_F(GpuTest, AnAbortThatHangsEndsTheExecutorsNotTheDaemons) {
   EXPECT_EQ(cluster_->worker(1).pid(), daemons[1]);
 }
 
-// Nothing says that it computes wrongly but what it computes.
+// A GPU that computes wrongly reports no error; only its results show it.
 TEST_F(GpuTest, AGpuThatComputesWronglyIsNamedByItsCanary) {
   constexpr absl::Duration kInterval = absl::Seconds(1), kTimeout = absl::Seconds(2);
   Start(/*workers=*/2, /*gpus=*/1, "flip=1", /*faulty=*/1,

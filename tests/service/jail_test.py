@@ -1,5 +1,5 @@
-"""The processes in which a coordinator reads and plans programs: killed, frozen, starved and fed with
-garbage they fail requests, each with its reason, and nothing else."""
+"""Tests the jail processes in which a coordinator reads and plans programs. When they are killed,
+frozen, short of memory or fed with garbage, only their own requests fail, each with its reason."""
 import base64
 import contextlib
 import os
@@ -21,7 +21,8 @@ TITLE = "tessera-jail"
 TIMEOUT_MS = 2000
 MEMORY_BYTES = 256 << 20
 MUTATIONS = 10_000
-# What a client may be told of bytes that are no program: never INTERNAL, which is a bug of ours.
+# The codes that a client may get for bytes that are not a program. INTERNAL is not among them,
+# because it would mean a bug of the coordinator.
 REFUSALS = {"INVALID_ARGUMENT", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}
 
 
@@ -52,7 +53,7 @@ class JailTest(unittest.TestCase):
         return client
 
     def jails(self, cluster):
-        """Pids."""
+        """Returns the process ids of the coordinator's jails."""
         tasks = pathlib.Path(f"/proc/{cluster.processes['coordinator'].pid}/task").glob("*/children")
         found = []
         for pid in " ".join(children.read_text() for children in tasks).split():
@@ -62,14 +63,14 @@ class JailTest(unittest.TestCase):
         return found
 
     def metric(self, name):
-        """The sum of its series."""
+        """Returns the sum over all series of this metric."""
         address = self.metrics_address.read_text().strip()
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as page:
             lines = page.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
     def run_program(self, client, text, expect=None):
-        """1 and 2, and what the program adds to them."""
+        """Runs a program with the input [1, 2] and checks its outputs."""
         outputs = client.call(PROGRAMS + "RunProgram", {"text": text, "inputs": [[1, 2]]},
                               timeout=60)["outputs"]
         if expect is not None:
@@ -127,8 +128,8 @@ class JailTest(unittest.TestCase):
         print(f"\n  while they are killed: {ends}", flush=True)
         self.assertLessEqual(set(ends), {"OK", "INTERNAL"})
         self.assertIsNone(cluster.processes["coordinator"].poll())
-        # The last that were killed may not have ended yet, and fail a request each; then all is as
-        # before.
+        # The processes that were killed last may not have ended yet and may each fail one more
+        # request. After that everything works as before.
         for i in range(1000, 1003):
             try:
                 self.run_program(client, program(i), [1 + i, 2 + i])
@@ -138,13 +139,14 @@ class JailTest(unittest.TestCase):
                     raise
 
     def test_a_program_that_ends_its_process_twice_is_refused(self):
-        # Without canaries, whose processes are frozen, too.
+        # Canaries are off, because their jails would be frozen too.
         cluster = self.cluster(f"--jail-timeout-ms={TIMEOUT_MS}", "--canary-interval-ms=0")
         victim, other = self.client(cluster, "a"), self.client(cluster, "b")
         self.run_program(victim, program(1), [2, 3])
         self.run_program(other, program(1), [2, 3])
         for _ in range(2):
-            # Both have one that waits, and there is one that nobody has used.
+            # Each of the two tenants has a waiting process, and there is one that no tenant has
+            # used yet.
             daemons.eventually(lambda: len(self.jails(cluster)) >= 2, what="processes wait")
             for pid in self.jails(cluster):
                 daemons.freeze(pid)
@@ -164,17 +166,19 @@ class JailTest(unittest.TestCase):
         self.assertEqual(self.metric('tessera_jail_ends_total{cause="wall"}'), 2)
 
     def test_a_tenant_whose_processes_stand_still_holds_up_no_other(self):
-        # An hour: who waits for a frozen process waits for longer than a call may take.
+        # The timeout is an hour, so a request that waits for a frozen process waits longer than a
+        # call may.
         cluster = self.cluster("--jail-timeout-ms=3600000")
         victim, other = self.client(cluster, "a"), self.client(cluster, "b")
         self.run_program(victim, program(), [1, 2])
-        # One of the victim's, and one that nobody has used.
+        # There is a process of the victim and one that no tenant has used yet.
         waiting = daemons.eventually(lambda: len(self.jails(cluster)) >= 2 and self.jails(cluster),
                                      what="processes wait")
         for pid in waiting:
             daemons.freeze(pid)
         with futures.ThreadPoolExecutor(32) as pool:
-            # More than there are threads. The frozen ones take two of these; the rest go on.
+            # There are more requests than threads. The frozen processes hold two of the threads;
+            # the rest must still work.
             stuck = [pool.submit(self.run_program, victim, program(100 + i)) for i in range(20)]
             for i in range(20):
                 self.run_program(other, program(i), [1 + i, 2 + i])

@@ -1,6 +1,6 @@
-"""A client of any gRPC server in JSON that knows none of its protos.
+"""A JSON client for any gRPC server, without compiled protos.
 
-Everything it needs to call a service it asks of the service itself, by gRPC server reflection:
+The client learns everything that it needs for a call from the server itself, by reflection:
 
     client = Client("127.0.0.1:8470")
     client.services()      # ["grpc.health.v1.Health", "tessera.v1.ArrayService", ...]
@@ -9,11 +9,11 @@ Everything it needs to call a service it asks of the service itself, by gRPC ser
         "inputs": [[1, 2]],
     })                     # {"outputs": [[2, 4]], "types": ["f32[2]"]}
 
-Messages are what protobuf's JSON mapping makes of them: dicts, lists, numbers; 64-bit integers and
-durations are texts ("7", "1.5s"), bytes are base64. A call that fails raises Error, with the code,
-the reason and the details that came with it.
+Messages have the form of protobuf's JSON mapping: dicts, lists and numbers. 64-bit integers and
+durations are strings ("7", "1.5s"), and bytes are base64. A call that fails raises Error, which
+holds the code, the reason and the details of the failure.
 
-tests/docs/grpcurl.py is the same from a shell. Debian packages: python3-grpcio, python3-protobuf.
+tests/docs/grpcurl.py offers the same in a shell. Debian packages: python3-grpcio, python3-protobuf.
 """
 import base64
 
@@ -25,14 +25,14 @@ CHUNK = 1 << 20
 
 
 class Error(Exception):
-    """What a call answered instead of a response."""
+    """A failed call."""
 
     def __init__(self, code, message, details):
         super().__init__(f"{code.name}: {message}")
         self.number = code.value[0]
         self.code = code.name  # "INVALID_ARGUMENT"
         self.message = message
-        self.details = details  # of google.rpc.Status, as dicts with "@type"
+        self.details = details  # details of the google.rpc.Status, as dicts with "@type"
         info = next((d for d in details if d["@type"].endswith("/google.rpc.ErrorInfo")), {})
         self.reason = info.get("reason")  # "MALFORMED_PROGRAM"
         self.domain = info.get("domain")  # "tessera.dev"
@@ -40,10 +40,11 @@ class Error(Exception):
 
 
 class Client:
-    """One channel to one server. Use as a context manager, or close it.
+    """One channel to one server. Use it as a context manager, or close it.
 
-    credentials  grpc.ChannelCredentials; None: plain text.
-    metadata     Goes with every call; reflection_metadata with those of reflection.
+    credentials  grpc.ChannelCredentials, or None for plain text.
+    metadata     Metadata of every call. Calls of reflection send reflection_metadata instead
+                 if that is given.
     """
 
     def __init__(self, address, credentials=None, metadata=(), reflection_metadata=None,
@@ -69,22 +70,22 @@ class Client:
         self.channel.close()
 
     def services(self):
-        """Full names of the services that the server lists."""
+        """Returns the full names of the services that the server lists."""
         answer = self._reflect(list_services="*")
         return sorted(s.name for s in answer.list_services_response.service)
 
     def methods(self, service):
-        """Full names of the methods of a service."""
+        """Returns the full names of the methods of a service."""
         return [f"{service}/{m.name}" for m in self.find(service, "Service").methods]
 
     def call(self, method, request=None, timeout=60):
-        """Calls "package.Service/Method"; streams are lists of messages."""
+        """Calls "package.Service/Method". A stream is a list of messages."""
         streams = self.method(method)[1]
         answer = self.stream(method, (request or []) if streams[0] else [request or {}], timeout)
         return list(answer) if streams[1] else next(answer)
 
     def stream(self, method, requests, timeout=60):
-        """Calls with a list of requests; yields the answers as they come."""
+        """Calls a method with a list of requests and yields the answers as they come."""
         found, streams = self.method(method)
         sent = [json_format.ParseDict(r, self._class(found.input_type)(),
                                       ignore_unknown_fields=self.allow_unknown_fields,
@@ -95,11 +96,12 @@ class Client:
             yield self.to_json(found.output_type, data)
 
     def call_raw(self, method, requests, streaming=(False, False), timeout=60):
-        """Calls with serialized messages, a list each way."""
+        """Calls a method with a list of serialized messages and returns the list of serialized
+        answers."""
         return list(self.stream_raw(method, requests, streaming, timeout))
 
     def stream_raw(self, method, requests, streaming, timeout):
-        """As call_raw; yields the answers as they come."""
+        """Like call_raw, but yields the answers as they come."""
         up, down = streaming
         kind = ("stream" if up else "unary") + "_" + ("stream" if down else "unary")
         stub = getattr(self.channel, kind)("/" + method)
@@ -111,13 +113,13 @@ class Client:
             raise self._error(error) from None
 
     def encode(self, message, fields):
-        """The bytes of "package.Message" with these fields."""
+        """Returns the serialized "package.Message" with these fields."""
         found = self._class(self.find(message, "MessageType"))()
         return json_format.ParseDict(fields, found, descriptor_pool=self.pool).SerializeToString()
 
     def method(self, name):
-        """The descriptor of "package.Service/Method" or "package.Service.Method", and whether
-        requests and responses are streams."""
+        """Returns the descriptor of "package.Service/Method" or "package.Service.Method" and
+        whether its requests and its responses are streams."""
         service, _, short = name.rpartition("/" if "/" in name else ".")
         found = self.find(service, "Service").methods_by_name.get(short)
         if found is None:
@@ -135,10 +137,10 @@ class Client:
         return Error(error.code(), error.details(), details)
 
     def to_json(self, message_type, data):
-        """A serialized message as protobuf's JSON."""
+        """Converts a serialized message to protobuf's JSON form."""
         message = self._class(message_type).FromString(data)
         self._learn(message)
-        # The option was renamed.
+        # Newer versions of protobuf have renamed this option.
         defaults = {}
         if self.emit_defaults:
             code = json_format.MessageToDict.__code__
@@ -149,7 +151,8 @@ class Client:
         return json_format.MessageToDict(message, descriptor_pool=self.pool, **defaults)
 
     def _learn(self, message):
-        """Asks for the types that its Anys hold: no method mentions them."""
+        """Asks the server for the types of the message's Any fields, because no method mentions
+        them."""
         if message.DESCRIPTOR.full_name == "google.protobuf.Any":
             return self.find(message.type_url.split("/")[-1], "MessageType")
         for field, value in message.ListFields():
@@ -167,7 +170,8 @@ class Client:
     # ---- Reflection. ----
 
     def find(self, name, kind):
-        """The descriptor of a "Service", "MessageType" or "EnumType"; KeyError without one."""
+        """Returns the descriptor of a "Service", "MessageType" or "EnumType". Raises KeyError if
+        there is none."""
         find = getattr(self.pool, f"Find{kind}ByName")
         try:
             return find(name)
@@ -176,7 +180,7 @@ class Client:
             return find(name)
 
     def load(self, symbol):
-        """Asks for the file that defines a symbol; KeyError if none does."""
+        """Asks the server for the file that defines a symbol. Raises KeyError if no file does."""
         answer = self._reflect(file_containing_symbol=symbol)
         files = {}
         for data in answer.file_descriptor_response.file_descriptor_proto:
@@ -186,7 +190,7 @@ class Client:
             self._add(file, files)
 
     def _add(self, file, files):
-        """Adds a file after those that it imports."""
+        """Adds a file to the pool after the files that it imports."""
         if file.name in self.known:
             return
         self.known.add(file.name)
@@ -211,7 +215,8 @@ class Client:
             answer = next(iter(stub(iter([request]), timeout=60,
                                     metadata=self.reflection_metadata)))
         except grpc.RpcError as error:
-            # The details' types are not known yet, and may not be asked for.
+            # The types of the details are not known yet, and asking for them would call reflection
+            # again.
             raise Error(error.code(), error.details(), []) from None
         if answer.HasField("error_response"):
             raise KeyError(answer.error_response.error_message)
@@ -219,7 +224,8 @@ class Client:
 
 
 def _reflection_file():
-    """The part of the public grpc/reflection/v1alpha/reflection.proto that a client needs."""
+    """Returns the part of the public grpc/reflection/v1alpha/reflection.proto that this client
+    needs."""
     file = descriptor_pb2.FileDescriptorProto(
         name="grpc/reflection/v1alpha/reflection.proto", package=REFLECTION, syntax="proto3")
     field = descriptor_pb2.FieldDescriptorProto
@@ -254,10 +260,10 @@ def _reflection_file():
     return file
 
 
-# ---- Bulk bytes: straight between the client and the executors, by ticket. ----
+# ---- Bulk data: sent directly between the client and the executors, with tickets. ----
 
 def write_shard(ticket, data):
-    """Uploads the bytes of one shard (row-major, little endian) with a ticket of CreateArray."""
+    """Uploads the bytes of one shard (row-major, little-endian) with a ticket of CreateArray."""
     chunks = []
     for at in range(0, max(len(data), 1), CHUNK):
         part = data[at:at + CHUNK]
@@ -282,7 +288,7 @@ def read_shard(ticket):
 
 
 def crc32c(data):
-    """CRC-32C (Castagnoli), bit by bit: for small things."""
+    """Returns the CRC-32C (Castagnoli). It works bit by bit and is meant for small data."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -1,6 +1,7 @@
-"""What a client sees that speaks JSON over reflection to real daemons; see json_client.py.
+"""Tests the services of real daemons with json_client.py, which speaks JSON and uses reflection.
 
-Run it beside a cluster of two workers with two CPU devices each, its address in TESSERA_SUITE_ADDRESS.
+Run it beside a cluster of two workers with two CPU devices each, with its address in
+TESSERA_SUITE_ADDRESS.
 """
 import os
 import struct
@@ -16,7 +17,7 @@ ARRAYS = "tessera.v1.ArrayService"
 OPERATIONS = "tessera.v1.OperationService"
 CLUSTER = "tessera.v1.ClusterService"
 
-# Five lines: a product over two devices, the first operand cut in half.
+# A program of five lines: a product over two devices, with the first operand sharded in halves.
 PRODUCT = """mesh (x=2)
 func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[4]) {
   %c = multiply(%a, %b)
@@ -26,12 +27,12 @@ func main(%a: f32[4] P('x'), %b: f32[4]) -> (f32[4]) {
 
 
 def op(name, operands, line, **more):
-    """An op with one result, written at model.py:line."""
+    """Returns an op with one result and the source line model.py:line."""
     return {"name": name, "operands": operands, "numResults": 1, "file": 1, "line": line, **more}
 
 
 def program(params, ops, results, mesh=(("x", 2),), axis_type="AXIS_TYPE_AUTO", **more):
-    """The JSON of a program of one function."""
+    """Returns the JSON form of a program with one function."""
     axes = [{"name": n, "size": str(s), "type": axis_type} for n, s in mesh]
     function = {"name": "main", "mesh": {"axes": axes}, "checkVma": True, "params": params,
                 "ops": ops, "results": results}
@@ -42,7 +43,7 @@ def typed(dtype, *shape, **more):
     return {"dtype": dtype, "shape": [str(d) for d in shape], **more}
 
 
-# x * x + x on f32[8], its argument and result cut in half.
+# The program x * x + x on f32[8]; its argument and its result are sharded in halves.
 HALVES = {"spec": {"dims": [{"axes": ["x"]}]}}
 SQUARES = program([typed("f32", 8)], [op("multiply", [0, 0], 3), op("add", [1, 0], 4)], [2],
                   inShardings=[HALVES], outShardings=[HALVES])
@@ -75,7 +76,7 @@ class JsonClientTest(unittest.TestCase):
         shards = sorted(tickets["tickets"], key=lambda t: t.get("ordinal", 0))
         return b"".join(json_client.read_shard(t) for t in shards)
 
-    # ---- What is there. ----
+    # ---- Descriptions of the service and the cluster. ----
 
     def test_every_service_is_listed_and_described(self):
         services = self.client.services()
@@ -87,7 +88,7 @@ class JsonClientTest(unittest.TestCase):
         self.assertIn("grpc.health.v1.Health/Check", methods)
 
     def test_health_is_serving(self):
-        # Once the devices have passed their first canaries.
+        # Health is SERVING once the devices have passed their first canaries.
         deadline = time.monotonic() + 30
         while (health := self.call("grpc.health.v1.Health/Check")) != {"status": "SERVING"}:
             self.assertLess(time.monotonic(), deadline, health)
@@ -107,7 +108,7 @@ class JsonClientTest(unittest.TestCase):
         limits = self.call(CLUSTER + "/GetCapabilities")
         self.assertGreater(int(limits["maxProgramBytes"]), 0)
 
-    # ---- What runs. ----
+    # ---- Calls that run programs. ----
 
     def test_one_call_runs_a_program(self):
         self.assertEqual(self.run_product(), {"outputs": [[10, 20, 30, 40]], "types": ["f32[4]"]})
@@ -134,7 +135,7 @@ class JsonClientTest(unittest.TestCase):
                     {"array": array})
 
     def test_an_array_of_several_chunks_comes_back_whole(self):
-        # The checksum in Python is slow: short data, cut into small chunks.
+        # The checksum is slow in Python, so the data is short and the chunks are small.
         spec = {"dtype": "u8", "shape": ["20000"],
                 "placement": {"mesh": {"axes": [{"name": "x", "size": "2"}]},
                               "spec": {"dims": [{"axes": ["x"]}]}, "devices": ["0", "3"]}}
@@ -143,10 +144,10 @@ class JsonClientTest(unittest.TestCase):
         self.addCleanup(setattr, json_client, "CHUNK", chunk)
         self.assertEqual(self.get(self.put(spec, data)), data)
 
-    # ---- What is refused. ----
+    # ---- Calls that are refused. ----
 
     def refuse(self, code, reason, text, *call, **kwargs):
-        """The call answers so, and the daemons serve on."""
+        """Expects the call to fail with this error, and the daemons to keep serving."""
         with self.assertRaises(json_client.Error) as caught:
             self.call(*call, **kwargs)
         error = caught.exception
@@ -235,7 +236,7 @@ class JsonClientTest(unittest.TestCase):
 
     def test_a_message_beyond_the_limit(self):
         limit = int(self.call(CLUSTER + "/GetCapabilities")["maxMessageBytes"])
-        # Refused before it is read, by the transport: it has no details.
+        # The transport refuses the message before it is read, so the error has no details.
         self.refuse("RESOURCE_EXHAUSTED", None, "larger than max", PROGRAMS + "/RunProgram",
                     {"text": "#" * (limit + 1)})
 
@@ -267,7 +268,7 @@ class JsonClientTest(unittest.TestCase):
                     PROGRAMS + "/CompileProgram", {"program": SQUARES, "devices": ["0", "99"]})
 
     def test_a_deadline_that_passes(self):
-        # An upload that never comes.
+        # The data of this array is never uploaded.
         compiled = self.call(PROGRAMS + "/CompileProgram", {"program": SQUARES})
         array = self.call(ARRAYS + "/CreateArray", {"spec": compiled["in"][0]})["array"]
         self.refuse("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", array,
@@ -278,7 +279,7 @@ class JsonClientTest(unittest.TestCase):
         ended = self.call(OPERATIONS + "/WaitOperation",
                           {"operation": run["operation"], "timeout": "20s"})
         self.assertEqual(ended["state"], "OPERATION_STATE_FAILED")
-        # Errors inside responses are decoded like those of calls.
+        # Errors inside responses are decoded like the errors of calls.
         info = ended["error"]["details"][0]
         self.assertEqual((info["reason"], info["domain"]), ("DEADLINE_EXCEEDED", "tessera.dev"))
         self.assertIn(f"argument array {array} is being uploaded", ended["error"]["message"])

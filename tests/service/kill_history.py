@@ -1,47 +1,49 @@
-"""The history of a run of kill_loop.py, and what is wrong with it.
+"""The history of a run of kill_loop.py and the promises that it broke.
 
-Events are what a client did and saw, and what the killer did; times are seconds of one clock. The
-rules are those of a service that loses nothing it acknowledged:
+An event records what a client did and saw, or what the killer did. Times are in seconds of one
+clock. The rules are those of a service that loses nothing that it has acknowledged:
 
-- An operation ends once: all that is heard of its end is the same, to the last question.
-- An operation fails, and a call is refused, only if one of its workers was killed, shortly before or
-  meanwhile; or at any time since its argument was begun, if it says that this is lost.
-- An array holds what was computed: who reads it gets that, or hears why not.
+- An operation ends once: every answer about its end is the same, up to the last one.
+- An operation fails, and a call is refused, only if one of its workers was killed during it or
+  shortly before. If the error says that the argument is lost, the kill may have been at any time
+  since the argument was begun.
+- An array holds the values that were computed: a reader gets those values or an error.
 - An array is lost only if one of its workers was killed after it was begun, or so shortly before
-  that the coordinator had not noticed, and says which.
-- Nothing happens that nobody asked for: what runs in a session is what was acknowledged in it.
-- The bounds that were measured are kept.
+  that the coordinator had not noticed the kill yet. The error names the worker.
+- Nothing happens that nobody asked for: a session has no other operations than those that were
+  acknowledged in it.
+- The measured times stay within their bounds.
 """
 import collections
 import dataclasses
 import re
 
-# How long after a kill its worker may still be away: it is noticed, the processes start again and
-# attach, programs are compiled again.
+# How long a worker may be away after a kill. In this time the kill is noticed, the processes start
+# again and attach, and programs are compiled again.
 AWAY = 20.0
-# How long after a kill the coordinator may still send work to what was killed.
+# How long after a kill the coordinator may still send work to the killed process.
 NOTICED = 1.0
 
 
 @dataclasses.dataclass
 class Kill:
     at: float
-    worker: str  # "": the coordinator
+    worker: str  # "" for the coordinator
     what: str  # "coordinator", "daemon" or "executor"
 
 
 @dataclasses.dataclass
 class Argument:
-    """The array that a call is given."""
+    """The array that was passed to a call."""
     array: int
-    born: float  # when it was begun
+    born: float  # time when its making began
 
 
 @dataclasses.dataclass
 class Ended:
-    """What was heard of an operation's end."""
+    """An answer about the end of an operation."""
     operation: int
-    began: float  # when it was asked for
+    began: float  # time when the operation was asked for
     at: float
     workers: tuple
     state: str
@@ -51,7 +53,7 @@ class Ended:
 
 @dataclasses.dataclass
 class Refused:
-    """A call that made nothing."""
+    """A call that was refused and made nothing."""
     what: str
     began: float
     at: float
@@ -62,20 +64,21 @@ class Refused:
 
 @dataclasses.dataclass
 class Read:
-    """An array that was asked for: `error`, or whether it was what was computed."""
+    """The result of reading an array: either `error`, or `right` if the values were those
+    computed."""
     array: int
-    born: float  # when it was begun
+    born: float  # time when its making began
     at: float
     workers: tuple
     right: bool = True
     error: str = ""
-    lost: bool = False  # itself
-    argument: Argument = None  # what it is made of
+    lost: bool = False  # whether this array itself is lost
+    argument: Argument = None  # the array that it is made from
 
 
 @dataclasses.dataclass
 class Found:
-    """The operations of a session that are known at its end, and those acknowledged in it."""
+    """The operations that a session has at its end, and those that were acknowledged in it."""
     session: int
     known: frozenset
     acknowledged: frozenset
@@ -89,7 +92,7 @@ class Measured:
 
 
 def _since(began, e):
-    """Since when a kill excuses that what began then fails."""
+    """Returns the time since when a kill excuses the failure of something that began at `began`."""
     if e.argument and re.search(rf"\barray {e.argument.array} is lost\b", e.error):
         return min(began - AWAY, e.argument.born - NOTICED)
     return began - AWAY
@@ -100,7 +103,7 @@ def _killed(kills, workers, since, until):
 
 
 def violations(events):
-    """A text for each broken promise, in the order of the events."""
+    """Returns a text for each broken promise, in the order of the events."""
     kills = [e for e in events if isinstance(e, Kill)]
     ends = {}
     out = []
@@ -141,7 +144,8 @@ def _read(e, kills):
 
 
 def alike(texts):
-    """At most forty of the texts, each followed by how many are like it but for numbers."""
+    """Returns at most forty of the texts. A text stands for all that differ from it only in
+    numbers, and says how many there are."""
     kinds = collections.defaultdict(list)
     for text in texts:
         kinds[re.sub(r"\d+", "#", text)[:80]].append(text)

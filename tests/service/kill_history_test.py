@@ -1,4 +1,4 @@
-"""kill_history.py finds what it is there to find."""
+"""Tests that kill_history.py finds each kind of broken promise, and nothing else."""
 import unittest
 
 from kill_history import (Argument, Ended, Found, Kill, Measured, Read, Refused, alike,

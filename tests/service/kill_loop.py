@@ -1,15 +1,16 @@
-"""Kills processes of a working cluster, again and again, and checks that what was promised holds.
+"""Kills processes of a working cluster again and again, and checks that the promises hold.
 
     kill_loop.py --minutes 10         the long form
-    kill_loop.py --kills 8            so many kills, and no time
-    kill_loop.py --seed 3             other choices of victims and of work
+    kill_loop.py --kills 8            stops after eight kills instead of after a time
+    kill_loop.py --seed 3             other victims and other work
 
-A durable coordinator with TLS, four workers, and the clients of load.py at work. Every 1 to 5 s a SIGKILL
-goes to the coordinator, a daemon or an executor; what was killed is started again. One worker is
-never killed: it holds 10,000 arrays, and nothing there may be lost. The rules are those of
-kill_history.py. Exits with 1 if one was broken; the history and the logs are then kept.
+The cluster has a durable coordinator with TLS and four workers, and the clients of load.py keep it
+busy. Every 1 to 5 s a SIGKILL goes to the coordinator, a daemon or an executor, which is then
+started again. One worker is never killed. It holds 10,000 arrays, none of which may be lost.
+kill_history.py has the rules. The exit status is 1 if a rule was broken; the history and the logs
+are then kept.
 
-Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
+The binaries are taken from TESSERA_BIN_DIR if that is set, and otherwise from build/dev/bin.
 """
 import argparse
 import collections
@@ -27,11 +28,11 @@ from daemons import eventually, has_ended
 from kill_history import Kill, Measured, alike, violations
 from load import API, Load, Log
 
-WORKERS = 4  # of two devices each; the last one is never killed
+WORKERS = 4  # each with two devices; the last worker is never killed
 SAFE = f"w{WORKERS - 1}"
 SERVES_AGAIN_WITHIN = 3
 CHILDREN_END_WITHIN = 1
-PER_RUN = 100  # results of the program that makes many arrays
+PER_RUN = 100  # number of results of the program that makes many arrays
 
 
 class Killer:
@@ -77,7 +78,8 @@ class Killer:
 
 
 def _fill(cluster, arrays, sessions, devices):
-    """`arrays` arrays on the safe worker, and `sessions` sessions. Returns the session of the former."""
+    """Makes `arrays` arrays on the safe worker, and `sessions` sessions. Returns the session of the
+    arrays."""
     lines = "".join(f"  %r{i} = negate(%a)\n" for i in range(PER_RUN))
     text = (f"func main(%a: f32[2]) -> ({', '.join(['f32[2]'] * PER_RUN)}) {{\n{lines}"
             f"  return {', '.join(f'%r{i}' for i in range(PER_RUN))}\n}}\n")
@@ -102,7 +104,7 @@ def _fill(cluster, arrays, sessions, devices):
 
 
 def _not_ready(cluster, session):
-    """How many arrays of the session there are, and those that are not ready."""
+    """Returns the number of arrays in the session, and the ids of those that are not ready."""
     count, wrong, token = 0, [], ""
     with cluster.connect() as client:
         while True:
@@ -121,7 +123,8 @@ def run(flags):
     log = Log()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-kill-"))
     flags.folder = folder
-    # The default lease: each coordinator that starts has 1,000 sessions and 10,000 arrays to read.
+    # With the default lease, each coordinator that starts has 1,000 sessions and 10,000 arrays to
+    # read.
     with daemons.Cluster(workers=WORKERS, devices=2, secure=True,
                          coordinator_flags=[f"--state-dir={folder}/state",
                                             "--session-grace-ms=60000"]) as cluster:
@@ -152,7 +155,7 @@ def _kill(flags, killer, load):
     pause = threading.Event()
     while (sum(killer.kills.values()) < flags.kills if flags.kills else time.monotonic() < end):
         if not load.is_whole():
-            return  # A client has crashed, which is told.
+            return  # A client has crashed, which run() reports.
         pause.wait(killer.random.uniform(1, 5))
         killer.kill_one()
         if sys.stdout.isatty():

@@ -1,23 +1,24 @@
-// A client of load.py in C++, for kill_loop.py and soak.py: the same work as its clients in Python,
-// over the SDK's own connection, which goes on by itself when processes are killed.
+// A C++ client for kill_loop.py and soak.py. It does the same work as the Python clients of
+// load.py, over the SDK's own connection, which recovers by itself when processes are killed.
 //
-//   kill_loop_client ADDRESS CA_FILE SEED PLACE...   the token is in TESSERA_TOKEN
+//   kill_loop_client ADDRESS CA_FILE SEED PLACE...   (the token is in TESSERA_TOKEN)
 //
-// A PLACE is where an array may lie: "w0,w1:0,1,4,5", workers and devices. What it does and sees
-// goes to stdout, a line for each event, fields divided by tabs; times are those of
-// CLOCK_MONOTONIC:
+// A PLACE, such as "w0,w1:0,1,4,5", names the workers and devices where an array may lie. The
+// client writes what it does and sees to stdout, one line for each event, with fields separated by
+// tabs. Times are readings of CLOCK_MONOTONIC:
 //
 //   acknowledged OPERATION
 //   ended OPERATION BEGAN AT WORKERS ARGUMENT STATE REASON ERROR
 //   refused WHAT BEGAN AT WORKERS ARGUMENT REASON ERROR
 //   read ARRAY BORN AT WORKERS right|wrong
 //   unread ARRAY BORN AT WORKERS ARGUMENT REASON lost|else ERROR
-//   did WHAT          to be counted
+//   did WHAT          for the statistics
 //
-// ARGUMENT is the array that was given and when it was begun, "12@3456e-6", or "-".
+// ARGUMENT is the array that was passed to the run and the time when its making began, such as
+// "12@3456e-6", or "-" if there was none.
 //
-// It works until it reads a line, then reads all that it keeps and asks again for every end, says
-// "finished", and leaves when its input ends.
+// The client works until it reads a line from stdin. Then it reads every array that it keeps, asks
+// again for the end of every run, prints "finished", and exits when its input ends.
 #include <poll.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@
 namespace tessera {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);  // of a wait or a read
+constexpr absl::Duration kPatience = absl::Seconds(60);  // longest time to wait for a run or a read
 constexpr char kNoArgument[] = "-";
 constexpr size_t kKeptMax = 25;
 constexpr size_t kReleaseAtOnce = 8;
@@ -97,14 +98,15 @@ struct Place {
   }
 };
 
-// An array that the client has, and what is in it.
+// An array that the client holds, with the value that it must have.
 struct Kept {
   uint64_t array = 0;
   ir::Array value;
   const Place* place = nullptr;
-  std::string workers;  // that it depends on
+  std::string workers;  // workers on which the array depends
   Time born;
-  std::string made_of = kNoArgument;  // until it could be read it may be lost with that
+  // argument of the reshard that makes it; until it can be read it may be lost with that array
+  std::string made_of = kNoArgument;
 
   std::string AsArgument() const { return absl::StrCat(array, "@", Seconds(born)); }
 };
@@ -161,7 +163,7 @@ class Client {
         std::string(ReasonOf(error)), OneField(error.message()));
   }
 
-  // The executable, or 0.
+  // Returns the executable of a program at a place, or 0 if it could not be compiled.
   uint64_t Program(const char* text, const Place& place) {
     uint64_t& known = programs_[{text, &place}];
     if (known != 0) return known;
@@ -199,10 +201,10 @@ class Client {
   }
 
   struct Ran {
-    std::vector<uint64_t> outputs;  // empty: nothing runs
+    std::vector<uint64_t> outputs;  // empty if the run was refused
     bool done = false;
   };
-  // The run, once it has ended.
+  // Starts a run and waits for its end.
   Ran Submit(const char* text, const Kept& kept, bool donate) {
     api::ExecuteRequest request;
     request.executable = Program(text, *kept.place);
@@ -213,7 +215,7 @@ class Client {
     const Time began = Now();
     const absl::StatusOr<api::ExecuteReply> reply = service().Execute(request);
     if (!reply.ok()) {
-      // They may be there still.
+      // The call was refused, so these arrays may still exist.
       released_.insert(released_.end(), request.release.begin(), request.release.end());
       SayRefused("execute", began, kept.workers, reply.status(), kept.AsArgument());
       return {};
@@ -225,7 +227,7 @@ class Client {
     return {reply->outputs, HearEnd(acknowledged_.back())};
   }
 
-  // Whether it is done.
+  // Waits for the end of the run. Returns whether it has ended successfully.
   bool HearEnd(const Acknowledged& run) {
     const Time asked = Now();
     const absl::StatusOr<api::Operation> end =
@@ -253,12 +255,13 @@ class Client {
   void Increment(const Kept& kept, bool donate) {
     const Time born = Now();
     const Ran run = Submit(kAdd, kept, donate);
-    // A refused run leaves its argument as it was, or that is lost.
+    // A refused run leaves its argument unchanged, unless the argument itself is lost. Read it to
+    // see.
     if (run.outputs.empty()) return Read(kept);
     if (donate && run.done) {
       Drop(kept.array);
     } else if (donate) {
-      // A failed run gives back what it was given, unless a process that had it was killed.
+      // A failed run gives its donated argument back, unless a process that held it was killed.
       Read(kept);
     }
     if (!run.done) return;
@@ -294,14 +297,15 @@ class Client {
     kept_.push_back({making->arrays.at(0), kept.value, &place, workers, born, kept.AsArgument()});
     Read(Kept(kept_.back()));
     for (Kept& moved : kept_) {
-      // Since it could be read it depends on its own workers alone.
+      // Now that the array could be read, it depends only on the workers where it lies.
       if (moved.array != making->arrays.at(0)) continue;
       moved.workers = place.workers;
       moved.made_of = kNoArgument;
     }
   }
 
-  // What cannot be read is not kept.
+  // Reads an array and compares it with its expected value. Stops keeping an array that cannot be
+  // read or is wrong.
   void Read(const Kept& kept) {
     const absl::StatusOr<ir::Array> found = service().Get(kept.array, kPatience);
     const bool right = found.ok() && *found == kept.value;
@@ -316,7 +320,7 @@ class Client {
       return;
     }
     const std::string error = OneField(found.status().message());
-    // Else what it was to be made of was lost, which may have been begun earlier.
+    // Otherwise the array it should have been made from was lost, which may have been made earlier.
     const bool lost = absl::StrContains(error, absl::StrCat("array ", kept.array, " is lost"));
     Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers, kept.made_of,
         std::string(ReasonOf(found.status())), lost ? "lost" : "else", error);
@@ -363,7 +367,7 @@ void Main(int argc, char** argv) {
   }
   client.Finish();
   Say("finished");
-  // Its session is looked at meanwhile.
+  // load.py looks at the session of this client before it closes the input.
   while (std::getchar() != EOF) {
   }
 }

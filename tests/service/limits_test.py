@@ -1,5 +1,7 @@
-"""What a worker offers in a control group with limits, and what becomes of a coordinator in one. Control
-groups want root and a hierarchy that can be written to; skipped with the reason elsewhere."""
+"""Tests what a worker offers in a control group with limits, and how a coordinator behaves in one.
+
+Making control groups needs root and a writable hierarchy. Without them these tests are skipped and
+give the reason."""
 import contextlib
 import os
 import pathlib
@@ -29,7 +31,8 @@ SPEC = {"dtype": "f32", "shape": ["2"],
 
 
 def hierarchies():
-    """Controller -> (folder of this process's group, version)."""
+    """Returns, for each controller, the folder of this process's group and the version of the
+    hierarchy."""
     found = {}
     groups = pathlib.Path("/proc/self/cgroup").read_text()
     mounts = pathlib.Path("/proc/self/mountinfo").read_text()
@@ -53,7 +56,7 @@ def hierarchies():
 
 class LimitsTest(unittest.TestCase):
     def group(self, controller, version_1, version_2):
-        """(parent, group, version): a new group with these files' values."""
+        """Makes a new group with these values in its files. Returns (parent, group, version)."""
         if os.geteuid() != 0:
             self.skipTest("wants root, to make a control group")
         parent, version = hierarchies().get(controller, (None, None))
@@ -71,13 +74,14 @@ class LimitsTest(unittest.TestCase):
 
     @staticmethod
     def removed(group):
-        """A group can be removed some time after its last process has ended."""
+        """Returns whether the group is gone. A group can be removed only some time after its last
+        process has ended."""
         with contextlib.suppress(OSError):
             group.rmdir()
         return not group.exists()
 
     def enter(self, controller, version_1, version_2):
-        """Moves this process, and so what it starts, into such a group."""
+        """Moves this process, and thereby its future children, into such a group."""
         parent, group, _ = self.group(controller, version_1, version_2)
         self.addCleanup((parent / "cgroup.procs").write_text, str(os.getpid()))
         (group / "cgroup.procs").write_text(str(os.getpid()))
@@ -116,7 +120,7 @@ class LimitsTest(unittest.TestCase):
             for _ in range(2 * allowed):
                 each = stack.enter_context(socket.socket())
                 each.settimeout(2)
-                with contextlib.suppress(OSError):  # those that nobody takes
+                with contextlib.suppress(OSError):  # the server does not take every connection
                     each.connect((host, int(port)))
             daemons.eventually(
                 lambda: len(os.listdir(f"/proc/{coordinator.pid}/fd")) >= allowed - 8,
@@ -156,7 +160,7 @@ class LimitsTest(unittest.TestCase):
                 for _ in range(2 * allowed):
                     each = stack.enter_context(socket.socket())
                     each.settimeout(2)
-                    with contextlib.suppress(OSError):  # those that nobody takes
+                    with contextlib.suppress(OSError):  # the server does not take every connection
                         each.connect(at)
                 daemons.eventually(
                     lambda: len(os.listdir(f"/proc/{executor}/fd")) >= allowed - 8,
@@ -169,7 +173,8 @@ class LimitsTest(unittest.TestCase):
 
     @staticmethod
     def greets(cluster, at, timeout):
-        """Whether the server at an address accepts a new connection and begins to speak HTTP/2."""
+        """Returns whether the server at an address accepts a new connection and begins to speak
+        HTTP/2."""
         try:
             with socket.create_connection(at, timeout) as plain:
                 connection = plain
@@ -187,22 +192,23 @@ class LimitsTest(unittest.TestCase):
 
     @staticmethod
     def is_let_in(cluster, timeout):
-        """Whether a call on a new connection is answered."""
+        """Returns whether a call on a new connection is answered."""
         with cluster.connect(new_connection=True) as client:
             try:
-                # An empty request; to describe one, the client would first have to ask the server.
+                # Sends an empty request as bytes. To encode a request, the client would first have
+                # to ask the server for its type.
                 return bool(client.call_raw(f"{CLUSTER}/ListDevices", [b""], timeout=timeout))
             except json_client.Error:
                 return False
 
     def test_a_coordinator_with_little_memory_refuses_or_serves_again_as_it_was(self):
-        """In 512 MiB and under a flood of large requests: what it acknowledges is kept, whether it
-        lives or the kernel ends it."""
+        """The coordinator has 512 MiB and gets a flood of large requests. It must keep what it
+        acknowledges, whether it survives or the kernel ends it."""
         _, group, version = self.group("memory", {"memory.limit_in_bytes": 512 * MIB},
                                  {"memory.max": 512 * MIB, "memory.swap.max": 0})
         folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        # It enters the group and becomes the coordinator.
+        # This script enters the group and then becomes the coordinator.
         program = folder / "tessera-coordinator"
         program.write_text(f'#!/bin/sh\necho $$ > "{group}/cgroup.procs" &&\n'
                            f'exec "{daemons.bin_dir()}/tessera-coordinator" "$@"\n')
@@ -224,7 +230,8 @@ class LimitsTest(unittest.TestCase):
             took = self.serve_again(cluster)
             print(f"serves again {took:.2f} s after the flood")
             self.assertLess(took, SERVES_AGAIN_WITHIN)
-            # On a busy machine the flood may be refused so long that it lets nobody else in.
+            # On a busy machine the flood may keep all other clients out, so there may be no other
+            # session.
             sessions.append(before)
             cluster.await_devices(1)
             with cluster.connect() as client:
@@ -235,8 +242,9 @@ class LimitsTest(unittest.TestCase):
             self.assertEqual(cluster.executor_pids(0), [executor])
 
     def flood(self, cluster):
-        """The sessions that were acknowledged meanwhile, how many of which answers the flood got, and how
-        often the kernel ended the coordinator, which is then started again."""
+        """Floods the coordinator and starts it again whenever the kernel has ended it. Returns the
+        sessions that were acknowledged meanwhile, the number of each answer to the flood, and how
+        often the kernel ended the coordinator."""
         stop, sessions, said, killed = threading.Event(), [], {}, 0
         threads = [threading.Thread(target=self.send_large, args=(cluster.address, stop, said))
                    for _ in range(FLOODERS)]
@@ -244,7 +252,7 @@ class LimitsTest(unittest.TestCase):
             thread.start()
         try:
             end = time.monotonic() + FLOOD_SECONDS
-            # Longer if it has acknowledged nothing by then.
+            # The flood goes on for longer if no session has been acknowledged by then.
             while time.monotonic() < end + (0 if sessions else 30):
                 if cluster.processes["coordinator"].poll() is not None:
                     killed += 1
@@ -260,7 +268,8 @@ class LimitsTest(unittest.TestCase):
 
     @staticmethod
     def serve_again(cluster):
-        """How long that takes; what floods may end it more than once before."""
+        """Waits until the coordinator serves and returns the seconds that this took. What is left
+        of a flood may end the coordinator more than once before that."""
         watch = stopwatch.Stopwatch()
 
         def serves():

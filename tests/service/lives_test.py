@@ -1,4 +1,5 @@
-"""What lasts over a restart of the coordinator, and what does not; and whose a worker's name is."""
+"""Tests what survives a restart of the coordinator and what does not, and that a worker's name is
+unique."""
 import pathlib
 import shutil
 import tempfile
@@ -28,7 +29,8 @@ class LivesTest(unittest.TestCase):
         return {d.get("id", "0"): d["executor"] for d in listed}
 
     def restarted(self, flags, check):
-        """The devices before and after a restart of everything; `check` looks in between."""
+        """Restarts everything and returns the devices before and after. Calls `check` in
+        between."""
         with daemons.Cluster(workers=2, devices=2, coordinator_flags=flags) as cluster:
             with cluster.connect() as client:
                 session = client.call(API + "SessionService/CreateSession", {})["id"]
@@ -39,7 +41,7 @@ class LivesTest(unittest.TestCase):
             cluster.restart_coordinator()
             with cluster.connect() as client:
                 check(client, session, arrays)
-            # In the other order.
+            # The workers start again in the opposite order.
             for number in (1, 0):
                 cluster.start_worker(number)
                 daemons.eventually(
@@ -57,7 +59,8 @@ class LivesTest(unittest.TestCase):
         def known(client, session, arrays):
             self.assertEqual(
                 client.call(API + "SessionService/GetSession", {"session": session})["id"], session)
-            # That its executors are gone was noticed before the restart, or is not known yet.
+            # The coordinator may have noticed before its restart that the executors are gone, or
+            # may not know it yet.
             array = client.call(API + "ArrayService/GetArray", {"array": arrays[0]})
             self.assertIn(array["state"], ("READY", "LOST"))
 
@@ -88,7 +91,7 @@ class LivesTest(unittest.TestCase):
             first = cluster.executor_pids(0)
             with cluster.connect() as client:
                 array = write(client)
-            # Another under the same name, which it does not get.
+            # Start a second worker with the same name. The coordinator refuses it.
             original = cluster.processes.pop("w0")
             cluster.processes["first"] = original
             cluster.start_worker(0)
@@ -101,7 +104,7 @@ class LivesTest(unittest.TestCase):
             self.assertEqual(cluster.executor_pids(0), first)
             with cluster.connect() as client:
                 client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})
-            # A restart of the first gets it back at once.
+            # After a restart the first worker gets its name back at once.
             cluster.kill_worker(0)
             cluster.start_worker(0)
             cluster.await_devices(1)
@@ -124,7 +127,7 @@ class LivesTest(unittest.TestCase):
             self.assertEqual(unknown.exception.code, "NOT_FOUND")
             cluster.start_worker(1)
             cluster.await_devices(2)
-            # As a new one, with another device.
+            # The worker comes back as a new one, with another device.
             self.assertEqual(self.devices(cluster), {kept: "w0/0", "2": "w1/0"})
 
 

@@ -1,9 +1,10 @@
-"""Clients at work on a cluster, for kill_loop.py, which kills its processes, and soak.py, which does not.
+"""Clients that keep a cluster busy. kill_loop.py kills the cluster's processes meanwhile; soak.py
+does not.
 
-Four clients of two tenants, two in Python and two in C++ (kill_loop_client.cc), put, run with and without
-donation, reduce over several workers, reshard, read and delete. What they do and see are the events of
-kill_history.py. A client keeps a bounded part of what it has done, so that one that works for hours
-does not grow by itself.
+There are four clients of up to two tenants, two in Python and two in C++ (kill_loop_client.cc).
+They put arrays, run programs with and without donation, reduce over several workers, reshard, read
+and delete. What they do and see becomes events of kill_history.py. A client keeps only a bounded
+part of what it has done, so that a client that works for hours does not grow by itself.
 """
 import collections
 import random
@@ -17,12 +18,12 @@ from kill_history import Argument, Ended, Found, Read, Refused
 from promised_faults.harness import environment, python_client, sessions_of
 
 API = "tessera.v1."
-CLIENTS = 4  # every other one in C++
+CLIENTS = 4  # every other client is in C++
 CALL_PATIENCE = 60
 START_PATIENCE = 30
 END_PATIENCE = 300
-ASKED_AGAIN = 200  # runs of a client
-REMEMBERED = 10_000  # runs of all clients together, by the coordinator
+ASKED_AGAIN = 200  # number of a client's runs whose end it asks for again
+REMEMBERED = 10_000  # number of runs, of all clients together, that the coordinator remembers
 
 ADD = """mesh (x=N)
 func main(%a: f32[8] P('x')) -> (f32[8]) {
@@ -40,7 +41,7 @@ func main(%a: f32[8] P('x')) -> (f32[]) {
 
 
 class Log:
-    """The history; threads write to it."""
+    """The history of events. Threads may add to it at the same time."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -52,8 +53,8 @@ class Log:
 
 
 class Acknowledged:
-    """The ids of the last REMEMBERED runs of a client. Takes its memory at once: one that grew with the
-    runs would look like a leak of this process."""
+    """The ids of the last REMEMBERED runs of a client. The memory is allocated at once, because
+    memory that grew with the runs would look like a leak of this process."""
 
     def __init__(self):
         self._ids = np.full(REMEMBERED, 0, np.uint64)
@@ -68,8 +69,8 @@ class Acknowledged:
 
 
 class Kept:
-    """An array that a client has, and what is in it. `made_of`: until it could be read it may be lost
-    with that."""
+    """An array that a client has, with its value. If `made_of` is given, the array could not be
+    read yet and may be lost together with that argument."""
 
     def __init__(self, array, value, workers, born, made_of=None):
         self.array, self.value, self.workers, self.born = array, value, workers, born
@@ -80,7 +81,7 @@ class Kept:
 
 
 class PythonClient(threading.Thread):
-    """A client at work, until it is told to stop. In Python, in a thread of its own."""
+    """A client in Python, in a thread of its own. It works until it is told to stop."""
 
     def __init__(self, tessera, connect, places, log, seed):
         super().__init__(name=f"client-{seed}")
@@ -129,7 +130,7 @@ class PythonClient(threading.Thread):
         while len(self.kept) > 25:
             self.forget(client, self.kept[0])
 
-    # Work. Each method is one call or two; what goes wrong goes to the log.
+    # The methods for the work. Each makes one call or two and writes failures to the log.
     def attempt(self, what, workers, call, argument=None):
         began = time.monotonic()
         try:
@@ -171,7 +172,8 @@ class PythonClient(threading.Thread):
         return (kept.workers, tuple(kept.array.mesh.devices))
 
     def submit(self, client, text, kept, donate):
-        """The run, once it has ended, and whether it is done; None where there is none."""
+        """Starts a run and waits for its end. Returns the run, or None if it was refused, and
+        whether it succeeded."""
         program = self.program(client, text, self.place_of(kept))
         if program is None:
             return None, False
@@ -211,12 +213,14 @@ class PythonClient(threading.Thread):
         born = time.monotonic()
         run, done = self.submit(client, ADD, kept, donate)
         if run is None:
-            # A refused run leaves its argument as it was, or that is lost.
+            # A refused run leaves its argument unchanged, unless the argument itself is lost. Read
+            # it to see.
             return self.read(client, kept)
         if donate and done:
             self.drop(kept)
         elif donate:
-            # A failed run gives back what it was given, unless a process that had it was killed.
+            # A failed run gives its donated argument back, unless a process that held it was
+            # killed.
             self.read(client, kept)
         if done:
             self.keep(run.outputs[0], kept.value + 1, kept.workers, born)
@@ -242,17 +246,18 @@ class PythonClient(threading.Thread):
         self.kept.append(new)
         self.read(client, new)
         if new in self.kept:
-            # Since it could be read it depends on its own workers alone.
+            # Now that the array could be read, it depends only on its own workers.
             new.workers, new.made_of = workers, None
 
     def read(self, client, kept):
-        """Whether it is what it is to be; what cannot be read is not kept."""
+        """Reads an array and compares it with its value. Stops keeping an array that cannot be read
+        or is wrong."""
         try:
             found = client.get(kept.array)
         except self.tessera.Error as error:
             self.drop(kept)
             self.reasons[f"read: {error.reason or error.code}"] += 1
-            # Else what it was to be made of was lost, which may have been begun earlier.
+            # Otherwise the array that it should have been made from was lost, which may be older.
             lost = f"array {kept.array.id} is lost" in error.message
             self.log.add(Read(kept.array.id, kept.born, time.monotonic(), kept.workers,
                               error=str(error), lost=lost, argument=kept.made_of))
@@ -269,7 +274,7 @@ class PythonClient(threading.Thread):
             self.counts["deletes"] += 1
 
     def finish(self, client):
-        """All that is kept is read, and all that has ended is asked again."""
+        """Reads every kept array, and asks again for the end of every run."""
         for kept in list(self.kept):
             self.read(client, kept)
         for end in self.ends:
@@ -279,7 +284,8 @@ class PythonClient(threading.Thread):
 
 
 class CppClient(threading.Thread):
-    """The same in C++, in a process of its own, whose lines this thread reads."""
+    """Like PythonClient, but a C++ process does the work, and this thread reads the lines that it
+    prints."""
 
     def __init__(self, cluster, token, places, log, seed):
         super().__init__(name=f"client-{seed} (C++)")
@@ -297,12 +303,12 @@ class CppClient(threading.Thread):
             self.process.stdin.write("stop\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it has ended, which is told
+            pass  # the process has ended, which run() reports
 
     def run(self):
         errors = self.cluster.folder / f"client-{self.seed}.log"
         try:
-            # The kernel ends it with this thread.
+            # The kernel kills the process when this thread ends.
             with open(errors, "w") as log:
                 self.process = subprocess.Popen(
                     daemons.dying_with_us([
@@ -343,7 +349,7 @@ class CppClient(threading.Thread):
             raise AssertionError("nothing is known of its session")
         self.log.add(Found(int(session), frozenset(known), self.acknowledged.ids()))
 
-    # What it says.
+    # One method for each kind of line that the process prints.
     def hear_did(self, what):
         self.counts[what] += 1
 
@@ -382,11 +388,11 @@ def _as_argument(place):
 
 
 class Load:
-    """The clients of a cluster, which it has to have with certificates and tokens.
+    """The clients of a cluster, which must have certificates and tokens.
 
-    tenants  Each has as many of the clients as the others.
-    devices  Ids by worker.
-    clients  Threads: PythonClient and CppClient in turns.
+    tenants  Names of the tenants; each gets the same number of clients.
+    devices  Lists of device ids, by worker.
+    clients  The threads, PythonClient and CppClient in turns.
     """
 
     def __init__(self, cluster, log, seed, tenants=("red", "blue")):
@@ -409,7 +415,7 @@ class Load:
             client.start()
 
     def is_whole(self):
-        """Whether every client is at work; what has crashed is told by stop()."""
+        """Returns whether every client is at work. stop() reports those that have crashed."""
         return all(client.is_alive() for client in self.clients)
 
     def num_runs(self):
@@ -425,7 +431,7 @@ class Load:
                 [f"{c.name} does not end" for c in self.clients if c.is_alive()])
 
     def tell(self):
-        """Prints what was done, and how often what was refused."""
+        """Prints how much was done, and how often each call was refused for each reason."""
         counts, reasons = collections.Counter(), collections.Counter()
         for client in self.clients:
             counts.update(client.counts)
@@ -442,8 +448,8 @@ def _token(cluster, name, tenant):
 
 
 def _places(devices):
-    """(workers, devices) on which clients work: one device, two of a worker, two and four of two
-    workers, and the last worker alone."""
+    """Returns the (workers, devices) on which clients work: one device of each worker, all devices
+    of each worker, and one or all devices of each of two neighbouring workers."""
     places = [((w,), (d[0],)) for w, d in devices.items()]
     places += [((w,), tuple(d)) for w, d in devices.items()]
     names = sorted(devices)

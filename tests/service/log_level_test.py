@@ -1,4 +1,5 @@
-"""Log levels are changed while processes run; a process that does not answer is said within the bound."""
+"""Tests that log levels change while processes run, and that a process that does not answer is
+named in time."""
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import stopwatch
 from reasons_test import run
 
 SET, GET = "tessera.v1.AdminService/SetLogLevel", "tessera.v1.AdminService/GetDiagnostics"
-ANSWERED_WITHIN = 5 + 2  # inquiry_wait of docs/bounds.md, and a busy machine
+ANSWERED_WITHIN = 5 + 2  # inquiry_wait of docs/bounds.md plus 2 s for a busy machine
 
 
 class LogLevelTest(unittest.TestCase):
@@ -45,7 +46,8 @@ class LogLevelTest(unittest.TestCase):
         levels = self.set(worker="w0", level="debug")
         self.assertEqual(list(levels), ["w0", "w0/0"])
         self.assertEqual({p["logLevel"] for p in levels.values()}, {"vlog"})
-        for marker in ("kind=MESSAGE_KIND_HEARTBEAT", "index=0 kind="):  # The daemon's, the executor's.
+        # the first marker is the daemon's, the second the executor's
+        for marker in ("kind=MESSAGE_KIND_HEARTBEAT", "index=0 kind="):
             daemons.eventually(lambda m=marker: m in self.log("w0"), what=marker)
         self.assertEqual({p["process"]: p["logLevel"] for p in self.get(all=True).values()},
                          {"coordinator": "info", "w0": "vlog", "w0/0": "vlog", "w1": "info",
@@ -82,7 +84,7 @@ class LogLevelTest(unittest.TestCase):
         self.assertIn("w0/0 did not answer", levels["w0/0"]["status"]["message"])
         self.assertEqual({n for n, p in levels.items() if "status" in p}, {"w0/0"})
         os.kill(pid, signal.SIGCONT)
-        # It takes what it was told meanwhile.
+        # The executor takes the level that was set while it was frozen.
         daemons.eventually(lambda: self.get(worker="w0")["w0/0"].get("logLevel") == "warning")
 
     def test_changes_are_logged_with_who_asked(self):

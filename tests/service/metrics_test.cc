@@ -1,5 +1,5 @@
-// What Prometheus sees of real daemons under a small load, what health says of an executor that
-// hangs, and the lines of JSON logs.
+// Tests the metrics that real daemons show to Prometheus under a small load, the health that they
+// report when an executor hangs, and the lines of JSON logs.
 #include "base/metrics.h"
 
 #include <arpa/inet.h>
@@ -43,7 +43,8 @@ using ::testing::HasSubstr;
 constexpr int kWorkers = 2, kDevices = 2;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Looks twenty times a second: every look is a scrape, which is work for those that are looked at.
+// Polls only twenty times a second: every poll is a scrape, which costs the scraped daemons some
+// work.
 template <class F>
 bool Eventually(F there, absl::Duration patience) {
   const absl::Time end = absl::Now() + patience;
@@ -55,7 +56,7 @@ bool Eventually(F there, absl::Duration patience) {
   return true;
 }
 
-// The body of http://`address`/metrics.
+// Returns the body of http://`address`/metrics.
 std::string Fetch(const std::string& address) {
   const std::vector<std::string> parts = absl::StrSplit(address, ':');
   sockaddr_in to{};
@@ -84,10 +85,10 @@ std::string Fetch(const std::string& address) {
 
 using Labels = std::map<std::string, std::string>;
 struct Exposition {
-  std::map<std::string, std::string> types;                 // by family
-  std::map<std::string, std::map<Labels, double>> samples;  // by name of the sample
+  std::map<std::string, std::string> types;                 // types by the name of the family
+  std::map<std::string, std::map<Labels, double>> samples;  // values by the name of the sample
 
-  // The sum of the samples that have these labels.
+  // Returns the sum of the samples that have these labels.
   double Sum(const std::string& name, const Labels& labels = {}) const {
     double sum = 0;
     const auto it = samples.find(name);
@@ -104,6 +105,8 @@ struct Exposition {
   }
 };
 
+// Parses Prometheus' text format. It is a parser of this test's own, so that a malformed line or a
+// sample that occurs twice is noticed.
 Exposition Parse(const std::string& text) {
   static const auto* const line_form =
       new std::regex(R"(^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$)");
@@ -138,7 +141,8 @@ const MetricInfo* Find(const std::string& name) {
   return nullptr;
 }
 
-// Families are those of the table, with its type and labels; values lie in their closed sets.
+// Expects that every family is in the metrics table, with the table's type and labels, and that the
+// label values are in their closed sets.
 void ExpectIsOfTheTable(const Exposition& exposition) {
   constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
   for (const auto& [family, type] : exposition.types) {
@@ -170,7 +174,8 @@ void ExpectIsOfTheTable(const Exposition& exposition) {
   }
 }
 
-// Buckets grow to the count; sums lie within what the buckets allow.
+// Expects that the buckets of each histogram increase up to its count, and that its sum is at least
+// the lower bound that follows from the buckets.
 void ExpectHistogramsAgree(const Exposition& exposition) {
   int histograms = 0;
   for (const auto& [family, type] : exposition.types) {
@@ -204,7 +209,7 @@ void ExpectHistogramsAgree(const Exposition& exposition) {
   EXPECT_GT(histograms, 0);
 }
 
-// What counts never falls, nor goes away.
+// Expects that no counter or histogram sample has fallen or disappeared.
 void ExpectCountsGrow(const Exposition& before, const Exposition& after) {
   for (const auto& [family, type] : before.types) {
     if (type != "counter" && type != "histogram") continue;
@@ -224,6 +229,8 @@ void ExpectCountsGrow(const Exposition& before, const Exposition& after) {
 
 class MetricsTest : public ::testing::Test {
  protected:
+  // Starts the cluster and waits until canaries of both kinds have passed on every executor, so
+  // that the tests begin with a healthy cluster.
   void Start(std::vector<std::string> flags = {}) {
     std::string folder = ::testing::TempDir() + "/tessera-metrics-XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -234,7 +241,7 @@ class MetricsTest : public ::testing::Test {
     options.coordinator_flags = options.worker_flags = flags;
     options.coordinator_flags.push_back("--metrics-port-file=" + folder_ + "/coordinator");
     options.coordinator_flags.push_back("--canary-interval-ms=200");
-    // A machine that has much to do is no silence.
+    // A busy machine must not make a worker count as silent.
     options.coordinator_flags.push_back("--lease-ms=20000");
     options.worker_env = [this](int w) {
       return std::vector<std::string>{absl::StrCat("TESSERA_METRICS_PORT_FILE=", folder_, "/w", w)};
@@ -243,7 +250,7 @@ class MetricsTest : public ::testing::Test {
     ASSERT_THAT(cluster, IsOk());
     cluster_ = *std::move(cluster);
     Session::SetDefault(cluster_->session());
-    // Every executor has proved itself: its canaries have passed, both kinds.
+    // Canaries of both kinds have passed on every executor.
     ASSERT_TRUE(Eventually(
         [&] {
           const Exposition c = Scrape("coordinator");
@@ -268,13 +275,13 @@ class MetricsTest : public ::testing::Test {
     std::ifstream(folder_ + "/" + who) >> address;
     return Parse(Fetch(address));
   }
-  // Until the coordinator's metrics say so.
+  // Waits until the sum of these samples, in the metrics of `who`, is at least `at_least`.
   bool Await(const std::string& name, const Labels& labels, double at_least,
              const std::string& who = "coordinator") const {
     return Eventually([&] { return Scrape(who).Sum(name, labels) >= at_least; }, kPatience);
   }
 
-  // A sum over both workers, some times.
+  // Runs a sum over both workers the given number of times.
   static void Load(int times) {
     const Mesh mesh = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
     const Array x = put(ir::Array::Of(kF32, {4}, std::vector<double>{1, 2, 3, 4}), mesh, P("i"));
@@ -282,7 +289,7 @@ class MetricsTest : public ::testing::Test {
         jit(shard_map([](Array b) { return lax::psum(b, "i"); }, mesh, {P("i")}, P()));
     for (int i = 0; i < times; ++i) EXPECT_THAT(total(x).get<float>(), ElementsAre(10));
   }
-  // A megabyte there and back.
+  // Puts one megabyte and reads it back.
   static void Move() {
     const Mesh mesh = make_mesh({kWorkers * kDevices}, {"i"}, {AxisType::kAuto});
     const ir::Array value(kF32, {512, 512});
@@ -293,6 +300,7 @@ class MetricsTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
+// Scrapes all daemons twice, with load before and in between, and compares both with the table.
 TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
   Start();
   Load(3);
@@ -301,7 +309,7 @@ TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
   EXPECT_FALSE(cluster_->session()->service().Execute(unknown).ok());
   ASSERT_TRUE(
       Await("tessera_device_canaries_total", {{"kind", "collective"}, {"result", "ok"}}, 1));
-  // A call is counted once it is over, which its caller hears of before.
+  // A call is counted when it is over, which may be after its caller got the answer.
   ASSERT_TRUE(Await("tessera_rpc_duration_seconds_count",
                     {{"service", "tessera.v1.ProgramService"}, {"code", "NOT_FOUND"}}, 1));
   std::map<std::string, Exposition> before;
@@ -366,8 +374,9 @@ TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
   }
 }
 
+// Freezes one executor. Health must name the reason, and the daemon must still show its counts.
 TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
-  // Canaries alone find it, and it is left as it is.
+  // With these flags only canaries notice the executor that hangs, and nothing kills it.
   Start({"--canary-timeout-ms=1000", "--unresponsive-ms=60000", "--cancel-grace-ms=60000"});
   Load(1);
   ASSERT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
@@ -383,9 +392,9 @@ TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
                        .count({{"check", "progressing"}, {"reason", "kernel_canary"}}) > 0;
       },
       kPatience));
-  // Interval and timeout are 1.2 s; the rest is for a machine that has much to do.
+  // The canary's interval and timeout are 1.2 s. The rest allows for a busy machine.
   EXPECT_LT(watch.Unhindered(), absl::Seconds(15));
-  // Whoever reads the metrics may see it a moment before the log is written.
+  // A reader of the metrics may see the failure a moment before the log line is written.
   EXPECT_TRUE(Eventually(
       [&] { return absl::StrContains(cluster_->Logs(), "executor w1/0 did not pass: timeout"); },
       kPatience));
@@ -393,10 +402,10 @@ TEST_F(MetricsTest, AnExecutorThatHangsEndsHealthForItsReasonAndIsStillRead) {
   EXPECT_EQ(c.Sum("tessera_health", {{"check", "live"}, {"reason", "ok"}}), 1);
   EXPECT_EQ(c.Sum("tessera_health", {{"check", "ready"}, {"reason", "ok"}}), 1);
   EXPECT_GE(c.Sum("tessera_device_canaries_total", {{"result", "timeout"}}), 1);
-  // The others are well, and work goes on there: nobody waits for the one that hangs.
+  // The other executors are healthy and go on with their work; none waits for the one that hangs.
   EXPECT_GT(c.Sum("tessera_device_canary_age_seconds", {{"worker", "w1"}, {"kind", "kernel"}}),
             c.Sum("tessera_device_canary_age_seconds", {{"worker", "w0"}, {"kind", "kernel"}}));
-  // Its worker reads what it has counted.
+  // The daemon of the executor that hangs still reads that executor's counts.
   const Exposition w = Scrape("w1");
   ExpectIsOfTheTable(w);
   EXPECT_GT(w.Sum("tessera_dispatch_seconds_count"), 0);
@@ -420,12 +429,13 @@ TEST_F(MetricsTest, AnExecutorThatDiesIsCountedAndItsCountsAreKept) {
   EXPECT_THAT(cluster_->AwaitHealthyDevices(kWorkers * kDevices, kPatience), IsOk());
   const Exposition w = Scrape("w0");
   EXPECT_GE(w.Sum("tessera_transfer_bytes_total", {{"direction", "put"}}), moved);
-  // What the process held is gone with it.
+  // The arrays that the process held are gone with it.
   EXPECT_LT(w.Sum("tessera_device_memory_bytes", {{"kind", "arrays"}}), 1 << 19);
   EXPECT_EQ(w.Sum("tessera_device_memory_bytes", {{"kind", "total"}}), kDevices * 67108864.0);
   EXPECT_TRUE(Await("tessera_health", {{"check", "progressing"}, {"reason", "ok"}}, 1));
 }
 
+// Every line of every daemon's log must be a JSON object with the common keys.
 TEST_F(MetricsTest, JsonLogsAreLinesOfJson) {
   Start({"--log-format=json"});
   Load(1);
@@ -435,7 +445,7 @@ TEST_F(MetricsTest, JsonLogsAreLinesOfJson) {
   int lines = 0;
   bool lost = false;
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(cluster_->Logs(), '\n'))) {
-    // Between the files.
+    // These lines separate the log files.
     if (line.empty() || absl::StartsWith(line, "---- ")) continue;
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(json.is_object()) << line;

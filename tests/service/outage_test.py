@@ -1,4 +1,5 @@
-"""What workers do while the coordinator is away, and what it knows when it is back."""
+"""Tests what workers do while the coordinator is away, and what the coordinator knows when it is
+back."""
 import base64
 import hashlib
 import pathlib
@@ -14,7 +15,7 @@ import stopwatch
 API = "tessera.v1."
 ARTIFACTS = pathlib.Path(__file__).resolve().parent.parent / "fuzz/stablehlo"
 SERVES_AGAIN_WITHIN = 3
-# Seconds of work on one device.
+# This program takes seconds on one device.
 LOOP = """
 func main(%c: f32[2048]) -> (f32[2048]) {
   %last = scan(%c) {num_consts=0, num_carry=1, length=LENGTH, reverse=false} with
@@ -27,7 +28,7 @@ func main(%c: f32[2048]) -> (f32[2048]) {
 """
 
 PATIENCE = 20
-DEATH_IS_SEEN_WITHIN = 1  # of a daemon, at its executors
+DEATH_IS_SEEN_WITHIN = 1  # seconds within which executors notice that their daemon has died
 
 
 def kill_coordinator(cluster):
@@ -48,7 +49,8 @@ def hash_of(data):
 
 
 def use(cluster):
-    """Every executor has been given something, and so has state. Devices are listed before that."""
+    """Writes an array to every executor, so that it has state. The devices are listed before
+    that."""
     with cluster.connect() as client:
         for device in cluster.healthy_devices():
             spec = {"dtype": "f32", "shape": ["2"],
@@ -65,7 +67,7 @@ class OutageTest(unittest.TestCase):
             kill_coordinator(cluster)
             daemons.throughout(2, lambda: self.assertEqual(
                 [cluster.executor_pids(w) for w in range(2)], before))
-            # It keeps its state in memory, and so begins with none.
+            # This coordinator keeps its state in memory, so the new one knows nothing.
             cluster.restart_coordinator()
             back = time.monotonic()
             cluster.await_devices(2)
@@ -104,14 +106,14 @@ class OutageTest(unittest.TestCase):
                 print(f"serves again after {took:.2f} s")
                 self.assertLess(took, SERVES_AGAIN_WITHIN)
             with cluster.connect() as client:
-                # Each ends once, as its executor has run it.
+                # Each run ends once, with the result that its executor computed.
                 self.assertEqual(self.wait(client, short)["state"], "OPERATION_STATE_DONE")
                 for operation in (running, behind):
                     ended = self.wait(client, operation)
                     self.assertEqual(ended["state"], "OPERATION_STATE_DONE", ended)
                 value = client.call(API + "ArrayService/ReadArray", {"array": array, "json": True})
                 self.assertEqual(value["json"][:2], [0.5, 0.5])
-                # The compiled program is known, too.
+                # The compiled program is still known too.
                 again = self.execute(client, program, array)
                 self.assertEqual(self.wait(client, again)["state"], "OPERATION_STATE_DONE")
                 for operation in (running, again):
@@ -151,7 +153,8 @@ class OutageTest(unittest.TestCase):
             kill_coordinator(cluster)
             cluster.restart_coordinator()
             cluster.await_devices(1)
-            # A mesh that has been deleted since is the one answer that cannot be given again.
+            # The answer about a mesh that has been deleted meanwhile is the only one that cannot be
+            # given again.
             again = self.call_all(cluster, calls[:-2] + calls[-1:])
             self.assertEqual(again, first[:-2] + first[-1:])
             with cluster.connect() as client:
@@ -188,8 +191,8 @@ class OutageTest(unittest.TestCase):
                 compiled = client.call(API + "ProgramService/CompileProgram",
                                        {"programSha256": hash_of(artifact)})
                 self.assertEqual(compiled["in"][0]["shape"], ["4", "3"])
-                # A deletion that comes again is answered as the first was; an upload that was not
-                # whole begins anew.
+                # A repeated deletion gets the same answer as the first. An incomplete upload starts
+                # again from the beginning.
                 client.call(API + "ProgramService/DeleteProgram", delete)
                 asked = client.call(API + "ProgramService/UploadProgram", {"sha256": hash_of(half)})
                 self.assertEqual(asked.get("committedBytes", "0"), "0")
@@ -203,7 +206,7 @@ class OutageTest(unittest.TestCase):
             "data": base64.b64encode(data).decode(), "crc32c": json_client.crc32c(data)})
 
     def call_all(self, cluster, calls):
-        """What identifies what each call has made."""
+        """Makes the calls and returns, for each, the ids of what it has made."""
         made = []
         with cluster.connect() as client:
             for method, request in calls:

@@ -1,5 +1,5 @@
-// A coordinator that stands still for ten seconds, and machines whose clock is set by an hour, lose
-// nothing: no worker, no array, no run, no session.
+// Tests that nothing is lost when the coordinator stands still for ten seconds, or when the wall
+// clock of the machines is set by an hour: no worker, array, run or session.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-// Longer than every lease and every silence that anything but the link to the workers bears.
+// The pause is longer than every lease and longer than any silence that is tolerated, except on the
+// link to the workers.
 constexpr absl::Duration kPause = absl::Seconds(10);
 constexpr absl::Duration kLease = absl::Milliseconds(1500);
 
@@ -53,7 +54,7 @@ class PauseTest : public ::testing::Test {
   }
 
   Array Ramp() { return put(ir::Array::Of(kF32, {8}, {0, 1, 2, 3, 4, 5, 6, 7}), mesh_, P("i")); }
-  // `steps` sums over all devices.
+  // Returns a program that sums over all devices `steps` times.
   auto Sums(int64_t steps) {
     return jit([mesh = mesh_, steps](Array x) {
       return shard_map(
@@ -66,12 +67,12 @@ class PauseTest : public ::testing::Test {
           mesh, {P("i")}, P("i"))(x);
     });
   }
-  // Time goes by; nothing happens that could be waited for.
+  // Lets time pass. No event marks the end of this wait, so it uses a timeout.
   static void PassTime(absl::Duration time) {
     const absl::Notification never;
     never.WaitForNotificationWithTimeout(time);
   }
-  // What was there is there, the processes are the same, and new work runs.
+  // Expects that the array and the processes are still there and that new work runs.
   void ExpectNothingLost() {
     for (const api::Device& d : cluster_->session()->devices())
       EXPECT_TRUE(d.healthy) << "device " << d.id << ": " << d.reason;
@@ -98,7 +99,7 @@ TEST_F(PauseTest, ACoordinatorThatStandsStillLosesNothing) {
     running.wait(kPatience);
     ASSERT_NO_FATAL_FAILURE(ExpectNothingLost());
   }
-  // Whoever is really silent is lost as soon as ever.
+  // A worker that is really silent is declared lost as quickly as ever.
   cluster_->worker(1).Signal(SIGSTOP);
   const testing::Stopwatch stopped;
   EXPECT_TRUE(testing::Eventually([&] {
@@ -109,7 +110,7 @@ TEST_F(PauseTest, ACoordinatorThatStandsStillLosesNothing) {
   EXPECT_LT(stopped.Unhindered(), 2 * kLease);
 }
 
-// Every process of the cluster, and of no other.
+// Sets the wall clock of every process of the cluster, but of no other process.
 class ClockTest : public PauseTest {
  protected:
   void SetUp() override {
@@ -138,11 +139,11 @@ class ClockTest : public PauseTest {
     const Array running = Sums(5'000)(*kept_);
     Step(by);
     running.wait(kPatience);
-    // Leases and heartbeats take their turns.
+    // The runs last long enough for leases and heartbeats to come round several times.
     for (const absl::Time end = absl::Now() + 3 * kLease; absl::Now() < end;)
       ASSERT_THAT(Sums(1)(*kept_).get<float>(), ElementsAre(3, 4, 3, 4, 3, 4, 3, 4));
     ASSERT_NO_FATAL_FAILURE(ExpectNothingLost());
-    // Tickets are written by one clock and checked by it.
+    // Tickets of a transfer are written and checked by the same clock.
     EXPECT_THAT(Ramp().get<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   }
   std::string step_file_;

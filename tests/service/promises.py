@@ -1,16 +1,18 @@
-"""What the service promises when something breaks, measured on real processes.
+"""Breaks things on real processes and measures what the service promises for each fault.
 
     promises.py                  every fault, 20 rounds of each
     promises.py --rounds 1       the quick form
-    promises.py --only 2,16      some; --list names them
+    promises.py --only 2,16      only these faults; --list names all faults
 
-Every round of a fault breaks something and measures what was promised of it. A line per round shows
-each bound beside what was measured; the table at the end, the worst over all rounds:
+A round of a fault breaks something and measures the promises that hold for it. One line per round
+shows each bound beside the measured value. A table at the end shows the worst value over all
+rounds:
 
     fault | bound | measured max over N | passed k of N
 
-Exits with 1 if a round broke a promise, with 130 on ^C; either way nothing that was started is left.
-The faults are in promised_faults/. Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
+The exit status is 1 if a round broke a promise, and 130 on ^C. In either case no process that was
+started is left. The faults are in promised_faults/. The binaries are taken from TESSERA_BIN_DIR if
+that is set, and otherwise from build/dev/bin.
 """
 import argparse
 import contextlib
@@ -22,7 +24,7 @@ import traceback
 import daemons
 import promised_faults
 
-LINES_SHOWN = 12  # of an exception
+LINES_SHOWN = 12  # lines of an exception's trace
 
 
 class Row:
@@ -46,18 +48,19 @@ class Round:
         self.parts, self.failures = [], []
 
     def took(self, what, bound, seconds):
-        """Seconds, of which no more than `bound` are promised. None: it never came."""
+        """Records a promise that takes `seconds` and must not take more than `bound`. None means
+        that the event never came."""
         measured = float("inf") if seconds is None else seconds
         self._add(what, f"{bound:g} s", measured, "s", measured <= bound, f"{measured:.2f} s")
 
     def none(self, what, wrong):
-        """`wrong`, a list of what went wrong, of which none is promised."""
+        """Records a promise that nothing goes wrong. `wrong` lists everything that went wrong."""
         wrong = [str(w) for w in wrong]
         told = f"{len(wrong)}: {wrong[0][:300]}" if wrong else "0"
         self._add(what, "0", len(wrong), "", not wrong, told)
 
     def holds(self, what, condition, otherwise=""):
-        """As `none`, of one thing."""
+        """Like `none`, for one condition that must hold."""
         self.none(what, [] if condition else [otherwise or "it does not"])
 
     def _add(self, what, bound, measured, unit, holds, told):
@@ -72,14 +75,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _unwind(*_):
-    """As ^C does; nothing interrupts the cleaning up that follows."""
+    """Ends the program as ^C does. Later signals are ignored, so that nothing interrupts the
+    cleaning up."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _run_fault(fault, rounds, rows):
-    """How many rounds passed. A round that broke a promise ends the cluster; the next has a new one."""
+    """Runs the rounds of a fault and returns how many passed. A round that broke a promise ends the
+    cluster, and the next round starts a new one."""
     passed = 0
     with contextlib.ExitStack() as stack:
         running = None
@@ -93,7 +98,7 @@ def _run_fault(fault, rounds, rows):
             except promised_faults.Skip as skip:
                 print(f"[{fault.number}] {fault.name}: skipped: {skip}", flush=True)
                 return None
-            except Exception as error:  # whatever a broken promise may lead to
+            except Exception as error:  # a broken promise may lead to any exception
                 where = traceback.format_exc().splitlines()[-LINES_SHOWN:]
                 result.none("goes through", [f"{type(error).__name__}: {error}"])
                 print("\n".join("    " + line for line in where))
@@ -123,7 +128,7 @@ def _table(faults, passed, rows, rounds):
                 continue
             measured, unit = row.worst
             shown = f"{measured:.2f} {unit}" if unit else f"{measured}"
-            # What only a failure measures has no row in rounds that passed.
+            # A promise that is only measured after a failure has no row for the rounds that passed.
             lines.append((f"   {row.what}", row.bound, shown, f"{row.passed} of {rounds}"))
     widths = [max(len(line[c]) for line in lines) for c in range(4)]
     return "\n".join(" | ".join(cell.ljust(w) for cell, w in zip(line, widths)).rstrip()

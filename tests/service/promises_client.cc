@@ -1,11 +1,11 @@
-// A program of the SDK for promises.py, which looks at what it leaves behind.
+// A program that uses the SDK and that promises.py starts; promises.py examines what the program
+// leaves behind on the cluster.
 //
-//   promises_client hold MIB      puts an array of that size on one device, and ends as programs
-//   end:
-//                                 main returns while the array is still held
-//   promises_client queue COUNT   starts so many runs of minutes each, and waits for the last
+//   promises_client hold MIB      puts an array of that size on one device and then returns from
+//                                 main while the array is still held, as many programs do
+//   promises_client queue COUNT   starts COUNT runs of several minutes each and waits for the last
 //
-// It works over the default session, on the cluster that TESSERA_ADDRESS names, and says "ready".
+// It works over the default session, on the cluster that TESSERA_ADDRESS names, and prints "ready".
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

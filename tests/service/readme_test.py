@@ -1,4 +1,5 @@
-"""What README shows of a cluster by hand, typed as it stands there."""
+"""Runs the commands that README.md shows for a cluster started by hand, exactly as they stand
+there."""
 import os
 import pathlib
 import re
@@ -39,7 +40,7 @@ class ReadmeTest(unittest.TestCase):
         self.assertIn("result 0", self.run_here("tessera", "run", "examples/matmul.txt"))
 
     def test_what_it_begins_with_works_after_the_demo(self):
-        """Its commands find what scripts/demo has built, and need no server."""
+        """The first commands of README use what scripts/demo has built, and need no server."""
         (use,) = re.findall(r"^## Use it$(.*?)tessera-coordinator", README, re.M | re.S)
         block = "".join(re.findall(r"^    .*\n", use, re.M))
         self.assertIn("export PATH=$PWD/build/dev/bin:$PATH\n", block)

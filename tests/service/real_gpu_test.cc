@@ -1,5 +1,6 @@
-// Workers with the GPU of this machine, where it has one: real daemons, an executor process, the
-// driver, NCCL and cuBLASLt. What the fakes of gpu_test.cc cannot show; scripts/gpu_check runs it.
+// Tests workers with a real GPU, if this machine has one: real daemons, an executor process, the
+// CUDA driver, NCCL and cuBLASLt. It proves what the fakes of gpu_test.cc cannot show.
+// scripts/gpu_check runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -31,7 +32,7 @@ using testing::Eventually;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kToldWithin = absl::Seconds(5);
-constexpr absl::Duration kBackWithin = absl::Seconds(30);  // a context takes seconds to make
+constexpr absl::Duration kBackWithin = absl::Seconds(30);  // making a CUDA context takes seconds
 
 class RealGpuTest : public ::testing::Test {
  protected:
@@ -67,7 +68,7 @@ class RealGpuTest : public ::testing::Test {
     EXPECT_EQ(twice(Put(testing::Vec({1, 2, 3}))).value().ToDoubles(),
               (std::vector<double>{2, 4, 6}));
   }
-  // Runs for minutes, and still does after a second.
+  // Returns a run that takes minutes and was still running after a second.
   static Array StartLongRun() {
     const Array run = jit([](Array x) {
       const auto step = [](Array c, NoneType) { return std::make_pair(sin(c), std::tuple<>()); };
@@ -76,7 +77,7 @@ class RealGpuTest : public ::testing::Test {
     EXPECT_FALSE(Eventually([&] { return run.is_ready(); }, absl::Seconds(1)));
     return run;
   }
-  // Another executor than `before` serves.
+  // Expects that an executor other than `before` serves.
   void ExpectAnotherExecutor(int before) {
     const testing::Stopwatch watch;
     EXPECT_TRUE(Eventually(
@@ -101,7 +102,7 @@ TEST_F(RealGpuTest, ComputesWhatTheEvaluatorComputes) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i));
   const ir::Array x = testing::Host(values, {64, 32});
   const default_matmul_precision exact("highest");
-  // Kernels, products of the library, a loop, and a host step between them.
+  // The program has kernels, matrix products by the library, a loop, and a host step between them.
   const auto f = [](Array a) {
     const Array h = softmax(matmul(a, transpose(a)));
     const auto step = [](Array c, NoneType) { return std::make_pair(tanh(c) + c, std::tuple<>()); };
@@ -113,8 +114,8 @@ TEST_F(RealGpuTest, ComputesWhatTheEvaluatorComputes) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-4) << i;
 }
 
-// A factor in TF32 has lost less than 2^-10 of itself, and a sum of products less than 2^-9 of the
-// sum of their magnitudes; what f32 rounds besides is less than 2^-16 of it.
+// In TF32 a factor loses less than 2^-10 of its value, and a sum of products less than 2^-9 of the
+// sum of their magnitudes. The rounding of f32 adds less than 2^-16 of that sum.
 TEST_F(RealGpuTest, ProductsAreAsExactAsTheirPrecision) {
   Start();
   constexpr int64_t kSize = 256;
@@ -130,7 +131,7 @@ TEST_F(RealGpuTest, ProductsAreAsExactAsTheirPrecision) {
   const std::vector<double> expected = testing::Values(square({}), x);
   const std::vector<double> sums =
       testing::Values(square({}), testing::Host(magnitudes, {kSize, kSize}));
-  // The largest difference, as a part of the sum of magnitudes.
+  // Returns the largest difference, as a fraction of the sum of magnitudes.
   const auto difference = [&](std::optional<lax::Precision> precision) {
     const std::vector<double> got = jit(square(precision))(Put(x)).value().ToDoubles();
     double most = 0;
@@ -206,7 +207,7 @@ TEST_F(RealGpuTest, ACancelledRunEndsAndTheNextServes) {
 }
 
 TEST_F(RealGpuTest, WhatDoesNotFitIsRefusedAndTheNextServes) {
-  Start();  // with 64 MiB of the device's memory
+  Start();  // the device has 64 MiB of memory
   const ir::Array large = testing::Host(std::vector<double>(8 << 20, 1), {8 << 20});
   const Error error = ErrorOf([&] {
     const Array x = Put(large);
@@ -217,7 +218,7 @@ TEST_F(RealGpuTest, WhatDoesNotFitIsRefusedAndTheNextServes) {
   ExpectItServes();
 }
 
-// NCCL refuses two ranks on one GPU; that is an error of the step, not a silence.
+// NCCL refuses two ranks on one GPU. The step must fail with that error instead of hanging.
 TEST_F(RealGpuTest, TwoRanksOnOneGpuAreRefused) {
   Start(/*workers=*/2);
   const Mesh mesh = make_mesh({2}, {"i"}, {AxisType::kAuto});

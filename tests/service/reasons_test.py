@@ -1,4 +1,4 @@
-"""What is said when two programs do not find each other, or do not understand each other."""
+"""Tests what users are told when two programs cannot reach or do not understand each other."""
 import contextlib
 import os
 import pathlib
@@ -16,14 +16,14 @@ import secure_cluster
 import stopwatch
 
 PATIENCE = 30
-REFUSED_WITHIN = 0.5  # of a damaged program; 0.1 s where nothing else runs
-# Of tokens, in digits of their parts.
+REFUSED_WITHIN = 0.5  # for a damaged program; it takes 0.1 s if nothing else runs
+# number of hexadecimal digits in the parts of a token
 ID_DIGITS, SECRET_DIGITS, HASH_DIGITS = 16, 64, 64
 PROGRAM = daemons.ROOT / "examples/matmul.txt"
 
 
 def run(binary, *args, **environment):
-    """Its exit status and all that it says; it must end by itself."""
+    """Runs a binary that must end by itself. Returns its exit status and its output."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
     done = subprocess.run([daemons.bin_dir() / binary, *map(str, args)], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
@@ -43,7 +43,8 @@ class ClientTest(unittest.TestCase):
         secure_cluster.run_tessera("init", f"--dir={cls.other}")
 
     def refused(self, address, reason, *says, ca=None, insecure=False):
-        """By a command that calls, and by one that connects as programs do."""
+        """Checks the refusal with a command that only calls, and with one that connects as programs
+        do."""
         flags = [f"--address={address}", "--timeout=4s"] + ["--insecure"] * insecure
         environment = {"TESSERA_CA_FILE": str(ca)} if ca else {}
         for command in (["devices"], ["run", PROGRAM]):
@@ -75,7 +76,7 @@ class ClientTest(unittest.TestCase):
                     client.call("tessera.v1.ProgramService/CompileProgram", {"text": text})
                 except json_client.Error as error:
                     took = watch.unhindered()
-                    # Some are programs all the same, for devices that are not there.
+                    # Some of the damaged texts are valid programs for devices that do not exist.
                     if error.code == "INVALID_ARGUMENT":
                         slowest = max(slowest, took)
                         refused += 1
@@ -105,7 +106,8 @@ class ClientTest(unittest.TestCase):
 
     def test_join_wants_tls(self):
         with tempfile.TemporaryDirectory() as folder:
-            # Of the form; nobody gets as far as to look at it.
+            # A token of the right form. Any value will do, because the command fails before it uses
+            # the token.
             token = "_".join(("tsj", "0" * ID_DIGITS, "0" * SECRET_DIGITS, "0" * HASH_DIGITS))
             code, said = run("tessera", "join", self.plain.address, f"--token={token}",
                              f"--dir={folder}/x", "--name=x")
@@ -123,7 +125,7 @@ class ClientTest(unittest.TestCase):
 
 
 class WorkerTest(unittest.TestCase):
-    """What no other try mends ends the worker, with exit code 2 and one line."""
+    """A failure that no retry can mend ends the worker with exit code 2 and one line."""
 
     @classmethod
     def setUpClass(cls):
@@ -168,7 +170,7 @@ class WorkerTest(unittest.TestCase):
         tries = []
         with socket.create_server(("127.0.0.1", 0)) as nobody:
             def turn_away():
-                with contextlib.suppress(OSError):  # it is closed
+                with contextlib.suppress(OSError):  # raised when the socket is closed
                     while True:
                         nobody.accept()[0].close()
                         tries.append(1)

@@ -1,5 +1,6 @@
-// A client of the C++ SDK outlives its coordinator: it is killed and started again on its state
-// folder, while the client holds arrays and a run, and the same objects go on.
+// Tests that a client of the C++ SDK outlives its coordinator. The coordinator is killed and
+// started again with the same state folder while the client holds arrays and a run. The client's
+// objects must keep working.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,10 +29,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Longer than a client looks for a coordinator that it has never reached.
+// This is longer than a client keeps trying to reach a coordinator that it has never reached.
 constexpr absl::Duration kOutage = absl::Seconds(3);
 constexpr absl::Duration kPatience = absl::Seconds(60);
-// How long the client without patience may take to say that nobody answers.
+// how long a client with a short reconnect time may take to report that nobody answers
 constexpr absl::Duration kSaidWithin = absl::Seconds(15);
 
 class ReconnectTest : public ::testing::Test {
@@ -63,7 +64,7 @@ class ReconnectTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-// About a second of work, which ends as it began.
+// Returns the result of about a second of work, which equals `x`.
 Array Steps(const Array& x) {
   static const auto* const steps = new auto(jit([](Array v) {
     const auto step = [](Array c, NoneType) { return std::make_pair(c * 1.0, std::tuple<>()); };
@@ -81,11 +82,11 @@ TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
   for (int i = 0; i < 3; ++i) {
     const Array running = Steps(held);
     ASSERT_NO_FATAL_FAILURE(Kill());
-    // A new run begins while nobody is there to take it.
+    // A new run begins while no coordinator is there to accept it.
     auto next = std::async(std::launch::async, [&] { return Steps(held).get<float>(); });
-    // It neither fails nor ends meanwhile.
+    // The new run neither fails nor ends during the outage.
     ASSERT_EQ(next.wait_for(absl::ToChronoSeconds(kOutage)), std::future_status::timeout);
-    TESSERA_ASSERT_OK(cluster_->RestartCoordinator());  // it lives as long as this thread
+    TESSERA_ASSERT_OK(cluster_->RestartCoordinator());  // lives as long as this thread
     EXPECT_THAT(next.get(), ElementsAre(1, 2));
     EXPECT_THAT(running.get<float>(), ElementsAre(1, 2));
     EXPECT_THAT(held.get<float>(), ElementsAre(1, 2));
@@ -93,7 +94,8 @@ TEST_F(ReconnectTest, ArraysAndRunsGoOnOverAKilledCoordinator) {
   EXPECT_EQ(cluster_->executor_pid(0), executor);
 }
 
-// A coordinator that forgot that shards are terms would give one for the whole.
+// The array's shards are terms of a sum. A coordinator that forgot this would return one term as
+// the whole value.
 TEST_F(ReconnectTest, TermsOfASumAreStillTermsOverAKilledCoordinator) {
   ASSERT_NO_FATAL_FAILURE(Start(absl::Seconds(30)));
   const Mesh mesh = make_mesh({2}, {"x"});
@@ -127,7 +129,7 @@ TEST_F(ReconnectTest, ACoordinatorThatStaysAwayIsSaidWithinTheBound) {
     EXPECT_EQ(ReasonOf(cluster_->session()->service().ListDevices().status()), "UNREACHABLE");
     EXPECT_LT(watch.Unhindered(), kSaidWithin);
   }
-  // The session goes on when it is back.
+  // The session works again when the coordinator is back.
   TESSERA_ASSERT_OK(cluster_->RestartCoordinator());
   EXPECT_THAT(cluster_->AwaitHealthyDevices(2), IsOk());
 }

@@ -1,9 +1,10 @@
-"""What is done to upgrade a cluster while it serves, and clients that run meanwhile.
+"""The steps of an upgrade of a cluster that serves, and clients that run meanwhile.
 
-The clients count what was acknowledged: a chain of runs, each of which consumes the array that the one
-before has made, so that the value of the last says how often the chain has run; and calls that run a
-program on two workers, which exchange. Where a call is answered with what docs/operating.md says of an
-upgrade, they make it again, as the libraries of clients do; anything else is an error.
+One client runs a chain: each run consumes the array that the previous run made, so the value of the
+last array counts the runs. The other client runs a program on two workers, which exchange data.
+Both count what was acknowledged. When a call gets one of the answers that docs/operating.md expects
+during an upgrade, the client repeats the call, as the client libraries do. Any other failure is an
+error.
 """
 import threading
 import time
@@ -22,7 +23,7 @@ func main(%x: f32[4]) -> (f32[4]) {
   return %y
 }
 """
-# The sum of 0 to 7, over two devices.
+# This program sums 0 to 7 over two devices.
 SUM = """
 mesh (i=2)
 func main(%x: f32[8] P('i')) -> (f32[]) {
@@ -30,7 +31,7 @@ func main(%x: f32[8] P('i')) -> (f32[]) {
   return %t
 }
 """
-# Answers of a coordinator, or of none, for which a call is made again while processes are replaced.
+# A call is made again if it gets one of these reasons while processes are replaced.
 AGAIN = {"SERVER_STOPPING", "UNREACHABLE", "WORKER_LOST", "PEER_FAILED"}
 
 BROKEN_OFF = {"UNAVAILABLE": "UNREACHABLE", "CANCELLED": "SERVER_STOPPING"}
@@ -41,18 +42,18 @@ def placement(device):
 
 
 class Clients:
-    """Two clients, in threads of their own until stop(). `device` is where the chain begins."""
+    """Two clients that run in threads of their own until stop(). The chain begins on `device`."""
 
     def __init__(self, cluster, device):
         self.sums = 0  # runs over two workers that gave the right answer
         self.links = 0  # acknowledged ends of runs of the chain
-        self.again = {}  # reason -> calls that were made again
-        self.longest = 0.0  # seconds between two ends of either kind
+        self.again = {}  # number of calls that were made again, by reason
+        self.longest = 0.0  # longest time in seconds between two ends of either kind
         self.errors = []
         self._cluster = cluster
         self._mu = threading.Lock()
         self._last = time.monotonic()
-        self._wanted = device  # where the chain is to run
+        self._wanted = device  # device on which the chain is to run
         self._device = None
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._guard, args=(body,))
@@ -61,13 +62,13 @@ class Clients:
             thread.start()
 
     def move_chain(self, device):
-        """Has the chain's array moved to a device, and waits for that."""
+        """Tells the chain to move its array to another device, and waits until it has moved."""
         self._wanted = device
         daemons.eventually(lambda: self.errors or self._device == device, STEP_PATIENCE,
                            "the chain has moved")
 
     def await_more(self, count=3):
-        """Waits until both kinds have run so many times more."""
+        """Waits until each client has finished `count` more runs."""
         sums, links = self.sums + count, self.links + count
         daemons.eventually(lambda: self.errors or (self.sums >= sums and self.links >= links),
                            STEP_PATIENCE, "clients go on")
@@ -75,7 +76,7 @@ class Clients:
             raise AssertionError(f"clients: {self.errors}")
 
     def stop(self):
-        """Ends the clients, and checks what they have seen."""
+        """Ends the clients and raises the errors that they have met."""
         self._stop.set()
         for thread in self._threads:
             thread.join(2 * CALL_PATIENCE)
@@ -96,14 +97,15 @@ class Clients:
             setattr(self, kind, getattr(self, kind) + 1)
 
     def _call(self, method, request):
-        """The answer, of as many tries as that takes; the request is the same in each."""
+        """Makes a call, repeatedly if necessary, and returns the answer. Every try sends the same
+        request."""
         end = time.monotonic() + STEP_PATIENCE
         while True:
             try:
                 with self._cluster.connect() as client:
                     return client.call(API + method, request, timeout=CALL_PATIENCE)
             except json_client.Error as error:
-                # Without a reason nobody answered: the coordinator broke off, or is not there.
+                # An error without a reason means that the coordinator broke off or is not there.
                 reason = error.reason or BROKEN_OFF.get(error.code)
                 if reason not in AGAIN or time.monotonic() > end:
                     raise
@@ -112,7 +114,8 @@ class Clients:
             self._stop.wait(0.02)
 
     def _once(self, method, request):
-        """The same for a call that changes something: it does so once."""
+        """Like _call, for a call that changes something. Its request id makes it take effect only
+        once."""
         return self._call(method, {**request, "requestId": uuid.uuid4().hex})
 
     def _done(self, operation):
@@ -164,14 +167,14 @@ class Clients:
 
 
 def first_device(cluster, number):
-    """The least device of a worker."""
+    """Returns the lowest device id of a worker."""
     return min(int(d.get("id", "0")) for d in cluster.healthy_devices()
                if d["worker"] == f"w{number}")
 
 
 def replace_worker(cluster, clients, number, other, bins=None):
-    """Worker `number` makes way for a new process, of the programs in `bins`; the chain goes to
-    `other` before."""
+    """Replaces worker `number` by a new process, with the programs in `bins` if that is given.
+    Before that it moves the chain to worker `other`."""
     devices = len(cluster.healthy_devices())
     name = f"w{number}"
     clients.move_chain(first_device(cluster, other))
@@ -183,7 +186,7 @@ def replace_worker(cluster, clients, number, other, bins=None):
     status = cluster.stop(name)
     if status != 0:
         raise AssertionError(f"{name} ends with {status}")
-    clients.await_more()  # without it
+    clients.await_more()  # the clients go on without this worker
     if bins:
         cluster.bins[name] = bins
     cluster.start_worker(number)
@@ -194,8 +197,8 @@ def replace_worker(cluster, clients, number, other, bins=None):
 
 
 def replace_coordinator(cluster, clients, bins=None):
-    """The coordinator makes way for a new process at its address, which has its state; its workers
-    come back to that."""
+    """Replaces the coordinator by a new process with the same address and state. Its workers
+    connect to the new process."""
     devices = len(cluster.healthy_devices())
     status = cluster.stop("coordinator")
     if status != 0:
@@ -204,5 +207,5 @@ def replace_coordinator(cluster, clients, bins=None):
         cluster.bins["coordinator"] = bins
     cluster.start_coordinator()
     clients.await_more()
-    # The clients may have gone on with some of the workers.
+    # The clients may have gone on with only some of the workers.
     cluster.await_devices(devices)

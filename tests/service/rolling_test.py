@@ -1,4 +1,5 @@
-"""A rolling upgrade, with the same build on both sides: clients run throughout, and lose nothing."""
+"""Tests a rolling upgrade from a build to the same build. Clients run throughout and lose
+nothing."""
 import pathlib
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ import rolling
 
 API = rolling.API
 WORKERS = 3
-# Seconds in which some client gets an answer, whatever is being replaced.
+# Within this many seconds some client must get an answer, whichever process is being replaced.
 WITHIN = 20
 
 
@@ -28,7 +29,7 @@ class RollingTest(unittest.TestCase):
             try:
                 clients.await_more()
                 rolling.replace_coordinator(cluster, clients)
-                # Its arrays are where they were, in the same processes.
+                # The executors are still the same, so their arrays are where they were.
                 self.assertEqual([cluster.executor_pids(w) for w in range(WORKERS)], pids)
                 for number in range(WORKERS):
                     rolling.replace_worker(cluster, clients, number, (number + 1) % WORKERS)

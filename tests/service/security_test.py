@@ -1,7 +1,7 @@
-"""Who may call what, tried on real daemons over TLS.
+"""Tests which callers may call which methods, with real daemons over TLS.
 
-Every method that reflection describes is called as every role and without, and as a stranger from
-another tenant. A method that is new fails here until it has its rows.
+Every method that reflection describes is called with every role, without a token, and by a stranger
+from another tenant. A new method fails these tests until it has rows in the tables below.
 """
 import base64
 import hashlib
@@ -20,13 +20,13 @@ from secure_cluster import ADMIN
 
 API = "tessera.v1."
 ROLES = ["viewer", "user", "operator", "admin", "worker"]
-# What is open to whoever reaches the port.
+# These services are open to everybody who reaches the port.
 OPEN_SERVICES = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-# gRPC's own, which a guard keeps for administrators.
+# These services are gRPC's own. A guard keeps them for administrators.
 GUARDED_SERVICES = {"grpc.channelz.v1.Channelz"}
 
-# The least role of every method. Said again here, apart from the server's own table, so that a row
-# changed there by mistake is noticed.
+# The lowest role that may call each method. This table repeats the server's own, so that a row that
+# is changed there by mistake is noticed.
 LEAST = {
     "SessionService": {"CreateSession": "user", "GetSession": "viewer", "ListSessions": "viewer",
                        "RenewSession": "user", "HoldSession": "user", "DeleteSession": "user"},
@@ -58,8 +58,8 @@ LEAST = {
 METHODS = {f"{API}{service}/{method}": least
            for service, methods in LEAST.items() for method, least in methods.items()}
 
-# Requests that name something of somebody's: made with what the owner has, and with what nobody
-# has. A stranger must get the same answer to both.
+# Requests that name something that belongs to a tenant. Each is made once with the owner's ids and
+# once with ids that nobody has; a stranger must get the same answer to both.
 FOREIGN = {
     "SessionService/GetSession": lambda r: {"session": r["session"]},
     "SessionService/RenewSession": lambda r: {"session": r["session"]},
@@ -100,7 +100,8 @@ FOREIGN = {
     "ClusterService/GetMesh": lambda r: {"name": r["mesh"]},
     "ClusterService/DeleteMesh": lambda r: {"name": r["mesh"]},
 }
-# Those that name nothing of a tenant's. (A path is below the folder of the caller's own tenant.)
+# Methods whose requests name nothing of a tenant. (A path is below the folder of the caller's own
+# tenant.)
 NOBODYS = {
     "SessionService/CreateSession", "SessionService/ListSessions", "ProgramService/UploadProgram",
     "ProgramService/ListPrograms", "ClusterService/ListDevices", "ClusterService/GetCapabilities",
@@ -143,12 +144,12 @@ class SecurityTest(unittest.TestCase):
         cls.addClassCleanup(cls.cluster.close)
 
     def outcome(self, client, method, request=None, timeout=20):
-        """The Error of a call, or None."""
+        """Returns the Error of a call, or None if it succeeds."""
         try:
             answer = client.call(method, request, timeout=timeout)
         except json_client.Error as error:
             return error
-        # A stream of runs answers each by itself.
+        # A stream of runs answers each run with an event of its own.
         events = answer if isinstance(answer, list) else []
         refused = [e["refused"] for e in events if "refused" in e]
         for status in refused:
@@ -157,7 +158,7 @@ class SecurityTest(unittest.TestCase):
         return None
 
     def empty_call(self, client, method):
-        """A call with an empty request; of streams with none, so that they end."""
+        """Makes a call with an empty request. A stream gets no request at all, so that it ends."""
         streams = client.method(method)[1]
         try:
             client.call_raw(method, [] if streams[0] else [b""], streams, timeout=20)
@@ -240,7 +241,7 @@ class SecurityTest(unittest.TestCase):
 
     # ---- Tenants. ----
     def resources(self, client):
-        """One of each thing that belongs to a tenant."""
+        """Makes one of each thing that belongs to a tenant, and returns their ids."""
         session = client.call(API + "SessionService/CreateSession", {})["id"]
         mesh = {"name": "mine", "mesh": {"axes": [{"name": "x", "size": "1"}]}, "devices": ["0"]}
         self.outcome(client, API + "ClusterService/CreateMesh", {"mesh": mesh})
@@ -257,7 +258,7 @@ class SecurityTest(unittest.TestCase):
                 "array": array, "operation": run["operation"], "program": program}
 
     def upload(self, client):
-        """The hash of an uploaded program."""
+        """Uploads a program and returns its hash."""
         request_type = client.method(API + "ProgramService/CompileProgram")[0].input_type
         field = request_type.fields_by_name["program"].message_type
         raw = json_format.ParseDict(UPLOAD, client._class(field)(),
@@ -273,7 +274,7 @@ class SecurityTest(unittest.TestCase):
                 self.cluster.client("user", "team-b") as stranger, \
                 self.cluster.client("viewer", "team-b") as onlooker:
             mine = self.resources(owner)
-            # Of this life of the coordinator, and given to nobody.
+            # An id that belongs to this life of the coordinator but was given to nobody.
             given = str(int(mine["array"]) + 10**6)
             unknown = {"session": given, "mesh": "nobodys", "executable": given, "array": given,
                        "operation": given, "program": "0" * 64}
@@ -286,13 +287,13 @@ class SecurityTest(unittest.TestCase):
                         nobodys = self.outcome(caller, name, request(unknown))
                         self.assertEqual(theirs is None, nobodys is None, (theirs, nobodys))
                         if theirs is None:
-                            continue  # Deleting what does not exist is no error.
+                            continue  # deleting what does not exist is not an error
                         self.assertEqual((theirs.code, theirs.reason),
                                          (nobodys.code, nobodys.reason))
                         self.assertIn(theirs.code, ("NOT_FOUND", "FAILED_PRECONDITION"))
                         self.assertEqual(self.redacted(theirs.message, mine),
                                          self.redacted(nobodys.message, unknown))
-            # All of it is still the owner's.
+            # Everything still belongs to the owner.
             for method, field in (("ArrayService/GetArray", "array"),
                                   ("OperationService/GetOperation", "operation"),
                                   ("SessionService/GetSession", "session")):
@@ -324,7 +325,7 @@ class SecurityTest(unittest.TestCase):
     def test_revoking_cuts_an_open_stream(self):
         token = self.cluster.make_token("user", "team-s", name="streams")
         with self.cluster.client("user", "team-s") as owner:
-            # A run that waits for an array that nobody writes.
+            # Start a run that waits for an array that nobody writes.
             array = owner.call(API + "ArrayService/CreateArray", {"spec": SPEC})["array"]
             executable = owner.call(API + "ProgramService/CompileProgram",
                                     {"text": PROGRAM})["executable"]
@@ -365,7 +366,8 @@ class SecurityTest(unittest.TestCase):
 
     # ---- Tickets. ----
     def tickets(self, client):
-        """A read ticket each for an array on the first worker and one on the second."""
+        """Returns a read ticket for an array on the first worker and one for an array on the
+        second."""
         devices = client.call(API + "ClusterService/ListDevices")["devices"]
         out = {}
         for worker in ("w0", "w1"):
@@ -393,11 +395,12 @@ class SecurityTest(unittest.TestCase):
             for ticket in ("", "nonsense", tampered, other, another_array, good + "x"):
                 with self.subTest(ticket=ticket):
                     error = self.outcome(data, read, {"ticket": ticket})
-                    # One of another executor may be an old one: its holder asks for another.
+                    # A ticket of another executor may be an old one, so its holder is told to get a
+                    # new ticket.
                     self.assertEqual((error.code, error.reason),
                                      ("UNAVAILABLE", "TICKET_STALE") if ticket == other
                                      else ("PERMISSION_DENIED", "TICKET_REFUSED"))
-            # For reading is not for writing.
+            # A ticket for reading does not allow writing.
             error = self.outcome(data, write, [{"ticket": good, "offset": "0", "data": ""}])
             self.assertEqual(error.code, "PERMISSION_DENIED")
 
@@ -436,7 +439,7 @@ class SecurityTest(unittest.TestCase):
             error = self.outcome(client, API + "WorkerService/Connect", [
                 {"kind": "MESSAGE_KIND_REGISTRATION", "body": base64.b64encode(body).decode()}])
             self.assertEqual((error.code, error.reason), ("PERMISSION_DENIED", "ROLE_MISSING"))
-            # And no more than that.
+            # The certificate allows nothing else.
             error = self.outcome(client, API + "ArrayService/ListArrays")
             self.assertEqual(error.reason, "ROLE_MISSING")
 
@@ -444,7 +447,7 @@ class SecurityTest(unittest.TestCase):
         secret = "tsr_" + "0" * 16 + "_" + "1" * 64
 
         def logged():
-            # Those beyond so many a second are only counted, and other tests are refused much.
+            # Beyond a number per second refusals are only counted, and other tests cause many.
             with self.cluster.client_with(secret) as client:
                 self.outcome(client, API + "ClusterService/ListDevices")
             return "TOKEN_UNKNOWN" in self.cluster.logs()
@@ -475,7 +478,7 @@ class ShortTicketsTest(unittest.TestCase):
 
 
 def crc32c(data):
-    """Castagnoli, bit by bit: for small things."""
+    """Returns the CRC-32C (Castagnoli). It works bit by bit and is meant for small data."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -1,4 +1,6 @@
-// What a client holds on the devices is given back when the client goes, however it goes.
+// Tests that the memory and runs that a client holds on the devices are given back when the client
+// goes, however it ends. The clients are other processes: this test program starts itself again
+// with --child or --program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,25 +37,26 @@ namespace {
 
 using testing::Eventually;
 
-// Small, so that a look is quick on a busy machine; two arrays do not fit.
+// The device memory is small, so that filling it is quick on a busy machine. Two of the arrays do
+// not fit.
 constexpr char kDeviceMemory[] = "--device-memory-bytes=4194304";
 constexpr int64_t kElements = (5 << 19) / sizeof(float);
 constexpr unsigned kChildLifeSeconds = 120;
 constexpr char kFull[] = "full";
-constexpr int kHandled = 7;  // what a program's own handler exits with
-// Of the cluster whose clients' runs are watched, so that tests are quick.
+constexpr int kHandled = 7;  // exit status of a program's own signal handler
+// grace period of the coordinator in GraceTest; short, so that the tests are quick
 constexpr absl::Duration kGrace = absl::Seconds(2);
-// What a busy machine may add to what is promised.
+// how much longer than promised something may take on a busy machine
 constexpr absl::Duration kSlack = absl::Seconds(5);
 
 Array FillDevice() {
   return put(ir::Array(kF32, {kElements}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
 }
 
-// The other process: fills a device, says so, and leaves when it is told to.
+// Runs in another process: fills a device, prints that it has, and leaves when SIGTERM arrives.
 int Child(const std::string& address, absl::Duration lease) {
   alarm(kChildLifeSeconds);
-  // Blocked before any thread starts, so that sigwait gets it.
+  // Block the signal before any thread starts, so that sigwait receives it.
   sigset_t end;
   sigemptyset(&end);
   sigaddset(&end, SIGTERM);
@@ -72,7 +75,7 @@ int Child(const std::string& address, absl::Duration lease) {
   return 0;
 }
 
-// Minutes of steps on one device.
+// Starts a run that takes minutes on one device.
 Array StartLongRun() {
   const auto steps = jit([](Array x) {
     const auto step = [](Array c, NoneType) {
@@ -83,7 +86,7 @@ Array StartLongRun() {
   return steps(put(ir::Array(kF32, {4}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P()));
 }
 
-// Programs as users write them, with the default session, and how they end.
+// Programs as users write them, with the default session. They differ in how they end.
 namespace programs {
 
 Array kept;  // NOLINT(cert-err58-cpp): as careless programs have them
@@ -120,7 +123,7 @@ int WaitWithASessionMore() {
   const std::shared_ptr<Session> more = Session::Connect(std::getenv("TESSERA_ADDRESS"));
   return Wait();
 }
-// A handler of the program's own, made before the SDK is used.
+// Installs the program's own signal handler before the SDK is used.
 int Handle() {
   signal(SIGTERM, [](int) { _exit(kHandled); });
   return Wait();
@@ -129,7 +132,7 @@ int Ignore() {
   signal(SIGINT, SIG_IGN);
   return Wait();
 }
-// A forked child ends in every way without harm to what is its parent's.
+// Forks children that end by exit and by a signal. Neither may harm what belongs to the parent.
 int Fork() {
   Fill();
   for (const bool by_exit : {true, false}) {
@@ -177,11 +180,12 @@ class SessionsTest : public ::testing::Test {
     if (HasFailure() && cluster_) std::cerr << cluster_->Logs();
   }
 
-  // Returns when the child has filled the device.
+  // Starts Child() in a process. Returns when the child has filled the device.
   absl::StatusOr<std::unique_ptr<Process>> StartChild(absl::Duration lease) const {
     return Start({"--child", cluster_->address(), absl::StrCat(absl::ToInt64Milliseconds(lease))});
   }
-  // The same of one of the programs.
+  // Starts one of the programs above in a process. Returns when the program says that it has filled
+  // the device or started its run.
   absl::StatusOr<std::unique_ptr<Process>> StartProgram(const std::string& name) const {
     return StartProgram(name, cluster_->address());
   }
@@ -204,7 +208,7 @@ class SessionsTest : public ::testing::Test {
     if (!full) return absl::DeadlineExceededError(absl::StrCat("the child said ", said));
     return child;
   }
-  // What the coordinator answers to a list, in JSON.
+  // Returns the coordinator's answer to a list request, as JSON text.
   std::string List(const std::string& method, const std::string& request) const {
     const auto client = remote::JsonClient::Make(cluster_->address(), {});
     EXPECT_TRUE(client.ok()) << client.status();
@@ -215,14 +219,14 @@ class SessionsTest : public ::testing::Test {
   static int Count(const std::string& text, const std::string& word) {
     return static_cast<int>(std::vector<std::string>(absl::StrSplit(text, word)).size()) - 1;
   }
-  // Operations of every session that have not ended.
+  // Returns the number of operations, over all sessions, that have not ended.
   int LiveRuns() const {
     return Count(
         List("OperationService/ListOperations", R"({"allSessions": true, "liveOnly": true})"),
         "\"tenant\"");
   }
   int Sessions() const { return Count(List("SessionService/ListSessions", "{}"), "\"id\""); }
-  // Whether the device has room for another such array.
+  // Returns whether the device has room for another array of this size.
   static bool Fits() {
     try {
       FillDevice().wait();
@@ -230,14 +234,14 @@ class SessionsTest : public ::testing::Test {
       EXPECT_THAT(e.status(), ReasonIs("OUT_OF_MEMORY"));
       return false;
     }
-    put(ir::Array(kF32, {1}));  // With it goes what was put above.
+    put(ir::Array(kF32, {1}));  // This call also sends the deletion of the array above.
     return true;
   }
 
   std::unique_ptr<Cluster> cluster_;
 };
 
-// The lease is renewed while the client lives, and runs out when it is killed.
+// The lease is renewed while the client lives, and expires after the client was killed.
 TEST_F(SessionsTest, AClientThatIsKilledGivesBackItsMemory) {
   constexpr absl::Duration kLease = absl::Seconds(1);
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(kLease));
@@ -248,7 +252,7 @@ TEST_F(SessionsTest, AClientThatIsKilledGivesBackItsMemory) {
   std::cout << "the memory is back after " << absl::ToDoubleSeconds(absl::Now() - killed) << " s\n";
 }
 
-// The lease would hold for minutes.
+// The lease would last for minutes, so it cannot be what frees the memory.
 TEST_F(SessionsTest, AClientThatLeavesGivesBackItsMemoryAtOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(absl::Minutes(10)));
   EXPECT_FALSE(Fits());
@@ -257,7 +261,7 @@ TEST_F(SessionsTest, AClientThatLeavesGivesBackItsMemoryAtOnce) {
   EXPECT_EQ(child->Wait(absl::Seconds(20)), 0);
 }
 
-// The lease is a minute, and nothing in these programs ends the session.
+// The lease is one minute, and nothing in these programs ends the session explicitly.
 TEST_F(SessionsTest, AProgramThatEndsNormallyGivesBackItsMemory) {
   for (const char* program : {"return", "exit"}) {
     SCOPED_TRACE(program);
@@ -309,14 +313,15 @@ TEST_F(SessionsTest, AForkedChildDoesNotEndItsParentsSession) {
   EXPECT_TRUE(Eventually(Fits, kSlack));
 }
 
-// Runs of clients that are gone: the lease is a minute, the grace two seconds.
+// Tests the runs of clients that have gone. The lease is one minute, and the grace period two
+// seconds.
 class GraceTest : public SessionsTest {
  protected:
   std::vector<std::string> CoordinatorFlags() const override {
     return {absl::StrCat("--session-grace-ms=", absl::ToInt64Milliseconds(kGrace)),
             "--keepalive-ms=1000", "--keepalive-timeout-ms=1000", "--canary-interval-ms=0"};
   }
-  // Until what runs has ended.
+  // Waits until all runs have ended.
   void ExpectEndOfRunsWithin(absl::Duration bound) const {
     const absl::Time start = absl::Now();
     EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, bound));
@@ -340,7 +345,8 @@ TEST_F(GraceTest, TheRunsOfAClientThatIsInterruptedEndAtOnce) {
   EXPECT_TRUE(Eventually([&] { return LiveRuns() == 0; }, kSlack));
 }
 
-// As one whose machine has lost its power: its connection breaks by keepalive.
+// A stopped client looks like one whose machine has lost its power: its connection ends by
+// keepalive.
 TEST_F(GraceTest, TheRunsOfAClientThatSaysNothingEndByKeepalive) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartProgram("run"));
   ASSERT_EQ(LiveRuns(), 1);
@@ -348,7 +354,7 @@ TEST_F(GraceTest, TheRunsOfAClientThatSaysNothingEndByKeepalive) {
   ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
 }
 
-// Its machine is gone: no byte comes of it, not even that its connection has ended.
+// The client's machine is gone: no byte arrives from it, not even the end of its connection.
 TEST_F(GraceTest, TheRunsOfAClientThatVanishesEndByKeepalive) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<FaultProxy> proxy,
                                FaultProxy::Start(cluster_->address()));
@@ -360,7 +366,8 @@ TEST_F(GraceTest, TheRunsOfAClientThatVanishesEndByKeepalive) {
   ExpectEndOfRunsWithin(absl::Seconds(2) + kGrace + kSlack);
 }
 
-// Whatever answer is cut off, and wherever: the call is repeated, and happens once.
+// Cuts off the answers at many positions. Each call is then repeated and must still happen only
+// once.
 TEST_F(GraceTest, CallsWhoseAnswersAreLostHappenOnce) {
   constexpr int kRuns = 40;
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<FaultProxy> proxy,

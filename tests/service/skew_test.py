@@ -1,9 +1,10 @@
-"""Coordinators, workers and clients of an earlier build and of this one, with each other.
+"""Tests that coordinators, workers and clients of an earlier build work with those of this build.
 
     skew_test.py --old-bin DIR
 
 DIR holds tessera, tessera-coordinator and tessera-worker of the earlier build; scripts/skew builds
-them. Those of this build are in TESSERA_BIN_DIR, else in build/dev/bin.
+them. The programs of this build are taken from TESSERA_BIN_DIR if that is set, and otherwise from
+build/dev/bin.
 """
 import argparse
 import json
@@ -26,10 +27,11 @@ PATIENCE = 60
 STOPS_WITHIN = 20
 BACK_WITHIN = 20
 PROGRAM = daemons.ROOT / "examples/matmul.txt"
-# Of PROGRAM's second result, whose parameters count: the sum of the squares of a product of 8x4 by 4x6.
+# The second result of PROGRAM when its parameters count up: the sum of the squares of a product of
+# 8x4 by 4x6.
 SQUARES = 35756384.0
 
-OLD = None  # the folder
+OLD = None  # folder of the earlier build's programs
 
 
 def new():
@@ -43,7 +45,7 @@ def revision(folder, program="tessera"):
 
 
 class Tool:
-    """The commands of a build, towards a coordinator. They connect as programs in C++ do."""
+    """Runs the commands of a build against a coordinator. They connect as C++ programs do."""
 
     def __init__(self, folder, address):
         self._command = [folder / "tessera", f"--address={address}", "--json", "--timeout=40s"]
@@ -54,7 +56,7 @@ class Tool:
         return done.returncode, done.stdout, done.stderr
 
     def __call__(self, *args):
-        """The answer of a command that succeeds."""
+        """Runs a command that must succeed and returns its JSON answer."""
         code, out, err = self.run(*args)
         if code != 0:
             raise AssertionError(f"tessera {args} ends with {code}: {out} {err}")
@@ -72,19 +74,20 @@ class SkewTest(unittest.TestCase):
                                coordinator_flags=[*flags, f"--state-dir={self.folder}/state"])
 
     def works(self, cluster, folder):
-        """What clients do, by the commands of a build."""
+        """Does what clients do, with the commands of the build in `folder`."""
         tool = Tool(folder, cluster.address)
         self.assertEqual(len(tool("devices")["devices"]), 4)
         self.assertEqual(len(tool("workers")["workers"]), 2)
-        # On all four devices, which exchange; values come back with the end of the run.
+        # The program runs on all four devices, which exchange data. The values come back with the
+        # end of the run.
         self.assertEqual(tool("run", PROGRAM)["outputs"][1], SQUARES)
-        # Results stay, lie otherwise, are read from the workers, and go.
+        # Results are kept, moved to another device, read from the workers, and deleted.
         kept = tool("run", PROGRAM, "--keep")["arrays"]
         moved = tool("reshard", kept[0], "--devices", 3)
         moved = moved["array"]["id"] if isinstance(moved["array"], dict) else moved["array"]
         self.assertEqual(tool("get", moved)["value"], tool("get", kept[0])["value"])
         tool("rm", kept[0], kept[1])
-        # As large as to go to the workers themselves, in pieces.
+        # This array is so large that it goes directly to the workers, in pieces.
         file = self.folder / "sent.npy"
         self.write_npy(file, 1 << 20)
         sent = tool("put", file, "--mesh", "4", "--spec", "x")["array"]
@@ -93,7 +96,7 @@ class SkewTest(unittest.TestCase):
         self.assertEqual(back.read_bytes()[-4096:], file.read_bytes()[-4096:])
         tool("rm", sent, moved)
         self.assertEqual(tool("arrays")["arrays"], [])
-        # An operator's.
+        # Call the methods of an operator.
         self.assertEqual(tool("drain", "w1")["operations"], "0")
         tool("uncordon", "w1")
 
@@ -140,16 +143,16 @@ class SkewTest(unittest.TestCase):
                 self.assertEqual(w1["protocol"], server["protocolMax"])
                 self.assertNotIn("build", w0)
                 self.assertEqual(w0["protocol"], 1)
-            # What an old one cannot do is said at once.
+            # A feature that the old worker lacks is refused at once.
             watch = stopwatch.Stopwatch()
             _, out, err = Tool(new(), cluster.address).run("log-level", "--worker", "w0")
             self.assertIn("upgrade the worker", out + err)
             self.assertLess(watch.unhindered(), 5)
 
     def outage(self, coordinator, workers):
-        """What becomes of an array and of the devices when the coordinator is killed and comes back.
-        Where one side is of a build that keeps nothing then, it is lost, and that is said; a build of
-        protocol 1 that keeps it may do so. Nothing waits."""
+        """Kills the coordinator, starts it again, and checks an array and the devices. If one of
+        the two builds keeps nothing in an outage, the array may be lost, but that is reported. A
+        build of protocol 1 that keeps it may do so. No call waits for long."""
         with self.cluster(coordinator, workers, devices=4) as cluster:
             with cluster.connect() as client:
                 spec = {"dtype": "f32", "shape": ["4"], "placement": rolling.placement(0)}
@@ -183,9 +186,9 @@ class SkewTest(unittest.TestCase):
         self.outage(new(), OLD)
 
     def rolling(self, first, then):
-        """Every process is replaced, from `first` to `then`, while clients run: workers, then the
-        coordinator. What the coordinator of the earlier build knows is gone with it; the chain ends
-        before."""
+        """Replaces every process of build `first` by one of build `then` while clients run: first
+        the workers, then the coordinator. The coordinator of the earlier build does not save what
+        it knows, so the chain ends before the coordinator is replaced."""
         with self.cluster(first, first, first, first, devices=1) as cluster:
             devices = {d["executor"]: d.get("id", "0") for d in cluster.healthy_devices()}
             clients = rolling.Clients(cluster, rolling.first_device(cluster, 0))
@@ -207,7 +210,7 @@ class SkewTest(unittest.TestCase):
             try:
                 clients.await_more()
                 if then == new():
-                    # From here on a restart costs nothing.
+                    # From this build on, a restart of the coordinator loses nothing.
                     rolling.replace_coordinator(cluster, clients)
             finally:
                 clients.stop()

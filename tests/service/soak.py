@@ -1,18 +1,20 @@
-"""Lets a cluster work for hours, and fails if a process of it, or what it keeps on disk, grows without end.
+"""Runs a cluster for hours, and fails if a process or its files on disk grow without end.
 
     soak.py --hours 8        the long form
     soak.py --minutes 10     the short one
     soak.py --seed 3         other work
 
-A durable coordinator with TLS, four workers, and the clients of load.py at work, as in kill_loop.py;
-nothing is killed, so that every call has to succeed. Every few seconds the resident memory, the open
-descriptors and the threads of each process are sampled, the number of processes, and the size of the
-coordinator's database. What the first part of the run does, until caches and bounded logs are full, does
-not count. After it trend.py fits a line to each series; its head says how, and which slopes count as zero.
-Exits with 1 if a series grows, if a process has ended, or if a call did not do what it was to do; the
-samples and the logs are then kept.
+The cluster has a durable coordinator with TLS and four workers. The clients of load.py keep it
+busy, as in kill_loop.py, but nothing is killed, so every call must succeed. Every few seconds
+soak.py samples the resident memory, open descriptors and threads of each process, the number of
+processes, and the size of the coordinator's database. The first part of the run, in which caches
+and bounded logs fill, does not count. For the rest trend.py fits a line to each series; its
+docstring says how, and which slopes count as zero.
 
-Binaries are those of TESSERA_BIN_DIR, else of build/dev/bin.
+The exit status is 1 if a series grows, a process has ended, or a call did not do what it should.
+The samples and the logs are then kept.
+
+The binaries are taken from TESSERA_BIN_DIR if that is set, and otherwise from build/dev/bin.
 """
 import argparse
 import collections
@@ -30,34 +32,37 @@ from kill_history import alike, violations
 from load import Load
 from trend import BLOCKS, Floor, trend
 
-WORKERS = 4  # of two devices each
-# The warm-up is this share of the time, at most half an hour, and never less than so many runs: on a busy
-# machine it is the work that fills caches and logs, not the time.
+WORKERS = 4  # each with two devices
+# The warm-up takes this share of the time, at most half an hour, and never fewer than WARM_UP_RUNS
+# runs. On a busy machine the number of runs decides, because work and not time fills caches and
+# logs.
 WARM_UP_SHARE = 0.4
 WARM_UP_S_MAX = 1800
 WARM_UP_RUNS = 10_000
-# What the coordinator keeps up to a bound grows until it meets the bound, which has to happen in the
-# warm-up: so the bounds are lower than usual, but high enough for what a client asks about again. The
-# tenants of the last 100,000 ranges of ids are 8 MiB, and that bound has no option: clients of two
-# tenants, whose ids alternate, meet it in ten minutes or more, those of one tenant never do.
+# A log that the coordinator keeps up to a bound grows until it reaches the bound, and this has to
+# happen during the warm-up. So these bounds are lower than usual, but high enough for what a client
+# asks about again. One bound has no option: the coordinator remembers the tenants of the last
+# 100,000 ranges of ids, which takes 8 MiB. The clients of two tenants, whose ids alternate, reach
+# that bound in ten minutes or more; those of one tenant never do.
 SHORT_LOGS = ("--operations-kept=5000", "--request-ids-max=1000")
-TWO_TENANTS_FROM_S = 900  # of warm-up
-SAMPLES = 300  # in all, as long as that is one in 1 to 10 s
+TWO_TENANTS_FROM_S = 900  # seconds of warm-up from which on there are two tenants
+SAMPLES = 300  # number of samples, if that gives a period within PERIOD_S
 PERIOD_S = (1, 10)
-BROKEN_MAX = 100  # promises that are told; more would be the same
+BROKEN_MAX = 100  # most broken promises that are reported; further ones would be alike
 MIB = 2.0**20
 
-# A slope of memory or disk counts as zero below 1 MiB or 1 % in an hour: a process that grows so slowly
-# takes less than 1 GiB in a month, and malloc's own habits look alike. In a short run half a MiB in
-# all counts as zero too: malloc takes memory in pieces of 132 KiB and more, and a few of them say
-# nothing yet. A slope of a count is zero below one in an hour, or one and a half in all.
+# A slope of memory or disk counts as zero below 1 MiB or 1 % in an hour: a process that grows so
+# slowly takes less than 1 GiB in a month, and malloc's own behaviour looks similar. In a short run
+# a growth of half a MiB in all counts as zero too. Malloc takes memory in pieces of 132 KiB and
+# more, and a few pieces prove nothing. A slope of a count is zero below one in an hour, or below
+# one and a half in all.
 BYTES = Floor(per_hour=MIB, share_per_hour=0.01, in_all=MIB / 2)
 COUNT = Floor(per_hour=1, share_per_hour=0.01, in_all=1.5)
 METRICS = {"memory": BYTES, "descriptors": COUNT, "threads": COUNT, "processes": COUNT, "disk": BYTES}
 
 
 class Judge:
-    """A log that keeps of the history what breaks a promise."""
+    """A log that keeps only those events that break a promise."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -70,21 +75,22 @@ class Judge:
 
 
 def descendants(pid):
-    """The processes below one, its children's too."""
+    """Returns all descendants of a process, sorted by process id."""
     found, todo = [], [pid]
     while todo:
         for children in pathlib.Path(f"/proc/{todo.pop()}/task").glob("*/children"):
             try:
                 below = [int(word) for word in children.read_text().split()]
             except (FileNotFoundError, ProcessLookupError):
-                continue  # The thread has ended meanwhile.
+                continue  # the thread has ended meanwhile
             found += below
             todo += below
     return sorted(found)
 
 
 def figures(pid):
-    """What /proc says of a process, by metric; None if it has ended."""
+    """Returns the figures that /proc has of a process, by metric, or None if the process has
+    ended."""
     folder = pathlib.Path(f"/proc/{pid}")
     try:
         lines = (folder / "status").read_text().splitlines()
@@ -92,7 +98,7 @@ def figures(pid):
         return {"memory": 1024 * int(status["VmRSS"].split()[0]), "threads": int(status["Threads"]),
                 "descriptors": len(os.listdir(folder / "fd"))}
     except (FileNotFoundError, ProcessLookupError, KeyError):
-        return None  # A zombie has no VmRSS.
+        return None  # a zombie has no VmRSS
 
 
 def is_executor(pid):
@@ -103,7 +109,7 @@ def is_executor(pid):
 
 
 class Sampler:
-    """Writes samples to a file: held in memory they would be a leak of this process."""
+    """Writes samples to a file. If it kept them in memory, they would be a leak of this process."""
 
     def __init__(self, cluster, load, state_dir, path):
         self._cluster, self._load, self._state_dir = cluster, load, state_dir
@@ -128,7 +134,7 @@ class Sampler:
             below = descendants(process.pid)
             self._write(name, process.pid, "processes", 1 + len(below))
             for pid in below:
-                # Jails and compilers come and go; those that stay are looked at too.
+                # Jails and compilers come and go, but a process that stays is sampled too.
                 self._process(f"{name}/{'executor' if is_executor(pid) else 'helper'}", pid)
         self._process("clients in Python", os.getpid())
         for client in self._load.clients:
@@ -141,7 +147,7 @@ class Sampler:
 
 
 def read_samples(path):
-    """(times, values) by (name, pid, metric)."""
+    """Returns (times, values) by (name, pid, metric)."""
     series = collections.defaultdict(lambda: ([], []))
     for line in path.read_text().splitlines():
         at, name, pid, metric, value = line.split("\t")
@@ -152,14 +158,15 @@ def read_samples(path):
 
 
 def end_of_warm_up(series, seconds):
-    """When the warm-up of a run of so many seconds ended; infinity if it did not."""
+    """Returns when the warm-up of a run of `seconds` ended, or infinity if it did not end."""
     times, runs = series["load", "", "runs"]
     enough = next((t for t, n in zip(times, runs) if n >= WARM_UP_RUNS), float("inf"))
     return max(min(WARM_UP_SHARE * seconds, WARM_UP_S_MAX), enough)
 
 
 def trends(series, warm_up, end):
-    """(name, pid, metric, Trend) of each series that goes on from the end of the warm-up to `end`."""
+    """Returns (name, pid, metric, Trend) for each series that lasts from the end of the warm-up to
+    `end`."""
     found = []
     period = (end - warm_up) / BLOCKS
     for (name, pid, metric), (times, values) in series.items():
@@ -167,14 +174,15 @@ def trends(series, warm_up, end):
             continue
         kept = [(t, v) for t, v in zip(times, values) if t >= warm_up]
         if not kept or kept[0][0] > warm_up + period or kept[-1][0] < end - period:
-            continue  # It began later, or has ended: the number of processes tells of those.
-        with contextlib.suppress(ValueError):  # too short, which is told if no series is long enough
+            continue  # began later or has ended; the number of processes shows a leak of those
+        # too short; run_in reports if no series is long enough
+        with contextlib.suppress(ValueError):
             found.append((name, pid, metric, trend(*zip(*kept), METRICS[metric])))
     return sorted(found, key=lambda row: (row[0], row[1]))
 
 
 def table(rows):
-    """The text of rows of trends()."""
+    """Returns the rows of trends() as a text."""
     lines = [f"{'process':<22} {'pid':>8}  {'what':<12} {'median':>10}  {'slope in an hour':>18} "
              f" {'error':>8} {'floor':>8}"]
     for name, pid, metric, t in rows:
@@ -187,7 +195,8 @@ def table(rows):
 
 
 def work(cluster, load, sampler, minutes):
-    """Samples until the time is over. Returns the executors that have ended, each a text."""
+    """Takes samples until the time is over. Returns a text for each executor and daemon that has
+    ended."""
     end = time.monotonic() + 60 * minutes
     period = min(max(60 * minutes / SAMPLES, PERIOD_S[0]), PERIOD_S[1])
     executors = {p: f"w{w}" for w in range(WORKERS) for p in descendants(cluster.processes[f"w{w}"].pid)

@@ -1,4 +1,4 @@
-"""soak.py takes the samples that it says, and fails for what grows."""
+"""Tests that soak.py takes the right samples and fails for what grows."""
 import os
 import pathlib
 import subprocess
@@ -50,7 +50,7 @@ class FiguresTest(unittest.TestCase):
 
 class TrendsTest(unittest.TestCase):
     def rows(self, *lines):
-        """The trends of series that are given as (name, pid, metric, function of time)."""
+        """Returns the trends of series that are given as (name, pid, metric, function of time)."""
         random = np.random.default_rng(1)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "samples.txt"
@@ -67,7 +67,8 @@ class TrendsTest(unittest.TestCase):
             ("w0", 1, "memory", lambda t: 50 * MIB),
             ("w1", 2, "memory", lambda t: 50 * MIB + MIB * t / 60),
             ("w1", 2, "descriptors", lambda t: 40 + t // 60),
-            ("coordinator", 3, "memory", lambda t: MIB * min(90, t)),  # the warm-up
+            # grows during the warm-up only
+            ("coordinator", 3, "memory", lambda t: MIB * min(90, t)),
             ("state.db", "", "disk", lambda t: MIB * min(4, 1 + t // 60)))
         self.assertEqual({(name, pid, metric) for name, pid, metric, t in rows if t.verdict == "grows"},
                          {("w1", "2", "memory"), ("w1", "2", "descriptors")})

@@ -1,4 +1,5 @@
-"""A coordinator's state on disk: copied, checked, restored, and refused when it is not whole."""
+"""Tests backup, check and restore of a coordinator's state on disk, and that damaged state is
+refused."""
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import daemons
 from secure_cluster import run_tessera
 
 PATIENCE = 30
-# A backup counts as many starts more than its coordinator had.
+# A coordinator that starts on a backup adds this many starts to its epoch.
 STARTS_SINCE_BACKUP = 32
 
 
@@ -29,7 +30,7 @@ class StateTest(unittest.TestCase):
         return daemons.Cluster(workers=0, coordinator_flags=[f"--state-dir={folder}"])
 
     def refused(self, *command, status=1):
-        """What is said by a program that ends with an error."""
+        """Runs a command that must end with `status`. Returns what it prints to stderr."""
         done = subprocess.run([daemons.bin_dir() / command[0], *command[1:]], text=True,
                               capture_output=True, timeout=PATIENCE, check=False,
                               env={**os.environ, "TESSERA_METRICS_LISTEN": "off"})
@@ -42,7 +43,8 @@ class StateTest(unittest.TestCase):
     def test_a_running_coordinators_state_is_backed_up_and_restored(self):
         backup = self.root / "backup.db"
         with self.cluster(self.folder) as cluster:
-            cluster.restart_coordinator()  # Killed: its log is read by the next.
+            # The coordinator is killed, so the next one reads its log.
+            cluster.restart_coordinator()
             before = check(self.folder)
             self.assertEqual(before["epoch"], 2)
             self.assertIn("tessera-coordinator", before["build"])
@@ -55,7 +57,7 @@ class StateTest(unittest.TestCase):
         copied = check(backup)
         self.assertEqual(copied["cluster"], before["cluster"])
         self.assertEqual(copied["epoch"], 2 + STARTS_SINCE_BACKUP)
-        # A restore, as docs/operating.md says.
+        # Restore the backup as docs/operating.md describes.
         moved = self.root / "moved"
         moved.mkdir(mode=0o700)
         shutil.move(backup, moved / "state.db")

@@ -1,14 +1,15 @@
-"""A stopwatch for tests of promises, as base/testing/stopwatch.h: it can leave out the time in which the machine was
-overloaded."""
+"""A stopwatch for tests of promised times, like base/testing/stopwatch.h. It can leave out the time
+in which the machine was overloaded."""
 import re
 import time
 
-# The seconds that unhindered() leaves out where the kernel does not say how busy the machine is.
+# how many seconds unhindered() leaves out if the kernel does not report how busy the machine is
 UNKNOWN_STALL = 15
 
 
 def stalled():
-    """The seconds for which this machine was overloaded since it started; None if the kernel does not say."""
+    """Returns for how many seconds this machine has been overloaded since it started, or None if
+    the kernel does not report it."""
     total = 0
     for resource in ("cpu", "io"):
         try:
@@ -23,17 +24,18 @@ def stalled():
 
 
 class Stopwatch:
-    """Started when it is made."""
+    """Measures the time since it was made."""
 
     def __init__(self):
         self._start, self._stalled = time.monotonic(), stalled()
 
     def elapsed(self):
-        """Seconds since the stopwatch was made."""
+        """Returns the seconds since the stopwatch was made."""
         return time.monotonic() - self._start
 
     def unhindered(self):
-        """elapsed() without the time in which some process of this machine waited for a processor or a disk."""
+        """Returns elapsed() without the time in which some process waited for a processor or a
+        disk."""
         now = stalled()
         stall = UNKNOWN_STALL if now is None or self._stalled is None else now - self._stalled
         return max(0.0, self.elapsed() - stall)

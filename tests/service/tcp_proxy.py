@@ -1,5 +1,5 @@
-"""A TCP proxy for tests in Python: cuts connections, refuses them, or lets nothing through until it
-is healed.
+"""A TCP proxy for tests in Python. It can cut connections, refuse them, or hold their data back for
+a while.
 
     with tcp_proxy.Proxy(cluster.address) as proxy:
         tessera.connect(proxy.address)
@@ -15,21 +15,22 @@ CHUNK = 1 << 16
 
 class Proxy:
     def __init__(self, target=None):
-        """Without a target connections are reset, until aim() says one."""
+        """Makes a proxy. Until a target is given, here or to aim(), connections are reset."""
         self._target = None
         if target is not None:
             self.aim(target)
         self._lock = threading.Lock()
         self._open = set()  # sockets
         self._away = False
-        self._open_ways = {True: threading.Event(), False: threading.Event()}  # of answers, requests
+        # by way: True for answers, False for requests
+        self._open_ways = {True: threading.Event(), False: threading.Event()}
         for way in self._open_ways.values():
             way.set()
-        self._cut_at = None  # bytes that answers may still have
+        self._cut_at = None  # number of bytes that answers may still carry
         self.delay = 0  # seconds that each byte is under way
-        self.passed = 0  # bytes, both ways
-        self.cuts = 0  # those of cut_answer_after that have struck
-        self.refused = 0  # connections, since go_away()
+        self.passed = 0  # number of bytes in both directions
+        self.cuts = 0  # number of connections that cut_answer_after has cut
+        self.refused = 0  # number of connections refused since go_away()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -57,13 +58,14 @@ class Proxy:
             _reset(each)
 
     def go_away(self):
-        """Resets every connection and refuses others until come_back()."""
+        """Resets every connection, and refuses new ones until come_back()."""
         with self._lock:
             self._away, self.refused = True, 0
         self.cut()
 
     def hold(self, requests=True, answers=True):
-        """A partition, both ways or one: what is sent arrives after let_through()."""
+        """Simulates a partition in one or both directions. Data that is sent arrives after
+        let_through()."""
         for way, held in ((False, requests), (True, answers)):
             if held:
                 self._open_ways[way].clear()
@@ -77,7 +79,7 @@ class Proxy:
             self._away = False
 
     def cut_answer_after(self, count):
-        """Resets the connection that carries so many more bytes towards the client."""
+        """Resets the connection that carries the next `count` bytes towards the client."""
         with self._lock:
             self._cut_at = count
 
@@ -85,7 +87,7 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # The proxy ends.
+            except OSError:  # the proxy ends
                 return
             try:
                 with self._lock:
@@ -107,7 +109,7 @@ class Proxy:
                 threading.Thread(target=self._pump, args=ends, daemon=True).start()
 
     def _pump(self, source, sink, answers):
-        line = queue.SimpleQueue()  # (when it arrives, what)
+        line = queue.SimpleQueue()  # (time of arrival, data)
         threading.Thread(target=self._deliver, args=(line, sink, answers), daemon=True).start()
         try:
             while data := source.recv(CHUNK):
@@ -121,7 +123,7 @@ class Proxy:
                 line.put((time.monotonic() + self.delay, data))
                 if struck:
                     break
-        except OSError:  # It was cut.
+        except OSError:  # the connection was cut
             pass
         line.put((time.monotonic() + self.delay, None))
         with self._lock:
@@ -139,7 +141,7 @@ class Proxy:
                 sink.sendall(data)
                 with self._lock:
                     self.passed += len(data)
-            except OSError:  # It was cut.
+            except OSError:  # the connection was cut
                 break
         with self._lock:
             self._open.discard(sink)

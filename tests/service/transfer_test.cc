@@ -1,5 +1,6 @@
-// Arrays on their way over a network that fails: every fault in the middle of a transfer, and the
-// bytes that must come out right.
+// Tests that arrays arrive intact over a network that fails. The cluster has one worker, whose data
+// port a client reaches through a FaultProxy; each test injects a fault into the middle of a
+// transfer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +30,8 @@ using Way = FaultProxy::Way;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kBytes = 48 * kMiB;
-// What may be under way when a connection breaks: the sockets' buffers and HTTP/2's windows.
+// Bounds the data that may be on its way when a connection breaks: the buffers of the sockets and
+// HTTP/2's flow-control windows.
 constexpr int64_t kUnderWay = 16 * kMiB;
 
 ir::Array RandomBytes(int64_t bytes) {
@@ -54,7 +56,7 @@ class TransferTest : public ::testing::Test {
                             "--upload-idle-ms=500"};
     TESSERA_ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start(options));
     std::string data;
-    // The coordinator may know the worker before the worker has written where it listens.
+    // The coordinator may know the worker before the worker has written its ports to the file.
     ASSERT_TRUE(Eventually([&] {
       std::ifstream ports(ports_);
       return static_cast<bool>(std::getline(ports, data)) && !ports.eof();
@@ -97,7 +99,7 @@ TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
 }
 
-// The daemon lets an executor be for half a minute; the caller's deadline is shorter.
+// The daemon tolerates a silent executor for half a minute; the deadline of the caller is shorter.
 TEST_F(TransferTest, APutIntoAFrozenExecutorEndsAtTheDeadline) {
   const auto session = Connect();
   Session::SetDefault(session);
@@ -125,7 +127,7 @@ TEST_F(TransferTest, APutWhoseExecutorRestartsIsMadeAnew) {
   ConnectOptions options;
   std::atomic<int64_t> moved{0};
   options.on_bytes = [&](int64_t bytes) {
-    // Once, a third of the way.
+    // True for exactly one call, when a third of the bytes have been sent.
     if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) kill(executor, SIGKILL);
     return true;
   };
@@ -159,19 +161,20 @@ TEST_F(TransferTest, AHalfThatClosesEndsTheConnectionOnly) {
   EXPECT_EQ(proxy_->struck(), 2);
 }
 
+// Pulls the cable after a third of the bytes, and plugs it in again four seconds later.
 TEST_F(TransferTest, ATransferOutlivesACableThatWasPulledForAWhile) {
   ConnectOptions options;
   options.keepalive = {absl::Seconds(1), absl::Seconds(1)};
   std::atomic<int64_t> moved{0};
   options.on_bytes = [&](int64_t bytes) {
-    // Once, a third of the way.
+    // True for exactly one call, when a third of the bytes have been sent.
     if ((moved += bytes) > kBytes / 3 && moved - bytes <= kBytes / 3) proxy_->Blackhole(true);
     return true;
   };
   const auto session = Connect(options);
   std::thread cable([&] {
     Eventually([&] { return moved > kBytes / 3; });
-    // Longer than it takes to give the connection up.
+    // This is longer than the client takes to give the connection up.
     absl::Notification never;
     never.WaitForNotificationWithTimeout(absl::Seconds(4));
     proxy_->Blackhole(false);
@@ -191,7 +194,7 @@ TEST_F(TransferTest, AClientThatPausesIsCutAndGoesOn) {
   std::atomic<bool> paused{false};
   options.on_bytes = [&](int64_t) {
     absl::Notification never;
-    // Beyond the idle bound of the worker.
+    // The pause is longer than the worker's idle limit for an upload.
     if (!paused.exchange(true)) never.WaitForNotificationWithTimeout(absl::Milliseconds(1500));
     return true;
   };
@@ -212,8 +215,8 @@ TEST_F(TransferTest, ACallIntoABlackHoleIsGivenUpWithinTheKeepalive) {
   to_coordinator->Blackhole(true);
   const testing::Stopwatch watch;
   EXPECT_THAT(session->service().ListDevices(), ReasonIs("UNREACHABLE", "does not answer"));
-  // Time and timeout, the wait for another connection (1.6 s), and what a machine that is busy
-  // needs. Without pings it is 30 s.
+  // The bound covers the keepalive's time and timeout (2 s), the wait for another connection (1.6
+  // s) and a margin for a busy machine. Without keepalive pings the call would take 30 s.
   EXPECT_LT(watch.Unhindered(), absl::Seconds(8));
   to_coordinator->Blackhole(false);
   EXPECT_TRUE(Eventually([&] { return session->service().ListDevices().ok(); }));

@@ -1,26 +1,27 @@
-"""Whether a figure of a process grows without end: what soak.py asks of its samples.
+"""Decides whether a figure of a process grows without end. soak.py calls it for each series of
+samples.
 
-A line is fitted to each series, and the series grows if the slope of the line is greater than its error
-and greater than a floor. What makes memory hard to judge decides how:
+A line is fitted to the series. The series grows if the slope of the line is greater than both its
+error and a floor. The method is chosen for the difficulties of memory:
 
-- Samples that follow each other are alike, so that the usual error of a line is far too small. The
-  time is cut into BLOCKS blocks, and each counts once, with the mean of its middle half. How alike
-  neighbouring blocks still are (the correlation of what the line leaves over) makes the error
-  greater.
-- Memory goes up and down in saw teeth, and single samples are far off. The middle of a block does
-  not see a short tooth, and the slope is that of Theil and Sen: the median of the slopes between any
-  two blocks, which a few blocks cannot move.
-- Memory that is taken once and kept is a step, and no leak. What counts is the line that is left when
-  the greatest rise over two blocks has been made as small as the usual one. A leak hardly changes by
-  that; a step vanishes.
-- With some fifty series in a run, chance must not fail one in a thousand of them: the error is SIGMAS
-  standard errors, which independent blocks exceed once in 4,000 times (Student's t, ten degrees of
-  freedom, one side). A series that wanders, with memory of a minute or more, is flagged in about one
-  of a hundred short runs. A longer run tells.
-- A slope can be certain and not matter: an allocator that takes another page, a file that grows by a
-  row. A floor is a slope that nobody would act on, given the time that was measured.
+- Consecutive samples are similar, so the usual error of a line would be far too small. The time is
+  therefore cut into BLOCKS blocks, and each block counts once, with the mean of its middle half. If
+  neighbouring blocks are still similar (if the residuals of the line correlate), the error
+  is increased.
+- Memory goes up and down like saw teeth, and single samples are far off. The middle of a block
+  ignores a short tooth. The slope is that of Theil and Sen, the median of the slopes between any
+  two blocks, so a few blocks cannot change it.
+- Memory that is taken once and kept is a step and not a leak. So the verdict depends on a second
+  line, which is fitted after the greatest rise over two blocks was reduced to the usual one. This
+  hardly changes a leak, but removes a step.
+- A run has some fifty series, and chance must fail fewer than one of a thousand. The error is
+  SIGMAS standard errors, which independent blocks exceed once in 4,000 times (Student's t, ten
+  degrees of freedom, one side). A series that wanders, with a correlation time of a minute or more,
+  is flagged in about one of a hundred short runs. A longer run gives certainty.
+- A slope can be certain and still not matter, for example if an allocator takes another page or a
+  file grows by a row. The floor is a slope that nobody would act on, given the measured time.
 
-A series that falls is told as such, and is no fault: memory that is given back is not lost.
+A falling series is reported as such and is no fault: memory that is given back is not lost.
 """
 import dataclasses
 
@@ -28,29 +29,30 @@ import numpy as np
 
 BLOCKS = 12
 SIGMAS = 5.0
-CORRELATION_MAX = 0.8  # Twelve blocks cannot tell more; the error is then three times as great.
+# Twelve blocks cannot show a higher correlation. The error is then three times as great.
+CORRELATION_MAX = 0.8
 HOUR = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """A slope below the greatest of these counts as zero."""
+    """The slopes that count as zero: every slope below the greatest of these."""
     per_hour: float
-    share_per_hour: float  # of the median of the series
-    in_all: float  # growth over the time that was measured, which is short in a short run
+    share_per_hour: float  # share of the median of the series
+    in_all: float  # growth over the whole measured time, which matters in a short run
 
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    level: float  # the median
+    level: float  # median of the series
     slope: float  # per hour
-    error: float  # of the slope
+    error: float  # error of the slope, per hour
     floor: float  # per hour
-    verdict: str  # "flat", "grows", "falls" or "steps": what grew did so at once
+    verdict: str  # "flat", "grows", "falls" or "steps" (it grew, but all at once)
 
 
 def _blocks(times, values):
-    """The mean time of each block, and the middle of its values."""
+    """Returns the mean time and the middle value of each block."""
     edges = np.linspace(times[0], times[-1], BLOCKS + 1)
     number = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, BLOCKS - 1)
     used = [b for b in range(BLOCKS) if (number == b).any()]
@@ -59,14 +61,14 @@ def _blocks(times, values):
 
 
 def _middle(values):
-    """The mean of the middle half: no spike moves it, and of whole numbers it is finer than a
-    median."""
+    """Returns the mean of the middle half. Spikes do not change it, and for whole numbers it is
+    finer than a median."""
     quarter = len(values) // 4
     return np.sort(values)[quarter:len(values) - quarter].mean()
 
 
 def _line(times, values):
-    """The slope, and its error."""
+    """Returns the slope of the line and its error."""
     i, j = np.triu_indices(len(times), 1)
     slope = np.median((values[j] - values[i]) / (times[j] - times[i]))
     left = values - slope * times
@@ -81,8 +83,9 @@ def _line(times, values):
 
 
 def _without_its_step(values):
-    """The greatest rise over two blocks, made as small as the usual one. A step that lies within a
-    block shows as two rises, before and behind it."""
+    """Returns the values with the greatest rise over two blocks reduced to the usual rise. Two
+    blocks are needed because a step inside a block shows as two rises, one before and one after
+    that block."""
     rises = np.diff(values)
     greatest = int(np.argmax(rises[1:] + rises[:-1]))
     rises[greatest:greatest + 2] = np.median(rises)
@@ -90,7 +93,8 @@ def _without_its_step(values):
 
 
 def trend(times, values, floor):
-    """The trend of a series; ValueError if it is too short to have one. Times are in seconds."""
+    """Returns the trend of a series. Raises ValueError if the series is too short. Times are in
+    seconds."""
     times, values = np.asarray(times, float), np.asarray(values, float)
     if len(times) < 2 * BLOCKS:
         raise ValueError(f"{len(times)} samples; a trend wants {2 * BLOCKS}")

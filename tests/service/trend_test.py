@@ -1,4 +1,4 @@
-"""trend.py tells a leak from noise, steps and saw teeth."""
+"""Tests that trend.py tells a leak from noise, steps and saw teeth."""
 import unittest
 
 import numpy as np
@@ -7,13 +7,15 @@ from trend import HOUR, Floor, trend
 MIB = 2.0**20
 MEMORY = Floor(per_hour=MIB, share_per_hour=0.01, in_all=MIB / 2)
 COUNT = Floor(per_hour=1, share_per_hour=0.01, in_all=1.5)
-# Six minutes, a sample every two seconds: what a run of ten minutes leaves behind its warm-up.
+# Six minutes with a sample every two seconds. A run of ten minutes leaves this much after its
+# warm-up.
 TIMES = np.arange(0, 360, 2.0)
 SEEDS = 200
 
 
 def noise(seed, alike=0.0, size=MIB / 2):
-    """Normal noise of this standard deviation; each sample keeps the share `alike` of the last."""
+    """Returns normal noise with standard deviation `size`. The share `alike` of each sample comes
+    from the previous sample."""
     random = np.random.default_rng(seed)
     fresh = random.normal(0, size * np.sqrt(1 - alike**2), len(TIMES))
     out, last = [], random.normal(0, size)
@@ -39,8 +41,8 @@ class TrendTest(unittest.TestCase):
                 self.assertNotIn("grows", found)
 
     def test_noise_whose_samples_are_alike_passes(self):
-        # With 0.9 a fifth of a deviation is left after 30 s, which is a block; with 0.97 two thirds,
-        # and four tenths after a minute.
+        # With 0.9, a fifth of a deviation is left after 30 s, which is the length of a block. With
+        # 0.97, two thirds are left after 30 s, and four tenths after a minute.
         for alike, wrong in ((0.9, 0), (0.97, SEEDS // 50)):
             with self.subTest(alike=alike):
                 found = self.verdicts(lambda seed: 50 * MIB + noise(seed, alike, 2 * MIB))
@@ -59,7 +61,7 @@ class TrendTest(unittest.TestCase):
             self.assertLess(abs(found.slope - 60 * MIB), found.error)
 
     def test_a_leak_in_small_steps_is_found(self):
-        """An allocator takes memory in pieces: here one of 1 MiB each minute."""
+        """An allocator takes memory in pieces; here it takes 1 MiB each minute."""
         found = self.verdicts(
             lambda seed: 50 * MIB + MIB * np.floor(TIMES / 60) + noise(seed, size=MIB / 10))
         self.assertEqual(found, {"grows": SEEDS})
@@ -112,7 +114,8 @@ class TrendTest(unittest.TestCase):
         grown = trend(TIMES, 50 * MIB + per_minute(MIB / 20), MEMORY)
         self.assertEqual(grown.verdict, "flat")
         self.assertAlmostEqual(grown.slope, 3 * MIB, delta=MIB / 100)
-        self.assertAlmostEqual(grown.floor, 5 * MIB, delta=MIB / 10)  # in so short a time
+        # because the measured time is so short
+        self.assertAlmostEqual(grown.floor, 5 * MIB, delta=MIB / 10)
         day = np.linspace(0, 24 * HOUR, 2000)
         slow = trend(day, 50 * MIB + 2 * MIB * day / HOUR, MEMORY)
         self.assertEqual((slow.verdict, slow.floor), ("grows", MIB))

@@ -1,5 +1,6 @@
-// A client of the two-machines test, on a machine of its own: the 2x2 demo over both workers, then
-// an array there and back. Says what it did; anything wrong ends it with a message.
+// The client that two_machines_test starts on a machine of its own. It runs the 2x2 demo over both
+// workers and then sends an array to the cluster and reads it back. It prints its results; any
+// error ends it with a message.
 //
 //   two_machines_client ADDRESS CA_FILE TOKEN_FILE MEBIBYTES
 #include <cstdio>
@@ -29,7 +30,8 @@ void Check(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// A product whose factors are cut over both axes, so that both machines' devices have to talk.
+// Computes a product whose factors are sharded over both mesh axes, so that devices of both
+// machines have to exchange data.
 void Demo() {
   constexpr int64_t kSize = 64;
   const Mesh mesh = make_mesh({2, 2}, {"data", "model"}, {AxisType::kAuto, AxisType::kAuto});
@@ -64,7 +66,7 @@ void ThereAndBack(Session& session, int64_t mebibytes) {
   const absl::Time start = absl::Now();
   const absl::StatusOr<uint64_t> array = session.service().Put(value, placement);
   Check(array.ok(), "put: " + array.status().ToString());
-  value = ir::Array();  // Its memory, before as much comes back.
+  value = ir::Array();  // Frees the memory before as much data comes back.
   const absl::Time there = absl::Now();
   const absl::StatusOr<ir::Array> back = session.service().Get(*array, absl::Seconds(60));
   Check(back.ok(), "get: " + back.status().ToString());

@@ -1,16 +1,18 @@
-// Two machines, as network namespaces of this one: `tessera up` in one, `tessera join` in the
-// other, a client in a third, and between them a network that cuts connections.
+// Tests a cluster of two machines over a network that cuts connections. The machines are network
+// namespaces of this one: `tessera up` runs in the first, `tessera join` in the second, and a
+// client in the third.
 //
 //        back 10.77.0.x                         front 10.78.0.x
 //   one .1 ----+---- two .2      relay .9 ---- one .1 ----+---- client .3
 //              +---------------- relay .9                 +---- relay .9
 //
-// The client is on the front alone. It reaches machine one as it is, and the data port of machine
-// two by the address that it advertises, which is the relay's, as behind NAT; the relay passes what
-// comes on to the back, and cuts a connection in the middle of the upload and of the download.
+// The client is connected to the front network only. It reaches machine one directly. Machine two
+// advertises the relay's address for its data port, as a machine behind NAT would; the relay
+// forwards connections to the back network, and cuts one in the middle of the upload and one in the
+// middle of the download.
 //
-// Wants root and `ip netns`. With `--relay LISTEN TARGET CUT_AFTER_BYTES` this program is the
-// relay.
+// The test needs root and `ip netns`. When it is started with `--relay LISTEN TARGET
+// CUT_AFTER_BYTES`, this program is the relay.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -57,7 +59,7 @@ std::string ReadText(const fs::path& path) {
   return text.str();
 }
 
-// Why this machine cannot be several; empty when it can.
+// Returns the reason why this machine cannot run the test, or an empty string if it can.
 std::string WhyNot() {
   if (geteuid() != 0) return "this test makes network namespaces, which wants root";
   if (access(kIp, X_OK) != 0) return "there is no /usr/sbin/ip; install iproute2";
@@ -73,9 +75,13 @@ std::string WhyNot() {
   return bridges && pairs ? "" : "this machine has no bridges or veth pairs";
 }
 
-// Four namespaces, gone with this; those that a test left which was killed go too.
+// Four connected network namespaces. The destructor removes them, and the constructor removes those
+// that a killed test left behind.
 class Network {
  public:
+  // Builds two bridges in the relay's namespace and plugs every machine into them, so that all
+  // traffic between machines passes through links that this test owns. It only notes failures; the
+  // test asks ok().
   Network() {
     RemoveStale();
     bool made = true;
@@ -104,8 +110,8 @@ class Network {
     plug("one", "back", "10.77.0.1");
     plug("two", "back", "10.77.0.2");
     plug("one", "front", "10.78.0.1");
-    // Executors alone speak to machine one's peer port there; the data port of two listens on the
-    // back.
+    // On the front network only executors connect to machine one's peer port. The data port of
+    // machine two listens on the back network.
     plug("two", "front", "10.78.0.2");
     plug("client", "front", "10.78.0.3");
     ok_ = made;
@@ -117,7 +123,7 @@ class Network {
   }
   bool ok() const { return ok_; }
 
-  // A program on one of the machines.
+  // Starts a program on one of the machines.
   absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& machine,
                                                  const std::vector<std::string>& command,
                                                  const fs::path& log) const {
@@ -157,7 +163,7 @@ class TwoMachinesTest : public ::testing::Test {
     ASSERT_TRUE(network_->ok()) << "the namespaces cannot be joined";
   }
   void TearDown() override {
-    // The daemons are children of the commands, which end them.
+    // The commands `tessera up` and `tessera join` end the daemons, which are their children.
     for (const auto& process : {relay_.get(), join_.get(), up_.get()}) {
       if (process == nullptr) continue;
       process->Signal(SIGTERM);
@@ -184,9 +190,11 @@ class TwoMachinesTest : public ::testing::Test {
   std::unique_ptr<Process> up_, join_, relay_;
 };
 
+// Starts both machines, then runs two_machines_client on the third, while the relay cuts one
+// connection in each direction.
 TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
   const std::string tessera = SourcePath(TESSERA_CLI_BINARY);
-  // Shards of 256 MiB, two to a machine.
+  // The array has shards of 256 MiB, two on each machine.
   setenv("TESSERA_CACHE_DIR", (folder_ / "cache").c_str(), 1);
   TESSERA_ASSERT_OK_AND_ASSIGN(
       up_, network_->Start("one",
@@ -205,7 +213,7 @@ TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
       absl::Seconds(40)))
       << ReadText(folder_ / "up.log");
 
-  // The relay is where machine two says that its data port is.
+  // Machine two advertises the relay's address as that of its data port.
   TESSERA_ASSERT_OK_AND_ASSIGN(
       relay_, network_->Start("relay",
                               {fs::read_symlink("/proc/self/exe"), "--relay", "10.78.0.9:18471",
@@ -236,7 +244,7 @@ TEST_F(TwoMachinesTest, ADemoAndAGigabyteOverTlsAndACutConnection) {
   std::cerr << said << ReadText(folder_ / "relay.log");
 }
 
-// Until it is told to end: then what it did.
+// Runs the relay until SIGTERM arrives, then prints how much it has forwarded and cut.
 int Relay(const std::string& listen, const std::string& target, int64_t cut_after) {
   sigset_t signals;
   sigemptyset(&signals);

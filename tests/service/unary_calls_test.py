@@ -1,7 +1,8 @@
-"""Unary calls in JSON alone drive the whole system, as grpcurl does.
+"""Tests that unary calls in JSON are enough to drive the whole system, as grpcurl does.
 
-One session is opened, filled, used and ended; on the way every method of the coordinator's services
-that clients may call is called at least once, which the last test compares with what reflection lists.
+The tests open a session, fill it, use it and end it. Meanwhile they call every method of the
+coordinator's services that clients may call. The last test compares these calls with the methods
+that reflection lists.
 """
 import base64
 import hashlib
@@ -19,19 +20,20 @@ func main(%a: f32[4] P('x')) -> (f32[4] P('x')) {
   return %b
 }
 """
-# Who is not a client of people.
+# The services for workers, which users do not call.
 FOR_WORKERS = ("tessera.v1.WorkerService", "tessera.v1.EnrollmentService")
 
 
 class Caller:
-    """Calls by short names, and remembers which."""
+    """Makes calls by short method names, and remembers which methods were called."""
 
     def __init__(self, address):
         self.client = json_client.Client(address)
         self.called = set()
 
     def __call__(self, method, *requests, **request):
-        """`requests` for a stream of them."""
+        """Calls a method. `requests` are the messages of a stream; `request` is a single
+        message."""
         self.called.add(f"tessera.v1.{method}")
         return self.client.call(f"tessera.v1.{method}", requests or request, timeout=60)
 
@@ -89,7 +91,8 @@ def test_a_program_from_end_to_end(call):
 
 
 def test_executors_read_of_each_other_by_their_own_way():
-    # As between containers, whose published ports are for clients: nobody is there for executors.
+    # This is the situation of containers, whose published ports are for clients: at the address
+    # that this worker advertises to clients, executors reach nobody.
     flags = ["--data-listen=0.0.0.0:0", "--insecure", "--advertise-client=127.0.0.1:1",
              "--advertise-peer=127.0.0.1"]
     with daemons.Cluster(devices=1, worker_flags=flags) as cluster:
@@ -185,7 +188,7 @@ def test_checks_alone_make_nothing(call, session, executable):
     assert typed == {"types": ["f32[4]"]}
     after = call("SessionService/GetSession", session=session)
     assert before.get("arrays") == after.get("arrays")
-    # One of an earlier test may have ended meanwhile.
+    # An operation of an earlier test may have ended meanwhile.
     assert int(after.get("operations", 0)) <= int(before.get("operations", 0))
 
 
@@ -216,7 +219,7 @@ def test_programs_by_their_hash(call):
 
 
 def test_artifacts_of_stablehlo(call):
-    """tanh(x @ w + b), as jax.export wrote it."""
+    """The artifact computes tanh(x @ w + b) and was written by jax.export."""
     data = (ARTIFACTS / "affine.mlirbc").read_bytes()
     inline, sha = base64.b64encode(data).decode(), hashlib.sha256(data).hexdigest()
     described = call("ProgramService/InspectProgram", stablehlo=inline)
@@ -344,7 +347,7 @@ def test_files(call, session, executable, path, name):
     saved = call("ArrayService/SaveArrays", arrays=[{"name": name, "array": array}], path=path)
     ended = call("OperationService/WaitOperation", operation=saved["id"], timeout="20s")
     assert ended["state"] == "OPERATION_STATE_DONE", ended
-    # Each tenant has a folder.
+    # Each tenant has a folder of its own.
     assert (call.files / "default" / path).stat().st_size > 16
     found = call("ArrayService/GetFile", path=path)
     assert found == {"path": path, "arrays": [
@@ -374,7 +377,7 @@ def test_workers_out_of_service(call, session, executable):
     finally:
         back = call("AdminService/UncordonWorker", worker="w1")
     assert back["state"] == "WORKER_STATE_READY" and "reason" not in back
-    # Only one that is gone is forgotten.
+    # Only a worker that is gone can be deleted.
     call.refuse("INVALID_ARGUMENT", "VALUE_ERROR", "AdminService/DeleteWorker", worker="w1")
     call.refuse("NOT_FOUND", "WORKER_NOT_FOUND", "AdminService/DeleteWorker", worker="w9")
 

@@ -1,4 +1,4 @@
-"""`tessera init`, `up` and `join` as an operator uses them."""
+"""Tests `tessera init`, `up` and `join` as an operator uses them."""
 import base64
 import json
 import os
@@ -22,7 +22,7 @@ PATIENCE = 60
 
 
 class Command:
-    """A `tessera` in the foreground that prints one JSON document once it serves."""
+    """A `tessera` command in the foreground that prints one JSON document as soon as it serves."""
 
     def __init__(self, *args, flags=("--json",)):
         env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
@@ -33,7 +33,8 @@ class Command:
         self.said = b""
 
     def document(self):
-        """What it printed; AssertionError with its errors when it ended instead."""
+        """Returns the document that it prints. Raises AssertionError with its errors if it ends
+        instead."""
         fd = self.process.stdout.fileno()
         while True:
             try:
@@ -47,7 +48,7 @@ class Command:
             self.said += more
 
     def error_line(self):
-        """The next line of its errors."""
+        """Returns the next line of its standard error."""
         fd = self.process.stderr.fileno()
         line = b""
         while not line.endswith(b"\n"):
@@ -67,7 +68,7 @@ class Command:
         return [int(c) for c in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def end(self, number=signal.SIGTERM):
-        """The exit status."""
+        """Sends the signal and returns the exit status."""
         self.process.send_signal(number)
         try:
             return self.process.wait(30)
@@ -141,12 +142,12 @@ class UpTest(unittest.TestCase):
             daemons.eventually(lambda: self.healthy(client) == ["here", "here", "there"], PATIENCE,
                                "the joined worker's device")
             self.assertEqual(mode(self.folder / "there/there/key.pem"), 0o600)
-            # A program across both machines.
+            # The program runs across both machines.
             answer = client.call("tessera.v1.ProgramService/RunProgram", {
                 "text": "mesh (x=3)\nfunc main(%a: f32[3] P('x')) -> (f32[3]) {\n"
                         "  %b = add(%a, %a)\n  return %b\n}\n", "inputs": [[1, 2, 3]]})
             self.assertEqual(answer["outputs"], [[2, 4, 6]])
-            # The second time it needs no token: it has its certificate.
+            # The second time the worker needs no token, because it has its certificate.
             self.assertEqual(joined.end(), 0)
             again = self.join(address)
             daemons.eventually(lambda: self.healthy(client).count("there") == 1, PATIENCE,
@@ -163,7 +164,8 @@ class UpTest(unittest.TestCase):
         said = up.document()
         both = ["here-0", "here-0", "here-1", "here-1"]
         with self.client(said) as client:
-            # Both were awaited: what it printed is true when it is printed.
+            # `up` waits for both workers before it prints the document, so all devices are healthy
+            # now.
             self.assertEqual(self.healthy(client), both)
             answer = client.call("tessera.v1.ProgramService/RunProgram", {
                 "text": "mesh (x=4)\nfunc main(%a: f32[4] P('x')) -> (f32[]) {\n"
@@ -172,7 +174,7 @@ class UpTest(unittest.TestCase):
             self.assertEqual(answer["outputs"], [10])
             coordinator, first, second = up.children()
             os.kill(second, signal.SIGKILL)
-            up.error_line()  # It says so, and the other goes on.
+            up.error_line()  # `up` reports the loss; the other worker goes on
             daemons.eventually(lambda: second not in up.children() and len(up.children()) == 3,
                                PATIENCE, "another process in its place")
             daemons.eventually(lambda: self.healthy(client) == both, PATIENCE, "its devices")
@@ -250,7 +252,7 @@ class UpTest(unittest.TestCase):
                     with self.client(said) as client:
                         return self.healthy(client) == all_three
                 except json_client.Error:
-                    return False  # The coordinator is about to be back.
+                    return False  # the coordinator is not back yet
             daemons.eventually(told_to_clients, PATIENCE, "every device")
             os.kill(victim, signal.SIGKILL)
             self.assertRegex(command.error_line(),
@@ -280,7 +282,8 @@ class UpTest(unittest.TestCase):
         joined.document()
         with self.client(said) as client:
             self.assertEqual(self.healthy(client), ["there"], "taken before it was said")
-        # Others with the same certificate are refused, once their daemons have asked.
+        # Start other workers with the same certificate. They are refused when their daemons
+        # register.
         others = {}
         for flags in ((), ("--json",)):
             folder = self.folder / f"other{len(others)}"
@@ -320,7 +323,7 @@ class UpTest(unittest.TestCase):
                 "operation": save("a.npy", near)["id"], "timeout": "30s"})
             self.assertEqual(done["state"], "OPERATION_STATE_DONE", done)
             self.assertTrue(list((self.folder / "state/files").rglob("a.npy")))
-            # On two machines that share no folder: said at once.
+            # The two machines share no folder, so the save is refused at once.
             far = {**near, "devices": ["1", "2"]}
             cases = {"there has no folder of files": (), "not the same": ("own",)}
             for number, (says, folders) in enumerate(cases.items()):
@@ -362,7 +365,8 @@ class UpTest(unittest.TestCase):
                          {"w1/ca.pem", "w1/cert.pem", "w1/key.pem"})
         token = before["client/token"].decode().strip()
         self.assertNotIn(token.split("_")[2], before["coordinator/tokens"].decode())
-        # A name that the certificate lacks makes it anew; the authority stays.
+        # A name that the certificate lacks leads to a new certificate. The authority stays the
+        # same.
         run("--coordinator=b.example")
         self.assertNotEqual(files()["coordinator/cert.pem"], before["coordinator/cert.pem"])
         self.assertEqual(files()["ca/ca.pem"], before["ca/ca.pem"])

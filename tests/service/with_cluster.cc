@@ -1,8 +1,8 @@
-// with_cluster [--devices-per-worker=N] COMMAND [ARG...]: runs the command while a cluster of two
-// workers with two, or N, CPU devices each is up, its address in TESSERA_SUITE_ADDRESS, and exits
-// as the command does.
+// with_cluster [--devices-per-worker=N] COMMAND [ARG...]: starts a cluster of two workers with two
+// (or N) CPU devices each, runs the command with the cluster's address in TESSERA_SUITE_ADDRESS,
+// and exits with the command's status.
 //
-// The cluster must live through the command: a process of it that ends makes this fail as well.
+// No process of the cluster may end while the command runs. If one does, with_cluster fails too.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,9 +21,12 @@ extern char** environ;
 namespace tessera::service {
 namespace {
 
-// Less than the test's own bound, so that the logs are seen.
+// This is less than the timeout of the test itself, so that the logs are still printed.
 constexpr absl::Duration kPatience = absl::Seconds(280);
 
+// Starts the cluster, runs the command and prints the cluster's logs if anything went wrong. It
+// compares the processes of the cluster before and after the command, because an executor that
+// crashed and was started again would otherwise go unnoticed.
 int Main(std::vector<std::string> command) {
   ClusterOptions options;
   const std::string flag = "--devices-per-worker=";
@@ -35,7 +38,7 @@ int Main(std::vector<std::string> command) {
     std::cerr << "usage: with_cluster [--devices-per-worker=N] COMMAND [ARG...]\n";
     return 2;
   }
-  // Both workers have one folder of files.
+  // The workers share one folder for saved files, as on a network file system.
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-files-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
     std::cerr << "cannot make " << folder << "\n";

@@ -1,3 +1,6 @@
+// Translates a random program (program.h) into calls of the SDK, step by step, while shard_map
+// traces its body. shard_maps_test.cc runs the result and compares it with the plain loop
+// (plain_loop.h).
 #include "tests/shard_maps/on_sdk.h"
 
 #include <memory>
@@ -22,7 +25,7 @@ Prefix<PartitionSpec> ListOf(const Program& p, const std::vector<Spec>& specs) {
   for (const Spec& spec : specs) list.children.emplace_back("", SpecOf(p, spec));
   return list;
 }
-// Of one argument, which is a list.
+// Returns the in_specs of a function whose only argument is a list of arrays.
 Prefix<PartitionSpec> ArgumentOf(const Program& p, const std::vector<Spec>& specs) {
   Prefix<PartitionSpec> argument;
   argument.kind = Prefix<PartitionSpec>::kList;
@@ -49,7 +52,8 @@ class Builder {
     for (const int id : body.results) out.push_back(env_[id]);
     return out;
   }
-  // Arrays from outside are made before anything is traced.
+  // Makes the constant arrays before anything is traced, so that the body captures them from
+  // outside.
   void MakeConstants(const Body& body) {
     for (const Step& s : body.steps) {
       if (s.what == Do::kConstant && !s.ints.empty())
@@ -79,6 +83,8 @@ class Builder {
   std::map<int, Array> constants_;
 };
 
+// Performs one step with the SDK's functions and checks the type of its result. Where the SDK has
+// two ways to write a step, such as ppermute and pshuffle, the seed decides which one is used.
 void Builder::Do(const Step& s) {
   using enum shard_maps::Do;
   const auto x = [&](size_t i = 0) -> const Array& { return env_[s.in[i]]; };
@@ -91,7 +97,7 @@ void Builder::Do(const Step& s) {
     all[dim] = at;
     return all;
   };
-  // Of a body as a function of a list.
+  // Returns a body as a function of a list of arrays.
   const auto call = [&](size_t body) {
     return [this, &s, body](const Arrays& params) { return Call(s.bodies[body], params); };
   };
@@ -106,7 +112,7 @@ void Builder::Do(const Step& s) {
   };
   switch (s.what) {
     case kConstant:
-      // A number of C++ as well as an array from outside.
+      // A constant of rank 0 is a number in C++; others are arrays from outside.
       return set(s.ints.empty() ? lax::full({}, number(), kF64) : constants_.at(s.out[0]));
     case kSin:
       return set(lax::sin(x()));
@@ -213,7 +219,7 @@ void Builder::Do(const Step& s) {
     case kPermute: {
       std::vector<std::pair<int64_t, int64_t>> pairs;
       for (size_t i = 0; i < s.ints.size(); i += 2) pairs.emplace_back(s.ints[i], s.ints[i + 1]);
-      // In the other words for it, where every device gets something.
+      // If every device receives a block, half of the programs use pshuffle instead of ppermute.
       if (p_.fault == Fault::kNone && p_.seed % 2 == 0 &&
           static_cast<int64_t>(pairs.size()) == lax::axis_size(axes)) {
         std::vector<int64_t> sources(pairs.size());

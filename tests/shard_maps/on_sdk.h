@@ -1,4 +1,4 @@
-// A random program in the words of the SDK.
+// Runs a random program with the SDK.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,10 +12,12 @@ using Arrays = std::vector<Array>;
 
 Mesh MeshOf(const Program& p);
 PartitionSpec SpecOf(const Program& p, const Spec& spec);
-// The shard_map, which is called with whole arrays. The types that its body sees are compared with
-// those that the program has; throws std::logic_error where they differ.
+// Returns the program as a shard_map of the SDK, to be called with whole arrays. While its body is
+// traced, the types of its values are compared with those of the program; throws std::logic_error
+// if they differ. `p` must outlive the result.
 std::function<Arrays(const Arrays&)> OnSdk(const Program& p, bool check_vma);
-// The inputs, on the devices of the mesh as the in_specs say if its axes are Explicit.
+// Returns the inputs as arrays. If the axes of the mesh are Explicit, they are sharded as the
+// in_specs say; otherwise as `placed` says.
 Arrays Inputs(const Program& p);
 
 }  // namespace tessera::shard_maps

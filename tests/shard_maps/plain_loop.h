@@ -1,6 +1,6 @@
-// What a shard_map program gives, by a plain loop: every value is held for all devices, one after
-// the other, and a collective is a loop over the devices of a group. With Dual numbers in place of
-// doubles it gives derivatives, and with duals of duals second ones.
+// Computes the results of a shard_map program by a plain loop. Every value is held for all devices,
+// and a collective is a loop over the devices of a group. With Dual numbers in place of doubles the
+// loop computes derivatives, and with duals of duals second derivatives.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -79,13 +79,14 @@ template <class T>
 T Logistic(const T& x) {
   return T(0.5) + T(0.5) * Tanh(T(0.5) * x);
 }
-// Of equals both count, in equal parts.
+// Returns the larger number. If the numbers are equal, each counts half, which is also how JAX
+// shares the derivative.
 template <class T>
 T Larger(const T& a, const T& b) {
   return Plain(a) > Plain(b) ? a : Plain(b) > Plain(a) ? b : T(0.5) * (a + b);
 }
 
-// The devices along some axes, row-major; along the others there is one.
+// The devices along the active axes, in row-major order. Along the other axes there is one device.
 struct Devices {
   Dims sizes;
   int64_t count = 1;
@@ -107,7 +108,8 @@ struct Devices {
       device = device * sizes[a] + (sizes[a] > 1 ? at[a] : 0);
     return device;
   }
-  // The place of a device in its group along `axes`, and the group, in order.
+  // IndexAlong returns the position of a device in its group along `axes`; Group returns the
+  // devices of the group in order.
   int64_t IndexAlong(int64_t device, const Axes& axes) const {
     const Dims at = At(device);
     int64_t index = 0;
@@ -134,7 +136,7 @@ inline int64_t Flat(const Dims& shape, const Dims& at) {
   for (size_t d = 0; d < shape.size(); ++d) k = k * shape[d] + at[d];
   return k;
 }
-// f(index, number) for each element, in row-major order.
+// Calls f(index, position) for each element, in row-major order.
 template <class F>
 void ForEach(const Dims& shape, const F& f) {
   if (Count(shape) == 0) return;
@@ -165,7 +167,8 @@ Block<T> Made(const Dims& shape, const F& f) {
   ForEach(shape, [&](const Dims& at, int64_t k) { out.data[k] = f(at); });
   return out;
 }
-// The block of a whole array that lies on a device, and where it starts.
+// Cut returns the block of a whole array that lies on a device; StartOf returns the index at which
+// such a block starts.
 inline Dims StartOf(const Dims& block, const Spec& spec, const Devices& devices, int64_t device) {
   Dims start(block.size(), 0);
   for (size_t d = 0; d < spec.size(); ++d)
@@ -187,7 +190,7 @@ Block<T> Cut(const Block<T>& whole, const Spec& spec, const Devices& devices, in
 
 template <class T>
 struct Value {
-  AxisSet active = 0;  // the axes of the devices that have it
+  AxisSet active = 0;  // active axes of the devices that hold it
   std::vector<Block<T>> on;
 };
 
@@ -198,7 +201,7 @@ class PlainLoop {
   explicit PlainLoop(const Program& p)
       : p_(p), active_(p.manual), devices_(p.mesh, p.manual), env_(p.values.size()) {}
 
-  // The whole results for whole inputs.
+  // Returns the whole results for whole inputs.
   std::vector<Block<T>> Run(const std::vector<Block<T>>& inputs) {
     for (size_t i = 0; i < inputs.size(); ++i)
       env_[p_.body.params[i]] =
@@ -210,10 +213,10 @@ class PlainLoop {
           Join(Get(p_.body.results[r]), p_.out_specs[r], [](const Dims&) { return true; }));
     return out;
   }
-  // The largest of all numbers and derivatives on the way.
+  // Returns the largest magnitude of all intermediate numbers and derivatives.
   double largest() const { return largest_; }
-  // The first value that has another shape than the program says, or is not the same along an axis
-  // along which it does not vary; -1: none.
+  // Returns the first value that has not the shape in the program, or that differs along an axis
+  // along which it should not vary. Returns -1 if there is none.
   int mistyped() const { return mistyped_; }
 
  private:
@@ -226,7 +229,8 @@ class PlainLoop {
     for (int64_t device = 0; device < devices_.count; ++device) out.on.push_back(f(device));
     return out;
   }
-  // A value on the devices of now: those of a value from around have it along more axes.
+  // Returns a value on the current devices. A value from an outer body is held along fewer axes and
+  // is copied along the others.
   const Value<T>& Get(int id) {
     Value<T>& v = env_[id];
     if (v.active != active_) {
@@ -286,13 +290,13 @@ class PlainLoop {
       return out;
     });
   }
-  // f(block, device) of in[0].
+  // Sets the result to f(block, device) for each block of in[0].
   template <class F>
   void Local(const Step& s, const F& f) {
     const Value<T>& x = Get(s.in[0]);
     env_[s.out[0]] = OnAll([&](int64_t device) { return f(x.on[device], device); });
   }
-  // f(the group's blocks, this device's place in it).
+  // Sets the result on each device to f(blocks of its group, position of the device in the group).
   template <class F>
   void Collective(const Step& s, const F& f) {
     const Value<T>& x = Get(s.in[0]);
@@ -312,7 +316,7 @@ class PlainLoop {
       return out;
     });
   }
-  // Elements over dims combined: f(all of them).
+  // Returns a block in which each element is f(all elements of x along `dims`).
   template <class F>
   Block<T> Reduced(const Block<T>& x, const Dims& dims, const F& f) const {
     const auto gone = [&](int64_t d) { return std::count(dims.begin(), dims.end(), d) > 0; };
@@ -335,7 +339,7 @@ class PlainLoop {
     for (const T& x : all) sum = sum + x;
     return sum;
   }
-  // The mean of the largest, which are as a rule one.
+  // Returns the mean of the largest elements. As a rule there is only one.
   static T Largest(const std::vector<T>& all) {
     double most = Plain(all[0]);
     for (const T& x : all) most = std::max(most, Plain(x));
@@ -348,7 +352,7 @@ class PlainLoop {
     }
     return sum / T(n);
   }
-  // Blocks beside each other along `dim`, or in a new one.
+  // Returns the blocks joined along `dim` if `tiled`, or stacked along a new dim `dim`.
   static Block<T> Beside(const std::vector<Block<T>>& blocks, int64_t dim, bool tiled) {
     Dims shape = blocks[0].shape;
     const auto n = static_cast<int64_t>(blocks.size());
@@ -368,7 +372,7 @@ class PlainLoop {
       return blocks[i](at);
     });
   }
-  // Part i of n along `dim`, which goes unless tiled.
+  // Returns part i of n along `dim`. Unless `tiled`, the dim has size n and is removed.
   static Block<T> Part(const Block<T>& x, int64_t dim, int64_t i, int64_t n, bool tiled) {
     Dims shape = x.shape;
     if (!tiled) {
@@ -733,11 +737,12 @@ void PlainLoop<T>::Loop(const Step& s) {
   env_[s.out[1]] = OnAll([&](int64_t device) { return Beside(stacked[device], 0, false); });
 }
 
-// What the loss of all devices together, each value counted once, changes by with each element.
+// Computes the derivative of the sum of the losses of all devices by each element. A loss or an
+// element that several devices share counts once.
 template <class T>
 void PlainLoop<T>::Gradient(const Step& s) {
   if constexpr (kDepth<T> >= 2) {
-    std::abort();  // programs have no gradient in a gradient
+    std::abort();  // no program has a gradient in a gradient
   } else {
     const Body& body = s.bodies[0];
     const AxisSet shared = ~p_.values[s.in[0]].varying, same = ~p_.values[body.results[0]].varying;
@@ -782,7 +787,7 @@ void PlainLoop<T>::Gradient(const Step& s) {
   }
 }
 
-// The members are devices along one more axis.
+// Runs the members of the vmap as devices along one more axis.
 template <class T>
 void PlainLoop<T>::NamedVmap(const Step& s) {
   const Body& body = s.bodies[0];

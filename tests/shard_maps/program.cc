@@ -1,3 +1,6 @@
+// Makes random shard_map programs for shard_maps_test.cc. A Maker draws steps one after the other
+// and gives each result its type, as JAX would. It keeps values bounded, so that rounding errors
+// stay small, and can add a deliberate mistake.
 #include "tests/shard_maps/program.h"
 
 #include <algorithm>
@@ -15,7 +18,7 @@ namespace tessera::shard_maps {
 namespace {
 
 constexpr int64_t kDevicesMax = 8;
-constexpr int64_t kBlockMax = 32, kInputMax = 64;  // elements
+constexpr int64_t kBlockMax = 32, kInputMax = 64;  // limits of the number of elements
 constexpr double kBoundMax = 50;
 
 class Random {
@@ -24,8 +27,8 @@ class Random {
   int64_t Below(int64_t n) { return static_cast<int64_t>(bits_() % static_cast<uint64_t>(n)); }
   int64_t From(int64_t low, int64_t high) { return low + Below(high - low + 1); }
   bool In(int percent) { return Below(100) < percent; }
-  // Of five decimals, so that a transcript says all of it and sums hardly ever tie: where max or
-  // min meets a tie its derivative hangs on how the sums are rounded.
+  // Returns a number with five decimals. So a transcript shows the whole number, and sums hardly
+  // ever tie: in a tie, the derivative of max or min depends on how the sums are rounded.
   double Number(double low, double high) {
     constexpr int kDecimals = 100'000;
     const double at = low + (high - low) * static_cast<double>(Below(kDecimals)) / kDecimals;
@@ -59,7 +62,7 @@ class Maker {
     MakeResults();
     return p_;
   }
-  // The same with a mistake in it; nullopt: there is no place for this one.
+  // Like Run, but adds a mistake. Returns nullopt if the program has no place for this mistake.
   std::optional<Program> RunWith(Fault fault) {
     Run();
     p_.fault = fault;
@@ -91,7 +94,8 @@ class Maker {
     while (Count(shape) > 24) shape.pop_back();
     return shape;
   }
-  // The axes of a set in random order, each in a dim with some chance.
+  // Returns a spec that assigns each axis of the set to a random dim with a probability of
+  // `percent`.
   Spec AnySpec(size_t rank, AxisSet axes, int percent) {
     Spec spec(rank);
     if (rank == 0) return spec;
@@ -111,7 +115,7 @@ class Maker {
     return axes;
   }
   int NewValue(ValueType type) {
-    type.varying &= p_.all();  // nothing is tracked along the axis of a vmap
+    type.varying &= p_.all();  // types do not track whether a value varies along the axis of a vmap
     p_.values.push_back(std::move(type));
     return static_cast<int>(p_.values.size()) - 1;
   }
@@ -168,12 +172,12 @@ class Maker {
     body_->steps.push_back(std::move(step));
     return id;
   }
-  // A recent one rather than an early one.
+  // Returns a random value that a step may use, preferably a recent one.
   int Any() {
     const auto n = static_cast<int64_t>(pool_.size());
     return pool_[n - 1 - std::min(random_.Below(n), random_.Below(n))];
   }
-  // One for which `fits` holds, or -1.
+  // Returns a random value for which `fits` is true, or -1 after a few attempts.
   int AnyThat(const std::function<bool(int)>& fits) {
     for (int attempt = 0; attempt < 6; ++attempt)
       if (const int id = Any(); fits(id)) return id;
@@ -192,8 +196,9 @@ class Maker {
     return Emit({.what = what, .in = {id}, .numbers = {number}},
                 {Of(id).shape, Of(id).varying, bound});
   }
-  // No larger than `bound`, which is at least 1. It is scaled first, so that no rounding error
-  // grows much: a loop would make it as large as the values.
+  // Returns a value derived from `id` that is no larger than `bound`, which must be at least 1. A
+  // large value is scaled before it goes into a bounded function: otherwise a rounding error could
+  // grow in a loop until it is as large as the values.
   int Tamed(int id, double bound = kBoundMax) {
     if (Of(id).bound <= bound) return id;
     const double to = std::min(bound, 3.0);
@@ -230,7 +235,7 @@ class Maker {
     return Emit({.what = Do::kBroadcast, .in = {id}, .ints = ints},
                 {shape, Of(id).varying, Of(id).bound});
   }
-  // A value of `shape` from one of another.
+  // Returns a value of shape `shape` that is made from `id`.
   int Shaped(int id, Dims shape) {
     if (Of(id).shape == shape) return id;
     if (Count(Of(id).shape) == Count(shape)) return Reshape(id, shape);
@@ -242,7 +247,7 @@ class Maker {
                           {{need}, Of(id).varying, Of(id).bound}),
                      shape);
     }
-    // The dims from the end, as in NumPy, where they fit.
+    // Broadcasts the dims from the last one, as NumPy does, if they fit.
     Dims dims;
     const int64_t offset = static_cast<int64_t>(shape.size()) - Rank(id);
     bool fits = offset >= 0;
@@ -282,14 +287,15 @@ class Maker {
     return MakeRegion();
   }
 
-  // Over axes that are the planner's; -1: none fits.
+  // Makes a sharding constraint over the axes that the planner decides about. Returns nullopt if
+  // none fits.
   std::optional<int> MakeConstraint() {
     const int x = Any();
     const AxisSet rest = p_.all() & ~active_;
     if (!rest || p_.is_explicit || Rank(x) == 0) return {};
     return Emit({.what = Do::kConstrain, .in = {x}, .specs = {Fitting(Of(x).shape, rest)}}, Of(x));
   }
-  // A spec of axes that divide the dims.
+  // Returns a random spec whose axes divide the dims.
   Spec Fitting(const Dims& shape, AxisSet axes) {
     Spec spec = AnySpec(shape.size(), axes, 70);
     for (size_t d = 0; d < spec.size(); ++d)
@@ -297,6 +303,8 @@ class Maker {
     return spec;
   }
 
+  // Makes an elementwise step. All Make... functions return nullopt if the step that they drew does
+  // not fit.
   std::optional<int> MakeElementwise() {
     if (active_ != p_.all() && random_.In(12)) return MakeConstraint();
     if (random_.In(8)) return NewConstant(random_.In(50) ? Dims{} : AnyShape(2));
@@ -356,6 +364,8 @@ class Maker {
     }
   }
 
+  // Makes a step that reads one block and is not elementwise. A kind with several case labels is
+  // drawn more often.
   std::optional<int> MakeLocal() {
     const int x = AnyOfRank(1);
     if (x < 0) return {};
@@ -465,14 +475,15 @@ class Maker {
     }
   }
 
-  // One, two or more of the axes in any order.
+  // Returns one or more axes of the set, in random order.
   Axes SomeAxes(AxisSet of) {
     Axes axes = Shuffled(of);
     while (axes.size() > 1 && random_.In(55)) axes.pop_back();
     return axes;
   }
-  // Axes along all of which x varies, or along none of which it does; or x is cast so that it does.
-  // `adds`: the result varies along them. In a vmap that has a name, its axis too, or alone.
+  // Returns axes for a collective of x. JAX demands that x varies along all of them or along none;
+  // if necessary, replaces x by a cast to varying. `adds` says that the result will vary along the
+  // axes. In a vmap with a name, the axes may include that of the vmap.
   Axes StateAxes(int* x, bool adds) {
     const AxisSet named = active_ & ~p_.all(), varying = Of(*x).varying & active_;
     if (named && random_.In(50)) {
@@ -493,6 +504,9 @@ class Maker {
     return axes;
   }
 
+  // Makes a collective. The shapes and the varying axes of the results follow the rules of JAX. A
+  // collective through the states unreduced and reduced needs a body in which all axes of the mesh
+  // are manual.
   std::optional<int> MakeCollective() {
     int x = Any();
     const bool unreduced_fits = p_.manual == p_.all();
@@ -508,7 +522,7 @@ class Maker {
                      Of(x).bound * (mean ? 1 : static_cast<double>(p_.SizeOf(axes)))});
       }
       case 3: {
-        x = Unary(Do::kStopGradient, x, Of(x).bound);  // it has no derivative
+        x = Unary(Do::kStopGradient, x, Of(x).bound);  // pmax and pmin have no derivative
         const Axes axes = StateAxes(&x, false);
         if (axes.empty()) return {};
         return Emit({.what = random_.In(50) ? Do::kPmax : Do::kPmin, .in = {x}, .axes = axes},
@@ -547,7 +561,7 @@ class Maker {
         if (axes.empty() || SetOf(axes) & ~allowed_) return {};
         const bool unreduced = unreduced_fits && !(SetOf(axes) & ~p_.all()) && random_.In(30);
         const int64_t n = p_.SizeOf(axes);
-        // A dim that n divides is scattered, or made.
+        // Scatters a dim that n divides, or makes one by a broadcast.
         Dims fits;
         for (int64_t d = 0; d < Rank(x); ++d)
           if (Of(x).shape[d] % n == 0) fits.push_back(d);
@@ -613,7 +627,7 @@ class Maker {
           return Emit({.what = Do::kFrom, .in = {x}, .axes = axes, .ints = {random_.Below(n)}},
                       type);
         }
-        // In JAX too it is along the axis of a vmap alone.
+        // Along the axis of a vmap, ppermute takes no other axis. JAX has the same limit.
         if (axes.size() > 1 && (SetOf(axes) & ~p_.all())) return {};
         std::sort(axes.begin(), axes.end());
         Dims to(n), pairs;
@@ -649,7 +663,7 @@ class Maker {
   }
 
   // ---- Steps with bodies. ----
-  // Makes a body of the given parameters, and lets `finish` name its results.
+  // Makes a body with these parameters. `finish` returns its results.
   Body MakeBody(const std::vector<int>& params, AxisSet allowed, int64_t steps,
                 const std::function<std::vector<int>()>& finish) {
     Body body;
@@ -661,7 +675,7 @@ class Maker {
     allowed_ = allowed;
     std::erase_if(pool_, [&](int id) { return (Of(id).varying & ~allowed) != 0; });
     pool_.insert(pool_.end(), params.begin(), params.end());
-    pool_.insert(pool_.end(), params.begin(), params.end());  // rather these
+    pool_.insert(pool_.end(), params.begin(), params.end());  // twice, to prefer the parameters
     ++depth_;
     MakeSteps(steps);
     body.results = finish();
@@ -696,6 +710,8 @@ class Maker {
     }
   }
 
+  // Makes a scan or a fori_loop. The carry must keep its type, so the body's result is brought back
+  // to the shape, the bound and the varying axes of the initial value.
   std::optional<int> MakeLoop() {
     int init = Tamed(Any(), 1.5);
     const AxisSet allowed =
@@ -743,9 +759,11 @@ class Maker {
     return carry;
   }
 
+  // Makes a cond or a switch. All branches must return the same type, so their results get the same
+  // shape and are cast to vary along the same axes.
   std::optional<int> MakeBranch() {
     if (active_ & ~p_.all()) return {};
-    // What decides is the same everywhere.
+    // The predicate must be the same on all devices.
     int decides = Any();
     if (Of(decides).varying) {
       const Axes axes = Shuffled(Of(decides).varying);
@@ -792,6 +810,8 @@ class Maker {
     return Emit(step, Of(step.bodies[0].results[0]));
   }
 
+  // Makes a vmap of one or two operands. Half of them have a name, which adds an axis that
+  // collectives in the body may use.
   std::optional<int> MakeVmap() {
     const int x = AnyOfRank(1);
     if (x < 0) return {};
@@ -833,7 +853,8 @@ class Maker {
   }
 
   std::optional<int> MakeGrad() {
-    // In a vmap that has a name psum's derivative is psum, which the plain loop doesn't know.
+    // In a vmap with a name, the derivative of psum is psum. The plain loop does not know this
+    // rule.
     if (in_grad_ || (active_ & ~p_.all())) return {};
     const int x = Any();
     if (Count(Of(x).shape) > 12) return {};
@@ -847,6 +868,8 @@ class Maker {
     return Emit(step, {Of(x).shape, Of(x).varying, 1e3});
   }
 
+  // Makes a shard_map inside the body, over the axes that are not manual yet. The result no longer
+  // varies along these axes.
   std::optional<int> MakeNested() {
     const AxisSet rest = p_.all() & ~active_;
     if (!rest || in_grad_ || in_vmap_ || depth_ > 0) return {};
@@ -882,7 +905,7 @@ class Maker {
   }
 
   // ---- Mistakes. ----
-  // A result more, whatever it is.
+  // Adds a result to the program, so that the step with the mistake is not dead.
   void AddResult(int id) {
     if (Rank(id) == 0) id = Reshape(id, {1});
     Spec spec(Rank(id));
@@ -893,6 +916,8 @@ class Maker {
   int IndexAlong(int axis) {
     return Emit({.what = Do::kAxisIndex, .axes = {axis}}, {{}, AxisSet{1} << axis, 4});
   }
+  // Adds the mistake to a finished program. Returns false if the program has no place for it. The
+  // types that it records for the wrong values are arbitrary, since nothing compares them.
   bool Break(Fault fault) {
     const Axes manual = Shuffled(p_.manual);
     const int a = manual[0];
@@ -997,16 +1022,17 @@ class Maker {
   Random random_;
   Program p_;
   Body* body_ = nullptr;
-  std::vector<int> pool_;  // what a step may take
+  std::vector<int> pool_;  // values that a step may use
   std::set<int> read_;
-  AxisSet active_ = 0;   // the axes that collectives may name
-  AxisSet allowed_ = 0;  // along which results may vary
+  AxisSet active_ = 0;   // axes that collectives may name
+  AxisSet allowed_ = 0;  // axes along which results may vary
   int depth_ = 0;
   bool in_vmap_ = false, in_grad_ = false;
 };
 
+// Returns the name of a kind of step in transcripts.
 absl::string_view NameOf(Do what) {
-  // In the order of Do.
+  // The names are in the order of the enumerators of Do.
   static constexpr absl::string_view kNames[] = {"constant",
                                                  "sin",
                                                  "cos",
@@ -1134,7 +1160,7 @@ void AddReads(const Body& body, std::set<int>* reads) {
     for (const Body& inner : s.bodies) AddReads(inner, reads);
   }
 }
-// Only what the results need.
+// Removes the steps that the results do not need.
 void Prune(Body* body) {
   std::set<int> needed(body->results.begin(), body->results.end());
   std::vector<Step> kept;

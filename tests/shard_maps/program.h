@@ -1,9 +1,9 @@
-// Random shard_map programs: a mesh, inputs, how they and the results are cut, and a body of some
-// ops, of which each device runs all. The same seed makes the same program everywhere.
+// Random shard_map programs. A program consists of a mesh, inputs, the specs of inputs and results,
+// and a body of a few ops that every device runs. A seed makes the same program everywhere.
 //
-// A program knows the shape of each of its values and along which axes it varies, by the rules of
-// JAX that are written down here a second time: nothing of this file, nor of plain_loop.h, which
-// computes what a program gives, is shared with the SDK.
+// A program records the shape of each value and the axes along which the value varies. It finds
+// them by the rules of JAX, which are written here a second time. Neither this file nor
+// plain_loop.h, which computes the expected results, shares code with the SDK.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,18 +12,19 @@
 namespace tessera::shard_maps {
 
 using Dims = std::vector<int64_t>;
-using AxisSet = uint32_t;        // bit i: axis i of the mesh
-using Axes = std::vector<int>;   // in an order: the major one first
-using Spec = std::vector<Axes>;  // the axes of each dim
+using AxisSet = uint32_t;        // bit i stands for axis i of the mesh
+using Axes = std::vector<int>;   // axes in order, the major one first
+using Spec = std::vector<Axes>;  // axes over which each dim is sharded
 
-// Of the mesh, or that a vmap maps along and names.
+// An axis of the mesh, or the named axis of a vmap.
 struct Axis {
   std::string name;
   int64_t size;
   bool mapped = false;
 };
 
-// Of one device's block. No element is larger than `bound`, as far as is known.
+// The type of one device's block of a value. `bound` is an upper bound of the magnitudes of its
+// elements.
 struct ValueType {
   Dims shape;
   AxisSet varying = 0;
@@ -31,8 +32,8 @@ struct ValueType {
 };
 
 enum class Do : uint8_t {
-  kConstant,  // `numbers`, an array from outside; of rank 0 it may be a number of C++
-  // Elementwise, of one: numbers[0] is the factor or term.
+  kConstant,  // an array of `numbers` from outside the body; of rank 0, a number in C++
+  // Elementwise ops of one operand. numbers[0] is the factor or the term, if there is one.
   kSin,
   kCos,
   kTanh,
@@ -42,7 +43,7 @@ enum class Do : uint8_t {
   kScale,
   kShift,
   kStopGradient,
-  // Of two, or of four: select(a < b, c, d).
+  // Elementwise ops of two operands, or of four: kSelect is select(a < b, c, d).
   kAdd,
   kSubtract,
   kMultiply,
@@ -50,27 +51,27 @@ enum class Do : uint8_t {
   kMax,
   kMin,
   kSelect,
-  // Of shapes. ints: the shape; the permutation; the shape, and which dim of it each dim becomes;
-  // starts and then limits; amounts before and then after; the dims; the dim.
-  kReshape,
-  kTranspose,
-  kBroadcast,
-  kSlice,
-  kConcatenate,
-  kPad,
-  kReverse,
-  kCumsum,
-  kSort,
-  // At an index that varies: that of the device along `axes`, clamped. ints: the dim, the size.
+  // Ops on one block. The comment beside each op describes its `ints`.
+  kReshape,      // the new shape
+  kTranspose,    // the permutation
+  kBroadcast,    // the new shape, then for each dim of the operand its position in the new shape
+  kSlice,        // the starts, then the limits
+  kConcatenate,  // the dim
+  kPad,          // the amounts before each dim, then the amounts after each dim
+  kReverse,      // the dims
+  kCumsum,       // the dim
+  kSort,         // the dim
+  // The start index varies: it is the index of the device along `axes`, clamped. `ints` holds the
+  // dim and, for kDynamicSlice, the size.
   kDynamicSlice,
   kDynamicUpdate,
-  // ints: the dims; of kDot the contracted dim of each.
+  // `ints` holds the dims; for kDot, the contracted dim of each operand.
   kSum,
   kProduct,
   kLargest,
   kDot,
-  // Collectives over `axes`. ints: the dim, of kAllToAll the split one and the joined one;
-  // kPermute: sources and destinations by turns; kFrom: the source.
+  // Collectives over `axes`. `ints` holds the dim; for kAllToAll, the dim to split and the dim to
+  // join; for kPermute, pairs of a source and a destination; for kFrom, the source.
   kPsum,
   kPmean,
   kPmax,
@@ -83,27 +84,32 @@ enum class Do : uint8_t {
   kAxisIndex,
   kPvary,
   kGatherInvarying,
-  // Through states that a body passes through: psum and psum_scatter of pcast to unreduced,
-  // all_gather to reduced and pcast of that, pcast to reduced and to varying.
+  // Chains through the states unreduced and reduced: a pcast to unreduced with its psum or
+  // psum_scatter, an all_gather to reduced with its pcast, and a pcast to reduced and on to
+  // varying.
   kPsumUnreduced,
   kScatterUnreduced,
   kGatherReduced,
   kThroughReduced,
-  // bodies[0] takes the carry, the index as a float or the element of in[1]; ints: how often,
-  // whether in reverse. Its results: the carry and perhaps what is stacked.
+  // Loops. bodies[0] takes the carry and, for kFori, the index as a float, or, for kScan, the
+  // element of in[1] if there is one. It returns the carry and perhaps a value to stack. `ints`
+  // holds the number of turns and whether they run in reverse.
   kScan,
   kFori,
-  // in[0] is a scalar, of which numbers are thresholds: as many as are below it say which body.
+  // A branch. in[0] is a scalar, and `numbers` are thresholds. The number of thresholds below the
+  // scalar is the index of the body that runs.
   kBranch,
   kJit,
   kCheckpoint,
-  // ints: the mapped dim of each operand, -1 for none, then that of the result; axes: its name.
+  // `ints` holds the mapped dim of each operand, or -1, and then that of the result. `axes` holds
+  // the axis of the vmap if it has a name.
   kVmap,
-  // with_sharding_constraint by specs[0], of axes that are not manual.
+  // with_sharding_constraint by specs[0], which names axes that are not manual.
   kConstrain,
-  // The gradient of bodies[0], a scalar, by in[0].
+  // The gradient of bodies[0], whose result is a scalar, at in[0].
   kGrad,
-  // A shard_map over the axes that are not manual yet: in_specs, and that of the result last.
+  // A shard_map over the axes that are not manual yet. `specs` holds its in_specs and then its
+  // out_spec.
   kNested,
 };
 
@@ -113,7 +119,8 @@ struct Body {
   std::vector<Step> steps;
   std::vector<int> results;
 };
-// Values have numbers, which are unique in a program; a body may use those around it.
+// A step of a body. Values have numbers, which are unique in a program. A body may use the values
+// of the bodies around it.
 struct Step {
   Do what;
   std::vector<int> in = {};
@@ -126,20 +133,20 @@ struct Step {
   std::vector<Spec> specs = {};
 };
 
-// What is wrong with a program on purpose.
+// A deliberate mistake in a program.
 enum class Fault : uint8_t {
   kNone,
   kUnproven,      // an out_spec leaves out an axis along which the result varies
-  kUnboundAxis,   // a psum over an axis that there is not
-  kCarry,         // a carry that varies more than its initial value
-  kBranches,      // a branch that varies more than the other
+  kUnboundAxis,   // a psum over an axis that does not exist
+  kCarry,         // a carry that varies along more axes than its initial value
+  kBranches,      // a branch whose result varies along more axes than that of the other
   kMixedStates,   // a psum over an axis along which the value varies and one along which it doesn't
-  kInSpecLong,    // an in_spec of more dims than the argument has
-  kOutSpecLong,   // an out_spec of more dims than the result has
-  kIndivisible,   // an argument that is not divisible
-  kCastTwice,     // pcast to varying of what varies
-  kPermuteTwice,  // two sources of one destination
-  kScatter,       // a psum_scatter of a dim that is not divisible
+  kInSpecLong,    // an in_spec with more dims than the argument
+  kOutSpecLong,   // an out_spec with more dims than the result
+  kIndivisible,   // an argument whose dim the axes do not divide
+  kCastTwice,     // a pcast to varying of a value that varies already
+  kPermuteTwice,  // a ppermute with two sources for one destination
+  kScatter,       // a psum_scatter of a dim that the axes do not divide
   kGradOfPmax,    // a gradient through pmax
   kSpecOfOther,   // an in_spec that names an axis which the mesh does not have
 };
@@ -148,19 +155,19 @@ inline constexpr int kNumFaults = static_cast<int>(Fault::kSpecOfOther);
 
 struct Program {
   uint64_t seed = 0;
-  std::vector<Axis> mesh;    // and after its axes those of vmaps
-  AxisSet manual = 0;        // along which the outer shard_map runs
-  bool is_explicit = false;  // the axes of the mesh
-  std::vector<Dims> inputs;  // whole
+  std::vector<Axis> mesh;    // axes of the mesh, then the named axes of vmaps
+  AxisSet manual = 0;        // axes over which the outer shard_map runs
+  bool is_explicit = false;  // whether the axes of the mesh are Explicit
+  std::vector<Dims> inputs;  // shapes of the whole inputs
   std::vector<std::vector<double>> numbers;
   std::vector<Spec> in_specs, out_specs;
-  std::vector<Spec> placed;  // where the inputs lie
+  std::vector<Spec> placed;  // shardings of the inputs before the call
   Body body;
-  std::vector<ValueType> values;  // by number
+  std::vector<ValueType> values;  // type of each value, by its number
   Fault fault = Fault::kNone;
-  bool without_types = true;  // whether check_vma = false makes no difference
+  bool without_types = true;  // whether the program gives the same with check_vma = false
 
-  // Of the mesh alone.
+  // Returns all axes of the mesh, without the axes of vmaps.
   AxisSet all() const {
     AxisSet set = 0;
     for (size_t a = 0; a < mesh.size(); ++a) set |= AxisSet{!mesh[a].mapped} << a;
@@ -171,7 +178,7 @@ struct Program {
     for (const int a : axes) n *= mesh[a].size;
     return n;
   }
-  // Whether a step of this kind is in it, at any depth.
+  // Returns whether the program has a step of this kind, at any depth.
   bool Has(Do what) const;
 };
 
@@ -192,12 +199,12 @@ inline int64_t Count(const Dims& shape) {
 }
 
 Program MakeProgram(uint64_t seed);
-// The same with one of the mistakes in it; which one depends on the seed.
+// Returns a program with a mistake in it. The seed decides which mistake.
 Program MakeWrongProgram(uint64_t seed);
-// As text, a line for each step.
+// Returns the program as text, with one line for each step.
 std::string ToText(const Program& p);
-// Programs with fewer results and only what these need, the smallest first: of each value of the
-// body alone.
+// Returns smaller programs, the smallest first. Each returns a single value of the body and has
+// only the steps that the value needs.
 std::vector<Program> Smaller(const Program& p);
 
 }  // namespace tessera::shard_maps

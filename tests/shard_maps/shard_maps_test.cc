@@ -1,8 +1,9 @@
-// Random shard_map programs give what a plain loop over the devices gives: their values on every
-// device, their derivatives, and both under vmap; and programs with a mistake in them fail with the
-// right error.
+// Proves that random shard_map programs give the results of a plain loop over the devices: the
+// values on every device, the derivatives, and both under vmap. Programs with a deliberate mistake
+// must fail with the right error. The programs run on an embedded cluster of eight devices.
 //
-// TESSERA_SHARD_MAPS says of which seeds, "1-120" without it; scripts/random_shard_maps runs more.
+// TESSERA_SHARD_MAPS gives the range of seeds; the default is "1-120". scripts/random_shard_maps
+// runs more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@
 namespace tessera::shard_maps {
 namespace {
 
-// Of what is computed in another order, for each 1 of the largest number on the way.
+// Tolerance for computing in another order, relative to the largest intermediate number.
 constexpr double kWithin = 1e-10;
 
 using Blocks = std::vector<Block<double>>;
@@ -52,7 +53,7 @@ std::string Compare(const std::string& what, const std::vector<double>& got,
   return "";
 }
 
-// One program and all that is checked of it.
+// The checks of one program.
 class Check {
  public:
   explicit Check(const Program& p) : p_(p), random_(p.seed), xs_(Inputs(p)) {
@@ -68,7 +69,7 @@ class Check {
     want_ = Plain(inputs_);
   }
 
-  // Why it fails, or "".
+  // Returns why the program fails, or "".
   std::string Run() {
     const std::string why = WhyNot();
     return why.empty() ? "" : absl::StrCat(kWays[way()], why);
@@ -120,8 +121,8 @@ class Check {
     return loss;
   }
 
-  // ---- What is done with the shard_map: it is called, or is in a program of which it is a part.
-  // ---
+  // ---- The program around the shard_map. A shard_map is called alone, or as a part of a larger
+  // function. ----
   enum Way : uint8_t { kCalled, kTwice, kScanned, kBranch };
   static constexpr absl::string_view kWays[] = {"", "of itself after sin(x + 0.01 loss), ",
                                                 "after a scan of two sin(x + 0.01 loss), ",
@@ -131,6 +132,8 @@ class Check {
     const uint64_t n = p_.seed * 2654435761u % 100;
     return n < 55 ? kCalled : n < 70 ? kTwice : n < 85 ? kScanned : kBranch;
   }
+  // Returns the larger function of which f is a part, as way() says. All but the first call f on
+  // results of f, so that shardings and derivatives pass from one shard_map to another.
   Fn Around(Fn f) const {
     const auto next = [this, f](const Arrays& xs) {
       const Array loss = LossOf(f(xs));
@@ -183,7 +186,7 @@ class Check {
     return out;
   }
 
-  // Each result and each of its copies.
+  // Compares the value of each result, and of each of its shards, with the plain loop.
   std::string Values(const std::string& what, const Fn& f) {
     const auto once = jit(f);
     for (int call = 0; call < 2; ++call) {
@@ -220,8 +223,8 @@ class Check {
     return "";
   }
 
-  // The derivative of the loss by some elements of the inputs, each a run of the loop, by `of`,
-  // which is given the largest number of the run too.
+  // An element of an input. The plain loop computes the derivative of the loss by one element in
+  // one run, so only some elements are compared.
   struct Element {
     size_t input, k;
   };
@@ -267,7 +270,7 @@ class Check {
     const auto gradient = jit(grad([&](const Arrays& xs) { return LossOf(f(xs)); }));
     return ComparePlainGradient(what, gradient(xs_), inputs_);
   }
-  // Without jit: what the function keeps for its derivative leaves the shard_map.
+  // Runs without jit, so that the residuals of the derivative leave the shard_map.
   std::string PulledBack(const Fn& f) {
     const auto [results, pull] = vjp(f, xs_);
     Arrays cotangents;
@@ -276,6 +279,7 @@ class Check {
                                           : weight_arrays_[r]);
     return ComparePlainGradient("vjp", std::get<0>(pull(cotangents)), inputs_);
   }
+  // Compares values and tangents of a jvp along random directions.
   std::string Forward(const Fn& f) {
     const auto [results, tangents] = jit([&](const Arrays& xs, const Arrays& ts) {
       return jvp(f, std::tuple(xs), std::tuple(ts));
@@ -304,7 +308,7 @@ class Check {
     }
     return "";
   }
-  // The derivative of the gradient along a direction.
+  // Compares the derivative of the gradient along a random direction.
   std::string Second(const Fn& f) {
     if (p_.Has(Do::kGrad)) return "";
     const auto gradient = grad([&](const Arrays& xs) { return LossOf(f(xs)); });
@@ -333,14 +337,17 @@ class Check {
     return "";
   }
 
-  // Some inputs have a member for each of a few calls, along any dim; the others are shared.
+  // The inputs of a vmap. Some inputs have a member for each call, along any dim; the others are
+  // shared.
   struct Members {
     int64_t count = 0;
     Prefix<int> in_axes;
-    VmapOptions options;  // perhaps with an axis over which the members are cut
+    VmapOptions options;  // may name an axis over which the members are sharded
     Arrays xs;
-    std::vector<Blocks> inputs;  // of each member
+    std::vector<Blocks> inputs;  // inputs of each member
   };
+  // Makes two or three members, or a multiple of the size of a mesh axis over which they are
+  // sharded.
   Members MakeMembers() {
     Members m;
     m.count = 2 + static_cast<int64_t>(random_() % 2);
@@ -425,7 +432,7 @@ class Check {
   Arrays tangents_, weight_arrays_;
 };
 
-// Why a program fails, or "".
+// Returns why a program fails, or "". An exception is a failure, too.
 std::string WhyFails(const Program& p) {
   try {
     return Check(p).Run();
@@ -476,6 +483,7 @@ std::vector<ErrorKind> ErrorsOf(Fault fault) {
   }
 }
 
+// Compares the kind of the error, not its message.
 TEST_F(ShardMapsTest, WithAMistakeFailWithItsError) {
   const auto [first, last] = Seeds();
   for (uint64_t seed = first; seed <= last; seed += 3) {

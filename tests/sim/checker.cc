@@ -1,3 +1,5 @@
+// Checks the promises of a run. process.cc shows it each step, the clients report what they were
+// told, and sim.cc says which faults excuse what. The first broken promise ends the run.
 #include "tests/sim/checker.h"
 
 #include <algorithm>
@@ -9,7 +11,8 @@
 namespace tessera::sim {
 namespace {
 
-// In the order of scheduler::Event; "": the model has none.
+// The names are in the order of scheduler::Event. The kind with the name "" is counted by its
+// reports.
 constexpr const char* kEventNames[] = {"open session",
                                        "get session",
                                        "list sessions",
@@ -58,7 +61,7 @@ constexpr const char* kEventNames[] = {"open session",
                                        "restore",
                                        "tick"};
 static_assert(std::size(kEventNames) == Checker::kEvents);
-// In the order of api::ReportBody.
+// The names are in the order of api::ReportBody.
 constexpr const char* kReportNames[] = {"heartbeat",      "communicator ready", "program loaded",
                                         "launch done",    "launch failed",      "buffer written",
                                         "buffer read",    "executor lost",      "executor ready",
@@ -91,7 +94,7 @@ bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const
 
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
   absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
-  // A coordinator that is deaf counts the silence afterwards.
+  // A deaf coordinator counts the silence afterwards.
   silent = std::max(silent, until + std::max(deaf_until_ - world_->now(), absl::ZeroDuration()));
 }
 
@@ -118,7 +121,7 @@ void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& 
   if (deletion == nullptr) return;
   const auto worker = state.cluster.workers().find(deletion->worker);
   if (worker == state.cluster.workers().end() || worker->second.session != 0) return;
-  // What an absent worker holds is given up with it.
+  // The arrays that an absent worker holds are given up with it.
   for (const auto& [id, array] : state.catalogue.arrays())
     for (const auto& [device, incarnation] : array.holders)
       if (state.cluster.ExecutorOf(device).worker == deletion->worker) given_up_.insert(id);
@@ -139,7 +142,7 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
   const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
   for (size_t fault = 0; fault < kFaultKinds; ++fault)
     if (world_->now() < active_until_[fault]) ++coverage_[kind][fault];
-  // What an executor that is back lacks is sent again, wherever that is.
+  // Commands that an executor lacks after it came back are sent again, wherever that is.
   const bool is_new = kind != kEvents + kInventoryReport;
   for (const scheduler::Effect& effect : effects)
     if (const auto* send = std::get_if<scheduler::SendCommand>(&effect); send != nullptr && is_new)
@@ -150,7 +153,7 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
       for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
 }
 
-// Nothing begins over a communicator that has failed its members, or on a worker that drains.
+// No operation begins over a communicator that has failed its members, or on a worker that drains.
 void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::State& state) {
   if (const auto* launch = std::get_if<api::Launch>(&send.command);
       launch != nullptr && failed_communicators_.count(launch->generation) > 0)
@@ -165,7 +168,7 @@ void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::Sta
       world_->Violate("something begins on worker ", name, ", which drains");
 }
 
-// What is ready on an executor that is back is there.
+// An array that is ready on an executor that is back must be there.
 void Checker::CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state) {
   const auto& inventory = std::get<api::ExecutorInventory>(event.report.body);
   for (const auto& [id, array] : state.catalogue.arrays()) {
@@ -182,6 +185,10 @@ void Checker::CheckAdopted(const scheduler::WorkerReported& event, const schedul
   }
 }
 
+// Checks the change of an array's row: an array may only become lost if one of its holders is
+// excused, or if it was given up with its worker. Arrays whose deletion has begun do not count. The
+// function also notes which arrays are donated and which communicators have failed, for later
+// checks.
 void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& state) {
   if (const auto* op = std::get_if<scheduler::Operation>(&row.record);
       op != nullptr && op->generation != 0 && !op->error.ok())
@@ -189,8 +196,8 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
   if (row.key.kind != server::core::RowKind::kArray) return;
   const auto* array = std::get_if<scheduler::ArrayRecord>(&row.record);
   const bool donated = array != nullptr && array->donated_to != 0;
-  // What was donated is gone for good: the run that consumes it waits for the disk. That of a run
-  // which has failed before it was consumed goes with its session.
+  // A donated array is gone for good, because the run that consumes it waits for the disk. If the
+  // run has failed before it consumed the array, the array goes with its session.
   const auto donee = donated_.find(row.key.id);
   bool consumed = array == nullptr && donee != donated_.end();
   if (consumed) {
@@ -265,12 +272,12 @@ uint64_t Checker::OfAnother(const std::string& tenant, Random& random) const {
 }
 
 void Checker::Forgotten(uint64_t operation) {
-  // Each may have had two copies of arguments made, with records of their own, and some were made
-  // whose acknowledgement was lost.
+  // Each operation may have had two copies of arguments made, and these have records of their own.
+  // Other records belong to operations whose acknowledgement was lost.
   constexpr int64_t kRecordsOfEach = 4;
   open_.erase(operation);
   const auto op = operations_.find(operation);
-  // After a restart, records are in order of the wall clock.
+  // After a restart, records are in the order of the wall clock.
   if (clock_stepped_) return;
   if (op == operations_.end() || kRecordsOfEach * (accepted_ - op->second.number) < kOperationsKept)
     world_->Violate("operation ", operation, " was accepted and is unknown");

@@ -1,4 +1,6 @@
-// Its calls and its session; client_work.cc has what it does.
+// The calls and the session of a simulated client. A call travels over the client's path to the
+// process that serves, and is repeated until there is an answer that counts. client_work.cc decides
+// what to call.
 #include "tests/sim/client.h"
 
 #include <algorithm>
@@ -11,10 +13,10 @@
 namespace tessera::sim {
 namespace {
 
-constexpr absl::Duration kGiveUp = absl::Seconds(60);    // repeating a call
-constexpr absl::Duration kPatience = absl::Seconds(45);  // for one answer
+constexpr absl::Duration kGiveUp = absl::Seconds(60);    // time for which a call is repeated
+constexpr absl::Duration kPatience = absl::Seconds(45);  // time to wait for one answer
 constexpr absl::Duration kNoticeMin = absl::Milliseconds(500), kNoticeMax = absl::Seconds(4);
-// The latest answer to anything: the longest wait of the scheduler's own, and its lateness.
+// The latest time of any answer: the longest wait of the scheduler itself, and its lateness.
 constexpr absl::Duration kAnswerMax = absl::Seconds(130);
 constexpr absl::Duration kRenewal = absl::Seconds(3);
 
@@ -31,7 +33,7 @@ Client::Client(World* world, Coordinator* coordinator, Checker* checker, int ind
 void Client::Kill() {
   world_->Log(caller_.tenant, "'s client dies");
   const uint64_t session = session_, hold = holds_;
-  // The end of its connection is noticed.
+  // The coordinator notices the end of the connection.
   world_->After(world_->random().Within(absl::ZeroDuration(), absl::Seconds(10)),
                 [this, session, hold] {
                   if (Process* const process = coordinator_->current())
@@ -118,7 +120,7 @@ void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
     world_->After(paused_until_ - world_->now(), [this, call, reply, answered] {
       if (call->life != life_ || call->ended) return;
       if (Unknown(reply.status)) return Unanswered(call, absl::ZeroDuration());
-      // A refusal of one copy says nothing of another one, which comes later.
+      // If one copy of the call is refused, another copy that comes later may still be accepted.
       if (!reply.status.ok() && call->under_way > 0) return Unanswered(call, absl::ZeroDuration());
       answered_ = answered;
       End(call, reply);

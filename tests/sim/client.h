@@ -1,6 +1,6 @@
-// A model of a client: it opens a session, uploads, compiles, runs, moves, reads, saves, loads,
-// cancels and deletes at random, repeats calls that were not answered, knows what each array must
-// hold, and checks every answer against that.
+// A model of a client. It opens a session, uploads, compiles, runs, moves, reads, saves, loads,
+// cancels and deletes at random, and repeats calls that were not answered. It knows what each array
+// must hold, and checks every answer against that.
 #pragma once
 #include <functional>
 #include <map>
@@ -24,18 +24,18 @@ class Client {
   Client(World* world, Coordinator* coordinator, Checker* checker, int index);
 
   Path& path() { return path_; }
-  // Begins no new work after this.
+  // After this call the client begins no new work.
   void Stop() { stopped_ = true; }
-  // Looks after all that it was told: reads every array, waits for every operation.
+  // Checks everything that the client was told: reads every array and waits for every operation.
   void Audit();
-  // A run must succeed from upload to read.
+  // Makes a run that must succeed, from upload to read.
   void Probe();
   bool probed() const { return probed_; }
-  // Calls that have had no answer for so long.
+  // Returns the number of calls that have had no answer for this long.
   int64_t OpenFor(absl::Duration time) const;
 
   // ---- Faults. ----
-  // Another process of the same tenant follows, and knows nothing of this one.
+  // Kills the client. Another process of the same tenant follows, and knows nothing of this one.
   void Kill();
   void PauseFor(absl::Duration time) { paused_until_ = world_->now() + time; }
   void LoseRepliesFor(absl::Duration time) { replies_lost_until_ = world_->now() + time; }
@@ -47,48 +47,48 @@ class Client {
 
   struct Program {
     uint64_t executable = 0;
-    std::vector<int> sources;  // of each result: the argument that it is
+    std::vector<int> sources;  // index of the argument that each result is
     std::vector<api::ArraySpec> in, out;
   };
   struct Array {
     double value = 0;
     api::ArraySpec spec;
     uint64_t session = 0;
-    uint64_t producer = 0;  // operation; 0: an upload
-    bool whole = true;      // of an upload: every write was acknowledged
-    int returns = 0;        // how often it was donated and came back
+    uint64_t producer = 0;  // operation that produces the array; 0 for an upload
+    bool whole = true;      // for an upload, whether every write was acknowledged
+    int returns = 0;        // how often the array was donated and came back
   };
   struct Donated {
     Array array;
     uint64_t operation = 0;
-    bool is_back = false;  // the operation has failed before it began
+    bool is_back = false;  // whether the operation has failed before it began
   };
-  // A file that it has saved, or is saving.
+  // A file that the client has saved or is saving.
   struct File {
-    std::map<std::string, double> values;  // by name
-    bool is_there = false;                 // with these values; else nothing is known
-    uint64_t save = 0;                     // operation that has not been seen to end
-    std::set<uint64_t> loads;              // such operations
-    bool is_new = false;                   // nobody has saved to the path before
-    bool asked = false;                    // a save or load has no answer yet
+    std::map<std::string, double> values;  // name -> value
+    bool is_there = false;  // whether the file has these values; if not, its contents are unknown
+    uint64_t save = 0;      // saving operation that has not been seen to end
+    std::set<uint64_t> loads;  // loading operations that have not been seen to end
+    bool is_new = false;       // whether nobody has saved to the path before
+    bool asked = false;        // whether a save or load has no answer yet
     bool is_free() const { return save == 0 && loads.empty() && !asked; }
   };
-  // A call, with its repetitions.
+  // A call and its repetitions.
   struct Call {
     std::string what;
     Sender send;
     Then then;
     bool repeats = false;
     bool ended = false;
-    int under_way = 0;  // copies that the coordinator may yet take
+    int under_way = 0;  // number of copies that the coordinator may still take
     absl::Time began, attempted;
     uint64_t life = 0;
   };
   using CallRef = std::shared_ptr<Call>;
 
   // ---- Calls (client.cc). ----
-  // `then` gets the answer; UNAVAILABLE without a reason: none came, and what the call has done is
-  // not known.
+  // Makes a call. `then` gets the answer. UNAVAILABLE without a reason means that there was no
+  // answer, and that the effect of the call is unknown.
   template <class E>
   void Ask(const std::string& what, E event, Then then);
   void Begin(CallRef call);
@@ -104,18 +104,18 @@ class Client {
   void Renew();
   void Hold();
   void SessionLost(uint64_t session);
-  // Whether the session must exist as of the last answer.
+  // Returns whether the session must have existed at the time of the last answer.
   bool IsSafe(uint64_t session) const;
-  // For how long the coordinator was paused since the session was last renewed.
+  // Returns how long the coordinator was paused since the session was last renewed.
   absl::Duration NotCounted() const { return coordinator_->not_counted() - not_counted_; }
 
   // ---- Programs (client_programs.cc). ----
   void HandlePrograms();
-  // Goes on with the upload of these bytes, with at most `patience` chunks.
+  // Continues the upload of these bytes, with at most `patience` chunks.
   void SendChunk(const std::string& bytes, int64_t from, int patience);
-  // All of them are there: says whether they are a program.
+  // All bytes have been uploaded. Says whether they are a program.
   void CheckProgram(const std::string& bytes, int patience);
-  // The coordinator has said that it keeps them.
+  // The coordinator has said that it keeps the program.
   void Keeps(const std::string& bytes);
   void FindProgram(const std::string& sha256);
   void ListPrograms();
@@ -126,7 +126,7 @@ class Client {
   void Save(const std::string& path);
   void Load(const std::string& path);
   void LookAt(const std::string& path);
-  // A save or a load has ended, or nobody knows of it any more: not `known`.
+  // A save or a load has ended or, if `known` is false, its operation is unknown.
   void FileSeen(const api::Operation& operation, bool known);
 
   // ---- Work (client_work.cc). ----
@@ -169,21 +169,22 @@ class Client {
   absl::Time paused_until_ = absl::InfinitePast(), replies_lost_until_ = absl::InfinitePast(),
              duplicates_until_ = absl::InfinitePast();
   uint64_t life_ = 1, holds_ = 0, requests_ = 0;
-  std::multiset<absl::Time> open_;              // when the calls began that have no answer
-  absl::Time answered_ = absl::InfinitePast();  // by the coordinator: the answer at hand
+  std::multiset<absl::Time> open_;  // times at which the unanswered calls began
+  // Time at which the coordinator gave the answer at hand.
+  absl::Time answered_ = absl::InfinitePast();
 
-  // Of this life.
-  uint64_t session_ = 0;                          // 0: none yet, or the tenant's own
-  absl::Time safe_until_ = absl::InfinitePast();  // the session's lease does not end before
-  absl::Duration not_counted_;                    // when that was so
+  // The members below belong to this life of the client.
+  uint64_t session_ = 0;  // 0 if there is none yet, or for the tenant's own session
+  absl::Time safe_until_ = absl::InfinitePast();  // earliest end of the session's lease
+  absl::Duration not_counted_;  // value of coordinator_->not_counted() at that time
   std::vector<Program> programs_;
   std::map<uint64_t, Array> arrays_;
-  uint64_t deleted_ = 0;  // the last array that is
+  uint64_t deleted_ = 0;  // last array whose deletion was acknowledged
   std::map<uint64_t, Donated> donated_;
-  std::map<std::string, std::string> uploaded_;  // hash -> bytes, of programs that are kept
-  std::set<std::string> dropped_;                // hashes of those that it has asked to delete
-  std::map<std::string, File> files_;            // by path
-  std::set<uint64_t> operations_;                // that were accepted, and not seen to end
+  std::map<std::string, std::string> uploaded_;  // hash -> bytes of the programs that are kept
+  std::set<std::string> dropped_;      // hashes of programs that the client has asked to delete
+  std::map<std::string, File> files_;  // path -> file
+  std::set<uint64_t> operations_;      // accepted operations that have not been seen to end
 };
 
 }  // namespace tessera::sim

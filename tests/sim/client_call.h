@@ -1,4 +1,4 @@
-// How a client makes one kind of call; included where calls are made.
+// How a client makes a call of one kind. Included by the files that make calls.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::sim {
 
-// Whether a call that comes twice does no more than one that comes once.
+// Whether a call that comes twice has no more effect than a call that comes once.
 template <class E>
 inline constexpr bool kIdempotent =
     !std::is_same_v<E, scheduler::OpenSession> && !std::is_same_v<E, scheduler::CreateArray> &&

@@ -1,5 +1,5 @@
-// What a client does with files: it saves arrays, over other files too, looks at them and loads
-// them.
+// The actions of a client on files. It saves arrays, sometimes over other files, looks at files and
+// loads them.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -35,6 +35,9 @@ void Client::HandleFiles() {
   }
 }
 
+// Saves some arrays to the path. Until the save has been seen to end, the contents of the file are
+// unknown. A save without an answer may still happen, so the client then forgets the path instead
+// of expecting anything of it.
 void Client::Save(const std::string& path) {
   File& file = files_.at(path);
   scheduler::SaveArrays e;
@@ -68,7 +71,7 @@ void Client::Save(const std::string& path) {
       Wait(saved.save, /*until_ended=*/true);
     } else if (ReasonOf(reply.status).empty() ||
                KindOf(reply.status) == ErrorKind::kOperationNotFound) {
-      // It may yet be saved; or it has been, and is forgotten since.
+      // The file may still be saved, or it has been saved and its operation is forgotten since.
       files_.erase(it);
     } else {
       saved.is_there = was_there;
@@ -93,7 +96,7 @@ void Client::FileSeen(const api::Operation& operation, bool known) {
       file.is_new = false;
       file.is_there = done;
     }
-    // An executor that is cut off may yet give the path what could not be saved.
+    // An executor that is cut off may still give the path to the draft that could not be saved.
     it = saved && !done ? files_.erase(it) : std::next(it);
   }
 }
@@ -123,6 +126,8 @@ void Client::LookAt(const std::string& path) {
   });
 }
 
+// Loads the file's arrays with placements of known programs. A file that was seen to be saved must
+// be there, and each loaded array must have the value that was saved under its name.
 void Client::Load(const std::string& path) {
   File& file = files_.at(path);
   scheduler::LoadArrays e;

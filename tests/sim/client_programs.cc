@@ -1,5 +1,5 @@
-// What a client does with uploaded programs: it sends them in chunks, checks them as the server
-// around the scheduler would, looks for them, lists and deletes them.
+// The actions of a client on uploaded programs. It sends programs in chunks, checks them as the
+// server around the scheduler would, looks for them, lists and deletes them.
 #include <algorithm>
 #include <utility>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kUploadedMax = 6;
 constexpr size_t kChunk = 7;
-constexpr int kChunksMax = 40;  // of one upload, those that are sent again included
-constexpr int64_t kAsk = -1;    // in place of an offset: only ask how far it is
+constexpr int kChunksMax = 40;  // number of chunks per upload, including those that are sent again
+constexpr int64_t kAsk = -1;    // in place of an offset: only asks for the progress
 constexpr char kNoProgram[] = "no program";
 
 bool IsProgram(const std::string& bytes) { return !absl::StartsWith(bytes, kNoProgram); }
@@ -30,7 +30,7 @@ scheduler::ProgramFormat FormatOf(const std::string& bytes) {
 void Client::HandlePrograms() {
   Random& random = world_->random();
   if (uploaded_.empty() || (uploaded_.size() < kUploadedMax && random.OneIn(3))) {
-    // No two uploads have the same bytes, so that a call of one says nothing of another.
+    // No two uploads have the same bytes, so that a call about one says nothing about another.
     const std::string bytes = absl::StrCat(random.OneIn(5) ? kNoProgram : "program", " ", life_,
                                            " of ", caller_.tenant, " ", ++requests_);
     return SendChunk(bytes, random.OneIn(4) ? kAsk : 0, kChunksMax);
@@ -42,6 +42,9 @@ void Client::HandlePrograms() {
   FindProgram(it->first);
 }
 
+// Sends the next chunk of an upload and continues with what the answer says: the next chunk, the
+// check of all bytes, or another look at the progress. A chunk that does not fit is no error, since
+// a copy of it may have come before.
 void Client::SendChunk(const std::string& bytes, int64_t from, int patience) {
   if (patience == 0 || stopped_) return;
   scheduler::UploadProgram e;
@@ -115,7 +118,7 @@ void Client::ListPrograms() {
     for (const scheduler::ProgramInfo& info :
          std::get<scheduler::Page<scheduler::ProgramInfo>>(reply.body).items) {
       listed.insert(info.sha256);
-      // Of a process that has died.
+      // The program was uploaded by a process of the client that has died.
       if (!absl::StrContains(*info.bytes, absl::StrCat(" ", life_, " of ", caller_.tenant, " ")))
         DeleteProgram(info.sha256);
     }

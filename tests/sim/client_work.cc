@@ -1,4 +1,5 @@
-// What a client does, and what it expects.
+// The random actions of a client on arrays and operations, and its expectations of the answers. Act
+// begins one action at a time; every other function is an action or takes an answer.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -14,10 +15,10 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr size_t kOpenMax = 12;
 constexpr size_t kArraysMax = 40;
 
-// f(a, b) = (b, a), or f(a) = a, over `devices` devices.
+// A program f(a, b) = (b, a), or f(a) = a, over `devices` devices.
 struct Source {
   int devices;
-  std::vector<int> results;  // of the arguments
+  std::vector<int> results;  // index of the argument that each result is
   int arguments;
   bool sharded;
 };
@@ -96,7 +97,7 @@ void Client::ActOnArray(uint64_t array) {
   }
 }
 
-// What does not change anything.
+// Makes a call that changes nothing.
 void Client::LookAround() {
   const auto ignore = [](const scheduler::Reply&) {};
   const uint64_t array = arrays_.empty() ? 0 : AnyArray();
@@ -140,6 +141,9 @@ void Client::LookAround() {
   }
 }
 
+// Makes a call of an administrator: meshes, cordons, drains, and the deletion of a worker or of the
+// client's own session. Most of these answers are ignored, because the call may be refused for good
+// reasons.
 void Client::Administer() {
   const auto ignore = [](const scheduler::Reply&) {};
   Random& random = world_->random();
@@ -154,14 +158,14 @@ void Client::Administer() {
     case 2:
       if (!random.OneIn(4)) return;
       Ask("drain", scheduler::Drain{{}, worker, "x", absl::Seconds(2)}, ignore);
-      // Else what waits for the worker fills the queue.
+      // Without the uncordon, operations that wait for the worker would fill the queue.
       return world_->After(random.Within(absl::Seconds(1), absl::Seconds(10)), [=, this] {
         Ask("uncordon", scheduler::Cordon{{}, worker, "x", false}, ignore);
       });
     case 3:
       return Ask("cordon", scheduler::Cordon{{}, worker, "x", random.OneIn(2)}, ignore);
     case 4:
-      // Its arrays go with it.
+      // The arrays of the session are deleted with it.
       if (random.OneIn(2)) {
         arrays_.clear();
         donated_.clear();
@@ -171,7 +175,7 @@ void Client::Administer() {
       }
       return;
     case 5:
-      // Refused while it is there.
+      // The call is refused while the worker is connected.
       return Ask("delete worker", scheduler::DeleteWorker{{}, worker}, ignore);
     default:
       return Ask("uncordon", scheduler::Cordon{{}, worker, "", false}, ignore);
@@ -222,6 +226,9 @@ void Client::Upload(const Program& program, std::function<void(uint64_t)> then) 
   });
 }
 
+// Writes the shards of a new array one after the other, and calls `then` with the array after the
+// last one, or with 0 if a write fails. An array counts as whole only after all writes were
+// acknowledged; an array that was not written completely is deleted.
 void Client::Write(uint64_t array, double value, size_t ordinal, size_t shards,
                    std::function<void(uint64_t)> then) {
   if (ordinal == shards) {
@@ -239,7 +246,7 @@ void Client::Write(uint64_t array, double value, size_t ordinal, size_t shards,
   Ask(absl::StrCat("write ", array, ".", ordinal), e, [=, this](const scheduler::Reply& reply) {
     const auto known = arrays_.find(array);
     if (known == arrays_.end()) return then(0);
-    // One that was written by a call whose answer was lost cannot be written again.
+    // A shard that was written by a call whose answer was lost cannot be written again.
     if (!reply.status.ok() && KindOf(reply.status) != ErrorKind::kValueError) {
       if (IsGone(reply.status)) CheckError(array, was, reply.status);
       if (arrays_.erase(array) > 0) Delete(array);
@@ -258,7 +265,7 @@ void Client::Delete(uint64_t array) {
   });
 }
 
-// What was acknowledged as deleted does not come back.
+// An array whose deletion was acknowledged must not come back.
 void Client::CheckDeleted() {
   if (deleted_ == 0) return;
   Ask("look for a deleted one", scheduler::DescribeArray{{}, deleted_},
@@ -267,7 +274,8 @@ void Client::CheckDeleted() {
       });
 }
 
-// An array that this client has, and has not given up since it asked, is there: its session lives.
+// Checks an error about an array. An array that this client has, and has not given up since it
+// asked, must be there while its session lives.
 void Client::CheckError(uint64_t array, const Array& was, const absl::Status& status) {
   const ErrorKind kind = KindOf(status);
   if (ReasonOf(status).empty() || kind == ErrorKind::kDeadlineExceeded) return;
@@ -311,9 +319,10 @@ void Client::Look(uint64_t array) {
       });
 }
 
-// Whether a donated array was consumed, or is back.
+// Asks whether a donated array was consumed or is back.
 void Client::CheckDonated(uint64_t array) {
-  // Whether the answer must say so, too: it may be older than what is known when it comes.
+  // The answer must say that the array is back only if this was known before the call. The answer
+  // may be older than what is known when it comes.
   const bool is_back = donated_.at(array).is_back;
   Ask(absl::StrCat("describe ", array), scheduler::DescribeArray{{}, array},
       [this, array, is_back](const scheduler::Reply& reply) {
@@ -378,7 +387,7 @@ void Client::List() {
   });
 }
 
-// At what belongs to another tenant.
+// Looks at an array of another tenant, which must not be visible.
 void Client::Peek() {
   const uint64_t array = checker_->OfAnother(caller_.tenant, world_->random());
   if (array == 0) return;
@@ -390,6 +399,9 @@ void Client::Peek() {
 
 // ---- Operations. --------------------------------------------------------------------------------
 
+// Runs a program on these arrays, and sometimes donates them or sets a short deadline. Donated
+// arrays leave arrays_ before the call, since a call without an answer may have consumed them. Each
+// result must later have the value of the argument that it is.
 void Client::Execute(const Program& program, std::vector<uint64_t> args, bool donate,
                      std::function<void(uint64_t)> then) {
   scheduler::Execute e;
@@ -401,7 +413,7 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
   if (!stopped_ && world_->random().OneIn(10))
     e.body.deadline = world_->random().Within(absl::Milliseconds(5), absl::Seconds(3));
   std::vector<Array> were;
-  std::map<uint64_t, Array> taken;  // donated
+  std::map<uint64_t, Array> taken;  // donated arguments
   for (uint64_t arg : args) were.push_back(arrays_.at(arg));
   if (!e.body.donate.empty())
     for (size_t i = 0; i < args.size(); ++i) {
@@ -442,7 +454,8 @@ void Client::Cancel(uint64_t operation) {
   Ask(absl::StrCat("cancel ", operation), e, [](const scheduler::Reply&) {});
 }
 
-// Of one with donated arguments it matters whether it began, and some are to end before.
+// For an operation with donated arguments it matters whether it began, so some of them are
+// cancelled before they begin.
 void Client::Follow(uint64_t operation) {
   Random& random = world_->random();
   if (random.OneIn(2)) Wait(operation, /*until_ended=*/true);
@@ -453,7 +466,7 @@ void Client::Follow(uint64_t operation) {
                 });
 }
 
-// A call that was refused has consumed nothing.
+// A refused call has consumed nothing.
 void Client::Refused(const std::map<uint64_t, Array>& taken, const absl::Status& status) {
   for (const auto& [array, was] : taken) {
     if (IsGone(status) && taken.size() == 1 && IsSafe(was.session))
@@ -514,7 +527,7 @@ void Client::Audit() {
 
 void Client::Probe() {
   programs_.clear();
-  // Each client another number of devices.
+  // Each client probes another number of devices.
   constexpr int kProbes[] = {1, 2, 5};
   const int source = kProbes[static_cast<size_t>(index_) % std::size(kProbes)];
   scheduler::Compile e = CompileOf(source);

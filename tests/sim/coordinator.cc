@@ -1,3 +1,6 @@
+// Starts, pauses, kills and replaces the coordinator's processes, as the faults demand (sim.cc).
+// Daemons and executors open their streams here, and each stream goes to the process that serves at
+// the time.
 #include "tests/sim/coordinator.h"
 
 #include <utility>

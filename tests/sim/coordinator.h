@@ -1,5 +1,5 @@
-// The coordinator's address: at most one process serves it, over one disk. A process that ended or
-// was replaced may be followed by another.
+// The address of the coordinator. At most one process serves it, over one disk. Another process may
+// follow one that ended or was replaced.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tessera::sim {
 
-// A machine's end of a stream: what is sent up reaches the process that took the stream.
+// A machine's end of a stream. Messages that it sends up reach the process that took the stream.
 class Uplink : public std::enable_shared_from_this<Uplink> {
  public:
   explicit Uplink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
@@ -32,24 +32,26 @@ class Coordinator {
  public:
   Coordinator(World* world, Checker* checker);
 
-  // Who serves the address; null: nobody. Others may live that it has replaced.
+  // Returns the process that serves the address, or null if none does. Processes that it has
+  // replaced may still live.
   Process* current() { return current_; }
   Process* AnyAlive();
   Disk& disk() { return disk_; }
 
   void KillFor(absl::Duration time);
-  // The disk becomes slow, and the process is killed when a step has begun what cannot be taken
-  // back for an operation that is not on the disk yet, or after a while.
+  // Makes the disk slow, and kills the process when a step has begun an irrevocable effect for an
+  // operation that is not on the disk yet, or after a while.
   void KillBeforeDiskFor(absl::Duration time);
   void PauseFor(absl::Duration time);
   void StarveFor(absl::Duration time);
-  // How much of the time until now does not count for leases, as the coordinator was paused.
+  // Returns how much of the time until now does not count for leases, because the coordinator was
+  // paused.
   absl::Duration not_counted() const { return not_counted_; }
-  // The process is suspended, and another takes its place; then the first goes on.
+  // Suspends the process and starts another one in its place. Later the first one continues.
   void ReplaceFor(absl::Duration time);
   void StepWall(absl::Duration by) { wall_ahead_ += by; }
 
-  // ---- Of machines. ----
+  // ---- For machines. ----
   std::shared_ptr<Uplink> Register(Path* path, const api::Registration& registration, DaemonEnd end,
                                    Stream::Ended ended);
   std::shared_ptr<Uplink> Attach(Path* path, const api::Attachment& attachment, ExecutorEnd end,

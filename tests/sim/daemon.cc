@@ -1,3 +1,6 @@
+// Runs the real daemon's rules against models of processes and of the network. The effects start
+// and kill executors (executor.cc) and send messages to the coordinator (coordinator.cc). Faults
+// come from sim.cc.
 #include "tests/sim/daemon.h"
 
 #include <algorithm>
@@ -9,9 +12,9 @@
 namespace tessera::sim {
 namespace {
 
-// No two processes come by the same incarnation.
+// No two processes may have the same incarnation.
 constexpr uint64_t kIncarnationsOfLife = 1'000;
-constexpr size_t kIdleWaiting = 4;  // messages on their way, beyond which a link is not idle
+constexpr size_t kIdleWaiting = 4;  // number of messages under way beyond which a link is not idle
 
 }  // namespace
 
@@ -93,7 +96,7 @@ void Daemon::PostOf(int32_t executor, uint64_t incarnation, daemon::Event event)
   if (alive_ && state_.executors.at(executor).incarnation == incarnation) Post(std::move(event));
 }
 
-// An event that an effect sets off waits until the step's effects are applied.
+// An event that an effect causes waits until the effects of the current step are applied.
 void Daemon::Step(const daemon::Event& event) {
   events_.push_back(event);
   if (std::exchange(stepping_, true)) return;
@@ -175,7 +178,7 @@ void Daemon::Apply(const daemon::WelcomeChild& e) {
 
 void Daemon::Apply(const daemon::Lost& e) {
   world_->Log(name_, " has lost executor ", e.executor, "#", e.incarnation, ": ", e.loss.reason);
-  // The grace is over: the coordinator is not expected to find them.
+  // The grace is over, so the coordinator is not expected to find the executors any more.
   const bool outage = state_.connection.outage_ends == absl::InfiniteFuture() &&
                       e.loss.reason.find("stayed away") != std::string::npos;
   if (outage) fleet_->checker->Excuse(executors_.at(e.executor)->name(), e.incarnation);

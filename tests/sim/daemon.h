@@ -1,5 +1,5 @@
-// A worker's daemon: the rules of the real one (worker/daemon/core.h), which start, question and
-// kill the models of its executors and register with the coordinator.
+// A worker's daemon. It runs the rules of the real one (worker/daemon/core.h), which start,
+// question and kill the models of its executors and register with the coordinator.
 #pragma once
 #include <deque>
 #include <functional>
@@ -27,11 +27,12 @@ class Daemon {
   std::vector<std::unique_ptr<Executor>>& executors() { return executors_; }
 
   // ---- Faults. ----
-  // The process dies, and its executors with it; another is started.
+  // The process dies, and its executors with it. Another one is started.
   void Kill();
   void PauseFor(absl::Duration time);
   void Crash(Executor& executor, const std::string& why);
-  // Its executors may be counted as lost from now on, and those that are started within `time`.
+  // The executors of the worker may be counted as lost from now on. So may those that are started
+  // within `time`.
   void Excuse(absl::Duration time);
 
  private:
@@ -54,7 +55,7 @@ class Daemon {
   void Apply(const daemon::Refused& e);
   void Apply(const daemon::SetTimer& e);
   void Apply(const daemon::Stopped&) {}
-  // Posts the event if this process of the daemon, and this one of the executor, still run.
+  // Posts the event if this process of the daemon and this process of the executor still run.
   void PostOf(int32_t executor, uint64_t incarnation, daemon::Event event);
 
   World* const world_;
@@ -71,7 +72,7 @@ class Daemon {
   absl::Time paused_until_ = absl::InfinitePast();
   std::deque<daemon::Event> events_;
   bool stepping_ = false;
-  std::vector<daemon::Event> waiting_;  // while it is paused
+  std::vector<daemon::Event> waiting_;  // events that came while the daemon was paused
   uint64_t links_ = 0;
   std::shared_ptr<Uplink> uplink_;
 };

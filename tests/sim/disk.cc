@@ -1,3 +1,5 @@
+// Writes the commits of the coordinator's process after a delay, or fails them. process.cc commits
+// to it, and reads the rows that survived when a new process starts.
 #include "tests/sim/disk.h"
 
 #include <algorithm>
@@ -11,9 +13,10 @@
 namespace tessera::sim {
 namespace {
 
-constexpr absl::Duration kRetry = absl::Milliseconds(250);  // after a failed attempt
+constexpr absl::Duration kRetry = absl::Milliseconds(250);  // time after a failed attempt
 #ifdef TESSERA_SIM_ROWS
-constexpr uint64_t kStartsPerRead = 3;  // of bytes, which takes longer than all else of a start
+// One start in this many decodes bytes, which takes longer than the rest of a start.
+constexpr uint64_t kStartsPerRead = 3;
 #endif
 
 }  // namespace

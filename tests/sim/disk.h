@@ -1,5 +1,6 @@
-// The coordinator's disk: rows that outlast its process. Commits become durable in order, whole and
-// late, those that wait together; what is not durable when the process ends is lost.
+// The coordinator's disk: rows that outlast its process. Commits become durable in order, each as a
+// whole, and some time after they were made. Commits that wait at the same time become durable
+// together. A commit that is not durable when the process ends is lost.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -20,17 +21,17 @@ namespace scheduler = server::scheduler;
 
 class Disk {
  public:
-  // One life's way to it (server/store/store.h).
+  // The access of one life of the coordinator to the disk (server/store/store.h).
   class Store {
    public:
     std::function<void(uint64_t commit)> durable;
     std::function<void(const absl::Status& why)> failing;
 
     const server::core::Life& life() const { return life_; }
-    // No other has been opened since.
+    // Returns whether no other store has been opened since.
     bool newest() const { return life_.epoch == disk_->starts_; }
     void Commit(scheduler::SharedCommit commit);
-    // The process has ended. What was being written may be on the disk or not.
+    // The process has ended. The rows that were being written may be on the disk or not.
     void Die();
 
    private:
@@ -43,20 +44,20 @@ class Disk {
     const server::core::Life life_;
     std::deque<scheduler::SharedCommit> waiting_;
     bool writing_ = false, dead_ = false, stale_ = false;
-    size_t batch_ = 0;  // of waiting_, being written
+    size_t batch_ = 0;  // number of commits in waiting_ that are being written
   };
 
   explicit Disk(World* world) : world_(world) {}
 
-  // Counts a start: older stores become stale.
+  // Opens the store of a new start. Older stores become stale.
   Store* Open();
-  // What is durable.
+  // Returns the durable rows.
   const scheduler::CommittedRows& rows() const { return rows_; }
-  // The same, of some starts as its bytes say.
+  // Returns the durable rows. On some starts they are decoded from their encoded bytes.
   std::vector<scheduler::RowChange> Load();
 
   void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }
-  // What is written meanwhile is done at the end.
+  // Writes that are under way during this time complete only at its end.
   void Hang(absl::Duration time) { hangs_until_ = world_->now() + time; }
   void Fill(absl::Duration time) { full_until_ = world_->now() + time; }
 

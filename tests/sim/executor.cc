@@ -1,4 +1,6 @@
-// Its process and its streams; executor_run.cc has what it does with commands.
+// The process of a simulated executor, and its streams to the coordinator. The daemon (daemon.cc)
+// starts and kills it, and faults freeze it (sim.cc). Commands that arrive go to executor_run.cc
+// and executor_files.cc.
 #include "tests/sim/executor.h"
 
 #include <algorithm>
@@ -15,7 +17,7 @@ bool IsEnd(const api::ReportBody& body) {
          std::holds_alternative<api::LaunchFailed>(body);
 }
 
-// The launch whose end it is.
+// Returns the launch whose end the report is about.
 uint64_t EndOf(const api::ReportBody& body) {
   const auto* done = std::get_if<api::LaunchDone>(&body);
   return done != nullptr ? done->launch : std::get<api::LaunchFailed>(body).launch;
@@ -120,12 +122,16 @@ void Executor::Welcome(const api::Welcome& welcome) {
   Take([this, welcome] { Attach(welcome); });
 }
 
+// Opens a new stream in place of the old one, as the daemon has been welcomed by a coordinator.
+// Each stream after the first begins with the inventory, followed by all reports that were not
+// acknowledged. A new epoch restarts the check of sequence numbers, since the new life may not know
+// the newest ones.
 void Executor::Attach(const api::Welcome& welcome) {
   const uint64_t stream = ++m_.stream;
   if (m_.uplink != nullptr)
     m_.uplink->stream().EndFromBelow(absl::CancelledError("another stream took its place"));
   if (std::exchange(m_.epoch, welcome.epoch) != welcome.epoch) {
-    // A new life knows of what has not been reported.
+    // A new life knows only the launches that have not been reported.
     m_.last_sequence = 0;
     for (const auto& [launch, taken] : m_.taken)
       m_.last_sequence = std::max(m_.last_sequence, taken.first);
@@ -200,10 +206,13 @@ std::set<Executor::Key> Executor::Deleting() const {
   return deleting;
 }
 
+// Lists what the process has, in the form that a real executor reports after an outage. Shards that
+// a waiting deletion will free are left out, since they count as deleted. The ended operations are
+// those whose reports are still in the journal.
 api::ExecutorInventory Executor::Inventory() const {
   api::ExecutorInventory inventory;
   inventory.devices.resize(devices_);
-  const std::set<Key> deleted = Deleting();  // as good as gone
+  const std::set<Key> deleted = Deleting();  // counts as deleted
   for (const auto& [key, buffer] : m_.buffers) {
     if (deleted.count(key) > 0) continue;
     api::ExecutorInventory::Device& device = inventory.devices[key.second];

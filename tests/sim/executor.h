@@ -1,11 +1,11 @@
-// A model of an executor's process. It keeps the rules of the real ones: launches, transfers and
-// deletions are carried out in the order sent, a gang's launch runs when all of its members have
-// come to it, a process that follows has another incarnation and no buffers. Over an outage of the
-// coordinator it goes on; reports are numbered and kept until they are acknowledged, and each
-// stream after the first begins with an inventory (worker/rpc/coordinator_stream.h).
+// A model of an executor's process. It keeps the rules of the real ones. Launches, transfers and
+// deletions are carried out in the order sent. The launch of a gang runs when all of its members
+// have come to it. A process that follows has another incarnation and no buffers. Over an outage of
+// the coordinator the process goes on; reports are numbered and kept until they are acknowledged,
+// and each stream after the first begins with an inventory (worker/rpc/coordinator_stream.h).
 //
-// It breaks when told to, and it reports what a coordinator must never ask of it: a launch whose
-// argument or program is not there, a transfer from a buffer that was deleted too early.
+// It breaks when it is told to. It reports commands that a coordinator must never send: a launch
+// whose argument or program is not there, and a transfer from a buffer that was deleted too early.
 #pragma once
 #include <deque>
 #include <functional>
@@ -27,7 +27,7 @@ namespace tessera::sim {
 
 class Executor;
 
-// A file of arrays in the folder that all workers share, or the draft of one.
+// A file of arrays in the folder that all workers share, or the draft of such a file.
 struct File {
   struct Array {
     api::FileArrayInfo info;
@@ -35,30 +35,31 @@ struct File {
   };
   enum Part { kMissing, kWritten, kFailed };
   std::vector<Array> arrays;
-  std::vector<Part> parts;  // of a draft
+  std::vector<Part> parts;  // parts of a draft
 };
 using FileRef = std::shared_ptr<File>;
 
-// What the executors have in common: who is there, who has come to which gang's launch, and the
-// folder of files.
+// The state that all executors share: which processes live, which members have come to the launch
+// of a gang, and the folder of files.
 struct Fleet {
   struct Gang {
     uint64_t sequence = 0;
-    std::vector<Executor*> members;  // that wait in it
+    std::vector<Executor*> members;  // members that wait in the gang
   };
-  std::map<std::string, Executor*> by_endpoint;  // those that live
-  std::map<uint64_t, Gang> rendezvous;           // by launch
-  std::map<std::string, FileRef> files;          // by path
-  std::map<std::string, FileRef> drafts;         // by path and token
-  // Between these two workers nothing gets through until then; the names are in order.
+  std::map<std::string, Executor*> by_endpoint;  // executors that live
+  std::map<uint64_t, Gang> rendezvous;           // launch -> gang
+  std::map<std::string, FileRef> files;          // path -> file
+  std::map<std::string, FileRef> drafts;         // path and token -> draft
+  // The cuts between two workers: until the time nothing gets through between them. The two names
+  // are in order.
   std::map<std::pair<std::string, std::string>, absl::Time> cuts;
-  // Whether the operation has not ended, as far as a coordinator knows. What has ended is being
-  // cancelled, and may find that its arguments are gone.
+  // Returns whether the operation has not ended, as far as a coordinator knows. An operation that
+  // has ended is being cancelled, and may find that its arguments are gone.
   std::function<bool(uint64_t operation)> is_live;
   Checker* checker = nullptr;
 
   void Cut(const std::string& one, const std::string& other, absl::Time until);
-  // InfinitePast: they have always reached each other.
+  // Returns InfinitePast if the two have always reached each other.
   absl::Time CutUntil(const std::string& one, const std::string& other) const;
 };
 
@@ -71,24 +72,24 @@ class Executor {
   const std::string& name() const { return name_; }
   bool alive() const { return alive_; }
   uint64_t incarnation() const { return incarnation_; }
-  // One of the launches that run; 0: none.
+  // Returns one of the launches that run, or 0 if none runs.
   uint64_t running() const { return m_.running.empty() ? 0 : m_.running.begin()->first; }
-  // How long it has not gone on.
+  // Returns for how long the process has been frozen.
   absl::Duration silence() const;
-  // The arrays of which it holds or expects shards.
+  // Returns the arrays of which the executor holds or expects shards.
   std::set<uint64_t> Arrays() const;
 
-  // ---- Its daemon. ----
+  // ---- Calls of the daemon. ----
   void Start(uint64_t incarnation);
   // The process ends: its buffers are lost, gangs that it ran in fail.
   void Die();
   void FreezeFor(absl::Duration time);
-  // Calls back once commands are carried out.
+  // Calls back once the earlier commands are carried out.
   void Ping(std::function<void()> pong) { Take(std::move(pong)); }
   void Welcome(const api::Welcome& welcome);
   void ResetStream();
 
-  // A member of a gang's launch is gone, or has left it.
+  // A member of the gang's launch is gone, or has left it.
   void LeaveGang(uint64_t launch, const absl::Status& why);
 
  private:
@@ -99,40 +100,44 @@ class Executor {
     absl::Status error;
   };
   struct Program {
-    std::vector<int> sources;      // of each result: the argument that it is
-    std::vector<int32_t> devices;  // local
+    std::vector<int> sources;      // index of the argument that each result is
+    std::vector<int32_t> devices;  // local devices
     bool loaded = false;
   };
   using Members = std::vector<api::ConfigureCommunicator::Member>;
-  // A command that takes its turn on its devices, with what it named when it came.
+  // A command that takes its turn on its devices, with the program and members that it named when
+  // it came.
   struct Queued {
     api::Command command;
-    uint32_t devices = 0;  // bits
+    uint32_t devices = 0;  // bit set of local devices
     Program program = {};
-    Members members = {};  // of the communicator; empty: it is not open
+    Members members = {};  // members of the communicator; empty if it is not open
   };
   // A launch that has begun.
   struct Running {
     uint32_t devices = 0;
     uint64_t generation = 0;
     std::map<Key, Buffer> results = {};
-    api::Launch launch = {};  // of a gang
+    api::Launch launch = {};  // the launch, for a gang
   };
   struct Reader {
     uint64_t stream = 0, request = 0;
   };
-  // Work on a file; the process does one at a time, in the order in which they came.
+  // Work on a file. The process does one piece of work at a time, in the order in which the work
+  // came.
   struct FileWork {
-    uint64_t launch = 0;  // 0: a look
-    // Goes on; not done yet: nullopt.
+    uint64_t launch = 0;  // 0 if the work only looks at a file
+    // Continues the work, and returns its result, or nullopt while it is not done.
     std::function<std::optional<absl::Status>()> go_on;
-    // It has failed; null: nothing comes of that.
+    // Called when the work has failed. If null, a failure has no consequences.
     std::function<void(const absl::Status& why)> fail = nullptr;
   };
 
-  // Runs `then` unless the process has ended meanwhile; when it is frozen, once it goes on.
+  // Runs `then` after the delay, unless the process has ended meanwhile. If the process is frozen,
+  // `then` runs once it continues.
   void Later(absl::Duration delay, std::function<void()> then);
-  // What comes over a socket: in order, once the process goes on.
+  // Takes a message from a socket. Messages are handled in order, and only while the process is not
+  // frozen.
   void Take(std::function<void()> message);
   void TakeWaiting();
 
@@ -140,12 +145,13 @@ class Executor {
   void Attach(const api::Welcome& welcome);
   void OnCommand(uint64_t stream, uint64_t epoch, const api::Command& command);
   void Report(api::ReportBody body);
-  // To what was asked on that stream; nobody asks on one that has ended.
+  // Answers a request that came on this stream. If the stream has ended, nobody waits for the
+  // answer.
   void Answer(uint64_t stream, api::ReportBody body);
   void Answer(const Reader& reader, absl::StatusOr<ir::Array> value);
   void SendWaiting();
   void Acknowledge(uint64_t through);
-  // What deletions that wait for earlier launches will free.
+  // Returns the shards that waiting deletions will free.
   std::set<Key> Deleting() const;
   api::ExecutorInventory Inventory() const;
 
@@ -160,7 +166,7 @@ class Executor {
   void CheckSequence(uint64_t sequence);
   void Expect(uint64_t array, int32_t device);
   void Resolve(const Key& key, Buffer buffer);
-  // Begins what is next on its devices.
+  // Begins the commands whose turn it is on their devices.
   void Advance();
   bool BeginNext();
   void BeginQueued(const Queued& next);
@@ -169,10 +175,10 @@ class Executor {
   void Delete(uint64_t array, int32_t device);
   void Begin(const api::Launch& launch, const Queued& queued);
   void BeginGang(const api::Launch& launch, const Members& generation);
-  // All members are there: they run once they reach each other, or their connections break.
+  // All members have come. They run once they reach each other, or their connections break.
   void RunGang(uint64_t launch);
   void Run(const api::Launch& launch, std::map<Key, Buffer> results);
-  // Its turn came then.
+  // `came` is the time at which the transfer's turn came.
   void Begin(const api::Transfer& transfer, absl::Time came);
   void Copy(const api::Transfer& transfer, double value);
   void End(uint64_t launch, const absl::Status& status, bool inputs_kept);
@@ -182,7 +188,7 @@ class Executor {
   void On(const api::SaveShards& c);
   void On(const api::LoadShards& c);
   void On(const api::InspectFile& c);
-  // A buffer's value, also when it is deleted before it is read.
+  // Returns the value of a buffer. It stays valid if the buffer is deleted before it is read.
   std::shared_ptr<Buffer> Retain(const Key& key);
   std::optional<absl::Status> WriteShards(const api::SaveShards& c, File& draft,
                                           const std::vector<std::shared_ptr<Buffer>>& sources);
@@ -202,26 +208,28 @@ class Executor {
   absl::Time frozen_since_, frozen_until_ = absl::InfinitePast();
   std::deque<std::function<void()>> inbox_;
 
-  // Of the process; all of it is lost with it.
+  // The memory of the process, which is lost with it.
   struct Memory {
-    uint64_t stream = 0;  // the number of the last
-    uint64_t epoch = 0;   // of the last
+    uint64_t stream = 0;  // number of the last stream
+    uint64_t epoch = 0;   // epoch of the last welcome
     std::shared_ptr<Uplink> uplink;
     std::deque<api::Report> journal;
-    size_t sent = 0;  // of the journal
+    size_t sent = 0;  // number of reports of the journal that were sent
     uint64_t last_report = 0;
     std::map<Key, Buffer> buffers;
-    std::map<Key, uint64_t> deleted;             // -> the epoch in which it was
-    std::map<Key, std::vector<Reader>> readers;  // that wait for a buffer
+    std::map<Key, uint64_t> deleted;             // deleted shard -> epoch of its deletion
+    std::map<Key, std::vector<Reader>> readers;  // reads that wait for a buffer
     std::map<uint64_t, Program> programs;
     std::map<uint64_t, Members> generations;
-    std::set<uint64_t> failed_generations;  // a launch over it failed or was cancelled; final
-    // Launches that have not been reported -> their sequence and generation.
+    // The generations in which a launch failed or was cancelled. They stay failed.
+    std::set<uint64_t> failed_generations;
+    // The launches that have not been reported -> their sequence and generation.
     std::map<uint64_t, std::pair<uint64_t, uint64_t>> taken;
     std::deque<Queued> queue;
     std::map<uint64_t, Running> running;
-    std::deque<FileWork> files;                                    // the first one is under way
-    std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;  // whose value is to come
+    std::deque<FileWork> files;  // work on files; the first is under way
+    // Copies whose value is still to come.
+    std::map<Key, std::vector<std::shared_ptr<Buffer>>> retained;
     std::set<uint64_t> cancelled;
     uint64_t last_sequence = 0;
   };

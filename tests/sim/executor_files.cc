@@ -1,5 +1,6 @@
-// What an executor does with files, by the rules of the real ones (worker/files/task.h): each part
-// of a save writes its shards into a draft, and part 0 gives it its name once all have.
+// The work of an executor on files, by the rules of the real one (worker/files/task.h). Each part
+// of a save writes its shards into a draft. Part 0 gives the draft its name once all parts have
+// done so.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +10,7 @@
 namespace tessera::sim {
 namespace {
 
-// How long a part waits for part 0 to begin.
+// The time for which a part waits for part 0 to begin.
 constexpr absl::Duration kBeginTimeout = absl::Seconds(60);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(2), kLastPause = absl::Milliseconds(100);
 
@@ -27,7 +28,7 @@ void Executor::Push(FileWork work) {
 }
 
 void Executor::WorkOnFile(absl::Duration pause) {
-  // A disk takes its time.
+  // Work on a disk takes time.
   const absl::Duration time =
       pause + world_->random().Within(absl::ZeroDuration(), absl::Milliseconds(10));
   Later(time, [this, pause] {
@@ -56,6 +57,9 @@ std::shared_ptr<Executor::Buffer> Executor::Retain(const Key& key) {
   return retained;
 }
 
+// Begins a part of a save. Part 0 makes the draft, and the other parts wait until it is there. The
+// values are retained when the command comes, because the arrays may be deleted before the part is
+// written.
 void Executor::On(const api::SaveShards& c) {
   m_.taken[c.launch] = {c.sequence, 0};
   std::vector<std::shared_ptr<Buffer>> sources;
@@ -73,7 +77,7 @@ void Executor::On(const api::SaveShards& c) {
   }
   fleet_->checker->Runs(c.launch, name_, incarnation_);
   FileWork work{c.launch, nullptr};
-  const auto mine = std::make_shared<FileRef>();  // once it is there
+  const auto mine = std::make_shared<FileRef>();  // the draft, once it is there
   const absl::Time came = world_->now();
   work.go_on = [this, c, sources, mine, came]() -> std::optional<absl::Status> {
     FileRef& draft = *mine;

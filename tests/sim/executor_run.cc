@@ -1,4 +1,6 @@
-// What an executor does with commands.
+// The commands of an executor: programs, launches, transfers, writes, reads and deletions.
+// executor.cc passes each command of the current stream and epoch to CarryOut. The commands check
+// that the coordinator never asks for something impossible.
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +12,11 @@ namespace tessera::sim {
 namespace {
 
 constexpr absl::Duration kCollectiveTimeout = absl::Seconds(30);
-// After which a connection to a peer that says nothing is given up.
+// The time after which a silent connection to a peer is given up.
 constexpr absl::Duration kKeepalive = absl::Seconds(10);
 constexpr absl::Duration kTryAgain = absl::Milliseconds(5);
 
-// For the transcript.
+// Returns the command as text for the transcript.
 std::string Text(const api::Command& command) {
   const auto ids = [](const std::vector<uint64_t>& list) { return absl::StrJoin(list, ","); };
   if (const auto* c = std::get_if<api::Launch>(&command))
@@ -39,6 +41,8 @@ absl::Status PeerFailed(const std::string& what) { return MakeError(ErrorKind::k
 
 }  // namespace
 
+// Carries out one command. Launches, transfers and deletions wait in the queue of their devices, so
+// that a deletion comes after the launches before it. Other commands take effect at once.
 void Executor::CarryOut(const api::Command& command) {
   if (const std::string text = Text(command); !text.empty()) world_->Log(name_, " gets ", text);
   std::visit(
@@ -92,7 +96,7 @@ void Executor::Expect(uint64_t array, int32_t device) {
 }
 
 void Executor::CheckSequence(uint64_t sequence) {
-  if (sequence == 0) return;  // It was sent in an earlier life, and when is not known.
+  if (sequence == 0) return;  // The launch was sent in an earlier life, and its place is not known.
   if (sequence <= m_.last_sequence)
     world_->Violate(name_, " got sequence ", sequence, " after ", m_.last_sequence);
   m_.last_sequence = sequence;
@@ -132,7 +136,7 @@ void Executor::On(const api::WriteBuffer& c) {
   if (m_.deleted.count(key) > 0 || Deleting().count(key) > 0)
     return Report(api::BufferWritten{c.array, c.device,
                                      MakeError(ErrorKind::kArrayDeleted, "deleted meanwhile")});
-  // One that comes again changes nothing.
+  // A repeated write changes nothing.
   if (m_.buffers.count(key) == 0) Resolve(key, {Buffer::kReady, c.value.At(0), {}});
   Report(api::BufferWritten{c.array, c.device, absl::OkStatus()});
 }
@@ -209,6 +213,9 @@ void Executor::Delete(uint64_t array, int32_t device) {
   m_.deleted.emplace(Key{array, device}, m_.epoch);
 }
 
+// Begins a launch whose turn has come. Missing arguments are a violation, unless the operation has
+// ended for the coordinator, which then only cancels it. Donated arguments are gone from here on.
+// The results are computed from the arguments at once, but appear only when the run ends.
 void Executor::Begin(const api::Launch& launch, const Queued& queued) {
   const Program& program = queued.program;
   for (size_t r = 0; r < launch.results.size(); ++r)
@@ -248,6 +255,9 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
   Run(launch, std::move(results));
 }
 
+// Lets this member wait for the others of its gang. The last member to come starts the run of all.
+// A missing member makes the gang fail: soon if its process is gone, otherwise after the timeout of
+// collectives.
 void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
   if (generation.empty())
     return End(launch.launch, PeerFailed("the communicator is closed"), false);
@@ -286,14 +296,14 @@ void Executor::RunGang(uint64_t launch) {
     for (const Executor* other : it->second.members)
       cut = std::max(cut, fleet_->CutUntil(one->worker_, other->worker_));
   if (world_->now() < cut) {
-    // Bytes that were lost on the way are sent again, unless somebody gave up.
+    // Lost bytes are sent again, unless one side has given up the connection.
     if (world_->random().OneIn(2))
       return Later(cut - world_->now(), [this, launch] { RunGang(launch); });
     return Later(world_->random().Within(absl::ZeroDuration(), kKeepalive), [this, launch] {
       LeaveGang(launch, PeerFailed("its connection to a peer broke"));
     });
   }
-  // No one of them waits for another any more.
+  // From now on, no member waits for another one.
   const std::vector<Executor*> members = std::exchange(it->second.members, {});
   fleet_->rendezvous.erase(it);
   for (Executor* member : members) {
@@ -336,6 +346,10 @@ void Executor::Run(const api::Launch& launch, std::map<Key, Buffer> results) {
   });
 }
 
+// Tries to read all pieces of a transfer, here or from peers, and tries again later while one of
+// them is not ready or not reachable. A piece that a peer has deleted is a violation, because the
+// coordinator must keep it until the transfer has ended. The exceptions are operations that have
+// ended and deletions of an earlier life.
 void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
   if (!Runs(transfer.launch)) return;
   if (m_.cancelled.count(transfer.launch) > 0)
@@ -361,8 +375,8 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
       const auto deleted = source->m_.deleted.find(key);
       if (deleted != source->m_.deleted.end() && !fleet_->is_live(transfer.launch))
         return End(transfer.launch, PeerFailed("it has ended"), true);
-      // A life that does not know of the deletion, as it was not on the disk, learns of it from
-      // the peer's inventory, or from this.
+      // If the deletion was not on the disk, a new life does not know of it. It learns of it from
+      // the peer's inventory, or from this failure.
       if (deleted != source->m_.deleted.end() && deleted->second < m_.epoch)
         return End(transfer.launch, PeerFailed("it was deleted before the restart"), true);
       if (deleted != source->m_.deleted.end())
@@ -394,7 +408,7 @@ void Executor::Copy(const api::Transfer& transfer, double value) {
 
 void Executor::End(uint64_t launch, const absl::Status& status, bool inputs_kept) {
   if (const auto running = m_.running.extract(launch)) {
-    // Its members may have left it at different points.
+    // The members of the gang may have left it at different points.
     if (const uint64_t generation = running.mapped().generation; generation != 0 && !inputs_kept)
       m_.failed_generations.insert(generation);
     for (const auto& [key, buffer] : running.mapped().results)

@@ -1,3 +1,5 @@
+// Draws the faults of a seed. Shrink (sim.cc) leaves some of them out; sim_test.cc checks that a
+// seed has enough of them.
 #include "tests/sim/fault.h"
 
 #include "absl/strings/str_cat.h"
@@ -35,12 +37,14 @@ std::string ToString(const Fault& fault) {
                       " for ", absl::FormatDuration(fault.lasts));
 }
 
+// Draws faults one after the other, some seconds apart. They follow from the seed alone and not
+// from what happens in the run, so that Shrink can leave some out and the others stay the same.
 std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time) {
   Random random(seed * 0x2545f4914f6cdd1d + 1);
   std::vector<Fault> faults;
   absl::Duration at = absl::Seconds(2);
   while (true) {
-    // Several at once, at times.
+    // Several faults sometimes strike at about the same time.
     at += random.OneIn(5) ? random.Within(absl::ZeroDuration(), absl::Milliseconds(500))
                           : random.Within(absl::Seconds(1), absl::Seconds(14));
     if (at > time) return faults;
@@ -51,7 +55,8 @@ std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time) {
     const Kind& kind = kKinds[static_cast<size_t>(fault.kind)];
     fault.lasts = random.Within(absl::Milliseconds(kind.min_ms), absl::Milliseconds(kind.max_ms));
     faults.push_back(fault);
-    // What is not on the disk yet is lost when the process ends.
+    // Rows that are not on the disk yet are lost when the process ends, so a fault of the disk is
+    // often followed by a kill.
     if ((fault.kind != FaultKind::kDiskSlow && fault.kind != FaultKind::kDiskFull) ||
         random.OneIn(2))
       continue;

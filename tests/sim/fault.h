@@ -1,4 +1,4 @@
-// What breaks in a run, and when.
+// The faults of a run, and when they strike.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::sim {
 
-// One row is one kind: its name, the shortest and the longest time that it lasts, in milliseconds,
+// Each row is one kind: its name, the shortest and the longest time that it lasts in milliseconds,
 // and how often it is chosen.
 #define TESSERA_SIM_FAULTS(F)                                       \
   F(kSlowNetwork, "slow network", 500, 8'000, 3)                    \
@@ -52,14 +52,14 @@ inline constexpr size_t kFaultKinds = 0 TESSERA_SIM_FAULTS(TESSERA_SIM_FAULT);
 const char* NameOf(FaultKind kind);
 
 struct Fault {
-  absl::Duration at;  // from the start
+  absl::Duration at;  // time from the start of the run
   FaultKind kind = FaultKind::kSlowNetwork;
-  uint64_t pick = 0;  // which of those that it can happen to
+  uint64_t pick = 0;  // selects one of the machines or clients that the fault can strike
   absl::Duration lasts;
 };
 std::string ToString(const Fault& fault);
 
-// Those of a seed, within `time`, in order.
+// Returns the faults of a seed within `time`, in order.
 std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time);
 
 }  // namespace tessera::sim

@@ -1,12 +1,12 @@
 // tessera-sim: runs seeds of the simulation.
 //
-//   tessera-sim --seeds 500                    seeds 1 to 500, and a table of what they covered
-//   tessera-sim --seeds 50000 --resume FILE    goes on where FILE says that the last run stopped
-//   tessera-sim --first 77 --seeds 1 --print   one seed, with its transcript
+//   tessera-sim --seeds 500                    runs seeds 1 to 500 and prints what they covered
+//   tessera-sim --seeds 50000 --resume FILE    continues after the last seed that FILE records
+//   tessera-sim --first 77 --seeds 1 --print   runs one seed and prints its transcript
 //
-// A seed that fails is run again with fewer faults, as long as it fails; the faults that are left
-// and the end of the transcript are printed. Exit status: 1 if a seed has failed, 3 if a cell of
-// the table is empty and --cover is given.
+// A seed that fails is run again with fewer and fewer faults, as long as it still fails. The faults
+// that are left and the end of the transcript are printed. The exit status is 1 if a seed has
+// failed, and 3 if --cover is given and a cell of the table is empty.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,14 +32,14 @@ namespace {
 
 struct Options {
   uint64_t first = 1, seeds = 500;
-  int jobs = 0;        // processes; 0: one for each core
-  std::string resume;  // a file; empty: none
+  int jobs = 0;        // number of processes; 0 means one per core
+  std::string resume;  // file with the totals so far; empty if there is none
   bool print = false, cover = false, shrink = true;
-  std::vector<uint64_t> faults;  // with --faults: their numbers
+  std::vector<uint64_t> faults;  // numbers of the faults given with --faults
   bool some_faults = false;
 };
 
-// Of many seeds; written and read as text, so that processes can add theirs.
+// The totals of many seeds. They are written and read as text, so that processes can add theirs.
 struct Totals {
   uint64_t next = 0;  // the first seed that has not been run
   int64_t seeds = 0, operations = 0, operations_min = 0, faults = 0;
@@ -83,7 +83,7 @@ struct Totals {
   }
 };
 
-// Prints the table; returns the number of empty cells.
+// Prints the table and returns the number of empty cells.
 int64_t PrintCoverage(const Checker::Coverage& coverage) {
   int64_t empty = 0;
   std::printf("\n%-20s", "events while");
@@ -127,7 +127,7 @@ void PrintFailure(uint64_t seed, const std::vector<Fault>& faults, bool shrink) 
 
 constexpr size_t kAllLines = 10'000'000;
 
-// Whether every seed kept every promise.
+// Runs the seeds and returns whether every seed kept every promise.
 bool RunSeeds(const Options& options, uint64_t first, uint64_t end, uint64_t step, Totals* totals) {
   bool good = true;
   for (uint64_t seed = first; seed < end; seed += step) {
@@ -150,7 +150,8 @@ bool RunSeeds(const Options& options, uint64_t first, uint64_t end, uint64_t ste
   return good;
 }
 
-// A part of the seeds in a process of its own, for each core; their totals come by files.
+// Runs the seeds in several processes, each with its share of them. Each process passes its totals
+// on in a file.
 bool RunInProcesses(const Options& options, uint64_t first, uint64_t end, int jobs,
                     Totals* totals) {
   std::vector<std::pair<pid_t, std::FILE*>> children;
@@ -188,7 +189,7 @@ bool RunInProcesses(const Options& options, uint64_t first, uint64_t end, int jo
   return good;
 }
 
-// "none", or numbers with commas between them.
+// Parses "none", or numbers with commas between them.
 bool ParseNumbers(const std::string& text, std::vector<uint64_t>* numbers) {
   if (text == "none") return true;
   for (const auto& part : absl::StrSplit(text, ','))
@@ -196,6 +197,8 @@ bool ParseNumbers(const std::string& text, std::vector<uint64_t>* numbers) {
   return true;
 }
 
+// Parses the command line. An unknown or incomplete flag prints the usage and makes it return
+// false. The flags that take a value read it here and skip it.
 bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -229,6 +232,9 @@ bool Parse(int argc, char** argv, Options* options) {
   return true;
 }
 
+// Runs all seeds in parts of kPart, prints the totals, and returns the exit status. A failing seed
+// stops the run after its part. With --resume the totals so far are read first, so that a long run
+// can be stopped and continued.
 int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) return 2;
@@ -243,7 +249,7 @@ int Main(int argc, char** argv) {
     if (before.Read(in)) totals = before;
   }
   const uint64_t end = options.first + options.seeds;
-  // After each part the totals are written, from which a run that was stopped goes on.
+  // The totals are written after each part, so that a run that was stopped continues from there.
   constexpr uint64_t kPart = 250;
   bool good = true;
   while (totals.next < end && good) {

@@ -1,3 +1,5 @@
+// Delivers, delays and loses the messages of streams. Daemons and executors open streams to the
+// coordinator (coordinator.cc); faults slow down, block or reset the paths of machines and clients.
 #include "tests/sim/network.h"
 
 #include <algorithm>
@@ -10,11 +12,12 @@ namespace {
 
 constexpr absl::Duration kKeepaliveMin = absl::Seconds(2), kKeepaliveMax = absl::Seconds(8);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
-constexpr absl::Duration kNoticeMax = absl::Seconds(5);  // of a connection that went silently
+// Time until the end of a silent connection is noticed.
+constexpr absl::Duration kNoticeMax = absl::Seconds(5);
 
 }  // namespace
 
-// Messages that are still under way hold the stream that holds them.
+// Messages that are still under way own the stream that owns them. Clearing them breaks the cycle.
 Path::~Path() {
   for (const std::shared_ptr<Stream>& stream : Open()) {
     stream->up_.messages.clear();
@@ -26,7 +29,7 @@ absl::Duration Path::Delay() {
   Random& random = world_->random();
   if (world_->now() < slow_until_)
     return random.Within(absl::Milliseconds(10), absl::Milliseconds(400));
-  // Rarely something takes long, and all that follows waits behind it.
+  // A message rarely takes long, and then all later messages of its stream wait behind it.
   if (random.OneIn(300)) return random.Within(absl::Milliseconds(10), absl::Milliseconds(900));
   return random.Within(absl::Microseconds(50), absl::Milliseconds(4));
 }

@@ -1,5 +1,5 @@
-// The network between the coordinator and one machine: a stream keeps its order and loses a suffix
-// at most, streams do not wait for each other, and what is cut off is noticed late.
+// The network between the coordinator and one machine. A stream keeps its order and loses at most a
+// suffix of its messages. Streams do not wait for each other. A cut connection is noticed late.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,23 +15,23 @@ namespace tessera::sim {
 
 class Stream;
 
-// How messages get from a machine to the coordinator (up) and back (down).
+// The way of messages from a machine to the coordinator (up) and back (down).
 class Path {
  public:
   explicit Path(World* world) : world_(world) {}
   Path(const Path&) = delete;
   ~Path();
 
-  // Of a message that is sent now.
+  // Returns the delay of a message that is sent now.
   absl::Duration Delay();
-  // Nothing gets through until then.
+  // Until this time no message gets through.
   absl::Time blocked_until(bool up) const { return up ? up_blocked_ : down_blocked_; }
   bool blocked(bool up) const { return world_->now() < blocked_until(up); }
 
   void Slow(absl::Duration time);
-  // Streams that are cut off for longer than their keepalive break.
+  // Blocks the path. Streams that are cut off for longer than their keepalive break.
   void Block(bool up, bool down, absl::Duration time);
-  // Connections are reset.
+  // Resets all connections.
   void BreakStreams();
 
  private:
@@ -51,19 +51,20 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   static std::shared_ptr<Stream> Open(World* world, Path* path);
 
-  // Called once each, when that side learns that the stream has ended.
+  // Each is called once, when its side learns that the stream has ended.
   Ended above_ended, below_ended;
 
   void SendUp(std::function<void()> arrives) { Send(up_, std::move(arrives)); }
   void SendDown(std::function<void()> arrives) { Send(down_, std::move(arrives)); }
-  // What is under way is lost; each side learns of it by itself, within `notice`.
+  // Breaks the stream. Messages that are under way are lost. Each side learns of it by itself,
+  // within `notice`.
   void Break(const std::string& why, absl::Duration notice);
-  // The coordinator ends it: nothing more comes up, and the other side learns why after what was
-  // sent before.
+  // The coordinator ends the stream. No further message comes up. The other side learns the reason
+  // after it has received what was sent before.
   void EndFromAbove(const absl::Status& why);
-  // The machine ends it.
+  // The machine ends the stream.
   void EndFromBelow(const absl::Status& why);
-  // Messages that have not arrived yet.
+  // Returns the number of messages that have not arrived yet.
   size_t waiting_up() const { return up_.messages.size(); }
 
  private:
@@ -83,7 +84,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   World* const world_;
   Path* const path_;
   Direction up_, down_;
-  bool connected_ = false;  // something has come up
+  bool connected_ = false;  // whether a message has come up
 };
 
 }  // namespace tessera::sim

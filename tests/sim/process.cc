@@ -1,3 +1,6 @@
+// Runs the scheduler's real loop in simulated time: messages become events, effects become
+// messages, commits go to the disk. It follows driver.cc step by step, and hands each step to the
+// checker. coordinator.cc starts and kills processes.
 #include "tests/sim/process.h"
 
 #include <algorithm>
@@ -14,10 +17,10 @@ namespace tessera::sim {
 namespace {
 
 constexpr int64_t kEventsMax = 100'000;
-// Of all invariants and rows, which take longer than a step; the invariants hold after each step
-// that is rare as well.
+// The number of steps between checks of all invariants, and between checks of all rows. These
+// checks take longer than a step. The invariants are also checked after each rare step.
 constexpr uint64_t kStepsPerCheck = 61, kStepsPerRowCheck = 997;
-// A command has come to its executor by then, mostly.
+// The time by which a command has mostly come to its executor.
 constexpr absl::Duration kIrrevocableMax = absl::Milliseconds(20);
 
 scheduler::Config ConfigOf(const server::core::Life& life) {
@@ -34,7 +37,7 @@ scheduler::Config ConfigOf(const server::core::Life& life) {
   return config;
 }
 
-// What a planner would say of a program that moves its arguments to its results.
+// Returns the plan that a planner would make for a program that moves its arguments to its results.
 server::core::Plan PlanOf(const server::core::PlanRequest& request) {
   server::core::Plan plan;
   const ir::Function& entry = *request.program.entry;
@@ -64,7 +67,7 @@ bool IsRare(const scheduler::Event& event) {
          std::holds_alternative<api::ExecutorInventory>(body);
 }
 
-// What it does to arrays or files cannot be taken back.
+// Returns whether the command has an effect on arrays or files that cannot be taken back.
 bool IsIrrevocable(const api::Command& command) {
   const auto* launch = std::get_if<api::Launch>(&command);
   return std::holds_alternative<api::SaveShards>(command) ||
@@ -75,6 +78,9 @@ bool IsIrrevocable(const api::Command& command) {
 
 }  // namespace
 
+// Starts a life of the coordinator: it opens the disk, which makes older processes stale, and
+// begins with the rows that are durable. A stale store means that another process has taken over,
+// so this one must end (fenced).
 Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
                  std::function<void()> fenced)
     : world_(world),
@@ -120,7 +126,8 @@ void Process::Kill() {
     world_->After(world_->random().Within(absl::Milliseconds(1), absl::Milliseconds(50)), lost);
   links_.clear();
   processed_.clear();
-  // A process that fences itself is in the middle of a step's effects.
+  // The parts are destroyed later, because a process that fences itself is in the middle of
+  // applying a step's effects.
   world_->After(absl::ZeroDuration(), [this] {
     inbox_.reset();
     outbox_.reset();
@@ -133,7 +140,7 @@ Clock::Moment Process::Look() {
   return {awake_.Advance(world_->now()), world_->now(), world_->now() + *wall_ahead_};
 }
 
-// The driver's thread, which looks at the timer and keeps the time.
+// Plays the driver's own thread, which looks at the timer and keeps the time.
 void Process::Tick() {
   if (!alive_) return;
   if (!paused()) {
@@ -147,7 +154,7 @@ void Process::PauseFor(absl::Duration time) {
   paused_until_ = std::max(paused_until_, world_->now() + time);
   world_->After(time, [this] {
     if (!alive_ || paused()) return;
-    // Either thread may be first: the driver's, or the one that reads the sockets.
+    // Either thread may be first: the driver's own, or the one that reads the sockets.
     if (world_->random().OneIn(2)) Run();
     running_ = true;
     for (const auto& message : std::exchange(waiting_, {})) Arrive(message);
@@ -206,7 +213,7 @@ uint64_t Process::AddWorker(const api::Registration& registration,
                             std::shared_ptr<Registration> link) {
   const uint64_t session = ++last_session_;
   links_[session] = std::move(link);
-  // The link learns its session before the scheduler uses it.
+  // The link has to learn its session before the scheduler uses the link.
   inbox_->Push(Look().now, scheduler::WorkerRegistered{session, registration});
   world_->After(absl::ZeroDuration(), [this] { Arrive([this] { Run(); }); });
   return session;
@@ -233,7 +240,7 @@ api::Welcome Process::Welcome(uint64_t session) {
 }
 
 void Process::Run() {
-  if (std::exchange(running_, true)) return;  // the outer one goes on
+  if (std::exchange(running_, true)) return;  // the outer call continues
   while (alive_ && !paused() && world_->now() >= busy_until_) {
     const Clock::Moment at = Look();
     const std::optional<scheduler::Inbox::Arrival> next = inbox_->Next(at.now);
@@ -248,6 +255,9 @@ void Process::Run() {
   running_ = false;
 }
 
+// Runs one step as Driver::ProcessEvent does, and checks it. The checker sees only the steps of the
+// process that owns the disk, since the commits of a replaced process become durable nowhere. An
+// exception of the scheduler is a violation, because the scheduler must not throw.
 void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
   const uint64_t before = state().commits;
   if (store_->newest()) checker_->BeforeStep(next.event, state());
@@ -259,7 +269,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
   }
   const uint64_t commits = state().commits;
   const bool changes = commits > before || scheduler::Changes(next.event);
-  // What one says that was replaced is on no disk, so nobody hears of it.
+  // A replaced process tells of commits that are on no disk, so nobody hears of it.
   if (store_->newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
     if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
@@ -307,6 +317,9 @@ void Process::Answer(std::vector<scheduler::Inbox::Outgoing> replies) {
   for (auto& [done, reply] : replies) done(std::move(reply));
 }
 
+// Applies one effect, like Driver::ApplyEffect and Driver::Answer. Planning takes a random time.
+// The first irrevocable command of an operation that is not durable triggers on_irrevocable_, at
+// which a fault may kill the process.
 void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
   if (auto* send = std::get_if<scheduler::SendCommand>(&effect)) {
     if (commits > durable() && IsIrrevocable(send->command))

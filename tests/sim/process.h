@@ -1,5 +1,5 @@
-// One life of the coordinator's process: the scheduler's own inbox, outbox, stepper and state, as
-// its driver runs them (server/scheduler/driver.h), in simulated time.
+// One life of the coordinator's process. It uses the scheduler's own inbox, outbox, stepper and
+// state as the driver does (server/scheduler/driver.h), but in simulated time.
 #pragma once
 #include <deque>
 #include <functional>
@@ -24,36 +24,37 @@ class Process {
   using Done = std::function<void(scheduler::Reply)>;
   using Lost = std::function<void()>;
 
-  // `wall_ahead`: of the machine's wall clock. `fenced`: the process is to end.
+  // `wall_ahead` is the lead of the machine's wall clock. `fenced` is called when another process
+  // has taken over and this one has to end.
   Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
           std::function<void()> fenced);
 
   bool alive() const { return alive_; }
   uint64_t epoch() const { return store_->life().epoch; }
   bool paused() const { return world_->now() < paused_until_; }
-  // Requires: alive.
+  // Requires: the process is alive.
   scheduler::State& state() { return stepper_->state(); }
   uint64_t durable() const { return inbox_->durable(); }
 
   void Kill();
-  // What arrives waits.
+  // Pauses the process. Messages that arrive meanwhile wait.
   void PauseFor(absl::Duration time);
-  // It gets little of the processor: each event takes long, and others wait.
+  // Gives the process little of the processor: each event takes long, and the others wait.
   void StarveFor(absl::Duration time);
-  // `then`: soon after a step that consumes, deletes or saves something for an operation that is
-  // not on the disk yet.
+  // Calls `then` soon after a step that consumes, deletes or saves something for an operation that
+  // is not on the disk yet.
   void OnIrrevocable(std::function<void()> then) { on_irrevocable_ = std::move(then); }
-  // Runs now, or when the process goes on.
+  // Runs the message now or, if the process is paused, when it continues.
   void Arrive(std::function<void()> message);
 
-  // A client's request that arrives. `lost`: the process ends first.
+  // Takes a client's request that arrives. `lost` is called if the process ends before it answers.
   template <class E>
   void Call(E event, Done done, Lost lost) {
     event.request = ++last_request_;
     const uint64_t request = last_request_;
     Submit(std::move(event), request, std::move(done), std::move(lost));
   }
-  // With a second reply, at the end.
+  // Like Call, for a request with a second reply at its end.
   template <class E>
   void CallToEnd(E event, Done done, Done ended, Lost lost) {
     event.request = ++last_request_;
@@ -70,10 +71,10 @@ class Process {
   void RemoveWorker(uint64_t session, const absl::Status& why);
   void Report(uint64_t session, const api::Report& report);
   api::Welcome Welcome(uint64_t session);
-  // It ends with the process.
+  // The stream ends with the process.
   void Owns(const std::shared_ptr<Stream>& stream) { streams_.push_back(stream); }
 
-  // The requests that have not been answered.
+  // Returns the number of requests that have not been answered.
   int64_t num_open() const { return static_cast<int64_t>(open_.size()); }
 
  private:
@@ -98,17 +99,18 @@ class Process {
   bool alive_ = true, running_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
   absl::Time starved_until_ = absl::InfinitePast(), busy_until_ = absl::InfinitePast();
-  std::vector<std::function<void()>> waiting_;  // while it is paused
+  // Messages that arrived while the process was paused.
+  std::vector<std::function<void()>> waiting_;
   std::function<void()> on_irrevocable_;
   AwakeTime awake_;
 
   std::optional<scheduler::Inbox> inbox_;
   std::optional<scheduler::Outbox> outbox_;
   std::optional<scheduler::Stepper> stepper_;
-  std::optional<scheduler::CommittedRows> committed_;        // durable or not
-  std::map<uint64_t, std::shared_ptr<Registration>> links_;  // by session
+  std::optional<scheduler::CommittedRows> committed_;        // all rows so far, durable or not
+  std::map<uint64_t, std::shared_ptr<Registration>> links_;  // session -> link
   std::vector<std::weak_ptr<Stream>> streams_;
-  std::map<uint64_t, Lost> open_;  // requests
+  std::map<uint64_t, Lost> open_;  // open requests -> their `lost` callbacks
   struct Processed {
     uint64_t commit = 0, session = 0;
     int32_t executor = 0;

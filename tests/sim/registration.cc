@@ -1,3 +1,6 @@
+// Connects the scheduler with the streams of one worker. process.cc sends the scheduler's commands
+// here; coordinator.cc passes the streams and reports of the worker's machines. It follows
+// server/rpc/worker_streams.h, whose waits are copied below.
 #include "tests/sim/registration.h"
 
 #include <algorithm>
@@ -39,7 +42,7 @@ Registration::Executor* Registration::Find(int32_t executor, uint64_t incarnatio
   if (e.incarnation < incarnation) {
     Executor was = std::exchange(e, Executor());
     e.incarnation = incarnation;
-    // What comes of the reports may already be sent to the new process.
+    // The commands that these reports lead to may already be meant for the new process.
     Release(was);
     if (was.stream != nullptr) was.stream->EndFromAbove(Gone("another process serves the index"));
   }

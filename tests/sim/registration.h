@@ -1,5 +1,5 @@
-// A registered worker at the coordinator: its daemon's stream and those of its executors, by the
-// rules of server/rpc/worker_streams.h.
+// A registered worker at the coordinator: the stream of its daemon and the streams of its
+// executors, by the rules of server/rpc/worker_streams.h.
 #pragma once
 #include <deque>
 #include <functional>
@@ -17,7 +17,7 @@ namespace tessera::sim {
 
 class Process;
 
-// What the coordinator sends to a machine.
+// The callbacks for messages that the coordinator sends to a machine.
 struct DaemonEnd {
   std::function<void(const api::Welcome& welcome)> welcome;
   std::function<void(uint64_t epoch, int32_t executor, uint64_t incarnation,
@@ -40,7 +40,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   void Close(const absl::Status& why);
 
   // ---- Messages. ----
-  void Take(uint64_t epoch, const api::Report& report);  // of the daemon
+  void Take(uint64_t epoch, const api::Report& report);  // a report of the daemon
   void Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
               ExecutorEnd end);
   void TakeFromExecutor(uint64_t epoch, const Stream* stream, const api::Report& report);

@@ -1,3 +1,6 @@
+// Builds the cluster, injects the faults at their times, and checks at the end that everything has
+// settled. main.cc and sim_test.cc call Run or RunSeed for each seed; main.cc calls Shrink for a
+// seed that fails.
 #include "tests/sim/sim.h"
 
 #include <algorithm>
@@ -19,14 +22,15 @@ constexpr int kExtensionsMax = 30;
 constexpr absl::Duration kAuditing = absl::Seconds(60);
 constexpr absl::Duration kProbing = absl::Seconds(60);
 constexpr int kWorkers = 3, kExecutors = 2, kClients = 3;
-constexpr int32_t kDevices = 2;  // of an executor
-// At the end a call has had an answer for so long; what is younger is on its way.
+constexpr int32_t kDevices = 2;  // per executor
+// At the end, a call must have been answered if it is older than this. The answers to younger calls
+// are on their way.
 constexpr absl::Duration kUnanswered = absl::Seconds(20);
-// The shortest time for which who is cut off or suspended may be counted as lost.
+// The shortest cut or pause after which a machine may be counted as lost.
 constexpr absl::Duration kMayBeLost = absl::Seconds(1);
-// Until both ends of a broken connection know.
+// The time until both ends of a broken connection know that it broke.
 constexpr absl::Duration kCutOff = absl::Seconds(6);
-// What a fault has set off goes on for a while.
+// The time for which the consequences of a fault go on.
 constexpr absl::Duration kAftermath = absl::Seconds(3);
 
 class Simulation {
@@ -45,7 +49,7 @@ class Simulation {
 
   Outcome Run() {
     RunFor(kFaultTime);
-    // Where faults have held up much, clients go on.
+    // If faults have held up many operations, the clients go on for longer.
     for (int more = 0; more < kExtensionsMax && checker_.operations() < kOperationsMin; ++more)
       RunFor(kExtension);
     for (const auto& client : clients_) client->Stop();
@@ -118,6 +122,8 @@ class Simulation {
     if (!InjectIntoCoordinator(fault) && !InjectIntoClient(fault)) InjectIntoWorker(fault);
   }
 
+  // Injects a fault that strikes the coordinator, its disk or its clock. Returns false if the fault
+  // is of another kind. The checker is told before, so that it excuses what the fault may cause.
   bool InjectIntoCoordinator(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kCoordinatorPause:
@@ -140,7 +146,7 @@ class Simulation {
         return true;
       case FaultKind::kCoordinatorReplaced:
         coordinator_.ReplaceFor(fault.lasts);
-        // Connections to the machine that serves no more end.
+        // Connections to the machine that no longer serves end.
         for (const auto& worker : workers_) worker->path().BreakStreams();
         return true;
       case FaultKind::kDiskSlow:
@@ -190,6 +196,9 @@ class Simulation {
     }
   }
 
+  // Injects a fault that strikes a worker or the network between workers. The checker excuses the
+  // losses and silences that the fault may cause. A partition, freeze or pause that is shorter than
+  // kMayBeLost excuses no loss.
   void InjectIntoWorker(const Fault& fault) {
     Daemon& worker = *workers_[fault.pick % kWorkers];
     checker_.ExcuseSilence(worker.name(), world_.now() + fault.lasts + kCutOff);
@@ -251,7 +260,7 @@ Outcome RunSeed(uint64_t seed) { return Run(seed, FaultsOf(seed, kFaultTime)); }
 
 namespace {
 
-// What was violated, without its numbers and details.
+// Returns the violation without its numbers and details, for comparison.
 std::string KindOf(const std::string& violation) {
   std::string kind;
   for (const char c : violation.substr(0, violation.find(':')))
@@ -263,7 +272,8 @@ std::string KindOf(const std::string& violation) {
 
 std::vector<Fault> Shrink(uint64_t seed, std::vector<Fault> faults) {
   const std::string kind = KindOf(Run(seed, faults).violation);
-  // Leaves out runs of faults, each half as long as the last (Zeller and Hildebrandt, 2002).
+  // Leaves out groups of consecutive faults, where each group size is half the one before (Zeller
+  // and Hildebrandt, 2002).
   for (size_t length = std::max<size_t>(1, faults.size() / 2); length > 0; length /= 2) {
     for (size_t at = 0; at < faults.size();) {
       std::vector<Fault> fewer = faults;

@@ -1,4 +1,4 @@
-// One simulated run: a cluster, clients and faults from a seed.
+// One simulated run: a cluster, clients and faults that follow from a seed.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,22 +13,23 @@ namespace tessera::sim {
 inline constexpr absl::Duration kFaultTime = absl::Seconds(300);
 
 struct Outcome {
-  std::string violation;   // "": every promise was kept
-  std::string transcript;  // its end
-  uint64_t hash = 0;       // of all of it
-  int64_t operations = 0;  // that the scheduler accepted
-  absl::Duration time;     // simulated
+  std::string violation;   // first promise that was broken; "" if every promise was kept
+  std::string transcript;  // last lines of the transcript
+  uint64_t hash = 0;       // hash of the whole transcript
+  int64_t operations = 0;  // number of operations that the scheduler accepted
+  absl::Duration time;     // simulated time
   std::map<std::string, int64_t> counts;
   Checker::Coverage coverage = {};
 };
 
-// 300 seconds with these faults, then until all that was asked is answered, then an audit and a
-// probe by each client.
-// `lines`: of the transcript that are returned.
+// Runs the cluster for 300 seconds with these faults, or longer until it has accepted enough
+// operations. Then lets it settle until all requests are answered, and ends with an audit and a
+// probe by each client. `lines` is the number of lines of the transcript to return.
 Outcome Run(uint64_t seed, const std::vector<Fault>& faults, size_t lines = 60);
-// With the faults of the seed.
+// Like Run, with the faults of the seed.
 Outcome RunSeed(uint64_t seed);
-// As few of the faults as were found with which the seed still fails in the same way.
+// Returns the smallest subset of the faults that was found with which the seed still fails in the
+// same way.
 std::vector<Fault> Shrink(uint64_t seed, std::vector<Fault> faults);
 
 }  // namespace tessera::sim

@@ -1,6 +1,7 @@
-// Runs seeds of the simulation. TESSERA_SIM_SEEDS says how many (default 3; the test sim_seeds runs
-// 100), TESSERA_SIM_FIRST which is the first (default 1); a seed that fails prints the end of its
-// transcript.
+// Proves on a few seeds that the scheduler keeps its promises under faults, and that a seed always
+// gives the same transcript. TESSERA_SIM_SEEDS is the number of seeds (default 3) and
+// TESSERA_SIM_FIRST the first of them (default 1); the tests sim_seeds and sim_all_seeds run many
+// more with tessera-sim. A seed that fails prints the end of its transcript.
 #include "tests/sim/sim.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,5 @@
+// The random numbers, the queue of actions and the transcript of a run. All models schedule their
+// actions here, which makes one thread and one order of everything that happens.
 #include "tests/sim/world.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// A simulated cluster in one thread: the coordinator's real scheduler, and models of what surrounds
-// it (daemons, executors, clients, network) that keep the rules of the real ones and break at
-// random. Everything follows from one seed: the same seed gives the same transcript, byte for byte.
+// A simulated cluster in one thread. It contains the coordinator's real scheduler, and models of
+// the daemons, executors, clients and the network around it. The models keep the rules of the real
+// ones and break at random. Everything follows from one seed: the same seed gives the same
+// transcript, byte for byte.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +17,7 @@
 
 namespace tessera::sim {
 
-// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers on every machine.
+// SplitMix64 (Steele, Lea and Flood, 2014), which gives the same numbers on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -29,25 +30,26 @@ class Random {
   uint64_t state_;
 };
 
-// The time, what happens when, and what was seen to go wrong.
+// The simulated time, the actions that are due, and the first violation that was seen.
 class World {
  public:
-  // `lines`: of the transcript that are kept.
+  // `lines` is the number of lines of the transcript that are kept.
   World(uint64_t seed, size_t lines) : random_(seed), lines_kept_(lines) {}
 
   Random& random() { return random_; }
   absl::Time now() const { return now_; }
-  // Things due at the same time happen in the order in which they were said.
+  // Runs `then` after the delay. Actions that are due at the same time run in the order in which
+  // they were added.
   void After(absl::Duration delay, std::function<void()> then);
-  // Until `end`, or the first violation.
+  // Runs until `end`, or until the first violation.
   void RunUntil(absl::Time end);
 
-  // A line of the transcript.
+  // Appends a line to the transcript.
   template <class... Parts>
   void Log(const Parts&... parts) {
     Append(absl::StrCat(parts...));
   }
-  // A promise that was broken; the first one ends the run.
+  // Records a broken promise. The first one ends the run.
   template <class... Parts>
   void Violate(const Parts&... parts) {
     if (!violation_.empty()) return;
@@ -55,9 +57,9 @@ class World {
     Log("VIOLATION ", violation_);
   }
   const std::string& violation() const { return violation_; }
-  // Of all lines.
+  // Returns the hash of all lines.
   uint64_t hash() const { return hash_; }
-  // The last lines.
+  // Returns the last lines.
   std::string Transcript() const;
   void Count(const std::string& what) { ++counts_[what]; }
   const std::map<std::string, int64_t>& counts() const { return counts_; }
@@ -68,7 +70,7 @@ class World {
   struct Due {
     absl::Time at;
     uint64_t number;
-    size_t place;  // in actions_
+    size_t place;  // index into actions_
     bool operator<(const Due& other) const {
       return std::pair(other.at, other.number) < std::pair(at, number);
     }
@@ -78,11 +80,11 @@ class World {
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_ = 0;
   std::priority_queue<Due> due_;
-  std::vector<std::function<void()>> actions_;  // of due_, and places that are free
+  std::vector<std::function<void()>> actions_;  // actions of due_, and free places
   std::vector<size_t> free_;
   std::string violation_;
   uint64_t hash_ = 14695981039346656037u;  // FNV-1a
-  std::vector<std::string> lines_;         // the last ones, circular
+  std::vector<std::string> lines_;         // last lines, in a circular buffer
   size_t next_line_ = 0;
   std::map<std::string, int64_t> counts_;
 };

@@ -1,5 +1,5 @@
-// Special functions and their derivatives on arrays that two devices share give the bits that they
-// give on one.
+// Proves that special functions and their derivatives give the same bits on arrays sharded over two
+// devices as on one device. The devices are an embedded cluster.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,8 @@ class CutSpecialTest : public ::testing::TestWithParam<const Row*> {
   static void TearDownTestSuite() { Session::SetDefault(nullptr); }
 };
 
-// The points as rows of one array, one more than there are if that is odd.
+// Returns the points as the rows of one array. If their number is odd, the last point is repeated,
+// so that two devices can share each row.
 ir::Array Points(DType dtype) {
   const Columns& columns = CutSpecialTest::GetParam()->points;
   const auto given = static_cast<int64_t>(columns[0].size());
@@ -33,7 +34,7 @@ Array ValuesOf(const Array& x) {
   for (int64_t i = 0; i < x.dim(0); ++i) columns.push_back(x[Index(i)]);
   return CutSpecialTest::GetParam()->f(columns);
 }
-// By each argument that the function has a derivative by.
+// Returns the derivatives by each argument by which the function has one.
 Array DerivativesOf(const Array& x) {
   std::vector<Array> out;
   for (const int by : CutSpecialTest::GetParam()->derivatives) {

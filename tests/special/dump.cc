@@ -1,5 +1,5 @@
-// The rows as scripts/record_special.py reads them, a JSON object a line; points are the bytes of
-// f64.
+// Prints the rows for scripts/record_special.py, one JSON object a line. Points are written as the
+// hexadecimal digits of their f64 bytes.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

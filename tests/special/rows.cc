@@ -1,3 +1,6 @@
+// The table of special functions and of the points at which they are computed. rows_test.cc runs
+// its rows in the reference evaluator, cut_test.cc on two devices, and dump.cc prints them for
+// scripts/record_special.py.
 #include "tests/special/rows.h"
 
 #include <cmath>
@@ -18,7 +21,7 @@ Points Join(Points a, const Points& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
-// Ascending by a factor, of both signs if so asked.
+// Returns n points from `from` to `to` that grow by a constant factor, with both signs if `both`.
 Points Scaled(double from, double to, int n, bool both = false) {
   Points out;
   for (int i = 0; i < n; ++i) {
@@ -33,7 +36,7 @@ Points Even(double from, double to, int n) {
   for (int i = 0; i < n; ++i) out.push_back(from + (to - from) * i / (n - 1));
   return out;
 }
-// Each of the one with each of the other.
+// Returns the points of the Cartesian product of the arguments, one column for each argument.
 Columns Cross(const Points& a, const Points& b) {
   Columns out(2);
   for (double x : a)
@@ -55,6 +58,9 @@ Columns Cross(const Points& a, const Points& b, const Points& c) {
   return out;
 }
 
+// Lists the rows with their points: edges such as 0, infinities and NaN, and numbers across the
+// range in which the function uses each of its formulas. A larger tolerance has the reason beside
+// it where it is known.
 std::vector<Row> MakeRows() {
   const Points edges = {0, -0.0, kInf, -kInf, kNaN, 1, -1, 2, -2, 0.5, -0.5};
   const Points all = Join(edges, Scaled(1e-6, 80, 25, true));
@@ -93,14 +99,14 @@ std::vector<Row> MakeRows() {
     row.ulps32 = 7;
   }
   unary("gammasgn", special::gammasgn, all, false);
-  // Further below 0 JAX's derivative of digamma is not exact.
+  // The points stop at -2.5, because further below 0 JAX's derivative of digamma is inexact.
   unary("digamma", special::digamma, Join({-0.25, -0.5, -1.75, -2.5}, Scaled(1e-6, 80, 25)))
       .ulps32 = 7;
   {
     Row& row = unary("factorial", special::factorial,
                      Join({0, 1, 2, 3, 4, 5, 10, 20, 30, -1, kNaN}, Even(0.25, 25, 12)));
     row.ulps64 = 64;
-    row.ulps32 = 42;  // exp(gammaln(x + 1)): the exponent's error times the exponent
+    row.ulps32 = 42;  // in exp(gammaln(x + 1)), the error of the exponent grows by the exponent
   }
   unary("erf", special::erf, all);
   unary("erfc", special::erfc, Join(edges, Scaled(1e-6, 9, 25, true))).ulps32 = 9;  // exp(-x x)
@@ -110,19 +116,19 @@ std::vector<Row> MakeRows() {
   unary("erfinv", special::erfinv, Join({0, 1, -1, 1.5, kNaN}, Even(-0.99, 0.99, 41))).ulps64 = 64;
   {
     Row& row = unary("ndtr", special::ndtr, Join(edges, Scaled(1e-4, 12, 25, true)));
-    row.ulps32 = 66;  // exp(-x x / 2)
+    row.ulps32 = 66;  // from exp(-x x / 2)
   }
   unary("ndtri", special::ndtri, unit);
   {
     Row& row = unary(
         "log_ndtr", [](const Arg& x) { return special::log_ndtr(x); },
         Join({0, kNaN}, Scaled(1e-4, 60, 25, true)));
-    row.ulps32 = 59;  // exp(-x x / 2) on the right
+    row.ulps32 = 59;  // from exp(-x x / 2) for large x
     row.wrong_in_f32 = {
         {"log_ndtr(3.752924)",
          "below 5 it is log(ndtr(x)), and f32 rounds ndtr(x) to within 2^-24 of 1"}};
   }
-  unary("logit", special::logit, unit).ulps32 = 21;  // log(x / (1 - x)) of nearly 1
+  unary("logit", special::logit, unit).ulps32 = 21;  // log of nearly 1
   unary("expit", special::expit, all);
   unary("entr", special::entr, all);
   unary("i0", special::i0, all).derivative_scale = 1;
@@ -163,7 +169,7 @@ std::vector<Row> MakeRows() {
   {
     Row& row = binary("gammaincc", "jsp.gammaincc(x[0], x[1])", special::gammaincc,
                       Cross(Join(shapes, {0, -1, kNaN}), sizes), {0, 1});
-    row.scale = 1;  // 1 minus the other one
+    row.scale = 1;  // computed as 1 - gammainc in part of the range
     row.ulps_derivative = 256;
   }
   Row& tail = binary("gammaincc_tail", "jsp.gammaincc(x[0], x[1])", special::gammaincc,
@@ -172,7 +178,7 @@ std::vector<Row> MakeRows() {
   tail.ulps_derivative = 256;
   binary("zeta_lax", "lax.zeta(x[0], x[1])", lax::zeta, Cross({0.5, 2, 3}, {-1, -1.5, -2.5, 0, 4}),
          {})
-      .ulps32 = 13;  // powers of opposite sign
+      .ulps32 = 13;  // sums powers of opposite signs
   binary("igamma_grad_a", "lax.igamma_grad_a(x[0], x[1])", lax::igamma_grad_a, Cross(shapes, sizes),
          {})
       .ulps64 = 256;

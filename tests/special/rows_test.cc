@@ -1,4 +1,5 @@
-// Values and derivatives of special functions, from the reference evaluator, beside those of JAX.
+// Proves that values and derivatives of special functions agree with those of JAX. Each row is run
+// in the reference evaluator and compared with the recording of scripts/record_special.py.
 #include "tests/special/rows.h"
 
 #include <gmock/gmock.h>
@@ -43,11 +44,12 @@ const std::map<std::string, nlohmann::json>& AllRecorded() {
   return kAll;
 }
 
-// The distance in units in the last place of `want`; 0 for two NaNs or equal numbers.
+// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
+// numbers.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  // XLA has no smaller numbers than the least normal one.
+  // XLA flushes subnormal numbers to zero.
   const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
   if (std::fabs(got) < least && std::fabs(want) < least) return 0;
   return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
@@ -66,7 +68,7 @@ class SpecialTest : public ::testing::TestWithParam<const Row*> {
           << "recorded at other points; run scripts/record_special.py";
     }
   }
-  // The points, rounded to f32, as the only argument: an array for each.
+  // Returns the points, rounded to f32, as one array for each argument of the function.
   std::vector<ir::Array> Points(DType dtype) const {
     std::vector<ir::Array> out;
     for (const std::vector<double>& column : GetParam()->points) {
@@ -131,10 +133,11 @@ TEST_P(SpecialTest, ValuesInF32) {
   EXPECT_THAT(wrong, ::testing::IsEmpty()) << "no such points";
 }
 
+// A function of f16 or bf16 computes in f32 and rounds the result.
 TEST_P(SpecialTest, NarrowFloatsAreRounded) {
   for (const DType dtype : {kF16, kBF16}) {
     const Row& row = *GetParam();
-    // The same numbers as f32 give the same but for the rounding.
+    // Computing with the same numbers in f32 must give the same results before rounding.
     std::vector<ir::Array> narrow, wide;
     for (const std::vector<double>& column : row.points) {
       narrow.push_back(testing::Vec(column, dtype));
@@ -161,6 +164,7 @@ TEST_P(SpecialTest, NarrowFloatsAreRounded) {
   }
 }
 
+// Forward and reverse mode are compared with separate recordings, since they may round differently.
 TEST_P(SpecialTest, Derivatives) {
   const Row& row = *GetParam();
   for (size_t d = 0; d < row.derivatives.size(); ++d) {
@@ -168,7 +172,7 @@ TEST_P(SpecialTest, Derivatives) {
     const std::vector<double> want = Numbers<double>(recorded_["slopes"][d]);
     const std::vector<double> want_backward = Numbers<double>(recorded_["backward"][d]);
     const double scale = std::max(row.scale, row.derivative_scale);
-    // Forward, and backward.
+    // Takes the derivative in forward mode and in reverse mode.
     const std::vector<double> forward = Run(
         [&](std::vector<Array> x) {
           return jvp(
@@ -208,8 +212,9 @@ std::vector<const Row*> Pointers() {
 INSTANTIATE_TEST_SUITE_P(Rows, SpecialTest, ::testing::ValuesIn(Pointers()),
                          [](const auto& info) { return info.param->name; });
 
-// What JAX gives in f64, with its rules applied twice: where they meet at 0 it is not what the
-// function's own second derivative is, as of i0.
+// The expected numbers are JAX's second derivatives in f64. JAX applies its derivative rules twice;
+// at 0, where pieces of a rule meet, that may differ from the true second derivative, as it does
+// for i0.
 TEST(SpecialSecondDerivativesTest, OfOneArgument) {
   struct Case {
     std::string name;
@@ -234,7 +239,7 @@ TEST(SpecialSecondDerivativesTest, OfOneArgument) {
   }
 }
 
-// By argument `first`, then by `second`, at (1.5, 2).
+// Returns the derivative of f by argument `first` and then by argument `second`, at (1.5, 2).
 template <class F>
 double Second(const F& f, int first, int second) {
   const auto by = [](const auto& g, int i, const Array& a, const Array& x) {
@@ -262,7 +267,8 @@ TEST(SpecialSecondDerivativesTest, IncompleteGammasHaveTheMixedOneByXFirst) {
   }
 }
 
-// By one argument alone, where the derivative by the other is infinite or none.
+// Differentiates by one argument at points where the derivative by the other is infinite or
+// undefined.
 TEST(SpecialSecondDerivativesTest, AnInfiniteDerivativeByTheOtherArgumentIsLeftOut) {
   const ir::Array a = testing::Vec({0.5, 0}, kF64), x = testing::Vec({0, 2}, kF64);
   const std::vector<double> by_a = testing::Values(

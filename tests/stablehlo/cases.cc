@@ -1,3 +1,6 @@
+// Implements cases.h for cases_test.cc, device_cases_test.cc and served_cases_test.cc: reads the
+// compressed files of cases, compares results under the tolerances of the cases, and reads and
+// writes counts.txt.
 #include "tests/stablehlo/cases.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +51,7 @@ void ForEachLine(const std::string& path, F f) {
   std::free(line);
 }
 
-// MLIR's names of element types.
+// Returns the dtype for MLIR's name of an element type.
 std::optional<DType> DTypeOf(const std::string& name) {
   if (name == "i1") return DType::kBool;
   if (name == "complex<f32>") return DType::kC64;
@@ -70,7 +73,8 @@ std::optional<Array> ArrayOf(const json& value) {
                {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
 }
 
-// How far two are apart, in units of the last place of the larger, or of `at_least`.
+// Returns the distance of two numbers in units in the last place of the larger one, or of
+// `at_least` if that is larger.
 double UlpsBetween(DType dtype, double a, double b, double at_least = 0) {
   const int mantissa = dtype == DType::kF64    ? 52
                        : dtype == DType::kF32  ? 23
@@ -81,8 +85,9 @@ double UlpsBetween(DType dtype, double a, double b, double at_least = 0) {
   return std::abs(a - b) / std::ldexp(1.0, exponent - 1 - mantissa);
 }
 
-// Sums are expected in the order of another backend: where much cancels they may differ by units of
-// the largest element rather than of their own. Those of updates only where the updates are cut.
+// Returns whether the results of a case are sums. Expected sums come from another backend, which
+// adds in another order. If much cancels, a sum may differ by units of the largest element rather
+// than of its own. Sums of scattered updates count only if a plan cuts the updates.
 bool IsOfSums(const std::string& name, bool is_cut) {
   for (const char* of_sums :
        {"dot_general", "conv_general_dilated", "cumsum", "cumlogsumexp", "reduce_window_add"})
@@ -95,7 +100,7 @@ double LargestOf(const Array& array) {
     if (std::isfinite(array.At(i))) largest = std::max(largest, std::abs(array.At(i)));
   return largest;
 }
-// Complex numbers as pairs of their parts along a last dim.
+// Returns the real and imaginary parts of a complex array along a new last dim.
 Array AsParts(const Array& x) {
   Dims shape = x.shape();
   shape.push_back(2);
@@ -103,7 +108,7 @@ Array AsParts(const Array& x) {
   return Array(x.dtype() == DType::kC64 ? DType::kF32 : DType::kF64, std::move(shape),
                {x.data(), static_cast<size_t>(bytes)});
 }
-// "" or the first element that is not as expected.
+// Returns "" or the first element that differs from the expected one by more than the tolerance.
 std::string MismatchOf(const std::string& name, const Array& got, const Array& expected,
                        const json& check, bool is_cut) {
   if (got.dtype() != expected.dtype() || got.shape() != expected.shape())
@@ -117,7 +122,7 @@ std::string MismatchOf(const std::string& name, const Array& got, const Array& e
   for (int64_t i = 0; i < got.num_elements(); ++i) {
     if (!IsFloat(got.dtype())) {
       const size_t width = ByteWidth(got.dtype());
-      // The bits of a byte beyond the number's own do not matter.
+      // The unused bits of a byte do not matter.
       if (BitWidth(got.dtype()) < 8 && got.IntAt(i) == expected.IntAt(i)) continue;
       if (std::memcmp(got.data() + i * width, expected.data() + i * width, width) == 0) continue;
       return absl::StrCat("element ", i, " is ", got.IntAt(i), ", not ", expected.IntAt(i));
@@ -134,7 +139,8 @@ std::string MismatchOf(const std::string& name, const Array& got, const Array& e
   return "";
 }
 
-// The op that a case's name begins with: before a file's slash, or before the first dtype.
+// Returns the op with which the name of a case begins: the part before the slash, or before the
+// first dtype.
 std::string FamilyOf(const std::string& name) {
   size_t end = name.find('/');
   if (end == std::string::npos) {
@@ -175,7 +181,7 @@ Case CaseOf(const json& test) {
 
 struct CountsFile {
   std::vector<std::string> comments, columns;
-  std::map<std::string, std::map<std::string, int>> rows;  // family -> column -> how many
+  std::map<std::string, std::map<std::string, int>> rows;  // family -> column -> count
 };
 
 CountsFile ReadCounts() {
@@ -189,7 +195,7 @@ CountsFile ReadCounts() {
     std::istringstream words(line);
     std::string first, word;
     if (!(words >> first)) continue;
-    if (file.columns.empty()) {  // "family", and the columns
+    if (file.columns.empty()) {  // the line with the names of the columns
       while (words >> word) file.columns.push_back(word);
       continue;
     }

@@ -1,6 +1,6 @@
-// StableHLO's conformance cases in one process: each artifact is read, and gives what it is said to
-// give, evaluated, as code, and planned with its inputs cut along every dim that two devices
-// divide.
+// Proves in one process that StableHLO's conformance cases give the expected results. Each artifact
+// is imported and run in the evaluator, as code compiled for CPUs, and as a plan for two devices,
+// with its inputs cut along each dim that two divides.
 #include "tests/stablehlo/cases.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<Array>> RunCompiled(worker::Backend& backend, const P
   return out;
 }
 
-// The program with inputs that are cut along dim `dim`, those of which two devices divide it;
-// nullopt if there is none.
+// Returns the program for two devices. Inputs are cut along dim `dim` if two divides it. Returns
+// nullopt if that holds for no input.
 std::optional<Program> CutAlong(int dim, const Program& program) {
   const Mesh mesh{{{"x", 2, AxisType::kAuto}}};
   const Function& f = *program.entry;
@@ -65,7 +65,7 @@ std::optional<Program> CutAlong(int dim, const Program& program) {
   if (!any) return std::nullopt;
   return cut;
 }
-// "" or what differs on two devices.
+// Runs the program's plan in the evaluator. Returns "" or the first difference.
 std::string MismatchOnDevices(const Case& test, const Program& program) {
   const samples::Planned planned = samples::PlanOf(program, test.args);
   const std::vector<Shards> got = ValueOrThrow(
@@ -95,7 +95,7 @@ class CasesTest : public ::testing::Test {
     backend_ = worker::MakeCpuBackend(options);
   }
 
-  // "" or what is wrong.
+  // Runs a case in all ways. Returns "" or what is wrong.
   std::string Run(const Case& test, const Program& program) {
     if (const absl::Status ok = Verify(program); !ok.ok()) return ok.ToString();
     if (!test.problem.empty()) return test.problem;
@@ -121,14 +121,14 @@ class CasesTest : public ::testing::Test {
   }
 
   std::unique_ptr<worker::Backend> backend_;
-  int plans_ = 0;  // for two devices
+  int plans_ = 0;  // number of plans for two devices
 };
 
 TEST_F(CasesTest, EveryCaseThatIsReadGivesWhatItSays) {
   const std::optional<std::string> folder = CasesFolder();
   if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the cases";
   Counts counts;
-  std::map<std::string, int> lacking;  // by what is said of them
+  std::map<std::string, int> lacking;  // number of refused cases by error message
   ForEachCase(*folder, [&](const Case& test) {
     counts.Add("cases", test.family, true);
     const absl::StatusOr<Program> program = ProgramOf(test);
@@ -150,7 +150,7 @@ TEST_F(CasesTest, EveryCaseThatIsReadGivesWhatItSays) {
   for (const auto& [what, n] : lacking) std::cout << "  " << n << "  " << what << "\n";
 }
 
-// What the suite never runs, or has no cases of.
+// The recorded cases cover ops that the conformance suite disables or has no cases for.
 TEST_F(CasesTest, RecordedOpsGiveWhatTheirReferencesSay) {
   int n = 0;
   ForEachRecordedCase([&](const Case& test) {

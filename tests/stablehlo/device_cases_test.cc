@@ -1,4 +1,5 @@
-// StableHLO's conformance cases on the fake GPU, whose kernels run on the emulator.
+// Proves that StableHLO's conformance cases give the expected results on the fake GPU, whose
+// kernels run on the emulator.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,7 +17,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// "" or what is wrong.
+// Runs a case on the device. Returns "" or what is wrong.
 std::string RunOn(const std::shared_ptr<worker::Backend>& device, const Case& test,
                   const Program& program) {
   std::vector<Shards> args;

@@ -1,8 +1,8 @@
-// Writes the op samples as StableHLO artifacts, for tests/stablehlo/run_artifacts.py: a file for
-// each in FOLDER, and samples.jsonl, which says of each its operands, what JAX gave for them, and
-// how far from that a result may be.
+// Writes the op samples and the edge programs as StableHLO artifacts for run_artifacts.py, one file
+// each in FOLDER. samples.jsonl beside them lists the operands of each artifact, the expected
+// results, and their tolerances.
 //
-//   dump_artifacts FOLDER RECORDED    (tests/ops/recorded)
+//   dump_artifacts FOLDER RECORDED    RECORDED is tests/ops/recorded
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -35,6 +35,8 @@ Json ArraysJson(const std::vector<Array>& values) {
   return out;
 }
 
+// Describes a sample. The expected results are those that JAX recorded for the op, so that the
+// artifact is compared with JAX's own op and not with our evaluator.
 Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
   const samples::Sample& s = *e.sample;
   Json j = {{"sample", s.name},
@@ -62,7 +64,7 @@ Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
   return j;
 }
 
-// What the evaluator gives is what is expected.
+// Describes an edge program. The expected results are those of the evaluator.
 Json ToJson(const EdgeProgram& edge) {
   Json j = {{"sample", absl::StrCat("edge/", edge.name)},
             {"op", "edge"},
@@ -76,6 +78,8 @@ Json ToJson(const EdgeProgram& edge) {
   return j;
 }
 
+// Writes all artifacts. Skips the samples that StableHLO cannot express, which export_test.cc
+// counts; an edge program that cannot be exported is an error.
 absl::Status Dump(const std::filesystem::path& folder, const std::string& recorded) {
   std::filesystem::create_directories(folder);
   std::map<std::string, samples::Recording> recordings;

@@ -1,3 +1,5 @@
+// Builds the programs of edges.h. export_test.cc exports them and reads them back;
+// dump_artifacts.cc writes them for JAX, which must give the same bits as the evaluator.
 #include "tests/stablehlo/edges.h"
 
 #include <cmath>
@@ -19,7 +21,7 @@ using Results = std::vector<Value>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Numbers at which ops are likely to differ, in turn.
+// Returns an array of numbers at which implementations of ops are likely to differ.
 Array Filled(const Type& type, int which) {
   Array out(type.dtype, type.shape);
   constexpr double kFloats[] = {0.0, -0.0, 1, -1.5, kNan, kInf, -kInf, 2.25, 0x1p10, -3, 0.5, 7};
@@ -40,7 +42,7 @@ class Edges {
  public:
   std::vector<EdgeProgram> Take() { return std::move(edges_); }
 
-  // A program of params of these types, which `make` makes.
+  // Adds a program with params of these types. `make` emits its body.
   EdgeProgram& Add(std::string name, const std::vector<Type>& params,
                    const std::function<Results(Builder&, const Results&)>& make, Mesh mesh = {}) {
     Builder b(Scope{std::move(mesh)}, "edge");
@@ -54,7 +56,7 @@ class Edges {
     edge.name = std::move(name);
     edge.program.entry = b.Build(results);
     if (!edge.program.mesh().empty()) {
-      // Every device has all of each.
+      // Every device holds every argument and result whole.
       edge.program.in_shardings.assign(edge.args.size(), PartitionSpec{});
       edge.program.out_shardings.assign(results.size(), PartitionSpec{});
     }
@@ -93,7 +95,8 @@ void AddConstants(Edges& edges) {
     out.push_back(Literal(b, Array(DType::kBool, {2, 0, 3})));
     return out;
   });
-  // Every byte at each place of an element, alone, in a splat and in a row.
+  // Constants take every byte value at each position of an element, as a scalar, a splat and a
+  // list.
   for (const DType dtype : {DType::kS8,
                             DType::kU8,
                             DType::kS16,
@@ -180,7 +183,7 @@ void AddElementwise(Edges& edges) {
                 return out;
               });
   }
-  // Numbers above what a signed one holds.
+  // These u8 values are above the largest s8, so a signed comparison would be wrong.
   edges.Add("compare/u8_high", {}, [&](Builder& b, const Results&) {
     const Value x = Literal(b, FromBytes(DType::kU8, {4}, {0, 127, 128, 255}));
     Results out;
@@ -331,7 +334,8 @@ FunctionRef FunctionOf(const Scope& scope, const std::vector<Type>& params,
   return b.Build(results);
 }
 
-// `depth` regions within each other: loops that run once, or branches, around what `leaf` makes.
+// Returns a function of `depth` nested regions around the result of `leaf`. The regions are loops
+// that run once, or branches.
 FunctionRef Nested(int depth, bool loops, const std::function<Value(Value)>& leaf) {
   const Type type = Of(DType::kF32, {2});
   FunctionRef f = FunctionOf(Scope{}, {type},
@@ -341,11 +345,14 @@ FunctionRef Nested(int depth, bool loops, const std::function<Value(Value)>& lea
       if (loops) return Scan(b, f, in, 0, 1, 1);
       return Case(Constant(b, DType::kS32, 0), {f, f}, in);
     });
-    if (!loops && i > 4) loops = true;  // Two branches of two branches are many.
+    if (!loops && i > 4) loops = true;  // The number of branches doubles at each level.
   }
   return f;
 }
 
+// Adds programs without ops, with unusual names, with regions nested to the limit, and loops and
+// branches in which the export must rearrange operands, since StableHLO's regions capture values
+// and ours do not.
 void AddRegions(Edges& edges) {
   const Type scalar = Of(DType::kF32, {}), rows = Of(DType::kF32, {4, 3}),
              row = Of(DType::kF32, {3});
@@ -363,7 +370,7 @@ void AddRegions(Edges& edges) {
   for (const bool loops : {true, false}) {
     EdgeProgram edge;
     edge.name = loops ? "deep/loops" : "deep/branches";
-    // A reduction has a region in StableHLO and none of ours.
+    // A reduction has a region in StableHLO but not in our ops, so it nests one level deeper.
     const auto leaf = [](Value x) { return BroadcastInDim(ReduceSum(x, {0}), {2}, {}); };
     edge.program.entry = Nested(deepest, loops, leaf);
     edge.args = {Array::Of(DType::kF32, {2}, {1, 2})};
@@ -413,7 +420,7 @@ void AddRegions(Edges& edges) {
     });
     return Results{Scan(b, f, in, 0, 1, 5)[0], Scan(b, none, {}, 0, 0, 3)[0]};
   });
-  // What the loops use is of outside, of two loops outside, and swapped.
+  // The loops use values from outside, from outside of two loops, and swapped.
   edges.Add(
       "loops/captures", {scalar, scalar, Of(DType::kS32, {})}, [&](Builder& b, const Results& in) {
         const Type count = Of(DType::kS32, {});
@@ -444,7 +451,8 @@ const Mesh& TwoByTwo() {
   return *kMesh;
 }
 
-// What `make` makes of the shards of `args`, all of whose results vary along the manual axes.
+// Emits a manual_computation on the shards of `args`, whose body `make` emits. All results of the
+// body must vary along the manual axes.
 Results OnShards(Builder& b, Results args, const std::vector<PartitionSpec>& in_specs,
                  const std::vector<PartitionSpec>& out_specs, const AxisList& manual,
                  const std::function<Results(Builder&, const Results&)>& make) {
@@ -456,10 +464,15 @@ Results OnShards(Builder& b, Results args, const std::vector<PartitionSpec>& in_
   return ManualComputation(b, body.Build(results), args, in_specs, out_specs, manual);
 }
 
+// Adds manual computations: partly manual ones, nested ones, ops that StableHLO lacks, every dtype,
+// and every collective along every order of axes. The mesh has two axes, so that groups are not
+// simply all devices.
 void AddOnShards(Edges& edges) {
   const Type rows = Of(DType::kF32, {8, 4});
   const PartitionSpec along_x{{{"x"}}, {}, {}, {}}, along_both{{{"x", "y"}}, {}, {}, {}};
-  // Where the planner has an axis of its own the place along another is asked for on all.
+  // Only one of two axes is manual; the planner decides about the other. XLA has no partition_id
+  // there, so the export computes the position along the manual axis in a computation over all
+  // axes.
   edges.Add(
       "shards/place_along_one_of_two", {Of(DType::kS32, {8})},
       [&](Builder& b, const Results& in) {
@@ -486,7 +499,7 @@ void AddOnShards(Edges& edges) {
         });
       },
       TwoByTwo());
-  // Ops that StableHLO lacks, of values that vary.
+  // These are ops that StableHLO lacks, on values that vary.
   edges.Add(
       "shards/composites", {rows},
       [&](Builder& b, const Results& in) {
@@ -510,7 +523,7 @@ void AddOnShards(Edges& edges) {
         });
       },
       TwoByTwo());
-  // Types as MLIR itself writes them.
+  // Each dtype appears in types that MLIR writes itself.
   for (const DType dtype : {DType::kBool,       DType::kS8,         DType::kU8,
                             DType::kS16,        DType::kU64,        DType::kF16,
                             DType::kBF16,       DType::kF64,        DType::kC64,
@@ -548,7 +561,7 @@ void AddOnShards(Edges& edges) {
             });
       },
       TwoByTwo());
-  // Each way of exchanging, along axes in each order.
+  // These programs use every collective along one axis and along two axes in both orders.
   for (const AxisList& axes :
        {AxisList{"x"}, AxisList{"y"}, AxisList{"x", "y"}, AxisList{"y", "x"}}) {
     const std::string name =

@@ -1,5 +1,5 @@
-// Little programs at the edges of what StableHLO says as we do: encodings of constants,
-// comparisons, indices without bounds, regions within each other, code on shards.
+// Small programs for the edge cases of the export to StableHLO: encodings of constants,
+// comparisons, indices out of bounds, nested regions, and code on shards.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,8 @@ struct EdgeProgram {
   std::string name;
   Program program;
   std::vector<Array> args;
-  // Why XLA gives something else, or does not run it; "": the same bits.
+  // The reason why XLA gives another result or does not run the program; empty if it gives the same
+  // bits.
   std::string not_xla = {};
 };
 const std::vector<EdgeProgram>& EdgePrograms();

@@ -1,7 +1,8 @@
-// Programs as artifacts: what is written is read again, verifies, and gives the same bits.
+// Fuzzes the export to StableHLO: a program that is exported must be readable again, verify, and
+// give the same bits.
 //
-// An input is a program's text, or, of up to eight bytes, the seed of a random program
-// (tests/ops/programs.h).
+// An input of up to eight bytes is the seed of a random program (tests/ops/programs.h). A longer
+// input is the text of a program.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,7 @@
 namespace tessera::ir::stablehlo {
 namespace {
 
-// What is evaluated is small: values in bytes, ops that run, devices.
+// Limits for programs that are evaluated: bytes of all values, ops that run, and devices.
 constexpr double kBytesMax = 1 << 15;
 constexpr int64_t kOpsRunMax = 2000;
 constexpr int64_t kDevicesMax = 16;
@@ -45,7 +46,7 @@ double BytesOf(const Function& f) {
   return sum;
 }
 
-// Numbers at which ops are likely to differ, in turn.
+// Returns an array of numbers at which implementations of ops are likely to differ.
 Array Filled(const Type& type, int64_t which) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -61,7 +62,7 @@ Array Filled(const Type& type, int64_t which) {
   return out;
 }
 
-// The results; nullopt of a run that takes too long, or that an op ends.
+// Returns the results, or nullopt if the run takes too many ops or an op fails.
 std::optional<std::vector<Array>> ResultsOf(const Function& f, const std::vector<Array>& args,
                                             int64_t ops) {
   EvalOptions options;
@@ -73,7 +74,7 @@ std::optional<std::vector<Array>> ResultsOf(const Function& f, const std::vector
   return *std::move(results);
 }
 
-// A sharding in full: of as many dims as the value has; nullopt for one that says nothing.
+// Returns a sharding with as many dims as the value has, or nullopt if it leaves all dims open.
 std::optional<PartitionSpec> InFull(const std::vector<std::optional<PartitionSpec>>& specs,
                                     size_t i, int rank) {
   if (i >= specs.size() || !specs[i]) return std::nullopt;
@@ -111,7 +112,7 @@ void CheckSignature(const Program& program, const Program& back) {
         back.out_shardings, program.out_names, back.out_names);
 }
 
-// Whether a sharding of the program names an axis that is not there, or one twice.
+// Returns whether a sharding of the program names an unknown axis, or an axis twice.
 bool NamesWrongAxes(const Program& program) {
   const auto any = [&](const std::vector<std::optional<PartitionSpec>>& specs,
                        const std::vector<Type>& types) {
@@ -123,8 +124,9 @@ bool NamesWrongAxes(const Program& program) {
          any(program.out_shardings, program.entry->result_types());
 }
 
-// Whether an order that the program sorts by says nothing of NaNs: what comes back is a sort that
-// puts them last, and what went out compares them in some order, so that results may differ.
+// Returns whether the program sorts by an order that leaves the position of NaNs open. The program
+// that comes back then sorts them last, while the original compares them in some order, so that
+// results may differ.
 bool LeavesNansOpen(const Function& f) {
   return std::any_of(f.ops.begin(), f.ops.end(), [](const Op& op) {
     if (op.def == &ops::kSortBy) {
@@ -136,6 +138,10 @@ bool LeavesNansOpen(const Function& f) {
   });
 }
 
+// Exports and imports the program and compares the two. A program may be refused for a limit, for
+// an op that StableHLO lacks, or for shardings that name wrong axes. The program is evaluated only
+// on small values and for a bounded number of ops, since a fuzzer may find loops that never end.
+// `args` may be null; then arguments are made up.
 void Check(const Program& program, const std::vector<Array>* args) {
   const absl::StatusOr<std::string> bytes = ExportProgram(program);
   if (!bytes.ok()) {

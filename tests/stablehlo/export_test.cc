@@ -1,4 +1,6 @@
-// Every op sample that StableHLO can say comes back from its artifact with the same bits.
+// Proves that every op sample and every edge program that StableHLO can express gives the same bits
+// after it was exported and imported again. Further tests cover names, shardings, refusals and
+// limits.
 #include "ir/stablehlo/export.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +36,8 @@ absl::StatusOr<Program> Reread(const std::string& bytes) {
   return ImportProgram(artifact);
 }
 
-// "" or how the program that comes back of `bytes` differs.
+// Imports `bytes` and compares its results with those of the exported function. Returns "" or the
+// first difference.
 std::string Difference(const ExportedSample& e, const std::string& bytes,
                        const samples::Tolerance& tolerance) {
   const absl::StatusOr<Program> back = Reread(bytes);
@@ -51,10 +54,11 @@ std::string Difference(const ExportedSample& e, const std::string& bytes,
   return text.empty() ? "" : absl::StrCat(text, "\n", PrintProgram(*back));
 }
 
+// The list of refused ops is compared with a golden file, so that no op is refused unnoticed.
 TEST(ExportTest, SamplesComeBackWithTheSameBits) {
   int said = 0, refused = 0, failed = 0, same = 0;
   std::map<std::string, int> versions;
-  // Of each op that is refused: why, and how many of its samples.
+  // Maps each refused op and the reason to the number of its refused samples.
   std::map<std::pair<std::string, std::string>, int> why;
   ForEachExport([&](const ExportedSample& e) {
     if (!e.artifact.ok()) {
@@ -106,7 +110,7 @@ TEST(ExportTest, ProgramsAtTheEdgesComeBackWithTheSameBits) {
   }
 }
 
-// As many devices as a mesh may have.
+// The mesh has as many devices as a mesh may have.
 TEST(ExportTest, GroupsOfManyDevicesComeBack) {
   const int64_t n = Limits().mesh_devices;
   const PartitionSpec along{{{"x", "y"}}, {}, {}, {}};
@@ -211,7 +215,8 @@ TEST(ExportTest, AFunctionIsWrittenOnceHoweverOftenItIsCalled) {
                                               Pair("call", 3), Pair("func", 2), Pair("return", 2)));
 }
 
-// Regions that share a function are written once each: a program may be larger than it looks.
+// If several regions share a function, the export writes it once for each region. So an artifact
+// may be much larger than its program.
 TEST(ExportTest, AProgramThatTakesTooManyOpsIsRefused) {
   const Type scalar = MakeType(DType::kF32, {});
   Builder leaf(Scope{}, "leaf");
@@ -230,9 +235,10 @@ TEST(ExportTest, AProgramThatTakesTooManyOpsIsRefused) {
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000 ops or regions")));
 }
 
-// A reader that does not know our composites takes their decompositions.
+// A reader that does not know our composites uses their decompositions. The test renames the
+// composites to become such a reader.
 TEST(ExportTest, DecompositionsGiveWhatTheirOpsDo) {
-  // Those that are computed in another way: units in the last place.
+  // The tolerances, in units in the last place, of ops whose decomposition computes in another way.
   const std::map<std::string, double> ulps = {{"erf", 2}, {"erfc", 2}, {"cumlogsumexp", 8}};
   constexpr std::string_view kOurs = "tessera.", kAnothers = "another.";
   std::map<std::string, int> decomposed;

@@ -1,3 +1,5 @@
+// Turns samples into whole programs and exports them. export_test.cc reads the artifacts back, and
+// dump_artifacts.cc writes them for JAX to run.
 #include "tests/stablehlo/exports.h"
 
 #include <utility>
@@ -17,14 +19,14 @@ AxisList AxesOf(const Mesh& mesh) {
   for (const MeshAxis& axis : mesh.axes) axes.push_back(axis.name);
   return axes;
 }
-// The axes over which a value varies, in mesh order.
+// Returns the axes over which a value varies, in mesh order.
 AxisList VaryingAxes(const Type& type, const Mesh& mesh) {
   AxisList axes;
   for (const std::string& axis : AxesOf(mesh))
     if (type.varying.contains(axis)) axes.push_back(axis);
   return axes;
 }
-// Where the shards lie along the first dim.
+// Returns the spec of a whole array whose shards lie along the first dim.
 PartitionSpec SpecOf(const Type& type, const Mesh& mesh) {
   const AxisList axes = VaryingAxes(type, mesh);
   return axes.empty() ? PartitionSpec{} : PartitionSpec{{axes}, {}, {}, {}};
@@ -47,7 +49,8 @@ Array Joined(const Type& type, const Shards& shards, const Mesh& mesh) {
   return out;
 }
 
-// The op on shards, in a program of whole arrays.
+// Returns a function on whole arrays that runs the op of a manual sample on shards. Throws
+// StatusException if an operand or a result is a pending sum, which has no whole array.
 FunctionRef OnShards(const Sample& s) {
   const Mesh& mesh = s.scope.mesh;
   const AxisList all = AxesOf(mesh);
@@ -92,7 +95,7 @@ ExportedSample Exported(std::string family, const Sample& s, std::vector<double>
     out.args.push_back(Joined(s.operands[i].type, args[i], s.scope.mesh));
   Program program{kOpset, out.function, {}, {}};
   if (!program.mesh().empty()) {
-    // Every device has all of each.
+    // Every device holds every argument and result whole.
     program.in_shardings.assign(out.function->num_params, PartitionSpec{});
     program.out_shardings.assign(out.function->results.size(), PartitionSpec{});
   }

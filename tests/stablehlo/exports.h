@@ -1,7 +1,8 @@
-// The op samples, and the random programs, as StableHLO artifacts.
+// Exports the op samples and the random programs as StableHLO artifacts.
 //
-// A sample that stands on the shards of a mesh is called in a manual_computation: what varies over
-// mesh axes has a first dim more, along which its shards lie.
+// A sample in manual code becomes a program on whole arrays that runs the op in a
+// manual_computation. An operand or a result that varies over mesh axes gets an additional first
+// dim, along which its shards lie.
 #pragma once
 #include <functional>
 #include <string>
@@ -16,15 +17,15 @@ namespace tessera::ir::stablehlo {
 struct ExportedSample {
   std::string family;
   const samples::Sample* sample = nullptr;
-  // Of the random programs: how many units in the last place XLA may be off in each result.
+  // For random programs: how many units in the last place XLA may be off in each result.
   std::vector<double> ulps_of_xla;
-  FunctionRef function;     // the entry
-  std::vector<Array> args;  // of the entry
+  FunctionRef function;     // entry of the exported program
+  std::vector<Array> args;  // arguments of the entry
   absl::StatusOr<std::string> artifact;
 };
-// Calls `f` for every row.
+// Calls `f` for every sample and every random program.
 void ForEachExport(const std::function<void(const ExportedSample&)>& f);
-// The results of the entry from those of the sample's op on every shard.
+// Returns the results of the entry, made from the results of the sample's op on every shard.
 std::vector<Array> ResultsOfEntry(const samples::Sample& s, const std::vector<Shards>& results);
 
 }  // namespace tessera::ir::stablehlo

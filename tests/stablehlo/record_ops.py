@@ -1,12 +1,12 @@
-"""Writes little programs of StableHLO's ops with arguments and what they give.
+"""Writes small programs of StableHLO's ops with their arguments and expected results.
 
   python tests/stablehlo/record_ops.py            # tests/stablehlo/recorded/ops.jsonl
-  python tests/stablehlo/record_ops.py --seeds    # also those of tests/fuzz/stablehlo
+  python tests/stablehlo/record_ops.py --seeds    # also the seeds in tests/fuzz/stablehlo
 
-A line is a case as those of StableHLO's own suite: its name, its artifact, its arguments, its
-results and how near they must be.  What an op gives is written down here in NumPy, of doubles,
-where that says it; else XLA on CPUs says it.  Where both can, they are compared.  It needs jax
-0.10.2.
+Each line is a case in the format of StableHLO's own suite: its name, its artifact, its arguments, its
+results and their tolerances. The expected results of an op are computed here in NumPy, with doubles, if
+NumPy can compute them; otherwise XLA computes them on the CPU. If both can, the two are compared. The
+script needs jax 0.10.2.
 """
 import base64
 import json
@@ -63,7 +63,7 @@ def xla(text, args):
 
 def value(a):
     a = np.asarray(a)
-    # Integers of a few bits are extended to a byte by their sign.
+    # An integer of fewer than 8 bits is stored sign-extended in a byte.
     stored = a.astype(np.int8) if a.dtype.name in ("int2", "int4") else a
     return {"dtype": NAMES[a.dtype.name], "shape": list(a.shape),
             "data": base64.b64encode(np.ascontiguousarray(stored).tobytes()).decode()}
@@ -94,7 +94,7 @@ def function(body, args, results, extra=""):
 
 
 def of_text(name, body, args, expected=None, check=("eq", 0), like=None, compare=None, extra=""):
-    """`expected`, or XLA's; `compare`: how near both must be."""
+    """Adds a case. Its results are `expected`, or XLA's if None. `compare` bounds their difference."""
     shapes = expected if expected is not None else like
     text = function(body, args, shapes, extra)
     if expected is None or compare is not None:
@@ -107,7 +107,7 @@ def of_text(name, body, args, expected=None, check=("eq", 0), like=None, compare
 
 
 def op(name, what, args, attrs="", **kwargs):
-    """A program of one op."""
+    """Adds a case whose program is one op."""
     results = kwargs["expected"] if kwargs.get("expected") is not None else kwargs["like"]
     n = len(results)
     names = ", ".join(f"%0#{i}" for i in range(n)) if n > 1 else "%0"
@@ -171,7 +171,7 @@ for dtype, check, apart in ((np.float16, ("ulp", 1), 4e-2), (ml_dtypes.bfloat16,
            [x, scale, offset, mean, var], attrs,
            expected=to(inference(*wide(x, scale, offset, mean, var), eps, dim)), check=check,
            compare=apart)
-        # Differences of sums cancel.
+        # The gradient subtracts sums that nearly cancel, so it needs a larger tolerance.
         loose = ("abs", {2: 2e-2, 4: 1e-4, 8: 1e-12}[np.dtype(dtype).itemsize])
         if dtype is ml_dtypes.bfloat16:
             loose = ("abs", 0.1)
@@ -416,7 +416,7 @@ for dtype in FEW:
   return %0 : {mlir_type(most)}"""
     of_text(f"reduce_few/{name}", reduced, [r], expected=[most])
 
-# ---- CHLO: by what it decomposes into. -----------------------------------------------------------
+# ---- CHLO ops, which are exported as their decompositions. ---------------------------------------
 points = np.array([-3.5, -1, -0.75, -0.0, 0.0, 0.25, 0.9, 1, 2.5, 4], np.float32)
 for what, take in (("square", np.square), ("sinh", np.sinh), ("cosh", np.cosh), ("asin", np.arcsin),
                    ("acos", np.arccos), ("atan", np.arctan), ("asinh", np.arcsinh),
@@ -493,8 +493,8 @@ func.func private @impl(%x: tensor<4xf32>) -> tensor<4xf32> {
 }""")
 
 # ---- Quantized numbers. --------------------------------------------------------------------------
-# JAX's MLIR has no types for them.  An artifact is written with integers of other widths in their
-# places, whose types are then replaced in its bytes; so are the names of ops.
+# JAX's MLIR has no quantized types. So an artifact is written with integer types of unused widths as
+# placeholders, which are then replaced in its bytes. Names of ops are replaced in the same way.
 def read_varint(data, at):
     first = data[at]
     if first == 0:
@@ -552,13 +552,13 @@ class Quantized:
 
 
 def opened(data):
-    """The head of an artifact and its sections, by their numbers, in their order."""
+    """Returns the head of an artifact and its sections by number, in the order of the file."""
     at = data.index(b"\0", 4) + 1
     head, sections = data[:at], {}
     while at < len(data):
         section, at = data[at], at + 1
         size, at = read_varint(data, at)
-        if section & 0x80:  # aligned
+        if section & 0x80:  # the section is aligned
             alignment, at = read_varint(data, at)
             at += -at % alignment
         sections[section & 0x7F] = data[at:at + size]
@@ -571,8 +571,8 @@ def closed(head, sections):
 
 
 def entries_of(sections):
-    """The attributes and types: how many of each; pairs of a dialect and a count; pairs of bytes
-    and a flag."""
+    """Returns the attributes and types: the number of each, pairs of a dialect and a count, and pairs
+    of the bytes of an entry and its flag."""
     offsets = sections[3]
     num_attrs, at = read_varint(offsets, 0)
     num_types, at = read_varint(offsets, at)
@@ -632,7 +632,7 @@ def with_types(data, types, names):
             index.setdefault(read_varint(entry, 0)[0], i)
     for placeholder, of in types.items():
         *shape, scalar = placeholder.split("x")
-        if shape:  # a tensor's: it gets an element type of its own, behind all others
+        if shape:  # only this tensor type gets a new element type, appended after all others
             tensor = b"".join([varint(20), varint(len(shape)), *(zigzag(int(d)) for d in shape)])
             place = [e for e, _ in entries].index(tensor + varint(index[CODES[scalar]]))
             groups.append((vhlo, 1))
@@ -647,7 +647,7 @@ def with_types(data, types, names):
 
 def quantized(name, params, body, results, types, args, expected, names=None, check=("eq", 0),
               extra=""):
-    """`params` and `results` are types with placeholders."""
+    """Adds a case. `params` and `results` are types with placeholders."""
     used = sorted({t.storage for t in types.values()} | {"f32"})
     mentioned = ", ".join(f"%u{i}: tensor<1x{t}>" for i, t in enumerate(used))
     extra += f"\nfunc.func private @types({mentioned}) {{\n  return\n}}"
@@ -717,7 +717,7 @@ quantized("reduce_quantized/maximum", [T], f"""  %i = stablehlo.constant dense<0
           [np.maximum(qa.astype(np.int16).max(axis=1), 0)])
 
 
-# Sums of products are of integers.
+# Quantized products are summed as integers and rescaled afterwards.
 def rescaled(total, factor, result, dim=None):
     factor = np.asarray(factor, np.float64).astype(np.float32)
     if dim is not None:
@@ -773,7 +773,7 @@ quantized("convolution_quantized/per_axis", ["tensor<2x4x4x2xui16>", "tensor<2x2
           {"ui16": A, "2x2x2x3xui16": KER, "i16": OUT},
           [im, ker], [rescaled(total, [0.5 * s for s in (0.25, 0.5, 0.1)], OUT, 3)])
 
-# ---- Booleans: `add` is "or" and `multiply` is "and", in each op that combines by them. ----------
+# ---- Booleans: `add` means "or" and `multiply` means "and" in every op that uses them. ------------
 BOOL = "tensor<i1>"
 either, all_true = np.array([0, 0, 1, 1], bool), np.ones(256, bool)
 for what, take in (("add", np.logical_or), ("multiply", np.logical_and)):
@@ -816,7 +816,7 @@ for what, take in (("add", np.logical_or), ("multiply", np.logical_and)):
       {combine} : ({mlir_type(start)}, {mlir_type(places)}, {mlir_type(written)})
       -> {mlir_type(start)}
   return %0 : {mlir_type(start)}""", [start, places, written], expected=[wanted], compare=0)
-# The second of each pair is chosen unless it is false and the first is true.
+# The comparison GT chooses the second element of a pair unless it is false and the first is true.
 chosen = np.array([1, 0, 0, 1, 1, 1], bool)
 of_text("booleans/select_and_scatter_add", f"""
   %init = stablehlo.constant dense<false> : {BOOL}
@@ -832,7 +832,7 @@ of_text("booleans/select_and_scatter_add", f"""
   }}) : ({mlir_type(chosen)}, tensor<3xi1>, {BOOL}) -> {mlir_type(chosen)}
   return %0 : {mlir_type(chosen)}""", [chosen, np.array([1, 1, 0], bool)],
         expected=[np.array([1, 0, 0, 1, 0, 0], bool)], compare=0)
-# A sum of 8 bits would be 0 for 256 products that are true.
+# An 8-bit sum of 256 true products would overflow to 0.
 for n in (0, 1, 5, 256):
     a, b = rng.integers(0, 3, (4, n)) > 1, rng.integers(0, 3, (n, 6)) > 1
     if n == 256:
@@ -861,7 +861,7 @@ conv = np.asarray(lax.conv_general_dilated(
 op("booleans/convolution", "stablehlo.convolution", [im, ker],
    f"{LAYOUT}, padding = dense<0> : tensor<2x2xi64>", expected=[conv > 0])
 
-# ---- Cube roots of complex numbers. XLA has none; StableHLO's reference has the principal ones. ---
+# ---- Cube roots of complex numbers. XLA has none; StableHLO's reference takes the principal root. -
 def cube_root(z):
     theta = np.arctan2(z.imag, z.real) / 3
     return np.cbrt(np.abs(z)) * (np.cos(theta) + 1j * np.sin(theta))
@@ -874,7 +874,7 @@ for dtype, large in ((np.complex64, 3e38), (np.complex128, 1.2e308)):
     z = np.array(usual, dtype)
     op(f"cbrt/{name}", "stablehlo.cbrt", [z],
        expected=[cube_root(z.astype(np.complex128)).astype(dtype)], check=("ulp", 8))
-    # The root of an infinite real number is real; the reference multiplies 0 by infinity there.
+    # Here the root of an infinite real number is real. The reference multiplies 0 by infinity instead.
     z = np.array([0, complex(-0.0, 0), complex(0, -0.0), complex(np.inf, 0), complex(np.inf, 1),
                   complex(-np.inf, 0), complex(0, np.inf), complex(np.inf, -np.inf),
                   complex(np.nan, 1), complex(1, np.nan)], dtype)
@@ -899,13 +899,13 @@ for dtype in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64):
         wanted = np.array([0, -0.0, 1, 2, -2, 2, np.inf, -np.inf, np.inf, np.inf], dtype)
         if mantissa == 1:
             wanted = x
-        # XLA's compiler keeps the NaNs; its evaluator, which folds constants, makes them infinite.
+        # XLA's compiler keeps NaNs, but its evaluator, which folds constants, makes them infinite.
         op(f"reduce_precision/{np.dtype(dtype).name}_e{exponent}m{mantissa}",
            "stablehlo.reduce_precision", [x],
            f"exponent_bits = {exponent} : i32, mantissa_bits = {mantissa} : i32",
            expected=[wanted])
 
-# ---- Scatters of windows without elements, which leave the operand as it is. ---------------------
+# ---- Scatters of windows without elements, which do not change the operand. ----------------------
 start = floats(4, 6)
 rows, none = np.array([[1], [3]], np.int32), np.zeros((2, 0), np.int32)
 SUM = """({
@@ -931,7 +931,7 @@ for label, at, shape, dims in (
       {dims}, {to} index_vector_dim = 1>}}> {region}
       : ({mlir_type(start)}, {mlir_type(at)}, {mlir_type(updates)}) -> {mlir_type(start)}
   return %0 : {mlir_type(start)}""", [start, at, updates], expected=[start], compare=0)
-# An operand without elements has no place for an update.
+# An operand without elements cannot take an update.
 empty, updates = np.zeros((0, 3), np.float32), floats(2, 3)
 of_text("scatter_of_nothing/to_nothing", f"""
   %0 = "stablehlo.scatter"(%a0, %a1, %a2) <{{scatter_dimension_numbers = #stablehlo.scatter<
@@ -940,7 +940,7 @@ of_text("scatter_of_nothing/to_nothing", f"""
       : ({mlir_type(empty)}, {mlir_type(rows)}, {mlir_type(updates)}) -> {mlir_type(empty)}
   return %0 : {mlir_type(empty)}""", [empty, rows, updates], expected=[empty], compare=0)
 
-# ---- Seeds of the fuzz target: what is refused, and of each kind of what is read one. ------------
+# ---- Seeds of the fuzz target: refused programs, and one accepted program of each kind. ----------
 seeds = {}
 for name in ("batch_norm_training/float32_6x4_1", "batch_norm_grad/float16_2x3x4_0",
              "einsum/bij,bjk->bki", "torch_index_select/batch", "dynamic_conv/padding",
@@ -1000,14 +1000,14 @@ refused("algorithm_of_f8", f"""  %0 = "stablehlo.dot_general"(%a0, %a0) {{dot_di
       #stablehlo.dot<lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>,
       {algorithm("f8E4M3FN", "f32", 1)}}} : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>
   return %0 : tensor<f32>""", results="tensor<f32>")
-# Another number of products than any algorithm has: MLIR itself would not write it.
+# No algorithm has this number of products. MLIR would not write it, so the bytes are changed.
 seeds["ops_refused_algorithm"] = with_entries(
     artifact(function(f"""  %0 = "stablehlo.dot_general"(%a0, %a1) {{{DOT},
       {algorithm("bf16", "f32", 9)}}} : ({mlir_type(left)}, {mlir_type(right)}) -> tensor<4x6xf32>
   return %0 : tensor<4x6xf32>""", [left, right], [np.zeros((4, 6), np.float32)])),
     lambda entry: (entry[:-1] + zigzag(7) if entry.endswith(zigzag(9)) and len(entry) == 3
                    else entry))
-# Calls of routines that are given tokens for matrices.
+# These calls pass tokens to routines that expect matrices.
 refused("token_for_a_matrix", """  %t = stablehlo.create_token : !stablehlo.token
   %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%t) {mhlo.backend_config = {uplo = 76 : ui8}, api_version = 4 : i32}
       : (!stablehlo.token) -> (tensor<4x4xf32>, tensor<i32>)
@@ -1016,7 +1016,7 @@ refused("tokens_for_arrays", """  %t = stablehlo.create_token : !stablehlo.token
   %0:2 = stablehlo.custom_call @ApproxTopK(%t, %t, %t, %t)
       : (!stablehlo.token, !stablehlo.token, !stablehlo.token, !stablehlo.token) -> (tensor<4xf32>, tensor<4xi32>)
   return %0#0 : tensor<4xf32>""")
-# Of this constant not all elements are the list's.
+# The padding is a list of one element that is broadcast to two.
 refused("padding_of_few", """  %k = stablehlo.constant dense<1.0> : tensor<3x1x1xf32>
   %l = stablehlo.constant dense<1> : tensor<1xi64>
   %p = stablehlo.broadcast_in_dim %l, dims = [1] : (tensor<1xi64>) -> tensor<1x2xi64>

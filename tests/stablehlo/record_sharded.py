@@ -1,10 +1,10 @@
-"""Writes sharded programs that JAX exports, with arguments and JAX's results.
+"""Writes sharded programs that JAX exports, with their arguments and JAX's results.
 
   python tests/stablehlo/record_sharded.py            # tests/stablehlo/recorded/sharded.jsonl
-  python tests/stablehlo/record_sharded.py --seeds    # also those of tests/fuzz/stablehlo
+  python tests/stablehlo/record_sharded.py --seeds    # also the seeds in tests/fuzz/stablehlo
 
-A line is a program: its name, its bytes, its arguments and its results, as base64.  It needs
-jax 0.10.2; the numbers are those of four CPU devices.
+Each line is a program: its name, and its bytes, arguments and results as base64. The script needs
+jax 0.10.2. The results come from four CPU devices.
 """
 import base64
 import json
@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).parent
 SEEDS = HERE.parent / "fuzz" / "stablehlo"
 NAMES = {"float32": "f32", "int32": "i32", "uint32": "ui32", "bool": "i1"}
 
-cases = {}  # name -> (bytes, args, results)
+cases = {}  # maps a name to (bytes, args, results)
 
 
 def mesh_of(shape, names, types=AxisType.Auto):
@@ -46,7 +46,7 @@ def f32(*shape):
 
 
 def add(name, fn, *args, run=None, shardy=True, mesh=None, specs=None, **kwargs):
-    """`run` gives the results where `fn` itself does not run on CPUs."""
+    """Adds a case. `run` computes the results if `fn` itself does not run on CPUs."""
     jax.config.update("jax_use_shardy_partitioner", shardy)
     jitted = fn if hasattr(fn, "lower") else jax.jit(fn)
     given = args
@@ -307,7 +307,7 @@ add("gspmd_partially_manual",
 add("gspmd_attention", jit_attention, *[small(8, 2, 4) for _ in range(3)], small(2, 4, 8),
     small(4, 4, 8), shardy=False)
 
-# What older versions of JAX wrote.
+# Older versions of JAX wrote programs like these.
 add_text("gspmd_v1", """
 module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<4x4xf32> {mhlo.sharding = "{devices=[2,2]0,1,2,3}"})
@@ -362,7 +362,7 @@ module @m attributes {mhlo.frontend_attributes = {xla.sdy.meshes =
 }""", [f32(8, 8)], lambda a: np.tile(a[:4] * a[4:], (2, 1)))
 
 
-# ---- Groups in an order that nothing but they say. -----------------------------------------------
+# ---- Groups whose order of devices only the groups themselves tell. ------------------------------
 @mapped((P(("x", "y")),), P(("x", "y")), check_vma=False)
 def in_order(a):
     whole = lax.all_gather(a, ("y", "x"), axis=0, tiled=True)
@@ -373,7 +373,7 @@ def in_order(a):
 add("gspmd_order_of_groups", in_order, f32(8, 8), shardy=False)
 
 
-# ---- Meshes whose axes have the same names, and other sizes or places. ---------------------------
+# ---- Meshes whose axes have the same names but other sizes or positions. -------------------------
 @mapped((P("x"),), (P("x"), P(None, "x")), mesh=M41)
 def by_four(a):
     return lax.psum(a, "x") + lax.axis_index("x"), lax.all_to_all(a, "x", 1, 0, tiled=True)
@@ -445,7 +445,7 @@ module @m { %s
 }""" % SDY_MESH, [f32(8, 8)], lambda a: (a + a, a + a))
 
 
-# ---- Booleans: `add` is "or" and `multiply` is "and". ---------------------------------------------
+# ---- Booleans: `add` means "or" and `multiply` means "and". ---------------------------------------
 def combined(name, what):
     return """%%%s = "stablehlo.all_reduce"(%%b) <{channel_handle =
         #stablehlo.channel_handle<handle = 1, type = 0>,
@@ -490,7 +490,7 @@ module @m { sdy.mesh @mesh = <["x"=2, "y"=2]>
 }""", [rng.integers(0, 2, (8, 8)).astype(bool)], of_booleans)
 
 
-# ---- Seeds: what is refused by name, and a mesh of devices in another order. ---------------------
+# ---- Seeds: refused programs, named for the reason, and a mesh of devices in another order. ------
 seeds = {}
 
 
@@ -533,7 +533,7 @@ seed_of_one("sharded_meshes_of_orders", "{ sdy.mesh @mesh = <[\"x\"=4]> "
             "sdy.mesh @other = <[\"x\"=4], device_ids=[3, 2, 1, 0]>", sdy('[{"x"}, {}]'),
             """%0 = sdy.sharding_constraint %arg0 <@other, [{}, {"x"}]> : tensor<8x12xf32>
                return %0 : tensor<8x12xf32>""")
-# As "device_put" between meshes of the same devices in other orders; and what divides no shape.
+# Moves between meshes of the same devices in other orders, as device_put does, and an indivisible dim.
 ORDERS = ("{ sdy.mesh @from = <[\"a\"=2, \"b\"=%d], device_ids=[%s]> "
           "sdy.mesh @mesh = <[\"x\"=%d]>")
 FROM = "{sdy.sharding = #sdy.sharding<@from, [{\"b\"}, {\"a\"}]>}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the artifacts that dump_artifacts writes, by the installed JAX.
+"""Runs the artifacts that dump_artifacts writes in the installed JAX.
 
   .venv/bin/python tests/stablehlo/run_artifacts.py build/dev/bin/dump_artifacts
 
-Every artifact is read and verified by StableHLO's own deserializer. Those whose values are recorded
-are compiled and run on the CPU, some on several devices; their results are what JAX gave for the op
-itself, as close as the op's sample asks.
+StableHLO's own deserializer reads and verifies every artifact. Artifacts with recorded values are
+compiled and run on the CPU, some on several devices. Their results must agree with those that JAX gave
+for the op itself, within the tolerance of the op's sample.
 """
 import argparse
 import collections
@@ -20,7 +20,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 RECORDED = pathlib.Path(__file__).parents[1] / "ops" / "recorded"
-SKIPPED = 77  # what ctest takes for a test that was skipped
+SKIPPED = 77  # exit status that tells ctest that a test was skipped
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts"))
 
 try:
@@ -38,7 +38,7 @@ except ImportError as error:
     print(f"skipped: {sys.executable} has no JAX: {error}")
     sys.exit(SKIPPED)
 
-# Where XLA gives something else for what StableHLO says.
+# Samples for which XLA gives another result than StableHLO specifies, and how they differ.
 OF_XLA = {"convert/f8e8m0fnu/to_bool": "the least number, a subnormal of f32, is taken for 0",
           "cholesky/f64/not_definite": "both triangles are NaNs"}
 FLOATS = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52)}  # bits, mantissa
@@ -50,13 +50,13 @@ def array(value):
 
 
 def ordinals(x, bits):
-    """Numbers in the order of the floats, neighbours one apart."""
+    """Maps floats to whole numbers in the same order, so that neighbours differ by one."""
     whole = x.view(f"int{bits}").astype(object)
     return np.where(whole >= 0, whole, -(whole + 2 ** (bits - 1)))
 
 
 def difference(got, want, dtype, ulps, bound):
-    """Why `got` is not `want`, or "". `bound`: how far apart each may be, if that is said."""
+    """Returns why `got` differs from `want`, or "". `bound` limits each absolute difference, unless None."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
     if not np.size(got):
@@ -67,7 +67,7 @@ def difference(got, want, dtype, ulps, bound):
                           ulps, bound)
     got, want = np.atleast_1d(got), np.atleast_1d(want)
     if not dtype.startswith(("f", "bf")):
-        if dtype.endswith(("2", "4")) and len(dtype) == 2:  # the other bits of a byte are anything
+        if dtype.endswith(("2", "4")) and len(dtype) == 2:  # ignore the unused bits
             got, want = got.astype(np.int8), want.astype(np.int8)
         return "" if np.array_equal(got, want) else f"is {got.tolist()}, expected {want.tolist()}"
     with np.errstate(all="ignore"):
@@ -91,7 +91,7 @@ def difference(got, want, dtype, ulps, bound):
 class Runner:
     def __init__(self):
         jax.config.update("jax_enable_x64", True)
-        linalg.initialize_lapack()  # else the first op of JAX's does
+        linalg.initialize_lapack()  # normally done by the first op of JAX
         self.context = mlir.make_ir_context()
         self.backend = xla_bridge.get_backend("cpu")
         self.devices = self.backend.local_devices()
@@ -103,7 +103,7 @@ class Runner:
             return module
 
     def run(self, module, operands, num_devices):
-        """The results; on several devices each has all of every operand and of every result."""
+        """Returns the results. Every device holds every operand and every result whole."""
         devices = self.devices[:num_devices]
         options = compiler.get_compile_options(num_replicas=1, num_partitions=num_devices,
                                                device_assignment=np.arange(num_devices)[None])
@@ -120,10 +120,10 @@ class Runner:
 
 
 def check(runner, folder, sample):
-    """How the sample fails, or ""; whether it ran."""
+    """Returns how the sample fails, or "", and whether it ran."""
     try:
         module = runner.read((folder / sample["file"]).read_bytes())
-    except Exception as error:  # whatever the deserializer throws
+    except Exception as error:  # the deserializer may throw anything
         return f"is not read: {error}", False
     if "excluded" in sample:
         return "", False

@@ -1,5 +1,6 @@
-// StableHLO's conformance cases as a user runs them: each artifact is sent to a coordinator,
-// planned there, and compiled, whatever its size, and run by a worker, both processes of their own.
+// Proves that StableHLO's conformance cases give the expected results for a user of a cluster. Each
+// artifact is sent to a coordinator, which plans it, and a worker compiles and runs it. Both are
+// processes of their own. The worker compiles even the programs that it would normally evaluate.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,11 +33,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kCallers = 4;          // at a time
-constexpr int kCompiledMin = 1'500;  // a worker that evaluates what is small compiles 417
+constexpr int kCallers = 4;          // number of concurrent callers
+constexpr int kCompiledMin = 1'500;  // a worker that evaluates small programs compiles only 417
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// A folder that is there as long as this.
+// A temporary folder that is removed with this object.
 class TempFolder {
  public:
   TempFolder() { TESSERA_CHECK(mkdtemp(path_.data()) != nullptr); }
@@ -58,7 +59,7 @@ class TempFolder {
   std::string path_ = (std::filesystem::temp_directory_path() / "tessera-code-XXXXXX").string();
 };
 
-// The executable's id.
+// Compiles a case on the cluster and returns the id of the executable.
 absl::StatusOr<uint64_t> Compile(const remote::JsonClient& client, const Case& test) {
   const json request = {{"stablehlo", absl::Base64Escape(test.artifact)}, {"name", test.name}};
   TESSERA_ASSIGN_OR_RETURN(const std::string response,
@@ -89,6 +90,7 @@ absl::StatusOr<std::vector<Array>> RunServed(api::Service& service, uint64_t exe
   return out;
 }
 
+// Several threads send cases at once, because each case waits mostly for the cluster.
 TEST(ServedCasesTest, EveryCaseThatIsReadGivesWhatItSays) {
   const std::optional<std::string> folder = CasesFolder();
   if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the cases";

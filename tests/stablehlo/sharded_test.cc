@@ -1,7 +1,7 @@
-// Sharded programs that JAX exported give JAX's results: evaluated, and on an embedded cluster of
-// four devices, laid as the artifact says.
+// Proves that sharded programs that JAX exported give JAX's results, in the evaluator and on an
+// embedded cluster of four devices with the shardings of the artifact.
 //
-// recorded/sharded.jsonl is written by record_sharded.py.
+// record_sharded.py writes the programs and results to recorded/sharded.jsonl.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ namespace {
 using nlohmann::json;
 
 constexpr absl::Duration kWait = absl::Seconds(60);
-// Sums are of other orders than XLA's.
+// Our sums add in another order than XLA's.
 constexpr double kTolerance = 1e-5;
 
 Array ArrayOf(const json& value) {
@@ -74,6 +74,8 @@ absl::StatusOr<std::vector<Array>> Serve(api::Service& service, const Program& p
   return out;
 }
 
+// The totals of manual computations, constraints and input shardings show that the importer drops
+// none.
 TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
   EmbeddedOptions options;
   options.devices = 4;
@@ -108,7 +110,7 @@ TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
     for (const auto& sharding : program->in_shardings) placed += sharding ? 1 : 0;
     if (HasFailure()) std::cout << text << "\n";
   }
-  // Nothing of what the artifacts say about shardings was left out.
+  // These totals show that the importer left out no sharding of the artifacts.
   EXPECT_EQ(programs, 49);
   EXPECT_EQ(on_shards, 33);
   EXPECT_EQ(constraints, 20);

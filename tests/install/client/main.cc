@@ -1,5 +1,6 @@
-// Linked with Tessera::client alone: it reaches for a coordinator that is not there, and for an
-// embedded cluster that it was not linked with; both are refused in words that help.
+// A user's program that is linked only with Tessera::client. It tries to reach a coordinator that
+// does not run, and to start an embedded cluster, which is not linked. It exits with 0 if both are
+// refused with an error that tells what to do.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -10,7 +11,7 @@
 
 namespace {
 
-// A port of ours that nobody listens on.
+// Returns the address of a port that was just free, so nobody listens on it.
 std::string NobodysAddress() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

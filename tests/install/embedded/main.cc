@@ -1,4 +1,6 @@
-// Linked with Tessera::embedded: a sum over four devices, each of which has two rows.
+// A user's program that is linked with Tessera::embedded. It sums over four devices, each of which
+// has two rows, and exits with 0 if the sum is right. tests/install builds it against the installed
+// package.
 #include <cmath>
 #include <iostream>
 

@@ -1,4 +1,5 @@
-"""Ahead of time: a train loop that prints is lowered, looked at, compiled and run. Export, and checkify."""
+"""Ahead of time: a train loop that prints is lowered, inspected, compiled and run. Also export and
+checkify."""
 import sys
 
 import jax
@@ -48,7 +49,7 @@ def main():
     except TypeError as error:
         print("other shapes are refused:", str(error).splitlines()[0])
 
-    # One program that knows no batch size, exported and read back.
+    # This program works for every batch size. It is exported and read back.
     (batch,) = jax.export.symbolic_shape("batch")
     types = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), trained)
     exported = jax.export.export(jax.jit(lambda w, x: jnp.tanh(x @ w["in"]) @ w["out"]))(

@@ -30,7 +30,7 @@ def main():
         return (jnp.sum(stats.norm.logpdf(observed, x["loc"], scale)) + x["log_scale"]
                 + stats.norm.logpdf(x["loc"], 0, 20))
 
-    # Hamiltonian Monte Carlo with settings by hand.
+    # Hamiltonian Monte Carlo with settings that were chosen by hand.
     hmc = blackjax.hmc(log_density, step_size=0.02, inverse_mass_matrix=jnp.array([0.5, 0.05]),
                        num_integration_steps=10)
     starts = {"loc": 9.5 + jnp.arange(CHAINS) / CHAINS, "log_scale": jnp.full(CHAINS, 0.6)}

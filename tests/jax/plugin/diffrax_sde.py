@@ -20,7 +20,8 @@ def ornstein_uhlenbeck(key):
 
 
 def geometric(dt, key):
-    """The end of a geometric Brownian motion, as the solver has it and as the formula has it."""
+    """Returns the end of a geometric Brownian motion, computed by the solver and by the exact
+    formula."""
     motion = diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-4, shape=(), key=key)
     terms = diffrax.MultiTerm(diffrax.ODETerm(lambda t, y, args: 0.5 * y),
                               diffrax.ControlTerm(lambda t, y, args: 0.8 * y, motion))

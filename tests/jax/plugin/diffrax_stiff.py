@@ -27,7 +27,7 @@ def solve(rates):
 
 @jax.jit
 def bouncing():
-    """When a ball that falls with drag meets the ground."""
+    """Returns when a ball that falls with drag hits the ground."""
     event = diffrax.Event(lambda t, y, args, **kwargs: y[0], root_finder=optimistix.Newton(1e-8, 1e-8))
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: jnp.stack([y[1], -9.81 - 0.1 * y[1]])), diffrax.Dopri5(), 0.0, jnp.inf,

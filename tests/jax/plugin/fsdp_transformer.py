@@ -1,5 +1,6 @@
-"""Fully sharded data parallel: parameters, Adam's moments and the batch in pieces over all devices by NamedSharding;
-layers are rematerialised in the backward pass. An optional second argument is the number of steps.
+"""Fully sharded data parallelism by NamedSharding: parameters, Adam's moments and the batch are
+split over all devices, and layers are rematerialised in the backward pass. An optional second
+argument is the number of steps.
 """
 import sys
 
@@ -44,7 +45,7 @@ def main():
         return params, optimizer.init(params)
 
     def sharding(leaf):
-        """The largest dim that the devices divide is cut."""
+        """Returns a sharding that splits the largest dim that the number of devices divides."""
         dims = [d for d in range(leaf.ndim) if leaf.shape[d] % mesh.size == 0 and leaf.shape[d] >= 8]
         cut = max(dims, key=lambda d: leaf.shape[d], default=None)
         return NamedSharding(mesh, P(*["fsdp" if d == cut else None for d in range(leaf.ndim)]))

@@ -11,7 +11,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def kernel(params, a, b):
-    """Matern 5/2 plus a period."""
+    """Returns a Matern 5/2 kernel plus a periodic kernel."""
     distance = jnp.sqrt(5.0) * jnp.abs(a[:, None] - b[None, :]) / jnp.exp(params["length"])
     matern = jnp.exp(params["height"]) * (1 + distance + distance**2 / 3) * jnp.exp(-distance)
     wave = jnp.sin(jnp.pi * (a[:, None] - b[None, :]) / jnp.exp(params["period"]))

@@ -1,4 +1,5 @@
-"""A graph network with attention classifies the nodes of a random graph of communities, by segment_sum and friends."""
+"""A graph network with attention, by segment_sum and friends, classifies the nodes of a random
+community graph."""
 import sys
 
 import jax

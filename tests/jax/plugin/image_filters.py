@@ -17,7 +17,7 @@ def gaussian(size, sigma):
 
 
 def filter_channels(image, kernel):
-    """Each channel by itself: a depthwise convolution."""
+    """Filters each channel by itself, with a depthwise convolution."""
     kernels = jnp.tile(kernel[..., None, None], (1, 1, 1, image.shape[-1]))
     return jax.lax.conv_general_dilated(
         image[None], kernels, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),

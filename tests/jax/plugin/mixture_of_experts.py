@@ -7,7 +7,8 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-EXPERTS, SIZE, HIDDEN, GROUPS, TOKENS = 8, 16, 32, 4, 64  # tokens of each group
+# TOKENS is the number of tokens in a group
+EXPERTS, SIZE, HIDDEN, GROUPS, TOKENS = 8, 16, 32, 4, 64
 CAPACITY = 2 * TOKENS // EXPERTS
 SPECS = {"router": P(), "up": P("expert"), "down": P("expert")}
 
@@ -20,18 +21,21 @@ def init(key):
 
 
 def route(x, router):
-    """Of a group's tokens: who goes to which place of which expert, with what weight, and how even it is."""
+    """Returns which token of a group goes to which place of which expert, with which weight, and
+    how balanced that is."""
     probs = jax.nn.softmax(x @ router)
     weight, chosen = jax.lax.top_k(probs, 1)
     one_hot = jax.nn.one_hot(chosen[:, 0], EXPERTS)
     place = jnp.sum((jnp.cumsum(one_hot, axis=0) - 1) * one_hot, axis=1).astype(jnp.int32)
-    dispatch = one_hot[:, :, None] * jax.nn.one_hot(place, CAPACITY)[:, None]  # none beyond the capacity
+    # tokens beyond the capacity are dropped
+    dispatch = one_hot[:, :, None] * jax.nn.one_hot(place, CAPACITY)[:, None]
     balance = EXPERTS * jnp.sum(one_hot.mean(0) * probs.mean(0))
     return dispatch, dispatch * weight[:, :, None], balance
 
 
 def layer(params, x):
-    """`x` is this device's groups; params["up"] is its experts."""
+    """Applies the layer on one device. `x` holds the device's groups, and params["up"] its
+    experts."""
     dispatch, combine, balance = jax.vmap(route, in_axes=(0, None))(x, params["router"])
     sent = jnp.einsum("gtec,gtd->egcd", dispatch, x)
     here = jax.lax.all_to_all(sent, "expert", split_axis=0, concat_axis=1, tiled=True)

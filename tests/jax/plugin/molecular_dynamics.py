@@ -1,5 +1,5 @@
-"""Molecular dynamics of a Lennard-Jones cluster: it is minimised, heated, and its vibrations come of the Hessian. Many
-copies at once are spread over all devices.
+"""Molecular dynamics of a Lennard-Jones cluster: it is minimised and heated, and its vibrations
+follow from the Hessian. Many copies run at once, spread over all devices.
 """
 import functools
 import sys
@@ -28,7 +28,7 @@ def icosahedron():
 
 @jax.jit
 def descend(positions):
-    """By gradients, until they are small."""
+    """Follows the gradients until they are small."""
     def going_on(carry):
         _, gradient, step = carry
         return (jnp.max(jnp.abs(gradient)) > 1e-4) & (step < 2000)
@@ -42,7 +42,7 @@ def descend(positions):
 
 @functools.partial(jax.jit, static_argnums=2)
 def simulate(positions, velocities, steps):
-    """Velocity Verlet, and the energies on the way."""
+    """Integrates with velocity Verlet. Also returns the energies of every step."""
     def step(carry, _):
         x, v, force = carry
         v = v + DT / 2 * force

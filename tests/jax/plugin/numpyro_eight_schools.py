@@ -1,5 +1,5 @@
-"""NumPyro: the eight schools of its front page, centred and not, with four chains: in parallel where there are as many
-devices, else vectorised.
+"""NumPyro: the eight schools example of its front page, with four chains. The chains run in
+parallel if there are as many devices, and vectorised otherwise.
 """
 import sys
 
@@ -32,7 +32,7 @@ def main():
     kernel = NUTS(eight_schools, step_size=0.1, target_accept_prob=0.9)
     mcmc = MCMC(kernel, num_warmup=500, num_samples=1000, num_chains=CHAINS, chain_method=method,
                 progress_bar=False)
-    # The first steps of warming up, then all of it.
+    # Record the first steps of the warm-up, and then run the whole sampler.
     mcmc.warmup(jax.random.key(0), jnp.asarray(SIGMA), y=jnp.asarray(Y), collect_warmup=True)
     early = mcmc.get_samples(group_by_chain=True)["mu"][:, :3]
     mcmc.run(jax.random.key(1), jnp.asarray(SIGMA), y=jnp.asarray(Y))

@@ -1,5 +1,5 @@
-"""NumPyro: stochastic variational inference of a logistic regression, with two guides, and of a Gaussian mixture with
-its labels summed out.
+"""NumPyro: stochastic variational inference. A logistic regression has two guides, and the labels
+of a Gaussian mixture are summed out.
 """
 import sys
 

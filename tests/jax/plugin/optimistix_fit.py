@@ -1,5 +1,5 @@
-"""Optimistix and Lineax: a curve fitted by Gauss-Newton and Levenberg-Marquardt, roots, fixed points, and linear
-systems that are only known as functions.
+"""Optimistix and Lineax: a curve fit by Gauss-Newton and Levenberg-Marquardt, roots, fixed points,
+and linear systems that are given only as functions.
 """
 import sys
 
@@ -37,7 +37,7 @@ def main():
         saved[name] = jnp.stack(list(solution.value.values()))
         print(name, {k: float(v) for k, v in solution.value.items()}, "in", int(solution.stats["num_steps"]), "steps")
 
-    # The derivative of a root by the implicit function theorem.
+    # The derivative of a root follows from the implicit function theorem.
     def root(a):
         return optx.root_find(lambda x, a: jnp.tanh(x) + x - a, optx.Newton(1e-5, 1e-5), jnp.array(0.5), args=a).value
     saved["root"], saved["root_slope"] = jax.value_and_grad(root)(jnp.array(1.3))

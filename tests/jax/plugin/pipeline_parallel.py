@@ -1,5 +1,6 @@
-"""Pipeline parallelism as in JAX's documentation: each device has some of the layers, and micro-batches go round by
-ppermute. Its gradients are those of the layers one after the other.
+"""Pipeline parallelism as in JAX's documentation: each device has some of the layers, and ppermute
+passes micro-batches round. The gradients must equal those of the layers applied one after the
+other.
 """
 import functools
 import sys
@@ -22,7 +23,8 @@ def plain(params, x):
 
 
 def pipelined(params, x):
-    """`params` is this stage's layers; every stage sees all of x, and the last one makes the results."""
+    """Runs one stage. `params` holds this stage's layers. Every stage sees all of x, and the last
+    stage makes the results."""
     stages, stage = jax.lax.axis_size("stage"), jax.lax.axis_index("stage")
     ring = [(i, (i + 1) % stages) for i in range(stages)]
     shape = jax.lax.pcast(jnp.zeros((MICRO, SIZE)), "stage", to="varying")

@@ -1,5 +1,5 @@
-"""Reinforcement learning: REINFORCE with a baseline balances a pole. The physics are JAX too: an episode is one scan,
-and episodes in parallel one vmap.
+"""Reinforcement learning: REINFORCE with a baseline balances a pole. The physics are written in JAX
+too, so an episode is one scan, and parallel episodes are one vmap.
 """
 import sys
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""Plain JAX: a small GPT on text, its heads and hidden layers split over all devices with shard_map."""
+"""Plain JAX: a small GPT on text, with its heads and hidden layers split over all devices by
+shard_map."""
 import functools
 import sys
 
@@ -9,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs away from the slow black bear. " * 8
 LAYERS, HEADS, SIZE, CONTEXT, BATCH = 2, 4, 32, 32, 8
-# The axis "model" cuts the heads of wqkv and wo, and the hidden units of up and down.
+# The axis "model" splits the heads of wqkv and wo, and the hidden units of up and down.
 SPECS = {"embed": P(), "positions": P(), "layers": {
     "norm1": P(), "norm2": P(), "wqkv": P(None, None, None, "model"), "wo": P(None, "model"),
     "up": P(None, None, "model"), "down": P(None, "model")}}

@@ -26,7 +26,7 @@ def advection(w_hat):
 
 
 def step(w_hat, _):
-    """Runge-Kutta of the second order, with the viscous part exact."""
+    """Makes a Runge-Kutta step of second order, in which the viscous part is exact."""
     decay = jnp.exp(-VISCOSITY * SQUARES * DT)
     first = advection(w_hat)
     guess = (w_hat + DT * first) * decay
@@ -43,7 +43,7 @@ def solve(w, steps):
 
 
 def spectrum(w):
-    """The energy in each ring of wave numbers."""
+    """Returns the energy in each ring of wave numbers."""
     density = jnp.abs(jnp.fft.fft2(w)) ** 2 / N**4
     k = np.fft.fftfreq(N, 1 / N)
     squares = k[:, None] ** 2 + k[None, :] ** 2

@@ -1,4 +1,5 @@
-"""The faults of promises.py: each is a class with a cluster and a round that breaks something in it."""
+"""The faults of promises.py. Each is a class that has a cluster, and whose rounds break something
+in it."""
 from promised_faults.harness import Skip
 from promised_faults.processes import (CoordinatorPauses, CoordinatorRestarts,
                                        CoordinatorWithFolderRestarts, ExecutorFreezes, ProcessNames)

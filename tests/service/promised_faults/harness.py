@@ -1,4 +1,4 @@
-"""What faults and their rounds are made of: clusters, programs, calls, and what they wait for."""
+"""What the faults and their rounds share: clusters, programs, calls and waits."""
 import base64
 import contextlib
 import importlib
@@ -27,14 +27,14 @@ func main(%a: f32[8] P('x')) -> (f32[8]) {
   return %b
 }
 """
-# Every device needs what every other has.
+# In this program every device needs data of every other device.
 SUM = """mesh (x=4)
 func main(%a: f32[4] P('x')) -> (f32[]) {
   %s = reduce_sum(%a) {dimensions=[0]}
   return %s
 }
 """
-# Minutes of it.
+# This program runs for minutes.
 LONG = """mesh (x=4)
 func main(%a: f32[4] P('x')) -> (f32[4]) {
   %last = scan(%a) {num_consts=0, num_carry=1, length=2000000000, reverse=false} with
@@ -48,11 +48,11 @@ func main(%a: f32[4] P('x')) -> (f32[4]) {
 
 
 class Skip(Exception):
-    """A fault that cannot be made here, and why."""
+    """The fault cannot be caused on this machine; the text says why."""
 
 
 def python_client():
-    """The Python client that was built beside the programs."""
+    """Returns the Python client that was built together with the programs."""
     folder = str(daemons.bin_dir().parent / "python")
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -63,7 +63,7 @@ def python_client():
 
 
 class Fault:
-    """Owns what it starts; close() ends all of it."""
+    """A fault. It owns everything that it starts; close() ends all of it."""
 
     number = name = None
 
@@ -79,10 +79,10 @@ class Fault:
         self._stack.close()
 
     def start(self):
-        """Brings up what rounds share."""
+        """Starts what the rounds share."""
 
     def own(self, resource):
-        """Closed with this."""
+        """Returns the resource, which is closed together with this fault."""
         return self._stack.enter_context(contextlib.closing(resource))
 
     def folder(self):
@@ -100,11 +100,12 @@ class Fault:
         return client
 
 
-# ---- What rounds are made of. -----------------------------------------------------------------------
+# ---- Parts of rounds.
+# --------------------------------------------------------------------------------
 
 
 class Watch:
-    """The time since it was made."""
+    """Measures the time since it was made."""
 
     def __init__(self):
         self._start = time.monotonic()
@@ -113,8 +114,8 @@ class Watch:
         return time.monotonic() - self._start
 
     def until(self, condition, patience=30):
-        """Seconds from the start until `condition` held; None if it never did. A call that fails
-        does not hold."""
+        """Waits for `condition` and returns the seconds since the start, or None if it never held.
+        While a call in it fails, the condition counts as false."""
         def holds():
             with contextlib.suppress(json_client.Error):
                 return condition()
@@ -127,7 +128,8 @@ class Watch:
 
 
 class Background:
-    """Does `work` again and again in a thread until it is left; `failures` are what it raised."""
+    """Does `work` again and again in a thread until the context is left. `failures` holds what it
+    raised."""
 
     def __init__(self, work, pause=0.05):
         self.failures, self.times = [], 0
@@ -139,12 +141,12 @@ class Background:
             try:
                 work()
                 self.times += 1
-            except Exception as error:  # told by `failures`
+            except Exception as error:  # recorded in `failures`
                 self.failures.append(f"{type(error).__name__}: {error}")
             self._stop.wait(pause)
 
     def tries(self):
-        """How often it has been done, well or not."""
+        """Returns how often the work has been tried, with or without success."""
         return self.times + len(self.failures)
 
     def __enter__(self):
@@ -157,7 +159,7 @@ class Background:
 
 
 def error_of(call):
-    """The json_client.Error that it raises, or None."""
+    """Returns the json_client.Error that the call raises, or None."""
     try:
         call()
     except json_client.Error as error:
@@ -189,7 +191,7 @@ def devices(client):
 
 
 def sick(client):
-    """What is wrong with which device."""
+    """Returns a text for each device that is not healthy."""
     return [f"device {d.get('id', '0')} of {d['worker']}: {d.get('reason')}" for d in devices(client)
             if not d.get("healthy")]
 
@@ -201,7 +203,7 @@ def live_operations(client, session):
 
 
 def sessions_of(client, pid):
-    """Of the program with this process id."""
+    """Returns the sessions of the program with this process id."""
     found = client.call(API + "SessionService/ListSessions").get("sessions", [])
     return [s["id"] for s in found
             if re.search(rf"\b{pid}\b", s.get("displayName", "")) and s.get("id", "0") != "0"]
@@ -221,7 +223,7 @@ def children_of(pid):
 
 
 def processor_time(pid):
-    """Seconds that a process has computed; 0 of one that is gone."""
+    """Returns the seconds of processor time that a process has used, or 0 if it is gone."""
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -230,7 +232,7 @@ def processor_time(pid):
 
 
 def environment(cluster=None, **more):
-    """Of a program that works on `cluster`."""
+    """Returns the environment for a program that works on `cluster`."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
     env["TESSERA_METRICS_LISTEN"] = "off"
     if cluster is not None:
@@ -239,7 +241,7 @@ def environment(cluster=None, **more):
 
 
 def tessera(cluster, *args, patience=15):
-    """All that the command line says."""
+    """Runs `tessera` and returns all its output."""
     try:
         done = subprocess.run([daemons.bin_dir() / "tessera", *map(str, args)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -250,7 +252,8 @@ def tessera(cluster, *args, patience=15):
 
 
 class Program:
-    """A program on a cluster, whose lines of stdout are waited for. Closing it kills it."""
+    """A program that works on a cluster. It can be waited for by what it prints. close() kills
+    it."""
 
     def __init__(self, cluster, binary, *args):
         self.errors = tempfile.TemporaryFile()
@@ -261,7 +264,7 @@ class Program:
         self.said = ""
 
     def more(self, patience):
-        """Reads on; False at the end."""
+        """Reads more output. Returns False at its end."""
         ready, _, _ = select.select([self.process.stdout], [], [], patience)
         if not ready:
             raise AssertionError(f"it says no more: {self.said!r} {self.complaint()!r}")
@@ -270,14 +273,14 @@ class Program:
         return bool(data)
 
     def await_text(self, pattern, patience=60):
-        """The match of a pattern in what it says."""
+        """Waits until the output matches the pattern, and returns the match."""
         while not (found := re.search(pattern, self.said)):
             if not self.more(patience):
                 raise AssertionError(f"it ended: {self.said!r} {self.complaint()!r}")
         return found
 
     def document(self, patience=60):
-        """The JSON document that it prints first."""
+        """Returns the JSON document that the program prints first."""
         while True:
             try:
                 return json.loads(self.said)
@@ -290,7 +293,7 @@ class Program:
         return self.errors.read().decode(errors="replace")
 
     def wait(self, patience=60):
-        """Its exit status; reads what it says meanwhile."""
+        """Waits for the end and returns the exit status. Meanwhile it reads the output."""
         end = time.monotonic() + patience
         while self.more(max(0.0, end - time.monotonic())):
             pass

@@ -1,4 +1,4 @@
-"""Processes that pause, freeze and start anew."""
+"""Faults of processes that pause, freeze or start again."""
 import contextlib
 import os
 import pathlib
@@ -12,7 +12,8 @@ from promised_faults.harness import (API, DOUBLE, LONG, SUM, Background, Fault, 
 
 
 class CoordinatorPauses(Fault):
-    """A session with a short lease, an array in it and a run; then time goes wrong."""
+    """Pauses the coordinator and steps its clock while a session has a short lease, an array and a
+    run."""
 
     number, name = "1", "the coordinator pauses; the wall clock steps"
     LEASE = 5
@@ -52,7 +53,7 @@ class CoordinatorPauses(Fault):
     def pause(self, seconds):
         coordinator = self.running.processes["coordinator"]
         coordinator.send_signal(signal.SIGSTOP)
-        threading.Event().wait(seconds)  # The fault itself.
+        threading.Event().wait(seconds)  # the wait is the fault itself
         coordinator.send_signal(signal.SIGCONT)
 
     def try_it(self, result, what, fault):
@@ -65,7 +66,8 @@ class CoordinatorPauses(Fault):
         fault()
         watch, lost = Watch(), []
         answered = watch.until(lambda: devices(self.caller))
-        # Longer than a lease of a worker: what a late coordinator drops is dropped by then.
+        # The time is longer than a worker's lease, so whatever a late coordinator drops is dropped
+        # by then.
         daemons.throughout(2 - watch.seconds(), lambda: lost.extend(sick(self.caller)))
         state = self.caller.call(API + "OperationService/GetOperation", {"operation": operation})
         if state["state"] not in ("OPERATION_STATE_RUNNING", "OPERATION_STATE_PENDING"):
@@ -115,10 +117,11 @@ class ExecutorFreezes(Fault):
             asking.join(30)
             result.took("a run with a timeout of 2 s answers", 3, answer.get("after"))
             error = answer.get("error")
-            # Without a reason it would be our own patience that ended.
+            # An error without a reason would come from the end of this client's own patience.
             result.holds("the answer is the service's own",
                          error is not None and bool(error.reason), str(error))
-            # The cancel word has 2 s, then the daemon kills; a new one is there soon.
+            # The cancellation has 2 s, then the daemon kills the executor. A new executor is there
+            # soon after.
             result.took("the frozen one is killed", self.TIMEOUT + 4,
                         watch.until(lambda: not alive(frozen), 5))
             result.took("all devices are ready again", self.TIMEOUT + 7,
@@ -135,7 +138,8 @@ class ExecutorFreezes(Fault):
         self.idle_freeze(result)
 
     def idle_freeze(self, result):
-        """Nobody runs anything: the device is not ready, and doctor says which process it is."""
+        """Freezes an executor while nobody runs anything. Its device must become unready, and
+        doctor must name the process."""
         frozen = self.executor(1)
         os.kill(frozen, signal.SIGSTOP)
         watch = Watch()
@@ -151,7 +155,7 @@ class ExecutorFreezes(Fault):
 
 
 class CoordinatorRestarts(Fault):
-    """What one life of the coordinator made, asked for in the next."""
+    """Asks the restarted coordinator for ids that the one before it made."""
 
     number, name = "3", "the coordinator restarts"
 
@@ -162,7 +166,7 @@ class CoordinatorRestarts(Fault):
         return []
 
     def make(self, number):
-        """Ids of an array, an executable, an operation and its result."""
+        """Makes an array, an executable, an operation and its result. Returns their ids."""
         array = write(self.caller, [number] * 8)
         executable = self.caller.call(API + "ProgramService/CompileProgram",
                                       {"text": DOUBLE})["executable"]
@@ -200,7 +204,8 @@ class CoordinatorRestarts(Fault):
 
 
 class CoordinatorWithFolderRestarts(CoordinatorRestarts):
-    """The next life knows what the one before made, and what runs on."""
+    """With a state folder, the restarted coordinator knows what the one before it made, and runs go
+    on."""
 
     number, name = "3f", "the coordinator restarts with its state folder"
 

@@ -1,4 +1,4 @@
-"""Programs that a client may send: of odd types, with signed zeros, long to compile."""
+"""Faults that programs of clients may cause: odd types, signed zeros, and long compiles."""
 import base64
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from promised_faults.harness import (API, Background, Fault, Watch, children_of,
 
 
 class OddTypes(Fault):
-    """Ops of types that few have, over the wire. They may be refused; nobody may die of them."""
+    """Sends ops of rare types. They may be refused, but no executor may die of them."""
 
     number, name = "6", "programs of odd types"
     TYPES = ("bool", "s8", "s16", "u8", "u16", "u64", "f16", "bf16", "c64", "c128", "f8e4m3fn",
@@ -48,7 +48,7 @@ class OddTypes(Fault):
                               f"  {body.format(t=dtype)}\n  return %r\n}}\n")
 
     def attempt(self, dtype, text):
-        """Compiles and runs it with zeros."""
+        """Compiles the program and runs it with zeros."""
         compiled = self.caller.call(API + "ProgramService/CompileProgram", {"text": text})
         size = {"bool": 1, "c64": 8, "c128": 16, "u64": 8}.get(
             dtype, 1 if "8" in dtype else 2) * 8
@@ -118,7 +118,7 @@ class SignedZeros(Fault):
 
 
 class LongCompile(Fault):
-    """One client's long compile, and another's small programs beside it."""
+    """One client's long compile must not delay another client's small programs."""
 
     number, name = "8", "a long compile; a burst of restarts"
     LONG_ENOUGH = 4
@@ -128,10 +128,11 @@ class LongCompile(Fault):
         self.other = self.client(self.running)
         self.values = numpy.arange(8, dtype=numpy.float32)
         self.serial = 0
-        self.steps = 2000  # of the long program; more where the machine is fast
+        self.steps = 2000  # steps of the long program; more on a fast machine
 
     def long_program(self):
-        """Many kernels, none like another; never the same program twice."""
+        """Returns a program of many kernels that all differ. Each call returns a different
+        program."""
         self.serial += 1
         lines = ["%v0 = sine(%a)"]
         for i in range(self.steps):
@@ -154,12 +155,14 @@ class LongCompile(Fault):
                 "  %s = add(%a, %c)\n  %r = multiply(%s, %s)\n  return %r\n}\n")
 
     def compiling(self):
-        """Seconds that the children of executors, which compile, have computed, by process."""
+        """Returns the processor seconds of the executors' children, which compile, by process
+        id."""
         return {child: processor_time(child) for worker in (0, 1)
                 for pid in self.running.executor_pids(worker) for child in children_of(pid)}
 
     def beside(self):
-        """Seconds that small programs took while a long one was compiled, and the long one itself."""
+        """Compiles a long program and runs small ones meanwhile. Returns the seconds that each
+        small one took, and those of the long one."""
         text, long = self.long_program(), {}
 
         def compile_long():
@@ -182,14 +185,15 @@ class LongCompile(Fault):
                 small.append(watch.seconds())
         finally:
             thread.join()
-        # On a busy machine it may be too long; it was there all the same.
+        # On a busy machine the long compile may exceed its deadline. It still was there to disturb
+        # the others.
         if long["error"] and long["error"].code != "DEADLINE_EXCEEDED":
             raise AssertionError(f"the long one failed: {long['error']}")
         return small, long["after"]
 
     def round(self, result):
         small, long = self.beside()
-        # It may have waited for the processor, and ended before it was seen.
+        # The long compile may have waited for the processor and ended before it was seen.
         while long < self.LONG_ENOUGH or not small:
             self.steps *= 2 if long < self.LONG_ENOUGH else 1
             small, long = self.beside()
@@ -197,7 +201,7 @@ class LongCompile(Fault):
         self.burst(result)
 
     def burst(self, result):
-        """Clients bring and fetch bytes by ticket while executors are killed."""
+        """Clients put and get arrays with tickets while executors are killed."""
         library = python_client()
 
         def put_and_get(client):
@@ -212,7 +216,7 @@ class LongCompile(Fault):
                 for pid in daemons.eventually(lambda: self.running.executor_pids(kill % 2)):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                # Every client has met it.
+                # Wait until every client has tried since the kill.
                 daemons.eventually(lambda: all(b.tries() > before
                                                for b, before in zip(working, tried)))
             result.took("all devices are ready after the burst", 15,

@@ -1,4 +1,5 @@
-"""A stranger's hour: programs that end, files, workers that die."""
+"""Faults that a new user meets in the first hour: programs that end, files, and workers that
+die."""
 import contextlib
 import json
 import os
@@ -25,7 +26,8 @@ class ProgramsEnd(Fault):
             f"--keepalive-timeout-ms={1000 * self.KEEPALIVE}"])
 
     def round(self, result):
-        # Of a device's 64 MiB: a second one has no room beside what the first has left.
+        # The device has 64 MiB. If the first program left its array behind, the second would have
+        # no room.
         for turn in ("first", "second"):
             program = Program(self.running, "promises_client", "hold", 40)
             with contextlib.closing(program):
@@ -54,7 +56,7 @@ class ProgramsEnd(Fault):
                 return number == signal.SIGKILL and not live_operations(self.caller, session)
             what = "its runs end" if number == signal.SIGKILL else "its session is gone"
             result.took(f"{name}: {what}", bound, watch.until(ended, 20))
-        # Nothing of it holds a device.
+        # The killed program may not hold any device any more.
         watch = Watch()
         failure = error_of(lambda: run(self.caller, SUM, [1, 2, 3, 4]))
         result.took(f"after {name}: another's run", 2, None if failure else watch.seconds())
@@ -85,7 +87,7 @@ class Files(Fault):
                            {"operation": operation["id"], "timeout": "60s"})
 
     def save(self, client, array, path):
-        """The ended operation, or the error of the call."""
+        """Saves an array. Returns the ended operation, or one made from the error of the call."""
         request = {"path": path, "arrays": [{"name": "a", "array": array}]}
         try:
             return self.operation(client, client.call(API + "ArrayService/SaveArrays", request))
@@ -113,7 +115,7 @@ class Files(Fault):
         self.resume(result)
 
     def resume(self, result):
-        """mlp_digits goes on from where it was killed."""
+        """Checks that mlp_digits goes on from its last checkpoint after it was killed."""
         args = ["--mesh", "data=2,model=2", "--no-explain", "--checkpoint",
                 f"promises/mlp-{self.serial}.safetensors", "--epochs", "8"]
         with contextlib.closing(Program(self.running, "mlp_digits", *args)) as first:
@@ -140,12 +142,12 @@ class Files(Fault):
                      ended["state"] == "OPERATION_STATE_FAILED"
                      and "NO_SPACE" in json.dumps(ended.get("error", {})), json.dumps(ended))
         client.call(API + "ArrayService/DeleteArrays", {"arrays": [array]})
-        # Apart from the workers' own mark on the folder.
+        # The workers put a mark of their own into the folder, which does not count.
         left = [str(p) for p in self.small.rglob("[!.]*") if p.is_file()]
         result.none("files left by a save that failed", left)
 
     def not_shared(self, result, values):
-        """Every worker has a folder of its own: it works, or the answer comes at once."""
+        """Every worker has a folder of its own. The save must either work or be refused at once."""
         _, client = self.apart
         array = write(client, values)
         path = f"apart-{self.serial}.safetensors"
@@ -162,11 +164,12 @@ class Files(Fault):
 
 class WorkersDie(Fault):
     number, name = "19", "a worker dies under up and under join"
-    # The pause before the first start anew is a second.
+    # The first restart comes after a pause of one second.
     BACK = 5
 
     def bring_up(self):
-        """New ones for every round: what ends again and again is given longer pauses."""
+        """Starts new processes. Each round needs new ones, because a daemon that ends repeatedly is
+        restarted after longer pauses."""
         self.state = self.folder()
         self.up = self.own(Program(None, "tessera", "--json", "up", f"--dir={self.state}/up",
                                    "--listen=127.0.0.1:0", "--name=here", "--devices=2"))
@@ -193,7 +196,7 @@ class WorkersDie(Fault):
 
     @staticmethod
     def worker_of(program):
-        """The process id of the worker's daemon."""
+        """Returns the process id of the worker's daemon."""
         for pid in program.children():
             args = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if args[0].endswith(b"tessera-worker"):
