@@ -1,10 +1,11 @@
-// What the collectives of sharded training steps send: in Tessera's plans, and in JAX's optimised
-// HLO.
+// Counts the bytes that the collectives of sharded training steps send, in Tessera's plans and in
+// JAX's optimised HLO.
 //
 //   bench-collectives --jax PYTHON [--explain WORD]
 //
-// The steps are written in JAX (collectives_jax.py), which exports each as an artifact; here it is
-// imported and planned. Costs are those of ring algorithms, as in `tessera explain`.
+// The steps are written in JAX. collectives_jax.py exports each step as an artifact, and this
+// program imports and plans the artifact. Bytes are counted as ring algorithms send them, as in
+// `tessera explain`.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -44,6 +45,10 @@ absl::StatusOr<server::core::Plan> PlanOf(const std::string& path) {
   return server::planner::MakePlan(request);
 }
 
+// Runs collectives_jax.py, which prints one line per program, and prints a row for each line as it
+// arrives. Returns 1 if Tessera's plan sends more than JAX's program anywhere, if a program cannot
+// be planned, or if the script fails, so that the benchmark can serve as a check. Prints the plans
+// of the programs whose name contains `explained`.
 int Run(const std::string& python, const std::string& explained) {
   const std::string folder =
       std::filesystem::temp_directory_path() / absl::StrCat("bench_collectives.", getpid());

@@ -1,11 +1,11 @@
-"""Sharded training steps as JAX exports them, and what their collectives send in JAX's optimised HLO.
+"""Exports sharded training steps from JAX, and counts the bytes that their collectives send in JAX's optimised HLO.
 
   python collectives_jax.py FOLDER
 
-Writes FOLDER/<program>.mlirbc, a StableHLO artifact, for each program, and a line for each to stdout:
-its name and the bytes that a device sends in a run, by the costs of bench/collectives.cc: 2(n-1)/n of
-an all-reduce's result, (n-1)/n of the whole array of an all-gather, a reduce-scatter and an
-all-to-all, all of a collective-permute, in groups of n.
+Writes a StableHLO artifact FOLDER/<program>.mlirbc for each program, and prints a line for each to stdout: the
+program's title, the artifact's file name, and the bytes that a device sends in a run. The bytes are counted as in
+bench/collectives.cc. In groups of n devices, an all-reduce sends 2(n-1)/n of its result. An all-gather, a
+reduce-scatter and an all-to-all send (n-1)/n of the whole array, and a collective-permute sends all of it.
 """
 import os
 import pathlib
@@ -43,13 +43,13 @@ def group_size(line):
         return len(m.group(1).split(","))
     m = re.search(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(.*?\)\))? \{(.*?)\}", line)
     sizes = dict(re.findall(r"('\w+')=(\d+)", m.group(1)))
-    # An axis, or a part of it: 'a':(1)2 is one of 2 of its positions.
+    # Each entry names an axis, or a part of one: 'a':(1)2 is a part with 2 positions of the axis 'a'.
     return int(np.prod([int(part or sizes[axis])
                         for axis, part in re.findall(r"('\w+')(?::\(\d+\)(\d+))?", m.group(2))]))
 
 
 def bytes_sent(hlo):
-    """Of one device; a program without loops runs each op once."""
+    """Returns the bytes that one device sends. Counts each op once, which is right because the program has no loops."""
     assert " while(" not in hlo
     total = 0
     for line in hlo.splitlines():
@@ -65,7 +65,7 @@ def bytes_sent(hlo):
         if kind == "all-reduce":
             total += 2 * out * (n - 1) // n
         elif kind == "reduce-scatter":
-            total += out * (n - 1)  # the whole is n times the result
+            total += out * (n - 1)  # the whole array is n times the result
         else:
             total += out * (n - 1) // n
     return total
@@ -142,8 +142,9 @@ def gpt(width=256, hidden=1024, batch=16, seq=128, vocab=1024, layers=2):
     return gpt_loss, (f32(vocab, width), [layer] * layers), (tokens, tokens)
 
 
-# Of each layout: the mesh, the specs of a model's weights (those into a hidden or head dim, those out
-# of it, the table), of the batch, and of constrained values, whose rank differs by model.
+# Returns the layouts by name. A layout has the mesh's axes, the specs of the weights into a hidden or head
+# dim, of the weights out of it, of the table and of the batch, and the specs of constrained values. The
+# rank of the constrained values depends on the model.
 def layouts(is_gpt):
     t = (None,) if is_gpt else ()  # the dim of positions
     return {

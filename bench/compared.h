@@ -1,5 +1,5 @@
-// Calls of ours beside the same calls in JAX, in turns, so that other load on the machine affects
-// both. Thread-compatible; JAX runs in a child process.
+// Times calls of Tessera and the same calls in JAX, in turns, so that other load on the machine
+// affects both. JAX runs in a child process. Thread-compatible.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,18 +13,19 @@
 
 namespace tessera::bench {
 
-// A script of bench/ whose calls are served by bench/served_jax.py.
+// A running script of bench/. The script makes its calls through bench/served_jax.py.
 class Jax {
  public:
-  // Runs it in this Python, and waits until it has compiled its calls.
+  // Runs the script with the given Python, and waits until the script says that it is ready. By
+  // then most scripts have compiled their calls.
   static absl::StatusOr<Jax> Start(const std::string& python, const std::string& script,
                                    const std::vector<std::string>& args);
-  // Adds to `times` those of `count` calls, one after the other, in microseconds.
+  // Makes `count` calls one after the other, and adds the time of each in microseconds to `times`.
   absl::Status Measure(const std::string& name, int count, Samples* times);
-  // Adds the mean time of `count` calls, none of which is waited for before all are made.
+  // Makes `count` calls, then waits for their results, and adds the mean time to make a call.
   absl::Status MeasureEnqueued(const std::string& name, int count, Samples* times);
-  // Fails unless the call's results are these numbers, all results one after the other, but for
-  // what dtypes round.
+  // Fails unless the call's results, all in one list, are these numbers. Differences that the
+  // rounding of the dtypes explains are allowed.
   absl::Status Check(const std::string& name, const std::vector<double>& results);
 
  private:
@@ -34,7 +35,8 @@ class Jax {
   Process process_;
 };
 
-// Adds to `ours` the times of `count` calls, and to `theirs` JAX's; null: ours alone.
+// Adds the times of `count` calls of `call` to `ours`, and the times of as many calls in JAX to
+// `theirs`. If `jax` is null, only `call` is measured.
 absl::Status MeasureInTurn(const std::string& name, int count, const std::function<void()>& call,
                            Jax* jax, Samples* ours, Samples* theirs);
 

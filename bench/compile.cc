@@ -1,18 +1,19 @@
-// Compilation: how long programs take from their C++ to machine code, on an embedded cluster of one
+// Measures how long programs take from their C++ to machine code, on an embedded cluster of one
 // device, compared with the same programs in JAX on the same cores.
 //
 //   bench-compile [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]
 //
-// What is timed is the first call of a jitted function, in a session of its own and without caches
-// on disk, less a call once it is compiled; in JAX the same after jax.clear_caches(). Ours and
-// JAX's take turns, round by round, and the last result of each program is compared with JAX's
-// once. The second table says where the time goes, with each stage called by itself:
+// The time of a compilation is the time of a jitted function's first call, less the time of a call
+// after it is compiled. Each first call has its own session, and no code is cached on disk. JAX is
+// timed in the same way after jax.clear_caches(). Tessera and JAX take turns, round by round, and
+// the last result of each program is compared with JAX's once. The second table says where the time
+// goes. It calls each stage by itself:
 //
-//   trace     the C++ function to a program, transforms included
-//   plan      the program to that of one device
-//   lower     that to steps and kernels
-//   code      the kernels to machine code, by LLVM, and loaded
-//   load      the code from a cache on disk, instead
+//   trace     from the C++ function to a program, transforms included
+//   plan      from the program to the program of one device
+//   lower     from the device's program to steps and kernels
+//   code      from the kernels to loaded machine code, by LLVM
+//   load      loading the machine code from a cache on disk, in place of `code`
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -44,13 +45,13 @@
 namespace tessera::bench {
 namespace {
 
-// JAX takes minutes for longer ones.
+// JAX compiles chains of up to this many ops. It would take minutes for a longer chain.
 constexpr int64_t kChainInJax = 2'000;
 
 struct Flags {
   std::vector<int64_t> chains = {200, 2'000, 20'000};
   int64_t layers = 12;
-  std::string only;  // rows whose name has it
+  std::string only;  // only rows whose name contains this word
   int rounds = 3;
   std::string jax;
 };
@@ -59,19 +60,19 @@ struct Stages {
   Samples trace, plan, lower, lower_and_code, lower_and_load;
 };
 
-// How long a call took, and the processor time of this process meanwhile.
+// The time that a call took, and the processor time that this process used meanwhile.
 struct Times {
   absl::Duration wall, cpu;
 };
 
 struct Row {
-  std::string name;  // as bench/compile_jax.py has it
+  std::string name;  // the row's name in bench/compile_jax.py
   bool in_jax;
-  // Calls a function that is jitted anew, `calls` times.
+  // Jits the function anew in a new session, calls it `calls` times, and returns the times.
   std::function<std::vector<Times>(int calls)> call;
   std::function<std::vector<double>()> last_result;
   std::function<ir::Program()> trace;
-  int64_t ops = 0;  // of the device's program
+  int64_t ops = 0;  // number of ops in the device's program
   Samples ours = {}, jax = {}, our_cpu = {}, jax_cpu = {};
   Stages stages = {};
 };
@@ -100,7 +101,7 @@ std::vector<Array> Functions(const Array& x) {
       lax::logistic(x), lax::atan2(x, x + 1), lax::pow(x, x),    gelu(x),        silu(x)};
 }
 
-// 30 functions of f32 and of bf16.
+// Returns 30 functions of bf16 numbers and the same 30 functions of f32 numbers.
 std::vector<Array> SixtyFunctions(const Array& x, const Array& narrow) {
   std::vector<Array> all = Functions(narrow);
   for (const Array& f : Functions(x)) all.push_back(f);
@@ -113,7 +114,7 @@ Array SinesAndProducts(const Array& x) {
   return y;
 }
 
-// A block of a norm and a softmax, and its gradient.
+// Returns the gradient of a block that consists of a norm and a softmax.
 Array NormAndSoftmax(const Array& x, const Array& w, const Array& v) {
   const auto loss = [&](const Array& x) {
     const Array centred = x - mean(x, 1, /*keepdims=*/true);
@@ -123,7 +124,7 @@ Array NormAndSoftmax(const Array& x, const Array& w, const Array& v) {
   return grad(loss)(x);
 }
 
-// 15 times a sort, a gather, a scatter and a slice, each of another size.
+// Does a slice, a sort, a gather and a scatter 15 times, each time with another size.
 Array GathersScattersSorts(const Array& x, const Array& ids) {
   Array y = x;
   for (int64_t i = 0; i < 15; ++i) {
@@ -172,6 +173,9 @@ class Table {
   std::vector<Row> Take() && { return std::move(rows_); }
 
  private:
+  // Adds a row for the function `f`, unless --only excludes it. `make_args` makes the arguments and
+  // is called in the session that runs the row, because an array belongs to a session. Each
+  // measurement jits `f` again in a new session, so that no earlier compilation is found.
   template <class F, class MakeArgs>
   void Add(const std::string& name, F f, MakeArgs make_args, bool in_jax = true) {
     if (!absl::StrContains(name, flags_.only)) return;
@@ -214,13 +218,14 @@ class Table {
 
 // ---- Measuring. ---------------------------------------------------------------------------------
 
-// Adds the times of a first call, less those of one that finds it compiled.
+// Adds the times of the first call, less the times of the faster of two calls that find the
+// function compiled.
 void AddTimes(const std::vector<Times>& calls, Samples* wall, Samples* cpu) {
   wall->Add(calls[0].wall - std::min(calls[1].wall, calls[2].wall));
   cpu->Add(calls[0].cpu - std::min(calls[1].cpu, calls[2].cpu));
 }
 
-// Adds the time of f() to `to`.
+// Calls `f`, adds the time that it takes to `to`, and returns its result.
 template <class F>
 auto Timed(Samples* to, const F& f) {
   const absl::Time begin = absl::Now();
@@ -229,6 +234,10 @@ auto Timed(Samples* to, const F& f) {
   return result;
 }
 
+// Times each stage of the row's compilation by calling it directly. Lowering is timed with a
+// backend that interprets its kernels, and code generation and loading with backends that lower the
+// same program first; Print subtracts the time of lowering. The compilation before the timed load
+// fills the cache on disk.
 absl::Status MeasureStages(Row* row) {
   using worker::CpuBackendOptions;
   Session::SetDefault(Session::Embedded({.devices = 1}));
@@ -283,6 +292,9 @@ void Print(const std::vector<Row>& rows) {
   }
 }
 
+// Measures all rows and prints both tables. With --jax each row's result is checked against JAX's
+// before anything is timed, because a fast wrong program is worth nothing. The rows take turns
+// within a round, so that other load on the machine affects all of them.
 absl::Status Run(const Flags& flags) {
   std::vector<Row> rows = Table(flags).Take();
   std::optional<Jax> jax;
@@ -310,6 +322,9 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
+// Reads the flags and runs the benchmark. Returns 2 if a flag is wrong and 1 if the benchmark
+// fails. It unsets the variables that name a user's cache folder, since machine code from an
+// earlier run would hide the time of compilation.
 int Main(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {
@@ -329,7 +344,7 @@ int Main(int argc, char** argv) {
       return 2;
     }
   }
-  // Without these an embedded cluster keeps no code on disk.
+  // Without these variables an embedded cluster keeps no code on disk.
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");
   const absl::Status status = Run(flags);

@@ -1,6 +1,7 @@
 """The programs of bench/compile.cc in JAX on the CPU.
 
-Run by bench-compile --jax PYTHON with the GPT's number of layers, and then the names of the rows that are wanted.
+`bench-compile --jax PYTHON` runs this script. The arguments are the GPT's number of layers and then the names of the
+wanted rows.
 """
 import sys
 
@@ -181,7 +182,7 @@ def adam_step(state, loss):
 
 
 def programs(layers, wanted):
-    """By name: a function and its arguments."""
+    """Returns the wanted rows: for each name, a function and its arguments."""
     import jax
 
     x = numbers(1, NUMBERS)

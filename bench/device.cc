@@ -1,12 +1,12 @@
-// The performance of a device through its plugin, compared with its limits in the same run: kernels
-// with its copy bandwidth, matmuls with the library's fastest algorithm, single launches with a
-// graph.
+// Measures a device through its plugin and compares it with the device's limits in the same run:
+// kernels with the copy bandwidth, matmuls with the library's fastest algorithm, and single
+// launches with a graph.
 //
 //   bench-device [--plugin PATH] [--device N] [--megabytes N] [--rounds N] [--smoke]
 //
-// Bandwidth counts the bytes that a kernel must read and write once; a copy reads and writes. The
-// cases are interleaved, round by round. Times are measured by the host's clock, from the first
-// launch of a batch until an event after the last.
+// Bandwidth counts each byte that a kernel must read or write once. A copy counts its bytes twice,
+// because it reads and writes them. The cases are interleaved, round by round. The host's clock
+// measures the time from the first launch of a batch until the event after the last launch.
 #include "worker/device/device.h"
 
 #include <algorithm>
@@ -42,13 +42,13 @@ using worker::device::MatmulHandle;
 using worker::device::ModuleHandle;
 using worker::device::StreamHandle;
 
-constexpr absl::Duration kBatchTimeout = absl::Seconds(60);  // of one batch of launches
+constexpr absl::Duration kBatchTimeout = absl::Seconds(60);  // limit for one batch of launches
 constexpr int64_t kRow = 1024;
 
 struct Flags {
   std::string plugin;
   int device = 0;
-  int64_t bytes = int64_t{256} << 20;  // of each array
+  int64_t bytes = int64_t{256} << 20;  // size of each array
   int rounds = 11;
   int batch = 10;  // launches per time measurement
   int64_t matmul = 4096;
@@ -102,7 +102,8 @@ class Bench {
     return address;
   }
 
-  // An array of `count` numbers in [-1, 1): zeros would draw less power than a program's numbers.
+  // Returns an array of `count` numbers in [-1, 1). Zeros would not do, because a device draws less
+  // power for them than for a program's numbers.
   uint64_t AllocateNumbers(ir::DType dtype, int64_t count) {
     TESSERA_CHECK(dtype == ir::DType::kF32 || dtype == ir::DType::kBF16) << "no such numbers here";
     const int64_t size = dtype == ir::DType::kF32 ? 4 : 2;
@@ -136,7 +137,7 @@ class Bench {
     }
   }
 
-  // The mean time of a call of `work` in a batch, in microseconds.
+  // Calls `work` for a whole batch and returns the mean time of a call in microseconds.
   double MeanMicroseconds(const std::function<void()>& work) const {
     Synchronize();
     const absl::Time start = absl::Now();
@@ -180,6 +181,10 @@ class Bench {
           "a launch");
   }
 
+  // Compiles three kernels as the worker does and prints their bandwidth beside that of the
+  // device's copy. The kernels are an addition, a fused chain of functions and a row sum, which all
+  // wait for memory, so that the copy shows how fast they could be. The median of the rounds
+  // counts.
   void MeasureKernels() {
     const int64_t n = flags_.bytes / 4, rows = n / kRow;
     const uint64_t x = arrays_[0], y = arrays_[1], z = arrays_[2];
@@ -218,7 +223,8 @@ class Bench {
     MatmulHandle matmul;
     uint64_t scratch = 0;
   };
-  // Uses the library's preferred algorithm, or the fastest of `trials` that are timed.
+  // Plans a matmul with the library's preferred algorithm if `trials` is 0, and otherwise with the
+  // fastest of `trials` algorithms, which are timed.
   PlannedMatmul PlanMatmul(ir::DType dtype, bool allow_tf32, int trials) {
     setenv("TESSERA_CUDA_MATMUL_TRIALS", absl::StrCat(trials).c_str(), 1);
     const int64_t n = flags_.matmul;
@@ -236,10 +242,12 @@ class Bench {
     return {MatmulHandle(&api(), matmul), scratch > 0 ? Allocate(scratch) : 0};
   }
 
+  // Times square matmuls of each dtype with the algorithm that the worker would use, and with the
+  // fastest of many algorithms. The difference is what the library's heuristic costs.
   void MeasureMatmuls() {
     constexpr int kTrials = 32;
     std::printf("%-28s %12s %12s %10s\n", "matmul", "us", "TFLOP/s", "of best");
-    // Of f32 at the default precision, and at the highest.
+    // "tf32" multiplies f32 numbers at the default precision, and "f32" at the highest.
     struct Product {
       std::string name;
       ir::DType dtype;
@@ -274,8 +282,8 @@ class Bench {
     }
   }
 
-  // Checks that the library's collectives work on this device, with a single rank, and measures
-  // the cost of a call.
+  // Checks that the library's collectives work on this device with a single rank, and measures
+  // what a call costs.
   void MeasureCollectives() {
     tessera_comm_id id = {};
     tessera_comm* created = nullptr;
@@ -289,7 +297,7 @@ class Bench {
       return;
     }
     const int64_t n = flags_.bytes / 4;
-    // A collective must be ready before the next is started.
+    // Waits for each collective to be ready, because the next may not be started before.
     const auto call = [=, this](tessera_collective_kind kind) {
       return [=, this] {
         const tessera_collective collective = {.kind = kind,
@@ -323,7 +331,8 @@ class Bench {
     }
   }
 
-  // The time on the host to launch a step of many small kernels.
+  // Measures how long the host takes to launch a step of many small kernels, one by one and as a
+  // graph.
   void MeasureLaunches() {
     constexpr int kKernels = 100;
     const auto small = std::make_shared<Code>(
@@ -367,6 +376,9 @@ class Bench {
   uint64_t arrays_[3] = {};
 };
 
+// Reads the flags and runs the benchmark on one device. Returns 2 if a flag is wrong. Bench itself
+// ends the process with status 0 if the plugin finds no device, so that the smoke test passes on
+// machines without one.
 int Main(int argc, char** argv) {
   Flags flags;
   const std::vector<std::string> args(argv + 1, argv + argc);

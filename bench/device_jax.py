@@ -1,8 +1,8 @@
 """The kernels and products of bench/device.cc in JAX on the same GPU, for scripts/gpu_check.
 
-Each time is the mean of a batch of calls that are dispatched without waiting, then waited for, as
-bench-device measures; the median of several batches is printed. Unlike bench-device's, every call makes
-a new result.
+Each time is the mean of a batch of calls that are all dispatched before any is waited for, as in
+bench-device. The median of several batches is printed. Every call makes a new result array here, while
+bench-device writes into the same array.
 """
 import statistics
 import sys

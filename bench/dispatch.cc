@@ -1,12 +1,13 @@
-// The latency of a dispatch: the round trip of a one-op execute with its result, embedded and over
-// loopback gRPC, compared with a raw gRPC relay of the same shape (relay.h) in the same run.
+// Measures the latency of a dispatch. A dispatch here is the round trip of a one-op execute with
+// its result, embedded and over loopback gRPC. It is compared in the same run with a raw gRPC relay
+// of the same shape (relay.h).
 //
 //   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON [--plugin]] [--json] [--smoke]
 //                  [--bin-dir DIR]
 //
-// With --jax the embedded round trip is compared with jax.jit and block_until_ready of that Python,
-// on XLA's CPU and, with --plugin, on an embedded Tessera in the same process.
-// With --embedded that round trip alone, over devices and sizes.
+// With --jax the embedded round trip is compared with jax.jit and block_until_ready in that Python.
+// JAX runs on XLA's CPU and, with --plugin, also on an embedded Tessera in the same process. With
+// --embedded only the embedded round trip is measured, for several numbers of devices and sizes.
 //
 // The cases are interleaved, round by round, so that other load on the machine affects all of them.
 #include <sys/resource.h>
@@ -41,23 +42,24 @@ namespace tessera::bench {
 namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(30);
-constexpr int64_t kElements = 16;  // of f32: 64 bytes go through the relay, too
-constexpr int kCallers = 8;        // of the concurrent cases
-constexpr char kOnCpu[] = "x + x", kOnPlugin[] = "x + x, plugin";  // of bench/dispatch_jax.py
+constexpr int64_t kElements = 16;  // f32 numbers in the array; the relay forwards as many bytes, 64
+constexpr int kCallers = 8;        // threads that call at once in the concurrent cases
+// The names of the calls in bench/dispatch_jax.py.
+constexpr char kOnCpu[] = "x + x", kOnPlugin[] = "x + x, plugin";
 
 struct Flags {
   int rounds = 20;
-  int iterations = 200;  // of each case in a round
+  int iterations = 200;  // calls of each case in a round
   bool json = false;
   bool smoke = false;
-  bool only_service = false;  // to profile it
+  bool only_service = false;  // measures the service alone, so that it can be profiled
   bool embedded = false;
-  bool plugin = false;  // of JAX, with `jax`
-  std::string jax;      // a Python that has it; "": none
+  bool plugin = false;  // JAX also runs on the plugin; needs `jax`
+  std::string jax;      // a Python that has JAX, or "" to leave JAX out
   std::string bin_dir = OwnFolder();
 };
 
-// The processes of both sides, destroyed in reverse order.
+// The processes of Tessera and of the relay. They are destroyed in reverse order.
 struct Cluster {
   Process coordinator, worker, relay_a, relay_b;
   std::string coordinator_address, relay_address;
@@ -109,7 +111,7 @@ class OneOp {
   Array Start() const { return double_(x_); }
   void Wait() const { Start().wait(); }
   void RoundTrip() const { last_ = Start().value(); }
-  // Checks the last result: a fast wrong one is worth nothing.
+  // Checks the last result, because a fast wrong result is worth nothing.
   void CheckLast() const { Check(last_); }
 
  private:
@@ -135,7 +137,7 @@ absl::Duration TimeOf(const std::function<void()>& f) {
   return absl::Now() - start;
 }
 
-// Calls `f(caller)` on many threads; returns calls per second.
+// Starts `callers` threads that each call `f(caller)` `calls_each` times. Returns calls per second.
 double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
   const absl::Duration took = TimeOf([&] {
     std::vector<std::thread> threads;
@@ -149,15 +151,19 @@ double RateOf(int callers, int calls_each, const std::function<void(int)>& f) {
 }
 
 struct Results {
-  Samples embedded, service, relay;       // us, one at a time
-  Samples waited, jax;                    // the same: without reading the result
-  Samples plugin;                         // the same as jax, on the plugin's device
-  Samples jax_enqueued, plugin_enqueued;  // a call, of many that nobody waits for
-  std::vector<double> p50_ratios;         // per round, service to relay
+  Samples embedded, service, relay;       // us per round trip, one call at a time
+  Samples waited, jax;                    // us per call that waits but does not read the result
+  Samples plugin;                         // like `jax`, on the plugin's device
+  Samples jax_enqueued, plugin_enqueued;  // us per call when many are made before any wait
+  std::vector<double> p50_ratios;         // service to relay, one ratio per round
   Samples service_rates, relay_rates;     // calls/s, several callers that wait for results
-  Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not
+  Samples service_posted_rates, relay_posted_rates;  // calls/s, one caller that does not wait
 };
 
+// Starts the processes of both sides and measures all cases. Every round measures every case once,
+// so that other load on the machine affects all of them. The service and the relay alternate call
+// by call, because docs/benchmarks.md sets an aim for their ratio. The results of the last calls
+// are checked at the end, outside the measured times.
 absl::StatusOr<Results> Measure(const Flags& flags) {
   std::optional<Jax> jax;
   if (!flags.jax.empty()) {
@@ -200,7 +206,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
       TESSERA_RETURN_IF_ERROR(jax->Measure(kOnPlugin, n, &r.plugin));
       TESSERA_RETURN_IF_ERROR(jax->MeasureEnqueued(kOnPlugin, n, &r.plugin_enqueued));
     }
-    // Interleaved call by call: this is the ratio of the claim.
+    // These two alternate call by call, because the benchmark's aim is about their ratio.
     for (int i = 0; i < n; ++i) {
       service.Add(TimeOf(service_trip));
       if (!flags.only_service) pure.Add(TimeOf(relay_trip));
@@ -221,7 +227,7 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
     r.relay_posted_rates.AddValue(n / absl::ToDoubleSeconds(TimeOf([&] {
                                     for (int i = 0; i < n; ++i)
                                       TESSERA_CHECK_OK(relay->Post(bytes));
-                                    relay_trip();  // after it B has received all of them
+                                    relay_trip();  // by its reply B has received all posts
                                   })));
   }
   here.CheckLast();
@@ -230,8 +236,8 @@ absl::StatusOr<Results> Measure(const Flags& flags) {
   return r;
 }
 
-// The embedded round trip by number of devices and size of the array, with and without reading the
-// result.
+// Prints the times of the embedded round trip for several numbers of devices and sizes of the
+// array, with and without reading the result.
 void PrintEmbedded(const Flags& flags) {
   absl::PrintF("%-44s %9s %9s us, p50\n", "execute, embedded", "wait", "result");
   for (const int64_t devices : {1, 2, 4}) {
@@ -268,6 +274,8 @@ void PrintTimes(const char* name, const Samples& s) {
                s.Quantile(0.99));
 }
 
+// Prints the results as a table for people. The rows of JAX and of the plugin appear only if they
+// were measured.
 void PrintText(const Flags& flags, const Results& r) {
   absl::PrintF("dispatch: %d cores, %s, gcc %s, gRPC %s, %d x %d round trips, f32[%d]\n",
                std::thread::hardware_concurrency(), BuildType(), __VERSION__, grpc::Version(),
@@ -371,6 +379,9 @@ bool Parse(const std::vector<std::string>& args, Flags* flags) {
   return true;
 }
 
+// Reads the flags, measures and prints. The program also runs itself as the two processes of the
+// relay, with --relay-a and --relay-b, which are therefore looked for first. Returns 2 if a flag is
+// wrong and 1 if the benchmark fails.
 int Main(const std::vector<std::string>& args) {
   if (args.size() == 1 && args[0] == "--relay-a") return RunRelayA();
   if (args.size() == 2 && args[0] == "--relay-b") return RunRelayB(args[1]);

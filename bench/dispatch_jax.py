@@ -1,6 +1,7 @@
 """The one op of bench/dispatch.cc in JAX: jit(x + x), on the CPU and, if there is a plugin, on an embedded Tessera.
 
-Run by bench-dispatch --jax PYTHON with the number of elements and the plugin's shared object, or "".
+`bench-dispatch --jax PYTHON` runs this script. The arguments are the number of elements, and the path of the plugin's
+shared object or "".
 """
 import os
 import pathlib

@@ -1,12 +1,12 @@
-// Fused elementwise chains and a row sum by the host code generator, compared with the memory
-// bandwidth of this machine in the same run, and with JAX if installed; and the time of
-// compilation.
+// Measures fused elementwise chains and a row sum that the host code generator compiles. They are
+// compared with the memory bandwidth of this machine in the same run and, with --jax, with JAX. The
+// program also measures how long the compilation of such kernels takes.
 //
 //   bench-elementwise [--elements N] [--rounds N] [--smoke] [--jax PYTHON]
 //
-// Bandwidth counts the bytes that a program must read and write once. The limit is a triad
-// a = b + s c with stores that bypass the caches, on as many threads. The cases are interleaved,
-// round by round, so that other load on the machine affects all of them.
+// Bandwidth counts each byte that a program must read or write once. The limit is a triad, which
+// computes a = b + s c on as many threads and whose stores bypass the caches. The cases are
+// interleaved, round by round, so that other load on the machine affects all of them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,21 +48,21 @@ constexpr int kThreadsMax = 2;
 constexpr absl::Duration kJaxLimit = absl::Seconds(300);
 
 struct Flags {
-  int64_t elements = int64_t{64} << 20;  // of f32: 256 MiB
+  int64_t elements = int64_t{64} << 20;  // f32 numbers in a large array: 256 MiB
   int rounds = 15;
   std::string jax;
 };
 
 // ---- Kernels. ----------------------------------------------------------------------------------
 
-// The arrays of all cases: x and y of rows by kRow, w, b and g of a row, m and r of a column, s of
-// a column, written.
+// The arrays of all cases. x and y are matrices with rows of kRow numbers. w, b and g have the
+// length of a row, and m, r and s have one number for each row. The kernels write y and s.
 enum Array { kX, kW, kB, kG, kM, kR, kY, kS, kNumArrays };
 
 struct Case {
   std::string name;
   Kernel kernel;
-  int64_t bytes;  // read and written
+  int64_t bytes;  // number of bytes that the kernel reads and writes
 };
 
 Kernel Parse(int64_t rows, bool reduce, const std::string& body) {
@@ -104,7 +104,7 @@ std::vector<Case> Cases(int64_t elements) {
 
 // ---- Memory and threads. -----------------------------------------------------------------------
 
-// Zeroed memory, in huge pages if available. Never freed.
+// Returns zeroed memory, on huge pages if they are available. It is never freed.
 float* Allocate(int64_t elements) {
   const size_t bytes = static_cast<size_t>(elements) * sizeof(float);
   void* const memory =
@@ -114,7 +114,7 @@ float* Allocate(int64_t elements) {
   return static_cast<float*>(memory);
 }
 
-// A thread pool that includes the caller: thread t runs its part of every job.
+// A thread pool that includes the calling thread. Thread t runs part t of every job.
 class Team {
  public:
   Team() {
@@ -172,7 +172,8 @@ class Team {
   std::vector<std::thread> threads_;
 };
 
-// a = b + s c, past the caches. The arrays are aligned to 64 bytes and their size is a multiple.
+// Computes a = b + s c with stores that bypass the caches. The arrays are aligned to 64 bytes, and
+// their size is a multiple of 64 bytes.
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void Triad(float* a, const float* b, const float* c,
                                                int64_t n) {
@@ -205,12 +206,12 @@ struct Row {
   int64_t bytes;
   std::function<void()> run;
   Samples seconds = {};
-  // The time of the fastest round, since other processes use the memory too.
+  // Returns the time of the fastest round, because other processes use the memory too.
   double Best() const { return seconds.Quantile(0); }
   double Bandwidth() const { return static_cast<double>(bytes) / Best() / 1e9; }
 };
 
-// Kernels that differ in a constant, so that none is a cache hit.
+// Returns kernels that differ in a constant, so that none of them is found in a cache.
 std::vector<Kernel> Variants(int64_t rows, int count) {
   std::vector<Kernel> kernels;
   for (int i = 0; i < count; ++i) {
@@ -241,8 +242,8 @@ void PrintCompileTimes(int64_t rows, int count) {
               count, cold, warm);
 }
 
-// The script next to this source prints "name<TAB>threads<TAB>seconds" lines, of the fastest
-// round.
+// Runs elementwise_jax.py and prints its times beside ours. The script prints a line
+// "name<TAB>threads<TAB>seconds" for each case, with the time of its fastest round.
 void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
   absl::StatusOr<Process> process =
       Process::Start({flags.jax, std::string(TESSERA_SOURCE_DIR) + "/bench/elementwise_jax.py",
@@ -268,7 +269,7 @@ void PrintJax(const Flags& flags, const std::vector<Row>& rows) {
   }
 }
 
-// The arrays that the kernels take, by Array.
+// Returns the arrays that the kernels take, indexed by Array.
 std::vector<void*> MakeArrays(int64_t elements) {
   const int64_t rows = elements / kRow;
   const int64_t sizes[kNumArrays] = {elements, kRow, kRow, kRow, rows, rows, elements, rows};
@@ -290,6 +291,9 @@ void PrintRows(const std::vector<Row>& table) {
   }
 }
 
+// Compiles the kernels once, then times the triad and every kernel on one thread and on
+// kThreadsMax threads, and prints the tables. Each thread takes a contiguous part of a kernel's
+// iterations. All rows run once before they are measured, to warm up.
 int Run(const Flags& flags) {
   std::vector<void*> arrays = MakeArrays(flags.elements);
   float* const third = Allocate(flags.elements);

@@ -1,8 +1,8 @@
 """The chains of bench/elementwise.cc in JAX on the CPU.
 
-Run by bench-elementwise --jax PYTHON; prints "name<TAB>threads<TAB>seconds of the fastest round" lines. XLA's
-thread pool has one thread for each CPU that this process may use: the lines with one thread come
-from a child that may use one.
+`bench-elementwise --jax PYTHON` runs this script, which prints a line "name<TAB>threads<TAB>seconds" for each case with
+the time of the fastest round. XLA's thread pool has one thread for each CPU that its process may use. The script
+therefore measures each number of threads in a child that may use as many CPUs.
 """
 import os
 import subprocess

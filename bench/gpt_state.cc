@@ -1,3 +1,6 @@
+// Makes the numbers and the model that bench-compile, bench-jit and bench-trace start with. The
+// numbers come from a hash of their position instead of a random generator, so that
+// bench/compile_jax.py can compute the same numbers.
 #include "bench/gpt_state.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Numbers that look random, the same as in bench/compile_jax.py, and a GPT made of them.
+// Numbers that look random, and a GPT made of them. bench/compile_jax.py makes the same numbers.
 #pragma once
 #include <cstdint>
 
@@ -7,13 +7,14 @@
 
 namespace tessera::bench {
 
-// In [from, to).
+// Returns numbers in [from, to). Another `salt` gives other numbers.
 Array Numbers(uint32_t salt, const ir::Dims& shape, double from = -1, double to = 1,
               DType dtype = kF32);
-// Whole, in [0, limit), of s32.
+// Returns integers in [0, limit), of dtype s32.
 ir::Array IntegersOnHost(uint32_t salt, int64_t limit, const ir::Dims& shape);
 
-// The state of examples/gpt.cc with more layers: its first numbers.
+// Returns the state with which a training of the model of examples/gpt.cc begins, with `layers`
+// layers and numbers from above.
 examples::State GptState(int64_t layers);
 
 }  // namespace tessera::bench

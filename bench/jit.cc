@@ -1,13 +1,15 @@
-// What the Python doors cost: a training step of the GPT of examples/gpt_model.cc, written in JAX
-// and called through @client.jit or, with --plugin, by JAX itself, beside the same step by the C++
-// SDK, on one coordinator and two workers, each with half of the batch.
+// Measures what a program pays for using Tessera from Python. It times a training step of the GPT
+// of examples/gpt_model.cc that is written in JAX, called through @client.jit or, with --plugin, by
+// JAX itself, beside the same step by the C++ SDK. Both run on one coordinator and two workers,
+// each of which has half of the batch.
 //
 //   bench-jit --python PYTHON [--client DIR | --plugin] [--rounds N] [--steps N] [--layers N]
 //             [--batch N] [--explain] [--bin-dir DIR]
 //
-// The Python needs jax, grpcio, protobuf and NumPy, for the plugin jax alone; DIR holds the package
-// tessera as the target python_client lays it out. Steps take turns, round by round, and both
-// trainings begin with the same numbers: after the last round their losses must agree.
+// The Python needs jax, grpcio, protobuf and NumPy; for the plugin it needs jax alone. DIR of
+// --client holds the package tessera as the target python_client lays it out. The two sides take
+// turns, round by round. Both trainings begin with the same numbers, so that after the last round
+// their losses must agree.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -37,27 +39,29 @@ namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
 constexpr absl::Duration kLimit = absl::Seconds(300);
-// Of the losses after all steps: the two programs add up in other orders.
+// How far the losses after all steps may differ, relative to their size. They differ because the
+// two programs add numbers in different orders.
 constexpr double kLossesDiffer = 1e-3;
 
 struct Flags {
   std::string python, client, bin_dir = OwnFolder();
   int rounds = 10;
-  int steps = 20;  // of each way in a round
+  int steps = 20;  // steps of each way in a round
   int64_t layers = 2, batch = 16;
   bool plugin = false;
   bool explain = false;
 
-  // What JAX goes through: the package's folder, or the plugin.
+  // Returns the path of what connects JAX to Tessera: the package's folder, or the plugin.
   std::string door() const { return plugin ? bin_dir + "/../lib/pjrt_plugin_tessera.so" : client; }
 };
 
-// The ways to take steps. The names are those of bench/jit_jax.py.
+// The ways to take steps, under the names that bench/jit_jax.py uses.
 constexpr const char* kWays[] = {"read", "unread", "fed"};
 constexpr const char* kWayNames[] = {"loss of every step read", "no loss read",
                                      "a new batch put, loss read"};
 
-// One side's steps of one way: the time of each, and of the client's processor all together.
+// The times of the steps that one side took in one way, and the processor time that the client used
+// for all of them together.
 struct Measured {
   Samples us;
   double wall_us = 0, cpu_us = 0;
@@ -115,7 +119,7 @@ double TimeUs(const std::function<void()>& f) {
   return absl::ToDoubleMicroseconds(absl::Now() - begin);
 }
 
-// The training by the SDK.
+// The training by the C++ SDK.
 class Sdk {
  public:
   explicit Sdk(const Flags& flags)
@@ -164,7 +168,7 @@ class Sdk {
   double loss_ = 0;
 };
 
-// The training by bench/jit_jax.py.
+// The training by bench/jit_jax.py, which runs in a child process.
 class Python {
  public:
   static absl::StatusOr<Python> Start(const Flags& flags, const std::string& address) {
@@ -218,6 +222,10 @@ const char* BuildType() {
 #endif
 }
 
+// Starts a cluster, trains on both sides and prints the table. The two sides take turns within a
+// round, so that other load on the machine affects both. The first round only warms up. The table
+// shows the ratio of the medians over all rounds, and the median of the rounds' own ratios. Fails
+// if the losses do not agree at the end.
 absl::Status Run(const Flags& flags) {
   TESSERA_ASSIGN_OR_RETURN(const Cluster cluster, StartCluster(flags));
   ConnectOptions connect;
@@ -231,7 +239,7 @@ absl::Status Run(const Flags& flags) {
   }
   constexpr size_t kNumWays = std::size(kWays);
   Measured ours[kNumWays], theirs[kNumWays];
-  std::vector<double> ratios[kNumWays];  // of the rounds' medians
+  std::vector<double> ratios[kNumWays];  // JAX's median to the SDK's, one ratio per round
   for (int round = -1; round < flags.rounds; ++round) {
     for (size_t w = 0; w < kNumWays; ++w) {
       const bool warm_up = round < 0;
@@ -265,6 +273,9 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
+// Reads the flags and runs the benchmark. Returns 2 if a flag is wrong or --python is missing, and
+// 1 if the benchmark fails. The SDK reports errors as exceptions and the child processes report
+// them as statuses, hence both are printed here.
 int Main(int argc, char** argv) {
   Flags flags;
   flags.client = flags.bin_dir + "/../python";

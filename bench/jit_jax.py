@@ -1,8 +1,9 @@
 """The step of bench/jit.cc in JAX, by @client.jit or by the plugin: the GPT of bench/compile_jax.py.
 
-Run by bench-jit with the folder of the package tessera or the plugin's shared object, the coordinator's address, the
-number of layers and that of texts. For each line "WAY STEPS" on standard input so many steps are taken, and the last
-loss, the processor's time and the time of each step in microseconds are printed. "explain 0" prints the plan.
+bench-jit runs this script. The arguments are the folder of the package tessera or the plugin's shared object, the
+coordinator's address, the number of layers and the number of texts. For each line "WAY STEPS" on standard input the
+script takes that number of steps and prints the last loss, the processor time, and the time of each step; the times
+are in microseconds. For "explain 0" it prints the plan.
 """
 import os
 import pathlib
@@ -14,10 +15,11 @@ import served_jax
 
 
 class Training:
-    """Steps by `step`, whose results `get` reads; `batch` on the host, `text` on the devices."""
+    """A training. `step` takes a step and `get` reads its loss. `batch` holds the texts on the host, `text` holds them
+    on the devices, and `feed` makes a batch on the host an argument of `step`."""
 
     def take(self, way, steps):
-        """The last loss, and the seconds of each step."""
+        """Takes `steps` steps. Returns the last loss and the time of each step in seconds."""
         times = []
         begin = time.perf_counter()
         for _ in range(steps):
@@ -40,7 +42,7 @@ def texts(batch):
 
 
 class ByClient(Training):
-    """JAX on CPUs traces, and the steps are @client.jit's."""
+    """A training whose steps are traced by JAX on the CPU and run by @client.jit."""
 
     def __init__(self, folder, address, layers, batch):
         served_jax.prepare()
@@ -66,7 +68,7 @@ class ByClient(Training):
 
 
 class ByPlugin(Training):
-    """JAX itself, whose devices are the cluster's."""
+    """A training by JAX itself, whose devices are the cluster's devices."""
 
     def __init__(self, plugin, address, layers, batch):
         os.environ.update(JAX_PLATFORMS="tessera", TESSERA_ADDRESS=address, TESSERA_PJRT_PLUGIN=plugin)
@@ -81,7 +83,8 @@ class ByPlugin(Training):
         whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
         self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(whole, whole))
         self.batch = texts(batch)
-        # By way of the host, as Adam's moments are one array there, and both are donated.
+        # The state goes by way of the host. gpt_state uses one array for both of Adam's moments, and both are donated,
+        # so that each needs a buffer of its own.
         self.state = jax.device_put(jax.tree.map(np.asarray, compile_jax.gpt_state(layers)), whole)
         self.text = jax.device_put(self.batch, rows)
         self.key = jax.device_put(jax.random.PRNGKey(1), whole)

@@ -1,11 +1,12 @@
-// Loops of little work, whose time is what an iteration costs beside it: jitted programs on an
-// embedded cluster, compared with the same programs in JAX.
+// Measures loops whose iterations do little work, so that the time shows what an iteration costs
+// beside its work. The loops are jitted programs on an embedded cluster, and are compared with the
+// same programs in JAX.
 //
 //   bench-loops [--length N] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]
 //
-// A call runs one loop, of N iterations, and waits for its results. The loops, and within each
-// round ours and JAX's, take turns, so that other load on the machine affects all of them. The
-// ratio is of the fastest calls.
+// A call runs one loop of N iterations and waits for its results. The loops take turns within each
+// round, and for each loop so do Tessera and JAX, so that other load on the machine affects all of
+// them. The ratio compares the fastest calls.
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -26,22 +27,22 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kRows = 32;  // the iterations of the inner loop of the nested ones
+constexpr int64_t kRows = 32;  // iterations of the inner loop in the nested loops
 
 struct Flags {
   int64_t length = 1000;
   int rounds = 10;
-  int calls = 50;  // of each loop in a round
+  int calls = 50;  // calls of each loop in a round
   std::string jax;
 };
 
 struct Loop {
-  std::string name;  // as bench/loops_jax.py has it
+  std::string name;  // the loop's name in bench/loops_jax.py
   std::function<void()> call;
   Samples ours = {}, jax = {};
 };
 
-// The numbers of `ramp` in the script.
+// Returns the numbers that `ramp` in bench/loops_jax.py returns.
 Array Ramp(const ir::Dims& shape, const Mesh& mesh, const PartitionSpec& spec) {
   ir::Array a(DType::kF32, shape);
   for (int64_t i = 0; i < a.num_elements(); ++i)
@@ -50,13 +51,13 @@ Array Ramp(const ir::Dims& shape, const Mesh& mesh, const PartitionSpec& spec) {
 }
 Array Ramp(const ir::Dims& shape) { return Ramp(shape, context_mesh(), P()); }
 
-// An orthogonal matrix, so that no product grows or vanishes.
+// Returns an orthogonal matrix. Repeated products with it neither grow nor vanish.
 Array Mirror(int64_t n) {
   const Array v = Ramp({n});
   return eye(n) - 2 * (reshape(v, {n, 1}) * v) / dot(v, v);
 }
 
-// Calls the function with these arguments and waits for its results.
+// Returns a function that calls `f`, jitted, with these arguments and waits for its results.
 template <class F, class... Args>
 std::function<void()> CallOf(F f, Args... args) {
   return [run = jit(std::move(f)), args...] {
@@ -140,6 +141,8 @@ std::function<void()> SummedOverTwo(int64_t length) {
                 Ramp({32}, mesh, P("i")), Ramp({length, 32}, mesh, P(None, "i")));
 }
 
+// Compiles all loops, measures them in turns with JAX if --jax is given, and prints a row for each.
+// The results are not compared with JAX's; only the times are.
 absl::Status Run(const Flags& flags) {
   std::optional<Jax> jax;
   if (!flags.jax.empty()) {
@@ -169,6 +172,9 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
+// Reads the flags and runs the benchmark. Returns 2 if a flag is wrong and 1 if the benchmark
+// fails. It switches the detection of deadlocks off first, because that would slow down every lock
+// in a build with assertions.
 int Main(int argc, char** argv) {
   SkipDeadlockDetection();
   Flags flags;

@@ -1,6 +1,6 @@
 """The loops of bench/loops.cc in JAX on the CPU.
 
-Run by bench-loops --jax PYTHON with the number of iterations of the long loops.
+`bench-loops --jax PYTHON` runs this script. The argument is the number of iterations of the long loops.
 """
 import sys
 
@@ -61,7 +61,7 @@ def loops(length):
 
     over_two = jax.shard_map(summed, mesh=mesh, in_specs=(P("i"), P(None, "i")), out_specs=P("i"))
     put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
-    # Orthogonal, so that no product grows or vanishes.
+    # An orthogonal matrix: repeated products with it neither grow nor vanish.
     v = ramp(32)
     mirror = jnp.eye(32) - 2 * jnp.outer(v, v) / jnp.dot(v, v)
     rows = 32

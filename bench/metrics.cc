@@ -1,5 +1,5 @@
-// The time to record metrics: our counters and histograms compared with prometheus-cpp's in the
-// same run, on one thread and on all cores.
+// Measures the time to record metrics: our counters and histograms are compared with
+// prometheus-cpp's in the same run, on one thread and on all cores.
 //
 //   bench-metrics --benchmark_min_time=0.5
 #include "base/metrics.h"
@@ -22,7 +22,7 @@ Metrics& TheMetrics() {
   return *metrics;
 }
 
-// A value that cycles through all buckets.
+// Returns the next value of a sequence that visits all buckets.
 uint64_t NextUnits(uint64_t& state) {
   state = state * 6364136223846793005u + 1442695040888963407u;
   return state >> 32;
@@ -48,7 +48,7 @@ void TheirHistogram(benchmark::State& state) {
   uint64_t random = 1;
   for (auto _ : state) histogram->Observe(static_cast<double>(NextUnits(random)) * 1e-9);
 }
-// A collection of 1,000 series.
+// Measures one collection of 1,000 series.
 void OurScrape(benchmark::State& state) {
   static auto* const metrics = [] {
     auto* const made = new Metrics;

@@ -1,11 +1,12 @@
-// Ops, one by one: jitted programs on an embedded cluster of one device, compared with the same ops
-// in JAX on the same cores.
+// Measures ops, one by one. Each is a jitted program on an embedded cluster of one device, and is
+// compared with the same op in JAX on the same cores.
 //
 //   bench-ops [--only WORD] [--size N] [--rounds N] [--smoke] [--jax PYTHON]
 //
-// A call runs one op on arrays that are there and waits for its results. Ours and JAX's take turns,
-// round by round. Each row's results are compared with JAX's once. The ratios are ours over JAX's,
-// of the fastest calls and of the medians; "host" marks what the evaluator runs (explain says so).
+// A call runs one op on arrays that the device holds and waits for its results. Tessera and JAX
+// take turns, round by round. Each row's results are compared with JAX's once. The ratios divide
+// Tessera's time by JAX's, for the fastest calls and for the medians. "host" marks an op that the
+// host's evaluator runs (explain says so).
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -32,13 +33,13 @@
 namespace tessera::bench {
 namespace {
 
-// Of each row and round: as many calls as fit in this time.
+// A round makes as many calls of a row as fit in this time, but at most kCallsMax.
 constexpr absl::Duration kTimeOfRound = absl::Milliseconds(60);
 constexpr int kCallsMax = 200;
 
 struct Flags {
   std::vector<int64_t> sizes = {1024, 1'000'000};
-  std::string only;  // rows whose family or name has it
+  std::string only;  // only rows whose family or name contains this word
   int rounds = 5;
   bool smoke = false;
   std::string jax;
@@ -49,13 +50,15 @@ struct Row {
   int64_t size;
   std::function<std::vector<Array>()> call;  // waits for its results
   std::function<bool()> on_host;
-  // What is compared with JAX's: its results, or products of factors that the op leaves open.
+  // Returns what is compared with JAX in place of the results. It is set for ops that do not
+  // determine their factors but only the product of these. If empty, the results are compared.
   std::function<std::vector<Array>(const std::vector<Array>&)> compared = {};
   Samples ours = {}, jax = {};
-  std::string name() const { return absl::StrCat(op, ", ", size); }  // as bench/ops_jax.py has it
+  // Returns the row's name in bench/ops_jax.py.
+  std::string name() const { return absl::StrCat(op, ", ", size); }
 };
 
-// ---- Numbers that look random, the same in bench/ops_jax.py. ------------------------------------
+// ---- Numbers that look random. bench/ops_jax.py makes the same numbers. -------------------------
 
 uint32_t Bits(uint32_t salt, int64_t i) {
   uint32_t h = static_cast<uint32_t>(i) + salt * 0x01000193U;
@@ -122,12 +125,15 @@ class Table {
                      }});
   }
 
-  // Of the row that was added last, if it is wanted.
+  // Sets what is compared for the row `op`, which must be the one that was added last. Does nothing
+  // if --only excludes that row.
   void Compare(const std::string& op,
                std::function<std::vector<Array>(const std::vector<Array>&)> results) {
     if (!rows_.empty() && rows_.back().op == op) rows_.back().compared = std::move(results);
   }
 
+  // Adds ops that read or write elements by index. "at[].set" gets indices that differ, since the
+  // order of several writes to one element is not defined; the other rows may repeat an index.
   void AddIndexing() {
     family_ = "indexing";
     const int64_t n = n_;
@@ -171,6 +177,8 @@ class Table {
         table, ids, Numbers(14, {tokens, width}));
   }
 
+  // Adds sorts, ops that find the largest elements, and cumulative ops, of one long array and of
+  // the rows or columns of a square matrix.
   void AddOrdering() {
     family_ = "ordering";
     Add(
@@ -262,7 +270,7 @@ class Table {
         z);
   }
 
-  // Of images, about as many numbers.
+  // Adds convolutions and other ops on windows, of images that have about n_ numbers.
   void AddWindows() {
     family_ = "windows";
     const bool large = n_ >= 1'000'000;
@@ -313,7 +321,8 @@ class Table {
         x);
   }
 
-  // A step of ResNet-18 (He et al. 2016) on 8 images of 64 x 64, by stochastic gradient descent.
+  // The parameters of a ResNet-18 (He et al. 2016). The row "resnet-18 step" trains it with a step
+  // of stochastic gradient descent on 8 images of 64 x 64 pixels.
   struct ResNet {
     std::vector<Array> params;
     uint32_t salt = 100;
@@ -341,6 +350,9 @@ class Table {
       params.push_back(zeros({1000}));
     }
   };
+  // Returns the loss of a ResNet-18 on these images. Takes the parameters in the order in which
+  // ResNet's constructor adds them. bench/ops_jax.py has the same model, with normalisation by the
+  // batch's own mean and variance.
   static Array ResNetLoss(const std::vector<Array>& params, const Array& images,
                           const Array& labels) {
     auto next = params.begin();
@@ -383,6 +395,10 @@ class Table {
         ResNet().params, Numbers(30, {8, 64, 64, 3}), Integers(31, 1000, {8}));
   }
 
+  // Adds decompositions and solvers. `positive` makes matrices that are positive definite, as
+  // Cholesky needs them. qr, eigh and svd take more time, and therefore get at most 256 columns.
+  // They are compared by their values and the products of their factors, because the signs of the
+  // vectors are free.
   void AddLinearAlgebra() {
     family_ = "linear algebra";
     const int64_t small = std::min<int64_t>(side_, 256);
@@ -442,7 +458,7 @@ class Table {
     });
   }
 
-  // One transform, and many.
+  // Adds one transform of all n_ numbers, and rows of transforms of a fixed length.
   void AddFourier(const Array& z) {
     family_ = "fourier";
     const auto along_rows = [&](int64_t length) {
@@ -486,7 +502,7 @@ class Table {
         "log f64", [](const Array& x) { return log(x + 3); }, x);
   }
 
-  // What has a function of the user's.
+  // Adds ops that take a function of the user's.
   void AddOthers() {
     family_ = "with functions";
     Add(
@@ -533,7 +549,8 @@ std::vector<double> NumbersOf(const std::vector<Array>& results) {
   return all;
 }
 
-// How many calls a round has: the first call compiled it, the second tells.
+// Returns how many calls of the row a round makes. The row is compiled already, so that one more
+// call tells how long a call takes.
 int CallsOf(const Row& row, const Flags& flags) {
   if (flags.smoke) return 1;
   const absl::Time begin = absl::Now();
@@ -542,7 +559,8 @@ int CallsOf(const Row& row, const Flags& flags) {
   return static_cast<int>(std::clamp(fit, 1.0, static_cast<double>(kCallsMax)));
 }
 
-// Prints the geometric mean of the ratios of the rows that `of` names: of their family, or all.
+// Prints the geometric mean of the ratios of the rows whose family is `*of`, or of all rows if `of`
+// is null.
 void PrintMean(const std::string& name, const std::vector<Row>& rows, const std::string* of) {
   double sum = 0;
   int count = 0;
@@ -573,6 +591,9 @@ void Print(const std::vector<Row>& rows) {
   if (!families.empty()) PrintMean("in all", rows, nullptr);
 }
 
+// Makes the rows of all sizes, checks each row's results against JAX's if --jax is given, and
+// measures the rows in turns. The check comes before the measurement, so that a wrong result is
+// found without waiting for the times.
 absl::Status Run(const Flags& flags) {
   Session::SetDefault(Session::Embedded({.devices = 1}));
   Table table(flags);
@@ -601,6 +622,9 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
+// Reads the flags and runs the benchmark. Returns 2 if a flag is wrong and 1 if the benchmark
+// fails. It switches the detection of deadlocks off first, because that would slow down every lock
+// in a build with assertions.
 int Main(int argc, char** argv) {
   SkipDeadlockDetection();
   Flags flags;

@@ -1,6 +1,7 @@
 """The rows of bench/ops.cc in JAX on the CPU.
 
-Run by bench-ops --jax PYTHON with the numbers of elements, and then the names of the rows that are wanted.
+`bench-ops --jax PYTHON` runs this script. The arguments are the numbers of elements, separated by commas, and then the
+names of the wanted rows.
 """
 import math
 import sys
@@ -229,7 +230,8 @@ def rows_of(n):
 
 
 def compared(n):
-    """Factors that the op leaves open, such as the signs of vectors: their product is compared."""
+    """Returns what is compared in place of the results of ops that leave their factors open, such as the signs of
+    vectors. The product of the factors is compared."""
     rows = {
         "eigh": lambda r: (r[0], (r[1] * r[0]) @ r[1].T),
         "svd": lambda r: (r[1], (r[0] * r[1]) @ r[2]),

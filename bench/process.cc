@@ -1,3 +1,6 @@
+// Runs the child processes of the benchmarks: a coordinator, workers, the processes of a baseline,
+// or a script in JAX. A benchmark talks to a child in lines, through pipes to its standard input
+// and from its standard output.
 #include "bench/process.h"
 
 #include <fcntl.h>
@@ -19,9 +22,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr absl::Duration kStopGrace = absl::Seconds(3);  // then it is killed
+constexpr absl::Duration kStopGrace = absl::Seconds(3);  // then the child is killed
 
-// Waits for the child's exit; returns false at the timeout.
+// Waits for the child to exit. Returns false if it has not exited after `time`.
 bool ReapWithin(int pid, absl::Duration time) {
   const absl::Time end = absl::Now() + time;
   while (waitpid(pid, nullptr, WNOHANG) == 0) {
@@ -33,6 +36,10 @@ bool ReapWithin(int pid, absl::Duration time) {
 
 }  // namespace
 
+// Forks, connects the child's standard input and output to pipes, and executes args[0]. The child
+// asks the kernel to kill it when the parent ends, and checks that the parent has not ended before
+// that request. A program that cannot be executed is not an error here: its output ends, which the
+// first ReadLine reports.
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
   int ends[2] = {-1, -1}, input[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(input, O_CLOEXEC) != 0)

@@ -1,7 +1,8 @@
-// A child process of a benchmark with pipes for its input and output. The destructor kills and
-// reaps it; it also dies with the benchmark.
+// A child process of a benchmark, with pipes for its input and output. The destructor stops the
+// child with SIGTERM, kills it if it does not end, and reaps it. The child also dies with the
+// benchmark.
 //
-// Thread-compatible; the child dies with the thread that started it, so start it on the main
+// Thread-compatible. The child dies with the thread that started it, so start it on the main
 // thread.
 #pragma once
 #include <string>
@@ -15,16 +16,17 @@ namespace tessera::bench {
 
 class Process {
  public:
-  // Runs args[0]. WriteLine writes to its stdin, ReadLine reads its stdout, and its stderr is that
-  // of the benchmark.
+  // Runs args[0] with these arguments. WriteLine writes to the child's stdin and ReadLine reads its
+  // stdout. The child shares the benchmark's stderr.
   static absl::StatusOr<Process> Start(const std::vector<std::string>& args);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();
 
-  // The next line of its output, without the newline.
+  // Returns the next line of the child's output, without the newline. Returns DEADLINE_EXCEEDED if
+  // nothing comes within `timeout`, and UNAVAILABLE if the child has ended.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
-  // Blocks until the child reads; for short lines.
+  // Writes a short line to the child's stdin. Blocks while the pipe is full.
   absl::Status WriteLine(const std::string& line);
 
  private:
@@ -38,7 +40,7 @@ class Process {
   std::string pending_;
 };
 
-// The directory of this executable.
+// Returns the directory of this executable.
 std::string OwnFolder();
 
 }  // namespace tessera::bench

@@ -1,3 +1,6 @@
+// The three sides of the relay that bench-dispatch compares with: A in the place of the
+// coordinator, B in the place of a worker, and the client. They use gRPC as Tessera does, with
+// generic calls in place of messages, so that the relay's time is what gRPC costs at least.
 #include "bench/relay.h"
 
 #include <signal.h>
@@ -41,7 +44,7 @@ std::string ToBytes(const ByteBuffer& buffer) {
   return bytes;
 }
 
-// A message between A and B: the number of the call, then its bytes.
+// Makes a message between A and B: the number of the call, and then its bytes.
 ByteBuffer Numbered(uint64_t number, const std::string& bytes) {
   std::string message(sizeof(number), '\0');
   std::memcpy(message.data(), &number, sizeof(number));
@@ -53,16 +56,17 @@ uint64_t NumberOf(const std::string& message) {
   return number;
 }
 
-// The queue of messages to write, and the write in flight. The owner starts writes.
+// The queue of messages to write, and the write in flight. The owner starts the writes.
 class WriteQueue {
  public:
-  // The next message to write, if none is in flight.
+  // Queues `message`. Returns the next message to write, or null if a write is in flight.
   const ByteBuffer* Push(ByteBuffer message) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     queue_.push_back(std::move(message));
     return Next();
   }
-  // Called when the write in flight has ended.
+  // Called when the write in flight has ended. Returns the next message to write, or null if there
+  // is none.
   const ByteBuffer* Done() ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     writing_ = false;
@@ -79,13 +83,14 @@ class WriteQueue {
   }
   absl::Mutex mu_;
   std::deque<ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
-  ByteBuffer current_;  // of the write in flight
+  ByteBuffer current_;  // message of the write in flight
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // ---- A. -----------------------------------------------------------------------------------------
 class RelayService;
 
+// A call of the client's: one request, and one reply.
 class ClientCall final : public grpc::ServerGenericBidiReactor {
  public:
   ClientCall(RelayService* relay, bool post) : relay_(relay), post_(post) { StartRead(&request_); }
@@ -102,7 +107,7 @@ class ClientCall final : public grpc::ServerGenericBidiReactor {
   ByteBuffer request_, reply_;
 };
 
-// B's stream.
+// The stream that B opens to A and keeps open.
 class WorkerCall final : public grpc::ServerGenericBidiReactor {
  public:
   explicit WorkerCall(RelayService* relay) : relay_(relay) { StartRead(&report_); }
@@ -136,7 +141,7 @@ class RelayService final : public grpc::CallbackGenericService {
     return worker;
   }
 
-  // `caller` is null for Post, which drops the reply.
+  // Sends `bytes` to B. `caller` gets B's reply; it is null for Post, which drops the reply.
   void Forward(const std::string& bytes, ClientCall* caller) {
     WorkerCall* worker = nullptr;
     uint64_t number = 0;
@@ -197,7 +202,7 @@ void WorkerCall::OnDone() {
 }
 
 // ---- B. -----------------------------------------------------------------------------------------
-// Replies to each message with its number and bytes.
+// Replies to each message with the same number and bytes.
 class Echo final : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
  public:
   explicit Echo(grpc::GenericStub* stub) {
@@ -207,7 +212,7 @@ class Echo final : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    // The hold keeps the call open between reads; writes need none while one is in flight.
+    // Reads and writes start only inside these reactions, so that the call needs no hold (AddHold).
     ByteBuffer answer = FromBytes(ToBytes(message_));
     if (const ByteBuffer* next = writes_.Push(std::move(answer))) StartWrite(next);
     StartRead(&message_);
@@ -255,7 +260,8 @@ class GenericRelayClient final : public RelayClient {
   absl::Status Post(const std::string& bytes) override { return Call(kPost, bytes); }
 
  private:
-  // The calling thread polls, as a synchronous stub does.
+  // Makes one call and waits for its reply. The calling thread polls the completion queue itself,
+  // as a synchronous stub does.
   absl::Status Call(const char* method, const std::string& bytes) {
     grpc::CompletionQueue queue;
     grpc::ClientContext context;

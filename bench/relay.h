@@ -1,9 +1,9 @@
-// The baseline of dispatch: a gRPC relay of three processes that only forwards bytes.
+// The baseline of bench-dispatch: a gRPC relay of three processes that only forwards bytes.
 //
 //   client -unary-> A -message of one bidirectional stream-> B -message-> A -reply-> client
 //
-// It has the shape of an execute: B dials A and keeps one stream, as a worker does; A uses gRPC's
-// callback interface, as the coordinator does. No message is parsed.
+// The relay has the shape of an execute. B dials A and keeps one stream open, as a worker does. A
+// uses gRPC's callback interface, as the coordinator does. No message is parsed.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,19 +12,19 @@
 
 namespace tessera::bench {
 
-// The processes. A prints its address on stdout, and "ready" once B is connected. Both return at
-// SIGTERM.
+// Run the processes A and B. A prints its address on stdout, and "ready" once B is connected. B
+// dials A at `address`. Both return at SIGTERM.
 int RunRelayA();
 int RunRelayB(const std::string& address);
 
-// Thread-safe.
+// The client's side of the relay. Thread-safe.
 class RelayClient {
  public:
   static std::unique_ptr<RelayClient> Connect(const std::string& address);
   virtual ~RelayClient() = default;
-  // Sends `bytes` to B, which sends `reply_bytes` back.
+  // Sends `bytes` to B by way of A, and waits until B has sent the same bytes back.
   virtual absl::Status RoundTrip(const std::string& bytes) = 0;
-  // A replies at once and forwards the bytes to B, whose reply it drops.
+  // Sends `bytes` to A, which replies at once and then forwards them to B. A drops B's reply.
   virtual absl::Status Post(const std::string& bytes) = 0;
 };
 

@@ -1,3 +1,6 @@
+// Computes the statistics of measured times that every benchmark prints: medians and other
+// quantiles. The samples stay unsorted while a benchmark adds them, and are sorted only as far as a
+// quantile needs.
 #include "bench/samples.h"
 
 #include <algorithm>

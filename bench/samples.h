@@ -1,4 +1,4 @@
-// Measured times and their statistics. Values; thread-compatible.
+// Measured times and their statistics. A Samples is a value. Thread-compatible.
 #pragma once
 #include <vector>
 
@@ -11,7 +11,8 @@ class Samples {
   void Add(absl::Duration time) { values_.push_back(absl::ToDoubleMicroseconds(time)); }
   void AddValue(double value) { values_.push_back(value); }
   void Add(const Samples& other);
-  // In microseconds for times. Requires: at least one sample, q in [0, 1].
+  // Returns the quantile `q` of the samples; the quantile of times is in microseconds. Requires at
+  // least one sample, and `q` in [0, 1].
   double Quantile(double q) const;
   size_t size() const { return values_.size(); }
 

@@ -1,11 +1,11 @@
-// The scheduler's step: the time of each common event on a cluster of 1,024 workers with an
-// executor each, which holds many arrays and sessions.  Three clusters, with a tenth of, all of and
-// ten times the arrays and sessions, show what grows with them.
+// Measures the scheduler's step: the time of each common event on a cluster of 1,024 workers with
+// one executor each. The cluster holds many arrays and sessions. Three clusters, with a tenth of,
+// all of and ten times the arrays and sessions, show which times grow with them.
 //
-//   bench-scheduler [--samples N] [--one] [--smoke]        --one: the middle cluster alone
+//   bench-scheduler [--samples N] [--one] [--smoke]        --one: only the middle cluster
 //
-// Nothing but Step runs: no planner, no threads, no network.  Times include that of dropping the
-// effects.
+// Nothing but Step runs: no planner, no threads, no network. A time includes the time to drop the
+// step's effects.
 
 #include <algorithm>
 #include <chrono>
@@ -33,20 +33,20 @@ using namespace server::scheduler;  // NOLINT(google-build-using-namespace): eve
 namespace core = server::core;
 
 struct Size {
-  int workers = 1024;  // of one executor with one device each
-  int lost = 128;      // of them, in the last rows
+  int workers = 1024;  // number of workers, with one executor of one device each
+  int lost = 128;      // number of workers that are lost at once in the last rows
   int arrays = 100'000;
   int sessions = 1000;
   int samples = 200;
 };
-constexpr int kGroup = 8;        // executors of most arrays and programs
-constexpr int kTenants = 20;     // of the sessions
-constexpr int kRunsOfGroup = 4;  // that a loss finds running
+constexpr int kGroup = 8;        // executors that hold an array or run a program, for most of them
+constexpr int kTenants = 20;     // tenants who share the sessions
+constexpr int kRunsOfGroup = 4;  // runs of each group that are live when workers are lost
 
-// What one row says: the time of a step, or of several with a common unit.
+// A row of the table: the times of a step, or of several steps, divided by a common unit.
 struct Row {
   const char* name;
-  const char* unit;  // what one time is of
+  const char* unit;  // what one time stands for: a step, a report, an executor
   Samples times;     // in microseconds
 };
 
@@ -72,6 +72,9 @@ class Cluster {
     on_all_ = MakeArray(0, 0, size.workers);
   }
 
+  // Measures all rows. Most rows step with one event after another on the same state. The rows
+  // whose events would use up sessions or workers step on a copy, so that the other rows find the
+  // cluster as it was built. The clock moves a little between rows, as it does in a coordinator.
   std::vector<Row> Measure() {
     std::vector<Row> rows;
     const auto add = [&](const char* name, const char* unit, auto measure) {
@@ -136,7 +139,7 @@ class Cluster {
   }
 
   std::vector<Effect> Do(const Event& event) { return Step(state_, event, now_); }
-  // The body of the reply to the request.
+  // Steps with the request and returns the body of the reply to it.
   template <class Body, class E>
   Body Ask(const E& request) {
     for (Effect& effect : Do(request))
@@ -146,7 +149,8 @@ class Cluster {
     TESSERA_CHECK(false) << "no reply";
     return {};
   }
-  // In microseconds.
+  // Steps with the events and returns the time that all of them took, in microseconds. The steps
+  // change `state`, or the cluster's own state if `state` is null.
   double Time(const std::vector<Event>& events, State* state = nullptr) {
     State& s = state == nullptr ? state_ : *state;
     const auto start = std::chrono::steady_clock::now();
@@ -173,7 +177,7 @@ class Cluster {
     return {session, {0, incarnation, std::move(body)}};
   }
 
-  // The identity on f32[1024], sharded over the devices; planned and compiled.
+  // Plans and compiles the identity on f32[1024], sharded over the devices, and returns its id.
   uint64_t Compile(int first, int devices) {
     server::scheduler::Compile e{By(), "identity", {}};
     ir::Builder b({MeshOf(devices), true}, "identity");
@@ -212,7 +216,7 @@ class Cluster {
     return id;
   }
 
-  // A run on a group, or on all workers, by the session that holds its argument.
+  // Returns a run on a group, or on all workers. The session that holds its argument asks for it.
   Execute RunOf(int i, bool on_all) {
     const int array = i % static_cast<int>(arrays_.size());
     const int session = on_all ? 0 : array % static_cast<int>(sessions_.size());
@@ -223,6 +227,10 @@ class Cluster {
     return e;
   }
 
+  // Measures an execute, the reports of its executors and the deletion of its result, first on
+  // groups of 8 executors and then on all. One loop measures all three, because each step needs the
+  // state that the step before it leaves; `add` takes the collected times afterwards. With enough
+  // samples the first run of each group is left out, because it also opens the communicator.
   template <class Add>
   void MeasureRuns(Add add) {
     for (const bool on_all : {false, true}) {
@@ -277,6 +285,9 @@ class Cluster {
     add("it is deleted", "step", [&](Samples& times) { times.Add(deleted); });
   }
 
+  // Measures what workers cause: heartbeats, ticks with and without leases to look at, a
+  // registration, the loss of an idle worker, and executes while a worker drains. Steps that remove
+  // or drain a worker change a copy of the state, so that the rows after them find all workers.
   template <class Add>
   void MeasureWorkers(Add add) {
     add("heartbeat", "step", [&](Samples& times) {
@@ -288,7 +299,7 @@ class Cluster {
     });
     add("tick, leases of all workers and sessions due", "lease", [&](Samples& times) {
       for (int i = 0; i < 3; ++i) {
-        // Renewed at the last moment: the timers are due, the leases are not.
+        // Renews all leases at the last moment: their timers are due, but no lease has expired.
         for (const absl::Duration step : {absl::Milliseconds(1499), absl::Milliseconds(1)}) {
           now_ += i == 0 ? step : step * 40;
           for (int w = 0; w < size_.workers; ++w) Do(Reported(w, api::Heartbeat{}));
@@ -320,7 +331,8 @@ class Cluster {
     });
   }
 
-  // `size_.lost` workers end at once: neighbours, or spread so that each group loses some.
+  // Measures the loss of `size_.lost` workers at once. The lost workers are neighbours, or they are
+  // spread so that each group loses some.
   template <class Add>
   void MeasureLosses(Add add) {
     for (const bool spread : {false, true})
@@ -350,6 +362,9 @@ class Cluster {
   uint64_t program_on_all_ = 0, on_all_ = 0, last_operation_ = 0;
 };
 
+// Reads the flags, measures the clusters one after the other and prints one column for each. A row
+// thus shows whether its time grows with the number of arrays and sessions. Returns 2 if a flag is
+// wrong.
 int Main(int argc, char** argv) {
   Size size;
   bool smoke = false, all_sizes = true;

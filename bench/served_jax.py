@@ -1,10 +1,12 @@
-"""Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use it.
+"""Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use this module.
 
-A script calls prepare() before it imports jax, and serve(), serve_compilations() or serve_lowerings() with its calls.
-For each line "time<TAB>NAME<TAB>N" on standard input that call is made N times, each waited for, and the times are
-printed in microseconds; for "enqueue" in place of "time" none is waited for until all are made, and the mean time of
-those N is printed. For "check<TAB>NAME<TAB>FILE" its results are compared with the numbers in the file: "equal" is
-printed, or what differs.
+A script calls prepare() before it imports jax, and then serve(), serve_compilations() or serve_lowerings() with its
+calls. The module then reads lines from standard input and prints one line for each:
+
+  time<TAB>NAME<TAB>N        makes the call NAME N times, waits for each, and prints the times in microseconds
+  enqueue<TAB>NAME<TAB>N     makes the call N times, then waits, and prints the mean time to make a call
+  check<TAB>NAME<TAB>FILE    compares the call's results with the numbers in the file, and prints "equal" or the
+                             difference
 """
 import contextlib
 import os
@@ -42,8 +44,9 @@ def difference(results, path):
 
 
 def serve(calls, compared=None):
-    """`calls`: by name, a function, its arguments and, if it has one, a maker of the context to call it in.
-    `compared`: by name, a function of the results whose results are compared in their place."""
+    """Serves calls of jitted functions. `calls` maps a name to a function, its arguments and, if it needs one, a
+    function that makes the context to call it in. `compared` maps a name to a function of the call's results. What
+    that function returns is compared in place of the results."""
     import jax
 
     compiled = {}
@@ -83,9 +86,9 @@ def serve(calls, compared=None):
 
 
 def serve_compilations(programs):
-    """`programs`: by name, a function and its arguments. What is timed is the first call of the function in a process
-    without caches, less a call once it is compiled; "NAME, cpu" stands for the processor time of the last that was
-    timed. What is compared is the last result."""
+    """Serves compilations. `programs` maps a name to a function and its arguments. The time is that of the function's
+    first call after jax.clear_caches(), less the time of a call after it is compiled. "NAME, cpu" asks for the
+    processor time of the compilation that was timed last. Only the last result is compared."""
     import jax
 
     def run(f, args):
@@ -113,9 +116,9 @@ def serve_compilations(programs):
 
 
 def serve_lowerings(programs):
-    """`programs`: by name, a function, its arguments and, if it has one, a maker of the context to call it in. What is
-    timed is jit(f).trace(...).lower(), N times, without caches; "NAME, cpu" stands for the processor times of
-    those that were timed last. What is compared is the last result."""
+    """Serves lowerings. `programs` maps a name to a function, its arguments and, if it needs one, a function that makes
+    the context to call it in. jit(f).trace(...).lower() is timed N times, each time after jax.clear_caches(). "NAME,
+    cpu" asks for the processor times of the lowerings that were timed last. Only the last result is compared."""
     import jax
 
     print("ready", flush=True)

@@ -1,19 +1,20 @@
-// StableHLO artifacts: how long one thread takes from their bytes to a verified program, and back.
+// Measures how long one thread takes from the bytes of a StableHLO artifact to a verified program,
+// and from a program back to the bytes.
 //
 //   bench-stablehlo [--ops N] [--rounds N] [--smoke]
 //
-// The programs are layers of a network: products, sums, norms, functions, slices, each op with its
-// file and line; a loop of them; and the same with weights of a megabyte each as constants. The
-// artifacts are those that ExportProgram writes. What is timed:
+// There are three programs: layers of a network, a loop of such layers, and layers with weights of
+// a megabyte each as constants. A layer has products, sums, norms, functions and slices, and each
+// op has its file and line. ExportProgram writes the artifacts. These steps are timed:
 //
-//   export    the program to bytes
-//   read      the bytes to tables
-//   import    the tables to a program
-//   verify    as of a client's program
-//   MB/s      of bytes that are read; and of bytes to a verified program, by the three steps
+//   export    from the program to bytes
+//   read      from the bytes to tables
+//   import    from the tables to a program
+//   verify    checking the program, as the coordinator checks a client's program
+//   MB/s      bytes per second of the reading alone, and of the three steps after the export
 //
-// Then what a coordinator does with them, in its own process and by a jailed one (server/jail): the
-// artifact to a program, and that to a plan.
+// A second table shows how long a coordinator takes to read an artifact into a program and to plan
+// the program, in its own process and in a jailed process (server/jail).
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -42,10 +43,10 @@ using namespace ir;  // NOLINT(google-build-using-namespace): nearly every name 
 struct Flags {
   int64_t ops = 20'000;
   int rounds = 11;
-  int weights = 32;  // of 1 MiB
+  int weights = 32;  // number of weights of 1 MiB each
 };
 
-// One layer, of about twenty ops, each with a place in a file of its own.
+// Returns a layer of about twenty ops. Each op has a line of its own in the layer's source file.
 Value Layer(Builder& b, Value x, Value w, int index) {
   int line = 0;
   const char* const file = InternFile(absl::StrCat("/home/user/model/layer_", index % 64, ".py"));
@@ -84,7 +85,7 @@ Program Layers(int64_t ops, int weights) {
   return {kOpset, b.Build({x}), {}, {}};
 }
 
-// The layers in the body of a loop.
+// Returns a program with the layers in the body of a loop.
 Program Loop(int64_t ops) {
   const Program body = Layers(ops, 0);
   Builder step(Scope{}, "step");
@@ -103,7 +104,7 @@ struct Row {
   size_t bytes = 0;
 };
 
-// Runs `f` and adds how long it took.
+// Runs `f`, adds the time that it took to `samples`, and returns its result.
 template <class F>
 auto Timed(Samples* samples, const F& f) {
   const absl::Time start = absl::Now();
@@ -126,7 +127,7 @@ void Measure(Row* row) {
   row->total.Add(absl::Now() - start);
 }
 
-// A program of the coordinator's clients, and how long it waits.
+// A program that a client sends, and the times for which the client waits.
 struct ServedRow {
   std::string name;
   Program program;
@@ -160,7 +161,7 @@ void PrintServed(const Flags& flags) {
               "in jail", "more");
   for (ServedRow& row : rows) {
     const int64_t ops = CountOps(*row.program.entry);
-    // The first of a tenant takes a process into use.
+    // The first call of a tenant takes longer, because it takes a jailed process into use.
     for (int i = 0; i < flags.rounds * (ops < 100 ? 50 : 1); ++i) MeasureServed(jailed, &row);
     const auto ms = [](const Samples& samples) { return samples.Quantile(0.5) / 1000; };
     std::printf("%-32s %8lld %9.3f %9.3f %9.3f %9.3f %9.3f\n", row.name.c_str(),
@@ -170,6 +171,9 @@ void PrintServed(const Flags& flags) {
   }
 }
 
+// Reads the flags, measures the three programs and prints both tables. The jailed process is this
+// executable with the flag of server/jail, which is therefore looked for first. Returns 2 if a flag
+// is wrong; an error in a measurement ends the program with an exception.
 int Main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], server::jail::kJailFlag) == 0)
     return server::jail::RunJailedProcess(server::planner::MakePlan);

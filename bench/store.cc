@@ -1,5 +1,5 @@
-// What a durable commit costs: the coordinator's store beside SQLite's own commit, on one disk and
-// in turns. A committer makes one row durable, waits for it, and makes the next.
+// Measures what a durable commit costs: the coordinator's store beside SQLite's own commit, on one
+// disk and in turns. A committer makes one row durable, waits for it, and then makes the next.
 //
 //   bench-store [--folder DIR] [--rounds N] [--commits N] [--smoke]
 #include <unistd.h>
@@ -32,19 +32,19 @@ namespace {
 namespace store = server::store;
 namespace core = server::core;
 
-constexpr int64_t kLogPagesMax = 1'000;  // the store's, and SQLite's default
+constexpr int64_t kLogPagesMax = 1'000;  // the store's limit, which is also SQLite's default
 constexpr uint64_t kKeys = 10'000;
 
 struct Settings {
   std::string folder = std::filesystem::temp_directory_path();
   int rounds = 5;
-  int commits = 2'000;  // of all committers together, in a round
+  int commits = 2'000;  // commits of all committers together in a round
 };
 
-// An operation's row is about as long.
+// Returns a value that is about as long as an operation's row.
 std::string ValueOf(uint64_t n) { return absl::StrCat(n, std::string(1'000, 'v')); }
 
-// One row durable at a time, by SQLite alone: a transaction for each.
+// Makes one row durable at a time with SQLite alone, in a transaction for each row.
 class Bare {
  public:
   explicit Bare(const std::string& folder) {
@@ -80,7 +80,7 @@ class Bare {
   uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// The same by the store; each committer hears of its own.
+// Makes one row durable through the store. Each committer waits until its own commit is durable.
 class Ours final : public store::Store::Listener {
  public:
   explicit Ours(const std::string& folder) {
@@ -114,7 +114,7 @@ class Ours final : public store::Store::Listener {
 
 struct Row {
   Samples latency;
-  Samples rate;  // commits per second, a value a round
+  Samples rate;  // commits per second, one value per round
 };
 
 void Measure(int committers, int commits, const std::function<void()>& commit, Row& row) {
@@ -137,6 +137,9 @@ void Measure(int committers, int commits, const std::function<void()>& commit, R
   for (const Samples& own : samples) row.latency.Add(own);
 }
 
+// Measures both sides with 1 and with 64 committers, and prints a row for each and their ratio. The
+// databases of both sides are in one new folder, so that they use the same disk. The store can put
+// the commits of several committers on disk together, which the rows with 64 committers show.
 void Run(const Settings& settings) {
   std::string folder = settings.folder + "/bench-store-XXXXXX";
   TESSERA_CHECK(mkdtemp(folder.data()) != nullptr) << folder;

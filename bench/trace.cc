@@ -1,17 +1,18 @@
-// Tracing: how long a training step takes from its C++ to the bytes of its program, compared with
-// JAX's trace and lowering of the same step on the same cores.
+// Measures how long the tracing of a training step takes, from its C++ to the bytes of its program.
+// The time is compared with JAX's trace and lowering of the same step on the same cores.
 //
 //   bench-trace [--layers N] [--rounds N] [--traces N] [--smoke] [--jax PYTHON]
 //
-// What is timed: ours is jit(f).lower(args...) and the program's bytes, that is the C++ function,
-// its gradient, the optimizer and all transforms; JAX's is jit(f).trace(...).lower() after
-// jax.clear_caches(), without bytes. Neither keeps anything between two of them. Ours and JAX's
-// take turns, round by round, and the loss of each step is compared with JAX's once, after the
-// first trace of each. The steps are of one GPT:
+// Tessera's time is jit(f).lower(args...) and the writing of the program's bytes. It includes the
+// C++ function, its gradient, the optimizer and all transforms. JAX's time is
+// jit(f).trace(...).lower() after jax.clear_caches(), without bytes. Neither side keeps anything
+// from one trace for the next. Tessera and JAX take turns, round by round, and the loss of each
+// step is compared with JAX's once, after the first trace of each side. The steps train one GPT:
 //
-//   one device   that of examples/gpt.cc
-//   Explicit     that of examples/gpt_three_ways.cc on a mesh of eight devices, by types
-//   shard_map    the same with shard_map
+//   one device   the step of examples/gpt.cc
+//   Explicit     the step of examples/gpt_three_ways.cc on a mesh of eight devices, with shardings
+//                in types
+//   shard_map    the step of examples/gpt_three_ways.cc on that mesh, with shard_map
 #include <sys/resource.h>
 
 #include <cmath>
@@ -44,8 +45,9 @@ using examples::State;
 
 constexpr int64_t kBatch = 8;
 
-// ---- The model on a mesh, as examples/gpt_three_ways.cc says it. --------------------------------
+// ---- The model on a mesh, written as in examples/gpt_three_ways.cc. -----------------------------
 
+// The operations that the two ways to write a sharded model write differently.
 struct Way {
   std::function<Array(const Array& tokens, const Array& ids)> embed;
   std::function<Array(const Array& x)> of_all_text;
@@ -126,12 +128,12 @@ struct Times {
 };
 
 struct Row {
-  std::string name;  // as bench/trace_jax.py has it
+  std::string name;  // the row's name in bench/trace_jax.py
   std::function<ir::Program()> trace;
   std::function<double()> loss;
   double our_first = 0, jax_first = 0;  // ms
   Times ours = {}, jax = {};
-  Samples bytes = {};  // the part of ours that writes the bytes
+  Samples bytes = {};  // the part of our time that writes the bytes
   int64_t ops = 0, num_bytes = 0;
 };
 
@@ -246,6 +248,9 @@ struct Flags {
   std::string jax;
 };
 
+// Measures the three steps and prints the table. The first trace of each step has a column of its
+// own. The loss is compared with JAX's right after that trace. Then the steps take turns within a
+// round, several traces of ours before one of JAX's.
 absl::Status Run(const Flags& flags) {
   Session::SetDefault(Session::Embedded({.devices = 8}));
   std::vector<Row> rows = Rows(flags.layers);

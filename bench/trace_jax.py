@@ -1,6 +1,6 @@
 """The training steps of bench/trace.cc in JAX on the CPU.
 
-Run by bench-trace --jax PYTHON with the GPT's number of layers.
+`bench-trace --jax PYTHON` runs this script. The argument is the GPT's number of layers.
 """
 import sys
 
@@ -14,7 +14,7 @@ def attention(p, x, of_all_text, added_up, places):
     import jax
     import jax.numpy as jnp
 
-    qkv = jnp.einsum("btd,dchk->cbhtk", x, p["qkv"])  # c: query, key, value
+    qkv = jnp.einsum("btd,dchk->cbhtk", x, p["qkv"])  # c stands for query, key and value
     keys, values = of_all_text(qkv[1]), of_all_text(qkv[2])
     scores = jnp.einsum("bhtk,bhsk->bhts", qkv[0], keys) / gpt.HEAD_WIDTH**0.5
     past = jnp.expand_dims(places(x.shape[1]), 1) >= jnp.arange(gpt.LENGTH)
@@ -23,7 +23,8 @@ def attention(p, x, of_all_text, added_up, places):
 
 
 def loss_of(embed, of_all_text, added_up, places, mean_of_all):
-    """The model of examples/gpt_three_ways.cc, of a way."""
+    """Returns the loss function of the model of examples/gpt_three_ways.cc. The arguments are the operations that the
+    two ways to write a sharded model write differently, as in `Way` of bench/trace.cc."""
     import jax
     import jax.numpy as jnp
 
@@ -48,7 +49,7 @@ def step_of(loss):
 
 
 def on_meshes(layers):
-    """The steps of a sharded batch: with types that carry shardings, and with shard_map."""
+    """Returns the steps on a sharded batch: one with types that carry shardings, and one with shard_map."""
     import jax
     import jax.numpy as jnp
     from jax import lax

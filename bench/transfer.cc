@@ -1,12 +1,12 @@
-// The throughput of transfers: put and get of one array over loopback, compared with a plain gRPC
-// stream of chunks of the same size in the same run, whose other end stores or drops the bytes; an
-// all-reduce between two executors' sockets, in plain text and with TLS; and sums of scalars over
-// many devices.
+// Measures the throughput of transfers. Put and get of one array over loopback are compared with a
+// plain gRPC stream of chunks of the same size, whose other end stores or drops the bytes. This
+// program also measures an all-reduce between the sockets of two executors, in plain text and with
+// TLS, and sums of scalars over many devices.
 //
 //   bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]
 //
-// The cases are interleaved, so that other load on the machine affects all of them; the best round
-// of each counts.
+// The cases are interleaved, so that other load on the machine affects all of them. The best round
+// of each case counts.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -64,10 +64,10 @@ double ThroughputOf(int64_t bytes, const std::function<void()>& f) {
   return GigabytesPerSecond(bytes, absl::Now() - start);
 }
 
-// ---- The plain stream: the same messages. -------------------------------------------------------
+// ---- The plain stream, which uses the messages of DataService. ----------------------------------
 
-// Receives bytes: copies them into a new array of `bytes`, as an upload and a download must; if
-// that is 0, drops them.
+// Receives bytes. Copies them into a new array of `bytes` bytes, as an upload and a download must,
+// or drops them if `bytes` is 0.
 class Receiver {
  public:
   explicit Receiver(int64_t bytes) : memory_(bytes > 0 ? NewHostMemory(bytes) : nullptr) {}
@@ -96,7 +96,7 @@ class PlainService final : public v1::DataService::Service {
     response->set_committed_bytes(receiver == nullptr ? 0 : receiver->received());
     return grpc::Status::OK;
   }
-  // `offset` is the number of bytes requested.
+  // Sends as many bytes as the request's `offset` says.
   grpc::Status Read(grpc::ServerContext*, const v1::ReadRequest* request,
                     grpc::ServerWriter<v1::ReadResponse>* writer) override {
     v1::ReadResponse response;
@@ -177,9 +177,13 @@ struct Listener {
   std::string endpoint;
 };
 
-// Executors with the same number of ranks each.
+// Executors in this process with the same number of ranks each.
 class Executors {
  public:
+  // Makes the collectives of each executor with the configuration that a coordinator would send.
+  // The listeners are made first, because every configuration names the endpoints of all members.
+  // With TLS each executor gets a certificate like a worker's from one CA, because the members
+  // check each other's names.
   Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
     const pki::Credential ca = *pki::MakeCa("bench", absl::Now());
     for (int e = 0; e < count; ++e) {
@@ -212,7 +216,7 @@ class Executors {
     for (auto& executor : executors_) threads.emplace_back([&executor] { executor.reset(); });
     for (std::thread& t : threads) t.join();
   }
-  // The times of rank 0 for consecutive calls.
+  // Makes `times` consecutive all-reduces of arrays of `bytes` bytes, and returns rank 0's times.
   std::vector<absl::Duration> AllReduce(int64_t bytes, int times = 1) {
     std::vector<absl::Duration> took;
     ++launch_;
@@ -277,6 +281,9 @@ void MeasureCollectives(const Flags& flags) {
   }
 }
 
+// Starts the plain stream's server, a coordinator and a worker, measures put and get beside the
+// plain stream, and then the collectives. The server of the plain stream is a process of its own,
+// as the worker is. The bytes that come back are compared with those sent, outside the times.
 absl::Status Run(const Flags& flags) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   TESSERA_ASSIGN_OR_RETURN(Process plain, Process::Start({self, "--plain"}));
@@ -331,6 +338,8 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
+// Reads the flags and runs the benchmark. The program also runs itself as the server of the plain
+// stream, with --plain. Returns 2 if a flag is wrong and 1 if the benchmark fails.
 int Main(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {

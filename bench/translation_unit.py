@@ -15,7 +15,7 @@ import resource
 import shlex
 import subprocess
 
-# The measure: what many programs use of the standard library.
+# The unit to compare with. It uses what many programs use of the standard library.
 REFERENCE = """
 #include <algorithm>
 #include <functional>

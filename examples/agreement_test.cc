@@ -1,4 +1,6 @@
-// Trainings give the same numbers whatever their sharding, and when they are interrupted.
+// Proves that trainings give the same numbers on every mesh, and also when they are interrupted and
+// resumed from a checkpoint. The tests run the programs mlp_digits and gpt on embedded clusters
+// with different meshes, and compare the losses and predictions that the programs write to files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +31,7 @@ struct Training {
   std::vector<int> predictions;
 };
 
-// Runs it with its output in a file, which a failure shows.
+// Runs the command with its output in the file `output`. A failure shows the file.
 bool Succeeds(std::string command, const std::string& output) {
   command += " >" + output + " 2>&1";
   if (std::system(command.c_str()) == 0) return true;
@@ -51,7 +53,7 @@ Training Train(const std::string& mesh, const std::string& dtype) {
   return t;
 }
 
-// The losses of a training of gpt; its further options.
+// Returns the losses of a training by gpt with these further options.
 std::vector<double> Write(const std::string& name, const std::string& options) {
   const std::string at = ::testing::TempDir() + "/agreement_gpt_" + name;
   if (!Succeeds(SourcePath(GPT) + " --embedded --losses-out " + at + ".losses " + options,

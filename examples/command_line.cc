@@ -1,3 +1,6 @@
+// Reads the command lines of the examples and opens the session that their options name. Every
+// example calls Main with its own function Run, which parses its options here and opens its
+// cluster, so that an example's own file shows little besides its program.
 #include "examples/command_line.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The command lines of the examples, and the cluster that they name.
+// The command lines of the examples, and the clusters that their options name.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,24 +12,25 @@
 
 namespace tessera::examples {
 
-// What is wrong with the command line; empty: help was asked for.
+// Says what is wrong with the command line. The text is empty if the user asked for help.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An option `--name VALUE` or `--name=VALUE`; of a bool just `--name`. Numbers are 1 or more.
+// An option `--name VALUE` or `--name=VALUE`. An option for a bool is just `--name`. Numbers must
+// be 1 or more.
 struct Option {
   std::string name;
   std::variant<std::string*, int64_t*, double*, bool*> value;
 };
-// Sets what the options point to. Throws UsageError.
+// Sets the variables that the options point to. Throws UsageError.
 void ParseOptions(int argc, char** argv, const std::vector<Option>& options);
 
-// The mesh that text like "data=2,model=2" means, with the axes `data` and `model`. Throws
+// Returns the sizes of the axes `data` and `model` in a text such as "data=2,model=2". Throws
 // UsageError.
 std::pair<int64_t, int64_t> ParseMesh(const std::string& text);
 
-// The options that every example has: where it runs.
+// The options that every example has. They say where the example runs.
 struct SessionFlags {
   std::string address;
   bool embedded = false;
@@ -39,12 +40,13 @@ struct SessionFlags {
 inline const std::string kSessionUsage =
     "  --address HOST:PORT     a coordinator; else TESSERA_ADDRESS, else inside this process\n"
     "  --embedded              inside this process, whatever TESSERA_ADDRESS says\n";
-// Opens a session with so many devices, and makes it the default one. In an embedded cluster the
-// folder of the file `checkpoint` becomes the root of files, and the path relative to it.
+// Opens a session with `devices` devices and makes it the default session. In an embedded cluster
+// the folder of the file `checkpoint` becomes the folder of files, and `checkpoint` becomes the
+// path within that folder.
 std::shared_ptr<Session> OpenSession(const SessionFlags& flags, int64_t devices,
                                      std::string* checkpoint = nullptr);
 
-// And the mesh, for those that leave it to the user.
+// The options of examples that leave the mesh to the user: those of every example, and the mesh.
 struct ClusterFlags {
   SessionFlags session;
   std::string mesh = "data=2,model=2";
@@ -54,14 +56,15 @@ struct ClusterFlags {
 inline const std::string kClusterUsage =
     "  --mesh data=D,model=M   the mesh (data=2,model=2)\n" + kSessionUsage;
 
-// The session of these flags, as OpenSession opens it, and the mesh.
+// The session that OpenSession opens for the flags, and the mesh.
 struct Cluster {
   std::shared_ptr<Session> session;
   Mesh mesh;
 };
 Cluster OpenCluster(const ClusterFlags& flags, std::string* checkpoint = nullptr);
 
-// Runs `run` on the command line: returns its exit code, or prints what went wrong.
+// Runs `run` on the command line and returns its exit code. If `run` throws, prints the error, and
+// the usage if the command line is wrong, and returns 1 or 2.
 int Main(const char* name, const std::string& usage, int (*run)(int argc, char** argv), int argc,
          char** argv);
 

@@ -1,4 +1,5 @@
-// How far a program's results are from those of another one that should give the same.
+// Measures how far the results of a program are from the results of another program that should
+// compute the same.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -7,14 +8,15 @@
 
 namespace tessera::examples {
 
-// The largest difference of two trees' elements, of each array in parts of its largest element.
+// Returns the largest difference between the elements of two trees. The differences of each array
+// are relative to the largest element of that array in `want`.
 template <class T>
 double Difference(const T& got, const T& want) {
   const std::vector<Array> a = flatten(got).leaves, b = flatten(want).leaves;
   double worst = 0;
   for (size_t i = 0; i < b.size(); ++i) {
     const double off = max(abs(a.at(i) - b[i])).template item<double>();
-    // Written so that a NaN is no small difference.
+    // The comparison is written so that a NaN does not count as a small difference.
     const double relative = off / max(abs(b[i])).template item<double>();
     if (!(relative <= worst)) worst = relative;
   }

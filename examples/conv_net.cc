@@ -1,5 +1,6 @@
-// A convolutional network with batch normalization reads handwritten digits. The batch is spread
-// over all devices, and so are the statistics that normalize it: each is a sum over all of them.
+// A convolutional network with batch normalization learns to read handwritten digits. The batch is
+// spread over all devices. The statistics that normalize it are sums over the whole batch, and
+// therefore over all devices.
 // Reference: Ioffe and Szegedy, "Batch normalization: accelerating deep network training by
 // reducing internal covariate shift" (2015).
 //
@@ -17,7 +18,7 @@
 
 namespace tessera::examples {
 
-// A convolution, and the scale and shift of what it gives once that is normalized.
+// A convolution, and the scale and shift of its result after the normalization.
 struct Layer {
   Array kernel, scale, shift;
 };
@@ -27,7 +28,8 @@ struct Net {
   Array w, b;
 };
 TESSERA_TREE(Net, first, second, third, w, b)
-// What a layer gave on average in training; what it is normalized by afterwards.
+// The mean and variance of a layer's results. Training keeps moving averages of both, which
+// normalize the results after the training.
 struct Moments {
   Array mean, variance;
 };
@@ -47,7 +49,9 @@ constexpr int64_t kSide = 8, kClasses = 10, kBatch = 96;
 constexpr double kTrainShare = 0.8, kMomentum = 0.9, kEpsilon = 1e-5;
 constexpr uint64_t kSplitSeed = 7;
 
-// The moments of a batch if `seen` is null, which then are moved towards them.
+// Normalizes a layer's results, then scales and shifts them. If `seen` is null, they are normalized
+// by `known`. Otherwise they are normalized by the batch's own moments, and `seen` gets `known`
+// moved towards these moments.
 Array Normalized(const Array& x, const Layer& layer, const Moments& known, Moments* seen) {
   Moments m = known;
   if (seen != nullptr) {
@@ -72,8 +76,8 @@ Array Pooled(const Array& x) {
       "VALID");
 }
 
-// `seen`, if it is not null, gets the statistics after this batch, by which the batch is
-// normalized.
+// Returns the logits of each image's classes. If `seen` is not null, the batch is normalized by its
+// own moments, and `seen` gets the statistics after this batch.
 Array Logits(const Net& net, const Statistics& known, const Array& x, Statistics* seen) {
   const auto of = [&](Moments Statistics::*layer) {
     return seen == nullptr ? nullptr : &(seen->*layer);
@@ -144,6 +148,9 @@ const std::string kUsage = std::string("usage: conv_net [options]\n") + kCluster
                            "  --data FILE             (examples/data/digits.txt)\n"
                            "  --min-accuracy PERCENT  exit code 1 below it\n";
 
+// Trains the network and prints the loss and the accuracy on the test images after each epoch. The
+// images are split with a fixed seed, so that every run sees the same split. Returns 1 if the
+// accuracy at the end is below --min-accuracy, with which a test runs this program.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();
@@ -157,12 +164,12 @@ int Run(int argc, char** argv) {
   const int64_t devices = cluster.mesh.size();
   const auto for_training = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
   const Digits train = all.Select(split, 0, for_training);
-  // As many as the devices divide.
+  // The number of test images must be a multiple of the number of devices.
   const int64_t tests = (all.size() - for_training) / devices * devices;
   const Images test =
       PutImages(all.Select(split, for_training, for_training + tests), cluster.mesh);
 
-  // The rate falls to a tenth for the last third.
+  // The learning rate falls to a tenth for the last third of the epochs.
   const int64_t steps = train.size() / kBatch;
   const auto optimizer =
       optim::adam(optim::piecewise_constant_schedule(3e-3, {{2 * flags.epochs / 3 * steps, 0.1}}));

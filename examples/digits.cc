@@ -1,3 +1,6 @@
+// Reads the file of handwritten digits and shuffles the images, for the examples that learn to read
+// digits. The random numbers are made here and not by the standard library, so that a seed gives
+// the same order on every platform.
 #include "examples/digits.h"
 
 #include <fstream>

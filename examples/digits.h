@@ -1,4 +1,4 @@
-// The handwritten digits of examples/data: reading and splitting them. See data/README.md.
+// Reads and splits the handwritten digits of examples/data. See data/README.md.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,16 +7,16 @@
 namespace tessera::examples {
 
 struct Digits {
-  std::vector<double> pixels;  // 64 an image, 0 to 1
+  std::vector<double> pixels;  // 64 numbers from 0 to 1 for each image
   std::vector<int32_t> labels;
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
-  // Images [begin, end) of `order`.
+  // Returns the images with the numbers order[begin] to order[end - 1].
   Digits Select(const std::vector<int64_t>& order, int64_t begin, int64_t end) const;
 };
 
-// Throws std::runtime_error naming the file and the line.
+// Reads the digits of a file. Throws std::runtime_error, which names the file and the line.
 Digits ReadDigits(const std::string& path);
-// A permutation of 0..n-1, the same on every platform for the same seed.
+// Returns a permutation of 0..n-1, which depends on `seed` but not on the platform.
 std::vector<int64_t> Permutation(int64_t n, uint64_t seed);
 
 }  // namespace tessera::examples

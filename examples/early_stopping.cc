@@ -1,5 +1,5 @@
-// Training that decides for itself when to stop, as one program: a linear classifier of the digits,
-// in a while loop that ends once the validation loss has not improved for a while.
+// A training that decides for itself when to stop, as one program. It trains a linear classifier of
+// the digits in a while loop, which ends once the validation loss has not improved for some steps.
 //
 //   early_stopping                      on four CPU devices inside this process
 //   early_stopping --patience 50
@@ -17,7 +17,8 @@ struct Model {
   Array w, b;
 };
 TESSERA_TREE(Model, w, b)
-// What the loop carries: the model, the best one so far, its loss, and when it was found.
+// The loop's carry: the current model, the best model so far, the loss of the best model, the step
+// that found it, and the current step.
 struct Training {
   Model model, best;
   Array best_loss, best_step, step;
@@ -39,10 +40,10 @@ Array Loss(const Model& m, const Images& images) {
   return mean(optim::softmax_cross_entropy_with_integer_labels(logits, images.labels));
 }
 
-// The best model of a training on `train`, by its loss on `valid`. `patience` and `limit` are
-// numbers of steps.
+// Trains on `train` and keeps the model with the lowest loss on `valid`. Stops after `patience`
+// steps without a lower loss, and after `limit` steps in any case.
 Training Train(const Images& train, const Images& valid, Array patience, Array limit) {
-  const auto sgd = optim::sgd(kLearningRate);  // which keeps nothing
+  const auto sgd = optim::sgd(kLearningRate);  // this optimizer keeps no state
   const auto goes_on = [&](const Training& t) {
     return logical_and(t.step - t.best_step < patience, t.step < limit);
   };
@@ -77,6 +78,9 @@ const std::string kUsage = std::string("usage: early_stopping [options]\n") + kC
                            "  --limit N               steps at most (5000)\n"
                            "  --min-accuracy PERCENT  exit code 1 below it\n";
 
+// Splits the digits into images to train on, to validate with and to test with, and runs the whole
+// training as one call. The client only learns afterwards how many steps the loop took. Returns 1
+// if the accuracy on the test images is below --min-accuracy.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();
@@ -88,7 +92,7 @@ int Run(int argc, char** argv) {
   const Digits all = ReadDigits(flags.data_file);
   const std::vector<int64_t> order = Permutation(all.size(), 7);
   const Cluster cluster = OpenCluster(flags.cluster);
-  // As many as the axis `data` divides.
+  // Each number of images must be a multiple of the size of the axis `data`.
   const int64_t data_size = ParseMesh(flags.cluster.mesh).first;
   const auto images = [&](int64_t begin, int64_t end) {
     const Digits d = all.Select(order, begin, begin + (end - begin) / data_size * data_size);

@@ -1,5 +1,6 @@
-// Several small networks trained side by side, in Equinox's words: equinox_mlp.py in C++, line by
-// line. Given the losses of that program, it compares its own with them.
+// Trains several small networks side by side with functions named as in Equinox. The program says
+// in C++, line by line, what equinox_mlp.py says in Python. If it is given the losses of that
+// program, it compares its own losses with them.
 //
 //   equinox_mlp                        on a device inside this process
 //   equinox_mlp --expect examples/data/equinox_mlp_losses.txt
@@ -17,7 +18,8 @@
 
 namespace tessera::examples {
 
-// eqx.Module becomes a struct whose fields are named, __init__ a function, __call__ an operator().
+// An eqx.Module becomes a struct whose fields are named. The method __init__ becomes a function,
+// and __call__ becomes an operator().
 struct Linear {
   Array weight, bias;
 
@@ -27,8 +29,8 @@ TESSERA_TREE(Linear, weight, bias)
 
 struct Mlp {
   std::vector<Linear> layers;
-  Array order;   // of the inputs: integers, which are not trained
-  double scale;  // of the result
+  Array order;   // order of the inputs: integers, which are not trained
+  double scale;  // scale of the result
   Array (*activation)(const Arg& x);
 
   Array operator()(Array x) const {
@@ -75,11 +77,11 @@ const auto kStep = filter_jit([](Mlp models, OptState state, const Array& x, con
   return std::tuple(optim::apply_updates(models, updates), next, value.second);
 });
 
-// The largest difference of the losses from those in the file, in parts of these.
+// Returns the largest difference between a loss and the loss in the file, relative to the latter.
 double Difference(const std::vector<std::vector<float>>& losses, const std::string& path) {
   std::ifstream in(path);
   std::string line;
-  std::getline(in, line);  // with what they were made
+  std::getline(in, line);  // the first line names the versions that made the losses
   double worst = 0;
   for (const std::vector<float>& of_step : losses) {
     if (!std::getline(in, line)) throw std::runtime_error(path + ": a line per step is expected");
@@ -88,7 +90,7 @@ double Difference(const std::vector<std::vector<float>>& losses, const std::stri
       double want = 0;
       if (!(numbers >> want)) throw std::runtime_error(path + ": cannot read '" + line + "'");
       const double relative = std::abs(loss - want) / want;
-      if (!(relative <= worst)) worst = relative;  // a NaN is no small difference
+      if (!(relative <= worst)) worst = relative;  // a NaN counts as a large difference
     }
   }
   return worst;
@@ -98,6 +100,9 @@ const std::string kUsage =
     "usage: equinox_mlp [options]\n" + kSessionUsage +
     "  --expect FILE           what equinox_mlp.py --losses-out has written\n";
 
+// Makes the data and four networks, trains them together for 100 steps, and compares the losses
+// with those in --expect if it is given. The random keys are used as in equinox_mlp.py, so that
+// both programs begin with the same numbers. Returns 1 if the losses differ too much.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   std::string expect;
@@ -121,7 +126,7 @@ int Run(int argc, char** argv) {
       std::printf("step %3d  losses %s\n", i, of_step.to_string().c_str());
   }
   if (expect.empty()) return 0;
-  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
   const double worst = Difference(losses, expect);
   std::printf("they differ from those of Equinox by %.1e of them (bound %.0e)\n", worst, kBound);
   return worst <= kBound ? 0 : 1;

@@ -1,5 +1,5 @@
-"""Several small networks in Equinox, trained side by side. examples/equinox_mlp.cc is the same in C++, line by
-line, and its losses agree with those of this program:
+"""Trains several small networks in Equinox, side by side. examples/equinox_mlp.cc is the same program in C++, line
+by line, and its losses agree with the losses of this program. To run it:
 
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2 equinox==0.13.8 optax==0.2.8
   .venv/bin/python examples/equinox_mlp.py --losses-out examples/data/equinox_mlp_losses.txt
@@ -31,8 +31,8 @@ class Linear(eqx.Module):
 
 class Mlp(eqx.Module):
     layers: list[Linear]
-    order: jax.Array  # of the inputs: integers, which are not trained
-    scale: float  # of the result
+    order: jax.Array  # order of the inputs: integers, which are not trained
+    scale: float  # scale of the result
     activation: Callable
 
     def __init__(self, key):

@@ -1,7 +1,9 @@
-// A Gaussian process learns smooth functions from noisy points: the logarithm of their likelihood,
-// by a Cholesky factor of each function's covariance, and its gradient give the scale, the length
-// and the noise that all of them share. The functions are spread over the devices. Reference:
-// Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 2.1.
+// A Gaussian process learns smooth functions from noisy points. The logarithm of the points'
+// likelihood is computed with a Cholesky factor of each function's covariance. The gradient finds
+// the scale, the length and the noise that all functions share. The functions are spread over the
+// devices.
+// Reference: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm
+// 2.1.
 //
 //   gaussian_process                    on four CPU devices inside this process
 //   gaussian_process --functions 32 --points 128
@@ -16,7 +18,8 @@
 
 namespace tessera::examples {
 
-// Logarithms, so that any number stands for a positive one.
+// The parameters of the covariance. They are logarithms, so that any number stands for a positive
+// parameter.
 struct Kernel {
   Array scale, length, noise;
 };
@@ -28,16 +31,16 @@ TESSERA_TREE(Points, x, y)
 
 namespace {
 
-constexpr double kNoise = 0.2;   // of the points, one standard deviation
-constexpr int64_t kPlaces = 50;  // where functions are predicted
-constexpr double kEnd = 6;       // they are defined on [0, kEnd]
+constexpr double kNoise = 0.2;   // standard deviation of the points' noise
+constexpr int64_t kPlaces = 50;  // number of places at which functions are predicted
+constexpr double kEnd = 6;       // the functions are defined on [0, kEnd]
 
-// The covariance of the functions at x, [functions, n], and y, [functions, m].
+// Returns the covariance of each function at x, [functions, n], with itself at y, [functions, m].
 Array Covariance(const Kernel& k, const Array& x, const Array& y) {
   const Array apart = (expand_dims(x, 2) - expand_dims(y, 1)) / exp(k.length);
   return exp(2.0 * k.scale - 0.5 * apart * apart);
 }
-// The factor of the points' covariance.
+// Returns the Cholesky factor of the covariance of each function's points.
 Array FactorOf(const Kernel& k, const Points& p) {
   const Array noise = exp(2.0 * k.noise) + 1e-4;
   return linalg::cholesky(Covariance(k, p.x, p.x) + noise * eye(p.x.shape()[1]));
@@ -47,7 +50,7 @@ Array SolveLower(const Array& l, const Array& b, bool transpose) {
       l, b, {.left_side = true, .lower = true, .transpose_a = transpose});
 }
 
-// The negative logarithm of the likelihood of a point, on average.
+// Returns the negative logarithm of the points' likelihood, divided by the number of points.
 Array Loss(const Kernel& k, const Points& p) {
   const Array l = FactorOf(k, p);
   const Array z = SolveLower(l, expand_dims(p.y, 2), /*transpose=*/false);
@@ -57,7 +60,7 @@ Array Loss(const Kernel& k, const Points& p) {
   return (0.5 * sum(z * z) + sum(log(diagonal))) / count + 0.5 * std::log(2 * 3.14159265358979);
 }
 
-// The functions' values at other places.
+// Returns the functions' predicted values at the places `at`.
 Array Predict(const Kernel& k, const Points& p, const Array& at) {
   const Array l = FactorOf(k, p);
   const Array z = SolveLower(l, expand_dims(p.y, 2), /*transpose=*/false);
@@ -77,7 +80,7 @@ std::pair<State, Array> Step(const State& state, const Points& p) {
   return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
-// A sum of waves, another for each function; `shape` is [functions, n].
+// Returns the true functions at x, [functions, n]. Each is a sum of waves with a phase of its own.
 Array Truth(const Array& phase, const Array& x) {
   return sin(x + phase) + 0.5 * sin(2.0 * x - phase);
 }
@@ -93,6 +96,9 @@ const std::string kUsage = std::string("usage: gaussian_process [options]\n") + 
                            "  --steps N                (100)\n"
                            "  --min-explained PERCENT  exit code 1 below it\n";
 
+// Makes noisy points of known functions, learns the parameters from them, and predicts the
+// functions at other places. Since the true functions are known, it can tell how much of their
+// variance the prediction explains. Returns 1 if that is less than --min-explained.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();

@@ -1,10 +1,11 @@
-// A small GPT learns to write like a text, byte by byte, and then writes some: the tutorial of
-// token embeddings, dropout, tied weights (gpt_model.cc), checkpoints and sampling.
+// A small GPT learns to write like a given text, byte by byte, and then writes a text of its own.
+// This is the tutorial of token embeddings, dropout, tied weights (gpt_model.cc), checkpoints and
+// sampling.
 //
 //   gpt                                  learns this project's glossary on four CPU devices
-//   gpt --text FILE --steps 2000         any text
-//   gpt --mesh data=1,model=1            the same numbers, on one device
-//   gpt --checkpoint gpt.safetensors     saves at the end, and goes on from there the next time
+//   gpt --text FILE --steps 2000         learns any text
+//   gpt --mesh data=1,model=1            computes the same numbers on one device
+//   gpt --checkpoint gpt.safetensors     saves at the end, and the next run continues from there
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -22,8 +23,9 @@ namespace {
 
 constexpr int64_t kBatch = 16, kBlocks = 2, kTop = 8;
 
-// 1. Sampling: each new token is one of the likeliest, drawn by its probability (the largest of
-// logits with Gumbel noise). The whole text is one program, a loop over its positions.
+// 1. Sampling. Each new token is one of the kTop likeliest tokens, drawn with their probabilities.
+// The draw takes the largest of the logits after adding Gumbel noise. The whole text is written by
+// one program, which is a loop over the text's positions.
 Array Write(const Gpt& p, const Array& prompt, const Array& key) {
   const int64_t begin = prompt.shape()[0];
   const Array room = concatenate({prompt, zeros({kLength - begin}, kS32)});
@@ -39,7 +41,8 @@ Array Write(const Gpt& p, const Array& prompt, const Array& key) {
       room);
 }
 
-// 2. Where the parameters live: heads and hidden units over `model`; the batch over `data`.
+// 2. Where the parameters live. Heads and hidden units are sharded over `model`, and the batch is
+// sharded over `data`.
 const PartitionSpec kBatchSpec = P("data");
 const Prefix<PartitionSpec> kBlockSpecs = {P(), P(None, None, "model"), P("model"),
                                            P(), P(None, "model"),       P("model")};
@@ -77,7 +80,7 @@ ir::Array Tokens(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) a.Set(i, static_cast<unsigned char>(text[i]));
   return a;
 }
-// Excerpts from random places, of one token more than the model reads.
+// Returns excerpts from random places of the text. Each has one token more than the model reads.
 Array Excerpts(const Array& text, const Array& key) {
   const auto last = static_cast<int32_t>(text.shape()[0] - kLength - 1);
   const Array begin = random::randint(key, {kBatch, 1}, 0, last + 1);
@@ -103,6 +106,9 @@ const std::string kUsage =
     "  --losses-out FILE       writes the loss of every step of this run, one a line\n"
     "  --explain               prints the plan of a step\n";
 
+// Trains the model, saves it if --checkpoint is given, and prints a text that it writes. If the
+// checkpoint exists, the training goes on from its step. Every step makes its random numbers from
+// its own number, so that an interrupted training gives the same losses as an uninterrupted one.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();
@@ -142,7 +148,8 @@ int Run(int argc, char** argv) {
   }
   double average = 0;
   for (int64_t i = done; i < flags.steps; ++i) {
-    // A step's numbers depend on its own alone, so that a resumed training repeats none.
+    // The random numbers of a step depend only on its number i, so that a resumed training goes on
+    // with the numbers that it would have had.
     const Array of_step = random::fold_in(key, static_cast<int32_t>(i));
     const Array batch = excerpts(text, random::fold_in(of_step, 0));
     if (i == done && flags.explain)
@@ -161,7 +168,7 @@ int Run(int argc, char** argv) {
   if (!flags.checkpoint.empty()) save(state, flags.checkpoint, {.overwrite = true});
 
   const std::string prompt = learnt.substr(0, 8);
-  // A key of its own: those of the steps are used up.
+  // Sampling has a key of its own, because the keys of the steps are used up.
   const Array other = put(random::key(2), mesh, P());
   const Array written = jit(Write)(state.params, put(Tokens(prompt), mesh, P()), other);
   std::string out;

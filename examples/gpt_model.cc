@@ -1,3 +1,6 @@
+// The model of examples/gpt.cc: a decoder with causal attention, dropout and tied embeddings, its
+// loss, and a step of its training with Adam. The benchmarks of compilation, of tracing and of
+// Python clients use the same model, hence it is in a file of its own.
 #include "examples/gpt_model.h"
 
 #include <cmath>
@@ -5,7 +8,7 @@
 namespace tessera::examples {
 namespace {
 
-constexpr double kKeep = 0.9;  // dropout's
+constexpr double kKeep = 0.9;  // the part of the numbers that dropout keeps
 
 Array Norm(const Array& x, const Array& scale) {
   const Array centred = x - mean(x, -1, /*keepdims=*/true);
@@ -19,7 +22,7 @@ Array Dropout(const Array& x, const std::optional<Array>& key) {
 
 Array Attention(const Block& p, const Array& x) {
   const int64_t length = x.shape()[1];
-  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c: query, key, value
+  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c stands for query, key and value
   const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], qkv[1]}) / std::sqrt(kHeadWidth);
   const Array at = arange(length);
   const Array past = expand_dims(at, 1) >= expand_dims(at, 0);
@@ -41,7 +44,7 @@ Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key)
     const Array hidden = gelu(matmul(Norm(x, block.norm2), block.up));
     x = x + Dropout(matmul(hidden, block.down), key_of(2 * i + 1));
   }
-  // The weights are tied: a token is written with the embedding that it is read with.
+  // The weights are tied: the same embedding reads a token and writes it.
   return matmul(Norm(x, p.norm), transpose(p.tokens));
 }
 

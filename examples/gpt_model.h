@@ -1,4 +1,4 @@
-// The GPT of examples/gpt.cc: its parameters, its loss and a step of its training.
+// The GPT that examples/gpt.cc trains: its parameters, its loss and a step of its training.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tessera::examples {
 
-// The parameters. A token is a byte.
+// The parameters of the model. A token is a byte.
 struct Block {
   Array norm1, qkv, out, norm2, up, down;
 };
@@ -24,11 +24,11 @@ TESSERA_TREE(Gpt, tokens, positions, blocks, norm)
 constexpr int64_t kVocabulary = 256, kLength = 64, kWidth = 64, kHeads = 4;
 constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth;
 
-// The model, for one device and a batch of texts.
-// tokens: s32[batch, length]; the result: the logits of the token after each. Without a key nothing
-// is dropped.
+// The model, written for one device and a batch of texts. Returns the logits of the token that
+// follows each of `tokens`, s32[batch, length]. `key` draws what dropout drops; without a key
+// nothing is dropped.
 Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key = std::nullopt);
-// text: s32[batch, length + 1]; the mean of -log p of each token after the first.
+// Returns the mean of -log p over all tokens of `text`, s32[batch, length + 1], after the first.
 Array Loss(const Gpt& p, const Array& text, const std::optional<Array>& key);
 
 struct State {
@@ -37,7 +37,7 @@ struct State {
 };
 TESSERA_TREE(State, params, opt_state)
 optim::GradientTransformation Optimizer();
-// The next state, and the loss before.
+// Returns the next state, and the loss of the state before.
 std::pair<State, Array> Step(const State& state, const Array& text, const Array& key);
 
 }  // namespace tessera::examples

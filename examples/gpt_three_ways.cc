@@ -1,10 +1,11 @@
-// A GPT on a mesh of data x tensor x seq, said in three ways: the batch is cut over `data`, heads
-// and hidden units over `tensor`, the text over `seq`. With Auto axes the planner decides, given
-// hints; with Explicit axes every type says where its array lies; with shard_map the program is
-// that of one device, and calls the collectives. One model, one loss curve.
+// A GPT on a mesh of data x tensor x seq, written in three ways. The batch is sharded over `data`,
+// heads and hidden units over `tensor`, and the text over `seq`. With Auto axes the program gives
+// hints and the planner decides. With Explicit axes every type says where its array lies. With
+// shard_map the program is the program of one device, and calls the collectives itself. All ways
+// use one model and give one loss curve.
 //
 //   gpt_three_ways                     on eight CPU devices inside this process
-//   gpt_three_ways --explain           and what each way sends in a step
+//   gpt_three_ways --explain           also prints what each way sends in a step
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -21,7 +22,7 @@
 
 namespace tessera::examples {
 
-// The parameters. A token is a byte.
+// The parameters of the model. A token is a byte.
 struct Block {
   Array norm1, qkv, out, norm2, up, down;
 };
@@ -40,17 +41,18 @@ constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth, kBatch = 8
 
 // ---- 1. The model, once. ------------------------------------------------------------------------
 
-// What it leaves to each way.
+// The operations that the model leaves to each way.
 struct Way {
-  // tokens[ids], cut as the ids are.
+  // Returns tokens[ids], sharded as the ids are.
   std::function<Array(const Array& tokens, const Array& ids)> embed;
-  // Keys or values, [batch, heads, length, size], of the whole text.
+  // Returns the keys or values of the whole text, [batch, heads, length, size].
   std::function<Array(const Array& x)> of_all_text;
-  // An einsum that adds up over heads or hidden units, which are cut over `tensor`.
+  // Returns an einsum that adds up over heads or hidden units, which are sharded over `tensor`.
   std::function<Array(std::string_view spec, const Array& x, const Array& w)> added_up;
-  // Where in the text the queries are that are here, of so many.
+  // Returns the positions in the text of the `length` queries that are on this device.
   std::function<Array(int64_t length)> places;
-  // Of what all tokens are given, [batch, length].
+  // Returns the mean over the tokens of all devices. x has a number for each token, [batch,
+  // length].
   std::function<Array(const Array& x)> mean_of_all;
 };
 
@@ -60,7 +62,7 @@ Array Norm(const Array& x, const Array& scale) {
 }
 
 Array Attention(const Way& way, const Block& p, const Array& x) {
-  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c: query, key, value
+  const Array qkv = einsum("btd,dchk->cbhtk", {x, p.qkv});  // c stands for query, key and value
   const Array keys = way.of_all_text(qkv[1]), values = way.of_all_text(qkv[2]);
   const Array scores = einsum("bhtk,bhsk->bhts", {qkv[0], keys}) / std::sqrt(kHeadWidth);
   const Array is_past = expand_dims(way.places(x.shape()[1]), 1) >= arange(kLength);
@@ -69,7 +71,8 @@ Array Attention(const Way& way, const Block& p, const Array& x) {
   return way.added_up("bthk,hkd->btd", mixed, p.out);
 }
 
-// read, next: s32[batch, length], the tokens of texts and those that follow them.
+// Returns the loss. `read` has the tokens of the texts and `next` has the token that follows each
+// of them; both are s32[batch, length].
 Array Loss(const Way& way, const Gpt& p, const Array& read, const Array& next) {
   Array x = way.embed(p.tokens, read) + p.positions;
   for (const Block& block : p.blocks) {
@@ -83,7 +86,7 @@ Array Loss(const Way& way, const Gpt& p, const Array& read, const Array& next) {
 
 // ---- 2. The ways. -------------------------------------------------------------------------------
 
-// On one device there is nothing to say.
+// On one device the program need not say where anything lies.
 Way OneDevice() {
   return {.embed = [](const Array& tokens, const Array& ids) { return take(tokens, ids, 0); },
           .of_all_text = [](const Array& x) { return x; },
@@ -97,7 +100,8 @@ Way OneDevice() {
 
 const PartitionSpec kTokens = P("data", "seq"), kHeadsOfAll = P("data", "tensor");
 
-// Hints at a few places; from them the planner finds the rest, and what to send.
+// The program gives hints at a few places. From them the planner finds all other shardings, and
+// what to send.
 Way Auto() {
   Way way = OneDevice();
   way.embed = [](const Array& tokens, const Array& ids) {
@@ -110,7 +114,8 @@ Way Auto() {
   return way;
 }
 
-// Types carry the shardings. Only where they leave the result's open must it be said.
+// The types carry the shardings. The program says a result's sharding only where the types of the
+// operands leave it open.
 Way Explicit() {
   Way way = OneDevice();
   way.embed = [](const Array& tokens, const Array& ids) {
@@ -123,7 +128,8 @@ Way Explicit() {
   return way;
 }
 
-// The program of one device: what is missing is asked of the others.
+// The program is the program of one device. It gets what it lacks from the other devices by
+// collectives.
 Way ByShardMap() {
   Way way = OneDevice();
   way.of_all_text = [](const Array& x) { return lax::all_gather(x, "seq", 2, /*tiled=*/true); };
@@ -135,9 +141,9 @@ Way ByShardMap() {
   return way;
 }
 
-// ---- 3. The training, the same for all. ---------------------------------------------------------
+// ---- 3. The training, which is the same for all ways. -------------------------------------------
 
-// Where the parameters lie.
+// The shardings of the parameters.
 const Prefix<PartitionSpec> kBlockSpecs = {P(), P(None, None, "tensor"), P("tensor"),
                                            P(), P(None, "tensor"),       P("tensor")};
 const Prefix<PartitionSpec> kSpecs = {P(), P("seq"), {kBlockSpecs, kBlockSpecs}, P()};
@@ -159,7 +165,7 @@ Gpt Initial() {
   return p;
 }
 
-// Excerpts of a text for one step, and what follows each of their tokens.
+// Excerpts of a text for one step, and the token that follows each of their tokens.
 struct Batch {
   ir::Array read{kS32, {kBatch, kLength}}, next{kS32, {kBatch, kLength}};
 };
@@ -176,7 +182,8 @@ Batch Excerpts(const std::string& text, int64_t step) {
 
 using LossFn = std::function<Array(const Gpt& p, const Array& read, const Array& next)>;
 
-// The losses of some steps. Of a plan, what is sent is printed if `explains`.
+// Trains for `steps` steps and returns the loss of each. If `explains` is true, prints what the
+// plan of a step sends.
 std::vector<double> Train(const char* name, const Mesh& mesh, const LossFn& loss,
                           const std::string& text, int64_t steps, bool explains) {
   const set_mesh context(mesh);
@@ -210,6 +217,9 @@ const std::string kUsage = "usage: gpt_three_ways [options]\n" + kSessionUsage +
                            "  --steps N               (20)\n"
                            "  --explain               prints what each way sends in a step\n";
 
+// Trains the model on one device and in each of the three ways, from the same parameters and on the
+// same excerpts, and prints the losses side by side. Returns 1 if a loss differs from that on one
+// device by more than rounding explains, or if the training has not lowered the loss.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   int64_t steps = 20;
@@ -247,11 +257,11 @@ int Run(int argc, char** argv) {
     for (const std::vector<double>& curve : curves) {
       std::printf("  %8.5f", curve[i]);
       const double relative = std::abs(curve[i] - curves[0][i]) / curves[0][i];
-      if (!(relative <= worst)) worst = relative;  // a NaN is no small difference
+      if (!(relative <= worst)) worst = relative;  // a NaN counts as a large difference
     }
     std::printf("\n");
   }
-  constexpr double kBound = 1e-5;  // of f32, added up in other orders
+  constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in other orders
   std::printf("they differ by %.1e of one device's (bound %.0e)\n", worst, kBound);
   return worst <= kBound && curves[0].back() < curves[0].front() ? 0 : 1;
 }

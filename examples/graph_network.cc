@@ -1,6 +1,7 @@
-// A graph network finds the communities of a graph from a few nodes whose community is known:
-// messages go along edges by take, and are added up by segment_sum. Reference: Kipf and Welling,
-// "Semi-supervised classification with graph convolutional networks" (2017).
+// A graph network finds the communities of a graph from a few nodes whose community is known.
+// Messages go along the edges by take, and segment_sum adds up the messages at each node.
+// Reference: Kipf and Welling, "Semi-supervised classification with graph convolutional networks"
+// (2017).
 //
 //   graph_network                       on four CPU devices inside this process
 //   graph_network --nodes 4096
@@ -19,8 +20,8 @@ struct Network {
 };
 TESSERA_TREE(Network, w1, w2)
 struct Graph {
-  Array from, to;  // s32[edges]; an edge in each direction
-  Array degree;    // f32[nodes, 1], a node's own edge counted
+  Array from, to;  // s32[edges]; each edge is listed in both directions
+  Array degree;    // f32[nodes, 1]; counts an edge of each node to itself
   Array features;  // f32[nodes, kFeatures]
   Array community, known;
 };
@@ -29,10 +30,10 @@ TESSERA_TREE(Graph, from, to, degree, features, community, known)
 namespace {
 
 constexpr int64_t kCommunities = 4, kFeatures = 16, kHidden = 16;
-constexpr int64_t kEdges = 8;     // begun by each node
-constexpr double kInside = 0.85;  // of them
+constexpr int64_t kEdges = 8;     // edges that begin at each node
+constexpr double kInside = 0.85;  // the part of the edges that stay inside a community
 
-// The mean over a node and its neighbours, weighted so that the operator is symmetric.
+// Returns the mean over each node and its neighbours, weighted so that the operator is symmetric.
 Array Spread(const Graph& g, const Array& x) {
   const Array scaled = x * lax::rsqrt(g.degree);
   const Array received = segment_sum(take(scaled, g.from, 0), g.to, x.shape()[0]);
@@ -42,7 +43,7 @@ Array Logits(const Network& p, const Graph& g) {
   const Array hidden = relu(Spread(g, matmul(g.features, p.w1)));
   return Spread(g, matmul(hidden, p.w2));
 }
-// Over the nodes whose community is known.
+// Returns the loss over the nodes whose community is known.
 Array Loss(const Network& p, const Graph& g) {
   const Array log_p = log_softmax(Logits(p, g));
   const Array own = squeeze(take_along_axis(log_p, expand_dims(g.community, 1), 1), 1);
@@ -60,21 +61,21 @@ std::pair<State, Array> Step(const State& state, const Graph& g) {
   const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
   return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
-// Over the others.
+// Returns the accuracy over the nodes whose community is not known.
 Array Accuracy(const Network& p, const Graph& g) {
   const Array right = equal(argmax(Logits(p, g), 1), g.community).astype(kF32);
   return sum(where(g.known, 0, right)) / sum(where(g.known, 0, ones_like(right)));
 }
 
-// Nodes in communities; most edges lie inside one. The community of one node in eight is known.
-// Features are noise: what a node is shows in the edges alone.
+// Makes a graph of nodes in communities. Most edges lie inside a community. The community of one
+// node in eight is known. The features are noise, so that only the edges show a node's community.
 Graph MakeGraph(int64_t nodes) {
   const Array keys = random::split(random::key(3), 4);
   const auto n = static_cast<int32_t>(nodes);
   const Array node = arange(nodes);
   const Array community = lax::rem(node, static_cast<int32_t>(kCommunities));
   const Array begin = reshape(broadcast_to(expand_dims(node, 1), {nodes, kEdges}), {-1});
-  // A node of the same community, or any.
+  // An edge ends at a node of the same community, or at any node.
   const Array steps = random::randint(keys[0], begin.shape(), 0, n / kCommunities);
   const Array inside = lax::rem(begin + static_cast<int32_t>(kCommunities) * steps, n);
   const Array any = random::randint(keys[1], begin.shape(), 0, n);
@@ -99,6 +100,9 @@ const std::string kUsage = std::string("usage: graph_network [options]\n") + kCl
                            "  --steps N               (200)\n"
                            "  --min-accuracy PERCENT  exit code 1 below it\n";
 
+// Makes the graph, trains the network on the known nodes, and prints the accuracy on the others.
+// Edges are sharded over all devices because there are many of them; the nodes' arrays and the
+// parameters are replicated. Returns 1 if the accuracy is below --min-accuracy.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();
@@ -110,7 +114,7 @@ int Run(int argc, char** argv) {
   const Cluster cluster = OpenCluster(flags.cluster);
   const Mesh& mesh = cluster.mesh;
 
-  // Edges over all devices, nodes on each.
+  // The edges are sharded over all devices, and every device has all nodes.
   Graph g = MakeGraph(flags.nodes);
   for (Array* edges : {&g.from, &g.to}) *edges = put(*edges, mesh, P({"data", "model"}));
   for (Array* nodes : {&g.degree, &g.features, &g.community, &g.known})

@@ -1,7 +1,8 @@
-// A layer of many experts, of which each token asks the two that a router finds best. Each device
-// has one expert and a part of the tokens; an all_to_all brings the tokens to their experts, and
-// another one the answers back. Reference: Lepikhin et al., "GShard: scaling giant models with
-// conditional computation and automatic sharding" (2020).
+// A layer of many experts. A router chooses the two best experts for each token. Each device has
+// one expert and a part of the tokens. An all_to_all brings the tokens to their experts, and
+// another all_to_all brings the answers back.
+// Reference: Lepikhin et al., "GShard: scaling giant models with conditional computation and
+// automatic sharding" (2020).
 //
 //   mixture_of_experts                 four experts on four CPU devices inside this process
 #include <cmath>
@@ -15,7 +16,7 @@
 
 namespace tessera::examples {
 
-// The router's weights, and those of the experts, f32[experts, ...].
+// The weights of the router, and the weights of the experts, f32[experts, ...].
 struct Layer {
   Array router, up, down;
 };
@@ -25,32 +26,36 @@ namespace {
 
 constexpr int64_t kExperts = 4, kTokens = 64, kWidth = 16, kHidden = 32, kChosen = 2;
 constexpr int64_t kOwnTokens = kTokens / kExperts;
-// How many tokens an expert takes from each device. As many as there are: none is turned away, and
-// the result is that of the dense computation. Large models take fewer.
+// How many tokens an expert takes from each device. Here it takes all tokens of the device, so that
+// none is turned away and the result equals the dense computation. Large models take fewer.
 constexpr int64_t kCapacity = kOwnTokens;
 
-// The probability of each expert for each token, 0 for all but the best: f32[tokens, experts].
+// Returns the weight of each expert for each token, f32[tokens, experts]. The weight is 0 for all
+// experts but the kChosen best.
 Array Gates(const Array& router, const Array& x) {
   const auto [best, expert] = top_k(softmax(matmul(x, router)), kChosen);
   const Array share = best / sum(best, -1, /*keepdims=*/true);
   return sum(expand_dims(share, -1) * one_hot(expert, kExperts), 1);
 }
 
-// Every expert answers every token, and most answers count nothing.
+// The dense computation, to compare with: every expert answers every token, and most answers have
+// the weight 0.
 Array Dense(const Layer& p, const Array& x) {
   const Array hidden = gelu(einsum("tw,ewh->eth", {x, p.up}));
   const Array answers = einsum("eth,ehw->etw", {hidden, p.down});
   return einsum("te,etw->tw", {Gates(p.router, x), answers});
 }
 
-// For one device of `expert`: its tokens, and its expert with a first dim of 1.
+// The program of one device on the axis `expert`. `x` has the device's own tokens, and `p` has its
+// own expert with a first dim of 1.
 Array Routed(const Layer& p, const Array& x) {
   const Array gates = Gates(p.router, x);
-  // The place of each token in the queue to its expert, a one where it stands: t is at c of e.
+  // Makes the queues to the experts: queue[t, e, c] is 1 if token t has place c in the queue to
+  // expert e, and 0 otherwise.
   const Array asks = (gates > 0).astype(kF32);
   const Array place = where(gates > 0, cumsum(asks, 0) - 1, -1);
   const Array queue = one_hot(place.astype(kS32), kCapacity);  // [tokens, experts, capacity]
-  // A queue for each expert, sent to it; of each device one, received.
+  // Sends each expert its queue, and receives one queue from each device.
   const Array queued = einsum("tec,tw->ecw", {queue, x});
   const Array received = lax::all_to_all(queued, "expert", 0, 0);
   const Array hidden = gelu(einsum("dcw,wh->dch", {received, squeeze(p.up, 0)}));
@@ -61,6 +66,9 @@ Array Routed(const Layer& p, const Array& x) {
 
 const std::string kUsage = "usage: mixture_of_experts [options]\n" + kSessionUsage;
 
+// Compares the routed layer with the dense computation: its results, and the gradients of a loss.
+// Prints how many tokens each expert gets, and the plan, in which the two all_to_alls appear.
+// Returns 1 if a difference is larger than the rounding of f32 explains.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   ParseOptions(argc, argv, flags.Options());
@@ -91,7 +99,7 @@ int Run(int argc, char** argv) {
   };
   const auto of_routed = learn(routed);
   std::printf("%s\n", explain(of_routed, layer, x).c_str());
-  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
   const double values = Difference(jit(routed)(layer, x), jit(Dense)(layer, x));
   const double gradients = Difference(of_routed(layer, x).second, learn(Dense)(layer, x).second);
   std::printf(

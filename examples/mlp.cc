@@ -1,5 +1,6 @@
-// A small network learns to tell two moons apart: a struct of parameters, a loss, its gradient, a
-// compiled step and Adam, all in view. It prints the plane as it sees it at the end.
+// A small network learns to tell two moons apart. A struct of parameters, a loss, its gradient, a
+// compiled step and Adam are all in view. At the end the program prints how the network divides the
+// plane.
 //
 //   mlp                          on four CPU devices inside this process
 //   mlp --address HOST:PORT      on a cluster
@@ -14,7 +15,8 @@
 
 namespace tessera::examples {
 
-// The parameters: any struct, once its fields are named, and any vector of such.
+// The parameters. Any struct whose fields are named can hold them, and so can a vector of such
+// structs.
 struct Layer {
   Array weight, bias;
 };
@@ -25,7 +27,8 @@ namespace {
 
 constexpr int64_t kPoints = 512;
 
-// The model, for a batch of points f32[points, 2]: the logit of each to be of the second moon.
+// The model. Returns for each of a batch of points, f32[points, 2], the logit that the point
+// belongs to the second moon.
 Array Logits(const Mlp& mlp, Array x) {
   for (size_t i = 0; i < mlp.size(); ++i) {
     if (i > 0) x = tanh(x);
@@ -48,7 +51,8 @@ Mlp Initial(const Array& key, const std::vector<int64_t>& sizes) {
   return mlp;
 }
 
-// Points around two half circles, each of which ends inside the other, and which one each is of.
+// Returns points around two half circles, and the half circle of each point. Each half circle ends
+// inside the other.
 std::pair<Array, Array> Moons(const Array& key) {
   const Array keys = random::split(key), labels = remainder(arange(kPoints), 2).astype(kF32);
   const Array angle = random::uniform(keys[0], {kPoints}, kF32, 0, M_PI);
@@ -57,7 +61,7 @@ std::pair<Array, Array> Moons(const Array& key) {
   return {stack({x, y}, 1) + 0.1 * random::normal(keys[1], {kPoints, 2}), labels};
 }
 
-// The plane around the moons, a character for each place.
+// Prints the plane around the moons, with one character for each place.
 void Print(const Mlp& mlp) {
   constexpr int kRows = 18, kColumns = 60;
   const Array x = broadcast_to(arange(kColumns, kF32) * (4.0 / kColumns) - 1.5, {kRows, kColumns});
@@ -73,6 +77,9 @@ const std::string kUsage = "usage: mlp [options]\n" + kSessionUsage +
                            "  --steps N               (200)\n"
                            "  --min-accuracy PERCENT  exit code 1 below it\n";
 
+// Trains the network on all points, and prints the accuracy and the plane. The program shards only
+// its data; the planner derives the shardings of all else. Returns 1 if the accuracy is below
+// --min-accuracy.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   int64_t steps = 200;
@@ -82,8 +89,8 @@ int Run(int argc, char** argv) {
   ParseOptions(argc, argv, options);
   const auto session = OpenSession(flags, 4);
 
-  // Where things are is said once, of the data: a quarter of the points on each device. The rest
-  // follows, also that gradients are summed over the devices.
+  // The program says only once where something lies: each device has a quarter of the points. All
+  // else follows from that, also the sums of the gradients over the devices.
   const Mesh mesh = make_mesh({4}, {"data"}, {AxisType::kAuto});
   const auto [points, moons] = Moons(random::key(0));
   const Array x = put(points, mesh, P("data")), labels = put(moons, mesh, P("data"));

@@ -1,10 +1,10 @@
-// A small network learns to read handwritten digits, on a mesh: the tutorial.
+// The tutorial: a small network learns to read handwritten digits on a mesh.
 //
 // The program is written for one device. Only its inputs have placements: the batch is sharded over
-// the mesh axis `data`, the weights over `model`.
+// the mesh axis `data`, and the weights are sharded over `model`.
 //
-//   mlp_digits                                     four CPU devices inside this process
-//   mlp_digits --mesh data=1,model=1               the same numbers, on one
+//   mlp_digits                                     on four CPU devices inside this process
+//   mlp_digits --mesh data=1,model=1               computes the same numbers on one device
 //   mlp_digits --address 127.0.0.1:8470            on a cluster
 //   mlp_digits --checkpoint mlp.safetensors        saves after every epoch, and resumes from there
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace tessera::examples {
 
-// 1. The parameters: any struct, once its fields are named.
+// 1. The parameters. Any struct whose fields are named can hold them.
 struct Mlp {
   Array w1, b1, w2, b2;
 };
@@ -42,7 +42,7 @@ Array Loss(const Mlp& p, Array x, Array labels) {
   return mean(optim::softmax_cross_entropy_with_integer_labels(Logits(p, x), labels));
 }
 
-// What the training keeps: the parameters, and the moments that Adam has of each.
+// The state of the training: the parameters, and Adam's moments of each parameter.
 struct State {
   Mlp params;
   optim::OptState<Mlp> opt_state;
@@ -50,7 +50,7 @@ struct State {
 TESSERA_TREE(State, params, opt_state)
 optim::GradientTransformation Optimizer() { return optim::adam(4e-3); }
 
-// One step of training: what jit compiles into a single program.
+// One step of the training, which jit compiles into a single program.
 std::pair<State, Array> Step(const State& state, Array x, Array labels) {
   const auto [loss, grads] = value_and_grad(Loss)(state.params, x, labels);
   const auto [updates, opt_state] = Optimizer().update(grads, state.opt_state);
@@ -87,7 +87,7 @@ Batch PutBatch(const Digits& d, const Mesh& mesh, DType dtype) {
 // 4. Checkpoints: the whole state of the training, as one tree in one file.
 struct Checkpoint {
   State state;
-  Array losses;  // of every step so far, f64
+  Array losses;  // losses of all steps so far, f64
 };
 TESSERA_TREE(Checkpoint, state, losses)
 
@@ -96,7 +96,7 @@ void Save(const std::string& path, const State& state, const std::vector<double>
   save(Checkpoint{state, put(ir::Array::Of(kF64, {steps}, losses))}, path, {.overwrite = true});
 }
 
-// The state and the losses of the file; nullopt if there is no file.
+// Returns the state and the losses in the file, or nullopt if there is no file.
 std::optional<Checkpoint> Restore(const std::string& path, const State& like) {
   Dims losses;
   try {
@@ -161,7 +161,7 @@ std::string Bar(int done, int of) {
   return std::string(filled, '#') + std::string(kWidth - filled, '.');
 }
 
-// Does nothing for an empty path.
+// Writes the values to a file, one on each line. Does nothing if `path` is empty.
 template <class T>
 void WriteLines(const std::string& path, const std::vector<T>& values) {
   if (path.empty()) return;
@@ -173,7 +173,8 @@ void WriteLines(const std::string& path, const std::vector<T>& values) {
 
 // ---- 5. Training. -------------------------------------------------------------------------------
 
-// One pass over the training images in the order of `epoch`; returns the loss of each step.
+// Trains for one pass over the training images, in the order of `epoch`. Returns the loss of each
+// step.
 template <class StepFn>
 std::vector<double> TrainEpoch(const StepFn& step, const Digits& train, int epoch, const Mesh& mesh,
                                DType dtype, bool print_plan, State* state) {
@@ -184,7 +185,7 @@ std::vector<double> TrainEpoch(const StepFn& step, const Digits& train, int epoc
     if (print_plan && s == 0) {
       std::printf("\n%s\n\n", explain(step, *state, batch.x, batch.labels).c_str());
     }
-    // Returns at once; the devices compute while the next batch is uploaded.
+    // The call returns at once. The devices compute while the next batch is uploaded.
     auto [next, loss] = step(*state, batch.x, batch.labels);
     *state = next;
     pending.push_back(loss);
@@ -194,6 +195,10 @@ std::vector<double> TrainEpoch(const StepFn& step, const Digits& train, int epoc
   return losses;
 }
 
+// Trains the network, reports the accuracy on the test images after each epoch, and writes the
+// files that the options ask for. It goes on from the checkpoint if there is one; then it skips the
+// epochs that are done, which it finds by the number of losses. Returns 1 if the accuracy at the
+// end is below --min-accuracy.
 int Run(int argc, char** argv) {
   Flags flags = Parse(argc, argv);
   const int64_t data_size = ParseMesh(flags.cluster.mesh).first;
@@ -201,8 +206,8 @@ int Run(int argc, char** argv) {
   const std::vector<int64_t> split = Permutation(all.size(), kSplitSeed);
   const int64_t train_size = static_cast<int64_t>(kTrainShare * static_cast<double>(all.size()));
   const Digits train = all.Select(split, 0, train_size);
-  // The test images are sharded over `data` too, so their number must be a multiple of its size,
-  // which 360 is for one, two and four.
+  // The test images are sharded over `data` too, so that their number must be a multiple of the
+  // axis's size. There are 360 of them, which one, two and four divide.
   const int64_t test_size = (all.size() - train_size) / data_size * data_size;
   const Digits test = all.Select(split, train_size, train_size + test_size);
 

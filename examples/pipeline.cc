@@ -1,7 +1,7 @@
-// A network too deep for one device: each device has the layers of one stage, and a batch goes
-// through the stages in small parts, one after another, so that all stages are at work. Reference:
-// Huang et al., "GPipe: efficient training of giant neural networks using pipeline parallelism"
-// (2018).
+// A network that is too deep for one device. Each device has the layers of one stage. A batch goes
+// through the stages in small parts, one after another, so that all stages are at work.
+// Reference: Huang et al., "GPipe: efficient training of giant neural networks using pipeline
+// parallelism" (2018).
 //
 //   pipeline                           four stages on four CPU devices inside this process
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace tessera::examples {
 
-// The layers of a stage; with one more dim in front, those of all stages.
+// The layers of one stage. With one more dim in front, the arrays hold the layers of all stages.
 struct Stage {
   Array w1, b1, w2, b2;
 };
@@ -29,32 +29,33 @@ Array Apply(const Stage& s, const Array& x) {
   return x + matmul(tanh(matmul(x, s.w1) + s.b1), s.w2) + s.b2;
 }
 
-// The model as it is meant, on one device. x: f32[parts, rows, width].
+// The model without a pipeline, on one device. `x` is f32[parts, rows, width].
 Array Plain(const Stage& stages, Array x) {
   for (int64_t i = 0; i < kStages; ++i)
     x = Apply(tree_map([&](const Array& a) { return a[i]; }, stages), x);
   return x;
 }
 
-// The same, for one device of `stage`: it has its own stage, with a first dim of 1, and all of x.
-// In each tick it applies its stage to what the device before it sent, the first one to the next
-// part; the last one's results are those of the model, kStages - 1 ticks late.
+// Like Plain, but written for one device on the axis `stage`. The device has its own stage, with a
+// first dim of 1, and all of `x`. In each tick it applies its stage to what the device before it
+// has sent. The first device applies its stage to the next part of `x` instead. The results of the
+// last device are the results of the model, kStages - 1 ticks late.
 Array Pipelined(const Stage& own, const Array& x) {
   const Stage stage = tree_map([](const Array& a) { return squeeze(a, 0); }, own);
   const Array me = lax::axis_index("stage");
   std::vector<std::pair<int64_t, int64_t>> to_the_next;
   for (int64_t i = 0; i + 1 < kStages; ++i) to_the_next.push_back({i, i + 1});
 
-  // After the last part come empty ones, which push it through.
+  // Empty parts follow the last part, and push it through the stages.
   const Array parts = concatenate({x, zeros({kStages - 1, kRows, kWidth})});
   const auto tick = [&](const Array& received, const Array& part) {
     const Array out = Apply(stage, where(equal(me, 0), part, received));
     return std::pair(lax::ppermute(out, "stage", to_the_next), out);
   };
-  // What is received varies over the devices, and so must what the loop begins with.
+  // The received arrays vary over the devices, so that the loop's first value must vary too.
   const Array nothing = lax::pcast(zeros({kRows, kWidth}), "stage", "varying");
   const Array outs = scan(tick, nothing, parts).second[Slice{kStages - 1}];
-  // The last device's, for all.
+  // Gives the last device's results to all devices.
   return lax::psum(where(equal(me, kStages - 1), outs, 0), "stage");
 }
 
@@ -71,6 +72,9 @@ Stage Initial(const Mesh& mesh) {
 const std::string kUsage =
     "usage: pipeline [options]\n" + kSessionUsage + "  --steps N               (20)\n";
 
+// Trains the pipelined and the plain network side by side, from the same parameters, and compares
+// their losses. Prints the pipeline's plan, in which its ppermute appears, and how many ticks of a
+// stage are idle. Returns 1 if a loss differs by more than the rounding of f32 explains.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   int64_t steps = 20;
@@ -80,7 +84,7 @@ int Run(int argc, char** argv) {
   const auto session = OpenSession(flags, kStages);
   const Mesh mesh = make_mesh({kStages}, {"stage"}, {AxisType::kAuto});
 
-  // What to learn: each row turned round.
+  // The network learns to reverse each row.
   const Array x = put(random::normal(random::key(1), {kParts, kRows, kWidth}), mesh, P());
   const Array y = flip(x, 2);
 
@@ -101,7 +105,7 @@ int Run(int argc, char** argv) {
   Stage a = Initial(mesh), b = a;
   optim::OptState<Stage> state_a = optimizer.init(a), state_b = state_a;
   std::printf("%s\n", explain(jit(pipeline), a, x).c_str());
-  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
   double worst = 0;
   for (int64_t i = 1; i <= steps; ++i) {
     Array loss_a, loss_b;
@@ -109,7 +113,7 @@ int Run(int argc, char** argv) {
     std::tie(b, state_b, loss_b) = plain(b, state_b, x, y);
     const double of_pipeline = loss_a.item<double>(), of_plain = loss_b.item<double>();
     const double relative = std::abs(of_pipeline - of_plain) / of_plain;
-    if (!(relative <= worst)) worst = relative;  // a NaN is no small difference
+    if (!(relative <= worst)) worst = relative;  // a NaN counts as a large difference
     if (i == 1 || i % 5 == 0)
       std::printf("step %2d  loss %.6f pipelined, %.6f plain\n", static_cast<int>(i), of_pipeline,
                   of_plain);

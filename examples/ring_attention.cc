@@ -1,8 +1,9 @@
-// Attention over a text that no device holds: each has the queries, keys and values of a part of
-// the text, and keys and values go round a ring of devices until they have met all queries and are
-// back. At no time has a device more than its own part and one that passes, nor scores of more than
-// a part by a part. Reference: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers
-// for near-infinite context" (2023).
+// Attention over a text that no single device holds. Each device has the queries, keys and values
+// of a part of the text. The keys and values go round a ring of devices until they have met all
+// queries and are back. A device never has more than its own part and one part that passes, and
+// never has scores of more than a part by a part.
+// Reference: Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers for near-infinite
+// context" (2023).
 //
 //   ring_attention                     on four CPU devices inside this process
 //   ring_attention --devices 8 --length 256
@@ -17,8 +18,9 @@
 
 namespace tessera::examples {
 
-// What goes round, and what a device keeps of the parts that it has met: for each head and query
-// the largest score, and the sums of exp(score - largest) and of the values with these weights.
+// The loop's carry. The keys `k` and the values `v` go round the ring. The other arrays summarize
+// the parts that a device has met. For each head and query they are the largest score, the sum of
+// the weights exp(score - largest), and the sum of the values with these weights.
 struct Ring {
   Array k, v;
   Array largest, total, out;
@@ -28,9 +30,10 @@ TESSERA_TREE(Ring, k, v, largest, total, out)
 namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 4, kSize = 16;
-constexpr double kMasked = -1e30;  // a score: exp(score - largest) is 0
+constexpr double kMasked = -1e30;  // a masked score, so low that exp(score - largest) is 0
 
-// For one device: f32[batch, part, heads, size] each. Nothing looks at what comes after it.
+// The program of one device. Each argument is f32[batch, part, heads, size]. The attention is
+// causal: no query looks at the keys that come after it.
 Array RingAttention(const Array& q, const Array& k, const Array& v) {
   const int64_t devices = lax::axis_size("seq"), part = q.shape()[1];
   const Array me = lax::axis_index("seq"), within = arange(part);
@@ -38,13 +41,13 @@ Array RingAttention(const Array& q, const Array& k, const Array& v) {
   for (int64_t i = 0; i < devices; ++i) to_the_next.push_back({i, (i + 1) % devices});
 
   const auto meet = [&](const Ring& ring, const Array& step) {
-    const Array source = remainder(me - step, devices);  // whose part is here now
+    const Array source = remainder(me - step, devices);  // the device whose part is here now
     const Array is_past = expand_dims(me * part + within, 1) >= source * part + within;
     const Array all = einsum("bthk,bshk->bhts", {q, ring.k}) / std::sqrt(kSize);
     const Array scores = where(is_past, all, kMasked);
     const Array largest = stop_gradient(maximum(ring.largest, max(scores, -1)));
     const Array weights = exp(scores - expand_dims(largest, -1));
-    const Array kept = exp(ring.largest - largest);  // what older weights are worth now
+    const Array kept = exp(ring.largest - largest);  // the factor that scales older weights now
     const Array total = ring.total * kept + sum(weights, -1);
     const Array values = einsum("bhts,bshk->bhtk", {weights, ring.v});
     const Array out = ring.out * expand_dims(kept, -1) + values;
@@ -52,8 +55,8 @@ Array RingAttention(const Array& q, const Array& k, const Array& v) {
     const Array next_v = lax::ppermute(ring.v, "seq", to_the_next);
     return std::pair(Ring{next_k, next_v, largest, total, out}, None);
   };
-  // A loop's carry has one type throughout. What begins as a constant, equal everywhere, becomes
-  // each device's own, so it is cast to vary from the start.
+  // A loop's carry has one type throughout. These arrays begin as constants, which are equal on all
+  // devices, and then differ on each device. They are therefore cast to vary from the start.
   const auto own = [&](const Array& x) { return lax::pcast(x, "seq", "varying"); };
   const Dims rows = {q.shape()[0], kHeads, part};
   const Ring begin{k, v, own(full(rows, kMasked)), own(zeros(rows)),
@@ -67,6 +70,9 @@ const std::string kUsage =
     "  --devices N             (4)\n"
     "  --length N              of the text, a multiple of the devices (64)\n";
 
+// Compares the ring attention with nn::dot_product_attention: its results, and the gradients of all
+// three arguments. Prints the plan of the ring attention. Returns 1 if a difference is larger than
+// the rounding of f32 explains.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   int64_t devices = 4, length = 64;
@@ -88,7 +94,7 @@ int Run(int argc, char** argv) {
   const auto plain = [](const Array& q, const Array& k, const Array& v) {
     return nn::dot_product_attention(q, k, v, {.is_causal = true});
   };
-  // A function of all results, so that every one of them has a part in the gradient.
+  // The function uses all results, so that every result takes part in the gradient.
   const auto gradient = [&](const auto& attention) {
     return jit(grad<0, 1, 2>([&](const Array& q, const Array& k, const Array& v) {
       return sum(weights * attention(q, k, v));
@@ -97,7 +103,7 @@ int Run(int argc, char** argv) {
   const auto of_ring = jit(ring);
   std::printf("%s\n", explain(of_ring, q, k, v).c_str());
 
-  constexpr double kBound = 1e-5;  // of f32, added up in another order
+  constexpr double kBound = 1e-5;  // rounding of f32 when numbers are added in another order
   const double values = Difference(of_ring(q, k, v), jit(plain)(q, k, v));
   const double gradients = Difference(gradient(ring)(q, k, v), gradient(plain)(q, k, v));
   std::printf(

@@ -1,7 +1,8 @@
-// A filter learns to take noise out of signals: how much to keep of each frequency, found by the
-// gradient through a Fourier transform and its inverse. Signals are spread over the devices.
+// A filter learns to take noise out of signals. The gradient through a Fourier transform and its
+// inverse finds how much of each frequency to keep. The signals are spread over the devices. The
+// learned filter approaches Wiener's.
 // Reference: N. Wiener, "Extrapolation, Interpolation, and Smoothing of Stationary Time Series"
-// (1949), whose filter it approaches.
+// (1949).
 //
 //   spectral_filter                     on four CPU devices inside this process
 //   spectral_filter --signals 256 --length 1000
@@ -18,7 +19,7 @@
 namespace tessera::examples {
 
 struct Filter {
-  Array gains;  // f32[frequencies]; a sigmoid makes parts from 0 to 1 of them
+  Array gains;  // f32[frequencies]; their sigmoid is the part of a frequency to keep
 };
 TESSERA_TREE(Filter, gains)
 struct Signals {
@@ -28,8 +29,8 @@ TESSERA_TREE(Signals, noisy, clean)
 
 namespace {
 
-constexpr int64_t kWaves = 3;   // of each signal
-constexpr double kNoise = 0.7;  // one standard deviation
+constexpr int64_t kWaves = 3;   // waves in each signal
+constexpr double kNoise = 0.7;  // standard deviation of the noise
 
 Array Filtered(const Filter& f, const Array& x) {
   const Array spectrum = fft::rfft(x), kept = sigmoid(f.gains);
@@ -50,7 +51,8 @@ std::pair<State, Array> Step(const State& state, const Signals& s) {
   return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
-// Sums of a few slow waves, and noise, which has all frequencies.
+// Makes signals that are sums of a few slow waves, with and without noise. The noise has all
+// frequencies.
 Signals MakeSignals(const Array& key, int64_t signals, int64_t length) {
   const Array keys = random::split(key, 3);
   const Array turns = random::randint(keys[0], {signals, kWaves, 1}, 1, 12).astype(kF32);
@@ -71,6 +73,8 @@ const std::string kUsage = std::string("usage: spectral_filter [options]\n") + k
                            "  --steps N                (100)\n"
                            "  --min-removed PERCENT    exit code 1 below it\n";
 
+// Trains the filter on some signals, and prints how much of the noise it removes from other signals
+// that it has not seen. Returns 1 if that is less than --min-removed.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();

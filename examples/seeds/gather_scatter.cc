@@ -6,12 +6,12 @@
 
 using namespace tessera;  // NOLINT(google-build-using-namespace): a script
 
-// Of a plan, what is sent.
+// Returns the part of a plan that lists what is sent.
 std::string Sent(const std::string& plan) {
   const size_t begin = plan.find("collectives:");
   return plan.substr(begin, plan.find("memory per device:") - begin);
 }
-
+// The page shows each part and its output. It names lines of this file, so no line may move.
 int main() {
   const set_mesh context(make_mesh({2}, {"x"}));  // Explicit, as in JAX
   const Array table = reshard(arange(12, kF32).reshape({4, 3}), P("x"));

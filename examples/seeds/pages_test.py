@@ -1,6 +1,6 @@
-"""The pages of docs/seeds show what is so: each block is a part of a program that is here, or of what it
-prints; and all that a program prints is on its page. What JAX's programs print is recorded
-(scripts/record_seeds.py)."""
+"""Proves that the pages of docs/seeds are true. Each code block of a page must be a part of a program in this
+folder, or a part of what the program prints. Everything that a program prints must be on its page. The output of
+JAX's programs is recorded by scripts/record_seeds.py."""
 import json
 import os
 import pathlib
@@ -18,12 +18,12 @@ _BLOCK = re.compile(r"(?:<!-- (\S+?)( prints)? -->\n)?```(\w*)\n(.*?)```\n", re.
 
 
 def words(text):
-    """Lines may be broken on a page where they are too long for it."""
+    """Returns the text with all white space alike, because a page may break a line that is too long for it."""
     return " ".join(text.split())
 
 
 def holds(program, part):
-    """Whether lines in a row of the program are the part, indented or not."""
+    """Returns whether consecutive lines of the program are the part, at any indentation."""
     lines, wanted = program.split("\n"), part.rstrip("\n")
     size = wanted.count("\n") + 1
     return any(textwrap.dedent("\n".join(lines[i:i + size])).rstrip("\n") == wanted

@@ -1,10 +1,10 @@
-// What varies over an axis of the mesh, and what does not: docs/seeds/varying_axes.md.
+// Shows which values vary over an axis, and which do not: docs/seeds/varying_axes.md.
 #include <iostream>
 
 #include "client/tessera.h"
 
 using namespace tessera;  // NOLINT(google-build-using-namespace): a script
-
+// The page shows each part and its output. It names lines of this file, so no line may move.
 int main() {
   const Mesh mesh = make_mesh({2}, {"x"}, {AxisType::kAuto});
   const Array p = array<float>({3}), t = array<float>({1, 2});

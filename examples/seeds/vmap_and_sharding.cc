@@ -1,4 +1,4 @@
-// vmap says what is computed, shardings say where: docs/seeds/vmap_and_sharding.md.
+// vmap says what is computed, and shardings say where: docs/seeds/vmap_and_sharding.md.
 #include <iostream>
 #include <string>
 
