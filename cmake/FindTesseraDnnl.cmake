@@ -1,4 +1,4 @@
-# oneDNN as the target Tessera::dnnl. Debian's package has no CMake files of its own.
+# Finds oneDNN and defines the target Tessera::dnnl. Debian's package contains no CMake files.
 find_library(TESSERA_DNNL_LIBRARY dnnl)
 find_path(TESSERA_DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)
 mark_as_advanced(TESSERA_DNNL_LIBRARY TESSERA_DNNL_INCLUDE_DIR)

@@ -1,4 +1,5 @@
-# LLVM's one shared library as the target Tessera::llvm, with its headers as a system's.
+# Finds LLVM's single shared library and defines the target Tessera::llvm. The headers count as system
+# headers, so that our warnings do not apply to them.
 find_package(LLVM 19.1 QUIET CONFIG PATHS /usr/lib/llvm-19/lib/cmake/llvm NO_DEFAULT_PATH)
 if(NOT LLVM_FOUND)
   find_package(LLVM 19.1 QUIET CONFIG)

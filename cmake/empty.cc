@@ -1,1 +1,2 @@
-// tessera_shared is made of archives; CMake wants a source.
+// An empty source file. CMake requires a source for each target, also for those that consist only
+// of archives, object files or precompiled headers.

@@ -1,4 +1,5 @@
-# What `cmake --install` puts under the prefix, and the package that find_package(Tessera) reads:
+# Defines which files `cmake --install` puts under the prefix, with the package that
+# find_package(Tessera) reads:
 #
 #   bin/tessera-coordinator  bin/tessera-worker
 #   include/tessera/client/tessera.h, and the headers that it needs
@@ -10,10 +11,10 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 if(NOT TARGET tessera_client_remote OR NOT TARGET tessera_sdk)
-  return()  # A part of the tree, which is no package.
+  return()  # Only a part of the tree is built, which makes no package.
 endif()
 
-# The headers that `header` includes, itself first, by paths relative to the repository.
+# Returns `header` and all headers that it includes, as paths relative to the repository.
 function(_tessera_headers_of header out)
   set(found)
   set(left ${header})
@@ -32,13 +33,14 @@ function(_tessera_headers_of header out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# The two names that users link.
+# The names of the two targets that users link.
 set_target_properties(tessera_client_remote PROPERTIES EXPORT_NAME client)
 set_target_properties(tessera_sdk PROPERTIES EXPORT_NAME embedded)
 
 _tessera_libraries_of(tessera_client_remote client_libraries)
 _tessera_libraries_of(tessera_sdk embedded_libraries)
-# tessera_sdk names the carrier beside its DEPS.
+# The libraries of the client belong to the first export. tessera_sdk also links
+# tessera_client_remote, but not by its DEPS, so that it is not in the list.
 list(REMOVE_ITEM embedded_libraries ${client_libraries})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
@@ -55,7 +57,7 @@ endforeach()
 set(programs tessera_coordinator_bin tessera_worker_bin tessera_cli_bin)
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TESSERA_SHARED_LIBS)
-  # What the programs load beside the libraries of users.
+  # Install the shared libraries that the programs load and that users do not link.
   set(program_libraries tessera_proto)
   foreach(program IN LISTS programs)
     _tessera_libraries_of(${program} libraries)
@@ -70,7 +72,7 @@ if(TESSERA_SHARED_LIBS)
     endif()
   endforeach()
 endif()
-# Where the shells look for completions.
+# The shells look for completions in these folders.
 install(FILES ${PROJECT_BINARY_DIR}/completions/tessera
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${PROJECT_BINARY_DIR}/completions/_tessera
@@ -96,10 +98,10 @@ install(FILES
   ${PROJECT_SOURCE_DIR}/cmake/FindTesseraLlvm.cmake
   DESTINATION ${package_dir})
 
-# ---- What images and the release are staged from (scripts/stage, scripts/release). ----
+# ---- Targets that images and the release are staged from (scripts/stage, scripts/release). ----
 
-# The SDK as one shared library, for users without our archives and their dependencies.
-# All of our archives, and what they need of others.
+# The SDK as one shared library, for users who do not have our archives and their dependencies. It
+# contains all our archives and the parts of other libraries that they need.
 add_library(tessera_shared SHARED EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
 set(archives)
 foreach(library IN LISTS client_libraries embedded_libraries)
@@ -114,7 +116,7 @@ target_link_libraries(tessera_shared PRIVATE tessera_sdk tessera_client_remote)
 set_target_properties(tessera_shared PROPERTIES OUTPUT_NAME tessera SOVERSION 0
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-# The programs in containers, and those of the release beside them.
+# The programs in the container images, and the programs of the release, which has a few more.
 set(image_programs tessera_coordinator_bin tessera_worker_bin tessera_cuda)
 if(TARGET tessera_cli_bin)
   list(APPEND image_programs tessera_cli_bin)

@@ -1,4 +1,4 @@
-# Targets of Tessera, and the table of what may depend on what.
+# Functions that define Tessera's targets, and the table that says which folder may depend on which.
 #
 #   tessera_library(NAME tessera_ir SRCS a.cc DEPS tessera_base absl::span [HDRS a.h])
 #   tessera_test(NAME a_test SRCS a_test.cc DEPS tessera_ir [TIMEOUT 300] [LABELS slow] [ALONE])
@@ -6,14 +6,14 @@
 #   tessera_fuzz(NAME parse_fuzz SRCS parse_fuzz.cc DEPS tessera_ir CORPUS tests/fuzz/parse)
 #
 # A target belongs to the folder whose CMakeLists.txt defines it. DEPS may name targets that are
-# defined later; tessera_check_layers(), called last, refuses those that the table forbids. DEPS are
-# public. Files are relative to the folder, as usual.
+# defined later. tessera_check_layers() is called last and refuses dependencies that the table forbids.
+# DEPS are public. Files are relative to the folder, as usual.
 #
-# The tests of a folder share one executable, FOLDER_tests, and each is run by itself. A test that is ALONE has an
-# executable of its own: because it has a main() of its own, compile definitions, or others start it.
+# The tests of a folder share one executable, FOLDER_tests, but each test is run by itself. A test that is ALONE has an
+# executable of its own. It needs one if it has its own main() or compile definitions, or if other tests start it.
 
-# The layer of each top folder: a folder may use its own targets and those of a lower layer. Folders
-# that share a layer never use one another.
+# The layer of each top folder. A folder may use its own targets and those of lower layers. Folders
+# of the same layer never use each other.
 set(TESSERA_LAYER_base 0)
 set(TESSERA_LAYER_proto 0)
 set(TESSERA_LAYER_ir 1)
@@ -25,7 +25,7 @@ set(TESSERA_LAYER_tests 4)
 set(TESSERA_LAYER_bench 5)
 set(TESSERA_LAYER_examples 4)
 
-# The only folders that may see generated protobuf and gRPC types. tests/tidy_test checks includes.
+# The only folders that may use generated protobuf and gRPC types. tests/tidy_test checks the includes.
 set(TESSERA_PROTO_USERS
     "^(proto|ir/serial|client/remote|client/pjrt|server/jail|server/rows|server/rpc|worker/rpc|bench)(/|$)")
 
@@ -36,19 +36,18 @@ function(_tessera_folder out)
   set(${out} ${folder} PARENT_SCOPE)
 endfunction()
 
-# Everything that our own targets have in common. Third-party headers are SYSTEM: no warnings there.
+# Sets the options that all our targets have in common. Third-party headers are SYSTEM, so that they give no warnings.
 function(_tessera_setup name kind deps)
   _tessera_folder(folder)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-  # gcc 12 at -O2 sees copies in std::string that overlap or leave their bounds, and are none (its bug
-  # 105651).
-  # Threads everywhere: precompiled headers want the same flags of all.
+  # At -O2, gcc 12 falsely reports copies in std::string that overlap or exceed their bounds (its bug 105651).
+  # -pthread is set for all targets, because all users of a precompiled header need the same flags.
   target_compile_options(${name} PRIVATE -Wall -Wextra -Werror -pthread
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
-    # By default gcc collects its garbage so often that it takes a sixth of the time.
+    # By default, gcc's garbage collection takes a sixth of the time, because it runs so often.
     "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=1048576>"
-    # As ccache wants it of a compiler that reads precompiled headers.
+    # ccache requires these options of a compiler that reads precompiled headers.
     $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess> $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang\ -fno-pch-timestamp>
     "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>")
   target_link_libraries(${name} PUBLIC ${deps})
@@ -58,9 +57,9 @@ function(_tessera_setup name kind deps)
   endforeach()
 endfunction()
 
-# Most of the time that a file takes is that of the headers of others, which are the same everywhere:
-# they are compiled once for libraries, and once for tests. A preset with TESSERA_PCH=OFF sees whether
-# each file includes what it uses.
+# Third-party headers take most of the time of compiling a file, and they are the same everywhere. So they are compiled
+# once for libraries and once for tests. A preset with TESSERA_PCH=OFF finds files that do not include all the headers
+# they use.
 set(TESSERA_PCH_LIBRARY
     <algorithm> <cstdint> <functional> <map> <memory> <optional> <set> <string> <string_view>
     <thread> <utility> <variant> <vector>
@@ -69,17 +68,17 @@ set(TESSERA_PCH_LIBRARY
     <absl/time/clock.h> <absl/time/time.h> <absl/types/span.h>)
 set(TESSERA_PCH_TEST ${TESSERA_PCH_LIBRARY} <gmock/gmock.h> <gtest/gtest.h>)
 
-# Folders whose libraries are optimised under sanitizers, too: tests spend their time in kernels, codecs and the
-# evaluator. Of the other libraries optimising takes three quarters of the time to compile.
+# Folders whose libraries are optimised under sanitizers too, because tests spend their time in kernels, codecs and the
+# evaluator. For the other libraries, optimising would take three quarters of the time to compile.
 set(TESSERA_OPTIMISED_FOLDERS "^(ir|worker)(/|$)")
 
-# A test runs its own code once, and optimising takes half of the time to compile it. Only the libraries that it tests
-# are optimised.
+# Compiles a target without optimising it. A test runs its own code only once, and optimising takes half of the time to
+# compile it. Only the libraries under test are optimised.
 function(_tessera_compile_as_test name)
   target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Release>>:-O0>)
 endfunction()
 
-# The targets that hold the compiled headers. Their flags are those of the targets that use them.
+# Defines the targets that contain the precompiled headers. They have the same flags as the targets that use them.
 function(_tessera_make_pch)
   add_library(tessera_pch_library STATIC ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
   add_library(tessera_pch_plain_library STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
@@ -128,7 +127,7 @@ function(tessera_library)
     message(FATAL_ERROR "tessera_library(${ARG_NAME}): unknown ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   if(ARG_SRCS)
-    # What tests share stays static: Google Test would be in each shared library, and in the program.
+    # Libraries for tests stay static. Otherwise each shared library would contain Google Test, as well as the program.
     set(kind STATIC)
     _tessera_folder(folder)
     if(TESSERA_SHARED_LIBS AND NOT folder MATCHES "^(tests|bench|examples)" AND NOT "${ARG_SRCS}" MATCHES "testing/")
@@ -138,7 +137,8 @@ function(tessera_library)
     set_target_properties(${ARG_NAME} PROPERTIES DEFINE_SYMBOL "")
     _tessera_setup(${ARG_NAME} library "${ARG_DEPS}")
     if(folder MATCHES "^tests/" AND NOT folder STREQUAL "tests/sim")
-      # What tests say runs once; the simulation runs millions of steps. The precompiled headers are an executable's.
+      # Code of tests runs only once, except for the simulation, which runs millions of steps. The precompiled headers
+      # for tests were compiled for an executable, so this library needs the options of one.
       _tessera_compile_as_test(${ARG_NAME})
       set_target_properties(${ARG_NAME} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${ARG_NAME} PRIVATE -fPIE)
@@ -153,7 +153,7 @@ function(tessera_library)
     endif()
     _tessera_unity(${ARG_NAME})
   else()
-    # Headers alone: compiled where they are used.
+    # The library has only headers, which are compiled where they are used.
     add_library(${ARG_NAME} INTERFACE)
     _tessera_folder(folder)
     target_include_directories(${ARG_NAME} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
@@ -165,7 +165,7 @@ function(tessera_library)
   endif()
 endfunction()
 
-# Our libraries that `target` needs, itself first.
+# Sets `out` to `target` and all of our libraries that it needs.
 function(_tessera_libraries_of target out)
   get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
   set(found)
@@ -185,8 +185,8 @@ function(_tessera_libraries_of target out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# Makes our libraries ARGN, with all that they need of ours, a part of the module `name`: as archives, or as object
-# files where they are shared libraries. Call when these are all known.
+# Links our libraries ARGN, and all of our libraries that they need, into the module `name`. They are linked as
+# archives, or as object files if the build makes them shared libraries. Call this when all of them are defined.
 function(_tessera_link_whole name)
   if(NOT TESSERA_SHARED_LIBS)
     target_link_libraries(${name} PUBLIC ${ARGN})
@@ -218,8 +218,8 @@ function(_tessera_link_whole name)
   endif()
 endfunction()
 
-# As add_test(), and TIMEOUT in seconds, which every test has. Tests are started by a program that can write down what
-# each took (base/testing/timed.cc).
+# Like add_test(), but requires TIMEOUT, in seconds. Tests are started by a program that can write down how long each
+# test took (base/testing/timed.cc).
 function(tessera_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;WORKING_DIRECTORY" "COMMAND")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_TIMEOUT OR NOT ARG_COMMAND)
@@ -233,7 +233,7 @@ function(tessera_add_test)
     add_dependencies(memory_tests tessera_timed)
     add_dependencies(fuzz_targets tessera_timed)
   endif()
-  # A program that a test names in its command is part of "all", even if its own tests run under sanitizers alone.
+  # A program that a test names in its command is part of "all", even if its own tests run only under sanitizers.
   string(REGEX MATCHALL "<TARGET_FILE:[^>]+" named "${ARG_COMMAND}")
   list(TRANSFORM named REPLACE "<TARGET_FILE:" "")
   set_property(GLOBAL APPEND PROPERTY TESSERA_PLAIN_PROGRAMS ${named})
@@ -246,11 +246,12 @@ function(tessera_add_test)
   endif()
   add_test(NAME ${ARG_NAME} COMMAND tessera_timed ${ARG_NAME} ${program} ${ARG_COMMAND}
            WORKING_DIRECTORY ${ARG_WORKING_DIRECTORY})
-  # Long tests start first, so that short ones run beside them.
+  # Long tests start first, so that short tests run at the same time.
   set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT})
 endfunction()
 
-# The executable that holds the tests of this folder: one to link, whose files may share translation units.
+# Sets `out` to the executable that holds the tests of this folder. It is linked once, and its files may share
+# translation units.
 function(_tessera_suite out)
   _tessera_folder(folder)
   string(REPLACE "/" "_" suite "${folder}_tests")
@@ -267,7 +268,7 @@ function(_tessera_suite out)
   set(${out} ${suite} PARENT_SCOPE)
 endfunction()
 
-# What all executables with tests have in common.
+# Sets the options that all executables with tests have in common.
 function(_tessera_setup_test name deps)
   _tessera_setup(${name} test "${deps}")
   _tessera_compile_as_test(${name})
@@ -275,8 +276,9 @@ function(_tessera_setup_test name deps)
   _tessera_use_pch(${name} tessera_pch_test)
 endfunction()
 
-# Defines macros that say a test where something lies: string literals, relative to the repository, for SourcePath() of
-# base/testing/datadriven.h. An absolute path would make a compiler cache useless to a checkout in another folder.
+# Defines macros that tell a test where files are. The values of these macros are string literals, relative to the
+# repository, for SourcePath() of base/testing/datadriven.h. With absolute paths, a compiler cache would be useless to
+# a checkout in another folder.
 #
 #   tessera_define_paths(TARGET NAME PATH [NAME PATH]...)
 function(tessera_define_paths target)
@@ -286,8 +288,8 @@ function(tessera_define_paths target)
   endwhile()
 endfunction()
 
-# Builds what scripts/test runs under sanitizers: tests that handle memory, threads or bytes by hand. They have the label
-# "memory", by LABELS or by TESSERA_TEST_LABELS, which a folder sets for all tests below it.
+# Builds the tests that scripts/test runs under sanitizers: those that handle memory, threads or bytes by hand. They
+# have the label "memory", from LABELS or from TESSERA_TEST_LABELS, which a folder sets for all tests below it.
 add_custom_target(memory_tests)
 
 function(tessera_test)
@@ -328,7 +330,7 @@ function(tessera_test)
     list(JOIN files "," files)
     set(command ${suite} --sources=${files})
     add_custom_target(${ARG_NAME} DEPENDS ${suite})
-    # The test by its own name, for people and scripts.
+    # Write a script with the name of the test that runs only this test, for people and for other scripts.
     file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}
          CONTENT "#!/bin/sh\nexec '$<TARGET_FILE:${suite}>' '--sources=${files}' \"$@\"\n"
          FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
@@ -347,9 +349,9 @@ function(tessera_test)
   endif()
   tessera_add_test(NAME ${ARG_NAME} COMMAND ${command} TIMEOUT ${ARG_TIMEOUT}
                    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  # A sanitizer's test spends a quarter of its time on the stacks of allocations: a few frames do.
-  # Where thread-local storage of libraries lies at 16 bytes from a page, clang 14's leak check takes
-  # what is before it for a header, and ends the process: it is told to leave that storage out.
+  # Under a sanitizer, a test spends a quarter of its time on recording the stacks of allocations, so only a few frames
+  # are recorded. The leak check of clang 14 has a bug: if thread-local storage of a library begins 16 bytes after a
+  # page, the check takes the bytes before it for a header and ends the process. So it is told to skip that storage.
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}"
                        ENVIRONMENT ASAN_OPTIONS=malloc_context_size=6:intercept_tls_get_addr=0)
 endfunction()
@@ -369,10 +371,10 @@ function(tessera_binary)
   endif()
 endfunction()
 
-# SRCS define LLVMFuzzerTestOneInput. The fuzz preset fuzzes for a bounded number of runs; every other
-# preset replays the corpus, a folder of the repository that holds at least one file, and mutations
-# of it (base/testing/fuzz_replay_main.cc). MAX_LEN bounds the inputs that fuzzing makes. The target
-# "fuzz_targets" builds them all.
+# Defines a fuzz target, whose SRCS define LLVMFuzzerTestOneInput. The fuzz preset fuzzes for a limited number of runs.
+# Every other preset replays the corpus and mutations of it (base/testing/fuzz_replay_main.cc). The corpus is a folder
+# of the repository with at least one file. MAX_LEN is the largest input that fuzzing makes. The target "fuzz_targets"
+# builds all fuzz targets.
 add_custom_target(fuzz_targets)
 function(tessera_fuzz)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;CORPUS;MAX_LEN" "SRCS;DEPS")
@@ -386,7 +388,7 @@ function(tessera_fuzz)
   add_dependencies(fuzz_targets ${ARG_NAME})
   _tessera_setup(${ARG_NAME} fuzz "${ARG_DEPS}")
   set(corpus ${PROJECT_SOURCE_DIR}/${ARG_CORPUS})
-  # What is found goes to the build folder; the corpus is only read.
+  # New inputs are written to the build folder; the corpus is only read.
   set(found ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_found)
   file(MAKE_DIRECTORY ${found})
   if(TESSERA_FUZZ)
@@ -404,16 +406,16 @@ function(tessera_fuzz)
   endif()
   list(JOIN ARG_DEPS "," deps)
   set_property(GLOBAL APPEND PROPERTY TESSERA_MEMORY_TESTS "${ARG_NAME}|${ARG_NAME}|${deps}")
-  # The packaged protobuf and Abseil share containers with us and are not built for the sanitizer.
+  # The packaged protobuf and Abseil share containers with our code, but are not built for the sanitizer.
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS fuzz
                        ENVIRONMENT ASAN_OPTIONS=detect_container_overflow=0)
 endfunction()
 
-# Lists in sanitized_tests.txt the tests that scripts/test runs under sanitizers, and nowhere else: those with the label
-# "memory" or "fuzz" that do not need the wire, which is not built there. What only they need is not part of "all";
-# the targets memory_tests and fuzz_targets build it. Called last, when every target is known.
+# Writes sanitized_tests.txt, the list of tests that scripts/test runs only under sanitizers. They have the label
+# "memory" or "fuzz" and do not need the wire, which is not built under sanitizers. Programs that only these tests need
+# are not part of "all"; the targets memory_tests and fuzz_targets build them. Called last, when every target is known.
 function(tessera_list_sanitized_tests)
-  # What depends on the wire, directly or not.
+  # Find all targets that depend on the wire, directly or indirectly.
   get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
   set(wire tessera_proto)
   set(grown TRUE)
@@ -462,7 +464,8 @@ function(tessera_list_sanitized_tests)
   endforeach()
 endfunction()
 
-# The folder that an edge leads to, or "proto" for the wire libraries, or "" for other third parties.
+# Sets `out` to the folder that a dependency belongs to: "proto" for the wire libraries, "" for other third-party
+# libraries, and "?" for a target of ours that is not defined.
 function(_tessera_target_folder dep out)
   set(folder "")
   if(dep MATCHES "^(gRPC|protobuf)::")
@@ -484,7 +487,8 @@ function(_tessera_target_folder dep out)
   set(${out} "${folder}" PARENT_SCOPE)
 endfunction()
 
-# Refuses every declared dependency that goes up, sideways or to the wire from the wrong folder.
+# Refuses all declared dependencies that go to a higher layer, to another folder of the same layer, or from a wrong
+# folder to the wire.
 function(tessera_check_layers)
   get_property(edges GLOBAL PROPERTY TESSERA_EDGES)
   foreach(edge IN LISTS edges)

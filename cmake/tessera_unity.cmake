@@ -1,19 +1,19 @@
-# Compiles several source files as one translation unit, where TESSERA_UNITY is on: most of the time that a file
-# takes goes to headers and templates, which the files of a group share. unity_groups.py decides which files may
-# share a translation unit, from the names that they use. ninja asks it again when a source changes, and configures
-# again if the groups have changed.
+# Compiles several source files as one translation unit if TESSERA_UNITY is on. Headers and templates take most of the
+# time of compiling a file, and the files of a group share them. unity_groups.py decides which files may share a
+# translation unit, from the names that they use. ninja runs it again when a source changes, and configures again if
+# the groups have changed.
 #
-# The preset dev-gcc compiles every file by itself, and so sees whether each includes what it uses.
+# The preset dev-gcc compiles every file by itself, so it finds files that do not include all the headers they use.
 
-# Lets `name` have groups.
+# Allows groups in the target `name`.
 function(_tessera_unity name)
   if(TESSERA_UNITY)
     set_property(GLOBAL APPEND PROPERTY TESSERA_UNITY_TARGETS ${name})
   endif()
 endfunction()
 
-# Decides the groups. Called last, when every target is known. CMake's own UNITY_BUILD would name the sources by their
-# absolute paths, which a compiler cache does not find again for a checkout in another folder.
+# Decides the groups. Called last, when every target is known. CMake's own UNITY_BUILD is not used, because it includes
+# the sources by their absolute paths: a compiler cache would not recognise them in a checkout in another folder.
 function(tessera_make_unity_groups)
   if(NOT TESSERA_UNITY)
     return()
@@ -41,14 +41,15 @@ function(tessera_make_unity_groups)
   file(CONFIGURE OUTPUT ${listed} CONTENT "${rows}" @ONLY)
   execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
   include(${groups})
-  # ninja makes what a configuration depends on before it decides whether to configure again.
+  # ninja builds the files that the configuration depends on before it decides whether to configure again.
   add_custom_command(OUTPUT ${groups} COMMAND ${command} DEPENDS ${script} ${listed} DEPFILE ${out}/groups.d
     COMMENT "Grouping source files" VERBATIM)
   add_custom_target(tessera_unity_groups DEPENDS ${groups})
   set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${groups})
 endfunction()
 
-# Sets `out` to whether a file is compiled with options that its target does not have, and so by itself.
+# Sets `out` to whether a file has compile options that its target does not have. A file with its own options is
+# compiled by itself.
 function(_tessera_has_own_options source folder out)
   set(${out} FALSE PARENT_SCOPE)
   foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS)
@@ -59,7 +60,7 @@ function(_tessera_has_own_options source folder out)
   endforeach()
 endfunction()
 
-# The absolute paths of the .cc files of a target.
+# Sets `out` to the absolute paths of the .cc files of a target.
 function(_tessera_sources_of target out)
   get_target_property(folder ${target} SOURCE_DIR)
   get_target_property(sources ${target} SOURCES)
@@ -73,8 +74,8 @@ function(_tessera_sources_of target out)
   set(${out} "${found}" PARENT_SCOPE)
 endfunction()
 
-# The sources that several targets of a folder have. Whether a file is compiled by itself is said for a folder, and these
-# are compiled by themselves for all targets.
+# Sets `out` to the sources that belong to several targets of a folder. CMake stores for a whole folder whether a file
+# is compiled by itself, so these files are compiled by themselves for all targets.
 function(_tessera_shared_sources folder out)
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
   set(seen "")

@@ -3,38 +3,38 @@
 
     unity_groups.py ROOT SOURCES FOLDER
 
-ROOT is the folder that includes start from. Each line of SOURCES is `TARGET;DIRECTORY;FILE;...`: a target, the
-folder whose CMakeLists.txt defines it, and the absolute paths of those of its sources that may share. For each
-group of several files FOLDER gets a source file that includes them. It includes them relative to ROOT, so that a
-compiler cache knows the group again when it meets a checkout in another folder. FOLDER/groups.cmake replaces the
-sources of each target by those files. A file of FOLDER is rewritten only if it changes, so that the build folder
-is configured again only when the groups change. FOLDER/groups.d names every source for ninja.
+ROOT is the folder that includes are relative to. Each line of SOURCES is `TARGET;DIRECTORY;FILE;...`: a target, the
+folder whose CMakeLists.txt defines it, and the absolute paths of its sources that may share a translation unit. For
+each group of several files, FOLDER gets a source file that includes them. It includes them relative to ROOT, so that a
+compiler cache recognises the group in a checkout in another folder. FOLDER/groups.cmake replaces the sources of each
+target by those files. A file of FOLDER is rewritten only if it changes, so that the build folder is configured again
+only when the groups change. FOLDER/groups.d lists all sources for ninja.
 
-Two files may share a translation unit if neither uses, as a bare word, a name that the other one keeps to itself:
-a name of an unnamed namespace, a static function, a macro, an alias. Then no name can be defined twice, and no
-name can silently mean another file's function. The rule is deliberately coarse: a shared word that happens to
-be harmless only costs a slightly longer build. A file is compiled by itself if the comment "Compiled by itself:"
-with a reason stands in it.
+Two files may share a translation unit if neither uses, as a bare word, a name that is private to the other one: a
+name in an unnamed namespace, a static function, a macro, an alias. Then no name can be defined twice, and no name can
+silently refer to another file's function. The rule is deliberately coarse: a shared word that happens to be harmless
+only costs a slightly longer build. A file is compiled by itself if it contains the comment "Compiled by itself:" with
+a reason.
 """
 
 import os
 import re
 import sys
 
-# The bounds of a group. They bound the time that a change of one file takes to compile.
+# The largest group. The bounds limit the time that it takes to compile a change of one file.
 FILES_MAX = 10
 LINES_MAX = 2200
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT_OR_LITERAL = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
-# A word behind one of these is looked up in a class or a namespace, never among a file's own names.
+# A word after one of these symbols is looked up in a class or a namespace, never among the private names of a file.
 QUALIFIED = re.compile(r"(?:\.|->|::)\s*[A-Za-z_]\w*")
 TEST = re.compile(r"(?:TYPED_)?TEST(?:_F|_P|_SUITE)?\((\w+)(?:,\s*(\w+))?")
 
 
 def without_comments(text):
-    """`text` with its comments and literals blanked and its lines kept."""
+    """Returns `text` with its comments and literals blanked and the number of lines unchanged."""
     def blank(match):
         found = match.group(0)
         if "\n" in found:
@@ -44,7 +44,7 @@ def without_comments(text):
 
 
 def declared(text):
-    """The names that a declaration at the beginning of `text` may introduce. Unsure, it returns all words."""
+    """Returns the names that a declaration at the beginning of `text` may introduce. In doubt, returns all words."""
     test = TEST.match(text)
     if test:
         return set(filter(None, test.groups()))
@@ -71,13 +71,13 @@ def declared(text):
 
 
 def under(inner, outer):
-    """Whether the namespace `inner` is `outer` or lies in it."""
+    """Returns whether the namespace `inner` is `outer` or is nested in it."""
     return inner == outer or inner.startswith(outer + "::") or not outer
 
 
 class File:
-    """The names of one file. They rely on the layout of clang-format: declarations of a namespace begin in
-    column 0."""
+    """The names in one file. Finding them relies on the layout of clang-format: the declarations in a namespace begin
+    in column 0."""
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
@@ -89,9 +89,9 @@ class File:
         self.included = re.findall(r'^#include "([^"]+)"', raw, re.M)
         self.words = set(WORD.findall(QUALIFIED.sub(" ", text)))
         self.namespaces = {""}
-        self.own = set()    # (namespace, name) of what only this file may use
+        self.own = set()    # (namespace, name) of the names that are private to this file
         self.alias = {}     # (namespace, name) -> the using-declaration that introduces it
-        opened = []         # the namespaces around a line; None is an unnamed one
+        opened = []         # the namespaces around the present line; None for an unnamed one
         for at, line in enumerate(lines):
             namespace = "::".join(name for name in opened if name)
             macro = re.match(r"#\s*(define|undef)\s+(\w+)", line)
@@ -111,7 +111,7 @@ class File:
                     self.own |= {(namespace, name) for name in declared(" ".join(lines[at:at + 6]))}
 
     def hides(self, other):
-        """Whether a name of this file could change what `other` means."""
+        """Returns whether a name of this file could change the meaning of `other`."""
         def seen(namespace, name):
             return name in other.words and any(under(inner, namespace) for inner in other.namespaces)
         return (any(seen(*key) for key in self.own)
@@ -132,9 +132,9 @@ class Tree:
         return self.files[path]
 
     def headers(self, path):
-        """The paths of all headers that `path` includes, directly or not."""
+        """Returns the paths of all headers that `path` includes, directly or indirectly."""
         if path not in self.closures:
-            self.closures[path] = set()  # A header that includes itself in a ring adds nothing.
+            self.closures[path] = set()  # Ends the recursion if headers include each other in a cycle.
             found = set()
             for name in self.file(path).included:
                 header = os.path.join(self.root, name)
@@ -144,19 +144,19 @@ class Tree:
         return self.closures[path]
 
     def clash(self, one, other):
-        """Whether two sources must not share a translation unit."""
+        """Returns whether two sources must not share a translation unit."""
         for a, b in ((one, other), (other, one)):
             if self.file(a).hides(self.file(b)):
                 return True
-            # The headers that the second file brings are read after the names of the first.
+            # The compiler reads the headers that only the second file includes after the names of the first file.
             if any(self.file(a).hides(self.file(header)) for header in self.headers(b) - self.headers(a)):
                 return True
         return False
 
     def groups(self, sources):
-        """Puts each source into a group that has room for it and no clash with it: the one whose headers are most like
-        its own, so that a change of a header touches few groups."""
-        found = []  # of each group the paths and the headers
+        """Puts each source into a group that has room for it and does not clash with it. Among these groups, chooses
+        the one whose headers are most similar, so that a change of a header affects few groups."""
+        found = []  # for each group, its paths and its headers
         for source in sources:
             if self.file(source).alone:
                 continue
@@ -175,7 +175,7 @@ class Tree:
 
 
 def write(path, text):
-    """Makes the file `path` hold `text`. Leaves the file alone if it does so already."""
+    """Writes `text` to the file `path`. Does not touch the file if it contains the text already."""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             if file.read() == text:
@@ -194,7 +194,7 @@ def main():
             if not row:
                 continue
             target, folder, *files = row.split(";")
-            # CMake runs again after this if a file was removed since it ran.
+            # If a file was removed since CMake last ran, CMake runs again after this script.
             files = [path for path in files if os.path.exists(path)]
             paths += files
             groups = [group for group in tree.groups(files) if len(group) > 1]

@@ -10,7 +10,7 @@ import sys
 
 INK, GREY, LINE = "#24292f", "#57606a", "#d0d7de"
 LOSS, ACCURACY = "#cf222e", "#1a7f37"
-# One hue per block along each axis: (data index, model index) -> fill.
+# The fill of a block, by its axis and its index along that axis: one hue for each axis.
 HUES = {("data", 0): "#b6d7f5", ("data", 1): "#2f7fc1", ("model", 0): "#f6d7a7", ("model", 1): "#c77700",
         None: "#e4e7eb"}
 NAMES = {0: "weights 1", 2: "weights 2", 13: "images", 14: "labels"}
@@ -58,7 +58,7 @@ class Svg:
 
 
 def draw_training(svg, epochs, x, y, w, h):
-    """Loss on a logarithmic axis at the left, accuracy from 80 to 100 % at the right."""
+    """Draws the loss on a logarithmic axis at the left, and the accuracy from 80 to 100 % at the right."""
     svg.text(x, y - 24, "digits: training on four devices", weight="bold", size=13)
     low, high = 0.02, 2.0
     at = lambda n: x + w * (n - 1) / max(1, len(epochs) - 1)
@@ -79,7 +79,7 @@ def draw_training(svg, epochs, x, y, w, h):
 
 
 def block(svg, x, y, size, type_, spec, place, axes):
-    """One array as a square; the part that lies on the device at `place` is filled."""
+    """Draws an array as a square, in which the part on the device at `place` is filled."""
     dims = [d.strip().strip("'") for d in spec.split(",") if d.strip()]
     rows = dims[0] if dims and dims[0] in axes else None
     columns = dims[1] if len(dims) > 1 and dims[1] in axes else None

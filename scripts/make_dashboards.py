@@ -4,8 +4,8 @@
     scripts/make_dashboards.py            writes the files
     scripts/make_dashboards.py --check    says which differ from what would be written, and fails
 
-A dashboard is rows of panels; a panel is a title, a unit, queries with their legends, and a sentence
-that says what is normal. tests/deploy parses every query and runs it against real daemons.
+A dashboard has rows of panels. A panel has a title, a unit, queries with their legends, and a sentence that says which
+values are normal. tests/deploy parses every query and runs it against real daemons.
 """
 
 import json
@@ -21,15 +21,15 @@ WIDTH = 24  # Columns of Grafana's grid.
 GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "blue"
 
 
-# -- Which daemons are looked at.
+# -- The choice of daemons.
 
-# By who exposes a metric (base/metrics.def), the variables that choose its targets.
+# The variables that choose the targets of a metric, by the process that exposes the metric (base/metrics.def).
 TARGETS = {"Coordinator": "$coordinator", "Worker": "$instance", "Executor": "$instance",
            "Both": "$coordinator|$instance", "CoordinatorAndExecutor": "$coordinator|$instance"}
 
 
 def exposers():
-    """Metric -> who exposes it."""
+    """Maps each metric to the process that exposes it."""
     with open(os.path.join(ROOT, "base/metrics.def"), encoding="utf-8") as file:
         return dict(re.findall(r'^TESSERA_METRIC\(\w+, "(\w+)", \w+, "[^"]*", \w+, (\w+), ',
                                file.read(), re.M))
@@ -39,7 +39,7 @@ EXPOSERS = exposers()
 
 
 def of_targets(expression):
-    """The expression with every metric of it restricted to the targets that are chosen."""
+    """Returns the expression with all its metrics restricted to the chosen targets."""
     def restrict(match):
         name, selected = match.group(1), match.group(2) or ""
         place = EXPOSERS.get(name) or EXPOSERS[re.sub("_(bucket|count|sum)$", "", name)]
@@ -55,13 +55,13 @@ def of_targets(expression):
 
 
 def steps(*pairs):
-    """Thresholds: (None, colour), (from, colour)..."""
+    """Returns thresholds. The pairs are (None, colour) and then (smallest value, colour) for each step."""
     return {"mode": "absolute", "steps": [{"value": at, "color": colour} for at, colour in pairs]}
 
 
 def panel(kind, title, unit, queries, about, *, width, height, instant=False, thresholds=None,
           options=None, custom=None, **defaults):
-    """One panel. `queries` are (expression, legend) pairs."""
+    """Returns a panel. `queries` are (expression, legend) pairs."""
     if kind == "heatmap":
         targets_format = "heatmap"
     else:
@@ -150,7 +150,7 @@ def firing(title, about, *, width=8, height=8):
 
 
 def quantiles(metric, by, filters, at=(0.5, 0.95, 0.99)):
-    """(expression, legend) of a histogram's quantiles; `by` are the labels kept."""
+    """Returns an (expression, legend) pair for each quantile of a histogram. `by` are the labels to keep."""
     kept = ", ".join([*by, "le"])
     name = " ".join("{{%s}}" % label for label in by)
     return [(f"histogram_quantile({q}, sum by ({kept}) "
@@ -158,12 +158,12 @@ def quantiles(metric, by, filters, at=(0.5, 0.95, 0.99)):
              f"{name} p{q * 100:g}".strip()) for q in at]
 
 
-# -- What the dashboards share.
+# -- The parts that the dashboards share.
 
 TENANT = 'tenant=~"$tenant"'
 WORKER = 'worker=~"$worker"'
 
-# The first two choose among clusters that one Prometheus watches.
+# The variables of the dashboards. The first two choose a cluster if one Prometheus watches several.
 VARIABLES = {
     "coordinator": ("Coordinator", "label_values(tessera_health, instance)"),
     "instance": ("Worker daemon", "label_values(tessera_executor_up, instance)"),
@@ -191,7 +191,7 @@ def variables(names):
 
 
 def dashboard(uid, title, about, variable_names, *rows):
-    """`rows` are (title, panels...); panels flow from left to right and wrap."""
+    """Returns a dashboard. Each row is (title, panels...); its panels are placed from left to right and wrap."""
     variable_names = ["coordinator", "instance", *variable_names]
     panels = []
     y = 0
@@ -544,7 +544,7 @@ def collectives():
 
 
 def files():
-    """Name -> contents."""
+    """Maps the name of each file to its contents."""
     made = {"overview": overview(), "run": one_run(), "workers": workers(),
             "collectives": collectives()}
     return {name + ".json": json.dumps(value, indent=1, sort_keys=True) + "\n"

@@ -25,7 +25,7 @@ FIELDS = ("num_operands|regions|repeats_region|attrs|lowering|infer|factors|shar
           "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|rule_params|cost|"
           "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
 AUTODIFF = ("jvp", "transpose", "varying")
-# In the order of likelihood.  Those of ops/ take a filter by op.
+# The tests, with those that notice most mutations first. The tests of ops/ can be filtered by op.
 TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",
          "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
          "ir_ops_data_movement_test",
@@ -33,7 +33,7 @@ TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding
 
 
 def blanked(text):
-    """The text with comments and the insides of strings blanked out, at the same offsets."""
+    """Returns the text with comments and the contents of strings replaced by blanks, so that all offsets stay."""
     def blank(m):
         s = m.group()
         return s if s[0] not in '/"' else s[0] + " " * (len(s) - 2) + (s[-1] if s[0] == '"' else " ")
@@ -41,7 +41,7 @@ def blanked(text):
 
 
 def end_of(text, at):
-    """Past the expression that begins at `at`: the next comma, bracket or semicolon on its level."""
+    """Returns the end of the expression that begins at `at`: the next comma, bracket or semicolon on its level."""
     depth = 0
     for i in range(at, len(text)):
         c = text[i]
@@ -76,7 +76,7 @@ def mutations_of(path):
     text = path.read_text()
     code = blanked(text)
     out = []
-    # Paragraphs: an op's constant, or a constructor of one op or of a family.
+    # Find the paragraphs: an op's constant, or a constructor of an op or of a family.
     heads = [m for m in re.finditer(r"^(?:const(?:expr)? OpDef k(\w+)|consteval OpDef (\w+))", code, re.M)]
     for head in heads:
         if head.group(1):
@@ -93,7 +93,7 @@ def mutations_of(path):
             else:                               # d.field = value;
                 begin = code.rindex("\n", 0, m.start()) + 1
                 out.append(Mutation(path, text, begin, code.index(";", m.end()) + 1, op, m.group(1)))
-        # The autodiff rules of an elementwise op: the last braces.
+        # The autodiff rules of an elementwise op are in its last braces.
         call = re.compile(r"(?:Unary|Binary)<|Elementwise\(").search(code, head.end(), end)
         braces = [m for m in re.compile(r"{(?=[A-Z])(?!Eval)").finditer(code, call.end(), end)
                   if code[:m.start()].rstrip()[-1] == ","] if call else []
@@ -117,14 +117,14 @@ def mutations_of(path):
 
 
 class Build:
-    """Compiles a changed file and links it before the library that holds the unchanged one."""
+    """Compiles a changed file and links it before the library that contains the unchanged file."""
 
     def __init__(self, folder, scratch):
         self.folder, self.scratch = folder, scratch
         self.links = {}
         if not (folder / "build.ninja").exists():
-            # One file is one object, which stands in an archive. It is compiled with -O0, which clang refuses together with
-            # a precompiled header that was compiled with -O1.
+            # These options make one object of each file and put it into an archive. The changed file is compiled with
+            # -O0, which clang refuses together with a precompiled header that was compiled with -O1.
             subprocess.run(["cmake", "--preset", "dev", "-B", str(folder), "-DTESSERA_UNITY=OFF",
                             "-DTESSERA_SHARED_LIBS=OFF", "-DTESSERA_PCH=OFF"], cwd=ROOT, check=True,
                            stdout=subprocess.DEVNULL)
@@ -141,12 +141,12 @@ class Build:
         return f"ir/CMakeFiles/tessera_ir.dir/{path.relative_to(ROOT / 'ir')}.o"
 
     def compile(self, mutation):
-        """The error, or None; leaves changed.o."""
+        """Compiles the changed file to changed.o. Returns the error, or None."""
         source = self.scratch / mutation.path.name
         source.write_text(mutation.text)
         command = self.command(self.object_of(mutation.path))
         command = re.sub(r"-o \S+\.o -c \S+", f"-o {self.scratch}/changed.o -c {source}", command)
-        # What only a warning notices does not count.
+        # A mutation that only causes a warning does not count as noticed, so warnings are turned off.
         command = re.sub(r"\S*ccache |-M[DF]( \S+\.d)?|-MT \S+|-Werror|-Wall|-Wextra", "", command)
         done = subprocess.run(f"{command} -O0", shell=True, cwd=self.folder,
                               stderr=subprocess.PIPE, text=True)
@@ -159,7 +159,7 @@ class Build:
         return (said.group(1) or said.group(2)) if said else error.group(1)
 
     def link(self, test):
-        """The command that runs the test with changed.o in it, or None when this build has no such test."""
+        """Links the test with changed.o. Returns the command that runs it, or None if this build has no such test."""
         if test not in self.targets:
             return None
         if test not in self.links:
@@ -172,13 +172,14 @@ class Build:
         return [binary, *self.sources_of(test)]
 
     def sources_of(self, test):
-        """What makes the executable of a folder run this test alone, from the script of the test's name."""
+        """Returns the options with which the executable of a folder runs only this test. They are read from the script
+        that has the name of the test."""
         scripts = [path for path in self.folder.glob(f"**/{test}") if path.read_bytes()[:2] == b"#!"]
         return re.findall(r"--sources=[^']*", scripts[0].read_text()) if scripts else []
 
 
 def verdict_on(build, mutation):
-    """What notices the deletion, or None."""
+    """Returns what notices the deletion: the compiler or a test. Returns None if nothing does."""
     error = build.compile(mutation)
     if error is not None:
         return f"does not compile: {error}"
@@ -191,7 +192,7 @@ def verdict_on(build, mutation):
 
 
 def run(command, op):
-    """The name of the test that fails, or None."""
+    """Returns the name of the test that fails, or None."""
     name = command[0].name
     filters = [f"--gtest_filter=*/{op}", "--gtest_filter=*"] if not op.startswith("(") else [
         "--gtest_filter=*"]

@@ -4,10 +4,10 @@
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
   .venv/bin/python scripts/record_acceptance.py
 
-Each function below is a program a user of JAX would write; tests/acceptance/acceptance_test.cc
-holds the same programs in C++ and compares with tests/acceptance/recorded.json: every element, the
-dtype, shape and sharding of each result, or the kind of the error and its key phrases. A case whose
-error lacks a phrase given here is not recorded, and the run fails.
+Each function below is a program that a user of JAX would write. tests/acceptance/acceptance_test.cc
+contains the same programs in C++ and compares their results with tests/acceptance/recorded.json: all
+elements and the dtype, shape and sharding of each result, or the kind of the error and its key phrases.
+If an error lacks a phrase that is given here, the case is not recorded and the run fails.
 """
 import json
 import os
@@ -26,13 +26,13 @@ CASES = {}
 
 
 def mesh(**axes):
-    """Axes are Auto: the constructor's default."""
+    """Returns a mesh whose axes are Auto, the default of the constructor."""
     n = int(np.prod(list(axes.values())))
     return Mesh(np.array(jax.devices()[:n]).reshape(tuple(axes.values())), tuple(axes))
 
 
 def explicit_mesh(**axes):
-    """Axes are Explicit: the default of make_mesh."""
+    """Returns a mesh whose axes are Explicit, the default of make_mesh."""
     return jax.make_mesh(tuple(axes.values()), tuple(axes))
 
 
@@ -46,7 +46,7 @@ DTYPES = {"float32": "f32", "int32": "s32"}
 
 
 def gives(name, f, *args):
-    """Records f(*args), which must be the same compiled as a whole and op by op."""
+    """Records f(*args). The result must be the same compiled as a whole and evaluated op by op."""
     out = jax.tree.leaves(f(*args))
     for a, b in zip(out, jax.tree.leaves(jax.jit(f)(*args)), strict=True):
         if a.dtype != b.dtype or not np.array_equal(a, b):
@@ -57,7 +57,7 @@ def gives(name, f, *args):
 
 
 def refuses(name, phrases, f, *args):
-    """Records the kind of error that f(*args) raises, and the phrases its text must hold."""
+    """Records the kind of error that f(*args) raises, and the phrases that its text must contain."""
     try:
         f(*args)
     except Exception as e:
@@ -213,7 +213,8 @@ def a13_all_to_all_axis_index():
           jax.shard_map(lambda b: lax.all_to_all(b, "i", 1, 0, tiled=True), mesh=mesh(i=2),
                         in_specs=P("i", None), out_specs=P(None, "i")),
           jnp.arange(8.0).reshape(4, 2))
-    # Both programs take an argument that they do not use: one of no arguments has no sharding.
+    # Both programs take an argument that they do not use, because results of a program without arguments have no
+    # sharding.
     gives("A13 axis_index",
           lambda x: jax.shard_map(lambda: lax.axis_index(("i", "j"))[None, None],
                                   mesh=mesh(i=4, j=2), in_specs=(), out_specs=P("i", "j"))(),
@@ -345,7 +346,7 @@ def a22_a23_seed():
               x, i, j)
         gives("A22", seed_f1, x, i, j)
         gives("A22 grad", gradient_of(seed_f1), x, i, j)
-        # With x cut too JAX builds the doubled spec P('x', 'x'), and says that instead.
+        # x is replicated here. If it were sharded too, JAX would build the spec P('x', 'x') and complain about that.
         refuses("A22 read alone", ["Use `.at[...].get(out_sharding=)`"], lambda x, j: x[:, j],
                 jax.reshard(x, P()), j)
         refuses("A22 write alone", ["out_sharding=)`"], lambda x, i: x.at[:, i].set(1.0),

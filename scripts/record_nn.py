@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Records what jax.nn and Optax compute for the rows of tests/nn, for its test to compare with.
+"""Records the results of jax.nn and Optax for the rows of tests/nn, whose test compares with them.
 
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2 optax==0.2.8
   .venv/bin/python scripts/record_nn.py [ROW ...]
 
-Writes tests/nn/recorded.jsonl: a line with the source, then one for each row: its inputs, what it
-gives in f64 and in f32 (with jax_enable_x64 and without), and the derivatives in f64 of the sum of
-what it gives by each input of floats. tests/nn/rows.cc has the same rows in C++.
+Writes tests/nn/recorded.jsonl: a line with the source, then a line for each row. The line of a row has its
+inputs, its results in f64 and in f32 (with jax_enable_x64 and without), and the derivatives in f64 of the
+sum of its results by each input of floats. tests/nn/rows.cc has the same rows in C++.
 """
 import json
 import os
@@ -28,7 +28,7 @@ NAMES = {"float32": "f32", "float64": "f64", "int32": "s32", "uint32": "u32", "b
 POINTS = np.array([-100, -20, -7, -6, -3, -2.5, -1.5, -1, -0.5, -1e-3, -1e-9, 0, 1e-9, 1e-3, 0.3, 0.5, 1,
                    1.5, 2, 3, 5.9, 6, 7, 20, 100])
 SPECIAL = np.array([np.inf, -np.inf, np.nan])
-# Numbers that look random, without any that f32 lacks.
+# Makes numbers that look random and can all be represented in f32.
 rng = np.random.default_rng(11)
 
 
@@ -36,7 +36,7 @@ def normal(*shape):
     return rng.normal(size=shape).astype(np.float32).astype(np.float64)
 
 
-ROWS = []  # name, function of (dtype, *inputs), inputs, options
+ROWS = []  # tuples of a name, a function of (dtype, *inputs), the inputs, and options
 
 
 def row(name, function, *inputs, grads=True, dtypes=("f64", "f32")):
@@ -101,7 +101,7 @@ row("variance_scaling_geo", lambda dtype, k: init.variance_scaling(
 row("variance_scaling_out", lambda dtype, k: init.variance_scaling(
     1.5, "fan_out", "truncated_normal")(k, (3, 2, 4), dtype), KEY)
 
-# ---- Optax: what the parameters are after each of five steps. ------------------------------------
+# ---- Optax: the parameters after each of five steps. ---------------------------------------------
 
 PARAMS = (normal(3, 2), normal(2), normal(5, 3, 2), normal(5, 2))
 
@@ -192,7 +192,7 @@ def main():
     source = f"jax {jax.__version__}, optax {optax.__version__}, scripts/record_nn.py"
     lines = [json.dumps({"source": source})]
     before = {}
-    if sys.argv[1:]:  # only these; others stay as they are
+    if sys.argv[1:]:  # Record only the named rows, and keep the others unchanged.
         before = {r["name"]: r for r in map(json.loads, RECORDED.read_text().splitlines()[1:])}
     for name, function, inputs, grads, dtypes in ROWS:
         if name in before and name not in sys.argv[1:]:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Records what jax.numpy and jax.numpy.linalg compute for the rows of tests/numpy, for its test to
-compare with.
+"""Records the results of jax.numpy and jax.numpy.linalg for the rows of tests/numpy, whose test compares
+with them.
 
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
   .venv/bin/python scripts/record_numpy.py [ROW ...]
 
-Writes tests/numpy/recorded.jsonl: a line with the source, then one for each row: its inputs, what it
-gives with jax_enable_x64 and without, and the derivatives in f64 of the sum of the real numbers it
-gives by each input of floats. tests/numpy/rows.cc has the same rows in C++.
+Writes tests/numpy/recorded.jsonl: a line with the source, then a line for each row. The line of a row has
+its inputs, its results with jax_enable_x64 and without, and the derivatives in f64 of the sum of its real
+results by each input of floats. tests/numpy/rows.cc has the same rows in C++.
 """
 import json
 import os
@@ -27,10 +27,11 @@ NAMES = {"float32": "f32", "float64": "f64", "int32": "s32", "int64": "s64", "ui
 WIDE = {"float64": (jnp.float64, jnp.float32), "complex128": (jnp.complex128, jnp.complex64)}
 
 rng = np.random.default_rng(7)
-ROWS = []  # name, function of the inputs, inputs, whether derivatives are recorded, with which modes
+# Tuples of a name, a function of the inputs, the inputs, whether derivatives are recorded, and the modes.
+ROWS = []
 
 
-# Without x64 where it is a default of JAX's that makes results wide: the SDK's are f32 and s32.
+# The modes of rows whose results would be wide with x64 because of JAX's defaults. The SDK's defaults are f32 and s32.
 X32 = ("x32",)
 
 
@@ -263,7 +264,7 @@ def total(function, *x):
 def main():
     lines = [json.dumps({"source": f"jax {jax.__version__}, scripts/record_numpy.py"})]
     before = {}
-    if sys.argv[1:]:  # only these; others stay as they are
+    if sys.argv[1:]:  # Record only the named rows, and keep the others unchanged.
         before = {r["name"]: r for r in map(json.loads, RECORDED.read_text().splitlines()[1:])}
     for name, function, inputs, grads, modes in ROWS:
         if name in before and name not in sys.argv[1:]:

@@ -45,7 +45,7 @@ def array(type_, hex_):
     return np.frombuffer(bytes.fromhex(hex_), DTYPES[type_["dtype"]]).reshape(type_["shape"])
 
 
-# ---- Ops: wire name -> f(attrs, operands, regions), a value or a list of values. -----------------
+# ---- Ops: maps a wire name to f(attrs, operands, regions), which returns a value or a list. ------
 
 def unary(name):
     return lambda a, x, r: getattr(lax, name)(x[0])
@@ -56,13 +56,13 @@ def binary(name):
 
 
 def reduction(name):
-    """The monoid itself, without the wider accumulators of jnp."""
+    """Returns the function of a reduction in lax, which does not have the wider accumulators of jnp."""
     return lambda a, x, r: getattr(lax, name)(x[0], axes=tuple(a["dimensions"]))
 
 
 def bool_extremum(name):
     def f(a, x, r):
-        if x[0].dtype == np.bool_:  # max is or, min is and
+        if x[0].dtype == np.bool_:  # For booleans, the maximum is "or" and the minimum is "and".
             return getattr(lax, {"reduce_max": "reduce_or", "reduce_min": "reduce_and"}[name])(
                 x[0], axes=tuple(a["dimensions"]))
         return reduction(name)(a, x, r)
@@ -107,7 +107,8 @@ def sliding_window_view(a, x, r):
 
 
 def cholesky(a, x, r):
-    """lax gives the lower factor of what the lower triangle says."""
+    """Returns the Cholesky factor. lax reads only the lower triangle and returns the lower factor, so the upper factor
+    is computed from the transpose."""
     if a["lower"]:
         return lax.linalg.cholesky(x[0], symmetrize_input=False)
     lower = lax.linalg.cholesky(jnp.swapaxes(x[0], -1, -2).conj(), symmetrize_input=False)
@@ -195,7 +196,7 @@ def custom_vjp(a, x, r):
 
 
 def custom_lin(a, x, r):
-    """The region is the transpose of what the op does."""
+    """Evaluates the op by transposing its region, because the region is the transpose of the op."""
     n, cotangents = a["num_residuals"], r[0].params[a["num_residuals"]:]
     back = lambda *cts: tuple(r[0](*x[:n], *cts))
     return list(jax.linear_transpose(back, *cotangents)(tuple(x[n:])))
@@ -221,7 +222,7 @@ def manual_computation(a, x, r):
 
 
 def power(a, x, r):
-    """lax.pow refuses an integer base; jnp.power multiplies."""
+    """Returns x to a power. lax.pow refuses an integer base, so jnp.power is used for it, which multiplies."""
     return (lax.pow if jnp.issubdtype(x[0].dtype, jnp.floating) else jnp.power)(x[0], x[1])
 
 
@@ -230,13 +231,13 @@ def mode_of(a):
 
 
 def vectors_last(a, indices):
-    """lax has the index vectors along the last dim."""
+    """Moves the index vectors to the last dim, where lax expects them."""
     at = a["index_vector_dim"]
     return indices[..., None] if at == indices.ndim else jnp.moveaxis(indices, at, -1)
 
 
 def batching_dims(a, names, indices):
-    """Dims of indices once the vectors are last."""
+    """Returns the numbers that the batching dims of indices have after the index vectors are moved to the last dim."""
     at = a["index_vector_dim"]
     return tuple(d - (d > at) for d in a[names])
 
@@ -268,10 +269,10 @@ def scatter(name):
     return f
 
 
-# ---- Computations: regions of scalars. ----
+# ---- Computations: regions that work on scalars. ----
 
 def computation(region, operands, times=1):
-    """The jaxpr of a region with one result, with `times` params for each operand in a row."""
+    """Returns the jaxpr of a region with one result. The region has `times` consecutive params for each operand."""
     scalars = [jax.ShapeDtypeStruct((), o.dtype) for o in operands for _ in range(times)]
     return jax.make_jaxpr(lambda *s: region(*s)[0])(*scalars)
 
@@ -305,7 +306,7 @@ def lower_sort_by(ctx, *x, comparator, dimension, is_stable):
     return op.results
 
 
-sort_by_p = Primitive("sort_by")  # lax has none: StableHLO's sort, as it is
+sort_by_p = Primitive("sort_by")  # StableHLO's sort with any comparator, for which lax has no function
 sort_by_p.multiple_results = True
 sort_by_p.def_abstract_eval(lambda *x, **_: list(x))
 sort_by_p.def_impl(lambda *x, **params: jax.jit(lambda *y: sort_by_p.bind(*y, **params))(*x))
@@ -325,7 +326,7 @@ def compare(a, x, r):
 
 TOTAL_ORDER = {"EQ": lax_internal.eq_to_p, "LT": lax_internal.lt_to_p, "LE": lax_internal.le_to_p}
 COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
-MESH = []  # of the sample under evaluation
+MESH = []  # the mesh of the sample that is being evaluated
 OPS = {
     "round_nearest_afz": lambda a, x, r: lax.round(x[0], lax.RoundingMethod.AWAY_FROM_ZERO),
     "round_nearest_even": lambda a, x, r: lax.round(x[0], lax.RoundingMethod.TO_NEAREST_EVEN),
@@ -355,7 +356,7 @@ OPS = {
     "pad": lambda a, x, r: lax.pad(x[0], x[1], list(zip(
         a["edge_padding_low"], a["edge_padding_high"], a["interior_padding"]))),
     "reverse": lambda a, x, r: lax.rev(x[0], a["dimensions"]),
-    # The primitives: the functions of lax count negative starts from the end first.
+    # These two use the primitives, because the functions of lax count negative starts from the end.
     "dynamic_slice": lambda a, x, r: lax.dynamic_slice_p.bind(
         *x, slice_sizes=tuple(a["slice_sizes"])),
     "dynamic_update_slice": lambda a, x, r: lax.dynamic_update_slice_p.bind(*x),
@@ -443,7 +444,7 @@ for wire, name in {
 
 
 def meaning(wire):
-    """An op that is not listed has lax's name and takes what lax takes."""
+    """Returns the function of an op. An op that is not in OPS has the name and the arguments of a function in lax."""
     return OPS.get(wire) or (lambda a, x, r: getattr(lax, wire)(*x))
 
 
@@ -455,7 +456,7 @@ def callable_of(region):
 
 
 def run(fn, args, params=None):
-    """Evaluates a function of ops on JAX values, those of its first values or of `params`."""
+    """Evaluates a function of ops. `args` are the JAX values of its first values, or of the values `params`."""
     env = dict(enumerate(args) if params is None else zip(params, args, strict=True))
     for op in fn["ops"]:
         regions = [callable_of(region) for region in op["regions"]]
@@ -482,12 +483,12 @@ def evaluate_plain(sample):
     return [[np.asarray(o)] for o in out]
 
 
-# Ops that may stand in a branch beside others, whatever their dtype.
+# Ops that may be in one branch with other ops, whatever their dtypes are.
 MOVES = {"bitcast_convert", "broadcast_in_dim", "constant", "reshape", "select", "slice", "transpose"}
 
 
 def branches(program):
-    """The ops in a row, cut so that at most one of a branch's rounds."""
+    """Splits the ops, in order, into branches so that at most one op of a branch rounds."""
     rows, rounds_already = [[]], False
     for op in program["ops"]:
         dtypes = {program["types"][i]["dtype"] for i in op["operands"] + op["results"]}
@@ -500,9 +501,9 @@ def branches(program):
 
 
 def evaluate_program(sample):
-    """Op by op: compiled together, XLA keeps what bf16 would round away, and rounds a product and
-    the sum that it is in once. So no two ops that round stand in one branch of a conditional,
-    which nothing crosses; that takes a third of the time of a program for each op."""
+    """Evaluates a program op by op. If XLA compiles ops together, it keeps digits that bf16 would round away, and rounds
+    a product and the sum that contains it only once. So each op that rounds is in a branch of a conditional of its own,
+    because XLA does not fuse across branches. This takes a third of the time that one program for each op would take."""
     program = sample["function"]["ops"][0]["regions"][0]
     types = [(t["shape"], DTYPES[t["dtype"]]) for t in program["types"]]
     args = [jnp.asarray(array(o, o["lanes"][0])) for o in sample["operands"]]
@@ -524,7 +525,8 @@ def evaluate_program(sample):
 
 
 def evaluate_manual(sample):
-    """One block for each coordinate: leading dims of the axes along which a value varies."""
+    """Evaluates a sample of per-device code. An operand has one block for each coordinate: it gets leading dims for the
+    axes along which it varies."""
     mesh = mesh_of(sample)
     names, sizes = mesh.axis_names, mesh.devices.shape
 
@@ -553,7 +555,7 @@ def evaluate_manual(sample):
 
 
 def bits(block):
-    """The bytes of an array; integers of 2 and 4 bits extended by their sign."""
+    """Returns the bytes of an array as hex digits. Integers of 2 and 4 bits are sign-extended to 8 bits."""
     if block.dtype in (ml_dtypes.int2, ml_dtypes.int4):
         block = block.astype(np.int8)
     return np.ascontiguousarray(block).tobytes().hex()
@@ -592,11 +594,11 @@ def main():
     for family in args.family:
         path = args.folder / f"{family}.jsonl"
         have = {}
-        running = path.with_suffix(".running")  # names the sample that is being evaluated
+        running = path.with_suffix(".running")  # a file that names the sample that is being evaluated
         killed = running.read_text() if args.resume and running.exists() else None
         if args.resume and path.exists():
             for text in path.read_text().splitlines()[1:]:
-                with contextlib.suppress(json.JSONDecodeError):  # a line that was cut off
+                with contextlib.suppress(json.JSONDecodeError):  # The last line may have been cut off.
                     kept = json.loads(text)
                     have[kept["sample"], kept["digest"]] = text
         dump = subprocess.run([args.dump_samples, family], check=True, text=True,
@@ -614,7 +616,7 @@ def main():
                         running.write_text(sample["digest"])
                         text = json.dumps(record(sample), separators=(",", ":"))
                     print(text, file=file)
-                except Exception as e:  # The run fails: a row JAX refuses says so in the row.
+                except Exception as e:  # Makes the run fail at the end; a row that JAX may refuse says so itself.
                     why = str(e).splitlines()[0]
                     failures.append(f"{sample['sample']}: {type(e).__name__}: {why}")
         running.unlink(missing_ok=True)

@@ -5,11 +5,12 @@
   .venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics [ROW ...]
   .venv/bin/python scripts/record_semantics.py build/dev/bin/dump_semantics --check [ROW ...]
 
-Writes tests/semantics/recorded.jsonl, a row a line: of each result its dtype, shape, weak type,
-sharding and elements, or, where the program asks for types, their text; of an error its classes and
-the first line of its message, which must hold the phrases that the row gives. With rows named, by
-how their names begin, only they are run and replaced. --check writes nothing: it prints where this JAX says other than what is
-recorded, and exits with 1 if it does anywhere.
+Writes tests/semantics/recorded.jsonl, with one line for each row. The line has the dtype, shape, weak type,
+sharding and elements of each result, or the text of the types if the program asks for types. For an error
+it has the classes and the first line of the message; the message must contain the phrases that the row
+gives. ROW is the beginning of a name: only the rows with such names are run and replaced. With --check,
+nothing is written: it prints the rows for which this JAX gives other results than the recorded ones, and
+exits with 1 if there are any.
 """
 import argparse
 import json
@@ -49,7 +50,7 @@ def axes_of(entry):
 
 
 def type_text(t):
-    """As ir::Type prints it: f32[8@data,512]{V:model}, a weak type as f32[]~."""
+    """Returns a type in the form that ir::Type prints: f32[8@data,512]{V:model}; a weak type is f32[]~."""
     sharding = getattr(t, "sharding", None)
     spec = getattr(sharding, "spec", PartitionSpec())
     entries = list(spec.partitions) + [None] * len(t.shape)
@@ -109,12 +110,12 @@ def dataclass_tree(cls):
     return jax.tree_util.register_dataclass(cls)
 
 
-# ---- What Equinox's documentation says of its filters, in a few lines: it need not be installed. --
+# ---- Equinox's filters, written from its documentation, so that it need not be installed. --------
 
 class Filters:
-    """The functions of Equinox that rows named filters/ use, written from its documentation.
+    """The functions of Equinox that the rows named filters/ use, written from its documentation.
 
-    Equinox 0.13.8 answers every row as this does."""
+    Equinox 0.13.8 gives the same results for all rows."""
 
     @staticmethod
     def is_array(x):
@@ -193,7 +194,7 @@ class Filters:
 
 
 def filters():
-    """Equinox if it is installed, else the few lines above."""
+    """Returns Equinox if it is installed, and otherwise the class Filters above."""
     try:
         import equinox
         return equinox
@@ -202,7 +203,7 @@ def filters():
 
 
 def names():
-    """What the programs see."""
+    """Returns the names that the programs can use, with their values."""
     seen = []
 
     def see(x):
@@ -216,7 +217,7 @@ def names():
         return jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
 
     def mixed(**axes):
-        """mixed(x=(2, 'Auto'), y=(2, 'Explicit'))"""
+        """Makes a mesh with axes of different types: mixed(x=(2, 'Auto'), y=(2, 'Explicit'))."""
         return jax.make_mesh(tuple(n for n, _ in axes.values()), tuple(axes),
                              axis_types=tuple(getattr(AxisType, t) for _, t in axes.values()))
 

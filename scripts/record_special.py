@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Records what JAX computes for the special functions of tests/special, for its test to compare with.
+"""Records the results of JAX for the special functions of tests/special, whose test compares with them.
 
   python3 -m venv .venv && .venv/bin/pip install jax==0.10.2
   .venv/bin/python scripts/record_special.py build/dev/bin/dump_special [ROW ...]
 
-Writes tests/special/recorded.jsonl: a line with the source, then one for each row, with the exact
-bytes of its points, of values in f64 and f32 (in both at the points rounded to f32), and of derivatives
-in f64, forward and backward.
+Writes tests/special/recorded.jsonl: a line with the source, then a line for each row. The line of a row has
+the exact bytes of its points, of the values in f64 and f32 (both at the points rounded to f32), and of the
+derivatives in f64, forward and backward.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def main():
     listed = subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout
     lines = [json.dumps({"source": f"jax {jax.__version__}, scripts/record_special.py"})]
     before = {}
-    if sys.argv[2:]:  # only these; others stay as they are
+    if sys.argv[2:]:  # Record only the named rows, and keep the others unchanged.
         before = {r["name"]: r for r in map(json.loads, RECORDED.read_text().splitlines()[1:])}
     for row in map(json.loads, listed.splitlines()):
         if before and row["name"] not in sys.argv[2:]:
@@ -57,7 +57,7 @@ def main():
                 slopes.append(np.asarray(jax.jit(slope)(wide[i], *wide), np.float64).tobytes().hex())
                 def back(v, *x, i=i):
                     return jax.grad(lambda v: function(row)(*x[:i], v, *x[i + 1:]).sum())(v)
-                # The rules of some have loops, which JAX does not reverse; then as forward.
+                # JAX cannot reverse the loops in the rules of some functions; the forward derivative is used then.
                 try:
                     slope = np.asarray(jax.jit(back)(wide[i], *wide), np.float64)
                     backward.append(slope.tobytes().hex())

@@ -1,4 +1,4 @@
-"""NumPy's dtypes by the names that samples have, for the scripts that run them in JAX."""
+"""Maps the names of dtypes in samples to NumPy's dtypes, for the scripts that run samples in JAX."""
 import ml_dtypes
 import numpy as np
 

@@ -25,43 +25,44 @@ from mutate_rules import ROOT, Build
 
 LIBRARIES = {"base": "tessera_base", "server/scheduler": "tessera_server_scheduler"}
 FIRST_SEEDS = 4
-SECONDS_MAX = 300  # of a run; the unchanged program needs about one second for a seed
+SECONDS_MAX = 300  # time limit of a run; the unchanged program needs about one second for a seed
 
-# What was mended once: name, file, what is there, what takes its place.
+# Repairs of earlier faults: a name, a file, a piece of the file, and the piece that replaces it.
 REPAIRS = [
-    # Leases went on while the coordinator was paused ...
+    # Without this, leases go on while the coordinator is paused.
     ("paused-coordinator-clock", "base/clock.cc",
      "std::clamp<int64_t>(steady - last_steady_, 0, kMaxStepNanos);",
      "std::max<int64_t>(steady - last_steady_, 0);"),
-    # ... and it then served its timers before the heartbeats that waited.
+    # Without this, the coordinator serves its timers after a pause before the heartbeats that waited.
     ("paused-coordinator-queue", "loop.cc", "before_timer_ = events_.size();",
      "before_timer_ = 0;"),
-    # Ids began again after a restart.
+    # Without this, ids begin again after a restart.
     ("ids-after-restart", "state.cc", "state.ownership.Begin(config.life.first_id);",
      "state.ownership.Begin(0);"),
-    # A launch that consumes its arguments leaves when its operation is durable.
+    # A launch that consumes its arguments is sent only when its operation is durable.
     ("donation-before-durable", "loop.cc",
      "const bool waits = (consumes || command.when_durable) && commits > durable;",
      "const bool waits = command.when_durable && commits > durable;"),
-    # So does a save, which a repeated call would else find done by another.
+    # A save too is sent only when its operation is durable. Otherwise a repeated call would find the file there
+    # already.
     ("save-before-durable", "save.cc",
      "m.Send(s.cluster.executor(name), save, /*when_durable=*/true);",
      "m.Send(s.cluster.executor(name), save);"),
-    # What another executor reads is not donated.
+    # An array that another executor reads is not donated.
     ("donation-of-what-is-read", "run.cc", " && !m.ReadFromAfar(a)", ""),
-    # What was donated to a run that never began is there again.
+    # An array that was donated to a run that never began is usable again.
     ("donation-given-back", "operations.cc", "if (op.outstanding.empty()) SettleDonated(op);", ""),
-    # So is what it would have read a copy of.
+    # An array is usable again too if the run would have read a copy of it.
     ("original-given-back", "arrays.cc", "if (IsKeptOriginal(id, a)) return;", ""),
-    # A call that comes again with its request id makes nothing again ...
+    # A repeated call with the same request id makes nothing new.
     ("request-log", "again.cc", "return request_id.empty() ? nullptr",
      "return !request_id.empty() ? nullptr"),
-    # ... nor after a restart.
+    # A repeated call makes nothing new after a restart either.
     ("request-log-after-restart", "restore.cc", "s_.answers.Restore(key->id, std::move(restored));",
      ""),
 ]
 
-# Other rules.
+# Other rules, in the same form.
 RULES = [
     ("old-incarnation", "workers.cc",
      "if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;",
@@ -132,7 +133,7 @@ RULES = [
 
 
 class Mutation:
-    """What Build compiles: a file with its text."""
+    """A changed file, which Build compiles."""
 
     def __init__(self, name, file, was, now):
         self.name, self.was = name, was
@@ -156,7 +157,8 @@ def kind_of(violation):
 
 
 def run(binary, first, seeds):
-    """What each seed that fails says, by its kind; a run that stops or does not end says it of all."""
+    """Runs seeds. Returns the messages of the seeds that fail, by kind. If the run stops or does not end, all its seeds
+    have that message."""
     command = [binary, "--first", str(first), "--seeds", str(seeds), "--no-shrink"]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -174,10 +176,10 @@ def run(binary, first, seeds):
 
 
 def noticed(said, seeds, known, known_seeds):
-    """The first violation that tells the changed program from the unchanged, with how often.
+    """Returns the first violation that distinguishes the changed program from the unchanged one, and how often it occurs.
 
-    Every mutation changes the course of each seed.  So what the unchanged program breaks in some of its
-    seeds shows nothing, unless it is ten times as frequent, and in three seeds at least."""
+    Every mutation changes the course of each seed. So a violation that the unchanged program has in some of its seeds
+    proves nothing, unless it is ten times as frequent and occurs in at least three seeds."""
     for kind, violations in sorted(said.items(), key=lambda item: -len(item[1])):
         before = len(known.get(kind, []))
         often = len(violations) >= 3 and len(violations) * known_seeds >= 10 * before * seeds

@@ -21,23 +21,23 @@ PAGE = os.path.join(ROOT, "docs", "testing.md")
 STEPS = os.path.join(ROOT, "build", "times.tsv")
 TESTS = os.path.join(ROOT, "build", "test_times")
 
-# A group has grown if it takes this much more than its row says: machines differ, and one busy with other work has
-# slower caches.
+# A group has grown if it takes this much more than its row says. The margin is needed because machines differ, and
+# because a machine that is busy with other work has slower caches.
 GROWN_FACTOR = 1.3
 GROWN_SECONDS = 2.0
-# A budget is exceeded beyond this factor.
+# A step exceeds its budget if it takes longer than the budget times this factor.
 BUDGET_MARGIN = 1.25
 
 
 class Took:
-    """What one step or test took."""
+    """The time that one step or test took."""
 
     def __init__(self, name, cpu, elapsed, begin=0.0):
         self.name, self.cpu, self.elapsed, self.begin = name, cpu, elapsed, begin
 
 
 def read_times(path):
-    """The rows of a file, the last of each name."""
+    """Returns the rows of a file; for each name only the last row."""
     if not os.path.exists(path):
         return []
     found = {}
@@ -49,7 +49,7 @@ def read_times(path):
 
 
 def run(name, command):
-    """Runs `command` and appends what it took to the steps."""
+    """Runs `command` and appends the time that it took to the file of steps."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
     status = subprocess.run(command, check=False).returncode
@@ -63,7 +63,7 @@ def run(name, command):
 
 
 def tables(text):
-    """The rows of each table of a page, as lists of cells, by the first cell of the table's head."""
+    """Maps the first cell of each table's head in a page to the rows of the table, which are lists of cells."""
     found, head = {}, None
     for line in text.split("\n"):
         if not line.startswith("|"):
@@ -79,19 +79,19 @@ def tables(text):
 
 
 def patterns(cell):
-    """The names in a cell of the column Tests, as one regular expression. * stands for any text."""
+    """Returns the names in a cell of the column Tests as one regular expression. * stands for any text."""
     names = re.findall(r"`([^`]+)`", cell)
     return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names) or r"(?!)")
 
 
 def seconds(cell):
-    """The number in a cell such as `12` or `< 1`."""
+    """Returns the number in a cell such as `12` or `< 1`."""
     match = re.search(r"[\d.]+", cell.replace(",", ""))
     return float(match.group(0)) if match else 0.0
 
 
 def grown(rows, took):
-    """(cell, before, now) of each group of tests that takes more than its row says.
+    """Returns (cell, before, now) for each group of tests that takes more time than its row says.
 
     A test belongs to the first row that names it."""
     found, left = [], list(took)
@@ -106,7 +106,7 @@ def grown(rows, took):
 
 
 def over_budget(rows, steps):
-    """(name, budget, now) of each step that takes more than its budget and the margin."""
+    """Returns (name, budget, now) for each step that takes more time than its budget and the margin."""
     by_name = {step.name: step for step in steps}
     found = []
     for row in rows:
@@ -118,7 +118,7 @@ def over_budget(rows, steps):
 
 
 def report():
-    """Prints the report. Returns the steps beyond their budgets."""
+    """Prints the report. Returns the steps that exceed their budgets."""
     steps = read_times(STEPS)
     tests = []
     if os.path.isdir(TESTS):

@@ -1,6 +1,6 @@
-# The coordinator, and the command line. Built from the repository's root:
+# The image of the coordinator and the command line. Build it from the repository's root:
 #   docker build -f deploy/docker/coordinator.Dockerfile -t tessera/coordinator .
-# An image that has programs staged at /stage/opt/tessera serves as well.
+# PROGRAMS may also name an image that has the programs staged at /stage/opt/tessera.
 ARG PROGRAMS=build
 
 FROM debian:12 AS build
@@ -21,7 +21,7 @@ ENV PATH=/opt/tessera/bin:/usr/bin:/bin
 USER 10001:10001
 WORKDIR /var/lib/tessera
 EXPOSE 8470 9470
-# TESSERA_CA_FILE says whom to trust where the listener has TLS.
+# If the listener uses TLS, TESSERA_CA_FILE names the authority that the health check trusts.
 HEALTHCHECK --interval=5s --timeout=4s --start-period=30s --retries=3 \
     CMD ["tessera", "doctor", "--health", "127.0.0.1:8470"]
 ENTRYPOINT ["tessera-coordinator"]

@@ -1,6 +1,6 @@
-# A worker with CPU devices. Built from the repository's root:
+# The image of a worker with CPU devices. Build it from the repository's root:
 #   docker build -f deploy/docker/cpu-worker.Dockerfile -t tessera/cpu-worker .
-# An image that has programs staged at /stage/opt/tessera serves as well.
+# PROGRAMS may also name an image that has the programs staged at /stage/opt/tessera.
 ARG PROGRAMS=build
 
 FROM debian:12 AS build

@@ -1,8 +1,8 @@
-# A worker with NVIDIA GPUs: cuBLASLt and NCCL come with the image below, the driver from the host
-# (NVIDIA's container toolkit). Built from the repository's root:
+# The image of a worker with NVIDIA GPUs. cuBLASLt and NCCL come from the base image CUDA_IMAGE, and the driver
+# comes from the host (NVIDIA's container toolkit). Build it from the repository's root:
 #   docker build -f deploy/docker/cuda-worker.Dockerfile -t tessera/cuda-worker .
 ARG CUDA_IMAGE=nvidia/cuda:13.0.1-runtime-ubuntu24.04
-# An image that has programs staged at /stage/opt/tessera serves as well.
+# PROGRAMS may also name an image that has the programs staged at /stage/opt/tessera.
 ARG PROGRAMS=build
 
 FROM debian:12 AS build

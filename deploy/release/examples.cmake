@@ -1,4 +1,4 @@
-# The examples against the release that this folder is of:
+# Builds the examples against the release that contains this folder:
 #   cmake -S examples -B /tmp/examples && cmake --build /tmp/examples
 cmake_minimum_required(VERSION 3.20)
 project(TesseraExamples LANGUAGES CXX)
