@@ -30,7 +30,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   const auto wrong = [&](absl::string_view why) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("'", address.substr(0, 256), "': ", why,
-                                  "; HOST:PORT is expected, as 127.0.0.1:8470"));
+                                  "; HOST:PORT is expected, such as 127.0.0.1:8470"));
   };
   absl::string_view rest = address;
   absl::ConsumePrefix(&rest, "dns:///");
@@ -41,7 +41,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   const size_t bracket = rest.rfind(']');
   const bool v6 = rest[0] == '[';
   if (!v6 && colon != rest.find(':'))
-    return wrong("an IPv6 address has to be in brackets, as [::1]:8470");
+    return wrong("an IPv6 address has to be in brackets, such as [::1]:8470");
   if (colon == absl::string_view::npos ||
       (v6 && bracket != absl::string_view::npos && colon < bracket))
     return wrong("the port is missing");
@@ -53,7 +53,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   if (text.empty()) return wrong("the port is missing");
   int port = 0;
   if (!absl::SimpleAtoi(text, &port) || port < 1 || port > kPortMax)
-    return wrong(absl::StrCat("'", text, "' is not a port, which is 1 to ", kPortMax));
+    return wrong(
+        absl::StrCat("'", text, "' is not a port; a port is a number from 1 to ", kPortMax));
   return HostPort{std::string(host), absl::StrCat(port)};
 }
 

@@ -31,18 +31,19 @@ TEST(ParseHostPortTest, SaysWhatIsWrongAndWhatIsExpected) {
   const struct {
     const char *address, *said;
   } rows[] = {
-      {"127.0.0.1:74006", "'74006' is not a port, which is 1 to 65535"},
+      {"127.0.0.1:74006", "'74006' is not a port; a port is a number from 1 to 65535"},
       {"127.0.0.1:0", "'0' is not a port"},
       {"127.0.0.1:-1", "'-1' is not a port"},
       {"127.0.0.1:8470/x", "'8470/x' is not a port"},
       {"a:99999999999", "'99999999999' is not a port"},
-      {"127.0.0.1", "'127.0.0.1': the port is missing; HOST:PORT is expected, as 127.0.0.1:8470"},
+      {"127.0.0.1",
+       "'127.0.0.1': the port is missing; HOST:PORT is expected, such as 127.0.0.1:8470"},
       {"127.0.0.1:", "the port is missing"},
       {"[::1]", "the port is missing"},
       {"[::1]:", "the port is missing"},
       {"http://127.0.0.1:8470", "http:// does not belong to an address"},
       {"tcp://a", "tcp:// does not belong to an address"},
-      {"::1:8470", "in brackets, as [::1]:8470"},
+      {"::1:8470", "in brackets, such as [::1]:8470"},
       {"[::1]x:8470", "brackets"},
       {"[::1:8470", "brackets"},
       {"[]:8470", "brackets"},

@@ -135,7 +135,8 @@ absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
   const absl::Time deadline = SteadyNow() + timeout;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    return MakeError(ErrorKind::kInternal, absl::StrCat("no pipe: ", std::strerror(errno)));
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
   }
   const UniqueFd from(ends[0]);
   UniqueFd to(ends[1]);

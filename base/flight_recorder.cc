@@ -199,8 +199,9 @@ struct FlightRecorder::Memory {
 absl::Status FlightRecorder::MapFd(int fd) {
   void* const memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("flight recorder: cannot map it: ", std::strerror(errno)));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("flight recorder: cannot map its memory: ", std::strerror(errno)));
   memory_ = static_cast<Memory*>(memory);
   return absl::OkStatus();
 }
@@ -218,11 +219,11 @@ absl::StatusOr<std::unique_ptr<FlightRecorder>> FlightRecorder::Map(int fd) {
   struct stat file {};
   if (fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(sizeof(Memory)))
     return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("flight recorder: descriptor ", fd, " is none"));
+                     absl::StrCat("flight recorder: descriptor ", fd, " is not a flight recorder"));
   TESSERA_RETURN_IF_ERROR(recorder->MapFd(fd));
   if (recorder->memory_->layout != Memory::kLayout)
     return MakeError(ErrorKind::kValueError,
-                     "flight recorder: the daemon and its executors must be one program");
+                     "flight recorder: the daemon and its executors must be the same program");
   recorder->memory_->ForgetUnfinished();
   return recorder;
 }

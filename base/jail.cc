@@ -100,8 +100,9 @@ absl::Status JailedProcess::Start() {
   if (Runs()) return absl::OkStatus();
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return MakeError(ErrorKind::kInternal,
-                     absl::StrCat(options_.title, ": no socket: ", std::strerror(errno)));
+    return MakeError(
+        ErrorKind::kInternal,
+        absl::StrCat(options_.title, ": cannot make a socket: ", std::strerror(errno)));
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   TESSERA_ASSIGN_OR_RETURN(ChildProcess process,
@@ -284,7 +285,7 @@ std::string EnterJail() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return absl::StrCat("no_new_privs: ", std::strerror(errno));
   const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-  if (filter == nullptr) return "seccomp: no filter can be made";
+  if (filter == nullptr) return "seccomp: cannot make a filter";
   // Apply the filter to all threads: one of them waits for the end of the parent.
   int error = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
   const auto add = [&](uint32_t action, const char* name) {

@@ -112,7 +112,7 @@ std::vector<LabelInfo> ParseLabels(std::string_view text) {
     const auto& domains = AllLabelDomains();
     const auto it = std::find_if(domains.begin(), domains.end(),
                                  [&](const LabelDomain& d) { return d.name == domain; });
-    TESSERA_CHECK(it != domains.end()) << "base/metrics.def: no label domain " << domain;
+    TESSERA_CHECK(it != domains.end()) << "base/metrics.def: there is no label domain " << domain;
     labels.push_back({part.substr(0, colon), &*it});
   }
   return labels;
@@ -192,15 +192,15 @@ std::string MetricsMarkdown() {
       "Generated from `base/metrics.def`; to change it: `base_docs_test --rewrite`.\n\n"
       "The coordinator exposes its metrics at `http://127.0.0.1:9470/metrics`, a worker its own\n"
       "and its executors' at `http://127.0.0.1:9471/metrics` (`--metrics-listen`). They are plain\n"
-      "HTTP without a password and hold no data of users, but names of tenants and programs; open\n"
-      "them to the network of your Prometheus alone.\n\n"
+      "HTTP without a password. They hold no data of users, but names of tenants and programs, so\n"
+      "open them only to the network of your Prometheus.\n\n"
       "A counter or histogram appears with its first event. Gauges are computed when they are\n"
-      "asked for. If the coordinator's scheduler does not answer within a second, those that need\n"
-      "it are left out rather than shown as they were, and `tessera_eventloop_lag_seconds` grows.\n"
-      "An executor's are read from memory that it shares with its worker, so one that hangs is\n"
-      "seen as it is. The same at `/healthz` is for those who ask whether the daemon lives. "
-      "`device` is the device's number within its worker. Canaries are of the\n"
-      "tenant `system`. `exposer_*` are the HTTP server's own.\n\n"
+      "asked for. If the coordinator's scheduler does not answer within a second, the gauges that\n"
+      "need it are left out instead of showing old values, and `tessera_eventloop_lag_seconds`\n"
+      "grows. The metrics of an executor are read from memory that it shares with its worker, so\n"
+      "they are current even if the executor hangs. `/healthz` at the same address says whether\n"
+      "the daemon is alive. `device` is the device's number within its worker. Canaries run under\n"
+      "the tenant `system`. The metrics `exposer_*` are the HTTP server's own.\n\n"
       "| metric | type | labels | buckets | where | meaning |\n"
       "|---|---|---|---|---|---|\n";
   for (const MetricInfo& info : AllMetrics()) {
@@ -216,11 +216,11 @@ std::string MetricsMarkdown() {
   }
   absl::StrAppend(&text, "\n## Labels\n\n| label | values |\n|---|---|\n");
   for (const LabelDomain& domain : AllLabelDomains()) {
-    absl::StrAppend(
-        &text, "| ", domain.name, " | ",
-        domain.open ? absl::StrCat("names, at most ", domain.max, "; those beyond count as `other`")
-                    : absl::StrCat("`", absl::StrJoin(domain.values, "` `"), "`"),
-        " |\n");
+    absl::StrAppend(&text, "| ", domain.name, " | ",
+                    domain.open ? absl::StrCat("names, at most ", domain.max,
+                                               "; further names count as `other`")
+                                : absl::StrCat("`", absl::StrJoin(domain.values, "` `"), "`"),
+                    " |\n");
   }
   absl::StrAppend(&text, "\n## Buckets\n\n| buckets | upper bounds |\n|---|---|\n");
   for (const auto& [set, name] :

@@ -85,7 +85,8 @@ PageLayout LayoutOf(int num_devices) {
     for (const LabelInfo& label : info.labels) {
       if (label.name == "device") row.has_device = true;
       if (IsWorkerOrDevice(label)) continue;
-      TESSERA_CHECK(!label.domain->open) << info.name << " is of an executor: " << label.name;
+      TESSERA_CHECK(!label.domain->open)
+          << info.name << " is a metric of executors, but has the open label " << label.name;
       row.per_device *= label.domain->values.size();
       for (const std::string& value : label.domain->values) mix(value);
     }
@@ -134,15 +135,16 @@ absl::StatusOr<std::unique_ptr<MetricsPage>> MetricsPage::Map(int fd, int num_de
   struct stat file {};
   const PageLayout& layout = Layout(num_devices);
   if (fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(layout.bytes())) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("metrics page: descriptor ", fd, " is no page of ", num_devices,
-                                  " devices; the daemon and its executors must be one program"));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("metrics page: descriptor ", fd, " is not a page of ", num_devices,
+                     " devices; the daemon and its executors must be the same program"));
   }
   page->MapFd(fd);
   if (page->header_->layout != layout.hash) {
     return MakeError(ErrorKind::kValueError,
-                     "metrics page: its rows are not those of this program; the daemon and its "
-                     "executors must be one program");
+                     "metrics page: its rows differ from the rows of this program; the daemon and "
+                     "its executors must be the same program");
   }
   return page;
 }

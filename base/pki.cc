@@ -98,7 +98,7 @@ absl::StatusOr<Certificate> ReadCertificate(std::string_view pem) {
 
 absl::StatusOr<Key> NewKey() {
   Key key(EVP_EC_gen(kCurve));
-  if (!key) return OpenSslError("no key");
+  if (!key) return OpenSslError("the key cannot be made");
   return key;
 }
 absl::StatusOr<std::string> KeyPem(EVP_PKEY* key) {
@@ -183,7 +183,7 @@ absl::Status AddExtension(X509* cert, X509* issuer, int nid, const char* value) 
 
 absl::Status SetSerial(X509* cert) {
   unsigned char bytes[kSerialBytes];
-  if (RAND_bytes(bytes, sizeof(bytes)) != 1) return OpenSslError("no random bytes");
+  if (RAND_bytes(bytes, sizeof(bytes)) != 1) return OpenSslError("random bytes cannot be made");
   // The two highest bits make the number positive and give it its full length.
   bytes[0] = static_cast<unsigned char>((bytes[0] & 0x3f) | 0x40);
   const BigNumber number(BN_bin2bn(bytes, sizeof(bytes), nullptr));
@@ -201,7 +201,8 @@ absl::Status SetValidity(X509* cert, absl::Time from, absl::Time to) {
 
 absl::StatusOr<absl::Time> ReadTime(const ASN1_TIME* time) {
   std::tm parts = {};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return InvalidInput("certificate: a time does not read");
+  if (ASN1_TIME_to_tm(time, &parts) != 1)
+    return InvalidInput("certificate: a time cannot be parsed");
   return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
@@ -212,7 +213,7 @@ absl::StatusOr<Certificate> MakeUnsigned(EVP_PKEY* subject, const std::string& c
   Certificate cert(X509_new());
   if (!cert || X509_set_version(cert.get(), X509_VERSION_3) != 1 ||
       X509_set_pubkey(cert.get(), subject) != 1)
-    return OpenSslError("no certificate");
+    return OpenSslError("the certificate cannot be made");
   TESSERA_RETURN_IF_ERROR(SetSerial(cert.get()));
   TESSERA_RETURN_IF_ERROR(SetValidity(cert.get(), from, to));
   TESSERA_RETURN_IF_ERROR(SetName(X509_get_subject_name(cert.get()), common_name));
@@ -228,7 +229,7 @@ absl::StatusOr<std::string> Certify(const Credential& ca, EVP_PKEY* subject,
   TESSERA_ASSIGN_OR_RETURN(const Certificate issuer, ReadCertificate(ca.cert_pem));
   TESSERA_ASSIGN_OR_RETURN(const Key issuer_key, ReadKey(ca.key_pem));
   if (X509_check_ca(issuer.get()) != 1)
-    return InvalidInput("authority: its certificate is no authority's");
+    return InvalidInput("authority: its certificate is not the certificate of an authority");
   TESSERA_ASSIGN_OR_RETURN(const absl::Time end, ReadTime(X509_get0_notAfter(issuer.get())));
   if (end <= now) return InvalidInput("authority: its certificate has expired");
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert,
@@ -244,7 +245,7 @@ absl::StatusOr<std::string> Certify(const Credential& ca, EVP_PKEY* subject,
   const std::string usage =
       absl::StrCat(spec.server ? "serverAuth" : "", spec.server && spec.client ? "," : "",
                    spec.client ? "clientAuth" : "");
-  if (usage.empty()) return InvalidInput("certificate: neither for servers nor for clients");
+  if (usage.empty()) return InvalidInput("certificate: it is neither for servers nor for clients");
   TESSERA_RETURN_IF_ERROR(add(NID_ext_key_usage, usage.c_str()));
   TESSERA_RETURN_IF_ERROR(add(NID_subject_key_identifier, "hash"));
   TESSERA_RETURN_IF_ERROR(add(NID_authority_key_identifier, "keyid:always"));
@@ -265,9 +266,9 @@ absl::StatusOr<Request> ReadRequest(std::string_view pem) {
   if (!request) return InvalidInput("signing request: not a PEM certificate request");
   EVP_PKEY* const key = X509_REQ_get0_pubkey(request.get());
   if (key == nullptr || !IsP256(key))
-    return InvalidInput("signing request: its key is not of the curve P-256");
+    return InvalidInput("signing request: its key is not on the curve P-256");
   if (X509_REQ_verify(request.get(), key) != 1)
-    return InvalidInput("signing request: not signed by the key that it names");
+    return InvalidInput("signing request: it is not signed by the key that it names");
   return request;
 }
 
@@ -321,7 +322,7 @@ absl::StatusOr<SigningRequest> MakeSigningRequest(const std::string& common_name
   const Request request(X509_REQ_new());
   if (!request || X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) != 1 ||
       X509_REQ_set_pubkey(request.get(), key.get()) != 1)
-    return OpenSslError("no request");
+    return OpenSslError("the request cannot be made");
   TESSERA_RETURN_IF_ERROR(SetName(X509_REQ_get_subject_name(request.get()), common_name));
   if (X509_REQ_sign(request.get(), key.get(), EVP_sha256()) == 0)
     return OpenSslError("the request cannot be signed");
@@ -344,7 +345,7 @@ absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   unsigned char* der = nullptr;
   const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(cert.get()), &der);
-  if (size <= 0) return InvalidInput("certificate: its public key does not read");
+  if (size <= 0) return InvalidInput("certificate: its public key cannot be read");
   const std::string fingerprint =
       Sha256Hex(std::string_view(reinterpret_cast<char*>(der), static_cast<size_t>(size)));
   OPENSSL_free(der);
@@ -391,7 +392,7 @@ absl::Status CheckPair(std::string_view cert_pem, std::string_view key_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   TESSERA_ASSIGN_OR_RETURN(const Key key, ReadKey(key_pem));
   if (X509_check_private_key(cert.get(), key.get()) != 1)
-    return InvalidInput("key: not the one of the certificate");
+    return InvalidInput("key: it does not belong to the certificate");
   return absl::OkStatus();
 }
 
@@ -400,7 +401,7 @@ absl::Status CheckIssuedBy(std::string_view cert_pem, std::string_view ca_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate ca, ReadCertificate(ca_pem));
   if (X509_check_issued(ca.get(), cert.get()) != X509_V_OK ||
       X509_verify(cert.get(), X509_get0_pubkey(ca.get())) != 1)
-    return InvalidInput("certificate: not issued by this authority");
+    return InvalidInput("certificate: it is not issued by this authority");
   return absl::OkStatus();
 }
 

@@ -107,9 +107,9 @@ TEST(Pki, BadInputsAreNamed) {
   EXPECT_THAT(MessageOf(Fingerprint("no").status()), HasSubstr("not a PEM certificate"));
   const Credential leaf = Issue(authority, {.common_name = "a"}, kNow).value();
   EXPECT_THAT(MessageOf(Issue(leaf, {.common_name = "b"}, kNow).status()),
-              HasSubstr("no authority's"));
+              HasSubstr("not the certificate of an authority"));
   EXPECT_THAT(MessageOf(CheckPair(leaf.cert_pem, authority.key_pem)),
-              HasSubstr("not the one of the certificate"));
+              HasSubstr("does not belong to the certificate"));
   EXPECT_THAT(MessageOf(CheckIssuedBy(leaf.cert_pem, Authority().cert_pem)),
               HasSubstr("not issued by this authority"));
   for (const absl::Status& status : {CheckPair("x", "y"), CheckSigningRequest("")})

@@ -40,7 +40,7 @@ absl::Status ErrorOf(sqlite3* database, const std::string& path, std::string_vie
   std::string message = absl::StrCat(path, ": ", ToAbsl(what), ": ", sqlite3_errmsg(database));
   if (error != 0) absl::StrAppend(&message, " (", std::strerror(error), ")");
   if ((code & 0xff) == SQLITE_BUSY)
-    absl::StrAppend(&message, "; another program holds it open for writing, end that");
+    absl::StrAppend(&message, "; another program has it open for writing; end that program");
   return MakeError(KindOfCode(code, error), std::move(message));
 }
 
@@ -155,7 +155,7 @@ absl::StatusOr<std::string> Database::ReadText(std::string_view sql) {
   TESSERA_ASSIGN_OR_RETURN(const bool row, statement.Step());
   if (!row)
     return MakeError(ErrorKind::kFileCorrupt,
-                     absl::StrCat(path_, ": ", ToAbsl(sql), ": there is no row"));
+                     absl::StrCat(path_, ": ", ToAbsl(sql), ": the result has no row"));
   return std::string(statement.Bytes(0));
 }
 
@@ -164,7 +164,7 @@ absl::StatusOr<int64_t> Database::ReadInt(std::string_view sql) {
   TESSERA_ASSIGN_OR_RETURN(const bool row, statement.Step());
   if (!row)
     return MakeError(ErrorKind::kFileCorrupt,
-                     absl::StrCat(path_, ": ", ToAbsl(sql), ": there is no row"));
+                     absl::StrCat(path_, ": ", ToAbsl(sql), ": the result has no row"));
   return statement.Int(0);
 }
 

@@ -104,9 +104,9 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite::Database& database) {
     return MakeError(
         ErrorKind::kValueError,
         absl::StrCat(database.path(), ": has version ", version,
-                     " of the schema, and this build knows versions up to ", kSchemaVersion,
-                     "; use the newer build that wrote it, or restore a backup of "
-                     "before into an empty folder"));
+                     " of the schema, but this build knows only versions up to ", kSchemaVersion,
+                     "; use the newer build that wrote it, or restore an older backup into an "
+                     "empty folder"));
   return version;
 }
 
@@ -156,7 +156,7 @@ absl::StatusOr<Report> Check(const std::string& file_or_folder) {
 absl::Status Backup(const std::string& folder, const std::string& to) {
   if (access(to.c_str(), F_OK) == 0)
     return MakeError(ErrorKind::kAlreadyExists,
-                     absl::StrCat(to, ": exists; name a file that does not"));
+                     absl::StrCat(to, ": exists already; name a file that does not exist"));
   TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(folder));
   std::string next = to + ".XXXXXX";
   // mkostemp creates the file with mode 0600, so that other users cannot read it.

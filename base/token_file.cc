@@ -115,7 +115,7 @@ std::string MakeToken(TokenRecord* record) {
 
 absl::StatusOr<TokenText> ParseToken(std::string_view text) {
   const auto wrong = [] {
-    return MakeError(ErrorKind::kValueError, "token: not of the form tsr_... or tsj_...");
+    return MakeError(ErrorKind::kValueError, "token: it does not have the form tsr_... or tsj_...");
   };
   if (text.size() > kTokenTextMax) return wrong();
   const std::vector<absl::string_view> parts = absl::StrSplit(ToAbsl(text), '_');

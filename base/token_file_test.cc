@@ -61,7 +61,7 @@ TEST(TokenFile, OtherTextsAreNoTokens) {
         text.substr(0, text.size() - 1), "tsx" + text.substr(3), "tsj" + text.substr(3),
         absl::StrReplaceAll(text, {{"tsr", "TSR"}}), std::string(100'000, '_')}) {
     const auto parsed = ParseToken(bad);
-    EXPECT_THAT(parsed, ReasonIs("VALUE_ERROR", "not of the form")) << bad.substr(0, 100);
+    EXPECT_THAT(parsed, ReasonIs("VALUE_ERROR", "does not have the form")) << bad.substr(0, 100);
   }
 }
 

@@ -355,8 +355,9 @@ int Main(int argc, char** argv) {
                  flags.elements % (64 * kRow) == 0 && flags.elements > 0) &&
                !(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
                  flags.rounds > 0)) {
-      std::cerr << "usage: bench-elementwise [--elements N, of 65536s] [--rounds N] [--smoke] "
-                   "[--jax PYTHON]\n";
+      std::cerr
+          << "usage: bench-elementwise [--elements N, a multiple of 65536] [--rounds N] [--smoke] "
+             "[--jax PYTHON]\n";
       return 2;
     }
   }

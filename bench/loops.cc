@@ -192,7 +192,7 @@ int Main(int argc, char** argv) {
                  flags.rounds > 0) &&
                !(arg == "--calls" && value && absl::SimpleAtoi(argv[++i], &flags.calls) &&
                  flags.calls > 0)) {
-      std::cerr << "usage: bench-loops [--length N, from " << kRows
+      std::cerr << "usage: bench-loops [--length N, at least " << kRows
                 << "] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]\n";
       return 2;
     }

@@ -85,7 +85,7 @@ class ValueAndGrad {
     static_assert((!std::is_arithmetic_v<std::tuple_element_t<I, Tuple>> && ...),
                   "argnums must name arrays; the function declares a number: declare an Array");
     static_assert(std::is_same_v<R, Array> || tree::IsPair<R>::value,
-                  "the function answers its loss, an Array, or a pair {loss, aux}");
+                  "the function must return its loss, an Array, or a pair {loss, aux}");
     if constexpr (tree::IsPair<R>::value) {
       static_assert(std::is_same_v<typename R::first_type, Array>, "the loss must be an Array");
     }
@@ -262,7 +262,8 @@ template <template <class, class...> class Fn, class F, class... A>
 auto LinearizeTreeWithAux(const char* name, const F& f, const std::tuple<A...>& primals,
                           const Site& site) {
   using R = ResultOf<F, std::tuple<A...>>;
-  static_assert(tree::IsPair<R>::value, "with has_aux the function answers a pair {result, aux}");
+  static_assert(tree::IsPair<R>::value,
+                "with has_aux the function must return a pair {result, aux}");
   std::optional<R> like;
   const auto num_aux = [&] { return flatten(like->second).leaves.size(); };
   const LinearizedFlat out =
@@ -279,7 +280,7 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
          Site site = Site::Here()) {
   auto [both, tangent] = jvp(std::move(f), primals, tangents, site);
   static_assert(tree::IsPair<decltype(both)>::value,
-                "with has_aux the function answers a pair {result, aux}");
+                "with has_aux the function must return a pair {result, aux}");
   return std::tuple(std::move(both.first), std::move(tangent.first), std::move(both.second));
 }
 template <class F, class... A>

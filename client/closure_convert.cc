@@ -69,9 +69,10 @@ std::vector<Array> CallClosure(const Closure& closure, const FlatArgs& args,
                      site);
   const size_t num_args = args.leaves.size(), expected = closure.types.size() - num_args;
   if (hoisted.size() != expected) {
-    ThrowError(ErrorKind::kTypeError, site, "closure_convert: the function is called with ",
-               hoisted.size(), " hoisted values, but ", expected,
-               " are expected, those that closure_convert returned or others of their types");
+    ThrowError(
+        ErrorKind::kTypeError, site, "closure_convert: the function is called with ",
+        hoisted.size(), " hoisted values, but ", expected,
+        " are expected: the values that closure_convert returned, or others of the same types");
   }
   std::vector<Array> all = Concat(args.leaves, closure.captures);
   return InProgram("closure_convert", site, Concat(args.leaves, hoisted), [&] {

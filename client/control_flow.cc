@@ -238,7 +238,7 @@ void CheckBranches(const char* name, const std::vector<Nested>& branches,
     for (size_t r = 0; r < first.size(); ++r) {
       if (ir::EqualButWeak(first[r], other[r])) continue;
       absl::StrAppend(&wrong, "\n  * ", out_paths()[r], " has type ", first[r].ToString(),
-                      " of branch 0 and ", other[r].ToString(), " of branch ", k);
+                      " in branch 0 and ", other[r].ToString(), " in branch ", k);
       const std::string hints[] = {PcastHint(first[r], UnionOfVarying(first[r], other[r])),
                                    PcastHint(other[r], UnionOfVarying(other[r], first[r]))};
       if (hints[0].empty() && hints[1].empty()) continue;
@@ -457,7 +457,8 @@ std::vector<Array> AssociativeScanFlat(const FlatArgs& elems, bool reverse, int 
   const bool alike = std::all_of(axes.begin(), axes.end(), [&](int a) { return a == axes[0]; });
   if (!alike) {
     ThrowError(ErrorKind::kNotImplemented, site, "associative_scan: axis ", axis,
-               " counts from the end of arrays of different ranks; give one from the front");
+               " counts from the end of arrays of different ranks; give an axis that counts from "
+               "the front");
   }
   return InProgram("associative_scan", site, xs, [&] {
     const auto flipped = [&](Arrays all) {

@@ -85,9 +85,9 @@ template <class F, class C, class X>
 auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
           Site site = Site::Here()) {
   using R = internal::ResultOf<F, std::tuple<C, X>>;
-  static_assert(tree::IsPair<R>::value, "the body of scan answers a pair {carry, y}");
+  static_assert(tree::IsPair<R>::value, "the body of scan must return a pair {carry, y}");
   static_assert(std::is_same_v<typename R::first_type, C>,
-                "the body of scan answers a carry of the tree it was given");
+                "the body of scan must return a carry with the type of the carry that it takes");
   const std::tuple<C, X> tuple(init, xs);
   internal::ScanFlat call{internal::FlattenArgs(init, "carry"), internal::FlattenArgs(xs, "xs"),
                           options.length, options.reverse, options.unroll.steps};
@@ -115,14 +115,16 @@ auto scan(const F& f, const C& init, const X& xs, ScanOptions options = {},
 template <class F, class T>
 T associative_scan(const F& fn, const T& elems, bool reverse = false, int axis = 0,
                    Site site = Site::Here()) {
-  static_assert(std::is_invocable_r_v<T, const F&, const T&, const T&>,
-                "fn of associative_scan takes two trees of elems' type and answers one");
+  static_assert(
+      std::is_invocable_r_v<T, const F&, const T&, const T&>,
+      "fn of associative_scan must take two trees of elems' type and return a tree of that type");
   const internal::FlatArgs flat = internal::FlattenArgs(elems, "elems");
   const auto combine = [&](const std::vector<Array>& a, const std::vector<Array>& b) {
     const Flat out = internal::FlattenFilled(
         T(fn(internal::UnflattenFilled(elems, a), internal::UnflattenFilled(elems, b))));
-    internal::CheckSameStructure(flat.tree, out.tree, "elems", ErrorKind::kTypeError,
-                                 "fn of associative_scan must answer a tree as elems; ", site);
+    internal::CheckSameStructure(
+        flat.tree, out.tree, "elems", ErrorKind::kTypeError,
+        "fn of associative_scan must return a tree with the structure of elems; ", site);
     return out.leaves;
   };
   return internal::UnflattenFilled(
@@ -177,8 +179,8 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
   using Tuple = std::tuple<C>;
   using Holds = internal::ResultOf<P, Tuple>;
   using R = internal::ResultOf<F, Tuple>;
-  static_assert(std::is_same_v<Holds, Array>, "cond_fun of while_loop answers an Array");
-  static_assert(std::is_same_v<R, C>, "body_fun of while_loop answers a carry of init's type");
+  static_assert(std::is_same_v<Holds, Array>, "cond_fun of while_loop must return an Array");
+  static_assert(std::is_same_v<R, C>, "body_fun of while_loop must return a carry of init's type");
   const Tuple tuple(init);
   std::optional<Holds> holds;
   std::optional<R> like;
@@ -240,7 +242,7 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
   const auto call = [&](const auto& branch) {
     using F = std::decay_t<decltype(branch)>;
     static_assert(std::is_same_v<ResultOf<F, Tuple>, R>,
-                  "the branches of cond and switch_ answer the same type");
+                  "the branches of cond and switch_ must return the same type");
     return [&, &branch = branch](const std::vector<Array>& in) {
       std::vector<Array> out = TreeBody<F, Tuple, R>{branch, tuple, &like}(in);
       if (!first) first = like;
@@ -280,7 +282,7 @@ auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... op
 // scalar, is clamped to its range. Otherwise like cond. Reference: jax.lax.switch.
 template <class... F, class... A>
 auto switch_(const Arg& index, const std::tuple<F...>& branches, const A&... operands) {
-  static_assert(sizeof...(F) > 0, "switch_ has at least one branch");
+  static_assert(sizeof...(F) > 0, "switch_ needs at least one branch");
   return internal::CallBranches("switch", internal::IndexOfBranch(index, sizeof...(F)), branches,
                                 index.site, operands...);
 }

@@ -225,7 +225,7 @@ TEST(CondTest, RefusesResultsThatDiffer) {
   });
   EXPECT_EQ(e.kind(), ErrorKind::kTypeError);
   EXPECT_THAT(e.what(), HasSubstr("cond branches must have equal output types but they differ:"));
-  EXPECT_THAT(e.what(), HasSubstr("result has type f32[] of branch 0 and f32[3] of branch 1"));
+  EXPECT_THAT(e.what(), HasSubstr("result has type f32[] in branch 0 and f32[3] in branch 1"));
   const Error vector = ErrorOf([] {
     trace(
         [](Array x) {

@@ -21,7 +21,7 @@ class RuleTrace {
     if (depth_ >= kMaxDepth) {
       ThrowError(ErrorKind::kValueError, site, "the rules of ", name,
                  " functions nest deeper than ", kMaxDepth,
-                 ": one calls the function that it is the rule of. Call the function ",
+                 ": a rule calls the function that it belongs to. Call the function ",
                  "that was given to ", name, " instead");
     }
     ++depth_;
@@ -61,7 +61,7 @@ void CheckRulePrimals(const char* rule, const char* second, const std::vector<Ty
         "represents the primal output (equal in value to the output of the function, and in ",
         "particular with leaves of the same shape/dtype)", second,
         ", but instead its primal output ", r, " has type ", got[r].type().ToString(),
-        " while that of the function has type ", want[r].ToString(),
+        " while the output of the function has type ", want[r].ToString(),
         hint.empty() ? "" : ". This might be fixed by applying " + hint);
   }
 }

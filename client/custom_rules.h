@@ -64,8 +64,8 @@ auto custom_jvp(F f, Rule rule, Site site = Site::Here()) {
     using Tuple = internal::Traced<F, decltype(args)...>;
     using R = internal::ResultOf<F, Tuple>;
     static_assert(std::is_invocable_r_v<std::pair<R, R>, const Rule&, const Tuple&, const Tuple&>,
-                  "the rule of custom_jvp takes the tuple of the arguments and that of their "
-                  "tangents, and answers a pair {result, tangent of the result} of f's type");
+                  "the rule of custom_jvp must take the tuple of the arguments and the tuple of "
+                  "their tangents, and return a pair {result, tangent of the result} of f's type");
     const Tuple tuple = internal::TracedArgs<F>(site, args...);
     std::optional<R> like;
     const auto flat_rule = [&](const std::vector<Array>& in) {
@@ -119,13 +119,13 @@ auto custom_vjp(F f, Fwd fwd, Bwd bwd, Site site = Site::Here()) {
     using R = internal::ResultOf<F, Tuple>;
     using Pair = internal::ResultOf<Fwd, Tuple>;
     static_assert(tree::IsPair<Pair>::value,
-                  "the fwd rule of custom_vjp answers a pair {result, residuals}");
+                  "the fwd rule of custom_vjp must return a pair {result, residuals}");
     static_assert(std::is_same_v<typename Pair::first_type, R>,
-                  "the fwd rule of custom_vjp answers a result of f's type");
+                  "the fwd rule of custom_vjp must return a result of f's type");
     using Residuals = typename Pair::second_type;
     static_assert(std::is_invocable_r_v<Tuple, const Bwd&, const Residuals&, const R&>,
-                  "the bwd rule of custom_vjp takes the residuals and the cotangent of the result, "
-                  "and answers the tuple of the cotangents of the arguments");
+                  "the bwd rule of custom_vjp must take the residuals and the cotangent of the "
+                  "result, and return the tuple of the cotangents of the arguments");
     const Tuple tuple = internal::TracedArgs<F>(site, args...);
     std::optional<R> like;
     std::optional<Pair> fwd_like;
@@ -180,9 +180,10 @@ template <class M, class B, class S, class T = NoneType>
 B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& transpose_solve = {},
                       LinearSolveOptions options = {}, Site site = Site::Here()) {
   static_assert(std::is_invocable_r_v<B, const M&, const B&>,
-                "matvec of custom_linear_solve answers a tree of b's type");
-  static_assert(std::is_invocable_r_v<B, const S&, const M&, const B&>,
-                "solve of custom_linear_solve takes matvec and b, and answers a tree of b's type");
+                "matvec of custom_linear_solve must return a tree of b's type");
+  static_assert(
+      std::is_invocable_r_v<B, const S&, const M&, const B&>,
+      "solve of custom_linear_solve must take matvec and b, and return a tree of b's type");
   const TreeNode want = internal::FlattenFilled(b).tree;
   const auto flat = [&](const char* name, const auto& fn) {
     return [&want, &b, name, &fn, site](const std::vector<Array>& in) {
@@ -235,7 +236,7 @@ template <class F, class X, class S, class T>
 X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tangent_solve,
               Site site = Site::Here()) {
   static_assert(std::is_invocable_r_v<X, const F&, const X&>,
-                "f of custom_root answers a tree of the guess's type");
+                "f of custom_root must return a tree of the guess's type");
   const internal::FlatArgs guess = internal::FlattenArgs(initial_guess, "initial_guess");
   const auto checked = [&](const char* name, const X& x) {
     const Flat out = flatten(x);

@@ -189,8 +189,8 @@ TEST(CustomJvpTest, RulesThatDoNotFitAreTold) {
   EXPECT_THAT(primal.what(),
               AllOf(HasSubstr("Custom JVP rule must produce a pair where the first element "
                               "represents the primal output"),
-                    HasSubstr("its primal output 0 has type f32[] while that of the function has "
-                              "type f32[3]"),
+                    HasSubstr("its primal output 0 has type f32[] while the output of the function "
+                              "has type f32[3]"),
                     HasSubstr("custom_rules_test.cc:")));
   const Error tangent = JvpRefusal([](const T& p, const T& t) {
     return std::pair(std::get<0>(p) * 2, std::get<0>(t).astype(kS32));
@@ -225,7 +225,7 @@ Array CallsItself(const Array& x) {
 TEST(CustomJvpTest, ARuleThatCallsItsOwnFunctionIsRefused) {
   const Error e = ErrorOf([] { trace(CallsItself, abstract({3})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
-  EXPECT_THAT(e.what(), HasSubstr("one calls the function that it is the rule of"));
+  EXPECT_THAT(e.what(), HasSubstr("a rule calls the function that it belongs to"));
   // The depth of nested rules was reset.
   EXPECT_THAT(Values([](Array x) { return Log1pExp(x) * 0; }, Vec({1})), ElementsAre(0));
 }
@@ -354,9 +354,9 @@ TEST(CustomVjpTest, RulesThatDoNotFitAreTold) {
   const auto back = [](const Array&, const Array& g) { return std::tuple(g); };
   const Error primal = refusal([](const Array& a) { return std::pair(sum(a), a); }, back);
   EXPECT_EQ(primal.kind(), ErrorKind::kTypeError);
-  EXPECT_THAT(primal.what(), AllOf(HasSubstr("Custom VJP fwd rule must produce a pair"),
-                                   HasSubstr("has type f32[] while that of the function has type "
-                                             "f32[3]")));
+  EXPECT_THAT(primal.what(),
+              AllOf(HasSubstr("Custom VJP fwd rule must produce a pair"),
+                    HasSubstr("has type f32[] while the output of the function has type f32[3]")));
   const Error cotangent =
       refusal(keep, [](const Array&, const Array& g) { return std::tuple(sum(g)); });
   EXPECT_EQ(cotangent.kind(), ErrorKind::kValueError);

@@ -126,11 +126,11 @@ class Finder {
     const auto& names = traced_.program.in_names;
     ThrowError(ErrorKind::kFloatingPointError, site_, "invalid value (nan) encountered in ", name_,
                param < 0
-                   ? std::string(": but in none of its ops when it ran again")
-                   : absl::StrCat(": none of its ops made one; argument ",
+                   ? std::string(", but no op produced one when it ran again")
+                   : absl::StrCat(": no op produced one; argument ",
                                   static_cast<size_t>(param) < names.size() ? names[param]
                                                                             : absl::StrCat(param),
-                                  " has one already"));
+                                  " already contains one"));
   }
 
  private:
@@ -175,7 +175,7 @@ class Finder {
     const Site& at = fn_->sites[index];
     ThrowError(ErrorKind::kFloatingPointError, at.valid() ? at : site_,
                "invalid value (nan) encountered in ", ToAbsl(op.def->lax_name), ", ", text,
-               "; no operand has one");
+               "; no operand contains one");
   }
 
   // Returns ", on device 2" for the first device that holds a NaN of `a`. Returns "" if only one

@@ -127,14 +127,14 @@ std::string ExplicitText(const PlanView& plan) {
       absl::StrCat("shardings of ", plan.program, " on mesh ", plan.mesh.ToString(), "\n");
   if (!plan.arguments.empty()) out += "arguments:\n";
   AppendRows(RowsOf(plan.arguments, cpp), &out);
-  out += constraints.empty() ? "lines: none computes what is sharded\n"
-                             : "lines, to fix them on Auto axes:\n";
+  out += constraints.empty() ? "lines: no line computes a sharded value\n"
+                             : "lines, with constraints that fix their shardings on Auto axes:\n";
   AppendRows(constraints, &out);
   if (!plan.results.empty()) out += "results:\n";
   AppendRows(RowsOf(plan.results, cpp), &out);
-  out += needed.empty()
-             ? "on Explicit axes all of this follows from the types of the arguments\n"
-             : "on Explicit axes it follows from the types of the arguments, and these:\n";
+  out += needed.empty() ? "on Explicit axes all shardings follow from the types of the arguments\n"
+                        : "on Explicit axes the shardings follow from the types of the arguments "
+                          "and from these specs:\n";
   AppendRows(needed, &out);
   return out;
 }

@@ -72,8 +72,8 @@ void SaveLeaves(const Flat& flat, const std::string& path, const SaveOptions& op
         RequireConcrete(absl::StrCat("save '", names[i], "'"), flat.leaves[i], site);
     if (session != nullptr && c.session != session) {
       ThrowError(ErrorKind::kValueError, site, "save: '", names[i],
-                 "' is of another session than '", names[0],
-                 "'. Save the arrays of each into a file of its own");
+                 "' belongs to another session than '", names[0],
+                 "'. Save the arrays of each session to a separate file");
     }
     session = c.session;
     arrays.push_back({names[i], c.id});

@@ -109,12 +109,12 @@ template <class F>
 auto filter_value_and_grad(F f, Site site = Site::Here()) {
   return [ f = std::move(f),
            site ](const auto&... args) requires internal::Traceable<F, decltype(args)...> {
-    static_assert(sizeof...(args) > 0,
-                  "filter_value_and_grad differentiates the first argument, and there is none");
+    static_assert(sizeof...(args) > 0, "filter_value_and_grad differentiates the first argument, "
+                                       "but the function has no arguments");
     using Tuple = internal::Traced<F, decltype(args)...>;
     using R = internal::ResultOf<F, Tuple>;
     static_assert(std::is_same_v<R, Array> || tree::IsPair<R>::value,
-                  "the function answers its loss, an Array, or a pair {loss, aux}");
+                  "the function must return its loss, an Array, or a pair {loss, aux}");
     const Tuple tuple = internal::TracedArgs<F>(site, args...);
     const internal::FlatArgs flat = internal::FlattenArgs(tuple, "args");
     std::vector<bool> active(flat.leaves.size(), false);

@@ -105,11 +105,12 @@ Parsed Parse(const Type& x, const std::vector<Index>& index) {
       ++dim;
     } else if (const auto* array = std::get_if<Array>(&i.what)) {
       if (!ir::IsInteger(array->dtype())) {
-        ThrowError(ErrorKind::kTypeError, i.site, "indexer must have integer type, got ",
-                   array->type().ToString(),
-                   array->dtype() == DType::kBool
-                       ? "; the shape of what a bool array selects depends on its values: use where"
-                       : "");
+        ThrowError(
+            ErrorKind::kTypeError, i.site, "indexer must have integer type, got ",
+            array->type().ToString(),
+            array->dtype() == DType::kBool
+                ? "; the shape of a selection by a bool array depends on its values: use where"
+                : "");
       }
       out.entries.push_back({Entry::kArray, 0, 1, 1, static_cast<int>(out.arrays.size())});
       out.arrays.push_back(*array);
@@ -405,12 +406,13 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
     } catch (const StatusException& e) {
       if (KindOf(e.status()) != ErrorKind::kShardingTypeError || is_strict_sharding()) throw;
     }
-    AddDiagnostic(absl::StrCat("the result of at(...).", name, " keeps the sharding of the array, ",
-                               to.type().ToString(),
-                               ", as its type and those of the indices and of the update, ",
-                               u.type().ToString(), ", leave it open; say so with at(...).", name,
-                               "(..., out_sharding)"),
-                  p.site);
+    AddDiagnostic(
+        absl::StrCat("the result of at(...).", name, " keeps the sharding of the array, ",
+                     to.type().ToString(),
+                     ", because its type and the types of the indices and of the update, ",
+                     u.type().ToString(), ", leave the sharding open; state it with at(...).", name,
+                     "(..., out_sharding)"),
+        p.site);
     return with(ir::SpecOf(to.type()));
   });
 }

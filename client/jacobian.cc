@@ -86,8 +86,8 @@ void CheckArguments(const char* name, bool reverse, bool holomorphic, const Flat
       refuse(reverse ? " requires real- or complex-valued inputs (input dtype that is a float or "
                        "complex)"
                      : " requires real-valued inputs (input dtype that is a float)",
-             ". Convert it, or differentiate by another argument; of a complex argument "
-             "holomorphic gives the complex derivative, and jvp each of its directions");
+             ". Convert it, or differentiate by another argument; for a complex argument, "
+             "holomorphic gives the complex derivative, and jvp the derivative in each direction");
     }
   }
 }
@@ -102,7 +102,7 @@ void CheckResults(const char* name, bool reverse, bool holomorphic, absl::Span<c
                : reverse   ? " requires real-valued outputs (output dtype that is a float)"
                            : " requires outputs that have tangents (a float or complex dtype)",
                ", but result ", r, " is ", results[r].ToString(),
-               ". Convert it, or give has_aux and answer it as aux");
+               ". Convert it, or return it as aux with has_aux");
   }
 }
 

@@ -36,7 +36,7 @@ template <class R, class X>
 struct JacobianTree {
   static_assert(std::is_same_v<X, Array>,
                 "a Jacobian of a struct by several arrays has no type in C++: let the function "
-                "answer, or take, an Array, or vectors, maps, tuples and pairs of arrays");
+                "return, or take, an Array, or vectors, maps, tuples and pairs of arrays");
   using Type = R;
   static Type Of(const R& like, const X& x, std::vector<Array>* blocks) {
     return x.valid() ? TakeFront(blocks, like) : WithHolesOnly(like);
@@ -125,7 +125,7 @@ class Jacobian {
     using R = ResultOf<F, Tuple>;
     static_assert(((I < sizeof...(A)) && ...), "argnums must name an argument");
     static_assert(!kHasAux || tree::IsPair<R>::value,
-                  "with has_aux the function answers a pair {result, aux}");
+                  "with has_aux the function must return a pair {result, aux}");
     const Tuple tuple = TracedArgs<F>(site_, args...);
     const FlatArgs flat = FlattenArgs(tuple, "args");
     std::vector<bool> active;

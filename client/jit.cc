@@ -90,14 +90,15 @@ NodeRange NamedLeaves(const std::string& fn, const std::string& name, const Tree
     ThrowError(ErrorKind::kValueError, site, fn, ": jitted function has invalid argnames {'", name,
                "'} in donate_argnames. Function does not take these args: no argument has that "
                "name. ",
-               names.empty() ? std::string("The call has no arguments")
-                             : absl::StrCat("Expected is the name of one of ",
-                                            absl::StrJoin(names, ", "), ", or a path below it"));
+               names.empty()
+                   ? std::string("The call has no arguments")
+                   : absl::StrCat("Expected one of the names ", absl::StrJoin(names, ", "),
+                                  ", or a path below one of them"));
   }
   if (found.size() > 1) {
     ThrowError(ErrorKind::kValueError, site, fn, ": donate_argnames names '", name,
                "', which several arguments have: ", absl::StrJoin(where, " and "),
-               ". Name it by its path, which begins with one of these");
+               ". Name the argument by its path, which begins with one of these");
   }
   if (found[0].node->kind == TreeNode::kStatic) {
     ThrowError(ErrorKind::kValueError, site, fn, ": donate_argnames names '", name,
@@ -366,8 +367,8 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
   if (absent) {
     if (absent->memory_bytes <= 0 || absent->mesh.empty() || !absent->mesh.devices.empty()) {
       ThrowError(ErrorKind::kValueError, call.site,
-                 "explain: absent devices want a mesh that names none (abstract_mesh) and "
-                 "memory_bytes above 0");
+                 "explain: a plan for absent devices needs a mesh without devices (abstract_mesh) "
+                 "and memory_bytes above 0");
     }
     const set_mesh on(absent->mesh);
     const TracedProgram traced = TraceForJit(call, given);
@@ -391,8 +392,9 @@ std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call) {
   const std::string& name = call.options.name;
   Given given = GivenFor(call);
   if (CurrentFrame()) {
-    ThrowError(ErrorKind::kTypeError, call.site, name,
-               ": lower is not for a function that is being traced; lower the outer one");
+    ThrowError(
+        ErrorKind::kTypeError, call.site, name,
+        ": lower cannot be used in a function that is being traced; lower the outer function");
   }
   for (size_t i = 0; i < args.leaves.size(); ++i) {
     const Array& a = args.leaves[i];

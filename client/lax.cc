@@ -55,7 +55,7 @@ void CheckVaries(std::string_view name, const Array& x, const AxisNames& axes, c
                is_sum ? " is a variant->invariant collective: it" : "",
                " must be applied to a device-varying type, but got ", x.type().ToString(),
                " over axes (", absl::StrJoin(axes.names, ","),
-               "); apply pcast(..., to='varying') first, which auto_pcast(false) leaves to you");
+               "); apply pcast(..., to='varying') first, because auto_pcast(false) is set");
   }
 }
 
@@ -402,7 +402,7 @@ Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
       if (i < 0 || i >= n || members[i * size] >= 0) {
         ThrowError(ErrorKind::kValueError, x.site, name,
                    ": axis_index_groups must cover all indices exactly once; ", i,
-                   i < 0 || i >= n ? " is none of the " : " is there twice, of the ", n,
+                   i < 0 || i >= n ? " is not one of the " : " occurs twice among the ", n,
                    " indices along the axes");
       }
       std::copy(group.begin(), group.end(), members.begin() + i * static_cast<int64_t>(size));
@@ -483,8 +483,8 @@ Array pbroadcast(const Arg& x, const AxisNames& axes, int64_t source) {
   RequireBound("pbroadcast", axes, x.site);
   const int64_t n = internal::CurrentScope().SizeOf(axes.names);
   if (source < 0 || source >= n) {
-    ThrowError(ErrorKind::kValueError, x.site, "pbroadcast: source ", source, " is none of the ", n,
-               " indices along (", absl::StrJoin(axes.names, ","), ")");
+    ThrowError(ErrorKind::kValueError, x.site, "pbroadcast: source ", source, " is not one of the ",
+               n, " indices along (", absl::StrJoin(axes.names, ","), ")");
   }
   return Collective("pbroadcast", x, axes, [&](ir::Value v) {
     const ir::Value all = ir::AllGather(v, axes.names, 0, /*tiled=*/false, "varying");
@@ -533,7 +533,7 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
                  "pcast can only accept axis_name which corresponds to one of varying, unreduced, "
                  "reduced or invarying state of the input; it got ",
                  v.type().ToString(), " over axes (", absl::StrJoin(axes.names, ","),
-                 "), which is invarying over some of them alone: name those");
+                 "), which is invarying over only some of these axes: name only those");
     }
     const ir::AxisSet set(axes.names.begin(), axes.names.end());
     if (set.empty()) return v;

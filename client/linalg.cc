@@ -107,7 +107,7 @@ void NeedRows(const Array& a, const Array& b, std::string_view name, const Site&
   const int64_t n = ColsOf(a), rows = b.rank() == 0 ? 1 : b.rank() == 1 ? b.dim(0) : RowsOf(b);
   if (b.rank() < 1 || rows != n)
     ThrowError(ErrorKind::kValueError, site, "linalg.", std::string(name), ": b has ", rows,
-               " rows; expected ", n, ", as many as a");
+               " rows; expected ", n, ", the number of rows of a");
 }
 Array OnDiagonal(const Array& x) {
   const int64_t n = x.dim(x.rank() - 1);
@@ -511,16 +511,16 @@ Array norm(const Array& x_in, const NormOptions& options, Site site) {
     return NormOfVectors(x, {.ord = options.ord, .axis = axes, .keepdims = options.keepdims}, site);
   if (axes.size() != 2)
     ThrowError(ErrorKind::kValueError, site, "linalg.norm: got ", axes.size(),
-               " axes; expected one, of vectors, or two, of matrices");
+               " axes; expected one axis for vectors, or two axes for matrices");
   for (int64_t& axis : axes) {
     if (axis < -x.rank() || axis >= x.rank())
-      ThrowError(ErrorKind::kValueError, site, "linalg.norm: there is no axis ", axis,
-                 " of an array of ", x.rank(), " dims");
+      ThrowError(ErrorKind::kValueError, site, "linalg.norm: axis ", axis,
+                 " does not exist in an array of ", x.rank(), " dims");
     if (axis < 0) axis += x.rank();
   }
   if (axes[0] == axes[1])
     ThrowError(ErrorKind::kValueError, site, "linalg.norm: got axis ", axes[0],
-               " twice; expected that of the rows, then that of the columns");
+               " twice; expected the axis of the rows, then the axis of the columns");
   std::vector<int64_t> order;
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != axes[0] && d != axes[1]) order.push_back(d);
@@ -604,11 +604,12 @@ Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& prec
     const bool vector = xs[i].rank() == 1 && (i == 0 || i == n - 1);
     if (!vector && xs[i].rank() != 2)
       ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: array ", i, " has ", xs[i].rank(),
-                 " dims; expected 2, or 1 of the first or the last");
+                 " dims; expected 2, or 1 for the first or the last array");
     if (vector) xs[i] = expand_dims(xs[i], i == 0 ? 0 : 1);
     if (i > 0 && ColsOf(xs[i - 1]) != RowsOf(xs[i]))
       ThrowError(ErrorKind::kValueError, site, "linalg.multi_dot: array ", i - 1, " has ",
-                 ColsOf(xs[i - 1]), " columns; expected ", RowsOf(xs[i]), ", the rows of the next");
+                 ColsOf(xs[i - 1]), " columns; expected ", RowsOf(xs[i]),
+                 ", the number of rows of the next array");
   }
   // cost[i][j] is the fewest multiplications for operands i to j, split[i][j] the place of the last
   // one.
@@ -654,8 +655,9 @@ Array tensorinv(const Array& a, int ind, Site site) {
   const int64_t rows = SizeOfDims(shape, 0, split), cols = SizeOfDims(shape, split, shape.size());
   if (ind <= 0 || rows != cols)
     ThrowError(ErrorKind::kValueError, site, "linalg.tensorinv: ind is ", ind, " of ",
-               a.type().ToString(), "; expected a positive number of first dims with a product ",
-               "that equals that of the remaining dims");
+               a.type().ToString(),
+               "; expected a positive number of leading dims whose sizes have the same product as "
+               "the sizes of the remaining dims");
   Dims result(shape.begin() + static_cast<int64_t>(split), shape.end());
   result.insert(result.end(), shape.begin(), shape.begin() + static_cast<int64_t>(split));
   return reshape(inv(reshape(a, {rows, cols}), site), std::move(result));
@@ -685,7 +687,7 @@ Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>&
   if (cols != b.size())
     ThrowError(ErrorKind::kValueError, site, "linalg.tensorsolve: a is ", a.type().ToString(),
                fits ? "" : " after its axes are moved", ", b ", b.type().ToString(),
-               "; expected a to begin with b's dims, and the others to have the same product");
+               "; expected a to begin with b's dims, and its other dims to have the same product");
   const Array x = solve(reshape(a, {b.size(), cols}), reshape(b, {b.size()}), site);
   return reshape(x, Dims(shape.begin() + static_cast<int64_t>(n), shape.end()));
 }
@@ -705,7 +707,7 @@ Lstsq lstsq(const Array& a_in, const Array& b_in, std::optional<double> rcond, S
   const Array b = vector ? expand_dims(given, 1) : given;
   if (a.rank() != 2 || b.rank() != 2 || RowsOf(a) != RowsOf(b))
     ThrowError(ErrorKind::kValueError, site,
-               "linalg.lstsq: expected a matrix a, and b of as many rows, a vector or a matrix");
+               "linalg.lstsq: expected a matrix a, and a vector or matrix b with as many rows");
   if (a.size() == 0) {
     const Array none = zeros({ColsOf(a), ColsOf(b)}, a.dtype(), site);
     const Array length = norm(b, {.axis = 0}, site);

@@ -544,9 +544,9 @@ TEST(LinalgTest, ErrorsSayWhatIsExpected) {
   EXPECT_THAT(error_of([](Array a) { return linalg::svdvals(a); }, {3}),
               HasSubstr("linalg.svdvals: expected an array of at least 2 dims, got 1"));
   EXPECT_THAT(error_of([](Array a) { return linalg::solve(a, ones({2})); }, {3, 3}),
-              HasSubstr("linalg.solve: b has 2 rows; expected 3, as many as a"));
+              HasSubstr("linalg.solve: b has 2 rows; expected 3, the number of rows of a"));
   EXPECT_THAT(error_of([](Array a) { return linalg::solve(a, sum(a)); }, {3, 3}),
-              HasSubstr("linalg.solve: b has 1 rows; expected 3, as many as a"));
+              HasSubstr("linalg.solve: b has 1 rows; expected 3, the number of rows of a"));
   EXPECT_THAT(error_of([](Array a) { return linalg::qr(a, "full").first; }, {3, 3}),
               HasSubstr("linalg.qr: mode is 'full'; expected reduced, complete, r or raw"));
   EXPECT_THAT(error_of([](Array a) { return linalg::cholesky(a.astype(DType::kBF16)); }, {3, 3}),
@@ -555,16 +555,16 @@ TEST(LinalgTest, ErrorsSayWhatIsExpected) {
               HasSubstr("linalg.norm: ord is 3; expected fro, nuc, 1, 2, infinity"));
   EXPECT_THAT(error_of([](Array a) { return linalg::norm(a, {.ord = "fro"}); }, {3}),
               HasSubstr("linalg.norm: ord is 'fro'; expected a number for a norm of vectors"));
-  EXPECT_THAT(
-      error_of(
-          [](Array a) {
-            return linalg::multi_dot({a, a});
-          },
-          {2, 3}),
-      HasSubstr("linalg.multi_dot: array 0 has 3 columns; expected 2, the rows of the next"));
+  EXPECT_THAT(error_of(
+                  [](Array a) {
+                    return linalg::multi_dot({a, a});
+                  },
+                  {2, 3}),
+              HasSubstr("linalg.multi_dot: array 0 has 3 columns; expected 2, the number of rows "
+                        "of the next array"));
   const auto wide = [](Array a) { return sum(linalg::svd(a).u); };
   EXPECT_THAT(error_of(grad(wide), {2, 3}),
-              HasSubstr("vectors beyond the singular values have none"));
+              HasSubstr("the vectors beyond the singular values have no derivatives"));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void CheckState(const std::vector<Rule>& rules, const Flat& grads,
     const internal::FlatState& s = state[i];
     if (rules[i].counts != s.count.has_value() || rules[i].mu.has_value() != s.mu.has_value() ||
         rules[i].nu.has_value() != s.nu.has_value()) {
-      ThrowError(ErrorKind::kValueError, site, "optim: state[", i, "] is not that of ",
+      ThrowError(ErrorKind::kValueError, site, "optim: state[", i, "] does not belong to ",
                  rules[i].name,
                  "; give the state that init or the last update of this chain "
                  "returned");

@@ -443,7 +443,7 @@ void AppendCollectives(const PlanView& plan, const Display& display, std::string
   const Lines& l = LinesOf(display);
   if (plan.collectives.empty()) {
     absl::StrAppend(out, display.Colorize(Style::kBold, " collectives"),
-                    ": none; the devices do not talk to one another\n");
+                    ": none; the devices do not communicate\n");
     return;
   }
   int64_t most = 0, total = 0;
@@ -548,7 +548,7 @@ double NumberOf(const Json& object, const char* key) {
 
 absl::StatusOr<ir::PartitionSpec> ReadSpec(const Json& text, const ir::Mesh& mesh) {
   std::optional<ir::PartitionSpec> spec = ParseSpec(TextOf(text));
-  if (!spec) return MakeError(ErrorKind::kInternal, "the plan has a spec that is none");
+  if (!spec) return MakeError(ErrorKind::kInternal, "the plan contains an invalid partition spec");
   for (const ir::AxisList& axes : spec->dims) {
     for (const std::string& axis : axes) {
       if (!mesh.Has(axis)) {
@@ -573,7 +573,7 @@ absl::StatusOr<PlanView::Op> ReadOp(const Json& json, const ir::Mesh& mesh) {
   for (const Json& axis : ChildOf(json, "manual")) op.manual.push_back(TextOf(axis));
   for (const Json& value : ChildOf(json, "values")) {
     const std::optional<ir::DType> dtype = ir::ParseDType(TextOf(value, "dtype"));
-    if (!dtype) return MakeError(ErrorKind::kInternal, "the plan has a dtype that is none");
+    if (!dtype) return MakeError(ErrorKind::kInternal, "the plan contains an unknown dtype");
     ir::Dims shape;
     for (const Json& size : ChildOf(value, "shape"))
       shape.push_back(size.is_number() ? size.get<int64_t>() : 0);
@@ -622,8 +622,8 @@ absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const cha
                                                   const char* prefix, bool is_result) {
   const Json& specs = ChildOf(explain, key);
   if (specs.size() != types.size()) {
-    return MakeError(ErrorKind::kInternal, absl::StrCat("the plan speaks of ", specs.size(), " ",
-                                                        key, ", the program of ", types.size()));
+    return MakeError(ErrorKind::kInternal, absl::StrCat("the plan has ", specs.size(), " ", key,
+                                                        ", but the program has ", types.size()));
   }
   std::vector<PlanArray> out;
   for (size_t i = 0; i < types.size(); ++i) {
@@ -641,7 +641,7 @@ absl::StatusOr<std::vector<PlanArray>> ReadArrays(const Json& explain, const cha
 // The text comes from the coordinator, so control characters are replaced.
 absl::StatusOr<PlanView> MakePlanView(const ir::Program& program, const std::string& explain_json) {
   const Json explain = Json::parse(explain_json, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (explain.is_discarded()) return MakeError(ErrorKind::kInternal, "the plan is no JSON");
+  if (explain.is_discarded()) return MakeError(ErrorKind::kInternal, "the plan is not valid JSON");
   PlanView plan;
   plan.program = program.entry->name;
   plan.mesh = program.mesh();

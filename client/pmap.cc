@@ -47,7 +47,7 @@ int64_t AxisSize(const PmapFlat& call, const Site& site) {
   }
   if (call.axis_size >= 0 && call.axis_size != size_of(*first)) {
     ThrowError(ErrorKind::kValueError, site, "pmap: Specified axis_size ", call.axis_size,
-               " doesn't match received axis_size ", size_of(*first), ", that of axis ",
+               " doesn't match received axis_size ", size_of(*first), ", the size of axis ",
                *call.dims[*first], " of ", call.args.path(*first));
   }
   return size_of(*first);
@@ -58,9 +58,10 @@ std::vector<int64_t> Devices(const PmapFlat& call, int64_t count, const Site& si
   std::vector<int64_t> devices =
       call.devices ? *call.devices : SessionOf(call.args.leaves, site)->HealthyDevices(count, site);
   if (static_cast<int64_t>(devices.size()) < count) {
-    ThrowError(ErrorKind::kIndivisible, site, "pmap: the mapped axis has ", count,
-               " elements, but there are only ", devices.size(),
-               " devices; their number should evenly divide the shape, with one element each");
+    ThrowError(
+        ErrorKind::kIndivisible, site, "pmap: the mapped axis has ", count,
+        " elements, but there are only ", devices.size(),
+        " devices; the number of devices should evenly divide the shape, with one element each");
   }
   devices.resize(count);
   return devices;

@@ -527,9 +527,10 @@ Array fold_in(const Arg& k, const Arg& data) {
   if (data.kind == Arg::kArray) {
     const DType dtype = data.array->dtype();
     if (data.array->rank() != 0 || !(ir::IsInteger(dtype) || dtype == DType::kBool))
-      ThrowError(ErrorKind::kTypeError, data.site, "random::fold_in: data is ",
-                 data.array->type().ToString(),
-                 "; expected one integer (vmap folds each of several into keys of their own)");
+      ThrowError(
+          ErrorKind::kTypeError, data.site, "random::fold_in: data is ",
+          data.array->type().ToString(),
+          "; expected one integer (use vmap to fold each of several integers into a separate key)");
     in.push_back(*data.array);
   } else if (data.kind == Arg::kReal) {
     ThrowError(ErrorKind::kTypeError, data.site, "random::fold_in: data is ", data.number,
@@ -598,7 +599,7 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
                  "random::randint: the bounds must be integers, of 8 bits or more");
     if (bound->kind == Arg::kInteger && bound->integer < 0 && bound->number > 0)
       ThrowError(ErrorKind::kValueError, k.site, "random::randint: a bound is ", bound->number,
-                 "; expected one of 63 bits, or an array of u64");
+                 "; expected a bound of at most 63 bits, or an array of u64");
   }
   SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
   // A dtype of few bits would be biased, so 32 bits are drawn.

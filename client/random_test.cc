@@ -194,7 +194,7 @@ TEST(RandomTest, WhatWouldBeAnotherNumberIsRefused) {
   EXPECT_THAT(MessageOf([](Array k) {
                 return random::randint(k, {2}, 0, std::numeric_limits<uint64_t>::max(), kU64);
               }),
-              HasSubstr("expected one of 63 bits, or an array of u64"));
+              HasSubstr("expected a bound of at most 63 bits, or an array of u64"));
   EXPECT_THAT(MessageOf([](Array k) {
                 const Array p = lax::complex(ones({2}), ones({2}));
                 return random::binomial(k, 3, p, Dims{2});

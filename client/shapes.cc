@@ -183,7 +183,7 @@ std::vector<Array> Cut(const char* name, const Arg& x, const Sections& sections,
     if (!std::is_sorted(begins.begin(), begins.end())) {
       ThrowError(ErrorKind::kValueError, x.site, name, ": the parts begin at ",
                  ir::DimsToString(sections.indices), " of a dim of ", size,
-                 "; numbers in ascending order are expected, none beyond that");
+                 "; expected numbers in ascending order, none greater than the size of the dim");
     }
   }
   return Apply(name, x.site, {whole}, [&](ir::Builder&, Vs v) {
@@ -230,7 +230,7 @@ Array tile(const Arg& x, const std::vector<int64_t>& reps) {
   for (const int64_t n : reps) {
     if (n < 0) {
       ThrowError(ErrorKind::kValueError, x.site, "tile: got ", n,
-                 " repetitions; expected none or more");
+                 " repetitions; expected 0 or more");
     }
   }
   return Unary("tile", x, [&](Value v) {
@@ -302,7 +302,7 @@ Array repeat(const Arg& x, int64_t repeats, std::optional<int> axis,
              const OutSharding& out_sharding) {
   if (repeats < 0)
     ThrowError(ErrorKind::kValueError, x.site, "repeat: got ", repeats,
-               " repeats; expected none or more");
+               " repeats; expected 0 or more");
   return Repeated(x, axis, out_sharding, {}, [&](const Vs& v, int dim) {
     Dims wide = v[0].shape(), result = wide;
     wide.insert(wide.begin() + dim + 1, repeats);
@@ -319,7 +319,7 @@ Array repeat(const Arg& x, const std::vector<int64_t>& repeats, std::optional<in
         std::any_of(repeats.begin(), repeats.end(), [](int64_t n) { return n < 0; })) {
       ThrowError(ErrorKind::kValueError, x.site, "repeat: repeats are ", ir::DimsToString(repeats),
                  " for a dim of ", v[0].dim(dim),
-                 "; a number for each element is expected, none or more");
+                 "; a number for each element is expected, 0 or more");
     }
     std::vector<double> places;
     for (size_t i = 0; i < repeats.size(); ++i)
@@ -332,7 +332,7 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
   internal::ThrowIfNoValue(repeats, x.site);
   if (!ir::IsInteger(repeats.dtype()) || repeats.rank() > 1) {
     ThrowError(ErrorKind::kTypeError, x.site, "repeat: repeats are ", repeats.type().ToString(),
-               "; integers are expected, one or a vector");
+               "; one integer or a vector of integers is expected");
   }
   return Repeated(x, axis, out_sharding, {Arg(repeats, x.site)}, [&](const Vs& v, int dim) {
     const int64_t n = v[0].dim(dim);
@@ -374,7 +374,7 @@ Array roll(const Arg& x, const Axes& shift, const Axes& axis) {
     }
     if (shifts.size() != 1 && axes.size() != 1 && shifts.size() != axes.size()) {
       ThrowError(ErrorKind::kValueError, x.site, "roll: got ", shifts.size(), " shifts and ",
-                 axes.size(), " axes; expected as many of both, or one");
+                 axes.size(), " axes; expected as many shifts as axes, or only one shift or axis");
     }
     for (size_t i = 0; i < std::max(shifts.size(), axes.size()); ++i) {
       const auto dim = static_cast<int>(axes[axes.size() == 1 ? 0 : i]);

@@ -50,7 +50,8 @@ void CheckUnreduced(std::string_view which, const PartitionSpec& spec, const std
     ThrowError(ErrorKind::kNotImplemented, site,
                "shard_map: unreduced/reduced can only be passed to ", ToAbsl(which),
                " when all axes of the mesh are manual; got ", spec.ToString(), " for ", path,
-               ", and of ", mesh.ToString(), " those named ", absl::StrJoin(manual, ", "));
+               ", but of the axes of ", mesh.ToString(), " only ", absl::StrJoin(manual, ", "),
+               " are manual");
   }
 }
 

@@ -49,8 +49,8 @@ void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, con
     ThrowError(ErrorKind::kValueError, site, "Primitive ", ToAbsl(op),
                " requires varying manual axes to match, but got [",
                ir::TypesToString(TypesOf(operands)),
-               "]; apply pcast(..., to='varying') to what varies over fewer axes, which "
-               "auto_pcast(false) leaves to you");
+               "]; apply pcast(..., to='varying') to the operands that vary over fewer axes, "
+               "because auto_pcast(false) is set");
   }
 }
 

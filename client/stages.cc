@@ -154,7 +154,7 @@ std::vector<Array> CompiledCall::Run(const FlatArgs& args) const {
   if (SessionOf(all, l.site) != session_ &&
       std::any_of(all.begin(), all.end(), [](const Array& a) { return AsConcrete(a); })) {
     ThrowError(ErrorKind::kValueError, l.site, l.name,
-               ": compiled for another session than that of its arguments");
+               ": compiled for a different session than its arguments belong to");
   }
   if (DebugNans()) return RunCheckingNans(l.traced, all, l.name, l.site);
   std::vector<bool> donate = l.donate;

@@ -74,11 +74,12 @@ void CheckPredicate(const char* name, const Type& predicate,
     ir::AxisSet shared;
     const std::string collective = CollectiveOver(*f, predicate.varying, &shared);
     if (collective.empty()) continue;
-    const std::string text = absl::StrCat(
-        name, ": the predicate varies over ", AxesText(shared), ", and what it decides about has ",
-        collective,
-        ": devices that decide otherwise than others wait for one another. Decide alike along ",
-        AxesText(shared), ", by a pmax of the predicate, or take the exchange out");
+    const std::string text =
+        absl::StrCat(name, ": the predicate varies over ", AxesText(shared),
+                     ", and the code that it controls contains ", collective,
+                     ": devices that decide differently wait for each other forever. Make the "
+                     "predicate equal along ",
+                     AxesText(shared), ", by a pmax, or move the collective out");
     if (strict_predicates) ThrowError(ErrorKind::kValueError, site, text);
     AddDiagnostic(text, site);
     return;
@@ -98,13 +99,14 @@ void TellInsertedPsums(const ir::Function& linear, const ir::Function& transpose
     const Type& type = f.types[op.results[0]];
     const std::vector<std::string>& axes = op.attrs.Strings("axes");
     AddDiagnostic(
-        absl::StrCat("differentiation inserts a psum over ",
-                     AxesText(ir::AxisSet(axes.begin(), axes.end())), " of a cotangent, ",
-                     type.ToString(), ", ", BytesText(static_cast<double>(type.num_bytes())),
-                     " a device: what it belongs to is the same along these axes and meets what "
-                     "varies",
-                     At(at),
-                     ". Cast it to varying before, by pcast, for cotangents that are not summed"),
+        absl::StrCat(
+            "differentiation inserts a psum over ", AxesText(ir::AxisSet(axes.begin(), axes.end())),
+            " of a cotangent, ", type.ToString(), ", ",
+            BytesText(static_cast<double>(type.num_bytes())),
+            " a device: the value that it belongs to is the same along these axes and is combined "
+            "with a varying value",
+            At(at),
+            ". Cast the value to varying first, by pcast, to get cotangents that are not summed"),
         at.valid() ? at : site);
     return false;
   });

@@ -108,13 +108,14 @@ void CheckMeshOf(const Array& a, const Frame& frame, const Site& site) {
   if (a.type().is_sharded() && !context_mesh().empty()) {
     ThrowError(ErrorKind::kValueError, site, "context mesh ", context_mesh().ToString(),
                " should match the aval mesh ", placed->mesh.ToString(), " of an array of type ",
-               a.type().ToString(), ". Put it on the mesh in context first, or leave that");
+               a.type().ToString(),
+               ". Put the array on the context mesh first, or leave the context");
   }
   if (a.type().is_sharded()) {
     ThrowError(ErrorKind::kValueError, site,
                "Mesh for all inputs should be equal: the context mesh ", mesh.ToString(),
-               ", or that of the other arrays, should match the mesh ", placed->mesh.ToString(),
-               " of an array of type ", a.type().ToString(), ". Put it there first");
+               ", or the mesh of the other arrays, should match the mesh ", placed->mesh.ToString(),
+               " of an array of type ", a.type().ToString(), ". Put all arrays on one mesh first");
   }
 }
 
@@ -271,7 +272,7 @@ ir::Value Lift(const Array& a, const Site& site) {
   if (const NumberState* n = AsNumber(a)) return Capture(frame, a, {n, -1}, site);
   ThrowError(ErrorKind::kTypeError, site, "an abstract array (a type without a value), ",
              a.type().ToString(),
-             ", was used as an operand. Pass it as an argument of what is traced");
+             ", was used as an operand. Pass it as an argument of the traced function");
 }
 
 Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::string name,
@@ -451,7 +452,7 @@ void ThrowNotReadable(std::string_view what, const Array& a, const Site& site) {
 void ThrowDeleted(std::string_view what, const Array& a, const Site& site) {
   ThrowError(ErrorKind::kArrayDeleted, site, ToAbsl(what), what.empty() ? "" : ": ",
              "Array has been deleted or donated: ", a.type().ToString(),
-             ". Keep a handle to what is used again");
+             ". Do not delete or donate an array that is used again");
 }
 
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {

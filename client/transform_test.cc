@@ -438,8 +438,8 @@ TEST(ShardMapTest, GroupsAndShufflesAreChecked) {
     return [=](Array x) { return lax::psum(x, "i", groups); };
   };
   EXPECT_EQ(error(psum({{0, 1}, {2, 3}}), true).kind(), ErrorKind::kNotImplemented);
-  EXPECT_THAT(error(psum({{0, 1}, {2, 2}})).what(), HasSubstr("exactly once; 2 is there twice"));
-  EXPECT_THAT(error(psum({{0, 1}, {2, 4}})).what(), HasSubstr("4 is none of the 4 indices"));
+  EXPECT_THAT(error(psum({{0, 1}, {2, 2}})).what(), HasSubstr("exactly once; 2 occurs twice"));
+  EXPECT_THAT(error(psum({{0, 1}, {2, 4}})).what(), HasSubstr("4 is not one of the 4 indices"));
   EXPECT_THAT(error(psum({{0, 1}})).what(), HasSubstr("they have 2 of the 4"));
   EXPECT_THAT(error(psum({{0, 1}, {2}, {3}})).what(), HasSubstr("must all be the same size"));
   EXPECT_THAT(error([](Array x) {
@@ -447,7 +447,7 @@ TEST(ShardMapTest, GroupsAndShufflesAreChecked) {
               }).what(),
               HasSubstr("does not represent a permutation: [0, 0, 1, 2]"));
   EXPECT_THAT(error([](Array x) { return lax::pbroadcast(x, "i", 4); }).what(),
-              HasSubstr("source 4 is none of the 4 indices"));
+              HasSubstr("source 4 is not one of the 4 indices"));
 }
 
 TEST(ShardMapTest, MatmulOverTwoAxes) {  // reference A14

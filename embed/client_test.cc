@@ -492,8 +492,8 @@ TEST_P(ClientTest, ExplainsForDevicesThatAreAbsent) {
   const auto f = jit([](Array x, Array w) { return matmul(x, w); }, options);
   const Array x = abstract({8192, 1024}), w = abstract({1024, 512});
   EXPECT_THAT(explain(absent, f, x, w),
-              AllOf(HasSubstr("(data=64, model=8), of devices that are absent"),
-                    HasSubstr("psum[model]"), HasSubstr("at most of 1073741824 (arguments")));
+              AllOf(HasSubstr("(data=64, model=8), for absent devices"), HasSubstr("psum[model]"),
+                    HasSubstr("at most of 1073741824 (arguments")));
   const api::CompileReply plan = f.ExplainFor(absent, x, w);
   EXPECT_EQ(plan.executable, 0u);
   EXPECT_GE(plan.memory_bound_bytes, 4 * (128 * 128 + 128 * 512 + 128 * 512));
@@ -805,13 +805,14 @@ TEST_P(ClientTest, ArgumentsAreDonatedByName) {
   for (const auto& [name, what] : std::map<std::string, std::string>{
            {"z",
             "invalid argnames {'z'} in donate_argnames. Function does not take these args: no "
-            "argument has that name. Expected is the name of one of args[0], a, b, args[1], b, "
-            "x, args[2], args[3], or a path below it"},
+            "argument has that name. Expected one of the names args[0], a, b, args[1], b, x, "
+            "args[2], args[3], or a path below one of them"},
            {"args[4]", "invalid argnames {'args[4]'}"},
            {"a.c", "invalid argnames {'a.c'}"},
            {"", "invalid argnames {''}"},
            {"b",
-            "names 'b', which several arguments have: args[0] and args[1]. Name it by its path"},
+            "names 'b', which several arguments have: args[0] and args[1]. Name the argument by "
+            "its path"},
            {"args[3]", "names 'args[3]', which is static, the value \"s\"; arrays are expected"}}) {
     const std::string wrong = name;
     const Error e = ErrorOf([&] {

@@ -61,7 +61,7 @@ TEST_F(DebugNansTest, NamesTheArgumentThatHasOneAlready) {
   const auto f = jit([](const std::pair<Array, Array>& p) { return p.first + p.second; });
   const Array nan = array<float>({1, NAN}), one = array<float>({1, 1});
   EXPECT_THAT(ErrorOf([&] { f(std::pair(one, nan)); }).what(),
-              HasSubstr("argument args[0][1] has one already"));
+              HasSubstr("argument args[0][1] already contains one"));
 }
 
 TEST_F(DebugNansTest, LooksIntoLoopsBranchesAndRules) {

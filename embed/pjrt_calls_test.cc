@@ -113,7 +113,7 @@ TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {
   EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error, HasSubstr("xxx"));
   SetCallbacks(nullptr);
   EXPECT_THAT(Run(run, {{Put({0, 1}, {2}, devices_[0])}}, 2).error,
-              HasSubstr("nothing any more that a program can call"));
+              HasSubstr("has already dropped the functions that programs call"));
 }
 
 TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
@@ -155,7 +155,7 @@ TEST_F(PjrtTest, ACallInABranchMayOnlyFail) {
         std::fill_n(static_cast<float*>(results[0].data), 2, 0.f);
         return 0;
       });
-  EXPECT_THAT(run_with(true).error, HasSubstr("call it outside of them"));
+  EXPECT_THAT(run_with(true).error, HasSubstr("call it outside of loops"));
   SetCallbacks(nullptr);
 }
 

@@ -452,7 +452,8 @@ TEST_F(PjrtTest, ASerializedExecutableIsLoadedAgain) {
   EXPECT_THAT(Read(ran.outputs[0][0]), ElementsAre(2, 4, 6, 8));
 
   bytes[2] ^= 1;  // as if another build had serialized it
-  EXPECT_THAT(Take(Call(kExecutable_DeserializeAndLoad, &load)), HasSubstr("compile it anew"));
+  EXPECT_THAT(Take(Call(kExecutable_DeserializeAndLoad, &load)),
+              HasSubstr("compile the program anew"));
 }
 
 TEST_F(PjrtTest, BuffersMoveFromDeviceToDevice) {

@@ -49,9 +49,8 @@ absl::Span<const OpUsage> OpUsages() { return kUsages; }
 std::string OpsMarkdown() {
   std::string out =
       "Generated from `ir/ops.def` and `ir/op_usage.def`; to change it: `ir_docs_test --rewrite`.\n"
-      "Where lax calls an op otherwise, its name is in brackets. An attribute is required unless "
-      "it\n"
-      "says otherwise.\n";
+      "Where lax has another name for an op, that name is in brackets. An attribute is required\n"
+      "unless it is marked as optional.\n";
   for (size_t family = 1; family < std::size(kFamilies); ++family) {
     std::string rows;
     for (size_t i = 0; i < AllOps().size() && i < std::size(kUsages); ++i) {

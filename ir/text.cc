@@ -414,7 +414,8 @@ class Parser {
       Expect(">");
       Array literal(t.dtype, t.shape,
                     {reinterpret_cast<const std::byte*>(raw->data()), raw->size()});
-      if (!HasOnlyElements(literal)) Fail("literal has a byte that no element of its dtype is");
+      if (!HasOnlyElements(literal))
+        Fail("literal has a byte that is not a valid element of its dtype");
       return literal;
     }
     const std::string number = NumberText();
@@ -578,7 +579,7 @@ class Parser {
       Throw(MakeError(
           ErrorKind::kUnknownOp,
           absl::StrCat("unknown op '", op_name, "' (", Here().ToString(), ")", SuggestOps(op_name),
-                       " of op set ", kOpset, ", which is this build's")));
+                       " of op set ", kOpset, ", the op set of this build")));
     std::vector<Value> operands;
     List("(", ")", [&] { operands.push_back(Lookup(*env, ValueName())); });
     Attrs attrs;

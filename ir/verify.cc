@@ -46,7 +46,7 @@ class Verifier {
                        " devices");
     if (f.num_params < 0 || f.num_params > static_cast<int>(f.types.size()) ||
         f.sites.size() != f.ops.size())
-      return Malformed(f, "its tables disagree in size");
+      return Malformed(f, "the tables of the function disagree in size");
     for (const Type& t : f.types) {
       if (t.rank() > limits_.rank) return OverLimit("a value has rank ", t.rank());
       TESSERA_RETURN_IF_ERROR(CheckType(t, f.scope.mesh));

@@ -214,10 +214,10 @@ def run(command, op):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build", nargs="?", default="build/mutations")
-    parser.add_argument("--ops", default="*", help="wire names, as a pattern; families as (Movement)")
-    parser.add_argument("--rules", default="", help="fields, separated by commas")
-    parser.add_argument("--files", default="*", help="ir/ops/<pattern>.cc")
-    parser.add_argument("--list", action="store_true", help="only say what would be deleted")
+    parser.add_argument("--ops", default="*", help="wire names of ops, as a pattern; a family is written as (Movement)")
+    parser.add_argument("--rules", default="", help="names of the rules' fields, separated by commas")
+    parser.add_argument("--files", default="*", help="pattern of the files: ir/ops/<pattern>.cc")
+    parser.add_argument("--list", action="store_true", help="only list the rules that would be deleted")
     args = parser.parse_args()
     rules = set(filter(None, args.rules.split(",")))
     chosen = [m for path in sorted((ROOT / "ir/ops").glob(f"{args.files}.cc"))
@@ -227,7 +227,7 @@ def main():
         print("\n".join(map(str, chosen)))
         return
     if not chosen:
-        sys.exit("no rule is called so")
+        sys.exit("no rule has this name")
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="mutate_rules."))
     build = Build((ROOT / args.build).resolve(), scratch)
     unnoticed = []

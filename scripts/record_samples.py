@@ -585,7 +585,7 @@ def main():
     usage.add_argument("--folder", type=pathlib.Path,
                        default=pathlib.Path(__file__).resolve().parent.parent / "tests/ops/recorded")
     usage.add_argument("--resume", action="store_true",
-                       help="take what the file has of samples that are the same; one in whose midst the "
+                       help="keep the recorded samples that have not changed; a sample during which the "
                             "last run was killed, as XLA's compiler can do, is recorded as failed")
     args = usage.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)

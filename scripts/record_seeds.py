@@ -30,7 +30,7 @@ def run(program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compares with what is recorded")
+    parser.add_argument("--check", action="store_true", help="compare with the recorded output and write nothing")
     args = parser.parse_args()
     programs = [p for p in sorted(HERE.glob("*.py")) if not p.name.endswith("_test.py")]
     now = {"versions": {name: importlib.metadata.version(name) for name in ("jax", "equinox")},

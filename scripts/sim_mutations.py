@@ -207,19 +207,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build", nargs="?", default="build/mutations")
-    parser.add_argument("--only", default="*", help="names, as patterns with commas between")
-    parser.add_argument("--seeds", type=int, default=24, help="at most, for each mutation")
+    parser.add_argument("--only", default="*", help="names of mutations, as patterns separated by commas")
+    parser.add_argument("--seeds", type=int, default=24, help="largest number of seeds for each mutation")
     parser.add_argument("--unchanged", type=int, default=144,
-                        help="seeds of the unchanged program; what it breaks is no sign")
-    parser.add_argument("--list", action="store_true", help="only check that each fits its file")
+                        help="number of seeds of the unchanged program; a promise that it breaks does not count as noticed")
+    parser.add_argument("--list", action="store_true", help="only check that each mutation fits its file")
     args = parser.parse_args()
     chosen = [Mutation(*row) for row in REPAIRS + RULES
               if any(fnmatch.fnmatch(row[0], name) for name in args.only.split(","))]
     if not chosen:
-        sys.exit("no mutation is called so")
+        sys.exit("no mutation has this name")
     misfits = [m for m in chosen if not m.fits]
     for m in misfits:
-        print(f"{m}: this is not there exactly once: {m.was}")
+        print(f"{m}: this piece is not in its file exactly once: {m.was}")
     if misfits:
         sys.exit(2)
     if args.list:

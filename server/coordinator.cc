@@ -78,8 +78,8 @@ absl::Status CheckWhole(const ArrayInfo& info) {
   if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
   return MakeError(ErrorKind::kValueError,
                    absl::StrCat("array ", info.array, " is ", info.spec->placement.spec.ToString(),
-                                ": its shards are terms of a sum. Reshard it to one that is not "
-                                "unreduced, or read its shards one by one"));
+                                ": its shards are terms of a sum. Reshard it to a spec without "
+                                "unreduced axes, or read its shards one by one"));
 }
 
 absl::Status CheckOrdinals(const ArrayInfo& info, const std::vector<int>& ordinals) {

@@ -323,12 +323,12 @@ class MonitorThread final : public HealthMonitor {
     // checked.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
     if (ended.results.size() != 1) {
-      return absl::StrCat(ended.results.size(), " results came, not 1");
+      return absl::StrCat(ended.results.size(), " results arrived, expected 1");
     }
     const ir::Array& value = ended.results[0].second;
     if (value.dtype() != ir::DType::kS32 ||
         value.num_bytes() != static_cast<int64_t>(expected.size() * sizeof(int32_t)))
-      return "the result has another type";
+      return "the result has the wrong type";
     const absl::Span<const int32_t> values = value.As<int32_t>();
     for (size_t i = 0; i < expected.size(); ++i) {
       if (values[i] == expected[i]) continue;

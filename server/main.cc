@@ -100,12 +100,12 @@ absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& o
     absl::StatusOr<std::unique_ptr<store::Store>> store = OpenStore(options);
     if (store.ok() || KindOf(store.status()) != ErrorKind::kDiskFull) {
       if (store.ok() && said != absl::InfinitePast())
-        TESSERA_LOG(INFO) << "the disk of the state has room again";
+        TESSERA_LOG(INFO) << "the disk that holds the state has room again";
       return store;
     }
     if (const absl::Time now = SteadyNow(); now >= said + kFullDiskLogInterval) {
       said = now;
-      TESSERA_LOG(WARNING) << "coordinator starts when the disk of the state has room"
+      TESSERA_LOG(WARNING) << "coordinator waits until the disk that holds the state has room"
                            << Field("reason", ReasonOf(store.status()))
                            << Field("why", store.status().message());
     }
@@ -186,8 +186,9 @@ absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& opti
   const absl::Status works = jailed->Check();
   if (works.ok()) return jailed;
   return MakeError(ErrorKind::kInternal,
-                   absl::StrCat(works.message(), "; --jail=false reads programs in the ",
-                                "coordinator's own process, if every client is trusted"));
+                   absl::StrCat(works.message(),
+                                "; if every client is trusted, --jail=false reads programs in the "
+                                "coordinator's own process"));
 }
 
 // Runs the coordinator until a stop signal comes. Each part is created after the parts that it

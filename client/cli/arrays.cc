@@ -238,7 +238,8 @@ absl::Status Load(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-const Option kArray = Positional("ARRAY", "Its id, as put, run --keep and arrays print it.");
+const Option kArray =
+    Positional("ARRAY", "Id of an array, as put, run --keep and arrays print it.");
 
 }  // namespace
 
@@ -246,19 +247,19 @@ const Option kArray = Positional("ARRAY", "Its id, as put, run --keep and arrays
 // save, load and ls-file the path of a file of the workers.
 std::vector<Command> ArrayCommands() {
   const Option mesh = MeshOption(
-      "2x2 (axes x, y), data=2,model=2, or the name of a mesh of the cluster. Without it, one "
-      "device.");
+      "The mesh: 2x2 (axes x and y), data=2,model=2, or the name of a mesh of the cluster "
+      "(default: one device).");
   Option arrays = kArray;
   arrays.type = OptionType::kTexts;
   const Option path = Positional("PATH",
-                                 "Below the workers' folder of files (--files-dir); ends in "
-                                 ".safetensors or .npy.");
+                                 "Path of a file below the workers' folder of files (--files-dir); "
+                                 "ends in .safetensors or .npy.");
   return {
       {.name = "put",
        .summary = "Copies a NumPy file to devices and prints the array's id.",
        .options = {Positional("FILE", "A .npy file."), mesh, SpecOption(), DevicesOption()},
        .timeout = absl::Minutes(10),
-       .details = "The bytes go straight to the workers. The array stays until it is removed.",
+       .details = "The bytes go directly to the workers. The array stays until it is removed.",
        .run = Put},
       {.name = "get",
        .summary = "Reads an array, once it is ready.",
@@ -266,8 +267,8 @@ std::vector<Command> ArrayCommands() {
                    {.name = "out",
                     .short_name = 'o',
                     .value = "FILE",
-                    .help = "Write it to this .npy file; else its values are printed, long ones in "
-                            "part."}},
+                    .help = "Write the array to this .npy file. Without it, the values are "
+                            "printed, those of a long array in part."}},
        .timeout = absl::Minutes(10),
        .run = Get},
       {.name = "arrays",
@@ -275,13 +276,13 @@ std::vector<Command> ArrayCommands() {
        .options = {{.name = "session",
                     .type = OptionType::kInt,
                     .value = "ID",
-                    .help = "Which; else the tenant's own."}},
+                    .help = "Id of the session (default: the tenant's own session)."}},
        .run = List},
       {.name = "reshard",
-       .summary = "Makes an array of the same contents that lies otherwise, and prints its id.",
+       .summary = "Copies an array to another placement and prints the id of the copy.",
        .options = {kArray, mesh, SpecOption(), DevicesOption()},
        .timeout = absl::Minutes(10),
-       .details = "The bytes go from device to device. The array that was there stays.",
+       .details = "The bytes go from device to device. The original array stays.",
        .run = Reshard},
       {.name = "rm", .summary = "Deletes arrays.", .options = {arrays}, .run = Remove},
       {.name = "save",
@@ -291,26 +292,26 @@ std::vector<Command> ArrayCommands() {
                     .short_name = 'n',
                     .type = OptionType::kTexts,
                     .value = "[NAME=]ARRAY",
-                    .help = "Which, and its name in the file; may be given several times.",
+                    .help = "Array to save, and its name in the file; may be given several times.",
                     .required = true},
-                   Flag("overwrite", "Replace a file that is there.")},
+                   Flag("overwrite", "Replace the file if it exists.")},
        .timeout = absl::Minutes(10),
        .run = Save},
       {.name = "load",
-       .summary = "Has the workers make arrays of what a file holds.",
+       .summary = "Has the workers load arrays from a file.",
        .options = {path,
                    {.name = "name",
                     .short_name = 'n',
                     .type = OptionType::kTexts,
                     .value = "NAME",
-                    .help = "Which array of the file; may be given several times."},
+                    .help = "Name of an array in the file; may be given several times."},
                    mesh,
                    SpecOption(),
                    DevicesOption()},
        .timeout = absl::Minutes(10),
        .run = Load},
       {.name = "ls-file",
-       .summary = "Lists the arrays of a file that save wrote, or others did.",
+       .summary = "Lists the arrays of a file, whichever program wrote it.",
        .options = {path},
        .run = ListFile},
   };

@@ -353,8 +353,10 @@ class Bundle {
     std::string text = absl::StrCat(
         "Bundle of the cluster at ", context_.globals().address, ", made ",
         absl::FormatTime(began_, absl::UTCTimeZone()), " in ", DurationText(absl::Now() - began_),
-        "\n\nmanifest.json lists the parts. flight.txt of each process has its last minutes, one\n"
-        "entry a line, the log's lines among them: begin there, at the time of the trouble.\n\n");
+        "\n\n"
+        "manifest.json lists the parts. The file flight.txt of each process has its last minutes,\n"
+        "one entry per line, together with the lines of its log. Begin there, at the time of the\n"
+        "problem.\n\n");
     absl::StrAppend(&text, CountsOf(ChildOf(workers_, "workers"), "workers"));
     int64_t healthy = 0, devices = 0;
     for (const Json& d : ChildOf(devices_, "devices")) {
@@ -364,7 +366,8 @@ class Bundle {
     absl::StrAppend(&text, "devices: ", healthy, " of ", devices, " healthy\n");
     absl::StrAppend(&text,
                     CountsOf(ChildOf(live_, "operations"), "operations that have not ended"));
-    if (!waits_.empty()) absl::StrAppend(&text, "\nWhat the oldest of them wait for:\n", waits_);
+    if (!waits_.empty())
+      absl::StrAppend(&text, "\nWhat the oldest of these operations wait for:\n", waits_);
     if (!queues_.empty()) absl::StrAppend(&text, "\nThe coordinator's queue:\n", queues_);
     absl::StrAppend(&text, "\nProcesses:\n");
     for (const Json& p : processes_) {
@@ -379,8 +382,8 @@ class Bundle {
       absl::StrAppend(&text, "  ", TextOf(c, "verdict"), " ", TextOf(c, "name"), ": ",
                       TextOf(c, "detail"), "\n");
     const std::vector<std::string> gaps = missing();
-    absl::StrAppend(&text,
-                    gaps.empty() ? "\nAll parts are there.\n" : "\nNot there, or not whole:\n");
+    absl::StrAppend(
+        &text, gaps.empty() ? "\nAll parts are present.\n" : "\nMissing or incomplete parts:\n");
     for (const std::string& gap : gaps) absl::StrAppend(&text, "  ", gap, "\n");
     return text;
   }
@@ -402,10 +405,11 @@ absl::Status DebugBundle(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<TarGz> file, TarGz::Open(path));
   Bundle bundle(context, *file);
   bundle.Collect();
-  if (Context::Interrupted()) return Context::InterruptedError("interrupted: no bundle is made");
+  if (Context::Interrupted())
+    return Context::InterruptedError("interrupted: the bundle was not written");
   TESSERA_RETURN_IF_ERROR(file->Close());
   context.PrintResult(bundle.Manifest(), [&] {
-    for (const std::string& gap : bundle.missing()) context.Note(absl::StrCat("not whole: ", gap));
+    for (const std::string& gap : bundle.missing()) context.Note(absl::StrCat("incomplete: ", gap));
     context.terminal().Print(absl::StrCat(path, "\n"));
   });
   return absl::OkStatus();
@@ -414,23 +418,24 @@ absl::Status DebugBundle(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> BundleCommands() {
-  return {{.name = "debug-bundle",
-           .summary = "Collects what an expert asks for into one file, without secrets.",
-           .options = {{.name = "out",
-                        .short_name = 'o',
-                        .value = "FILE",
-                        .help = "The .tar.gz to write, readable by its owner.",
-                        .default_value = "tessera-debug.tar.gz"}},
-           .timeout = absl::Minutes(2),
-           .details =
-               "It holds, of the coordinator and of each worker's daemon and executors: builds,\n"
-               "options, metrics and flight recorders (the last minutes, with the log's lines);\n"
-               "lists of workers, devices, sessions, operations and arrays; why operations wait;\n"
-               "what `tessera doctor` says; and this machine's processes of Tessera. No tokens,\n"
-               "keys, values of arrays or programs.\n"
-               "Each part has its bound. One that does not answer is named in manifest.json and\n"
-               "summary.txt, and the others are there. It wants an operator's token.",
-           .run = DebugBundle}};
+  return {
+      {.name = "debug-bundle",
+       .summary = "Collects diagnostics of a cluster into one file, without secrets.",
+       .options = {{.name = "out",
+                    .short_name = 'o',
+                    .value = "FILE",
+                    .help = "The .tar.gz to write, readable by its owner.",
+                    .default_value = "tessera-debug.tar.gz"}},
+       .timeout = absl::Minutes(2),
+       .details =
+           "The file holds the builds, options, metrics and flight recorders (the last minutes,\n"
+           "with log lines) of the coordinator and of each worker's daemon and executors; lists\n"
+           "of workers, devices, sessions, operations and arrays; the reasons why operations\n"
+           "wait; the checks of `tessera doctor`; and the processes of Tessera on this machine.\n"
+           "It holds no tokens, keys, values of arrays or programs.\n"
+           "Each part has a time limit. If a part does not answer, manifest.json and summary.txt\n"
+           "name it, and the other parts are still there. The command needs an operator's token.",
+       .run = DebugBundle}};
 }
 
 }  // namespace tessera::cli

@@ -195,17 +195,15 @@ absl::Status Drain(Context& context, const Arguments& arguments) {
             return left == 0;
           }));
   if (end == Context::WaitEnd::kInterrupted) {
-    return Context::InterruptedError(absl::StrCat("interrupted: ", name,
-                                                  " stays cordoned and what runs there goes on; "
-                                                  "`tessera uncordon ",
-                                                  name, "` puts it back"));
+    return Context::InterruptedError(absl::StrCat(
+        "interrupted: ", name, " stays cordoned, and its operations go on; `tessera uncordon ",
+        name, "` puts it back"));
   }
   if (end == Context::WaitEnd::kTimedOut) {
-    return MakeError(
-        ErrorKind::kDeadlineExceeded,
-        absl::StrCat(name, ": ", remaining,
-                     "; it stays cordoned. Drain it again to go on waiting, or `tessera cancel` "
-                     "what runs"));
+    return MakeError(ErrorKind::kDeadlineExceeded,
+                     absl::StrCat(name, ": ", remaining,
+                                  "; it stays cordoned. Drain it again to go on waiting, or end "
+                                  "the operations with `tessera cancel`"));
   }
   progress.Done();
   context.PrintResult(worker, [&] {
@@ -228,7 +226,7 @@ absl::Status LogLevel(Context& context, const Arguments& arguments) {
   if (arguments.Has("worker") && arguments.Flag("all"))
     return UsageError("--worker and --all exclude each other");
   if (arguments.Has("for") && level.empty())
-    return UsageError("--for: of which level? `tessera log-level debug --for 10m`");
+    return UsageError("--for: give a level as well, as in `tessera log-level debug --for 10m`");
   Json request = {{"worker", arguments.Text("worker")}, {"all", arguments.Flag("all")}};
   if (!level.empty()) request["level"] = level;
   if (arguments.Has("for"))
@@ -260,29 +258,30 @@ absl::Status LogLevel(Context& context, const Arguments& arguments) {
 // The rows of these commands. The texts are the documentation of the commands: --help and
 // docs/cli.md print them as they stand here.
 std::vector<Command> ClusterCommands() {
-  const Option worker = Positional("WORKER", "Its name, as workers prints it.");
+  const Option worker = Positional("WORKER", "Name of the worker, as workers prints it.");
   const Option reason = {.name = "reason",
                          .short_name = 'r',
                          .value = "TEXT",
-                         .help = "For people: workers and pending reasons repeat it."};
-  const Option name = Positional("NAME", "Of the mesh.");
+                         .help = "A note for people, which workers and pending reasons show."};
+  const Option name = Positional("NAME", "Name of the mesh.");
   return {
-      {.name = "devices", .summary = "Lists the devices and how they are.", .run = Devices},
+      {.name = "devices", .summary = "Lists the devices and their states.", .run = Devices},
       {.name = "workers",
        .summary = "Lists the workers, what runs there and where their data ports are.",
        .run = Workers},
       {.name = "workers rm",
        .summary = "Forgets a worker that is gone.",
        .options = {worker},
-       .details = "It is listed no more, and the ids of its devices mean nothing from then on. One "
-                  "of the same name that joins later is a new worker. One that is connected is "
-                  "refused: drain it and stop it first.",
+       .details = "The worker is no longer listed, and the ids of its devices become invalid. A "
+                  "worker of the same name that joins later is a new worker. A worker that is "
+                  "connected is refused: drain it and stop it first.",
        .run = WorkersRemove},
       {.name = "sessions", .summary = "Lists the sessions of the tenant.", .run = Sessions},
       {.name = "mesh create",
        .summary = "Gives a mesh and its devices a name.",
-       .options = {name, Positional("AXES", "data=2,model=2, or 2x2 for axes x and y."),
-                   DevicesOption(), Flag("check", "Only say what would be made.")},
+       .options = {name,
+                   Positional("AXES", "Axes of the mesh: data=2,model=2, or 2x2 for axes x and y."),
+                   DevicesOption(), Flag("check", "Only show the mesh that would be made.")},
        .run = MeshCreate},
       {.name = "mesh list", .summary = "Lists the meshes that have names.", .run = MeshList},
       {.name = "mesh rm",
@@ -290,34 +289,39 @@ std::vector<Command> ClusterCommands() {
        .options = {name},
        .run = MeshRemove},
       {.name = "cordon",
-       .summary = "Takes a worker out of the choice for new programs.",
+       .summary = "Keeps new programs off a worker.",
        .options = {worker, reason},
        .run = Cordon},
-      {.name = "uncordon", .summary = "Puts a worker back.", .options = {worker}, .run = Uncordon},
+      {.name = "uncordon",
+       .summary = "Lets new programs run on a worker again.",
+       .options = {worker},
+       .run = Uncordon},
       {.name = "drain",
        .summary = "Cordons a worker and waits until nothing runs there.",
        .options = {worker, reason},
        .timeout = absl::Minutes(10),
-       .details = "Arrays stay until the worker stops. Ctrl-C leaves it cordoned.",
+       .details = "Arrays stay until the worker stops. Ctrl-C leaves the worker cordoned.",
        .run = Drain},
       {.name = "log-level",
-       .summary = "Says or sets what processes log, while they run.",
+       .summary = "Shows or sets the log levels of running processes.",
        .options = {{.name = "LEVEL",
-                    .help = "What is logged from now on; without it nothing is changed.",
+                    .help = "The new log level. Without it, the levels are only shown.",
                     .positional = true,
                     .choices = {"debug", "vlog", "info", "warning", "error", "off"}},
                    {.name = "worker",
                     .short_name = 'w',
                     .value = "WORKER",
-                    .help = "Of its daemon and its executors; else of the coordinator."},
-                   Flag("all", "Of the coordinator and all workers."),
+                    .help = "Show or set the levels of this worker's daemon and executors "
+                            "(default: the level of the coordinator)."},
+                   Flag("all", "Show or set the levels of the coordinator and all workers."),
                    {.name = "for",
                     .type = OptionType::kDuration,
                     .value = "TIME",
-                    .help = "After it, at most a day, each logs again as before."}},
-       .details = "debug, which is vlog, has a line for each command and report. A process that is "
-                  "started anew logs as its options say, an executor as its daemon does. Each "
-                  "change is in the logs, with the token that asked for it.",
+                    .help = "Time, at most a day, after which each process logs as before again."}},
+       .details =
+           "The level debug, which is the same as vlog, has a line for each command and report. A "
+           "process that is restarted takes the level from its options, an executor from its "
+           "daemon. Each change is logged with the token that asked for it.",
        .run = LogLevel},
   };
 }

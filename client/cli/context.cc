@@ -125,7 +125,7 @@ absl::Status Context::RunInterruptible(const std::string& what, std::function<ab
   if (finished) return *status;
   return absl::DeadlineExceededError(what + ": not done within " +
                                      absl::FormatDuration(globals_.timeout) +
-                                     ". Give it more with --timeout");
+                                     ". Give it more time with --timeout");
 }
 
 absl::StatusOr<Json> Context::Call(const std::string& method, const Json& request) {
@@ -192,7 +192,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scop
   absl::StatusOr<std::shared_ptr<api::Service>> made = absl::UnknownError("not connected");
   if (!has_address()) {
     if (embedded_devices == 0 || TesseraStartEmbedded == nullptr) return NoAddress();
-    Note(absl::StrCat("no address: on a cluster inside this process, with ",
+    Note(absl::StrCat("no address: using a cluster inside this process, with ",
                       Pluralize(embedded_devices, "CPU device")));
     EmbeddedOptions options;
     options.devices = embedded_devices;

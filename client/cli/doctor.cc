@@ -135,13 +135,13 @@ class DoctorChecks {
     const bool required =
         std::find(features.begin(), features.end(), Json("tokens")) != features.end();
     if (!provided) {
-      return Report("token", Verdict::kOk,
-                    required
-                        ? "none was given and this call needs none"
-                        : "none is required: whoever reaches the coordinator may do everything");
+      return Report(
+          "token", Verdict::kOk,
+          required ? "no token was given, and this call needs none"
+                   : "no token is required: anyone who reaches the coordinator may do everything");
     }
     return Report("token", Verdict::kOk,
-                  required ? "accepted" : "given, but this coordinator asks for none");
+                  required ? "accepted" : "a token was given, but this coordinator asks for none");
   }
 
   void Health() {
@@ -193,7 +193,8 @@ class DoctorChecks {
         absl::StrCat(healthy, " of ", all, healthy == 1 ? " is" : " are", " healthy");
     if (healthy == 0) {
       Report("devices", Verdict::kFail, all == 0 ? "no worker has joined" : detail,
-             "start a worker: `tessera join` on its machine; its log says why it does not join");
+             "start a worker with `tessera join` on its machine; if it does not join, its log says "
+             "why");
     } else if (!not_ready.empty()) {
       Report("devices", Verdict::kWarn,
              absl::StrCat(detail, "; not ready: ",
@@ -237,7 +238,8 @@ class DoctorChecks {
       Report("clock", Verdict::kWarn,
              absl::StrCat("the coordinator's clock is ", DurationText(absl::AbsDuration(skew)),
                           skew > absl::ZeroDuration() ? " ahead of" : " behind", " this machine's"),
-             "set both by NTP: times in tables, tokens and certificates depend on them");
+             "synchronise both clocks by NTP: times in tables, tokens and certificates depend on "
+             "them");
     } else {
       Report("clock", Verdict::kOk,
              absl::StrCat("within ", DurationText(absl::AbsDuration(skew) + (after - before)),
@@ -273,9 +275,11 @@ class DoctorChecks {
       } else {
         Report(
             "data", Verdict::kFail,
-            absl::StrCat(executor, ": ",
-                         same.ok() ? std::string("the bytes read are not those written")
-                                   : Message(same.status())),
+            absl::StrCat(
+                executor, ": ",
+                same.ok() ? std::string(
+                                "the bytes that were read differ from the bytes that were written")
+                          : Message(same.status())),
             absl::StrCat("clients must reach the worker's data port: start the worker with "
                          "--advertise-client HOST:PORT as seen from here (`tessera workers` shows "
                          "the address that it advertises), and open that port"));
@@ -387,17 +391,19 @@ Json RunDoctor(Context& context) {
 }
 
 std::vector<Command> DoctorCommands() {
-  return {{.name = "doctor",
-           .summary = "Checks the way to a cluster step by step, with a fix for what fails.",
-           .options = {{.name = "health",
-                        .value = "ADDRESS",
-                        .help = "Only whether HOST:PORT (gRPC health) or http://HOST:PORT/PATH "
-                                "reports healthy, within 3 s: exits with 0 or 1."}},
-           .details =
-               "The steps: the address accepts connections; both sides speak TLS, or plain\n"
-               "text; the token is accepted; the coordinator serves; versions; devices; clocks;\n"
-               "and, from here to a device of every executor, a small array and back.",
-           .run = Doctor}};
+  return {
+      {.name = "doctor",
+       .summary = "Checks the connection to a cluster and says how to fix each failure.",
+       .options = {{.name = "health",
+                    .value = "ADDRESS",
+                    .help = "Only check whether HOST:PORT (gRPC health) or http://HOST:PORT/PATH "
+                            "reports healthy within 3 s, and exit with 0 or 1."}},
+       .details =
+           "The steps: the address accepts connections; both sides speak TLS, or both plain\n"
+           "text; the token is accepted; the coordinator serves; the versions, the devices and\n"
+           "the clocks are right; a small array can be sent to a device of every executor and\n"
+           "read back.",
+       .run = Doctor}};
 }
 
 }  // namespace tessera::cli

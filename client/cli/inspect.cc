@@ -94,7 +94,7 @@ std::string Draw(const Found& found, const Display& display) {
   for (const auto& [name, count] : in.ops) ops += count;
   absl::StrAppend(&out, heading(Pluralize(ops, "op")), CountsText(in.ops, display));
   if (!in.lacking.empty())
-    absl::StrAppend(&out, heading("which Tessera lacks"), CountsText(in.lacking, display));
+    absl::StrAppend(&out, heading("ops that Tessera lacks"), CountsText(in.lacking, display));
   absl::StrAppend(
       &out, "\n",
       found.problem.empty()
@@ -149,15 +149,16 @@ absl::Status InspectFile(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> InspectCommands() {
-  return {{.name = "inspect",
-           .summary = "Shows what a program takes, gives and is made of.",
-           .options = {Positional("PROGRAM",
-                                  "A program as for run: a StableHLO artifact (docs/from_jax.md) "
-                                  "or text; - reads standard input.")},
-           .details =
-               "Reads it inside this process and runs nothing. An artifact is described even\n"
-               "if it has ops that Tessera lacks, which are listed by name.",
-           .run = InspectFile}};
+  return {
+      {.name = "inspect",
+       .summary = "Shows the parameters, results and ops of a program.",
+       .options = {Positional("PROGRAM",
+                              "The program, as for run: a StableHLO artifact (docs/from_jax.md) or "
+                              "text; - reads standard input.")},
+       .details =
+           "The program is read inside this process, and nothing runs. An artifact is described\n"
+           "even if it has ops that Tessera lacks; these ops are listed by name.",
+       .run = InspectFile}};
 }
 
 }  // namespace tessera::cli

@@ -32,7 +32,7 @@ absl::StatusOr<std::string> WithPort(const std::string& text) {
   if (text.empty()) return UsageError("expected HOST[:PORT]");
   const bool bracketed = text.front() == '[';
   const size_t end = bracketed ? text.find(']') : std::string::npos;
-  if (bracketed && end == std::string::npos) return UsageError("HOST: '[' without ']'");
+  if (bracketed && end == std::string::npos) return UsageError("HOST: '[' has no matching ']'");
   const size_t colon = text.find(':', bracketed ? end : 0);
   if (colon == std::string::npos) return absl::StrCat(text, ":", kDefaultPort);
   if (!bracketed && text.find(':', colon + 1) != std::string::npos)
@@ -67,17 +67,19 @@ absl::StatusOr<std::string> TrustedCa(const Context& context, const std::string&
                                       const TokenText& token) {
   if (token.fingerprint.empty()) {
     if (context.globals().connect.ca_file.empty())
-      return UsageError("--token: it pins no authority (tsj_...); give --ca-file too");
+      return UsageError(
+          "--token: this is not a join token (tsj_...), so it pins no authority; give --ca-file "
+          "too");
     return ReadWholeFile(context.globals().connect.ca_file);
   }
   TESSERA_ASSIGN_OR_RETURN(const std::string ca, remote::FetchCa(address, kCallTimeout));
   TESSERA_ASSIGN_OR_RETURN(const std::string fingerprint, pki::Fingerprint(ca));
   if (!EqualInConstantTime(fingerprint, token.fingerprint))
-    return MakeError(ErrorKind::kTokenUnknown,
-                     absl::StrCat("join: ", address,
-                                  " is not the cluster of this token: its "
-                                  "authority has another fingerprint. Check the "
-                                  "address; else somebody is in between"));
+    return MakeError(
+        ErrorKind::kTokenUnknown,
+        absl::StrCat("join: ", address,
+                     " is not the cluster of this token: its authority has another fingerprint. "
+                     "Check the address; if it is right, somebody intercepts the connection"));
   return ca;
 }
 
@@ -168,47 +170,51 @@ std::vector<Command> JoinCommands() {
   return {
       {.name = "join",
        .summary = "Makes this machine a worker of a cluster.",
-       .options = {Positional("HOST", "Of the coordinator: HOST[:PORT]."),
-                   {.name = "token",
-                    .value = "TOKEN",
-                    .help = "What `tessera up` printed. Not wanted again once this machine has its "
-                            "certificate."},
-                   {.name = "name",
-                    .value = "NAME",
-                    .help = "Of the worker, unique in the cluster; else this machine's name."},
-                   {.name = "dir",
-                    .value = "DIR",
-                    .help = "Where its key and certificate are kept; else "
-                            "~/.local/state/tessera-worker."},
-                   {.name = "devices",
-                    .type = OptionType::kInt,
-                    .value = "N",
-                    .help = "CPU devices; else the machine's GPUs, or one CPU device."},
-                   {.name = "files-dir",
-                    .value = "FOLDER",
-                    .help = "A folder that all workers share, where arrays are saved and loaded; "
-                            "without it this worker saves and loads none."},
-                   {.name = "data-listen",
-                    .value = "HOST:PORT",
-                    .help = "Where clients bring and fetch bytes; else port 8471 of the address "
-                            "that faces the coordinator."},
-                   {.name = "peer-listen",
-                    .value = "HOST:PORT",
-                    .help = "Where other workers connect; else port 8472 there."},
-                   {.name = "advertise-client",
-                    .value = "HOST[:PORT]",
-                    .help = "How clients reach the first; else as listened on."},
-                   {.name = "advertise-peer",
-                    .value = "HOST[:PORT]",
-                    .help = "How workers reach the second."},
-                   Flag("no-start", "Gets the certificate and starts no daemon.")},
+       .options =
+           {Positional("HOST", "Address of the coordinator: HOST[:PORT]."),
+            {.name = "token",
+             .value = "TOKEN",
+             .help = "The join token that `tessera up` printed. Not needed once this machine has "
+                     "its certificate."},
+            {.name = "name",
+             .value = "NAME",
+             .help =
+                 "Name of the worker, unique in the cluster (default: the name of this machine)."},
+            {.name = "dir",
+             .value = "DIR",
+             .help = "Folder for the worker's key and certificate (default: "
+                     "~/.local/state/tessera-worker)."},
+            {.name = "devices",
+             .type = OptionType::kInt,
+             .value = "N",
+             .help = "Number of CPU devices (default: the machine's GPUs, or one CPU device if "
+                     "there are none)."},
+            {.name = "files-dir",
+             .value = "FOLDER",
+             .help = "Folder, shared by all workers, in which arrays are saved and loaded. Without "
+                     "it, this worker saves and loads no arrays."},
+            {.name = "data-listen",
+             .value = "HOST:PORT",
+             .help = "Address to which clients send and from which they fetch bytes (default: port "
+                     "8471 of the address that faces the coordinator)."},
+            {.name = "peer-listen",
+             .value = "HOST:PORT",
+             .help = "Address to which other workers connect (default: port 8472 of the address "
+                     "that faces the coordinator)."},
+            {.name = "advertise-client",
+             .value = "HOST[:PORT]",
+             .help = "Address by which clients reach --data-listen (default: the address itself)."},
+            {.name = "advertise-peer",
+             .value = "HOST[:PORT]",
+             .help = "Address by which other workers reach --peer-listen (default: the address "
+                     "itself)."},
+            Flag("no-start", "Get the certificate, but start no daemon.")},
        .timeout = absl::InfiniteDuration(),
-       .details =
-           "The token holds the fingerprint of the cluster's CA, so that nobody in "
-           "between can pass for the coordinator. The key is made here and stays here. "
-           "Says so, or prints its document, once the coordinator has taken the worker; "
-           "runs until Ctrl-C. A worker that ends is started again, within half a minute "
-           "at most, unless another start cannot help: then it says why. See docs/security.md.",
+       .details = "The token holds the fingerprint of the cluster's CA, so that nobody can pose as "
+                  "the coordinator. The worker's key is made on this machine and stays there. The "
+                  "command reports when the coordinator has accepted the worker, and runs until "
+                  "Ctrl-C. A worker that ends is started again, within half a minute at most. If "
+                  "another start cannot help, the command ends and says why. See docs/security.md.",
        .run = Join},
   };
 }

@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text) {
     if (ends.size() > 2 || !absl::SimpleAtoi(ends[0], &first) ||
         !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first ||
         last - first >= static_cast<int64_t>(kIntsMax - out.size())) {
-      return UsageError("'", text, "': numbers are expected, as 0,2,4-7");
+      return UsageError("'", text, "': numbers are expected, such as 0,2,4-7");
     }
     for (int64_t i = first; i <= last; ++i) out.push_back(i);
   }

@@ -117,7 +117,7 @@ absl::StatusOr<HttpResponse> HttpGet(const std::string& url, absl::Duration time
   const size_t blank = in.find(' ');
   if (!absl::StartsWith(in, "HTTP/") || blank == std::string::npos ||
       !absl::SimpleAtoi(in.substr(blank + 1, 3), &response.code)) {
-    return absl::UnavailableError(absl::StrCat(url, ": what answers there does not speak HTTP"));
+    return absl::UnavailableError(absl::StrCat(url, ": the server does not speak HTTP"));
   }
   if (const size_t body = in.find("\r\n\r\n"); body != std::string::npos) {
     response.body = in.substr(body + 4);

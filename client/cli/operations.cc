@@ -62,9 +62,10 @@ absl::Status Ps(Context& context, const Arguments& arguments) {
                  context.display().Colorize(StyleOf(state), state), TimeText(o, now),
                  TextOf(o, "session"), TextOf(o, "tenant"), reason.substr(0, reason.find('\n'))});
     }
-    context.PrintTable(table, arguments.Flag("all")
-                                  ? "no operations"
-                                  : "nothing waits or runs; --all shows what has ended");
+    context.PrintTable(
+        table, arguments.Flag("all")
+                   ? "no operations"
+                   : "no operation waits or runs; --all also shows operations that have ended");
   });
   return absl::OkStatus();
 }
@@ -124,7 +125,7 @@ absl::Status Cancel(Context& context, const Arguments& arguments) {
     for (const Json& id : document["cancelled"]) {
       context.terminal().Print(
           absl::StrCat("operation ", id.get<std::string>(),
-                       ": asked to stop; one that has ended stays as it is\n"));
+                       ": asked to stop; an operation that has ended does not change\n"));
     }
   });
   return absl::OkStatus();
@@ -166,27 +167,29 @@ absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, J
   return MakeError(
       ErrorKind::kDeadlineExceeded,
       absl::StrCat(what, ": not done within ", absl::FormatDuration(context.globals().timeout),
-                   ", operation ", id, " was cancelled. Give it more with --timeout"));
+                   ", operation ", id, " was cancelled. Give it more time with --timeout"));
 }
 
 std::vector<Command> OperationCommands() {
-  const Option operation = Positional("OPERATION", "Its id, as run and ps print it.");
+  const Option operation = Positional("OPERATION", "Id of an operation, as run and ps print it.");
   Option operations = operation;
   operations.type = OptionType::kTexts;
   return {
       {.name = "ps",
-       .summary = "Lists what waits and runs, and what for.",
-       .options = {Flag("all", "Also what has ended."),
-                   Flag("canaries",
-                        "Also the coordinator's own runs, by which it proves that devices "
-                        "work; operators see them."),
-                   {.name = "session",
-                    .type = OptionType::kInt,
-                    .value = "ID",
-                    .help = "Of one session; else of every session of the tenant."}},
+       .summary = "Lists the operations that run or wait, and what they wait for.",
+       .options =
+           {Flag("all", "Also list operations that have ended."),
+            Flag("canaries",
+                 "Also list canaries, the coordinator's own runs, which check that devices work; "
+                 "only operators see them."),
+            {.name = "session",
+             .type = OptionType::kInt,
+             .value = "ID",
+             .help =
+                 "List only operations of this session (default: every session of the tenant)."}},
        .run = Ps},
       {.name = "wait",
-       .summary = "Waits for the end of an operation, and fails as it did.",
+       .summary = "Waits for the end of an operation, and fails if the operation failed.",
        .options = {operation},
        .timeout = absl::Minutes(10),
        .run = Wait},

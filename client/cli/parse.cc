@@ -24,9 +24,8 @@ constexpr size_t kColumns = 100, kHelpColumn = 30;  // width of help; column of 
 constexpr char kIntro[] =
     "tessera: run sharded array programs on a pool of devices, and look after the pool.";
 constexpr char kExits[] =
-    "Exit codes: 0 it worked; 1 the call, or what it asked for, failed; 2 the command line is "
-    "wrong;\n"
-    "3 nobody answers, or not in time; 130 interrupted.";
+    "Exit codes: 0 it worked; 1 the call, or the operation that it asked for, failed;\n"
+    "2 the command line is wrong; 3 there is no answer, or not in time; 130 interrupted.";
 
 // Wraps each line of the text at `width` columns.
 std::string Wrap(const std::string& text, size_t width) {
@@ -270,23 +269,23 @@ const std::vector<Option>& GlobalOptions() {
       {.name = "address",
        .short_name = 'a',
        .value = "HOST:PORT",
-       .help = "The coordinator; in place of TESSERA_ADDRESS."},
+       .help = "Address of the coordinator (default: TESSERA_ADDRESS)."},
       {.name = "ca-file",
        .value = "FILE",
-       .help = "The PEM file of the cluster's CA; in place of TESSERA_CA_FILE. With one, all "
-               "links are TLS."},
+       .help = "PEM file of the cluster's CA (default: TESSERA_CA_FILE). With it, all connections "
+               "use TLS."},
       {.name = "token-file",
        .value = "FILE",
-       .help = "The file that holds the token; in place of the variable TESSERA_TOKEN, which holds "
-               "the token itself."},
-      Flag("insecure", "Plain text beyond this machine."),
+       .help = "File that holds the token (default: the variable TESSERA_TOKEN, which holds the "
+               "token itself)."},
+      Flag("insecure", "Allow plain text to other machines."),
       {.name = "timeout",
        .type = OptionType::kDuration,
        .value = "DURATION",
-       .help = "The bound on all that the command waits for: 500ms, 30s, 10m."},
+       .help = "How long the command may wait in all: 500ms, 30s, 10m."},
       Flag("json",
-           "One JSON document on stdout, protobuf's mapping of the coordinator's answer; of an "
-           "error, {\"error\": google.rpc.Status}."),
+           "Print one JSON document: the coordinator's answer in protobuf's JSON mapping or, for "
+           "an error, {\"error\": google.rpc.Status}."),
   };
   return *options;
 }
@@ -314,7 +313,7 @@ std::string CommandsMarkdown(const std::vector<Command>& commands) {
       "Generated from the tables in `client/cli`; to change it: `client_cli_docs_test --rewrite`.\n"
       "\n"
       "Without an address, `run` and `explain` use a cluster inside their own process; the other\n"
-      "commands want `--address` or `TESSERA_ADDRESS`. An error is three lines on stderr: what\n"
+      "commands need `--address` or `TESSERA_ADDRESS`. An error is three lines on stderr: what\n"
       "happened, the reason as [errors.md](errors.md) lists it, and what to do. Results go to\n"
       "stdout, everything else to stderr. Colours and bars appear on a terminal only, and not "
       "where\n"

@@ -27,17 +27,17 @@ Option SpecOption() {
           .short_name = 's',
           .value = "SPEC",
           .help =
-              "Which mesh axes cut which dim: \"data,-,x+y\", or as programs write it, "
-              "\"P('data', None, ('x','y'))\". Without it every device gets the whole array."};
+              "Mesh axes that shard each dim: \"data,-,x+y\" or, as programs write it, \"P('data', "
+              "None, ('x','y'))\". Without it, every device gets the whole array."};
 }
 
 Option DevicesOption() {
-  return {.name = "devices",
-          .short_name = 'd',
-          .value = "IDS",
-          .help =
-              "The devices of the mesh, row-major: 0,2,4-7. Without it, the first that are "
-              "healthy."};
+  return {
+      .name = "devices",
+      .short_name = 'd',
+      .value = "IDS",
+      .help =
+          "Devices of the mesh, in row-major order: 0,2,4-7 (default: the first healthy devices)."};
 }
 
 absl::StatusOr<NamedMesh> FindMesh(Context& context, const std::string& name) {
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<int64_t>> ChooseDevices(Context& context, int64_t cou
   if (static_cast<int64_t>(out.size()) < count) {
     return MakeError(
         ErrorKind::kNotEnoughDevices,
-        absl::StrCat("the mesh wants ", Pluralize(count, "device"), "; ", out.size(),
+        absl::StrCat("the mesh needs ", Pluralize(count, "device"), "; ", out.size(),
                      out.size() == 1 ? " is healthy and takes" : " are healthy and take",
                      " work. `tessera devices` lists them"));
   }

@@ -56,7 +56,7 @@ absl::StatusOr<Source> SourceOf(Context& context, const Arguments& arguments) {
   const bool is_artifact = ir::stablehlo::IsArtifact(text);
   if (is_artifact && arguments.Has("mesh")) {
     return UsageError("--mesh: ", path,
-                      " is a StableHLO artifact, which runs on the mesh that it says; choose its "
+                      " is a StableHLO artifact, which runs on the mesh that it names; choose its "
                       "devices with --devices");
   }
   if (arguments.Has("mesh")) {
@@ -99,7 +99,7 @@ absl::StatusOr<std::shared_ptr<api::Service>> ServiceFor(Context& context, const
     return MakeError(
         ErrorKind::kNotEnoughDevices,
         absl::StrCat("mesh ", source.program.mesh().ToString(), ": ", count,
-                     " devices are wanted; a cluster inside this process has at most ",
+                     " devices are needed; a cluster inside this process has at most ",
                      kEmbeddedDevicesMax, ". Give the address of a larger one", advice));
   }
   return context.service(scope, static_cast<int>(std::min<int64_t>(count, kEmbeddedDevicesMax)));
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
   const std::vector<ir::Type> types = program.entry->param_types();
   std::vector<std::string> texts = arguments.Texts("input");
   if (texts.empty() && !types.empty()) {
-    context.Note("no --input: every parameter counts 0, 1, 2, ...");
+    context.Note("no --input: every parameter is filled with 0, 1, 2, ...");
     texts.assign(types.size(), "count");
   }
   if (texts.size() != types.size()) {
@@ -163,7 +163,7 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
       return MakeError(ErrorKind::kDeadlineExceeded,
                        absl::StrCat("operation ", operation, " was not done within ",
                                     absl::FormatDuration(context.globals().timeout),
-                                    " and was cancelled. Give it more with --timeout"));
+                                    " and was cancelled. Give it more time with --timeout"));
     }
   }
 }
@@ -222,7 +222,7 @@ absl::Status Run(Context& context, const Arguments& arguments) {
                            InputsOf(context, arguments, source.program));
   const bool keep = arguments.Flag("keep");
   if (keep && !context.has_address()) {
-    return UsageError("--keep wants a cluster that outlives the command: give --address");
+    return UsageError("--keep needs a cluster that outlives the command: give --address");
   }
   TESSERA_ASSIGN_OR_RETURN(
       const std::shared_ptr<api::Service> service,
@@ -327,7 +327,7 @@ absl::Status Explain(Context& context, const Arguments& arguments) {
   if (device_memory > 0 && !source.devices.empty()) {
     return UsageError(
         "--device-memory is for devices that are absent; --devices, or a mesh of the cluster, "
-        "names some that are there");
+        "names devices that exist");
   }
   TESSERA_ASSIGN_OR_RETURN(const Json answer, PlanOf(context, source, device_memory));
   const Json& json = ChildOf(answer, "json");
@@ -378,8 +378,8 @@ absl::Status Export(Context& context, const Arguments& arguments) {
 
 const Option kProgram =
     Positional("PROGRAM",
-               "The program's text (docs/programs.md), or a StableHLO artifact as jax.export makes "
-               "(docs/from_jax.md); - reads standard input.");
+               "The program's text (docs/programs.md), or a StableHLO artifact, as jax.export "
+               "writes it (docs/from_jax.md); - reads standard input.");
 
 }  // namespace
 
@@ -387,58 +387,65 @@ const Option kProgram =
 // a program also runs or exports it.
 std::vector<Command> ProgramCommands() {
   const Option mesh = MeshOption(
-      "In place of the program's mesh: sizes of its axes, 2x2, or data=2,model=2, or the name of a "
-      "mesh of the cluster.");
+      "Mesh to use instead of the program's: sizes of its axes, 2x2 or data=2,model=2, or the name "
+      "of a mesh of the cluster.");
   return {
       {.name = "run",
        .summary = "Runs a program and shows its results.",
-       .options = {kProgram,
-                   {.name = "input",
-                    .short_name = 'i',
-                    .type = OptionType::kTexts,
-                    .value = "VALUE",
-                    .help = "One per parameter, in order: FILE.npy, FILE.json, JSON such as "
-                            "[1, 2], or zeros, ones, count. Without any, parameters count."},
-                   mesh,
-                   DevicesOption(),
-                   {.name = "out",
-                    .short_name = 'o',
-                    .value = "DIR",
-                    .help = "Write each result to DIR/resultN.npy."},
-                   Flag("keep", "Leave the results on the devices and print their ids."),
-                   {.name = "name",
-                    .value = "NAME",
-                    .help = "What top, ps and errors call it; else the function's name."}},
+       .options =
+           {kProgram,
+            {.name = "input",
+             .short_name = 'i',
+             .type = OptionType::kTexts,
+             .value = "VALUE",
+             .help = "Value of a parameter, one per parameter and in order: FILE.npy, FILE.json, "
+                     "JSON such as [1, 2], or zeros, ones, count. Without any, every parameter is "
+                     "count: 0, 1, 2, ..."},
+            mesh,
+            DevicesOption(),
+            {.name = "out",
+             .short_name = 'o',
+             .value = "DIR",
+             .help = "Write each result to DIR/resultN.npy."},
+            Flag("keep", "Leave the results on the devices and print their ids."),
+            {.name = "name",
+             .value = "NAME",
+             .help =
+                 "Name of the program in top, ps and errors (default: the name of the function)."}},
        .timeout = absl::Minutes(10),
-       .details = "Without an address it runs on a cluster inside this process, with as many CPU\n"
-                  "devices as the mesh has. Ctrl-C, and the end of --timeout, cancel the run.",
+       .details =
+           "Without an address the program runs on a cluster inside this process, with as many\n"
+           "CPU devices as the mesh has. Ctrl-C, and the end of --timeout, cancel the run.",
        .run = Run},
       {.name = "explain",
-       .summary = "Draws the plan of a program: what lies where, what the devices exchange.",
+       .summary =
+           "Draws the plan of a program: where its arrays lie and what the devices exchange.",
        .options = {kProgram,
                    mesh,
                    DevicesOption(),
                    {.name = "device-memory",
                     .value = "SIZE",
-                    .help =
-                        "Plan for devices that need not be there, as many as the mesh has, each "
-                        "with so much memory: 80GiB."},
-                   Flag("text", "The plan op by op, with who decided, in place of the picture."),
-                   Flag("as-explicit",
-                        "The shardings of the program's lines, to write down, in place of the "
+                    .help = "Plan for absent devices, as many as the mesh has, each with this much "
+                            "memory: 80GiB."},
+                   Flag("text",
+                        "Print the plan op by op, with the reason of each decision, instead of the "
                         "picture."),
+                   Flag("as-explicit",
+                        "Print the sharding of each line, to be written into the program, instead "
+                        "of the picture."),
                    {.name = "svg",
                     .value = "FILE",
                     .help = "Also draw the arguments and results into this SVG file."}},
        .timeout = absl::Minutes(5),
        .details =
-           "Nothing is compiled for the cluster and nothing runs. Without an address it\n"
-           "plans for a cluster inside this process. With --device-memory it says what the\n"
-           "program would need and exchange on devices that nobody has yet, or that it does\n"
-           "not fit them (OUT_OF_MEMORY): --mesh data=64,model=8 --device-memory 80GiB.\n"
-           "--as-explicit prints the PartitionSpecs that the planner chose: of each line a\n"
-           "with_sharding_constraint that fixes what it computes on Auto axes, and the\n"
-           "reshards and out_shardings that a program on Explicit axes needs for the same plan.",
+           "Nothing is compiled for the cluster and nothing runs. Without an address the plan is\n"
+           "for a cluster inside this process. With --device-memory the plan shows what the\n"
+           "program would need and exchange on devices that are absent, or the command reports\n"
+           "that the program does not fit (OUT_OF_MEMORY):\n"
+           "--mesh data=64,model=8 --device-memory 80GiB.\n"
+           "--as-explicit prints the PartitionSpecs that the planner chose: for each line a\n"
+           "with_sharding_constraint that fixes its result on Auto axes, and the reshards and\n"
+           "out_shardings that a program on Explicit axes needs for the same plan.",
        .run = Explain},
       {.name = "export",
        .summary = "Writes a program as a StableHLO artifact.",
@@ -447,12 +454,12 @@ std::vector<Command> ProgramCommands() {
                    {.name = "out",
                     .short_name = 'o',
                     .value = "FILE",
-                    .help = "The file to write: model.mlirbc.",
+                    .help = "The file to write, such as model.mlirbc.",
                     .required = true}},
        .details =
-           "JAX and other tools read it, in the oldest StableHLO, 1.0 or newer, that can say\n"
-           "the program. Derivative rules are left out. An op that StableHLO cannot say is\n"
-           "NOT_IMPLEMENTED.",
+           "JAX and other tools read the file. It uses the oldest version of StableHLO, 1.0 or\n"
+           "newer, that can express the program. Derivative rules are left out. If StableHLO\n"
+           "cannot express an op, the error is NOT_IMPLEMENTED.",
        .run = Export},
   };
 }

@@ -48,28 +48,28 @@ absl::Status Version(Context& context, const Arguments&) {
 std::vector<Command> ShellCommands() {
   return {
       {.name = "help",
-       .summary = "Says what a command does and takes, as its --help does.",
+       .summary = "Says what a command does and which arguments it takes, as --help does.",
        .options = {{.name = "COMMAND",
                     .type = OptionType::kTexts,
-                    .help = "Its words; without any, the list of commands.",
+                    .help = "Words of the command. Without any, the commands are listed.",
                     .positional = true}},
        .run = Help},
       {.name = "completion",
        .summary = "Prints a completion script.",
        .options = {{.name = "SHELL",
-                    .help = "Which.",
+                    .help = "The shell.",
                     .positional = true,
                     .required = true,
                     .choices = {"bash", "zsh", "fish"}},
                    {.name = "WORD",
                     .type = OptionType::kTexts,
-                    .help = "What is typed behind tessera, from the script: prints what may stand "
-                            "in place of the last one.",
+                    .help = "Words typed so far after tessera, which the script passes; prints the "
+                            "candidates for the last word.",
                     .positional = true}},
        .details = "bash: source <(tessera completion bash)",
        .run = Completion},
       {.name = "version",
-       .summary = "Prints the version, and with an address the coordinator's.",
+       .summary = "Prints the version and, with an address, the coordinator's version.",
        .run = Version},
   };
 }

@@ -55,23 +55,25 @@ std::vector<Command> StateCommands() {
   return {
       {.name = "state backup",
        .summary = "Copies a coordinator's state into one file.",
-       .options = {{.name = "state-dir",
-                    .value = "DIR",
-                    .help = "Of the coordinator; else that of `tessera up`."},
-                   {.name = "to",
-                    .value = "FILE",
-                    .help = "The copy, which must not exist.",
-                    .required = true}},
+       .options =
+           {{.name = "state-dir",
+             .value = "DIR",
+             .help =
+                 "State folder of the coordinator (default: the state folder of `tessera up`)."},
+            {.name = "to",
+             .value = "FILE",
+             .help = "File to write the copy to, which must not exist.",
+             .required = true}},
        .timeout = absl::InfiniteDuration(),
        .details = "The coordinator may be running: the copy is its state at one moment, and is "
-                  "checked. To restore it, put it as state.db into an empty folder and start a "
-                  "coordinator with that as its --state-dir. See docs/operating.md.",
+                  "checked. To restore the copy, put it as state.db into an empty folder and start "
+                  "a coordinator with that folder as its --state-dir. See docs/operating.md.",
        .run = Backup},
       {.name = "state check",
-       .summary = "Says whether a coordinator's state is whole, and what it holds.",
+       .summary = "Checks that a coordinator's state is whole, and shows what it holds.",
        .options = {Positional("PATH", "The folder of --state-dir, or a backup.")},
        .timeout = absl::InfiniteDuration(),
-       .details = "Reads all of it; the coordinator may be running.",
+       .details = "Reads the whole state; the coordinator may be running.",
        .run = Check},
   };
 }

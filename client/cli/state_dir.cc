@@ -167,9 +167,9 @@ absl::Status StateDir::PrepareWorker(const std::string& worker, absl::Time now) 
   TESSERA_ASSIGN_OR_RETURN(const pki::CertificateSpec spec, api::WorkerCertificate(worker));
   for (const char* taken : {"ca", "coordinator", "client"})
     if (worker == taken)
-      return MakeError(ErrorKind::kValueError, absl::StrCat("worker: '", worker,
-                                                            "' is a folder of the state; choose "
-                                                            "another name"));
+      return MakeError(ErrorKind::kValueError,
+                       absl::StrCat("worker: '", worker,
+                                    "' is the name of another folder there; choose another name"));
   return PrepareMember(*this, worker, spec, now);
 }
 
@@ -202,10 +202,11 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   if (!lock.ok())
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return MakeError(ErrorKind::kAlreadyExists,
-                     absl::StrCat(directory,
-                                  ": another tessera runs from this folder; end it, or "
-                                  "give another one with --dir"));
+    return MakeError(
+        ErrorKind::kAlreadyExists,
+        absl::StrCat(
+            directory,
+            ": another tessera runs from this folder; end it, or give another folder with --dir"));
   return lock;
 }
 

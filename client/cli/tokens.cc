@@ -19,8 +19,8 @@ absl::Status Create(Context& context, const Arguments& arguments) {
   context.PrintResult(answer, [&] {
     context.terminal().Print(TextOf(answer, "text") + "\n");
     context.Note(
-        "this is the only time that it is shown. Its user sets TESSERA_TOKEN to it, or "
-        "keeps it in a file for --token-file");
+        "the token is shown only this time. Its user sets TESSERA_TOKEN to it, or keeps it in a "
+        "file for --token-file");
   });
   return absl::OkStatus();
 }
@@ -61,25 +61,27 @@ absl::Status Revoke(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> SecurityCommands() {
-  const Option name = Positional("NAME", "Of the token: lower-case letters, digits, - and _.");
+  const Option name = Positional("NAME", "Name of the token: lower-case letters, digits, - and _.");
   return {
       {.name = "token create",
        .summary = "Makes a token and prints it, once.",
        .options = {name,
                    {.name = "role",
                     .value = "ROLE",
-                    .help = "What it may do.",
+                    .help = "Role of the token, which says what its user may do.",
                     .default_value = "user",
                     .choices = {"viewer", "user", "operator", "admin", "worker"}},
-                   {.name = "tenant", .value = "TENANT", .help = "Where it acts."},
+                   {.name = "tenant",
+                    .value = "TENANT",
+                    .help = "Tenant for which the token is valid."},
                    {.name = "ttl",
                     .type = OptionType::kDuration,
                     .value = "DURATION",
-                    .help = "How long it lives: 720h; else for ever."}},
+                    .help = "How long the token is valid: 720h (default: for ever)."}},
        .run = Create},
       {.name = "token list", .summary = "Lists the tokens, without their texts.", .run = List},
       {.name = "token revoke",
-       .summary = "Takes a token's rights away at once.",
+       .summary = "Makes a token invalid at once.",
        .options = {name},
        .run = Revoke},
   };

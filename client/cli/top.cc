@@ -117,17 +117,18 @@ absl::Status Top(Context& context, const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> TopCommands() {
-  return {{.name = "top",
-           .summary = "Shows what programs and workers do, again and again.",
-           .options = {Flag("once", "Once; so it is without a terminal too."),
-                       {.name = "interval",
-                        .type = OptionType::kDuration,
-                        .value = "DURATION",
-                        .help = "Between two looks.",
-                        .default_value = "2s"}},
-           .timeout = absl::InfiniteDuration(),
-           .details = "Ctrl-C ends it.",
-           .run = Top}};
+  return {
+      {.name = "top",
+       .summary = "Shows what programs and workers do, and keeps refreshing it.",
+       .options = {Flag("once", "Show it once and exit (default if the output is not a terminal)."),
+                   {.name = "interval",
+                    .type = OptionType::kDuration,
+                    .value = "DURATION",
+                    .help = "Time between two refreshes.",
+                    .default_value = "2s"}},
+       .timeout = absl::InfiniteDuration(),
+       .details = "Ctrl-C ends the command.",
+       .run = Top}};
 }
 
 }  // namespace tessera::cli

@@ -159,7 +159,7 @@ absl::Status CheckFree(const UpOptions& up) {
   if (!taken) return absl::OkStatus();
   return MakeError(ErrorKind::kAlreadyExists,
                    absl::StrCat("another program listens at ", up.listen,
-                                "; stop it, or say --listen HOST:PORT with another port"));
+                                "; stop it, or give another port with --listen HOST:PORT"));
 }
 
 // Waits for the file with the address, which the coordinator writes once it serves, and returns the
@@ -173,9 +173,9 @@ absl::StatusOr<std::string> AwaitAddress(const Context& context, ManagedProcess&
     if (!context.SleepUnlessInterrupted(kPollInterval))
       return Context::InterruptedError("up: interrupted");
   }
-  return MakeError(ErrorKind::kDeadlineExceeded,
-                   "up: the coordinator does not serve in time; give it more with "
-                   "--start-timeout");
+  return MakeError(
+      ErrorKind::kDeadlineExceeded,
+      "up: the coordinator does not serve in time; give it more time with --start-timeout");
 }
 
 // Waits until a device of the worker is healthy.
@@ -193,10 +193,11 @@ absl::Status AwaitWorker(const Context& context, const std::string& address,
     if (!context.SleepUnlessInterrupted(kPollInterval))
       return Context::InterruptedError("up: interrupted");
   }
-  return MakeError(ErrorKind::kDeadlineExceeded,
-                   absl::StrCat("up: the worker '", worker,
-                                "' does not register in time; see its "
-                                "log, or give it more with --start-timeout"));
+  return MakeError(
+      ErrorKind::kDeadlineExceeded,
+      absl::StrCat(
+          "up: the worker '", worker,
+          "' does not register in time; see its log, or give it more time with --start-timeout"));
 }
 
 // Waits until each worker has a healthy device. processes[i] runs up.workers[i].
@@ -262,11 +263,13 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
                                               "\nexport TESSERA_CA_FILE='", ca,
                                               "'\nexport TESSERA_TOKEN=$(cat '", token, "')\n"));
         context.Note(absl::StrCat(
-            "\nThe lines above connect clients on this machine. On "
-            "another one, within ",
+            "\nThe lines above connect clients on this machine. To join from another machine, "
+            "within ",
             absl::FormatDuration(up.join_token_lifetime), " from now:\n\n  ", command, "\n"));
         if (IsLoopback(up.listen_at.host))
-          context.Note("It listens on this machine only; for others: --listen 0.0.0.0:8470\n");
+          context.Note(
+              "The coordinator listens on this machine only; to serve others, give --listen "
+              "0.0.0.0:8470\n");
         context.Note("Serving; Ctrl-C ends it.");
       });
 }
@@ -348,62 +351,62 @@ absl::Status Init(Context& context, const Arguments& arguments) {
 // The rows of these commands. Both have the option --dir with the same default, so that `up` finds
 // the files that `init` has made.
 std::vector<Command> UpCommands() {
-  const Option dir = {.name = "dir",
-                      .value = "DIR",
-                      .help =
-                          "Where the CA, certificates and tokens are kept; else "
-                          "~/.local/state/tessera."};
+  const Option dir = {
+      .name = "dir",
+      .value = "DIR",
+      .help = "Folder for the CA, certificates and tokens (default: ~/.local/state/tessera)."};
   return {
       {.name = "up",
        .summary = "Starts a coordinator and workers on this machine, with TLS and tokens.",
-       .options = {dir,
-                   {.name = "listen",
-                    .value = "HOST:PORT",
-                    .help = "Where the coordinator listens; 0.0.0.0:8470 for other machines too.",
-                    .default_value = kDefaultListen},
-                   {.name = "advertise",
-                    .type = OptionType::kTexts,
-                    .value = "NAME",
-                    .help = "A name or address by which others reach this machine, for its "
-                            "certificate; the first is the one that is printed."},
-                   {.name = "workers",
-                    .type = OptionType::kInt,
-                    .value = "N",
-                    .help = "How many workers run here. Several are for trying out on one machine "
-                            "what a program does on many; they have CPU devices only.",
-                    .default_value = "1"},
-                   {.name = "devices",
-                    .type = OptionType::kInt,
-                    .value = "N",
-                    .help = "CPU devices of each worker. Without it a single worker has the "
-                            "machine's GPUs, or one CPU device, and each of several has one CPU "
-                            "device."},
-                   {.name = "name",
-                    .value = "NAME",
-                    .help = "The name of the worker; else this machine's name. Several workers are "
-                            "NAME-0, NAME-1 and so on."},
-                   {.name = "files-dir",
-                    .value = "FOLDER",
-                    .help = "Where the workers save arrays and find those to load; else files "
-                            "below --dir. Arrays that lie on several workers are saved into a "
-                            "folder that all of them share."},
-                   Flag("no-worker", "No worker here."),
-                   {.name = "join-for",
-                    .type = OptionType::kDuration,
-                    .value = "TIME",
-                    .help = "How long the printed token to join with is good.",
-                    .default_value = "24h"},
-                   {.name = "start-timeout",
-                    .type = OptionType::kDuration,
-                    .value = "TIME",
-                    .help = "How long the daemons may take to serve.",
-                    .default_value = "60s"}},
+       .options =
+           {dir,
+            {.name = "listen",
+             .value = "HOST:PORT",
+             .help = "Address on which the coordinator listens; 0.0.0.0:8470 also serves other "
+                     "machines.",
+             .default_value = kDefaultListen},
+            {.name = "advertise",
+             .type = OptionType::kTexts,
+             .value = "NAME",
+             .help = "Name or address by which other machines reach this one, for its certificate; "
+                     "the first one is printed."},
+            {.name = "workers",
+             .type = OptionType::kInt,
+             .value = "N",
+             .help = "Number of workers on this machine. Several workers serve to try out on one "
+                     "machine what a program does on many; they have CPU devices only.",
+             .default_value = "1"},
+            {.name = "devices",
+             .type = OptionType::kInt,
+             .value = "N",
+             .help = "Number of CPU devices of each worker. Without it, a single worker has the "
+                     "machine's GPUs, or one CPU device, and each of several workers has one CPU "
+                     "device."},
+            {.name = "name",
+             .value = "NAME",
+             .help = "Name of the worker (default: the name of this machine). Several workers are "
+                     "called NAME-0, NAME-1 and so on."},
+            {.name = "files-dir",
+             .value = "FOLDER",
+             .help = "Folder in which the workers save and load arrays (default: files below "
+                     "--dir). An array on several workers needs a folder that all of them share."},
+            Flag("no-worker", "Start no worker on this machine."),
+            {.name = "join-for",
+             .type = OptionType::kDuration,
+             .value = "TIME",
+             .help = "How long the printed join token is valid.",
+             .default_value = "24h"},
+            {.name = "start-timeout",
+             .type = OptionType::kDuration,
+             .value = "TIME",
+             .help = "How long the daemons may take to start serving.",
+             .default_value = "60s"}},
        .timeout = absl::InfiniteDuration(),
-       .details = "Prints how clients connect and how another machine joins, then serves until "
-                  "Ctrl-C. A daemon that ends is started again, within half a minute at most, "
-                  "unless another start cannot help: then it ends and says why. Started again with "
-                  "the same folder it is the same cluster: its "
-                  "CA and tokens are kept. See docs/security.md.",
+       .details =
+           "Prints how clients connect and how another machine joins, then serves until Ctrl-C. A "
+           "daemon that ends is started again, within half a minute at most. If another start "
+           "cannot help, the command ends and says why. With the same folder, the next `tessera "
+           "up` starts the same cluster: its CA and tokens are kept. See docs/security.md.",
        .run = Up},
       {.name = "init",
        .summary = "Makes the certificates and tokens of a cluster, and starts nothing.",
@@ -415,10 +418,10 @@ std::vector<Command> UpCommands() {
                    {.name = "worker",
                     .type = OptionType::kTexts,
                     .value = "NAME",
-                    .help = "A worker, which gets a folder with its certificate."}},
-       .details = "Writes DIR/ca, DIR/coordinator, DIR/client and a folder for each worker. What "
-                  "is there and still good is kept. Not while the coordinator runs that uses the "
-                  "folder.",
+                    .help = "Name of a worker, which gets a folder with its certificate."}},
+       .details =
+           "Writes DIR/ca, DIR/coordinator, DIR/client and a folder for each worker. Files that "
+           "exist and are still valid are kept. Do not run it while a coordinator uses the folder.",
        .run = Init},
   };
 }

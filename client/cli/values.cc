@@ -76,7 +76,7 @@ absl::StatusOr<ir::Dims> ShapeOf(const std::string& text, const std::string& whe
     if (part.empty()) continue;
     int64_t n = 0;
     if (!absl::SimpleAtoi(part, &n) || n < 0 || shape.size() == kRankMax) {
-      return Fault(where, absl::StrCat("the shape (", text, ") is not one"));
+      return Fault(where, absl::StrCat("the shape (", text, ") is not valid"));
     }
     if (n > 0 && elements > (int64_t{1} << 58) / n) return Fault(where, "it is too large");
     elements *= n;
@@ -264,7 +264,7 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
       // The error names the requested file, not the temporary one.
       return Fault(path, absl::StrCat("it cannot be written: ",
                                       errno != 0 ? std::strerror(errno) : "reason unknown",
-                                      ". Its folder has to be there and to take files"));
+                                      ". Its folder has to exist and to be writable"));
     }
   }
   if (std::rename(next.c_str(), path.c_str()) != 0) return Fault(path, std::strerror(errno));
@@ -276,13 +276,14 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
 // The array is allocated only after this check.
 absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& where) {
   if (bytes.size() < kMagicBytes + 4 || bytes.compare(0, kMagicBytes, kMagic) != 0) {
-    return Fault(where, "this is no .npy file");
+    return Fault(where, "this is not a .npy file");
   }
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(bytes[at])); };
   const size_t version = byte(6);
   const size_t prefix = version == 1 ? 10 : 12;
   if (version < 1 || version > 3 || bytes.size() < prefix) {
-    return Fault(where, absl::StrCat("version ", version, " of .npy; 1 to 3 are known"));
+    return Fault(
+        where, absl::StrCat("version ", version, " of .npy is not supported; versions 1 to 3 are"));
   }
   size_t size = byte(8) | byte(9) << 8;
   if (version > 1) size |= byte(10) << 16 | byte(11) << 24;
@@ -294,7 +295,7 @@ absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& 
                                 [&](const NpyRow& r) { return descr == r.descr; });
   if (row == std::end(kRows)) {
     return Fault(where,
-                 absl::StrCat("elements of dtype '", ReplaceControlChars(descr).substr(0, 32),
+                 absl::StrCat("its elements have dtype '", ReplaceControlChars(descr).substr(0, 32),
                               "'; little-endian numbers and booleans are expected"));
   }
   TESSERA_ASSIGN_OR_RETURN(const ir::Dims shape, ShapeOf(FieldOf(header, "shape"), where));
@@ -302,7 +303,7 @@ absl::StatusOr<ir::Array> ParseNpy(const std::string& bytes, const std::string& 
   const size_t begin = prefix + size;
   if (static_cast<int64_t>(bytes.size() - begin) != wanted) {
     return Fault(where, absl::StrCat("it holds ", bytes.size() - begin, " bytes of elements; ",
-                                     wanted, " make up its shape"));
+                                     wanted, " bytes make up its shape"));
   }
   if (absl::StartsWith(FieldOf(header, "fortran_order"), "True")) {
     return FromFortran(row->dtype, shape, bytes.data() + begin);
@@ -357,7 +358,7 @@ absl::StatusOr<Json> JsonOfArray(const ir::Array& array) {
   if (!HasNumbers(array.dtype())) return NoJson(array.dtype());
   if (array.num_elements() > kJsonValuesMax) {
     return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("an array of ", array.num_elements(), " elements; at most ",
+                     absl::StrCat("the array has ", array.num_elements(), " elements, but at most ",
                                   kJsonValuesMax, " are written as JSON. Write it to a file"));
   }
   int64_t index = 0;
@@ -400,8 +401,9 @@ absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type)
   }
   Json json = Json::parse(source, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return Fault(ReplaceControlChars(text).substr(0, 40),
-                 "this is no input; FILE.npy, FILE.json, JSON, zeros, ones or count is expected");
+    return Fault(
+        ReplaceControlChars(text).substr(0, 40),
+        "this is not an input; FILE.npy, FILE.json, JSON, zeros, ones or count is expected");
   }
   return ArrayOfJson(json, type.dtype, type.shape);
 }

@@ -31,8 +31,8 @@ absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, 
   for (const int64_t stride : byte_strides) {
     if (stride % width != 0) {
       return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("a stride of ", stride, " bytes is no multiple of the ", width,
-                                    " bytes of an element"));
+                       absl::StrCat("a stride of ", stride, " bytes is not a multiple of the ",
+                                    width, " bytes of an element"));
     }
     out.push_back(stride / width);
   }
@@ -51,7 +51,7 @@ absl::StatusOr<ir::Array> CopyOf(const Client_BufferFromHostBuffer_Args& args, i
   if (!countable && std::find(dims.begin(), dims.end(), 0) == dims.end()) {
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
-                                  " has more bytes than there are"));
+                                  " has more than 2^63 - 1 bytes"));
   }
   const auto* const data = static_cast<const std::byte*>(args.data);
   if (args.byte_strides == nullptr || args.num_byte_strides != args.num_dims)
@@ -130,7 +130,7 @@ absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, 
     }
   }
   if (strides.size() != of.dims.size())
-    return MakeError(ErrorKind::kValueError, "a layout has other dims than its buffer");
+    return MakeError(ErrorKind::kValueError, "a layout does not have the dims of its buffer");
   if (strides == ir::StridesOf(of.dims)) return std::optional<ir::Dims>();
   return std::optional<ir::Dims>(std::move(strides));
 }
@@ -371,7 +371,7 @@ Error* Buffer_ToHostBuffer(Buffer_ToHostBuffer_Args* args) {
     if (args->dst_size < static_cast<size_t>(buffer.num_bytes())) {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("the buffer has ", buffer.num_bytes(),
-                                    " bytes, and there is room for ", args->dst_size));
+                                    " bytes, but the destination has room for ", args->dst_size));
     }
     TESSERA_ASSIGN_OR_RETURN(const std::optional<ir::Dims> strides,
                              HostStrides(args->host_layout, buffer));

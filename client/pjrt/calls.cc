@@ -55,7 +55,7 @@ absl::Status Call(const std::string& id, absl::Span<const ir::Array> arrays,
   const HostCallback callback = host_callback.load();
   if (callback == nullptr) {
     if (results.empty()) return absl::OkStatus();
-    return absl::InternalError("the process has nothing any more that a program can call");
+    return absl::InternalError("the process has already dropped the functions that programs call");
   }
   if (callback(id.c_str(), values.size(), values.data(), wanted.size(), wanted.data(), error.data(),
                error.size()) == 0)
@@ -112,11 +112,10 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
               .c_str());
       std::fflush(stdout);
       if (compiled.late_in_long_loop)
-        status =
-            MakeError(ErrorKind::kNotImplemented,
-                      "a callback that returns something stands in a loop whose number of turns "
-                      "is not known before, and which had more than 1,000: what it was called "
-                      "with in some of them is not known");
+        status = MakeError(ErrorKind::kNotImplemented,
+                           "a callback that returns a value was called in a loop that made more "
+                           "than 1,000 turns, and their number was not known in advance: the "
+                           "arguments of some of the calls are not known");
       return;
     }
     std::vector<ir::Array> results;
@@ -124,10 +123,10 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
     if (late != compiled.late.end()) results = ZerosOf(late->results);
     status = Call(id, shown, absl::MakeSpan(results));
     if (status.ok() && !std::all_of(results.begin(), results.end(), IsGuess))
-      status =
-          MakeError(ErrorKind::kNotImplemented,
-                    "a callback in a loop, a branch or a shard_map returned something that the "
-                    "program would have had to go on with; call it outside of them");
+      status = MakeError(
+          ErrorKind::kNotImplemented,
+          "a callback in a loop, a branch or a shard_map returned a value that the program needed "
+          "in order to go on; call it outside of loops, branches and shard_map");
   };
   TESSERA_RETURN_IF_ERROR(internal::RunPrints(*compiled.sent.prints, std::move(values), call));
   return status;

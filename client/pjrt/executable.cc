@@ -99,15 +99,14 @@ absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
     return MakeError(ErrorKind::kValueError, "the compile options do not decode");
   if (options.executable_build_options().num_replicas() > 1) {
     return MakeError(ErrorKind::kNotImplemented,
-                     "programs of several replicas: lay the program over partitions instead");
+                     "programs with several replicas are not supported; use partitions instead");
   }
   for (const auto& [name, value] : options.env_option_overrides()) {
     if (IsOfXla(name)) continue;
-    return MakeError(
-        ErrorKind::kValueError,
-        absl::StrCat("No such compile option: '", name,
-                     "'. Tessera has none; those of XLA's (xla_...) are taken and have "
-                     "no effect"));
+    return MakeError(ErrorKind::kValueError,
+                     absl::StrCat("No such compile option: '", name,
+                                  "'. Tessera has no compile options; XLA's options (xla_...) are "
+                                  "accepted and have no effect"));
   }
   return options;
 }
@@ -128,7 +127,8 @@ absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
   }
   for (const auto& partition : options.device_assignment().computation_devices()) {
     if (partition.replica_device_ids_size() != 1)
-      return MakeError(ErrorKind::kNotImplemented, "programs of several replicas");
+      return MakeError(ErrorKind::kNotImplemented,
+                       "programs with several replicas are not supported");
     Device* const device = client.Find(partition.replica_device_ids(0));
     if (device == nullptr) {
       return MakeError(ErrorKind::kNotEnoughDevices,
@@ -340,8 +340,9 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
     num_results -= call.num_operands;
   }
   if (!AreThose(main.params, num_params) || !AreThose(main.results, num_results)) {
-    return MakeError(ErrorKind::kNotImplemented,
-                     "a program with tuples, or with thousands of arguments or results");
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        "programs with tuples, or with thousands of arguments or results, are not supported");
   }
   internal::SentProgram sent = internal::SplitPrints(imported.program, Site{});
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, sent.program, devices));
@@ -374,8 +375,8 @@ Error* Client_Compile(Client_Compile_Args* args) {
     const std::string_view format(args->program->format, args->program->format_size);
     if (format != "mlir") {
       return MakeError(ErrorKind::kNotImplemented,
-                       absl::StrCat("a program in the format '", ToAbsl(format),
-                                    "': StableHLO artifacts ('mlir') are read"));
+                       absl::StrCat("programs in the format '", ToAbsl(format),
+                                    "' are not supported; use StableHLO artifacts ('mlir')"));
     }
     TESSERA_ASSIGN_OR_RETURN(
         std::shared_ptr<const Compiled> compiled,
@@ -394,9 +395,10 @@ Error* Executable_DeserializeAndLoad(Executable_DeserializeAndLoad_Args* args) {
       return MakeError(ErrorKind::kValueError, "the serialized executable does not decode");
     }
     if (read.build() != BuildText(ThisBuild())) {
-      return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("the executable was serialized by ", read.build(),
-                                    ", and this is ", BuildText(ThisBuild()), ": compile it anew"));
+      return MakeError(
+          ErrorKind::kValueError,
+          absl::StrCat("the executable was serialized by ", read.build(), ", but this client is ",
+                       BuildText(ThisBuild()), ": compile the program anew"));
     }
     std::string_view options = read.compile_options();
     if (args->overridden_serialized_compile_options != nullptr) {

@@ -85,10 +85,11 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
   }
   const api::Placement& placement = boundary.placement();
   if (api::HoldsTerms(placement) || !boundary.sum.empty()) {
-    return MakeError(ErrorKind::kNotImplemented,
-                     absl::StrCat(What(compiled, i),
-                                  ": terms of a sum that nobody has added up, "
-                                  "from several buffers"));
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat(
+            What(compiled, i),
+            ": an array whose shards are terms of a sum cannot be made from several buffers"));
   }
   const api::Placement& to = boundary.spec.placement;
   const Mesh mesh{to.mesh, to.devices};

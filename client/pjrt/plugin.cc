@@ -12,7 +12,7 @@ namespace {
 
 Error* Absent(Header*) {
   return ErrorOf(MakeError(ErrorKind::kNotImplemented,
-                           "this function of PJRT is not one that Tessera's plugin has"));
+                           "Tessera's plugin does not implement this function of PJRT"));
 }
 
 HostCallbackExtension host_callback_extension = {

@@ -41,7 +41,8 @@ def write_descriptors():
         subprocess.run(command + arguments, check=True)
     except FileNotFoundError:
         raise SystemExit(
-            "neither grpcio-tools nor protoc is here, one of which makes the client's descriptors"
+            "neither grpcio-tools nor protoc is installed; one of them is needed to make the "
+            "client's descriptors"
         ) from None
 
 

@@ -55,10 +55,10 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
   if (!options.insecure && !IsLoopback(address)) {
     return MakeError(
         ErrorKind::kTlsMismatch,
-        absl::StrCat(address,
-                     " is another machine, and without the cluster's authority all "
-                     "would go there in plain text; set TESSERA_CA_FILE to its ca.pem, "
-                     "or say insecure"));
+        absl::StrCat(
+            address,
+            " is another machine, and without the cluster's authority all data would be sent there "
+            "in plain text; set TESSERA_CA_FILE to the cluster's ca.pem, or say insecure"));
   }
   return grpc::InsecureChannelCredentials();
 }

@@ -106,7 +106,8 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
                                              const std::function<bool()>& give_up) const {
   const pb::MethodDescriptor* const descriptor = MethodOf(method);
   if (descriptor == nullptr || descriptor->server_streaming() || descriptor->client_streaming()) {
-    return MakeError(ErrorKind::kInternal, absl::StrCat("no unary method is called ", method));
+    return MakeError(ErrorKind::kInternal,
+                     absl::StrCat("there is no unary method with the name ", method));
   }
   pb::DynamicMessageFactory messages;
   const std::unique_ptr<pb::Message> input(messages.GetPrototype(descriptor->input_type())->New());
@@ -151,10 +152,11 @@ absl::StatusOr<std::string> JsonClient::Call(const std::string& method, const st
   pb::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   if (!Parse(reply, output.get()) || !pb::util::MessageToJsonString(*output, &json, options).ok()) {
-    return MakeError(ErrorKind::kInternal,
-                     absl::StrCat("the coordinator at ", address_, " answers ", method,
-                                  " with what is no ", descriptor->output_type()->name(),
-                                  ". Compare its version with this program's"));
+    return MakeError(
+        ErrorKind::kInternal,
+        absl::StrCat("the coordinator at ", address_, " answered ", method,
+                     " with something other than a ", descriptor->output_type()->name(),
+                     ". Compare its version with this program's"));
   }
   return json;
 }

@@ -34,8 +34,7 @@ absl::Status DiagnoseUnreachable(absl::Status failed, const std::string& address
   if (tls && !ir::serial::Answers(address, credentials, kProbeTimeout)) {
     return because(
         ": its certificate does not come from the authority in TESSERA_CA_FILE, or does not name "
-        "this address; check both, and give the names that it is called by with `tessera up "
-        "--advertise`");
+        "this address; check both, and name this address with `tessera up --advertise`");
   }
   return failed;  // the server has started meanwhile
 }

@@ -163,7 +163,7 @@ absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time en
     const absl::Time now = SteadyNow();
     if (now + wait >= end) {
       return MakeError(ErrorKind::kDeadlineExceeded,
-                       absl::StrCat("moving a shard: the time is over after ", best,
+                       absl::StrCat("moving a shard: the deadline passed after ", best,
                                     " bytes; the last attempt: ", status.message()));
     }
     if (now >= stalled) {
@@ -233,7 +233,7 @@ Transfer::Outcome Transfer::TryWrite(const Channel& channel, Upload& upload, abs
   }
   if (response.crc32c() != crc) {
     return {MakeError(ErrorKind::kInternal,
-                      absl::StrCat(upload.endpoint, " stored other bytes than were sent"))};
+                      absl::StrCat(upload.endpoint, " stored bytes that differ from those sent"))};
   }
   return {};
 }

@@ -69,14 +69,15 @@ absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   const std::optional<ir::SpecFault> fault = ir::FindSpecFault(spec, mesh, shape);
   if (fault && fault->kind == ir::SpecFault::kTooLong) return FaultError(*fault, placement, shape);
   if (!spec.unreduced.empty() || !spec.reduced.empty())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("placement: ", spec.ToString(),
-                                  " has unreduced or reduced axes; arrays at rest have none"));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("placement: ", spec.ToString(),
+                     " has unreduced or reduced axes, which stored arrays cannot have"));
   for (size_t d = 0; d < spec.dims.size(); ++d)
     if (spec.IsOpen(static_cast<int>(d)))
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("placement: dim ", d, " of ", spec.ToString(),
-                                    " is left open; arrays at rest say where they lie"));
+                                    " is left open; stored arrays need a complete spec"));
   return fault ? FaultError(*fault, placement, shape) : absl::OkStatus();
 }
 

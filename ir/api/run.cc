@@ -77,7 +77,7 @@ absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& pro
   const absl::Duration left = options.deadline - SteadyNow();
   if (left <= absl::ZeroDuration()) {
     return MakeError(ErrorKind::kDeadlineExceeded,
-                     "run: compiling and uploading took all the time");
+                     "run: no time is left after compiling and uploading");
   }
   execute.deadline = left;
   TESSERA_ASSIGN_OR_RETURN(out.run, service.Execute(execute));

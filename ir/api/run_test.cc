@@ -116,7 +116,8 @@ TEST_F(RunProgramTest, TheErrorOfTheOperationIsTheRuns) {
 
 TEST_F(RunProgramTest, NothingRunsAfterTheDeadline) {
   options_.deadline = SteadyNow();
-  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDeadlineExceeded, "took all the time"));
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                              "no time is left after compiling and uploading"));
   EXPECT_FALSE(service_.executed.has_value());
   EXPECT_THAT(service_.deleted, UnorderedElementsAre(1, 2));
 }

@@ -105,15 +105,15 @@ absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, 
       (access != 1 && access != 2) || !absl::SimpleAtoi(f[2], &t.incarnation) ||
       !absl::SimpleAtoi(f[3], &t.array) || !absl::SimpleAtoi(f[4], &t.device) ||
       !absl::SimpleAtoi(f[7], &expires_ms))
-    return Refused("of another version");
+    return Refused("it has another version");
   t.access = static_cast<Ticket::Access>(access);
   const auto dtype = ir::ParseDType(ToStd(f[5]));
-  if (!dtype) return Refused("of another version");
+  if (!dtype) return Refused("it has another version");
   t.dtype = *dtype;
   if (!f[6].empty()) {
     for (absl::string_view d : absl::StrSplit(f[6], ',')) {
       int64_t size = 0;
-      if (!absl::SimpleAtoi(d, &size) || size < 0) return Refused("of another version");
+      if (!absl::SimpleAtoi(d, &size) || size < 0) return Refused("it has another version");
       t.shape.push_back(size);
     }
   }

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
   if (c.def.index_map) return derive::EvalIndexMap(c, in);
   if (c.def.contraction_map) return derive::EvalContraction(c, in);
   if (c.def.eval) return c.def.eval(c, in);
-  return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran it"));
+  return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran the op"));
 }
 
 // Returns whether the op is evaluated shard by shard.

@@ -429,7 +429,7 @@ absl::StatusOr<const Routines<T>*> Load() {
                                  problem, ". Install it there (Debian: libopenblas0-pthread)"));
     };
     if (library.handle == nullptr) {
-      lacks(absl::StrCat("there is none that threads may call: ", library.error));
+      lacks(absl::StrCat("no library was found that several threads may call: ", library.error));
       return loaded;
     }
     auto* const routines = new Routines<T>;

@@ -48,13 +48,13 @@ absl::StatusOr<std::vector<Type>> InferCase(const InferContext& c) {
   for (size_t k = 1; k < c.regions.size(); ++k) {
     const std::vector<Type> other = c.regions[k]->result_types();
     if (other.size() != out.size())
-      return TypeError(c, "branches must return as many values: branch 0 returns ", out.size(),
-                       ", branch ", k, " returns ", other.size());
+      return TypeError(c, "branches must return equal numbers of values: branch 0 returns ",
+                       out.size(), ", branch ", k, " returns ", other.size());
     for (size_t r = 0; r < out.size(); ++r) {
       if (!EqualButWeak(out[r], other[r]))
         return TypeError(c, "branches must have equal output types but they differ: result ", r,
-                         " is ", out[r].ToString(), " of branch 0 and ", other[r].ToString(),
-                         " of branch ", k,
+                         " is ", out[r].ToString(), " in branch 0 and ", other[r].ToString(),
+                         " in branch ", k,
                          PcastHint(out[r], other[r], absl::StrCat("result ", r, " of branch 0")),
                          PcastHint(other[r], out[r], absl::StrCat("result ", r, " of branch ", k)));
       out[r].weak = out[r].weak && other[r].weak;

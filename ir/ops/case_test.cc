@@ -125,7 +125,7 @@ TEST(Case, OperandsAndResultsOfBranchesMustAgree) {
   EXPECT_THAT(types, ReasonIs("TYPE_ERROR"));
   EXPECT_THAT(std::string(types.message()),
               HasSubstr("branches must have equal output types but they differ: result 0 is "
-                        "f64[3] of branch 0 and f64[] of branch 1"));
+                        "f64[3] in branch 0 and f64[] in branch 1"));
   EXPECT_THAT(std::string(refused({S32(), F64({3})}, {same, two}).message()),
               HasSubstr("branch 0 returns 1, branch 1 returns 2"));
   EXPECT_THAT(std::string(refused({S32(), F64({2})}, {same, same}).message()),

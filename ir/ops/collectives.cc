@@ -90,9 +90,10 @@ absl::Status GatherStates(const InferContext& c, std::vector<Type>* out) {
   const std::string& to = c.attrs.Str("to");
   if (to == "varying") return StaysVarying(c, out);
   if (to == "reduced" && !ContainsAll(c.in[0].varying, MeshAxesOf(c)))
-    return ValueError(c, "all_gather_reduced only accepts inputs that are varying. Got ",
-                      c.in[0].ToString(), " over axes (", absl::StrJoin(MeshAxesOf(c), ","),
-                      "); what is equal everywhere already is cast with pcast(..., to='reduced')");
+    return ValueError(
+        c, "all_gather_reduced only accepts inputs that are varying. Got ", c.in[0].ToString(),
+        " over axes (", absl::StrJoin(MeshAxesOf(c), ","),
+        "); cast a value that is already equal everywhere with pcast(..., to='reduced')");
   TESSERA_RETURN_IF_ERROR(BecomesInvarying(c, out));
   if (to == "reduced")
     for (const std::string& a : MeshAxesOf(c)) (*out)[0].reduced.insert(a);
@@ -499,11 +500,12 @@ Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
 // Consecutive destinations that get members from consecutive sources are moved as one slice.
 Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   if (!Around(c).rest.empty())
-    Throw(ErrorKind::kNotImplemented,
-          absl::StrCat("ppermute: over axes (", absl::StrJoin(AxesOf(c.attrs), ","),
-                       "), of which '", c.batch.name,
-                       "' is that of a vmap, together is not implemented; permute over one after "
-                       "the other"));
+    Throw(
+        ErrorKind::kNotImplemented,
+        absl::StrCat(
+            "ppermute: over axes (", absl::StrJoin(AxesOf(c.attrs), ","), "), of which '",
+            c.batch.name,
+            "' is the axis of a vmap, is not implemented; permute over one axis after the other"));
   const std::vector<int64_t>& perm = c.attrs.Ints("perm");
   if (dims[0] < 0 && static_cast<int64_t>(perm.size()) == 2 * size) return {{c.in[0]}, {-1}};
   std::vector<int64_t> source(size, -1);
@@ -763,21 +765,20 @@ consteval OpDef Collective(OpDef d) {
 
 // The row of a collective that returns the maximum or the minimum along axes.
 consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
-  return Collective(
-      {.name = name,
-       .lax_name = name,
-       .attrs = kAxesAttrs,
-       .infer = InferPextremum,
-       .factors = Pointwise,
-       .varying = BecomesInvarying,
-       .jvp = Refused{"which coordinate gave the result is not kept; use all_gather and a "
-                      "local max or min"},
-       .transpose = Refused{"the op is not linear"},
-       .batch = BatchElementwise,
-       .batch_along = ReduceAlongBatch,
-       .eval_shards = EvalReduce,
-       .reduce = kind,
-       .collective = CollectiveKind::kAllReduce});
+  return Collective({.name = name,
+                     .lax_name = name,
+                     .attrs = kAxesAttrs,
+                     .infer = InferPextremum,
+                     .factors = Pointwise,
+                     .varying = BecomesInvarying,
+                     .jvp = Refused{"the coordinate that gave the result is not kept; use "
+                                    "all_gather and a local max or min"},
+                     .transpose = Refused{"the op is not linear"},
+                     .batch = BatchElementwise,
+                     .batch_along = ReduceAlongBatch,
+                     .eval_shards = EvalReduce,
+                     .reduce = kind,
+                     .collective = CollectiveKind::kAllReduce});
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ absl::Status CheckPairs(const InferContext& c, std::string_view kind, const DimL
                         const DimList& r) {
   if (l.size() != r.size())
     return TypeError(c, ToAbsl(kind), " dims are [", absl::StrJoin(l, ","), "] of lhs and [",
-                     absl::StrJoin(r, ","), "] of rhs; expected as many of each");
+                     absl::StrJoin(r, ","), "] of rhs; expected equal numbers of dims");
   for (size_t i = 0; i < l.size(); ++i)
     if (c.in[0].shape[l[i]] != c.in[1].shape[r[i]])
       return TypeError(c, ToAbsl(kind), " sizes differ: lhs dim ", l[i], " is ",

@@ -253,7 +253,7 @@ TEST(DotGeneral, ErrorsNameOpAndFault) {
               bad("dot_general: contracting sizes differ: lhs dim 1 is 512, rhs dim 0 is 256"));
   EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({0}, {0}, {}, {})), bad("batching sizes differ"));
   EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {1}, {})),
-              bad("expected as many of each"));
+              bad("expected equal numbers of dims"));
   EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({}, {}, {2}, {0})), bad("names dim 2"));
   EXPECT_THAT(On("f32[2,3]", "f32[3,2]", DotAttrs({1}, {0}, {1}, {1})), bad("twice"));
   EXPECT_THAT(On("f32[2,3]", "s32[3,2]", Matmul()), bad("equal dtypes"));

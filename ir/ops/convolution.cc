@@ -325,9 +325,9 @@ absl::Status ConvolutionSharding(const InferContext& c, std::vector<Type>* out) 
     const AxisList& axes = lhs.axes_of(static_cast<int>(dims.lhs_spec[d]));
     const int64_t to = dims.out_spec[d];
     if (t.shape[to] % c.scope.mesh.SizeOf(axes) != 0)
-      return ShardingError(c, "dim ", to, " of the result, of ", t.shape[to],
-                           " elements, is not divisible by the ", c.scope.mesh.SizeOf(axes),
-                           " devices that cut ", lhs.ToString(),
+      return ShardingError(c, "dim ", to, " of the result has size ", t.shape[to],
+                           ", which is not divisible by the ", c.scope.mesh.SizeOf(axes),
+                           " devices that shard ", lhs.ToString(),
                            "; reshard the input or give out_sharding");
     t.sharding[to] = axes;
   }
@@ -465,8 +465,8 @@ Batched BatchConvolution(const RuleContext& c, absl::Span<const int> dims, int64
     if (o.out_sharding != nullptr && !axes.empty()) {
       if (!spec.dims[taken].empty())
         Throw(ErrorKind::kNotImplemented,
-              "conv_general_dilated: out_sharding cuts the dim that the mapped dim, which is cut "
-              "too, goes to; reshard the operands or map before");
+              "conv_general_dilated: the mapped dim is sharded, and out_sharding shards the result "
+              "dim that it becomes a part of; reshard the operands, or map first");
       spec.dims[taken] = axes;
       o.out_sharding = &spec;
     }

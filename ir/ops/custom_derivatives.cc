@@ -333,7 +333,7 @@ absl::StatusOr<std::vector<Type>> InferLin(const InferContext& c) {
   for (size_t i = 0; i < got.size(); ++i)
     if (!IsInexact(tangents[i].dtype) || !EqualButWeak(CotangentType(tangents[i]), got[i]))
       return TypeError(c, "the region returns ", got[i].ToString(), " for tangent ", i, " of type ",
-                       tangents[i].ToString(), "; expected a cotangent of a float of its type");
+                       tangents[i].ToString(), "; expected a cotangent for a float of that type");
   std::vector<Type> out = CotangentTypes(ArgsOf(bwd.param_types(), static_cast<int>(n)));
   for (const Type& t : out)
     if (!IsInexact(t.dtype))

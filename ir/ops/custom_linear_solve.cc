@@ -29,8 +29,9 @@ std::vector<Type> RuleParams(const InferContext& c, size_t) { return {c.in.begin
 absl::StatusOr<std::vector<Type>> InferSolve(const InferContext& c) {
   TESSERA_ASSIGN_OR_RETURN(const int num_consts, CheckedNumConsts(c));
   if (c.regions.size() != 2 && c.regions.size() != 4)
-    return ValueError(c, "has ", c.regions.size(),
-                      " regions; expected solve and matvec, and perhaps the same of the transpose");
+    return ValueError(
+        c, "has ", c.regions.size(),
+        " regions; expected solve and matvec, and perhaps transpose_solve and transpose_matvec");
   TESSERA_RETURN_IF_ERROR(InferCall(c).status());
   for (size_t k = kMatvec; k < c.regions.size(); ++k)
     TESSERA_RETURN_IF_ERROR(CheckRuleParams(c, k, kRegionNames[k]));

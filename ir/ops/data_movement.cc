@@ -763,7 +763,7 @@ Value Squeeze(Value x, std::vector<int64_t> dims) {
     if (d < 0 || d >= x.rank() || x.dim(static_cast<int>(d)) != 1)
       Throw(ErrorKind::kValueError,
             absl::StrCat("squeeze: dim ", d, " of ", x.type().ToString(),
-                         " is not there or not of size 1; expected dims of size 1"));
+                         " does not exist or does not have size 1; expected dims of size 1"));
   return Reshape(x, shape);
 }
 

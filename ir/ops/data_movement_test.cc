@@ -261,7 +261,7 @@ TEST(DataMovement, ExplicitShardingsFollowJax) {
       ReasonIs("VALUE_ERROR", "must be unreduced and reduced over the same mesh axes"));
   EXPECT_THAT(On(kReshape, {"f32[4]"},
                  {{"shape", Dims{4}}, {"out_sharding", PartitionSpec{{{}, {"x"}}, {}, {}, {}}}}),
-              ReasonIs("VALUE_ERROR", "drop the extra ones"));
+              ReasonIs("VALUE_ERROR", "drop the extra entries"));
 }
 
 TEST(DataMovement, StatesFollowTheOperands) {

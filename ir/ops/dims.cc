@@ -53,7 +53,7 @@ absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool tak
   const PartitionSpec& spec = c.attrs.Spec("out_sharding");
   if (static_cast<int>(spec.dims.size()) > out->rank())
     return ValueError(c, "out_sharding ", spec.ToString(), " has ", spec.dims.size(),
-                      " entries, the result has rank ", out->rank(), "; drop the extra ones");
+                      " entries, the result has rank ", out->rank(), "; drop the extra entries");
   if (!takes_terms && (!spec.unreduced.empty() || !spec.reduced.empty()))
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat(ToAbsl(c.def.lax_name), ": out_sharding ", spec.ToString(),

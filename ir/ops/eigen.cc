@@ -87,7 +87,8 @@ Types InferSvd(const InferContext& c) {
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
   const bool full = c.attrs.Bool("full_matrices");
   if (c.attrs.Has("algorithm") && c.attrs.Str("algorithm") != "QR")
-    return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"), "'; expected QR, or none");
+    return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"),
+                      "'; expected QR, or no algorithm");
   std::vector<Type> out = {OfBatch(c, RealDType(a.dtype), {k})};
   if (!c.attrs.Bool("compute_uv")) return out;
   out.push_back(OfBatch(c, a.dtype, {m, full ? m : k}));
@@ -108,9 +109,10 @@ std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
   const bool vectors = c.attrs.Bool("compute_uv");
   if (vectors && c.attrs.Bool("full_matrices") && m != n)
-    ThrowRefused("Differentiation rule", c.def,
-                 "vectors beyond the singular values have none; take full_matrices=false",
-                 c.b.site());
+    ThrowRefused(
+        "Differentiation rule", c.def,
+        "the vectors beyond the singular values have no derivatives; use full_matrices=false",
+        c.b.site());
   std::vector<Value> primals = c.out;
   if (!vectors)
     primals = Svd(c.in[0], /*full_matrices=*/false, /*compute_uv=*/true, AlgorithmOf(c.attrs));
@@ -422,7 +424,7 @@ constexpr OpDef kSchur = LinearAlgebra({.name = "schur",
                                         .num_operands = 1,
                                         .attrs = kSchurAttrs,
                                         .infer = InferSchur,
-                                        .jvp = Refused{"it has none in JAX either"},
+                                        .jvp = Refused{"JAX has no such rule either"},
                                         .eval = EvalSchur,
                                         .scratch = EigenScratch});
 

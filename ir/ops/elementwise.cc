@@ -328,7 +328,7 @@ absl::StatusOr<std::vector<Type>> InferCompare(const InferContext& c) {
   if (!c.attrs.Has("compare_type")) return InferPredicate<kAnything>(c);
   if (c.attrs.Str("compare_type") != "TOTALORDER")
     return ValueError(c, "compare_type is '", c.attrs.Str("compare_type"),
-                      "'; expected TOTALORDER, or none");
+                      "'; expected TOTALORDER, or no compare_type");
   return InferPredicate<kFloats>(c);
 }
 constexpr auto kRunCompare = [](const Attrs& attrs, DType operand, DType, auto run) {

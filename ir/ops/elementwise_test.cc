@@ -1043,8 +1043,8 @@ TEST(ElementwiseTypes, IndexingMovesTermsByStartsThatAreNone) {
   EXPECT_EQ(TypeOf(ops::kDynamicSlice, s, {T("f32[4]{R:x}"), T("s32[]")}, sizes), "f32[2]{R:x}");
   EXPECT_THAT(ErrorOf(ops::kDynamicSlice, {T("s32[4]"), T("s32[]{U:x}")}, sizes, s),
               ReasonIs("NOT_IMPLEMENTED",
-                       "unreduced rule for dynamic_slice is not implemented for s32[]{U:x}, which "
-                       "says what goes where"));
+                       "unreduced rule for dynamic_slice is not implemented for s32[]{U:x}, an "
+                       "operand that decides where elements go"));
   const auto update = [&](const char* x, const char* with) {
     return TypeOf(ops::kDynamicUpdateSlice, s, {T(x), T(with), T("s32[]")});
   };

@@ -224,7 +224,7 @@ Types InferHouseholderProduct(const InferContext& c) {
       !std::equal(taus.shape.begin(), taus.shape.end() - 1, a.shape.begin()) ||
       taus.shape.back() > n)
     return TypeError(c, "a is ", a.ToString(), " and taus ", taus.ToString(),
-                     "; expected the same batch, and at most one of taus for each column");
+                     "; expected the same batch dims, and at most one of taus for each column");
   return std::vector<Type>{MakeType(a.dtype, a.shape)};
 }
 

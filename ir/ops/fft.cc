@@ -47,7 +47,7 @@ Types InferFft(const InferContext& c) {
   const int count = static_cast<int>(lengths.size()), first = x.rank() - count;
   if (count < 1 || first < 0)
     return ValueError(c, "has ", count, " lengths for ", x.ToString(),
-                      "; expected one for each of its last dims");
+                      "; expected at least one length, and at most one for each dim");
   const bool from_real = kind == FftKind::kRfft;
   const bool fits =
       from_real ? x.dtype == DType::kF32 || x.dtype == DType::kF64 : IsComplex(x.dtype);

@@ -45,7 +45,8 @@ Types InferGather(const InferContext& c) {
     for (const int64_t d : single)
       if (elements > 0 && sizes[d] != 1)
         return ValueError(c, "the window along dim ", d, " of ", x.ToString(), " has ", sizes[d],
-                          " elements, and the result ", t.ToString(), " no dim for it; expected 1");
+                          " elements, but the result ", t.ToString(),
+                          " has no dim for it; expected 1");
   t.weak = x.weak;
   return std::vector<Type>{t};
 }

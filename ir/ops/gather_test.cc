@@ -103,8 +103,8 @@ TEST(Gather, ErrorsNameOpAndFault) {
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{1, 5})), Bad("expected 4 at most"));
   // There would be nothing to read for the result.
   EXPECT_THAT(Gathered(in, With(Rows(), "slice_sizes", IntList{0, 4})),
-              Bad("the window along dim 0 of f32[3,4] has 0 elements, and the result f32[2,4] no "
-                  "dim for it; expected 1"));
+              Bad("the window along dim 0 of f32[3,4] has 0 elements, but the result f32[2,4] has "
+                  "no dim for it; expected 1"));
   EXPECT_THAT(Gathered({"f32[0,4]", "s32[2,1]"}, With(Rows(), "slice_sizes", IntList{0, 4})),
               Bad("expected 1"));
   EXPECT_THAT(Gathered({"f32[0,4]", "s32[0,1]"}, With(Rows(), "slice_sizes", IntList{0, 4})),

@@ -39,7 +39,7 @@ absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank) {
   const Type& t = c.in[i];
   if (t.rank() < min_rank)
     return TypeError(c, "operand ", i, " is ", t.ToString(), "; expected at least ", min_rank,
-                     " dims, of which the last are ", min_rank == 2 ? "matrices" : "vectors");
+                     " dims, the last of which form ", min_rank == 2 ? "matrices" : "vectors");
   if (t.dtype != DType::kF32 && t.dtype != DType::kF64 && !IsComplex(t.dtype))
     return TypeError(c, "does not accept dtype ", ToAbsl(DTypeName(t.dtype)),
                      "; expected f32, f64, c64 or c128");
@@ -103,8 +103,8 @@ absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int la
                  ? ShardingError(c, "got operands whose batches are sharded differently: ",
                                  TypesToString(c.in), "; reshard them alike")
                  : ShardingError(c, "dim ", d, " of ", t.ToString(),
-                                 ", of its matrices, is sharded; reshard the operand to leave "
-                                 "them whole");
+                                 " belongs to its matrices and is sharded; reshard the operand to "
+                                 "leave the matrices whole");
     }
   }
   if (!c.in[0].is_sharded()) return absl::OkStatus();

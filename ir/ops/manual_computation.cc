@@ -101,11 +101,12 @@ absl::Status CheckTerms(const BoundaryValue& s, const PartitionSpec& spec) {
                         " can only be used when all axes of the mesh are of type Explicit; ",
                         s.Name(), " is ", spec.ToString(), " and the mesh ", mesh.ToString());
   if (c.attrs.Strings("manual_axes").size() < mesh.axes.size())
-    return MakeError(ErrorKind::kNotImplemented,
-                     absl::StrCat("shard_map: unreduced/reduced can only be passed to ", s.specs,
-                                  " when all axes of the mesh are manual; ", s.Name(), " is ",
-                                  spec.ToString(), ", and of ", mesh.ToString(), " those named ",
-                                  absl::StrJoin(c.attrs.Strings("manual_axes"), ", ")));
+    return MakeError(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("shard_map: unreduced/reduced can only be passed to ", s.specs,
+                     " when all axes of the mesh are manual; ", s.Name(), " is ", spec.ToString(),
+                     ", but of the axes of ", mesh.ToString(), " only ",
+                     absl::StrJoin(c.attrs.Strings("manual_axes"), ", "), " are manual"));
   if (!c.attrs.Bool("check_vma"))
     return ValueError(c, s.Name(), " is ", spec.ToString(),
                       "; unreduced and reduced axes need check_vma=true");

@@ -53,7 +53,7 @@ Types InferScatter(const InferContext& c) {
   const Geometry g(w, x.rank(), indices.rank());
   if (updates.rank() != g.block_rank)
     return ValueError(c, "updates are ", updates.ToString(), "; expected rank ", g.block_rank,
-                      ": the dims of a window and those of the indices' positions");
+                      ": the dims of a window and the dims of the indices' positions");
   for (int d = 0; d < indices.rank(); ++d)
     if (const int64_t at = g.indices_to_block[d]; at >= 0 && updates.shape[at] != indices.shape[d])
       return ValueError(c, "dim ", at, " of the updates ", updates.ToString(), " is for dim ", d,

@@ -49,7 +49,7 @@ Types InferWindows(const InferContext& c) {
     if (w.sizes[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1)
       return ValueError(c, "the window along dim ", w.dims[i], " has size ", w.sizes[i],
                         ", stride ", w.strides[i], " and dilation ", w.dilations[i],
-                        "; expected positive ones");
+                        "; expected positive numbers");
     shape[w.dims[i]] = CountOf(x.shape[w.dims[i]], w.sizes[i], w.strides[i], w.dilations[i]);
   }
   shape.insert(shape.end(), w.sizes.begin(), w.sizes.end());

@@ -147,8 +147,9 @@ Types InferTridiagonalSolve(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 3));
   const Type &d = c.in[0], &b = c.in[3];
   if (Dims(b.shape.begin(), b.shape.end() - 1) != d.shape)
-    return TypeError(c, "the diagonals are ", d.ToString(), " and b is ", b.ToString(),
-                     "; expected b to have their dims, then one of right-hand sides");
+    return TypeError(
+        c, "the diagonals are ", d.ToString(), " and b is ", b.ToString(),
+        "; expected b to have the dims of the diagonals, then a dim of right-hand sides");
   return std::vector<Type>{MakeType(b.dtype, b.shape)};
 }
 

@@ -13,14 +13,15 @@ absl::Status SameStatesAs(const InferContext& c, size_t first, size_t last, std:
     if (i >= first && i < last) {
       if (t.unreduced == data.unreduced && t.reduced == data.reduced) continue;
       return ShardingError(c, ToAbsl(what), ". Got ", TypesToString(c.in),
-                           "; add up what is unreduced, or cast the other as well");
+                           "; add up the unreduced operand, or cast the other one as well");
     }
     if (!t.unreduced.empty())
       return MakeError(
           ErrorKind::kNotImplemented,
           absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name), " is not implemented for ",
-                       t.ToString(), ", which says what goes where: ", TypesToString(c.in),
-                       "; add it up first, by psum inside shard_map and reshard outside"));
+                       t.ToString(),
+                       ", an operand that decides where elements go: ", TypesToString(c.in),
+                       "; add the operand up first, by psum inside shard_map and reshard outside"));
   }
   for (Type& t : *out) {
     t.varying = data.varying;

@@ -74,7 +74,7 @@ absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, c
   if (w.batching.size() != w.indices_batching.size())
     return ValueError(c, ToAbsl(names.batching), " has ", w.batching.size(), " dims and ",
                       ToAbsl(names.indices_batching), " has ", w.indices_batching.size(),
-                      "; expected as many");
+                      "; expected equal numbers");
   for (size_t k = 0; k < w.batching.size(); ++k) {
     const int64_t d = w.batching[k], i = w.indices_batching[k];
     if (Contains(w.collapsed, d) || Contains(w.index_map, d))

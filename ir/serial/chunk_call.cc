@@ -122,14 +122,14 @@ absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block,
   Chunk<v1::ReadResponse> chunk;
   while (call.Read(&message)) {
     if (!chunk.Parse(message)) {
-      return MakeError(ErrorKind::kInternal, absl::StrCat(peer, " sent what is no chunk"));
+      return MakeError(ErrorKind::kInternal, absl::StrCat(peer, " sent an invalid chunk"));
     }
     int64_t size = 0;
     for (const absl::string_view part : chunk.data()) size += static_cast<int64_t>(part.size());
     if (chunk.rest().offset() != *received || size > whole - *received) {
       return MakeError(ErrorKind::kInternal,
                        absl::StrCat(peer, " sent ", size, " bytes at ", chunk.rest().offset(),
-                                    " when ", *received, " of ", whole, " were there"));
+                                    " when ", *received, " of ", whole, " had arrived"));
     }
     if (api::CopyWithCrc32c(chunk.data(), bytes + *received) != chunk.rest().crc32c()) {
       return MakeError(

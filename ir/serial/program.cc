@@ -373,8 +373,8 @@ class Reader {
     Site site;
     if (proto.file() != 0) {
       if (proto.file() < 0 || proto.file() > static_cast<int>(files_.size()) || proto.line() < 0)
-        return Malformed(
-            absl::StrCat(Quoted(proto.name()), ": file ", proto.file(), " of ", files_.size()));
+        return Malformed(absl::StrCat(Quoted(proto.name()), ": refers to file ", proto.file(),
+                                      " of ", files_.size(), ", or to a negative line"));
       site = Site{files_[proto.file() - 1], proto.line()};
     }
     b->SetSite(site);
@@ -465,8 +465,9 @@ v1::Program ToProto(const Program& program) {
 absl::StatusOr<DType> DTypeFromName(const std::string& name) {
   const auto dtype = name.size() <= kNameMax ? ParseDType(name) : std::nullopt;
   if (!dtype)
-    return MakeError(ErrorKind::kTypeError,
-                     absl::StrCat("dtype ", Quoted(name), " is unknown; f32 is one that is known"));
+    return MakeError(
+        ErrorKind::kTypeError,
+        absl::StrCat("dtype ", Quoted(name), " is unknown; expected a dtype such as f32"));
   return *dtype;
 }
 
@@ -528,7 +529,7 @@ absl::StatusOr<Array> FromProto(const v1::Literal& proto, int64_t bytes_max, con
                 {reinterpret_cast<const std::byte*>(proto.data().data()), proto.data().size()});
   if (!HasOnlyElements(literal))
     return Malformed(absl::StrCat("a literal of type ", ToAbsl(DTypeName(dtype)),
-                                  " has a byte that no element of it is"));
+                                  " has a byte that is not a valid element"));
   return literal;
 }
 

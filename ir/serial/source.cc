@@ -69,7 +69,7 @@ absl::StatusOr<Program> ReadSource(const api::ProgramSource& source, const Limit
   v1::Program proto;
   if (!proto.ParseFromArray(source.bytes.data(), static_cast<int>(source.bytes.size())))
     return MakeError(ErrorKind::kMalformedProgram,
-                     absl::StrCat("upload: its ", source.bytes.size(), " bytes are no ",
+                     absl::StrCat("upload: the ", source.bytes.size(), " bytes are not a ",
                                   v1::Program::descriptor()->full_name()));
   return FromProto(proto, limits);
 }

@@ -105,7 +105,7 @@ TESSERA_MESSAGE(ExecutorInventory, EXECUTOR_INVENTORY, devices, running, ended, 
 static absl::Status Check(api::ExecutorInfo& info, const ReadLimits&) {
   if (info.index < 0 || info.index >= kExecutorsMax)
     return Bad(absl::StrCat("executor: index ", info.index, " is not in 0..", kExecutorsMax - 1));
-  if (info.incarnation == 0) return Bad("executor: incarnation 0 is not one");
+  if (info.incarnation == 0) return Bad("executor: incarnation 0 is not valid");
   if (!IsName(info.device_kind)) return Bad("executor: device_kind is not a printable name");
   if (info.num_devices < 1 || info.num_devices > kDevicesMax)
     return Bad(absl::StrCat("executor: ", info.num_devices, " devices, 1 to ", kDevicesMax,
@@ -129,7 +129,7 @@ static absl::Status Check(api::LinkSpeed& link, const ReadLimits&) {
 // An absent field means protocol 1.
 static absl::Status Check(Build& build, const ReadLimits&) {
   if (build.version.size() > kNameMax || build.revision.size() > kNameMax)
-    return Bad("build: its version or revision is too long");
+    return Bad("build: the version or revision is too long");
   build.protocol_min = std::max(build.protocol_min, 1);
   build.protocol_max = std::max(build.protocol_max, 1);
   return absl::OkStatus();
@@ -208,7 +208,7 @@ static absl::Status CheckShards(const std::vector<api::FileArrayInfo>& arrays,
   if (arrays.size() > api::kMaxArraysPerFile) return Bad("file: too many arrays");
   for (const api::FileShard& s : shards) {
     if (s.index < 0 || s.index >= static_cast<int>(arrays.size()))
-      return Bad("file: a shard is of no array of the file");
+      return Bad("file: a shard does not belong to an array of the file");
     const api::FileArrayInfo& array = arrays[s.index];
     TESSERA_RETURN_IF_ERROR(CheckDims(s.shape, array.dtype, limits.limits));
     bool inside = s.starts.size() == array.shape.size() && s.shape.size() == array.shape.size();
@@ -264,7 +264,7 @@ template <class Message>
 absl::Status Open(const v1::Envelope& envelope, const Limits& limits, Message* out) {
   typename Fields<Message>::Proto body;
   if (!body.ParseFromString(envelope.body()))
-    return Bad(absl::StrCat("worker: ", envelope.body().size(), " bytes are no ",
+    return Bad(absl::StrCat("worker: ", envelope.body().size(), " bytes are not a ",
                             body.GetDescriptor()->full_name()));
   if constexpr (requires { out->launch; }) out->launch = envelope.launch();
   if constexpr (requires { out->timeout; }) {

@@ -142,13 +142,13 @@ class Decoder {
       case 'i': {
         const int bits = Bits(type_);
         if (bits == 0 || bits > 64) {
-          in.Fail("a number is of a type that is none, or of more than 64 bits");
+          in.Fail("a number has no valid type, or more than 64 bits");
           return;
         }
         return Number(bits <= 8 ? in.Byte() : in.SignedVarInt());
       }
       default:
-        in.Fail("a field is of no kind");
+        in.Fail("a field has no valid kind");
     }
   }
   void Attribute(Cursor& in) { out_.refs.push_back(in.Index(code_.attrs.size(), "attributes")); }
@@ -250,7 +250,7 @@ class OpDecoder {
     return NotSupported(absl::StrCat(
         "the op ", Quoted(form.name), " of the dialect ", Quoted(form.dialect), ", written by ",
         Quoted(code_.producer),
-        ": only VHLO's and Shardy's are read; send a portable artifact, as jax.export writes"));
+        ": only ops of VHLO and Shardy are read; send a portable artifact, as jax.export writes"));
   }
 
   // Reads the op's attributes into `named`; `out->begin` says where they begin there.
@@ -276,7 +276,7 @@ class OpDecoder {
     if (out_.attrs[dictionary].kind != AttrKind::kDictionary)
       return MakeError(ErrorKind::kMalformedProgram,
                        absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
-                                    " are no dictionary"));
+                                    " are not a dictionary"));
     // Ops that share a dictionary have its attributes once in `named`.
     const auto [known, is_new] = read_.try_emplace({dictionary, op.name});
     if (!is_new) {
@@ -290,7 +290,7 @@ class OpDecoder {
       if (key.kind != AttrKind::kString || !keys.insert(key.text()).second)
         return MakeError(ErrorKind::kMalformedProgram,
                          absl::StrCat("StableHLO: the attributes of ", Quoted(out_.form(op).name),
-                                      " have a name twice, or one that is no text"));
+                                      " have a name twice, or a name that is not a text"));
     }
     while (!words.empty()) {
       std::string_view name = NextWord(words);

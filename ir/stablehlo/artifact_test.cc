@@ -116,7 +116,7 @@ TEST(CursorTest, TheFirstErrorStaysAndEverythingAfterItIsZero) {
   EXPECT_TRUE(in.done());
   EXPECT_THAT(in.Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("strings, byte 41: 1 words are announced, and 0 bytes are left")));
+                       HasSubstr("strings, byte 41: 1 words are announced, but 0 bytes are left")));
 }
 
 // Checks the decoded ops, attributes and types of a small program.

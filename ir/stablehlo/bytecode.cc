@@ -66,7 +66,7 @@ std::pair<int, Cursor> NextSection(Cursor& in) {
   if ((head & 0x80) != 0) {
     const uint64_t alignment = in.VarInt();
     if (alignment == 0 || (alignment & (alignment - 1)) != 0)
-      in.Fail(absl::StrCat("a section is aligned to ", alignment, ", which is no power of two"));
+      in.Fail(absl::StrCat("a section is aligned to ", alignment, ", which is not a power of two"));
     while (in.ok() && in.offset() % alignment != 0)
       if (in.Byte() != 0xcb) in.Fail("the padding before a section is not 0xcb");
   }
@@ -183,7 +183,7 @@ class Reader {
       }
     }
     if (out_.version >= kElidedLocations && out_.op_names.size() != total)
-      in.Fail(absl::StrCat(total, " op names are announced, and there are ", out_.op_names.size()));
+      in.Fail(absl::StrCat(total, " op names are announced, but there are ", out_.op_names.size()));
     return in.Finish();
   }
 
@@ -196,7 +196,7 @@ class Reader {
         const uint32_t dialect = offsets.Index(out_.dialects.size(), "dialects");
         const size_t count = offsets.Count("attributes or types");
         if (count == 0 || count > size - table->size())
-          offsets.Fail("a dialect has none, or more than there are");
+          offsets.Fail("a dialect has no attributes or types, or too many");
         for (size_t i = 0; i < count && offsets.ok() && bytes.ok(); ++i) {
           Entry& entry = table->emplace_back();
           entry.dialect = dialect;
@@ -219,7 +219,7 @@ class Reader {
 
   absl::Status ReadOps(Cursor& in) {
     // The top level has one op: the module.
-    if (in.VarInt() != 2) in.Fail("begins with other than one op");
+    if (in.VarInt() != 2) in.Fail("does not begin with exactly one op");
     Frame outside;
     outside.in = &in;
     TESSERA_RETURN_IF_ERROR(ReadOp(outside));

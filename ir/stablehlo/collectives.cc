@@ -41,7 +41,7 @@ void NeedMesh(const OpReader& op) {
 std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   const Tensor matrix = op.Constant(attr);
   const Type& type = matrix.type;
-  if (type.rank() != 2) op.Malformed("has groups that are no matrix");
+  if (type.rank() != 2) op.Malformed("has groups that are not a matrix");
   if (!IsInteger(type.dtype)) op.Malformed("has groups that are not of integers");
   // There are as many entries as bytes for them, or a splat that stands for a few.
   const int64_t count = type.num_elements();
@@ -141,7 +141,7 @@ Results Each(const OpReader& op, F import) {
 }
 void NeedDim(const OpReader& op, int dim) {
   for (const Value v : op.in)
-    if (dim < 0 || dim >= v.rank()) op.Malformed("is along a dim that is none");
+    if (dim < 0 || dim >= v.rank()) op.Malformed("is along a dim that does not exist");
 }
 
 // Returns one of the shards that were gathered along a new leading dim.
@@ -226,7 +226,8 @@ Results ImportReduceScatter(const OpReader& op) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
     if (v.dtype() == DType::kBool && (reduce == &Pmax || reduce == &Pmin))
       return ScatterBooleans(v, axes, dim, /*any=*/reduce == &Pmax);
-    if (reduce != &Psum) op.NotSupported("is of no sum; reduce on all devices and take a slice");
+    if (reduce != &Psum)
+      op.NotSupported("does not reduce to a sum; reduce on all devices and take a slice");
     return PsumScatter(v, axes, dim, /*tiled=*/true);
   });
 }
@@ -243,7 +244,7 @@ Results ImportAllToAll(const OpReader& op) {
   NeedDim(op, split);
   NeedDim(op, concat);
   if (op.Int("split_count") != op.b().mesh().SizeOf(axes))
-    op.Malformed("splits into other than as many parts as a group has devices");
+    op.Malformed("does not split into as many parts as a group has devices");
   if (axes.empty()) return op.in;
   return Each(op, [&](Value v) { return AllToAll(v, axes, split, concat, /*tiled=*/true); });
 }
@@ -276,7 +277,7 @@ AxisList AxesOfPairs(const Mesh& mesh, const std::vector<Group>& pairs) {
 Exchange PairsOf(const OpReader& op) {
   const Mesh& mesh = op.b().mesh();
   const std::vector<Group> pairs = RowsOf(op, "source_target_pairs");
-  if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are none");
+  if (!pairs.empty() && pairs[0].size() != 2) op.Malformed("has pairs that are not of two devices");
   Exchange out;
   out.axes = AxesOfPairs(mesh, pairs);
   // Without pairs nobody sends, which is true along any axis.
@@ -299,7 +300,7 @@ Results ImportCollectivePermute(const OpReader& op) {
   const bool channel = op.Has("channel_id") && op.Int("channel_id") > 0;
   if (op.b().mesh().empty() || !channel) {
     if (RowsOf(op, "source_target_pairs").size() != 1)
-      op.NotSupported("is of one device that receives from none");
+      op.NotSupported("is of one device that receives from no device");
     return op.in;
   }
   const Exchange& exchange = op.Once("source_target_pairs", kPairs, [&] { return PairsOf(op); });
@@ -341,7 +342,7 @@ Results ImportPartitionId(const OpReader& op) {
   const bool is_manual = mesh.AxesOfType(AxisType::kManual) == axes;
   // In code of one device this op is all that a shard_map leaves behind.
   if (!is_manual && mesh.num_devices() == 1) return {Constant(op.b(), DType::kU32, 0)};
-  if (!is_manual) op.NotSupported("is asked for where not all axes are manual; ask for axis_index");
+  if (!is_manual) op.NotSupported("is used where not all axes are manual; use axis_index");
   const Value place = AxisIndex(op.b(), axes);
   const std::vector<int64_t>& ids = op.shardings().device_ids();
   if (ids.empty()) return {Convert(place, DType::kU32)};

@@ -40,14 +40,14 @@ uint32_t Cursor::Index(size_t size, const char* of) { return Checked(VarInt(), s
 
 uint32_t Cursor::Checked(uint64_t index, size_t size, const char* of) {
   if (ok() && index >= size)
-    Fail(absl::StrCat("there are ", size, " ", of, ", and one of number ", index, " is meant"));
+    Fail(absl::StrCat("there are ", size, " ", of, ", but number ", index, " is used"));
   return ok() ? static_cast<uint32_t>(index) : 0;
 }
 
 size_t Cursor::Count(const char* of, size_t bytes_each) {
   const uint64_t count = VarInt();
   if (count > left() / bytes_each)
-    Fail(absl::StrCat(count, " ", of, " are announced, and ", left(), " bytes are left"));
+    Fail(absl::StrCat(count, " ", of, " are announced, but ", left(), " bytes are left"));
   return ok() ? count : 0;
 }
 

@@ -52,7 +52,7 @@ void Exporter::Run(const Program& program) {
   const Mesh& mesh = entry.scope.mesh;
   if (mesh.AxesOfType(AxisType::kAuto).size() != mesh.axes.size())
     Throw(ErrorKind::kNotImplemented,
-          absl::StrCat("StableHLO: only axes of the type Auto are written, and the mesh is ",
+          absl::StrCat("StableHLO: only axes of the type Auto can be written, but the mesh is ",
                        mesh.ToString()));
   CheckAxes(program, program.in_shardings, entry.param_types(), ArgumentText);
   CheckAxes(program, program.out_shardings, entry.result_types(), ResultText);
@@ -239,8 +239,9 @@ uint32_t Exporter::Cast(uint32_t value, uint32_t type) {
 
 uint32_t Exporter::Sharding(const PartitionSpec& spec, int rank) {
   if (!spec.unreduced.empty() || !spec.reduced.empty())
-    Throw(ErrorKind::kNotImplemented, absl::StrCat("StableHLO: the sharding ", spec.ToString(),
-                                                   " of unreduced or reduced axes is not written"));
+    Throw(ErrorKind::kNotImplemented,
+          absl::StrCat("StableHLO: the sharding ", spec.ToString(),
+                       " has unreduced or reduced axes, which cannot be written"));
   return module_.Sharding(spec, rank);
 }
 

@@ -39,7 +39,7 @@ Importer::Importer(const Artifact& artifact, HostProgram* for_host)
   for (uint32_t i = 0; i < ops.size(); ++i)
     for (uint32_t r = 0; r < ops[i].results.size; ++r) defined_by_[ops[i].results.begin + r] = i;
   // Functions stand in the module. A function inside the region of another op belongs to nobody.
-  if (ops.empty() || ops[0].regions.size != 1) ThrowMalformed("is no module of one region");
+  if (ops.empty() || ops[0].regions.size != 1) ThrowMalformed("is not a module with one region");
   const RawRegion& module = a_.code.regions[ops[0].regions.begin];
   for (uint32_t i = module.begin; i < module.end; i = ops[i].end) {
     if (a_.form(ops[i]).name != "func") continue;
@@ -135,7 +135,8 @@ FunctionRef Importer::Function(std::string_view name, const Scope& scope) {
   }
   functions_[key] = nullptr;
   const Range regions = a_.code.ops[op].regions;
-  if (regions.size != 1) ThrowMalformed(absl::StrCat(Quoted(name), " has not one region"));
+  if (regions.size != 1)
+    ThrowMalformed(absl::StrCat(Quoted(name), " does not have exactly one region"));
   // The entry of every program is called "main"; the module's name distinguishes them.
   std::string_view label = name;
   if (const uint32_t module = a_.Find(0, "sym_name"); name == "main" && module != kNone)
@@ -214,7 +215,7 @@ FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<u
   if (SizeOf(f) > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
           absl::StrCat("StableHLO: ", Quoted(f->name), " has more than ", Limits().ops,
-                       " ops, those of what it calls included"));
+                       " ops, including the ops of the functions that it calls"));
   return f;
 }
 
@@ -244,7 +245,7 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::st
     for (const Value v : arrays) {
       // The value is from outside of the module's functions.
       if (!v || &v.builder() != builder_)
-        ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot"));
+        ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot access"));
       out.push_back(v);
     }
   }
@@ -257,7 +258,7 @@ absl::Span<const Value> Importer::ArraysOfValue(uint32_t value) const {
   if (found != tuples_.end()) return found->second;
   // A token has no arrays, wherever it comes from.
   if (a_.types[type_of(value)].kind == TypeKind::kToken) return {};
-  ThrowMalformed("uses a tuple that it cannot");
+  ThrowMalformed("uses a tuple that it cannot access");
 }
 void Importer::Keep(uint32_t value, absl::Span<const Value> arrays) {
   if (IsArray(a_, type_of(value))) {
@@ -285,7 +286,7 @@ std::vector<Value> Importer::Run(const RawRegion& region) {
     next = op.end;
     const bool last = op.end == region.end;
     const OpForm& form = a_.form(op);
-    if ((form.name == "return") != last) ThrowMalformed("a region ends with no return, or goes on");
+    if ((form.name == "return") != last) ThrowMalformed("a region does not end with its return");
     if (OnShards::BeginsAt(a_, i)) {
       next = RunOnShards(i, region.end);
       continue;
@@ -422,7 +423,7 @@ FunctionRef OpReader::CalledComputation() const {
   const Artifact& a = importer_.a_;
   const Attr& list =
       AttrOf(a, Find("called_computations"), AttrKind::kArray, What("called_computations"));
-  if (list.refs.size != 1) Malformed("calls not one computation");
+  if (list.refs.size != 1) Malformed("does not call exactly one computation");
   return importer_.Function(TextOf(a, a.refs[list.refs.begin], What("called_computations")), {});
 }
 bool OpReader::IsCipher(const FunctionRef& f) const {
@@ -460,7 +461,7 @@ std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
   const absl::Span<const uint32_t> operands = Slice(a.code.operands, raw().operands);
   if (operand >= operands.size()) Malformed("has too few operands");
   const TypeOf& type = a.types[importer_.type_of(operands[operand])];
-  if (type.kind != TypeKind::kTuple) Malformed("is of no tuple");
+  if (type.kind != TypeKind::kTuple) Malformed("has an operand that is not a tuple");
   importer_.Spend(static_cast<int64_t>(in.size() + type.refs.size));
   std::vector<size_t> out;
   for (const uint32_t element : Slice(a.refs, type.refs))
@@ -492,13 +493,13 @@ std::vector<int64_t> OpReader::KnownInts(size_t operand) const {
   constexpr int64_t kIntsMax = 64;  // two for each of 32 dims
   const Value x = in[operand];
   const std::optional<Array> known = KnownLiteral(operand);
-  if (!known) NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
+  if (!known) NotSupported(absl::StrCat("takes operand ", operand, ", which is not a constant"));
   const Array& literal = *known;
   if (!IsInteger(literal.dtype()) || x.rank() < 1 || x.rank() > 2 ||
       x.type().num_elements() > kIntsMax)
-    Malformed(absl::StrCat("has an operand ", operand, " that is no list of sizes"));
+    Malformed(absl::StrCat("has an operand ", operand, " that is not a list of sizes"));
   if (literal.rank() > 0 && literal.shape() != x.shape())
-    NotSupported(absl::StrCat("takes operand ", operand, ", which is no constant"));
+    NotSupported(absl::StrCat("takes operand ", operand, ", which is not a constant"));
   std::vector<int64_t> ints(x.type().num_elements());
   for (size_t i = 0; i < ints.size(); ++i)
     ints[i] = literal.IntAt(literal.rank() == 0 ? 0 : static_cast<int64_t>(i));
@@ -518,7 +519,7 @@ std::vector<uint32_t> OpReader::Captures(std::vector<int> regions) const {
         if (!inside && seen.insert(value).second) captures.push_back(value);
       }
       if (captures.size() > kCapturesMax)
-        NotSupported("uses too many values of outside its regions");
+        NotSupported("uses too many values from outside its regions");
     }
   }
   return captures;
@@ -539,7 +540,7 @@ FunctionRef OpReader::Computation(int r) const {
   const std::vector<uint32_t> constants = Captures({r});
   for (const uint32_t value : constants) {
     if (importer_.ConstantOf(value) == kNone)
-      NotSupported("has a computation that uses values of outside");
+      NotSupported("has a computation that uses values from outside");
   }
   return Region(r, {}, constants, Scope{});
 }

@@ -74,7 +74,7 @@ Value ToBits(Value x) {
 }  // namespace
 
 std::vector<Value> ImportBitcast(const OpReader& op) {
-  if (op.in.size() != 1) op.Malformed("has not one operand");
+  if (op.in.size() != 1) op.Malformed("does not have exactly one operand");
   const Value x = op.in[0];
   const DType from = x.dtype(), to = op.ResultType().dtype;
   const auto need_parts = [&](Value of, int64_t parts) {
@@ -90,7 +90,7 @@ std::vector<Value> ImportBitcast(const OpReader& op) {
   if (from == DType::kBool && to == DType::kBool) return {x};
   if (IsComplex(from) || IsComplex(to))
     op.Malformed(absl::StrCat("makes ", ToAbsl(DTypeName(to)), " of ", x.type().ToString(),
-                              "; of complex numbers it makes complex numbers"));
+                              "; complex numbers can only be made from complex numbers"));
   if (from == DType::kBool) {
     need_parts(x, BitWidth(to));
     return {FromBits(x, to)};

@@ -46,7 +46,7 @@ void Need(const OpReader& op, int operands, int results) {
                               " results; expected ", operands, " and ", results));
   for (const Value& x : op.in)
     if (x.rank() == 0) op.Malformed("has a scalar as an operand");
-  if (operands == 1 && op.in[0].rank() < 2) op.Malformed("has an operand that is no matrix");
+  if (operands == 1 && op.in[0].rank() < 2) op.Malformed("has an operand that is not a matrix");
   constexpr std::pair<char, DType> kTypes[] = {
       {'s', DType::kF32}, {'d', DType::kF64}, {'c', DType::kC64}, {'z', DType::kC128}};
   for (const auto& [letter, dtype] : kTypes)
@@ -122,7 +122,7 @@ Results Ormqr(const OpReader& op) {
   const Value taus = op.in[1], c = op.in[2];
   const int rank = a.rank();
   if (rank < 2 || c.rank() != rank || taus.rank() != rank - 1)
-    op.Malformed("has operands that are no reflectors and a matrix");
+    op.Malformed("does not have reflectors and a matrix as operands");
   const auto flag = [&](std::string_view name) {
     return BoolOf(op.artifact(), Configured(op, name), op.What(name));
   };
@@ -152,7 +152,7 @@ Results Ormqr(const OpReader& op) {
 
 Results Syevd(const OpReader& op) {
   Need(op, 1, 3);
-  if (Letter(op, "mode") != 'V') op.NotSupported("of eigenvalues without their vectors");
+  if (Letter(op, "mode") != 'V') op.NotSupported("computes eigenvalues without their vectors");
   const auto [v, w] = Eigh(op.in[0], Is(op, "uplo", 'L', 'U'));
   return {v, w, InfoOf(w, 1)};
 }
@@ -224,7 +224,7 @@ Results Gees(const OpReader& op) {
   const bool complex = op.in.size() == 1 && OfComplex(op);
   Need(op, 1, complex ? 5 : 6);
   const bool vectors = Is(op, "mode", 'V', 'N');
-  if (Letter(op, "sort") != 'N') op.NotSupported("of eigenvalues in an order");
+  if (Letter(op, "sort") != 'N') op.NotSupported("computes eigenvalues in an order");
   const Results out = Schur(op.in[0], vectors);
   Results results = {out[0], vectors ? out[1] : Unused(op, 1), ops::DiagonalOf(out[0])};
   if (!complex) results.push_back(ImaginaryEigenvalues(out[0]));
@@ -241,7 +241,7 @@ Results Gehrd(const OpReader& op) {
   const Artifact& a = op.artifact();
   if (IntOf(a, Configured(op, "low"), op.What()) != 1 ||
       IntOf(a, Configured(op, "high"), op.What()) != n)
-    op.NotSupported(absl::StrCat("of other rows than 1 to ", n));
+    op.NotSupported(absl::StrCat("reduces other rows than 1 to ", n));
   const auto [packed, taus] = Hessenberg(op.in[0]);
   return {packed, taus, Unused(op, 2)};
 }
@@ -308,15 +308,16 @@ const ImportRow* FindLapack(std::string_view target) {
 std::vector<Value> ImportApproxTopK(const OpReader& op) {
   if (op.num_operands() != 4 || op.num_results() != 2)
     op.NotSupported(
-        "of ApproxTopK has other operands than values, indices and an initial one each");
+        "of ApproxTopK has other operands than values, indices and an initial value for each");
   const Artifact& a = op.artifact();
   const int64_t dim = IntOf(a, Configured(op, "reduction_dim"), op.What());
   if (dim < 0 || dim >= op.in[0].rank()) op.Malformed("has no such reduction_dim");
   const Type result = op.ResultType();
-  if (result.rank() != op.in[0].rank()) op.Malformed("has a result of another rank");
+  if (result.rank() != op.in[0].rank())
+    op.Malformed("has a result whose rank differs from the operand's");
   const int64_t k = result.shape[dim];
   if (k < 0 || k > op.in[0].dim(static_cast<int>(dim)))
-    op.NotSupported("of ApproxTopK keeps more elements than there are");
+    op.NotSupported("of ApproxTopK keeps more elements than its operand has");
   std::vector<Value> out = SortBy(op.First(2), op.CalledComputation(), static_cast<int>(dim));
   for (Value& x : out) x = SliceInDim(x, static_cast<int>(dim), 0, k);
   return out;

@@ -159,9 +159,10 @@ Results ImportDynamicUpdateSlice(const OpReader& op) {
 // of the indices.
 Value VectorsLast(const OpReader& op, Value indices, std::vector<int64_t>* batching) {
   const int64_t dim = op.Int("index_vector_dim");
-  if (dim < 0 || dim > indices.rank()) op.Malformed("has index vectors along a dim that is none");
+  if (dim < 0 || dim > indices.rank())
+    op.Malformed("has index vectors along a dim that does not exist");
   for (int64_t& d : *batching) {
-    if (d == dim) op.Malformed("has a batching dim that is that of the index vectors");
+    if (d == dim) op.Malformed("has a batching dim along which the index vectors lie");
     d -= d > dim ? 1 : 0;
   }
   if (dim == indices.rank()) return ExpandDims(indices, {dim});
@@ -193,7 +194,7 @@ Results ImportTorchIndexSelect(const OpReader& op) {
   if (dim < 0) dim += rank;
   if (batch < 0) batch += at.rank();
   if (dim < 0 || dim >= rank || batch < 0 || batch > std::min<int64_t>(dim, at.rank()))
-    op.Malformed("has dims that are none");
+    op.Malformed("has dims that do not exist");
   GatherDimensionNumbers dims;
   Dims slice = x.shape();
   for (int64_t d = 0; d < batch; ++d) {
@@ -253,8 +254,9 @@ Results ImportRealDynamicSlice(const OpReader& op) {
   if (op.IsKnown(1) && op.IsKnown(2)) return {Slice(x, op.KnownInts(1), op.KnownInts(2), strides)};
   // The type gives the distance between the bounds.
   if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; }))
-    op.NotSupported("has bounds that are no constants, and strides");
-  if (starts.rank() != 1 || starts.dim(0) != x.rank()) op.Malformed("has not one start per dim");
+    op.NotSupported("has strides, and bounds that are not constants");
+  if (starts.rank() != 1 || starts.dim(0) != x.rank())
+    op.Malformed("does not have one start per dim");
   op.WillEmit(2 * x.rank());
   std::vector<Value> scalars;
   for (int d = 0; d < x.rank(); ++d)
@@ -296,7 +298,7 @@ WindowDimensions WindowOf(const OpReader& op, size_t rank) {
     const std::vector<int64_t> values =
         op.Has(attr) ? op.Ints(attr) : std::vector<int64_t>(rank, 1);
     if (values.size() != rank)
-      op.Malformed(absl::StrCat("has not one of ", ToAbsl(attr), " per dim"));
+      op.Malformed(absl::StrCat("does not have one entry of ", ToAbsl(attr), " per dim"));
     for (const int64_t v : values)
       if (v < 1) op.Malformed(absl::StrCat("has ", v, " among its ", ToAbsl(attr)));
     return values;
@@ -308,7 +310,7 @@ WindowDimensions WindowOf(const OpReader& op, size_t rank) {
                              {}};
   const std::vector<int64_t> padding =
       op.Has("padding") ? op.Ints("padding") : std::vector<int64_t>(2 * rank, 0);
-  if (padding.size() != 2 * rank) op.Malformed("has not two amounts of padding per dim");
+  if (padding.size() != 2 * rank) op.Malformed("does not have two amounts of padding per dim");
   for (size_t d = 0; d < rank; ++d) window.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);
   return window;
 }
@@ -322,7 +324,7 @@ Results ReduceWindows(const OpReader& op) {
 }
 Results ImportSelectAndScatter(const OpReader& op) {
   NeedOperands(op, 3);
-  if (op.num_regions() != 2) op.Malformed("has not two regions");
+  if (op.num_regions() != 2) op.Malformed("does not have two regions");
   const FunctionRef select = op.Inlined(0), scatter = op.Computation(1);
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
   op.WillRepeat(select, std::min(window.places(), kPlacesInTurnMax));
@@ -426,7 +428,7 @@ Results ImportComposite(const OpReader& op) {
 }
 Results ImportIf(const OpReader& op) {
   NeedOperands(op, 1);
-  if (op.in[0].dtype() != DType::kBool) op.Malformed("has a predicate that is no truth value");
+  if (op.in[0].dtype() != DType::kBool) op.Malformed("has a predicate that is not a truth value");
   const std::vector<uint32_t> captures = op.Captures({0, 1});
   const FunctionRef if_true = op.Region(0, captures), if_false = op.Region(1, captures);
   return Case(Convert(op.in[0], DType::kS32), {if_false, if_true}, op.ValuesOf(captures));
@@ -473,7 +475,7 @@ Results ImportTupleElement(const OpReader& op) {
 }
 // Ops with effects are refused, so there is nothing for tokens to order.
 Results ImportToken(const OpReader& op) {
-  if (!op.in.empty()) op.Malformed("is of what is no token");
+  if (!op.in.empty()) op.Malformed("has operands that are not tokens");
   return {};
 }
 
@@ -510,9 +512,8 @@ Results ImportCustomCall(const OpReader& op) {
 }
 
 constexpr std::string_view kHost =
-    "exchanges data with a host while the program runs, which has none; pass it as an argument, "
-    "and "
-    "return it";
+    "exchanges data with a host while the program runs, but no host takes part; pass the data as "
+    "an argument, and return it";
 constexpr std::string_view kAsync =
     "splits an op into its beginning and its end, which the planner does itself";
 

@@ -134,7 +134,8 @@ std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
       });
   if (known == std::end(kAlgorithms) || !whole)
     op.NotSupported(
-        "has an algorithm that is none of jax.lax.DotAlgorithmPreset; use one of these, or none");
+        "has an algorithm that is not in jax.lax.DotAlgorithmPreset; use one of these, or no "
+        "algorithm");
   return *known;
 }
 
@@ -210,7 +211,7 @@ Results ImportDotGeneral(const OpReader& op) {
 // Contracts the last dim of the first operand with the first dim of the second.
 Results ImportDot(const OpReader& op) {
   NeedOperands(op, 2);
-  if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("is of a scalar");
+  if (op.in[0].rank() == 0 || op.in[1].rank() == 0) op.Malformed("has a scalar operand");
   return {DotOf(op, {{}, {}, {op.in[0].rank() - 1}, {0}})};
 }
 
@@ -336,9 +337,9 @@ Results ConvolutionOf(const OpReader& op, const std::vector<int64_t>& padding) {
   options.batch_group_count = op.Int("batch_group_count");
   const std::vector<int64_t> reversal = op.Ints("window_reversal");
   if (padding.size() != 2 * num_spatial)
-    op.Malformed("has not two amounts of padding per spatial dim");
+    op.Malformed("does not have two amounts of padding per spatial dim");
   if (reversal.size() != num_spatial)
-    op.Malformed("has not one of window_reversal per spatial dim");
+    op.Malformed("does not have one entry of window_reversal per spatial dim");
   std::vector<int64_t> reversed;
   for (size_t d = 0; d < num_spatial; ++d) {
     options.padding.emplace_back(padding[2 * d], padding[2 * d + 1]);

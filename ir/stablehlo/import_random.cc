@@ -67,10 +67,10 @@ std::vector<Value> ImportRandomBits(const OpReader& op) {
   constexpr int64_t kDefault = 0, kPhilox = 2;
   const int64_t algorithm = op.Enum("rng_algorithm", AttrKind::kRngAlgorithm);
   if (op.num_operands() != 1 || op.num_results() != 2)
-    op.Malformed("has not one operand, two results");
+    op.Malformed("does not have one operand and two results");
   const Value state = op.in[0];
   if (algorithm != kDefault && algorithm != kPhilox)
-    op.NotSupported("is of an algorithm other than Philox");
+    op.NotSupported("uses an algorithm other than Philox");
   if (state.dtype() != DType::kU64 || state.shape() != Dims{2})
     op.NotSupported(absl::StrCat("has a state ", state.type().ToString(), "; expected u64[2]"));
   const Type type = op.ResultType(1);

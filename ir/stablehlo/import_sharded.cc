@@ -66,7 +66,7 @@ Results ImportManualComputation(const OpReader& op) {
       op.shardings().Specs(op.Find("in_shardings"), op.in.size(), op.Where("in_shardings"));
   const Specs out =
       op.shardings().Specs(op.Find("out_shardings"), op.num_results(), op.Where("out_shardings"));
-  if (!op.Captures({0}).empty()) op.Malformed("uses values of outside its region");
+  if (!op.Captures({0}).empty()) op.Malformed("uses values from outside its region");
   const FunctionRef body = op.Within(0, ManualScope(op.b().scope(), manual, /*check_vma=*/false));
   return EmitManual(op.b(), body, op.in, in, out, manual);
 }
@@ -85,7 +85,7 @@ PartitionSpec ThatDivides(PartitionSpec spec, Value v) {
 }
 
 Results ImportConstraint(const OpReader& op) {
-  if (op.in.size() != 1) op.Malformed("has not one operand");
+  if (op.in.size() != 1) op.Malformed("does not have exactly one operand");
   const PartitionSpec spec = op.shardings().Spec(op.Find("sharding"), op.Where());
   return {Constrained(op.in[0], ThatDivides(spec, op.in[0]))};
 }
@@ -114,7 +114,7 @@ void OpenDims(const OpReader& op, PartitionSpec* spec) {
        absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
     uint32_t dim = 0;
     if (!absl::SimpleAtoi(word, &dim) || dim >= spec->open.size())
-      op.Malformed("has unspecified dims that are none");
+      op.Malformed("has unspecified dims that do not exist");
     spec->open[dim] = true;
   }
 }
@@ -179,7 +179,7 @@ const ImportRow* FindShardy(std::string_view name) {
 }
 
 std::vector<Value> ImportShardingCall(const OpReader& op) {
-  if (op.in.size() != 1) op.Malformed("has not one operand");
+  if (op.in.size() != 1) op.Malformed("does not have exactly one operand");
   if (op.b().mesh().empty() || op.shardings().IsManual(op.carried(), op.Where())) return op.in;
   std::optional<PartitionSpec> spec = op.shardings().Carried(op.carried(), op.Where());
   if (!spec) return op.in;

@@ -218,16 +218,17 @@ TEST(ImportTest, WhatOurShardingsCannotSayIsRefusedByName) {
            Row{"groups", kUnimplemented,
                "all_reduce has replica groups that lie along no axes of the mesh (x=2, y=4)"},
            Row{"meshes_apart", kUnimplemented,
-               "sharding_constraint (-:2) is sharded along 'x' of the mesh (x=3, y=4), which is no "
-               "axis of the program's, (x=2, y=6); use one mesh"},
-           Row{"meshes_of_orders", kUnimplemented, "whose devices are not those of (x=4) in the"},
+               "sharding_constraint (-:2) is sharded along 'x' of the mesh (x=3, y=4), which is "
+               "not an axis of the program's mesh, (x=2, y=6); use one mesh"},
+           Row{"meshes_of_orders", kUnimplemented,
+               "which does not have the devices of (x=4) in the"},
            Row{"outside", kInvalid, "the mesh has axis 'y', but it is not manual here"},
            Row{"replicas", kUnimplemented, "mhlo.num_replicas is 2"},
            Row{"text_broken", kInvalid, "lacks ']', at byte 18"},
            Row{"text_maximal", kUnimplemented, "argument 0 lies on one device of several"},
            Row{"text_order", kUnimplemented, "has devices in an order that no mesh has"},
-           Row{"text_overlap", kUnimplemented, "lie along the axes of no one mesh"},
-           Row{"text_tuple", kUnimplemented, "is of a tuple"},
+           Row{"text_overlap", kUnimplemented, "do not lie along the axes of a single mesh"},
+           Row{"text_tuple", kUnimplemented, "is for a tuple"},
        })
     EXPECT_THAT(Import(Exported(std::string("sharded_") + row.name)),
                 StatusIs(row.code, HasSubstr(row.message)))
@@ -330,17 +331,17 @@ TEST(ImportTest, WhatHasNoPlaceHereIsRefusedWithAReason) {
   };
   for (const Row& row :
        {Row{"infeed", "infeed exchanges data with a host while the program runs"},
-        Row{"outfeed", "pass it as an argument, and return it"},
+        Row{"outfeed", "pass the data as an argument, and return it"},
         Row{"send", "send exchanges data with a host"}, Row{"recv", "recv exchanges data with a"},
         Row{"rng", "rng makes numbers that no two implementations agree on"},
         Row{"callback", "calls back into the process that traced it"},
         Row{"size", "makes a dim of a size that is known only when it runs"},
         Row{"einsum_diagonal", "has a letter twice in a term"},
         Row{"einsum_letters", "has 3 letters for 2 dims", absl::StatusCode::kInvalidArgument},
-        Row{"algorithm", "dot_general has an algorithm that is none of"},
+        Row{"algorithm", "dot_general has an algorithm that is not in"},
         Row{"token_for_a_matrix", "custom_call is of a tuple or a token"},
         Row{"tokens_for_arrays", "custom_call is of a tuple or a token"},
-        Row{"padding_of_few", "dynamic_conv takes operand 2, which is no constant"},
+        Row{"padding_of_few", "dynamic_conv takes operand 2, which is not a constant"},
         Row{"algorithm_of_f8", "an algorithm of floats of 8 bits, and an operand f32[4]"}})
     EXPECT_THAT(Import(Exported(std::string("ops_refused_") + row.name)),
                 StatusIs(row.code, HasSubstr(row.message)))

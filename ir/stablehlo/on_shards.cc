@@ -87,7 +87,7 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
   const absl::Span<const uint32_t> operands = Slice(a_.code.operands, op.operands);
   AxisList manual;
   if (target == kFullToShard) {
-    if (operands.size() != 1) Malformed(what, "has not one operand");
+    if (operands.size() != 1) Malformed(what, "does not have exactly one operand");
     manual =
         shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
     // The call before it has the sharding of the whole value.
@@ -99,16 +99,16 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
       in_specs_.push_back(std::move(spec));
   }
   if (!whole_.empty() && manual != manual_)
-    NotSupported(what, "is of other manual axes than the one before it");
+    NotSupported(what, "has other manual axes than the one before it");
   manual_ = std::move(manual);
   for (size_t i = 0; i < operands.size(); ++i) {
-    if (inside_.contains(operands[i])) NotSupported(what, "is of a shard");
+    if (inside_.contains(operands[i])) NotSupported(what, "has an operand that is a shard");
     whole_.push_back(operands[i]);
     shards_.push_back(op.results.begin + i);
     inside_.insert(shards_.back());
   }
   if (op.results.size != operands.size() || in_specs_.size() != whole_.size())
-    Malformed(what, "has not one result, and one sharding, for each operand");
+    Malformed(what, "does not have one result and one sharding for each operand");
 }
 
 void OnShards::Leave(uint32_t index, std::string_view target) {
@@ -128,7 +128,7 @@ void OnShards::Leave(uint32_t index, std::string_view target) {
     after_.insert(assembled_.back());
   }
   if (op.results.size != operands.size() || out_specs_.size() != given_.size())
-    Malformed(what, "has not one result, and one sharding, for each operand");
+    Malformed(what, "does not have one result and one sharding for each operand");
 }
 
 void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {
@@ -136,7 +136,7 @@ void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {
     if (inside_.contains(value) || !known_.insert(value).second) continue;
     const uint32_t from = in_.defined_by_[value];
     if (from == kNone || a_.form(a_.code.ops[from]).name != "constant")
-      NotSupported(a_.form(a_.code.ops[op]).name, "is of a shard and of a whole value");
+      NotSupported(a_.form(a_.code.ops[op]).name, "uses both a shard and a whole value");
     constants_.push_back(value);
   }
   body_.push_back(op);

@@ -37,11 +37,11 @@ void Check(const Quantization& q, const Type& type, std::string_view what) {
   const int64_t most = bits >= 63 ? std::numeric_limits<int64_t>::max() : (int64_t{1} << bits) - 1;
   const int64_t least = IsSignedInt(q.storage) ? -most - 1 : 0;
   if (q.min < least || q.min >= q.max || q.max > most)
-    Malformed(what, "is quantized to no range of its integers");
+    Malformed(what, "is quantized to an empty range, or to one that its integers do not have");
   const auto is_point = [&](int64_t z) { return q.min <= z && z <= q.max; };
   if (!std::all_of(q.zero_points.begin(), q.zero_points.end(), is_point))
     Malformed(what, "is quantized with a zero point that its integers do not have");
-  if (q.dim >= type.rank()) Malformed(what, "is quantized along a dim that is none");
+  if (q.dim >= type.rank()) Malformed(what, "is quantized along a dim that does not exist");
   const int64_t n = q.dim < 0 ? 1 : type.shape[q.dim];
   if (static_cast<int64_t>(q.scales.size()) != n || static_cast<int64_t>(q.zero_points.size()) != n)
     Malformed(what, absl::StrCat("is quantized by ", q.scales.size(), " scales and ",
@@ -93,7 +93,7 @@ std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
       out.scales.push_back(std::bit_cast<double>(bits));
     lists = lists.subspan(1 + lists[0]);
     for (const int64_t point : lists.subspan(1, lists[0])) out.zero_points.push_back(point);
-    if (out.dim < 0) Malformed(what, "is quantized along a dim that is none");
+    if (out.dim < 0) Malformed(what, "is quantized along a dim that does not exist");
   }
   Check(out, type, what);
   return out;
@@ -222,7 +222,7 @@ void NeedAlike(const OpReader& op, const OfOp& q) {
       if (!one) continue;
       if (first == nullptr) first = &*one;
       if (!(*first == *one))
-        op.NotSupported("is of numbers that are quantized in two ways; quantize them alike before");
+        op.NotSupported("has operands that are quantized in two ways; quantize them alike first");
     }
   }
 }
@@ -296,7 +296,7 @@ Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
   return {Convert(real, op.ResultType().dtype)};
 }
 
-Results NotQuantized(const OpReader& op) { op.Malformed("is of numbers that are not quantized"); }
+Results NotQuantized(const OpReader& op) { op.Malformed("has numbers that are not quantized"); }
 constexpr ImportRow kRows[] = {{"uniform_dequantize", NotQuantized},
                                {"uniform_quantize", NotQuantized}};
 
@@ -318,18 +318,19 @@ Results ImportQuantized(const OpReader& op, const ImportRow& row) {
     for (const std::optional<Quantization>& one : *list)
       if (one) op.WillEmit(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
   if (name == "uniform_quantize" || name == "uniform_dequantize") {
-    if (op.in.size() != 1 || q.results.size() != 1) op.Malformed("has not one operand, one result");
+    if (op.in.size() != 1 || q.results.size() != 1)
+      op.Malformed("does not have one operand and one result");
     const bool to_quantized = name == "uniform_quantize";
     if (q.results[0].has_value() != to_quantized || (!q.operands[0] && !to_quantized))
-      op.Malformed("is of numbers that are not quantized, or gives such");
+      op.Malformed("has an operand or a result that is not quantized");
     const Value real = q.operands[0] ? Dequantize(op.in[0], *q.operands[0]) : op.in[0];
-    if (!IsFloat(real.dtype())) op.Malformed("quantizes what are no floats");
+    if (!IsFloat(real.dtype())) op.Malformed("quantizes numbers that are not floats");
     return {to_quantized ? Quantize(real, *q.results[0]) : Convert(real, op.ResultType().dtype)};
   }
   if (IsOneOf(name, kProducts)) return Products(op, row, q);
   if (IsOneOf(name, kComputed)) return Computed(op, row, q);
   if (!IsOneOf(name, kMoves))
-    op.NotSupported("is of quantized numbers; dequantize them before, and quantize what it gives");
+    op.NotSupported("has quantized operands; dequantize them first, and quantize the results");
   NeedAlike(op, q);
   Results out = row.import(op);
   // The literals of unsigned numbers are written as signed ones.

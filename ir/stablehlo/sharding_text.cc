@@ -128,7 +128,7 @@ std::vector<int64_t> ReadIota(Text& in) {
   if (in.Take("T(")) {
     std::vector<int64_t> given = in.Ints(")");
     if (!std::is_permutation(given.begin(), given.end(), perm.begin(), perm.end()))
-      in.Fail("permutes dims that are none");
+      in.Fail("permutes dims that do not exist");
     perm = std::move(given);
   }
   for (size_t d = rank; d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
@@ -229,7 +229,7 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
         continue;
       }
       if (!AxesOfRow(rows[d], &axes))
-        in.Refuse("has devices in an order that no mesh has; list them in that of one");
+        in.Refuse("has devices in an order that no mesh has; list them in the order of a mesh");
       std::reverse(axes.begin(), axes.end());
       if (is_manual) {
         out.manual.insert(out.manual.end(), axes.begin(), axes.end());
@@ -242,12 +242,12 @@ TiledSharding ParseTiled(std::string_view text, std::string_view what) {
       int64_t left = i, device = 0;
       for (size_t d = tiles.size(); d-- > 0; left /= tiles[d]) device += rows[d][left % tiles[d]];
       if (device != devices[i])
-        in.Refuse("has devices in an order that no mesh has; list them in that of one");
+        in.Refuse("has devices in an order that no mesh has; list them in the order of a mesh");
     }
   } else if (in.Take("{")) {
-    in.Refuse("is of a tuple, which Tessera has no values for; pass its parts");
+    in.Refuse("is for a tuple, but Tessera has no tuples; pass its parts");
   } else {
-    in.Refuse("is of a kind that Tessera does not know");
+    in.Refuse("has a kind that Tessera does not know");
   }
   in.End();
   return out;
@@ -264,7 +264,7 @@ AxisPart ReadAxis(Text& in) {
   out.before = in.Int();
   in.Need(")");
   out.size = in.Int();
-  if (out.before < 1 || out.size < 1) in.Fail("has a part of an axis of no size");
+  if (out.before < 1 || out.size < 1) in.Fail("has a part of an axis that is empty");
   return out;
 }
 

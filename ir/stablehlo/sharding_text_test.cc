@@ -51,7 +51,7 @@ TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
       {"{devices=[2]0,1", "'{devices=[2]0,1' says more than Tessera's shardings can"},
       {"{devices=[2]0}", "has too few devices, or too many"},
       {"{devices=[0]<=[1]}", "has a size of 0"},
-      {"{devices=[2]<=[2]T(1)}", "permutes dims that are none"},
+      {"{devices=[2]<=[2]T(1)}", "permutes dims that do not exist"},
       {"{devices=[2]1,0}", "begins at another device than the first"},
       {"{devices=[4]0,2,3,1}", "in an order that no mesh has"},
       {"{devices=[2,2]0,1,3,2}", "in an order that no mesh has"},
@@ -59,8 +59,8 @@ TEST(ShardingTextTest, OtherTextsAreRefusedWithThePlace) {
       {"{devices=[1,2]<=[2] last_tile_dims={none}}", "has a subgroup that Tessera does not know"},
       {"{devices=[2]<=[2] last_tile_dims={manual,manual}}", "has too few dims"},
       {"{replicated}}", "goes on after its end"},
-      {"{{replicated}}", "is of a tuple"},
-      {"{unknown}", "is of a kind that Tessera does not know"},
+      {"{{replicated}}", "is for a tuple"},
+      {"{unknown}", "has a kind that Tessera does not know"},
   };
   for (const auto& [text, message] : kRows) EXPECT_THAT(Tiled(text), HasSubstr(message)) << text;
 }

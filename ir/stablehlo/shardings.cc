@@ -95,7 +95,7 @@ void Shardings::Check(std::string_view what, Declared* declared) {
     in_order &= ids[i] == static_cast<int64_t>(i);
   }
   if (!ids.empty() && !ids_fit)
-    Malformed(what, "has device ids that are not each of 0, 1, ... once");
+    Malformed(what, "has device ids that are not a permutation of 0, 1, ...");
   if (in_order && !mesh.empty()) ids.clear();
 }
 
@@ -114,11 +114,11 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
   Declared out;
   // A mesh of Shardy has axes, then ids. A mesh of VHLO has two attributes.
   if (ints.empty())
-    NotSupported(what, "is a mesh of VHLO's, which Tessera does not read; export with Shardy");
+    NotSupported(what, "is a mesh of VHLO, which Tessera does not read; export with Shardy");
   for (const uint32_t ref : Slice(a_.refs, mesh.refs)) {
     const Attr& axis = AttrOf(a_, ref, AttrKind::kMeshAxis, what);
     if (axis.refs.size != 0)
-      NotSupported(what, "is a mesh of VHLO's, which Tessera does not read; export with Shardy");
+      NotSupported(what, "is a mesh of VHLO, which Tessera does not read; export with Shardy");
     out.mesh.axes.push_back({std::string(axis.text()), a_.ints[axis.ints.begin]});
   }
   out.device_ids.assign(ints.begin() + 2, ints.end());
@@ -128,7 +128,7 @@ Shardings::Declared Shardings::MeshOf(uint32_t attr, std::string_view what) cons
 const Shardings::Declared& Shardings::InlineMesh(uint32_t attr, std::string_view what) const {
   if (const auto known = inline_.find(attr); known != inline_.end()) return known->second;
   if (inline_.size() == kMeshesMax)
-    NotSupported(what, "has a mesh of its own, one of too many; declare one");
+    NotSupported(what, "has one of too many meshes that are not declared; declare one mesh");
   Declared mesh = MeshOf(attr, what);
   Check(what, &mesh);
   return inline_[attr] = std::move(mesh);
@@ -206,7 +206,8 @@ void Shardings::DeriveMesh() {
   for (const int64_t cut : cuts) {
     if (cut % before != 0 || cut > devices)
       NotSupported("mhlo.sharding",
-                   "has texts that lie along the axes of no one mesh; shard by the axes of one");
+                   "has texts that do not lie along the axes of a single mesh; shard by the axes "
+                   "of one mesh");
     if (cut > before) mesh_.axes.insert(mesh_.axes.begin(), {"", cut / before});
     before = cut;
   }
@@ -309,7 +310,7 @@ void Shardings::AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* ou
                         std::string_view what) const {
   const std::optional<AxisRange> range = RangeOf(mesh.mesh, axis);
   if (!range)
-    Malformed(what, absl::StrCat("is sharded along ", Quoted(axis.name), ", which is no axis",
+    Malformed(what, absl::StrCat("is sharded along ", Quoted(axis.name), ", which is not an axis",
                                  axis.size == 0 ? "" : ", or has no such part"));
   if (axis.size == 0 && mesh.mesh.SameShape(mesh_) && mesh.device_ids == device_ids_) {
     out->push_back(axis.name);
@@ -317,14 +318,14 @@ void Shardings::AddAxis(const Declared& mesh, const AxisPart& axis, AxisList* ou
   }
   if (!HasOurDevices(mesh))
     NotSupported(what, absl::StrCat("is sharded along ", Quoted(axis.name), " of the mesh ",
-                                    mesh.mesh.ToString(), ", whose devices are not those of ",
+                                    mesh.mesh.ToString(), ", which does not have the devices of ",
                                     mesh_.ToString(), " in the same order; use one mesh"));
   const std::optional<AxisList> axes = AxesAt(*range);
   if (!axes)
     NotSupported(
         what,
         absl::StrCat("is sharded along ", Quoted(axis.name), " of the mesh ", mesh.mesh.ToString(),
-                     ", which is no axis of the program's, ", mesh_.ToString(),
+                     ", which is not an axis of the program's mesh, ", mesh_.ToString(),
                      axis.size == 0 ? "; use one mesh"
                                     : ": a part of an axis; declare a mesh with axes for it"));
   out->insert(out->end(), axes->begin(), axes->end());
@@ -340,7 +341,7 @@ AxisPart Shardings::AxisOf(uint32_t attr, std::string_view what) const {
   const Attr& part = AttrOf(a_, refs.back(), AttrKind::kSubAxis, what);
   out.before = a_.ints[part.ints.begin];
   out.size = a_.ints[part.ints.begin + 1];
-  if (out.before < 1 || out.size < 1) Malformed(what, "has a part of an axis of no size");
+  if (out.before < 1 || out.size < 1) Malformed(what, "has a part of an axis that is empty");
   return out;
 }
 
@@ -362,7 +363,7 @@ AxisList Shardings::AxesNamed(const Declared* mesh, const std::vector<AxisPart>&
     } else if (found != declared_.end()) {
       AddAxis(found->second, axis, &out, what);
     } else {
-      Malformed(what, absl::StrCat("is along ", Quoted(axis.name), ", which is no axis"));
+      Malformed(what, absl::StrCat("is along ", Quoted(axis.name), ", which is not an axis"));
     }
   }
   return out;
@@ -397,7 +398,7 @@ AxisList Shardings::GroupAxes(uint32_t attr, std::string_view what) const {
   const Attr& groups = AttrOf(a_, attr, AttrKind::kReplicaGroupMeshAxes, what);
   const absl::Span<const uint32_t> refs = Slice(a_.refs, groups.refs);
   const Attr& list = AttrOf(a_, refs.back(), AttrKind::kArray, what);
-  if (list.refs.size > kAxesMax) Malformed(what, "are of too many axes");
+  if (list.refs.size > kAxesMax) Malformed(what, "have too many axes");
   std::vector<AxisPart> axes;
   for (const uint32_t ref : Slice(a_.refs, list.refs)) axes.push_back(AxisOf(ref, what));
   const bool is_named = a_.attrs[refs[0]].kind == AttrKind::kSymbol;
@@ -457,9 +458,9 @@ NamedSharding Shardings::Named(uint32_t attr, std::string_view what) const {
   for (int64_t i = 0; i < counts[1]; ++i) out.replicated.push_back(AxisOf(refs[next++], what));
   // The pending reduction, if it is not a sum, comes after the counts.
   if (next < refs.size() && counts.size() > 3 && counts[3] != 0)
-    NotSupported(what,
-                 "has unreduced axes of another reduction than a sum; reduce the value along them "
-                 "before");
+    NotSupported(
+        what,
+        "has unreduced axes of a reduction other than a sum; reduce the value along them first");
   while (next < refs.size()) out.unreduced.push_back(AxisOf(refs[next++], what));
   return out;
 }
@@ -472,7 +473,7 @@ PartitionSpec Shardings::Spec(uint32_t attr, std::string_view what) const {
 std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string_view what) const {
   std::vector<PartitionSpec> out;
   if (AttrOf(a_, attr, AttrKind::kShardingPerValue, what).refs.size != n)
-    Malformed(what, "are not one for each value");
+    Malformed(what, "do not have one sharding for each value");
   for (const uint32_t ref :
        Slice(a_.refs, AttrOf(a_, attr, AttrKind::kShardingPerValue, what).refs))
     out.push_back(Spec(ref, absl::StrCat(ToAbsl(what), "[", out.size(), "]")));
@@ -606,7 +607,7 @@ std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string
       const std::string_view text = FrontendText(attr, what);
       if (absl::StartsWith(ToAbsl(text), "#sdy.sharding_per_value")) {
         std::vector<PartitionSpec> specs = CarriedSpecs(dictionary, kText, what);
-        if (specs.size() != 1) Malformed(what, "has not one sharding");
+        if (specs.size() != 1) Malformed(what, "does not have exactly one sharding");
         return specs[0];
       }
       const NamedSharding sharding = ParseSharding(text, what);

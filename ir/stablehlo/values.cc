@@ -113,7 +113,7 @@ const Attr& AttrOf(const Artifact& a, uint32_t attr, AttrKind kind, std::string_
 Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
   const TypeOf& type = a.types[index];
   const bool encoded = type.kind == TypeKind::kEncodedTensor;
-  if (type.kind == TypeKind::kUnrankedTensor) NotSupported(what, "has a type of no known rank");
+  if (type.kind == TypeKind::kUnrankedTensor) NotSupported(what, "has a type of unknown rank");
   if (!IsArray(a, index)) NotSupported(what, "is a tuple or a token, not an array");
   if (type.kind != TypeKind::kTensor && !encoded) Malformed(what, "is not a tensor");
   const absl::Span<const int64_t> dims = Slice(a.ints, type.ints).subspan(1);
@@ -212,7 +212,7 @@ Tensor TensorOf(const Artifact& a, uint32_t attr, std::string_view what) {
   if (elements == 0) {
     // A single value may stand for no elements.
     if (static_cast<int64_t>(bytes.size()) > std::max<int64_t>(width, 1))
-      Malformed(what, "has bytes, and no elements");
+      Malformed(what, "has bytes, but no elements");
     out.literal = Array(dtype, out.type.shape);
     return out;
   }

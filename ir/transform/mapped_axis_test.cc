@@ -273,7 +273,7 @@ TEST(MappedAxis, RefusesWhatItDoesNotDo) {
   });
   const absl::Status both = Batch(*permuted, {0}, axis).status();
   EXPECT_THAT(both, ReasonIs("NOT_IMPLEMENTED"));
-  EXPECT_THAT(std::string(both.message()), HasSubstr("permute over one after the other"));
+  EXPECT_THAT(std::string(both.message()), HasSubstr("permute over one axis after the other"));
 
   const auto gathered = TryFn(scope, {Varying(F64({}), {"d"})}, [](Builder&, const auto& p) {
     return std::vector<Value>{AllGather(p[0], {"i", "d"}, 0, false, "invarying")};
@@ -284,7 +284,7 @@ TEST(MappedAxis, RefusesWhatItDoesNotDo) {
     return std::vector<Value>{Pvary(p[0], {"i"})};
   });
   EXPECT_THAT(std::string(cast.status().message()),
-              HasSubstr("axis 'i' is that of a vmap, along which types are not tracked"));
+              HasSubstr("axis 'i' is the axis of a vmap, along which types are not tracked"));
 
   const auto unknown = TryFn(scope, {F64({})}, [](Builder&, const auto& p) {
     return std::vector<Value>{Psum(p[0], {"j"})};

@@ -63,11 +63,11 @@ Value MatchTangent(Value v, const Type& want) {
     if (v.type().varying.contains(a)) terms.insert(a);
   v = ops::WithStates(VaryUnreducedCast(v, terms), want.unreduced, want.reduced);
   if (v.type().unreduced != want.unreduced || v.type().reduced != want.reduced)
-    Throw(ErrorKind::kNotImplemented,
-          absl::StrCat("a derivative of type ", v.type().ToString(), " where one of type ",
-                       want.ToString(),
-                       " is wanted: nothing casts between these states; pcast the "
-                       "value that is differentiated to varying first"));
+    Throw(
+        ErrorKind::kNotImplemented,
+        absl::StrCat("a derivative has type ", v.type().ToString(), " where type ", want.ToString(),
+                     " is needed, and no cast exists between these states; pcast the "
+                     "differentiated value to varying first"));
   if (AxisSet spare = Minus(v.type().varying, want.varying); !spare.empty())
     v = Psum(v, AxisList(spare.begin(), spare.end()));
   if (AxisSet missing = Minus(want.varying, v.type().varying); !missing.empty())

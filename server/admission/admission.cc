@@ -23,10 +23,11 @@ absl::Status TooMany(absl::string_view what, int64_t got, int64_t limit) {
 // absent devices.
 absl::Status CheckAbsent(const api::CompileRequest& request) {
   if (request.device_memory_bytes < 0)
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("compile: device_memory_bytes is ", request.device_memory_bytes,
-                                  "; an absent device has 1 byte or more, and 0 asks for devices "
-                                  "that are there"));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat(
+            "compile: device_memory_bytes is ", request.device_memory_bytes,
+            "; expected at least 1 byte per absent device, or 0 to plan for existing devices"));
   if (request.device_memory_bytes == 0) return absl::OkStatus();
   if (!request.plan_only)
     return MakeError(
@@ -35,8 +36,8 @@ absl::Status CheckAbsent(const api::CompileRequest& request) {
         "runs; ask for the plan alone (validate_only, or ExplainProgram)");
   if (!request.devices.empty() || !request.mesh.empty())
     return MakeError(ErrorKind::kValueError,
-                     "compile: device_memory_bytes is for devices that are absent; the devices or "
-                     "the named mesh that are given with it are there. Give one of them");
+                     "compile: device_memory_bytes is for devices that are absent; the request "
+                     "also gives existing devices or a named mesh. Give only one of the two");
   return absl::OkStatus();
 }
 

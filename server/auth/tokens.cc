@@ -47,8 +47,8 @@ absl::Status CheckValid(const TokenRecord& record, absl::Time now) {
 
 absl::Status UnknownToken() {
   return MakeError(ErrorKind::kTokenUnknown,
-                   "the token is none of this coordinator's; check that it is whole and whose it "
-                   "is");
+                   "this coordinator does not know the token; check that the token is complete and "
+                   "was made by this coordinator");
 }
 
 }  // namespace
@@ -110,7 +110,8 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
   record.role = std::string(core::RoleName(token.role));
   if (token.role == Role::kWorker) {
     if (!token.tenant.empty())
-      return MakeError(ErrorKind::kValueError, "tenant: a worker's token has none; leave it out");
+      return MakeError(ErrorKind::kValueError,
+                       "tenant: a worker's token has no tenant; leave the tenant out");
   } else {
     record.tenant = token.tenant.empty() ? core::kDefaultTenant : token.tenant;
     TESSERA_RETURN_IF_ERROR(CheckTokenName("tenant", record.tenant));
@@ -130,7 +131,8 @@ absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl
                      absl::StrCat("token '", record.name, "' exists; choose another name"));
   if (records_.size() >= kTokensMax)
     return MakeError(ErrorKind::kLimitExceeded,
-                     absl::StrCat("tokens: ", kTokensMax, " exist, revoked ones among them"));
+                     absl::StrCat("tokens: there are already ", kTokensMax,
+                                  " tokens (revoked tokens included), which is the maximum"));
   core::MadeToken made;
   made.text = MakeToken(&record);
   made.info = InfoOf(record);
@@ -175,7 +177,7 @@ absl::Status Tokens::Persist(ByName records) {
   if (const absl::Status written = ReplaceFile(path_, FormatTokenFile(list), /*is_private=*/true);
       !written.ok())
     return MakeError(ErrorKind::kInternal,
-                     absl::StrCat("tokens are not kept: ", written.message()));
+                     absl::StrCat("the tokens cannot be stored: ", written.message()));
   records_ = std::move(records);
   names_by_id_.clear();
   for (const auto& [name, record] : records_) names_by_id_[record.id] = name;

@@ -64,7 +64,8 @@ TEST_F(TokensTest, WrongTokensAreUnknown) {
   std::string text = Make(Named("ci"));
   text.back() = text.back() == '0' ? '1' : '0';
   for (const std::string& bad : {text, std::string("x"), std::string()})
-    EXPECT_THAT(tokens_->Authenticate(bad, kNow), ReasonIs("TOKEN_UNKNOWN", "none of this"));
+    EXPECT_THAT(tokens_->Authenticate(bad, kNow),
+                ReasonIs("TOKEN_UNKNOWN", "does not know the token"));
 }
 
 TEST_F(TokensTest, ATokenExpires) {
@@ -118,7 +119,7 @@ TEST_F(TokensTest, WhatCannotBeMadeIsSaid) {
   EXPECT_THAT(tokens_->Create(Named("x", Role::kUser, core::kSystemTenant), kNow),
               ReasonIs("VALUE_ERROR", "coordinator's own"));
   EXPECT_THAT(tokens_->Create(Named("x", Role::kWorker, "a"), kNow),
-              ReasonIs("VALUE_ERROR", "has none"));
+              ReasonIs("VALUE_ERROR", "has no tenant"));
   NewToken brief = Named("x");
   brief.time_to_live = absl::Milliseconds(1);
   EXPECT_THAT(tokens_->Create(brief, kNow), ReasonIs("VALUE_ERROR", "time_to_live"));
@@ -128,9 +129,9 @@ TEST_F(TokensTest, WhatCannotBeMadeIsSaid) {
 TEST_F(TokensTest, WhatTheDiskDoesNotTakeIsNotMadeButRevokedAllTheSame) {
   const std::string text = Make(Named("ci"));
   std::filesystem::remove_all(folder_);
-  EXPECT_THAT(tokens_->Create(Named("other"), kNow), ReasonIs("INTERNAL", "not kept"));
+  EXPECT_THAT(tokens_->Create(Named("other"), kNow), ReasonIs("INTERNAL", "cannot be stored"));
   EXPECT_EQ(tokens_->List().size(), 1u);
-  EXPECT_THAT(tokens_->Revoke("ci"), ReasonIs("INTERNAL", "not kept"));
+  EXPECT_THAT(tokens_->Revoke("ci"), ReasonIs("INTERNAL", "cannot be stored"));
   EXPECT_THAT(tokens_->Authenticate(text, kNow), ReasonIs("TOKEN_REVOKED", ""));
 }
 

@@ -19,9 +19,10 @@ absl::string_view RoleName(Role role) { return kRoleNames[static_cast<size_t>(ro
 absl::StatusOr<Role> ParseRole(absl::string_view name) {
   for (size_t i = 0; i < std::size(kRoleNames); ++i)
     if (name == kRoleNames[i]) return static_cast<Role>(i);
-  return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("role: '", name.substr(0, 64),
-                                "' is none; expected viewer, user, operator, admin or worker"));
+  return MakeError(
+      ErrorKind::kValueError,
+      absl::StrCat("role: '", name.substr(0, 64),
+                   "' is not a role; expected viewer, user, operator, admin or worker"));
 }
 
 }  // namespace tessera::server::core

@@ -157,7 +157,7 @@ Check Health::EvaluateProgress(absl::Time now) const {
     if (x.reading.operations > 0 && x.canary == 0) {
       if (x.reading.progress_age > config_.stall) {
         return {Reason::kNotProgressing,
-                absl::StrCat("what executor ", name, " runs has stood still for ",
+                absl::StrCat("the operation on executor ", name, " has made no progress for ",
                              absl::FormatDuration(x.reading.progress_age))};
       }
       // The executor is making progress, which counts as success.
@@ -171,8 +171,9 @@ Check Health::EvaluateProgress(absl::Time now) const {
     if (x.kernel.succeeded() && now - x.kernel.last <= bound) {
       ++succeeded;
     } else if (x.kernel.succeeded() || now - x.kernel.since > bound) {
-      return {Reason::kKernelCanary, absl::StrCat("executor ", name, " has proved nothing for ",
-                                                  since(std::max(x.kernel.last, x.kernel.since)))};
+      return {Reason::kKernelCanary,
+              absl::StrCat("executor ", name, " has not passed a canary for ",
+                           since(std::max(x.kernel.last, x.kernel.since)))};
     } else {
       newcomer = &x;
     }
@@ -185,7 +186,7 @@ Check Health::EvaluateProgress(absl::Time now) const {
 Verdict Health::Evaluate(absl::Time now) const {
   Verdict verdict;
   if (stopping_) {
-    verdict.live = {Reason::kStopping, "the coordinator stops"};
+    verdict.live = {Reason::kStopping, "the coordinator is stopping"};
   } else if (now - loop_replied_ > config_.loop_timeout) {
     verdict.live = {Reason::kLoopStuck, "the scheduler's loop does not answer"};
   }
@@ -194,9 +195,8 @@ Verdict Health::Evaluate(absl::Time now) const {
   const bool any = std::any_of(executors_.begin(), executors_.end(),
                                [](const auto& x) { return x.second.takes_work(); });
   if (!any) {
-    verdict.ready = verdict.progressing = {
-        Reason::kNoDevices,
-        "there is no device that may be given work; start or uncordon a worker"};
+    verdict.ready = verdict.progressing = {Reason::kNoDevices,
+                                           "no device accepts work; start or uncordon a worker"};
     return verdict;
   }
   verdict.progressing = EvaluateProgress(now);

@@ -167,7 +167,7 @@ TEST_F(HealthTest, WhatStandsStillIsNotProgress) {
   there_[0].progress_age = absl::Seconds(61);
   Pass(absl::Seconds(2));
   EXPECT_EQ(Progress(), Reason::kNotProgressing);
-  EXPECT_THAT(Evaluate().progressing.text, HasSubstr("a/0 runs has stood still for 1m1s"));
+  EXPECT_THAT(Evaluate().progressing.text, HasSubstr("a/0 has made no progress for 1m1s"));
 }
 
 TEST_F(HealthTest, LaunchesThatEndAreProof) {

@@ -64,7 +64,8 @@ absl::StatusOr<wire::Reply> ParseReply(const absl::StatusOr<std::string>& bytes)
   TESSERA_RETURN_IF_ERROR(bytes);
   wire::Reply reply;
   if (!reply.ParseFromString(*bytes))
-    return MakeError(ErrorKind::kInternal, "the process for programs answers with no message");
+    return MakeError(ErrorKind::kInternal,
+                     "the process for programs sent a reply that is not a valid message");
   return reply;
 }
 
@@ -179,7 +180,7 @@ absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire
     case wire::Request::BODY_NOT_SET:
       break;
   }
-  return MakeError(ErrorKind::kInternal, "the request asks for nothing");
+  return MakeError(ErrorKind::kInternal, "the request has no body");
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire
 std::string AnswerRequest(std::string_view request, const core::PlanFn& plan) {
   wire::Request asked;
   wire::Reply reply;
-  absl::Status status = MakeError(ErrorKind::kInternal, "the request is no message");
+  absl::Status status = MakeError(ErrorKind::kInternal, "the request is not a valid message");
   if (asked.ParseFromArray(request.data(), static_cast<int>(request.size())))
     status = Answer(asked, plan, &reply);
   if (!status.ok()) {

@@ -263,7 +263,7 @@ TEST(Jail, ACallerWithoutTimeIsNoStrike) {
   JailedReader jailed(Options(), {});
   for (int i = 0; i < 3; ++i)
     EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, SteadyNow() - absl::Seconds(1)),
-                ReasonIs("DEADLINE_EXCEEDED", HasSubstr("than the call has time")));
+                ReasonIs("DEADLINE_EXCEEDED", HasSubstr("than the time left for the call")));
   EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()), IsOk());
 }
 
@@ -272,7 +272,7 @@ TEST(Jail, WhatIsNoPlanOfTheProgramIsAnError) {
   for (const char* const lie :
        {"fewer values", "another shape", "another sharding", "another mesh", "another program"})
     EXPECT_THAT(jailed.Plan(RequestOf(lie)),
-                ReasonIs("INTERNAL", HasSubstr("what the planner's process sent is no plan of it")))
+                ReasonIs("INTERNAL", HasSubstr("the planner's process sent an invalid plan")))
         << lie;
 }
 

@@ -27,8 +27,9 @@ constexpr size_t kKeptBytesMax = 4 << 20;
 constexpr absl::Duration kRetry = absl::Seconds(1);
 
 absl::Status NoTimeLeft(const Subject& subject) {
-  return MakeError(ErrorKind::kDeadlineExceeded,
-                   absl::StrCat(subject.what, ": the program took longer than the call has time"));
+  return MakeError(
+      ErrorKind::kDeadlineExceeded,
+      absl::StrCat(subject.what, ": the program took longer than the time left for the call"));
 }
 
 }  // namespace
@@ -70,7 +71,8 @@ void Pool::KeepSpare() {
     if (started.ok()) {
       spare_ = std::move(process);
     } else if (!stopping_) {
-      TESSERA_LOG(WARNING) << "no process for programs starts" << Field("why", started.message());
+      TESSERA_LOG(WARNING) << "cannot start a process for programs"
+                           << Field("why", started.message());
       mu_.AwaitWithTimeout(absl::Condition(&stopping_), kRetry);
     }
   }
@@ -119,10 +121,11 @@ absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject&
     if (const absl::Time until = quarantine_.Until(tenant, sha256, now); now < until)
       return MakeError(
           ErrorKind::kProgramQuarantined,
-          absl::StrCat(subject.what, ": this program has ended ", Quarantine::kStrikes,
-                       " of the processes that worked on it; ", "it is refused for another ",
-                       absl::FormatDuration(absl::Trunc(until - now, absl::Seconds(1))),
-                       "; please report it"));
+          absl::StrCat(
+              subject.what, ": ", Quarantine::kStrikes,
+              " processes ended while they worked on this program; it is refused for another ",
+              absl::FormatDuration(absl::Trunc(until - now, absl::Seconds(1))),
+              "; please report it"));
   }
   const bool by_caller = deadline < now + options_.timeout;
   std::unique_ptr<JailedProcess> process = Take(tenant);
@@ -148,8 +151,9 @@ absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, co
   if (by_caller && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
     return NoTimeLeft(subject);
   if (end.cause == Cause::kNotStarted)
-    return MakeError(ErrorKind::kInternal,
-                     absl::StrCat(subject.what, ": no process for programs starts: ", end.how));
+    return MakeError(
+        ErrorKind::kInternal,
+        absl::StrCat(subject.what, ": cannot start a process for programs: ", end.how));
   if (options_.ended != nullptr) options_.ended(end.cause);
   {
     const std::string sha256 = Sha256Hex(subject.bytes);

@@ -32,9 +32,9 @@ namespace tessera::server::jail {
 namespace {
 
 absl::Status NoPlan(const core::PlanRequest& request, absl::string_view why) {
-  return MakeError(ErrorKind::kInternal,
-                   absl::StrCat("plan ", request.name, ": what the planner's process sent is no ",
-                                "plan of it: ", why));
+  return MakeError(
+      ErrorKind::kInternal,
+      absl::StrCat("plan ", request.name, ": the planner's process sent an invalid plan: ", why));
 }
 
 void AddValues(const std::vector<core::PlanValue>& values,
@@ -54,19 +54,19 @@ absl::StatusOr<ir::Dims> ShardShape(ir::Dims shape, const ir::PartitionSpec& spe
                                     const ir::Mesh& mesh) {
   std::set<std::string> used;
   if (spec.dims.size() > shape.size() || !spec.open.empty())
-    return absl::InvalidArgumentError("a sharding does not fit");
+    return absl::InvalidArgumentError("a sharding does not fit its array or the mesh");
   for (size_t d = 0; d < spec.dims.size(); ++d) {
     for (const std::string& axis : spec.dims[d]) {
       const int64_t size = mesh.Has(axis) ? mesh.SizeOf(axis) : 0;
       if (size < 1 || shape[d] % size != 0 || !used.insert(axis).second)
-        return absl::InvalidArgumentError("a sharding does not fit");
+        return absl::InvalidArgumentError("a sharding does not fit its array or the mesh");
       shape[d] /= size;
     }
   }
   for (const ir::AxisList* axes : {&spec.unreduced, &spec.reduced})
     for (const std::string& axis : *axes)
       if (!mesh.Has(axis) || !used.insert(axis).second)
-        return absl::InvalidArgumentError("a sharding does not fit");
+        return absl::InvalidArgumentError("a sharding does not fit its array or the mesh");
   return shape;
 }
 
@@ -81,7 +81,8 @@ absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     const std::vector<ir::Type>& types, const std::vector<ir::Type>& shards, const ir::Mesh& mesh,
     const ir::Limits& limits) {
   if (static_cast<size_t>(values.size()) != types.size() || types.size() != shards.size())
-    return absl::InvalidArgumentError("another number of arguments or results");
+    return absl::InvalidArgumentError(
+        "the number of arguments or results differs from the program's");
   std::vector<core::PlanValue> out;
   for (int i = 0; i < values.size(); ++i) {
     const wire::PlanValue& value = values[i];
@@ -93,7 +94,8 @@ absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     if (to.dtype != types[i].dtype || to.shape != types[i].shape || to.dtype != shards[i].dtype ||
         shard != shards[i].shape || !IsOf(to.spec.unreduced, types[i].unreduced) ||
         !IsOf(to.spec.reduced, types[i].reduced))
-      return absl::InvalidArgumentError(absl::StrCat("value ", i, " has another type"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("value ", i, " does not have its type in the program"));
   }
   return out;
 }
@@ -164,14 +166,15 @@ absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRe
     TESSERA_ASSIGN_OR_RETURN(out.mesh, ir::serial::FromProto(proto.mesh(), limits));
     if (!out.mesh.SameShape(request.program.mesh()) ||
         !out.device_program->scope.mesh.SameShape(out.mesh))
-      return absl::InvalidArgumentError("it is for another mesh");
+      return absl::InvalidArgumentError("the plan is for another mesh");
     TESSERA_ASSIGN_OR_RETURN(
         out.in, ReadValues(proto.in(), program.param_types(), out.device_program->param_types(),
                            out.mesh, limits));
     TESSERA_ASSIGN_OR_RETURN(
         out.out, ReadValues(proto.out(), program.result_types(), out.device_program->result_types(),
                             out.mesh, limits));
-    if (proto.memory_bound_bytes() < 0) return absl::InvalidArgumentError("its memory is negative");
+    if (proto.memory_bound_bytes() < 0)
+      return absl::InvalidArgumentError("the memory bound is negative");
     return absl::OkStatus();
   }();
   if (!read.ok()) return NoPlan(request, read.message());

@@ -258,7 +258,7 @@ std::string ExplainText(const Explained& plan) {
   const bool absent = hypothetical_memory_bytes > 0;
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
-                   absent ? ", of devices that are absent" : "", "\n");
+                   absent ? ", for absent devices" : "", "\n");
   std::vector<std::string> placements;
   for (size_t i = 0; i < device.in.size(); ++i)
     placements.push_back(PlacementText(program.entry->types[i], device.in[i], device.fn->types[i]));
@@ -289,9 +289,11 @@ std::string ExplainText(const Explained& plan) {
   }
   absl::StrAppend(&out, "bytes sent per device: ", total, "\n");
   AppendHostOps(*device.fn, /*cpu_code=*/false,
-                "evaluated by the host, on copies where the device is another", &out);
-  AppendHostOps(*device.fn, /*cpu_code=*/true,
-                "code on a CPU; evaluated, on copies, where the device is another", &out);
+                "evaluated by the host (a device that is not a CPU copies the data to it)", &out);
+  AppendHostOps(
+      *device.fn, /*cpu_code=*/true,
+      "compiled on a CPU; otherwise evaluated by the host, to which the device copies the data",
+      &out);
   absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",
                   absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "", " (arguments ",
                   memory.arguments, ", results ", memory.results, ")\n");

@@ -255,7 +255,7 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));
   request.cluster.hypothetical_memory_bytes = 1000;
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan absent, MakePlan(request));
-  EXPECT_THAT(absent.explain_text, HasSubstr("of devices that are absent"));
+  EXPECT_THAT(absent.explain_text, HasSubstr("for absent devices"));
   EXPECT_THAT(absent.explain_text, HasSubstr("B at most of 1000 (arguments 64"));
   EXPECT_THAT(absent.explain_json, HasSubstr("\"absent_device_bytes\": 1000"));
   // The plan for absent devices is the plan for devices that exist.

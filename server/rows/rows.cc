@@ -141,7 +141,7 @@ absl::Status Read(const typename serial::Fields<T>::Proto& from, T* to) {
 template <class Enum>
 absl::Status ReadEnum(int from, Enum last, Enum* to) {
   if (from < 0 || from > static_cast<int>(last))
-    return absl::InvalidArgumentError(absl::StrCat("the value ", from, " has no meaning"));
+    return absl::InvalidArgumentError(absl::StrCat(from, " is not a known value"));
   *to = static_cast<Enum>(from);
   return absl::OkStatus();
 }
@@ -175,7 +175,7 @@ absl::Status ReadWork(const state::Operation& from, s::Work* to) {
     case state::Operation::WORK_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("it does nothing that this release knows");
+  return absl::InvalidArgumentError("this release does not know the kind of operation");
 }
 
 absl::Status Read(const state::Operation& from, s::Operation* to) {
@@ -206,7 +206,8 @@ absl::Status Read(const state::Executable& from, s::Executable* to) {
 template <class T>
 absl::Status ReadInto(const std::string& bytes, s::RowChange* row) {
   typename serial::Fields<T>::Proto message;
-  if (!message.ParseFromString(bytes)) return absl::InvalidArgumentError("it does not parse");
+  if (!message.ParseFromString(bytes))
+    return absl::InvalidArgumentError("the value is not a valid message");
   return Read(message, &row->record.emplace<T>());
 }
 
@@ -238,7 +239,7 @@ absl::Status ReadRecord(const core::Row& from, s::RowChange* row) {
     case RowKind::kProgram: {
       state::Program message;
       if (!message.ParseFromString(*from.value))
-        return absl::InvalidArgumentError("it does not parse");
+        return absl::InvalidArgumentError("the value is not a valid message");
       s::UploadedProgram program{
           std::make_shared<const std::string>(std::move(*message.mutable_bytes()))};
       TESSERA_RETURN_IF_ERROR(
@@ -293,13 +294,13 @@ absl::StatusOr<std::vector<scheduler::RowChange>> Decode(const std::vector<core:
     } else if (const auto id = core::IdOfKey(row.key)) {
       change.key.id = *id;
     } else {
-      read = absl::InvalidArgumentError("its key is no id");
+      read = absl::InvalidArgumentError("the key is not an id");
     }
     read.Update(ReadRecord(row, &change));
     if (!read.ok())
       return MakeError(ErrorKind::kStoreFailed,
                        absl::StrCat("state: a row of ", ToAbsl(core::NameOf(row.kind)), " (key ",
-                                    absl::CHexEscape(row.key), ") does not read: ", read.message(),
+                                    absl::CHexEscape(row.key), ") cannot be read: ", read.message(),
                                     "; restore a backup, or start the release that wrote it"));
   }
   return changes;

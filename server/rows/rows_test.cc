@@ -267,7 +267,7 @@ TEST(Rows, OneThatDoesNotReadIsNamed) {
   EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "a row of array"));
   rows = Encode({ASession()});
   rows[0].key = "short";
-  EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "its key is no id"));
+  EXPECT_THAT(Decode(rows).status(), ReasonIs("STORE_FAILED", "the key is not an id"));
 }
 
 TEST(Rows, AnExecutorOfAnOlderBuildIsKnownByItsDevices) {

@@ -55,7 +55,7 @@ absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const ap
       if (static_cast<int64_t>(request.data().size()) != bytes)
         return MakeError(
             ErrorKind::kValueError,
-            absl::StrCat("array: ", request.data().size(), " bytes came for ",
+            absl::StrCat("array: ", request.data().size(), " bytes were sent for ",
                          ir::MakeType(spec.dtype, spec.shape).ToString(), ", which has ", bytes));
       ir::Array value(spec.dtype, spec.shape);
       if (bytes > 0) std::memcpy(value.MutableData(), request.data().data(), request.data().size());

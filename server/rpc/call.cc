@@ -97,9 +97,10 @@ absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
   if (copy.Length() == 0) return absl::OkStatus();  // an empty message, in which no field is set
   if (grpc::SerializationTraits<google::protobuf::Message>::Deserialize(&copy, request).ok())
     return absl::OkStatus();
-  return MakeError(kind, absl::StrCat("request: its ", bytes.Length(), " bytes are no ",
-                                      request->GetDescriptor()->full_name(),
-                                      "; build it with the server's protos"));
+  return MakeError(
+      kind, absl::StrCat("request: the ", bytes.Length(), " bytes sent are not a message of type ",
+                         request->GetDescriptor()->full_name(),
+                         "; build the request with the server's protos"));
 }
 
 CallBase::CallBase(const CallContext* context, Method method, grpc::CallbackServerContext* grpc,

@@ -34,13 +34,13 @@ class ChannelzGuard final : public grpc::AuthMetadataProcessor {
     const auto token = metadata.find("authorization");
     if (token == metadata.end())
       return ir::serial::ToGrpc(
-          MakeError(ErrorKind::kTokenMissing, "channelz wants an administrator's token"));
+          MakeError(ErrorKind::kTokenMissing, "channelz needs an administrator's token"));
     absl::string_view text = View(token->second);
     absl::ConsumePrefix(&text, "Bearer ");
     const absl::StatusOr<core::Caller> caller = tokens_->Authenticate(text, absl::Now());
     if (!caller.ok()) return ir::serial::ToGrpc(caller.status());
     if (caller->role == core::Role::kAdmin) return grpc::Status::OK;
-    return ir::serial::ToGrpc(MakeError(ErrorKind::kRoleMissing, "channelz wants the role admin"));
+    return ir::serial::ToGrpc(MakeError(ErrorKind::kRoleMissing, "channelz needs the role admin"));
   }
 
  private:
@@ -51,8 +51,9 @@ class ChannelzGuard final : public grpc::AuthMetadataProcessor {
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
   if (path.empty())
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat(option, ": not given; TLS wants it beside tls_cert_file"));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat(option, ": not given; TLS needs it in addition to tls_cert_file"));
   absl::StatusOr<std::string> pem = ReadWholeFile(path);
   return pem.ok() ? std::move(pem) : Annotate(pem.status(), ToStd(option));
 }

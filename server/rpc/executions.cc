@@ -258,15 +258,16 @@ class ExecutionsStream final
       const auto found = named_.find(result.number());
       if (found == named_.end())
         return MakeError(ErrorKind::kValueError,
-                         absl::StrCat(what, ": it is none of the last ", kNamedRunsMax,
+                         absl::StrCat(what, ": the run is not among the last ", kNamedRunsMax,
                                       " runs that were sent in order"));
       const Made& made = found->second;
       if (!made.ok()) return made.status();
       if (result.result() >= made->size() ||
           result.arg() >= static_cast<uint32_t>(request->run().args_size()))
-        return MakeError(ErrorKind::kValueError,
-                         absl::StrCat(what, ": the run has ", made->size(), " results, and this ",
-                                      request->run().args_size(), " arguments"));
+        return MakeError(
+            ErrorKind::kValueError,
+            absl::StrCat(what, ": the run has ", made->size(), " results, and this request has ",
+                         request->run().args_size(), " arguments"));
       request->mutable_run()->set_args(static_cast<int>(result.arg()), (*made)[result.result()]);
     }
     return absl::OkStatus();

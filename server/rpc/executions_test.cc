@@ -310,7 +310,7 @@ TEST_P(ExecutionsTest, AResultThatARunDoesNotHaveIsRefused) {
     if (event.has_refused()) refused[event.number()] = ir::serial::FromProto(event.refused());
   }
   EXPECT_THAT(refused[2], ReasonIs("VALUE_ERROR", "the run has 1 results"));
-  EXPECT_THAT(refused[3], ReasonIs("VALUE_ERROR", "and this 1 arguments"));
+  EXPECT_THAT(refused[3], ReasonIs("VALUE_ERROR", "and this request has 1 arguments"));
 }
 
 // A run in order waits until there is room, and the runs behind it keep their places.

@@ -167,7 +167,7 @@ absl::StatusOr<Caller> Gate::Admit(grpc::CallbackServerContext* context, Method 
   const bool open = options_.tokens == nullptr;
   if (status.ok() && !open && !May(caller->role, row.least))
     status = MakeError(ErrorKind::kRoleMissing,
-                       absl::StrCat(MethodName(method), " wants the role ", LeastName(row.least),
+                       absl::StrCat(MethodName(method), " needs the role ", LeastName(row.least),
                                     "; '", caller->token_name, "' has ",
                                     core::RoleName(caller->role), ". Ask for another token"));
   if (status.ok()) status = Count(context, *caller, clock_->Steady());

@@ -237,7 +237,7 @@ TEST_F(GateTest, ATokenOfTheRoleIsWanted) {
   EXPECT_THAT(Enroll(channel, "x"), ReasonIs("TOKEN_UNKNOWN", ""));
   for (const Role role : {Role::kViewer, Role::kUser, Role::kOperator, Role::kAdmin})
     EXPECT_THAT(Enroll(channel, Token(std::string(core::RoleName(role)), role)),
-                ReasonIs("ROLE_MISSING", "wants the role worker"));
+                ReasonIs("ROLE_MISSING", "needs the role worker"));
   ASSERT_THAT(tokens_->Revoke("join"), IsOk());
   EXPECT_THAT(Enroll(channel, worker), ReasonIs("TOKEN_REVOKED", ""));
   EXPECT_TRUE(
@@ -419,11 +419,11 @@ TEST_F(GateTest, ChannelzIsForAdministrators) {
   EXPECT_THAT(Channelz(channel, Token("root", Role::kAdmin)), IsOk());
   // gRPC drops the details of such an error, so only code and message can be checked.
   EXPECT_THAT(Channelz(channel, Token("ops", Role::kOperator)),
-              StatusIs(absl::StatusCode::kPermissionDenied, "wants the role admin"));
+              StatusIs(absl::StatusCode::kPermissionDenied, "needs the role admin"));
   EXPECT_THAT(Channelz(channel, ""),
               StatusIs(absl::StatusCode::kUnauthenticated, "administrator's token"));
   EXPECT_THAT(Channelz(channel, "x"),
-              StatusIs(absl::StatusCode::kUnauthenticated, "none of this coordinator's"));
+              StatusIs(absl::StatusCode::kUnauthenticated, "does not know the token"));
 }
 
 TEST_F(GateTest, PlainTextToATlsPortFailsWithinItsBound) {
@@ -460,7 +460,7 @@ TEST_F(GateTest, FilesThatDoNotFitAreNamed) {
   EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "tls_key_file"));
   Write("other.pem", pki::MakeCa("other", absl::Now())->key_pem);
   files.key_file = Path("other.pem");
-  EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "not the one of"));
+  EXPECT_THAT(CredentialsFor("127.0.0.1", {files}), ReasonIs("VALUE_ERROR", "does not belong to"));
   EXPECT_THAT(CredentialsFor("0.0.0.0", {}), ReasonIs("VALUE_ERROR", "--insecure"));
   EXPECT_THAT(CredentialsFor("0.0.0.0", {{}, /*insecure=*/true}), IsOk());
   EXPECT_THAT(CredentialsFor("127.0.0.1", {{"", Path("key.pem"), ""}}),

@@ -76,7 +76,7 @@ class Round final : public std::enable_shared_from_this<Round> {
     *silent->mutable_status() = ir::serial::ToProto(
         answer ? answer->status()
                : MakeError(ErrorKind::kDeadlineExceeded,
-                           absl::StrCat("worker ", worker, ": its daemon did not answer in time")));
+                           absl::StrCat("worker ", worker, ": the daemon did not answer in time")));
   }
 
   absl::Mutex mu_;

@@ -27,7 +27,7 @@ std::string PageToken(std::string_view scope, std::string_view after) {
 
 absl::Status BadPageToken() {
   return MakeError(ErrorKind::kValueError,
-                   "page_token: it is not one that this list gave; begin with an empty one");
+                   "page_token: this list has not returned this token; begin with an empty token");
 }
 
 absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token) {

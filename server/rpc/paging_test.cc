@@ -18,7 +18,8 @@ TEST(PagingTest, ATokenSaysWhereTheNextPageBegins) {
 TEST(PagingTest, ATokenIsGoodForItsListAlone) {
   const std::string token = PageToken("ListX|a", "7");
   for (const char* other : {"ListX|b", "ListY|a", "ListX|a|7", ""})
-    EXPECT_THAT(PageAfter(other, token), ReasonIs("VALUE_ERROR", "not one that this list gave"));
+    EXPECT_THAT(PageAfter(other, token),
+                ReasonIs("VALUE_ERROR", "this list has not returned this token"));
   EXPECT_THAT(PageAfter("ab", PageToken("a", "bc")), ReasonIs("VALUE_ERROR"));
 }
 

@@ -59,8 +59,9 @@ using UploadCall = CallRef<v1::UploadProgramRequest, v1::UploadProgramResponse>;
 absl::Status CheckUpload(const CallBase& call, const scheduler::ProgramInfo& upload,
                          absl::Time deadline) {
   if (Sha256Hex(*upload.bytes) != upload.sha256)
-    return MakeError(ErrorKind::kChecksumMismatch,
-                     "upload: all bytes are there and their SHA-256 is another; send them again");
+    return MakeError(
+        ErrorKind::kChecksumMismatch,
+        "upload: all bytes have arrived, but their SHA-256 is not the one given; send them again");
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ReadSource(call, SourceOf(upload), deadline));
   return ir::Verify(program, call.coordinator()->limits());
 }

@@ -42,7 +42,7 @@ absl::StatusOr<v1::InspectProgramResponse> InspectSource(const CallBase& call,
   v1::InspectProgramResponse found;
   if (!found.ParseFromString(bytes))
     return MakeError(ErrorKind::kInternal,
-                     "inspect: the reader of programs answers with no message");
+                     "inspect: the process for programs sent a reply that is not a valid message");
   return found;
 }
 
@@ -55,7 +55,7 @@ absl::StatusOr<scheduler::ProgramFormat> FromProto(v1::ProgramFormat format) {
     default:
       return MakeError(
           ErrorKind::kValueError,
-          absl::StrCat("format: this server knows none of the number ", static_cast<int>(format),
+          absl::StrCat("format: this server knows no format with number ", static_cast<int>(format),
                        "; give PROGRAM_FORMAT_TESSERA or PROGRAM_FORMAT_STABLEHLO"));
   }
 }

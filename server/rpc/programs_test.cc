@@ -314,7 +314,7 @@ func main(%x: f32[128,16] P('data','model')) -> (f32[128]) {
   q.set_device_memory_bytes(1000);
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExplainProgramResponse r,
                                Do<Programs>(&Programs::Stub::ExplainProgram, q, "a/user"));
-  EXPECT_THAT(r.text(), HasSubstr("(data=64, model=8), of devices that are absent"));
+  EXPECT_THAT(r.text(), HasSubstr("(data=64, model=8), for absent devices"));
   EXPECT_THAT(r.text(), HasSubstr("psum[model]"));
   EXPECT_THAT(r.json(), HasSubstr("absent_device_bytes"));
   EXPECT_GT(r.memory_bound_bytes(), 2 * 2 * 4) << "of a block of x";

@@ -64,9 +64,10 @@ bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time no
       return true;
     }
     if (entry.payload != payload) {
-      answer.status = MakeError(ErrorKind::kRequestIdReused,
-                                absl::StrCat("request_id '", absl::CEscape(key.request_id),
-                                             "' came before with another request; use a new one"));
+      answer.status =
+          MakeError(ErrorKind::kRequestIdReused,
+                    absl::StrCat("request_id '", absl::CEscape(key.request_id),
+                                 "' was used before with another request; use a new one"));
     } else if (!entry.ended) {
       entry.waiting.push_back(std::move(then));
       return false;

@@ -327,7 +327,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   context.TryCancel();
   (void)stream->Finish();
   while (executor->Read(&command)) continue;
-  EXPECT_THAT(Read(executor->Finish()), ReasonIs("WORKER_LOST", "its worker is lost"));
+  EXPECT_THAT(Read(executor->Finish()), ReasonIs("WORKER_LOST", "the worker is lost"));
   // Soon the worker's device is listed as not healthy.
   const absl::Time until = absl::Now() + absl::Seconds(10);
   std::vector<api::Device> devices;

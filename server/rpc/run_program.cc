@@ -126,7 +126,7 @@ void RunPool::Work() {
     const absl::Duration left = next.until - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       next.job(MakeError(ErrorKind::kDeadlineExceeded,
-                         "coordinator: the call waited for a thread all the time"));
+                         "coordinator: no thread became free before the call's deadline"));
     } else {
       next.job(left);
     }

@@ -122,7 +122,7 @@ class GrpcServer final : public Server {
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr)
-      return absl::UnavailableError(absl::StrCat("listen: gRPC does not serve ", options.listen));
+      return absl::UnavailableError(absl::StrCat("listen: gRPC cannot listen on ", options.listen));
     SetHealth(options.health);
     port_ = acceptor_->port();
     address_ = absl::StrCat(host, ":", port_);

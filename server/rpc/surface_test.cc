@@ -198,7 +198,7 @@ TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
   TESSERA_EXPECT_OK(Do<Sessions>(&Sessions::Stub::DeleteSession, end));
   EXPECT_THAT(first.End(/*leave=*/false), ReasonIs("SESSION_NOT_FOUND", "it was deleted"));
   EXPECT_THAT(Held(channel_, session.id()).End(false), ReasonIs("SESSION_NOT_FOUND"));
-  EXPECT_THAT(Held(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "nobody holds"));
+  EXPECT_THAT(Held(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "cannot be held"));
 }
 
 class FewTest : public SurfaceTest {
@@ -322,7 +322,8 @@ TEST_F(ArraysTest, SmallOnesAreWrittenAndReadInOneCall) {
 }
 
 TEST_F(ArraysTest, WritesRefuseWhatDoesNotFit) {
-  EXPECT_THAT(Write([](auto& q) { q.set_data("short"); }), ReasonIs("VALUE_ERROR", "5 bytes came"));
+  EXPECT_THAT(Write([](auto& q) { q.set_data("short"); }),
+              ReasonIs("VALUE_ERROR", "5 bytes were sent"));
   EXPECT_THAT(Write([](auto& q) { q.clear_data(); }), ReasonIs("VALUE_ERROR", "no value"));
   EXPECT_THAT(Write([](auto& q) { q.mutable_json()->set_number_value(1); }),
               ReasonIs("VALUE_ERROR", "a list of 4"));
@@ -824,7 +825,8 @@ TEST_F(ClusterTest, MeshesHaveNames) {
   create.mutable_mesh()->set_devices(0, 9);
   EXPECT_THAT(Do<Cluster>(&Cluster::Stub::CreateMesh, create), ReasonIs("NOT_ENOUGH_DEVICES"));
   create.mutable_mesh()->set_name("No name");
-  EXPECT_THAT(Do<Cluster>(&Cluster::Stub::CreateMesh, create), ReasonIs("VALUE_ERROR", "no name"));
+  EXPECT_THAT(Do<Cluster>(&Cluster::Stub::CreateMesh, create),
+              ReasonIs("VALUE_ERROR", "not a valid name"));
   v1::DeleteMeshRequest del;
   del.set_name("pairs");
   TESSERA_EXPECT_OK(Do<Cluster>(&Cluster::Stub::DeleteMesh, del));
@@ -968,7 +970,8 @@ TEST_F(SurfaceTest, BytesThatDoNotDecodeAreSaidToBeThat) {
                                             });
       done.WaitForNotification();  // The call has a deadline.
       const absl::Status read = Read(status);
-      EXPECT_THAT(read, StatusIs(absl::StatusCode::kInvalidArgument, "bytes are no tessera.v1."))
+      EXPECT_THAT(read, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 "bytes sent are not a message of type tessera.v1."))
           << name;
       EXPECT_FALSE(ReasonOf(read).empty()) << name;
       ++methods;

@@ -125,7 +125,8 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
   if (stream != nullptr) waiting = stream->MessageStream::Send(std::move(envelope));
   if (waiting > kCommandsMax)
     Kill(executor, incarnation, absl::StrCat("killed: ", kCommandsMax, " commands wait for it"));
-  for (const auto& ended : old) ended->EndNow(Gone("another process serves the index"));
+  for (const auto& ended : old)
+    ended->EndNow(Gone("another process has taken this executor's index"));
 }
 
 void WorkerStream::SendToDaemon(v1::Envelope command) {
@@ -156,10 +157,10 @@ void WorkerStream::Close(const absl::Status& why) {
 // may ask again. A daemon of an earlier build would not know the message, so it is not asked.
 void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
   if (protocol_ < kInquiryProtocol)
-    return then(MakeError(ErrorKind::kProtocolMismatch,
-                          absl::StrCat("worker ", worker(),
-                                       ": it is of an earlier build, which "
-                                       "answers no inquiries; upgrade the worker")));
+    return then(
+        MakeError(ErrorKind::kProtocolMismatch,
+                  absl::StrCat("worker ", worker(),
+                               ": its build is too old to answer inquiries; upgrade the worker")));
   AnswerFn given_up;
   {
     absl::MutexLock lock(&mu_);
@@ -173,9 +174,9 @@ void WorkerStream::Ask(v1::Inquiry inquiry, AnswerFn then) {
     }
   }
   if (given_up)
-    given_up(
-        MakeError(ErrorKind::kDeadlineExceeded, "worker: its daemon leaves too many questions"));
-  if (then) return then(Gone("its worker is lost"));
+    given_up(MakeError(ErrorKind::kDeadlineExceeded,
+                       "worker: the daemon has left too many inquiries unanswered"));
+  if (then) return then(Gone("the worker is lost"));
   v1::Envelope envelope;
   envelope.set_kind(v1::MESSAGE_KIND_INQUIRY);
   inquiry.SerializeToString(envelope.mutable_body());
@@ -190,7 +191,7 @@ std::string WorkerStream::worker() {
 absl::Status WorkerStream::TakeAnswer(const v1::Envelope& envelope) {
   v1::InquiryAnswer answer;
   if (!answer.ParseFromString(envelope.body()))
-    return MakeError(ErrorKind::kValueError, "worker: its answer to an inquiry does not read");
+    return MakeError(ErrorKind::kValueError, "worker: the answer to an inquiry cannot be parsed");
   AnswerFn then;
   {
     absl::MutexLock lock(&mu_);
@@ -209,7 +210,7 @@ void WorkerStream::EndQuestions(const std::string& why) {
     absl::MutexLock lock(&mu_);
     asked.swap(asked_);
   }
-  for (const auto& [id, then] : asked) then(Gone(absl::StrCat("its worker is lost: ", why)));
+  for (const auto& [id, then] : asked) then(Gone(absl::StrCat("the worker is lost: ", why)));
 }
 
 void WorkerStream::Ended(const std::string& why) {
@@ -218,7 +219,7 @@ void WorkerStream::Ended(const std::string& why) {
       RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why), session);
     service_->events().Disconnect(session, absl::UnavailableError(why));
   }
-  CloseExecutors(Gone(absl::StrCat("its worker is lost: ", why)));
+  CloseExecutors(Gone(absl::StrCat("the worker is lost: ", why)));
   EndQuestions(why);
 }
 
@@ -240,12 +241,12 @@ absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
   if (envelope.epoch() != epoch_) return absl::OkStatus();
   if (envelope.kind() == v1::MESSAGE_KIND_INQUIRY_ANSWER) return TakeAnswer(envelope);
   absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
-  if (!report.ok()) return Annotate(report.status(), "it sent what does not read");
+  if (!report.ok()) return Annotate(report.status(), "the daemon sent an invalid report");
   const bool beat = std::holds_alternative<api::Heartbeat>(report->body);
   if (!beat && !std::holds_alternative<api::ExecutorLost>(report->body) &&
       !std::holds_alternative<api::ExecutorReady>(report->body))
     return MakeError(ErrorKind::kValueError,
-                     "worker: its daemon sent a report that is its executor's to send");
+                     "worker: the daemon sent a report that only an executor may send");
   if (beat) {
     MeetDeadlines();
     SendAcknowledgements();
@@ -320,11 +321,11 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
             attachment.key,
             api::ExecutorTicketKey(ticket_key_, attachment.executor, attachment.incarnation)))
       return MakeError(ErrorKind::kTicketRefused,
-                       absl::StrCat("executor: the key is not that of executor ",
+                       absl::StrCat("executor: the key does not belong to executor ",
                                     attachment.executor, ", incarnation ", attachment.incarnation));
     if (attachment.epoch != 0 && attachment.epoch != epoch_)
-      return Gone("it means another coordinator than this one");
-    if (closed_) return Gone("its worker is lost");
+      return Gone("the message is meant for another coordinator");
+    if (closed_) return Gone("the worker is lost");
     Executor* const e = Find(attachment.executor, attachment.incarnation, &old);
     if (e == nullptr || e->stream != nullptr || e->gone)
       return Gone(absl::StrCat("incarnation ", attachment.incarnation, " of executor ",
@@ -334,7 +335,8 @@ absl::Status WorkerStream::Attach(const api::Attachment& attachment,
     waiting.swap(e->waiting);
   }
   stream->Begin(std::move(waiting));
-  for (const auto& ended : old) ended->EndNow(Gone("another process serves the index"));
+  for (const auto& ended : old)
+    ended->EndNow(Gone("another process has taken this executor's index"));
   Deliver();
   return absl::OkStatus();
 }
@@ -427,7 +429,8 @@ void WorkerStream::MeetDeadlines() {
     }
   }
   for (const Overdue& o : overdue) Kill(o.executor, o.incarnation, o.reason);
-  for (const auto& stream : late) stream->EndNow(Gone("its daemon has reported its loss"));
+  for (const auto& stream : late)
+    stream->EndNow(Gone("the daemon has reported that the executor is lost"));
 }
 
 void WorkerStream::Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) {
@@ -461,8 +464,7 @@ absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
   if (!own || std::holds_alternative<api::Heartbeat>(report.body) ||
       std::holds_alternative<api::ExecutorLost>(report.body) ||
       std::holds_alternative<api::ExecutorReady>(report.body))
-    return MakeError(ErrorKind::kValueError,
-                     "executor: it sent a report that is not its own to send");
+    return MakeError(ErrorKind::kValueError, "executor: it sent a report that it may not send");
   service_->events().OnReport(session_, std::move(report));
   return absl::OkStatus();
 }
@@ -470,7 +472,7 @@ absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
 absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Attachment attachment, ir::serial::ReadAttachment(envelope));
   const std::shared_ptr<WorkerStream> worker = service_->Find(attachment.session);
-  if (worker == nullptr) return Gone("its worker is not registered");
+  if (worker == nullptr) return Gone("the worker is not registered");
   epoch_ = worker->epoch();
   executor_ = attachment.executor;
   incarnation_ = attachment.incarnation;

@@ -222,7 +222,7 @@ TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
 TEST_F(WorkerStreamsTest, AnExecutorOfAnotherCoordinatorDoesNotAttach) {
   const auto side = Attach(kIncarnation, KeyOf(kIncarnation), kSession, kEpoch - 1);
   EXPECT_EQ(side->ReadCommand(), "");
-  EXPECT_THAT(side->Finish(), ReasonIs("WORKER_LOST", "means another coordinator"));
+  EXPECT_THAT(side->Finish(), ReasonIs("WORKER_LOST", "meant for another coordinator"));
 }
 
 TEST_F(WorkerStreamsTest, WhatIsProcessedIsAcknowledgedWithAHeartbeat) {
@@ -343,7 +343,7 @@ TEST_F(WorkerStreamsTest, ALossIsNotHeldForLong) {
   EXPECT_THAT(events_.Heard(3),
               ElementsAre("heartbeat", "lost 70: killed by signal 9", "heartbeat"));
   EXPECT_EQ(executor->ReadCommand(), "");
-  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "reported its loss"));
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "reported that the executor is lost"));
 }
 
 TEST_F(WorkerStreamsTest, AnExecutorThatDoesNotAttachIsKilled) {
@@ -381,7 +381,7 @@ TEST_F(WorkerStreamsTest, WithoutItsDaemonsStreamAnExecutorsEnds) {
   EXPECT_EQ(executor->ReadCommand(), "read 1");
   daemon_.reset();
   EXPECT_EQ(executor->ReadCommand(), "");
-  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "its worker is lost"));
+  EXPECT_THAT(executor->Finish(), ReasonIs("WORKER_LOST", "the worker is lost"));
   EXPECT_THAT(events_.Heard(1), ElementsAre("disconnected: its connection ended"));
 }
 
@@ -389,10 +389,11 @@ TEST_F(WorkerStreamsTest, EachReportsWhatIsItsOwn) {
   const auto executor = Attach(kIncarnation);
   executor->Say(kIncarnation + 1, api::LaunchDone{8, absl::ZeroDuration()});
   EXPECT_EQ(executor->ReadCommand(), "");
-  EXPECT_THAT(executor->Finish(), ReasonIs("VALUE_ERROR", "not its own to send"));
+  EXPECT_THAT(executor->Finish(), ReasonIs("VALUE_ERROR", "a report that it may not send"));
   daemon_->Say(kIncarnation, api::LaunchDone{8, absl::ZeroDuration()});
   EXPECT_EQ(daemon_->ReadCommand(), "");
-  EXPECT_THAT(daemon_->Finish(), ReasonIs("VALUE_ERROR", "its executor's to send"));
+  EXPECT_THAT(daemon_->Finish(),
+              ReasonIs("VALUE_ERROR", "a report that only an executor may send"));
   EXPECT_THAT(events_.Heard(1), ElementsAre(HasSubstr("disconnected")));
 }
 

@@ -24,7 +24,7 @@ void Machine::Remember(const Request& e, CallKind call, uint64_t made,
 
 absl::Status Machine::Reused(const Request& e) {
   return Error(ErrorKind::kRequestIdReused, "request_id '", absl::CEscape(e.id.text),
-               "' came before with another request; use a new one");
+               "' was used before with another request; use a new one");
 }
 
 absl::StatusOr<Making> Machine::MakingOf(const core::Caller& caller, const AnswerRecord& first) {

@@ -221,7 +221,7 @@ void Machine::On(const WriteShard& e) {
   const int64_t device = a.spec->placement.devices[e.ordinal];
   if (a.unwritten.count(device) == 0)
     return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
-                                   " of ", shards, " is written already; its bytes stay"));
+                                   " of ", shards, " is written already and cannot be changed"));
   const Executor& x = cluster_.ExecutorOf(device);
   if (!x.alive())
     return Answer(e.request,
@@ -239,8 +239,8 @@ void Machine::Take(Executor& executor, const api::BufferWritten& report) {
     return;
   if (KindOf(report.status) == ErrorKind::kArrayDeleted)
     return ArrayLost(report.array, Error(ErrorKind::kWorkerLost, "lost: ", executor.name,
-                                         " deleted it for the life of the coordinator before, "
-                                         "which did not keep that; make it again"));
+                                         " deleted it before the coordinator restarted, and the "
+                                         "deletion was not recorded; make it again"));
   if (!report.status.ok()) return ArrayFailed(report.array, report.status);
   it->unwritten.erase(device);
   for (uint64_t request : IdSet(it->waiters)) {

@@ -104,7 +104,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
     info.state = away ? WorkerState::kSuspect : WorkerState::kLost;
     info.reason = worker.lost_reason;
     if (away)
-      absl::StrAppend(&info.reason, "; it may come back with what it holds within ",
+      absl::StrAppend(&info.reason, "; it may come back with its arrays within ",
                       absl::FormatDuration(s_.config.outage_grace));
   } else if (suspect) {
     info.state = WorkerState::kSuspect;
@@ -225,7 +225,7 @@ absl::StatusOr<const NamedMesh*> Machine::FindMesh(const core::Caller& caller,
 absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   if (!IsName(e.name))
     return Error(ErrorKind::kValueError, "mesh: '", e.name.substr(0, 64),
-                 "' is no name; names are 1 to 63 lower-case "
+                 "' is not a valid name; names are 1 to 63 lower-case "
                  "letters, digits, '-' and '_'");
   TESSERA_ASSIGN_OR_RETURN(std::vector<int64_t> devices,
                            ChooseDevices("mesh", e.mesh, e.devices, /*cordoned=*/false));

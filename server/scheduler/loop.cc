@@ -125,9 +125,9 @@ std::vector<Inbox::Outgoing> Inbox::FailingIfSilent(absl::Time now, absl::Durati
   if (held_.empty() || now - held_.front().since < bound) return {};
   return Failing(MakeError(
       ErrorKind::kStoreFailed,
-      absl::StrCat("the disk of the coordinator's state has not answered for ",
+      absl::StrCat("the disk that holds the coordinator's state has not answered for ",
                    absl::FormatDuration(bound),
-                   "; whether the call has changed anything is known once it does: retry")));
+                   "; it is not known yet whether the call has changed anything: retry")));
 }
 
 std::vector<Inbox::Outgoing> Inbox::TakeRequests() {

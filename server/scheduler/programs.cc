@@ -140,8 +140,8 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   }
   if (absl::IsFailedPrecondition(chosen.status()) && request.plan_only && request.devices.empty())
     return Error(ErrorKind::kNotEnoughDevices, chosen.status().message(),
-                 ", or say what memory absent devices "
-                 "have, to plan for them (device_memory_bytes, --device-memory)");
+                 ", or give the memory of absent devices to plan for them (device_memory_bytes, "
+                 "--device-memory)");
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
   const std::string full_key = key_on(devices);
@@ -261,7 +261,7 @@ void Machine::On(const Planned& e) {
   if (x.hypothetical_memory_bytes > 0 && plan.memory_bound_bytes > x.hypothetical_memory_bytes)
     return ExecutableFailed(e.executable,
                             Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
-                                  plan.memory_bound_bytes, " bytes on a device, of which each has ",
+                                  plan.memory_bound_bytes, " bytes on each device, which has ",
                                   x.hypothetical_memory_bytes,
                                   "; shard it further, or plan for devices with more memory"));
   for (int64_t d : x.devices) {
@@ -329,7 +329,7 @@ absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
                  "the time that its caller gave; retry");
   return Error(ErrorKind::kCompileTimeout, what, ": ", late,
                absl::FormatDuration(s_.config.load_wait),
-               " (compile_timeout_ms); it goes on: retry, split the program, or "
+               " (compile_timeout_ms); the compilation goes on: retry, split the program, or "
                "raise the limit");
 }
 

@@ -213,7 +213,7 @@ void Machine::KillUnheard(const Executor& x) {
   const uint64_t session = cluster_.worker(x.worker).session;
   if (session == 0) return;
   std::string reason =
-      absl::StrCat("killed: its worker is back, and it did not say what it holds within ",
+      absl::StrCat("killed: its worker is back, but the executor did not report its arrays within ",
                    absl::FormatDuration(s_.config.outage_grace));
   Log("executor ", x.name, " ", reason);
   effects_.emplace_back(
@@ -271,7 +271,7 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   x.newest = 0;
   for (uint64_t sequence : inventory.sequences) x.newest = std::max(x.newest, sequence);
   Changed(core::RowKind::kExecutor, x.name);
-  Log("executor ", x.name, " is back, with what it holds");
+  Log("executor ", x.name, " is back, with its arrays");
   cluster_.ShareMemory(x.host);
   AdoptPrograms(x, inventory);
   // Until all operations that the executor has started are known, no operation starts. If the
@@ -368,8 +368,9 @@ void Machine::Resend(uint64_t id, const std::string& executor) {
 void Machine::DidNotReach(uint64_t id, const std::string& executor) {
   Operation& op = order_.operation(id);
   ExecutorLeft(op, executor);
-  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach ",
-                 executor, " before that was away; run it again"));
+  Fail(id,
+       Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach executor ",
+             executor, " before the connection was lost; run it again"));
 }
 
 // Sends the operation again to an executor that it did not reach. Returns false if that is not

@@ -25,9 +25,8 @@ absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays)
       if (a.empty() || b.empty() || a == b) continue;
       return Error(ErrorKind::kFilesDisabled, "save: the arrays lie on workers ", first->worker,
                    " and ", x.worker,
-                   ", whose folders of files are not the same; start both with "
-                   "--files-dir of a folder that they share, or save what lies on "
-                   "one of them");
+                   ", which have different folders of files; start both with the same shared "
+                   "folder as --files-dir, or save arrays of one worker at a time");
     }
   }
   return absl::OkStatus();
@@ -45,7 +44,7 @@ absl::StatusOr<Save> Machine::CheckSave(const SaveArrays& e, std::vector<uint64_
     if (const api::Placement& at = array->spec->placement; api::HoldsTerms(at))
       return Error(
           ErrorKind::kValueError, "save: array ", named.array, " is ", at.spec.ToString(),
-          ": its shards are terms of a sum. Reshard it to one that is not unreduced first");
+          ": its shards are terms of a sum. Reshard it to a spec without unreduced axes first");
     const bool named_in_file = format == api::FileFormat::kSafetensors;
     work.arrays.push_back(
         {named_in_file ? named.name : "", array->spec->dtype, array->spec->shape});

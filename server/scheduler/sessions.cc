@@ -25,8 +25,8 @@ std::string Machine::HintIfRestarted(uint64_t id) const {
   const core::Life& life = s_.config.life;
   const bool of_this = id > life.first_id && id - life.first_id <= life.ids;
   if (of_this || id == 0) return "";
-  return s_.config.durable ? ": it was gone when the coordinator restarted"
-                           : ": the coordinator restarted since it was given, and lost it";
+  return s_.config.durable ? ": it had ended before the coordinator restarted"
+                           : ": the coordinator has restarted since then and has lost it";
 }
 
 std::string Machine::HintAboutId(const core::Caller& caller, uint64_t id, Access access) const {
@@ -139,7 +139,7 @@ void Machine::On(const HoldSession& e) {
   };
   if (e.session == 0)
     return refuse(MakeError(ErrorKind::kValueError,
-                            "session 0 is the tenant's own, which nobody holds; open one"));
+                            "session 0 belongs to the tenant and cannot be held; open a session"));
   const auto key = FindSession(e.caller, e.session, Access::kChange);
   if (!key.ok()) return refuse(key.status());
   Session& session = ownership_.session(*key);
@@ -175,8 +175,9 @@ void Machine::SilenceTimer(uint64_t key) {
   session.silent_until = absl::InfiniteFuture();
   if (session.operations.empty()) return;
   const std::string why =
-      absl::StrCat("the client of its session ", key, " is gone: its connection ended, and none ",
-                   "took its place within ", absl::FormatDuration(s_.config.session_grace));
+      absl::StrCat("the client of its session ", key,
+                   " is gone: its connection ended, and no other took its place within ",
+                   absl::FormatDuration(s_.config.session_grace));
   Log("session ", key, ": ", session.operations.size(),
       " operations cancelled: ", "its client is gone");
   CancelOperations(IdSet(session.operations), why);

@@ -154,7 +154,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                    ", and ", wanted.placement.spec.ToString(), " on mesh ",
                    wanted.placement.mesh.ToString(),
                    " is wanted; terms of a sum are not moved to another mesh or other devices. "
-                   "Reshard the array where it lies to one that is not unreduced first");
+                   "First reshard the array on its own mesh to a spec without unreduced axes");
   }
   const uint64_t id = NewOperation(std::move(op), {std::make_shared<const api::ArraySpec>(wanted)});
   TryStart(id);

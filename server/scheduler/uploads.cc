@@ -24,8 +24,8 @@ const char* NameOf(ProgramFormat format) {
 // have one format.
 absl::Status CheckFormat(ProgramFormat given, ProgramFormat before) {
   if (given == before) return absl::OkStatus();
-  return Error(ErrorKind::kValueError, "upload: these bytes are given as ", NameOf(given),
-               ", and came as ", NameOf(before), " before; give them as that");
+  return Error(ErrorKind::kValueError, "upload: these bytes are declared as ", NameOf(given),
+               ", but were declared as ", NameOf(before), " before; give the same format");
 }
 
 absl::Status NoProgram(const std::string& sha256) {
@@ -84,7 +84,7 @@ absl::Status Machine::CheckChunk(const UploadProgram& e) const {
   const ProgramUpload* const upload = s_.uploads.FindUpload({e.caller.tenant, e.sha256});
   if (e.size_bytes <= 0 || (upload != nullptr && e.size_bytes != upload->size_bytes))
     return Error(ErrorKind::kValueError, "upload: size_bytes is ", e.size_bytes, ", expected ",
-                 upload == nullptr ? std::string("the size of all bytes")
+                 upload == nullptr ? std::string("the total size in bytes")
                                    : absl::StrCat(upload->size_bytes, " as before"));
   if (e.size_bytes > s_.config.program_bytes_max)
     return Error(ErrorKind::kLimitExceeded, "upload: the program has ", e.size_bytes,
@@ -98,8 +98,8 @@ absl::Status Machine::CheckChunk(const UploadProgram& e) const {
                  " when ", committed, " of ", e.size_bytes, " are there; go on from ", committed);
   if (upload == nullptr && s_.uploads.num_programs() >= s_.config.programs_max)
     return Error(ErrorKind::kLimitExceeded, "upload: ", s_.uploads.num_programs(),
-                 " programs are kept, at most ", s_.config.programs_max,
-                 " are (programs_max); delete some");
+                 " programs are stored, at most ", s_.config.programs_max,
+                 " are kept (programs_max); delete some");
   if (s_.uploads.num_bytes() + size > s_.config.programs_bytes_max)
     return Error(ErrorKind::kLimitExceeded, "upload: programs have ", s_.uploads.num_bytes(),
                  " bytes, at most ", s_.config.programs_bytes_max,
@@ -110,7 +110,7 @@ absl::Status Machine::CheckChunk(const UploadProgram& e) const {
 absl::StatusOr<UploadProgress> Machine::On(const UploadProgram& e) {
   if (!IsHash(e.sha256))
     return Error(ErrorKind::kValueError,
-                 "upload: sha256 is not 64 lower-case hex digits of all bytes' SHA-256");
+                 "upload: sha256 is not a SHA-256 hash in 64 lower-case hex digits");
   s_.uploads.RemoveIdle(now_ - s_.config.program_upload_idle);
   const Uploads::Key key(e.caller.tenant, e.sha256);
   if (const UploadedProgram* const program = s_.uploads.FindProgram(key)) {

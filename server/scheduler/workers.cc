@@ -66,7 +66,7 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
   if (cluster_.FindWorker(r.worker) == nullptr && !room &&
       static_cast<int64_t>(cluster_.workers().size()) >= s_.config.workers_max)
     return Error(ErrorKind::kLimitExceeded, "registration: ", cluster_.workers().size(),
-                 " workers are known, at most ", s_.config.workers_max, " are");
+                 " workers are known, at most ", s_.config.workers_max, " are accepted");
   if (r.opset < ir::kOpset)
     return Error(ErrorKind::kUnknownOp, "registration: worker ", r.worker, " runs op set ", r.opset,
                  ", this coordinator needs ", ir::kOpset, "; upgrade the worker");

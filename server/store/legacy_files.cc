@@ -46,10 +46,10 @@ absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string
         !absl::SimpleAtoi(words[1], &x.num_devices) || !absl::SimpleAtoi(words[2], &x.index) ||
         x.num_devices < 1 || x.index < 0 || x.first_device < next ||
         x.first_device > kDevicesMax - x.num_devices || words[4].empty())
-      return StateError(
-          absl::StrCat(path, ": '", line,
-                       "' is no executor; restore the file, or delete it: devices then get "
-                       "other ids"));
+      return StateError(absl::StrCat(
+          path, ": '", line,
+          "' does not describe an executor; restore the file, or delete it: devices then get "
+          "other ids"));
     x.device_kind = words[3];
     x.worker = words[4];
     next = x.first_device + x.num_devices;
@@ -69,10 +69,10 @@ absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder) {
     files.is_superseded = word == Superseded();
     if (!files.is_superseded && !absl::SimpleAtoi(word, &files.starts))
       return StateError(
-          absl::StrCat(epoch, " holds no number; restore it, or give another folder"));
+          absl::StrCat(epoch, " does not contain a number; restore it, or give another folder"));
     if (files.starts > core::kStartsMax)
       return StateError(absl::StrCat(epoch, " has counted ", files.starts, " starts, at most ",
-                                     core::kStartsMax, " are; give another folder"));
+                                     core::kStartsMax, " are allowed; give another folder"));
   }
   if (Exists(executors)) {
     TESSERA_ASSIGN_OR_RETURN(files.executors, ReadExecutors(executors));

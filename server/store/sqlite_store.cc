@@ -67,7 +67,8 @@ absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.ok()) return ErrnoError(ErrorKind::kValueError, "cannot use " + folder);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return StateError(absl::StrCat("another coordinator uses ", folder, "; give each its own"));
+    return StateError(absl::StrCat("another coordinator uses ", folder,
+                                   "; give each coordinator its own folder"));
   return lock;
 }
 
@@ -83,10 +84,11 @@ absl::Status MakeFile(const std::string& folder, const std::string& path) {
 absl::Status ConfigureLog(sqlite::Database& database) {
   TESSERA_ASSIGN_OR_RETURN(const std::string mode, database.ReadText("PRAGMA journal_mode = WAL"));
   if (mode != "wal")
-    return MakeError(ErrorKind::kStoreFailed,
-                     absl::StrCat(database.path(),
-                                  ": its file system keeps no write-ahead log; give a folder on a "
-                                  "local disk"));
+    return MakeError(
+        ErrorKind::kStoreFailed,
+        absl::StrCat(database.path(),
+                     ": the file system does not support a write-ahead log; give a folder on a "
+                     "local disk"));
   TESSERA_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
   return database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kLogPagesMax * 4096));
 }
@@ -136,7 +138,7 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
   if (counted < 0 || starts > core::kStartsMax)
     return StateError(absl::StrCat(database.path(), " has counted ", starts - 1,
                                    " starts, at most ", core::kStartsMax,
-                                   " are; give another folder"));
+                                   " are allowed; give another folder"));
   TESSERA_ASSIGN_OR_RETURN(sqlite::Statement count,
                            database.Prepare("INSERT INTO meta VALUES ('starts', ?1), ('build', ?2) "
                                             "ON CONFLICT DO UPDATE SET value = excluded.value"));
@@ -394,8 +396,9 @@ absl::Status SqliteStore::CheckEpoch() {
       ErrorKind::kStaleEpoch,
       replaced ? absl::StrCat("state_dir: ", database_->path(),
                               " was removed or replaced under a running coordinator; stop this one")
-               : absl::StrCat("state_dir: the coordinator of start ", starts, " has taken ",
-                              options_.folder, " over from that of start ", life_.epoch,
+               : absl::StrCat("state_dir: the coordinator with start number ", starts,
+                              " has taken over ", options_.folder,
+                              " from this one, which has start number ", life_.epoch,
                               "; stop this one"));
 }
 

@@ -456,8 +456,8 @@ TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
   for (const char* text : {"", "seven", "-1", "1 2", "262144", "262145"}) {
     Write("epoch", text);
     EXPECT_THAT(Open().status(),
-                ReasonIs("VALUE_ERROR",
-                         ::testing::AnyOf(HasSubstr("no number"), HasSubstr("starts, at most"))))
+                ReasonIs("VALUE_ERROR", ::testing::AnyOf(HasSubstr("does not contain a number"),
+                                                         HasSubstr("starts, at most"))))
         << text;
     EXPECT_EQ(Read("epoch"), text);
   }
@@ -465,7 +465,7 @@ TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
   for (const char* text : {"x", "0 0 0 cpu w", "0 1 0 cpu", "0 1 0 cpu ",
                            "3 1 0 cpu a\n3 1 0 cpu b", "-1 1 0 cpu a", "0 99999999999 0 cpu a"}) {
     Write("executors", text);
-    EXPECT_THAT(Open().status(), ReasonIs("VALUE_ERROR", "no executor")) << text;
+    EXPECT_THAT(Open().status(), ReasonIs("VALUE_ERROR", "does not describe an executor")) << text;
   }
   options_.folder = "/proc/nothing";
   EXPECT_THAT(Open().status(), ReasonIs("VALUE_ERROR", "/proc"));

@@ -230,7 +230,7 @@ TEST(NnErrorsTest, OfStatesOfOtherOptimizersAndParameters) {
   ExpectError(after(sgd, adam, one), kValue,
               "a state of 1 transformations is given to a chain of 2");
   ExpectError(after(optim::sgd(0.1, 0.9), adam, one), kValue,
-              "state[0] is not that of scale_by_adam");
+              "state[0] does not belong to scale_by_adam");
   ExpectError(after(adam, adam, two), kValue, "trees of different structure");
   ExpectError(after(adam, adam, other), kValue, "equal shapes are expected");
   ExpectError(after(optim::adamw(0.1), optim::adamw(0.1), one), kValue,

@@ -199,12 +199,12 @@ TEST(NumpyRefusalsTest, Shapes) {
   TESSERA_REFUSED(kValue, "equal division: rest is 1", split(m, 2));
   TESSERA_REFUSED(kValue, "one or more", array_split(m, 0));
   TESSERA_REFUSED(kValue, "ascending order", split(m, {2, 1}));
-  TESSERA_REFUSED(kValue, "none beyond", split(m, {1, 4}));
-  TESSERA_REFUSED(kValue, "none or more", tile(m, {-1}));
-  TESSERA_REFUSED(kValue, "none or more", repeat(m, -1));
+  TESSERA_REFUSED(kValue, "none greater than the size", split(m, {1, 4}));
+  TESSERA_REFUSED(kValue, "expected 0 or more", tile(m, {-1}));
+  TESSERA_REFUSED(kValue, "expected 0 or more", repeat(m, -1));
   TESSERA_REFUSED(kValue, "a number for each element", repeat(m, std::vector<int64_t>{1, 2}, 0));
   TESSERA_REFUSED(kValue, "a number for each element", repeat(m, zeros({2}, kS32), 3, 0));
-  TESSERA_REFUSED(kType, "integers are expected", repeat(m, z, 3, 0));
+  TESSERA_REFUSED(kType, "a vector of integers is expected", repeat(m, z, 3, 0));
   TESSERA_REFUSED(kValue, "2 shifts and 3 axes", roll(m, {1, 2}, {0, 1, 0}));
   TESSERA_REFUSED(kValue, "Axes must be different", rot90(m, 1, {0, -2}));
   TESSERA_REFUSED(ErrorKind::kNotImplemented, "mode is 'mean'", pad(m, 1, "mean"));

@@ -283,7 +283,7 @@ def test_save_waits_no_longer_than_its_timeout(client):
     (TypeError, r"compile\(\) takes a program as text.*not int", lambda c, a: c.compile(3)),
     (TypeError, r"explain\(\) takes a program as text.*not float", lambda c, a: c.explain(1.5)),
     (TypeError, r"name of a mesh of the cluster, not int", lambda c, a: c.compile("", mesh=2)),
-    (ValueError, r"has none that is called 'DrainWorke'; did you mean DrainWorker",
+    (ValueError, r"has no method 'DrainWorke'; did you mean DrainWorker",
      lambda c, a: c.call("AdminService/DrainWorke")),
     (ValueError, r"no service 'AdmnService'; did you mean AdminService",
      lambda c, a: c.call("AdmnService/DrainWorker")),

@@ -89,7 +89,7 @@ def test_arguments_that_are_not_used_are_not_sent(client):
     executable = client.compile(exported(first, X, W["b"]))
     assert len(executable.inputs) == 1
     expect_equal(executable(X, W["b"]), X + 1)
-    with pytest.raises(TypeError, match="left out what is not used"):
+    with pytest.raises(TypeError, match="leaves out unused arguments"):
         client.compile(jax.jit(first).lower(X, W["b"]))(X, W["b"])
 
 

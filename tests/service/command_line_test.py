@@ -89,8 +89,8 @@ class CommandLineTest(unittest.TestCase):
                 self.assertIn(says, said)
 
     def test_addresses_are_looked_at_before_anybody_is_called(self):
-        rows = (("127.0.0.1:74006", "'74006' is not a port, which is 1 to 65535"),
-                ("127.0.0.1", "the port is missing; HOST:PORT is expected, as 127.0.0.1:8470"),
+        rows = (("127.0.0.1:74006", "'74006' is not a port; a port is a number from 1 to 65535"),
+                ("127.0.0.1", "the port is missing; HOST:PORT is expected, such as 127.0.0.1:8470"),
                 ("http://127.0.0.1:8470", "http:// does not belong to an address"))
         for address, says in rows:
             with self.subTest(address=address):

@@ -91,7 +91,7 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(len(json.loads(files["cluster/arrays.json"])["arrays"]), 1)
         self.assertTrue(json.loads(files["doctor.json"])["ok"])
         summary = files["summary.txt"].decode()
-        for line in ("tessera_queue_depth", "workers: 2 READY", "devices: 2 of 2 healthy", "All parts are there.",
+        for line in ("tessera_queue_depth", "workers: 2 READY", "devices: 2 of 2 healthy", "All parts are present.",
                      "w1/0 tessera-worker"):
             self.assertIn(line, summary)
 
@@ -136,7 +136,7 @@ class BundleTest(unittest.TestCase):
         # The daemon supplies the flight recorder of the frozen executor.
         self.assertRegex(files["workers/w0/executor-0/flight.txt"].decode(),
                          rf"process: begins pid={pid}\n")
-        self.assertIn("w0/0", files["summary.txt"].decode().partition("Not there")[2])
+        self.assertIn("w0/0", files["summary.txt"].decode().partition("Missing or incomplete")[2])
 
     def test_a_lost_worker_and_a_frozen_coordinator(self):
         self.cluster.kill_worker(1)

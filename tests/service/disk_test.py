@@ -100,7 +100,7 @@ class DiskTest(unittest.TestCase):
                 after.call(API + "SessionService/GetSession", {"session": session})
                 self.assertEqual(read(after, array), [1, 2])
                 open_session(after)
-            self.assertEqual(log.read_text().count("starts when"), 1)
+            self.assertEqual(log.read_text().count("coordinator waits until"), 1)
         run_tessera("state", "check", self.state)
 
     def free_when_asked(self, log, rest):

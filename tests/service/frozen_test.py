@@ -334,7 +334,7 @@ class FrozenTest(unittest.TestCase):
         [worker] = [w for w in self.call(CLUSTER + "ListWorkers", {})["workers"]
                     if w["name"] == "w1"]
         self.assertEqual(worker["state"], "WORKER_STATE_SUSPECT", worker)
-        self.assertIn("it may come back with what it holds within 1m", worker["reason"])
+        self.assertIn("it may come back with its arrays within 1m", worker["reason"])
         watch = stopwatch.Stopwatch()
         self.resume(daemon)
         self.assertEqual(self.read(array), [0.5, 0.5])

@@ -74,7 +74,7 @@ class OutageTest(unittest.TestCase):
             print(f"devices are back after {time.monotonic() - back:.2f} s")
             after = [cluster.executor_pids(w) for w in range(2)]
             self.assertFalse(set(sum(before, [])) & set(sum(after, [])))
-            self.assertIn("does not go on with what it holds", cluster.logs())
+            self.assertIn("does not adopt its arrays and operations", cluster.logs())
 
     def test_with_a_state_folder_everything_goes_on(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="tessera-"))
@@ -238,7 +238,7 @@ class OutageTest(unittest.TestCase):
             kill_coordinator(cluster)
             daemons.eventually(lambda: cluster.executor_pids(0) not in ([], [first]), PATIENCE,
                                "another executor")
-            self.assertIn("its coordinator stayed away for 500ms", cluster.logs())
+            self.assertIn("the coordinator was away for 500ms", cluster.logs())
             cluster.restart_coordinator()
             cluster.await_devices(1)
 
@@ -247,7 +247,7 @@ class OutageTest(unittest.TestCase):
             use(cluster)
             [executor] = cluster.executor_pids(0)
             kill_coordinator(cluster)
-            daemons.eventually(lambda: "it waits" in cluster.logs(), PATIENCE,
+            daemons.eventually(lambda: "the executor waits" in cluster.logs(), PATIENCE,
                                "the executor waits")
             self.assertFalse(daemons.has_ended(executor))
             watch = stopwatch.Stopwatch()

@@ -102,7 +102,7 @@ class ClientTest(unittest.TestCase):
         code, said = run("tessera", f"--address={self.plain.address}", "mesh", "create", "a b", "x=1")
         self.assertNotEqual(code, 0)
         self.assertIn("reason: VALUE_ERROR", said)
-        self.assertIn("Change it.", said)
+        self.assertIn("Change the value.", said)
 
     def test_join_wants_tls(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -119,7 +119,8 @@ class SkewTest(unittest.TestCase):
                 with self.subTest(tessera=revision(folder)):
                     self.works(cluster, folder)
             self.stops(cluster)
-            self.assertNotRegex(cluster.logs(), r"does not read|Traceback|CHECK failed")
+            self.assertNotRegex(cluster.logs(),
+                                r"does not read|cannot be (read|parsed)|invalid report|Traceback|CHECK failed")
 
     def test_an_old_coordinator_and_new_workers(self):
         self.all_of_it(OLD, new(), new())

@@ -205,7 +205,7 @@ class UpTest(unittest.TestCase):
         cases = {
             f"{kind}_{identity}_{secret}_{other}{print_[1:]}": "another fingerprint",
             f"{kind}_{identity}_{secret[::-1]}_{print_}": "TOKEN_UNKNOWN",
-            f"{kind}_{identity}_{print_}": "not of the form",
+            f"{kind}_{identity}_{print_}": "does not have the form",
             "tsr_" + identity + "_" + secret: "--ca-file",
         }
         for bad, says in cases.items():
@@ -325,7 +325,7 @@ class UpTest(unittest.TestCase):
             self.assertTrue(list((self.folder / "state/files").rglob("a.npy")))
             # The two machines share no folder, so the save is refused at once.
             far = {**near, "devices": ["1", "2"]}
-            cases = {"there has no folder of files": (), "not the same": ("own",)}
+            cases = {"there has no folder of files": (), "different folders": ("own",)}
             for number, (says, folders) in enumerate(cases.items()):
                 flags = []
                 for name in folders:

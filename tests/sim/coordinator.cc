@@ -130,7 +130,7 @@ std::shared_ptr<Uplink> Coordinator::Attach(Path* path, const api::Attachment& a
     const auto registration = process->Find(attachment.session);
     if (registration == nullptr)
       return uplink->stream_->EndFromAbove(
-          MakeError(ErrorKind::kWorkerLost, "executor: its worker is not registered"));
+          MakeError(ErrorKind::kWorkerLost, "executor: the worker is not registered"));
     uplink->registration_ = registration;
     registration->Attach(attachment, uplink->stream_, end);
   });

@@ -83,7 +83,7 @@ void Executor::On(const api::SaveShards& c) {
     FileRef& draft = *mine;
     if (draft == nullptr && c.part == 0) {
       if (!c.overwrite && fleet_->files.count(c.path) > 0)
-        return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " is there already"));
+        return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " exists already"));
       draft = std::make_shared<File>();
       for (const api::FileArrayInfo& info : c.arrays) draft->arrays.push_back({info});
       draft->parts.assign(c.parts, File::kMissing);
@@ -127,7 +127,7 @@ std::optional<absl::Status> Executor::Publish(const api::SaveShards& c, const Fi
     return MakeError(ErrorKind::kPeerFailed, "another part failed");
   if (std::count(parts.begin(), parts.end(), File::kMissing) > 0) return std::nullopt;
   if (!c.overwrite && fleet_->files.count(c.path) > 0)
-    return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " is there already"));
+    return MakeError(ErrorKind::kAlreadyExists, absl::StrCat(c.path, " exists already"));
   fleet_->files[c.path] = draft;
   fleet_->drafts.erase(DraftOf(c));
   return absl::OkStatus();

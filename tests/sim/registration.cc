@@ -44,7 +44,8 @@ Registration::Executor* Registration::Find(int32_t executor, uint64_t incarnatio
     e.incarnation = incarnation;
     // The commands that these reports lead to may already be meant for the new process.
     Release(was);
-    if (was.stream != nullptr) was.stream->EndFromAbove(Gone("another process serves the index"));
+    if (was.stream != nullptr)
+      was.stream->EndFromAbove(Gone("another process has taken this executor's index"));
   }
   return &e;
 }
@@ -82,7 +83,7 @@ void Registration::Close(const absl::Status& why) {
 
 void Registration::Ended(const std::string& why) {
   process_->RemoveWorker(session_, absl::UnavailableError(why));
-  CloseExecutors(Gone("its worker is lost: " + why));
+  CloseExecutors(Gone("the worker is lost: " + why));
 }
 
 void Registration::CloseExecutors(const absl::Status& why) {
@@ -132,7 +133,8 @@ void Registration::MeetDeadlines() {
     if (!e.held.empty()) {
       const auto late = std::exchange(e.stream, nullptr);
       Release(e);
-      if (late != nullptr) late->EndFromAbove(Gone("its daemon has reported its loss"));
+      if (late != nullptr)
+        late->EndFromAbove(Gone("the daemon has reported that the executor is lost"));
     } else {
       Kill(index, e.incarnation,
            e.gone ? "killed: its connection to the coordinator ended"
@@ -158,8 +160,8 @@ void Registration::SendAcknowledgements() {
 void Registration::Attach(const api::Attachment& attachment, const std::shared_ptr<Stream>& stream,
                           ExecutorEnd end) {
   if (attachment.epoch != process_->epoch())
-    return stream->EndFromAbove(Gone("it means another coordinator than this one"));
-  if (closed_) return stream->EndFromAbove(Gone("its worker is lost"));
+    return stream->EndFromAbove(Gone("the message is meant for another coordinator"));
+  if (closed_) return stream->EndFromAbove(Gone("the worker is lost"));
   Executor* const e = Find(attachment.executor, attachment.incarnation);
   if (e == nullptr || e->stream != nullptr || e->gone)
     return stream->EndFromAbove(Gone("it is attached already, or gone"));

@@ -62,7 +62,7 @@ absl::StatusOr<std::string> CompileChild::CompileText(const std::string& text,
     TESSERA_LOG(WARNING) << "a program is not compiled in time" << Field("kernel", label);
     return TimeoutError(label);
   }
-  const std::string how = absl::StrCat("the compiler ", reply ? "answered with nothing" : end.how);
+  const std::string how = absl::StrCat("the compiler ", reply ? "sent an empty reply" : end.how);
   TESSERA_LOG(ERROR) << "a kernel does not compile" << Field("kernel", label) << Field("how", how);
   return MakeError(ErrorKind::kInternal, absl::StrCat("compile of ", label, ": ", how,
                                                       "; please report it with the kernel"));
@@ -135,7 +135,8 @@ class Server {
     if (!target.ok() && others_ != nullptr) return others_(name, kernels);
     TESSERA_RETURN_IF_ERROR(target);
     if (kernels.size() != 1)
-      return MakeError(ErrorKind::kInternal, "the host's kernels are objects of their own");
+      return MakeError(ErrorKind::kInternal,
+                       "each kernel for the host is compiled to its own object");
     return CodegenOf(*target).Compile(kernels[0]);
   }
 

@@ -85,7 +85,7 @@ class Parser {
  public:
   absl::StatusOr<KernelLoop> Parse(absl::string_view text) {
     if (text.size() > kTextBytesMax)
-      return Fault("its text has ", text.size(), " bytes; at most ", kTextBytesMax, " are read");
+      return Fault("the text has ", text.size(), " bytes; at most ", kTextBytesMax, " are read");
     const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
     size_t at = 0;
     for (; at < lines.size() && lines[at].substr(0, kKernelBegin.size()) != kKernelBegin; ++at) {
@@ -269,7 +269,8 @@ class Verifier {
       return Fault("an op with ", op.addresses.size(), " addresses; expected ", reads);
     if (loops) {
       if (op.number < 0 || op.number >= loop_.num_loops || !seen_.insert(op.number).second)
-        return Fault("loop ", op.number, " of ", loop_.num_loops, ", or twice");
+        return Fault("loop ", op.number, " does not exist or occurs twice; there are ",
+                     loop_.num_loops, " loops");
       if (op.count < 0) return Fault("a loop of ", op.count, " iterations");
       around_.insert(op.number);
     }

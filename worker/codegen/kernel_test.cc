@@ -177,36 +177,38 @@ store %4 p3 [0: 1,0]
       {"load p0 [0: 8,1]", "load p0 [0: 0,1] shift p1 [0: 4611686018427387904,0] max 3 stride 8",
        "shift by p1: stride 4611686018427387904 of dim 0 overflows"},
       {"load p0 [0: 8,1] : f32", "load p0 [0: 8,1] : s32", "dtype s32 of a param of dtype f32"},
-      {"load p0 [0: 8,1]", "load p12 [0: 8,1]", "p12 is no param"},
-      {"%1 = Constant 2 : f32", "%1 = Constant 0.1 : f32", "the value is none of dtype f32"},
-      {"%1 = Constant 2 : f32", "%1 = Constant 2 : bool", "the value is none of dtype bool"},
-      {"%1 = Constant 2 : f32", "%1 = Constant 2147483648 : s32", "none of dtype s32"},
-      {"%1 = Constant 2 : f32", "%1 = Constant -1 : u32", "none of dtype u32"},
-      {"%1 = Constant 2 : f32", "%1 = Constant 1 : bf16", "none of dtype bf16"},
+      {"load p0 [0: 8,1]", "load p12 [0: 8,1]", "p12 is not a param"},
+      {"%1 = Constant 2 : f32", "%1 = Constant 0.1 : f32", "the value is not of dtype f32"},
+      {"%1 = Constant 2 : f32", "%1 = Constant 2 : bool", "the value is not of dtype bool"},
+      {"%1 = Constant 2 : f32", "%1 = Constant 2147483648 : s32", "not of dtype s32"},
+      {"%1 = Constant 2 : f32", "%1 = Constant -1 : u32", "not of dtype u32"},
+      {"%1 = Constant 2 : f32", "%1 = Constant 1 : bf16", "not of dtype bf16"},
       {"%1 = Constant 2 : f32", "%1 = index [0: 1,1] : f32",
        "dtype f32; expected s32, u32, s64 or u64"},
       {"%1 = Constant 2 : f32", "%1 = index [0: 1,1] shift p1 max 1 stride 1 : s32", "no shifts"},
       {"%1 = Constant 2 : f32", "%1 = index [0: 1] : s32", "1 strides"},
-      {"Mul %0, %1 : f32", "Mul %0, %2 : f32", "argument %2 is no earlier node"},
+      {"Mul %0, %1 : f32", "Mul %0, %2 : f32", "argument %2 is not an earlier node"},
       {"Mul %0, %1 : f32", "Mul %0 : f32", "1 arguments; the primitive takes 2"},
       {"Mul %0, %1 : f32", "Input %0 : f32", "1 arguments; the primitive takes 0"},
-      {"Mul %0, %1 : f32", "And %0, %1 : f32", "(And): kernel: it takes no f32 to f32"},
-      {"Mul %0, %1 : f32", "Mul %0, %1 : f64", "it takes no f32 to f64"},
-      {"Mul %0, %1 : f32", "Lt %0, %1 : f32", "it takes no f32 to f32"},
+      {"Mul %0, %1 : f32", "And %0, %1 : f32",
+       "(And): kernel: the primitive has no form from f32 to f32"},
+      {"Mul %0, %1 : f32", "Mul %0, %1 : f64", "the primitive has no form from f32 to f64"},
+      {"Mul %0, %1 : f32", "Lt %0, %1 : f32", "the primitive has no form from f32 to f32"},
       {"Select %5, %3, %1", "Select %3, %3, %1", "argument 0 is of dtype f32; expected bool"},
       {"Select %5, %3, %1", "Select %5, %4, %1", "argument 1 is of dtype s32; expected f32"},
       {"Select %5, %3, %1", "Select %5, %3, %0", "a reduction and an element of the full box"},
-      {"%8 = Convert %7 : f32", "%8 = Neg %7 : bf16", "it takes no bf16 to bf16"},
+      {"%8 = Convert %7 : f32", "%8 = Neg %7 : bf16",
+       "the primitive has no form from bf16 to bf16"},
       {"reduce max %8 : f32", "reduce max %7 : bf16", "an operand of dtype bf16"},
-      {"reduce max %8 : f32", "reduce max %6 : f32", "it reduces what a reduction gave"},
+      {"reduce max %8 : f32", "reduce max %6 : f32", "the node reduces the result of a reduction"},
       {"reduce max %8 : f32", "reduce max %8 : f64", "a result of dtype f64 from f32"},
       {"reduce max %8 : f32", "reduce max %8, %8 : f32", "2 arguments; a reduction takes 1"},
-      {"reduce max %8 : f32", "reduce and %8 : f32", "it does not take dtype f32"},
-      {"reduce max %8 : f32", "reduce sum %5 : bool", "it does not take dtype bool"},
+      {"reduce max %8 : f32", "reduce and %8 : f32", "does not take dtype f32"},
+      {"reduce max %8 : f32", "reduce sum %5 : bool", "does not take dtype bool"},
       {"reduce argmax %0 : s32", "reduce argmax %0 : f32", "expected s32 or s64"},
       {"store %6 p2", "store %6 p0", "store 0 to p0: kernel: p0 is an input"},
-      {"store %6 p2", "store %6 p12", "p12 is no param"},
-      {"store %6 p2", "store %12 p2", "%12 is no node"},
+      {"store %6 p2", "store %6 p12", "p12 is not a param"},
+      {"store %6 p2", "store %12 p2", "%12 is not a node"},
       {"store %6 p2", "store %4 p2", "%4 is of dtype s32, the param of f32"},
       {"store %6 p2", "store %2 p2", "%2 varies over the reduced dims"},
       {"p3 [0: 1,0]", "p3 [0: 0,1]", "reaches elements 0 to 7"},
@@ -341,7 +343,7 @@ TEST(KernelVerify, AScanHasRulesOfItsOwn) {
   EXPECT_THAT(with("scanned", "reduced"), ReasonIs("VALUE_ERROR"));
   EXPECT_THAT(
       with("%1 = load p2 [0: 1,0] shift p1 [0: 0,1]", "%1 = load p2 [0: 1,0] shift p1 [1:]"),
-      ReasonIs("VALUE_ERROR", HasSubstr("only in place may a param be both")));
+      ReasonIs("VALUE_ERROR", HasSubstr("must be stored in place")));
   EXPECT_THAT(ParseKernel(absl::StrCat(kText, "store %0 p2 [0: 1,4]\n")),
               ReasonIs("VALUE_ERROR", HasSubstr("a scan has 2 stores to p2")));
   EXPECT_THAT(with("%2 = Add %1, %0 : f32", "%2 = reduce argmax %0 : s32"),
@@ -396,7 +398,7 @@ TEST(KernelVerify, InPlaceAndInterleavedStoresAreAllowed) {
               IsOk());
   EXPECT_THAT(ParseKernel("kernel [4] reduced 0\nout f32 4\n%0 = load p0 [3: -1] : f32\n"
                           "store %0 p0 [0: 1]\n"),
-              ReasonIs("VALUE_ERROR", HasSubstr("only in place may a param be both")));
+              ReasonIs("VALUE_ERROR", HasSubstr("must be stored in place")));
   const auto two_stores = [](absl::string_view a, absl::string_view b) {
     return ParseKernel(
         absl::StrCat("kernel [4] reduced 0\nin f32 4\nin s32 1\nout f32 20\n"

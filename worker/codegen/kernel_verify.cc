@@ -94,10 +94,10 @@ class Verifier {
     if (kernel_.num_reduced < 0 || kernel_.num_reduced > kernel_.rank())
       return Fault(kernel_.num_reduced, " reduced dims of ", kernel_.rank(),
                    "; expected a number from 0 to the rank");
-    if (kernel_.scans && kernel_.num_reduced == 0) return Fault("it scans no dim");
+    if (kernel_.scans && kernel_.num_reduced == 0) return Fault("the kernel scans no dim");
     int64_t elements = 1;
     for (int64_t size : kernel_.shape) {
-      if (size < 0) return Fault("a dim of size ", size, "; expected one that is not negative");
+      if (size < 0) return Fault("a dim of size ", size, "; expected 0 or more");
       if (__builtin_mul_overflow(elements, std::max<int64_t>(size, 1), &elements) ||
           elements > kElementsMax)
         return Fault("the box has more than ", kElementsMax, " elements; split it");
@@ -116,7 +116,7 @@ class Verifier {
       const Param& param = kernel_.params[i];
       if (ir::ByteWidth(param.dtype) > 8)
         return Fault("p", i, " is of dtype ", Name(param.dtype),
-                     "; expected one of at most 8 bytes");
+                     "; expected a dtype of at most 8 bytes");
       if (param.size < 0 || param.size > kElementsMax)
         return Fault("p", i, " has ", param.size, " elements; expected 0 to ", kElementsMax);
       if (param.output && param.in_place)
@@ -150,7 +150,7 @@ class Verifier {
       if (!Extend(access.strides[d], std::max<int64_t>(kernel_.shape[d], 1) - 1, range))
         return Fault("stride ", access.strides[d], " of dim ", d, " overflows");
     for (const DynamicOffset& shift : access.shifts) {
-      if (!IsParam(shift.param)) return Fault("shift by p", shift.param, ", which is no param");
+      if (!IsParam(shift.param)) return Fault("shift by p", shift.param, ", which is not a param");
       const Param& param = kernel_.params[shift.param];
       if (param.output || !ir::IsInteger(param.dtype) || !ir::IsComputable(param.dtype) ||
           param.size < 1)
@@ -202,13 +202,14 @@ class Verifier {
         (!access && !(node.access == Access())) ||
         (!(constant && IsFloat(node.dtype)) && !(node.value == 0 && !std::signbit(node.value))) ||
         (!(constant && !IsFloat(node.dtype)) && node.int_value != 0))
-      return Fault("a field is set that this kind of node does not read; leave it as it was");
+      return Fault(
+          "a field is set that this kind of node does not read; leave the field at its default");
     return absl::OkStatus();
   }
 
   absl::Status CheckNode(const Node& node, int id) {
     for (int arg : node.args)
-      if (arg < 0 || arg >= id) return Fault("argument %", arg, " is no earlier node");
+      if (arg < 0 || arg >= id) return Fault("argument %", arg, " is not an earlier node");
     TESSERA_RETURN_IF_ERROR(CheckUnused(node));
     switch (node.kind) {
       case Node::Kind::kLoad:
@@ -220,15 +221,15 @@ class Verifier {
       case Node::Kind::kReduce:
         return CheckReduce(node);
     }
-    return Fault("no kind of node");
+    return Fault("unknown kind of node");
   }
 
   absl::Status CheckLoad(const Node& node) {
-    if (!IsParam(node.param)) return Fault("p", node.param, " is no param");
+    if (!IsParam(node.param)) return Fault("p", node.param, " is not a param");
     const DType dtype = kernel_.params[node.param].dtype;
     if (node.dtype != dtype)
       return Fault("dtype ", Name(node.dtype), " of a param of dtype ", Name(dtype),
-                   "; load it as it is and convert");
+                   "; load it in the dtype of the param and convert");
     TESSERA_RETURN_IF_ERROR(CheckStrides(node.access));
     return CheckInside(node.access, node.param,
                        VariesOverReduced(kernel_, node.access) ? no_elements_ : no_iterations_);
@@ -258,7 +259,7 @@ class Verifier {
       fits = ir::Array::ScalarInt(node.dtype, i).IntAt(0) == i;
     }
     if (fits) return absl::OkStatus();
-    return Fault("the value is none of dtype ", Name(node.dtype),
+    return Fault("the value is not of dtype ", Name(node.dtype),
                  "; expected a value of bool, an integer dtype, f32 or f64");
   }
 
@@ -275,7 +276,7 @@ class Verifier {
         return Fault("argument ", i, " is of dtype ", Name(have), "; expected ", Name(want));
     }
     if (FindScalarFn(node.prim, operand, node.dtype) == nullptr)
-      return Fault("it takes no ", Name(operand), " to ", Name(node.dtype),
+      return Fault("the primitive has no form from ", Name(operand), " to ", Name(node.dtype),
                    "; see ir/ops/scalar_math.h for its dtypes, and convert");
     bool inner = false, after = false;
     for (int arg : node.args) {
@@ -283,7 +284,7 @@ class Verifier {
       after = after || levels_[arg] == Level::kAfter;
     }
     if (inner && after)
-      return Fault("it reads a reduction and an element of the full box; make two kernels");
+      return Fault("the node reads a reduction and an element of the full box; make two kernels");
     return absl::OkStatus();
   }
 
@@ -298,7 +299,7 @@ class Verifier {
       return Fault("an operand of dtype ", Name(dtype),
                    "; expected bool, an integer dtype, f32 or f64: convert it");
     if (levels_[node.args[0]] == Level::kAfter)
-      return Fault("it reduces what a reduction gave; make two kernels");
+      return Fault("the node reduces the result of a reduction; make two kernels");
     const bool is_bool = dtype == DType::kBool;
     bool accepts = false;
     switch (node.reduce) {
@@ -321,7 +322,7 @@ class Verifier {
       case ReduceKind::kNone:
         break;
     }
-    if (!accepts) return Fault("it does not take dtype ", Name(dtype));
+    if (!accepts) return Fault("the reduction does not take dtype ", Name(dtype));
     if (node.dtype != dtype)
       return Fault("a result of dtype ", Name(node.dtype), " from ", Name(dtype),
                    "; expected the same");
@@ -332,7 +333,7 @@ class Verifier {
     if (kernel_.num_reduced != 1)
       return Fault(kernel_.num_reduced, " reduced dims; the index of the best is along one");
     const int64_t size = kernel_.shape.back();
-    if (size < 1) return Fault("the reduced dim is empty; there is no best of no elements");
+    if (size < 1) return Fault("the reduced dim is empty, so it has no best element");
     if (node.dtype != DType::kS32 && node.dtype != DType::kS64)
       return Fault("a result of dtype ", Name(node.dtype), "; expected s32 or s64");
     if (node.dtype == DType::kS32 && size - 1 > std::numeric_limits<int32_t>::max())
@@ -341,11 +342,11 @@ class Verifier {
   }
 
   absl::Status CheckStore(const Store& store) {
-    if (!IsParam(store.param)) return Fault("p", store.param, " is no param");
+    if (!IsParam(store.param)) return Fault("p", store.param, " is not a param");
     const Param& param = kernel_.params[store.param];
     if (!param.output) return Fault("p", store.param, " is an input");
     if (store.node < 0 || store.node >= static_cast<int>(kernel_.nodes.size()))
-      return Fault("%", store.node, " is no node");
+      return Fault("%", store.node, " is not a node");
     const DType dtype = kernel_.nodes[store.node].dtype;
     if (dtype != param.dtype)
       return Fault("%", store.node, " is of dtype ", Name(dtype), ", the param of ",
@@ -358,11 +359,12 @@ class Verifier {
       return Fault("a stride over a reduced dim is not 0");
     for (int d = 0; d < kernel_.num_parallel(); ++d)
       if (ShiftsVaryOver(store.access, d) && !scans)
-        return Fault("a shift varies over dim ", d, "; only a scan stores where each point says");
+        return Fault("a shift varies over dim ", d,
+                     "; only a scan may store to a position that each point chooses");
     if (!never_runs && !IsInjective(kernel_, store.access, kernel_.num_parallel()))
       return Fault(
-          "two indices may write the same element; expected strides of which each is "
-          "beyond the reach of the smaller ones");
+          "two indices may write the same element; expected each stride to exceed the span of the "
+          "smaller ones");
     return absl::OkStatus();
   }
 
@@ -387,7 +389,8 @@ class Verifier {
       for (size_t store : stores[node.param])
         if (!(kernel_.stores[store].access == node.access))
           return Fault("node %", i, " loads p", node.param, " and store ", store,
-                       " writes it elsewhere; only in place may a param be both");
+                       " writes it elsewhere; a param that is both loaded and stored must be "
+                       "stored in place");
     }
     return absl::OkStatus();
   }

@@ -88,7 +88,7 @@ bool ObjectCache::Usable() {
   if (stat(folder_.c_str(), &info) != 0) {
     GiveUp("cannot be made", errno);
   } else if (!S_ISDIR(info.st_mode)) {
-    GiveUp("is no folder", ENOTDIR);
+    GiveUp("is not a folder", ENOTDIR);
   } else if (info.st_uid != geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     // Entries are code that this process will run, so other users must not be able to write them.
     GiveUp("can be written by others", EPERM);
@@ -202,8 +202,8 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
     if (!mu_.AwaitWithTimeout(absl::Condition(&free), deadline - SteadyNow()))
       return MakeError(ErrorKind::kCompileTimeout,
                        absl::StrCat("compile of ", label,
-                                    ": another program's compilation of it has not ended within "
-                                    "compile_timeout_ms; retry"));
+                                    ": another program's compilation of the same code has not "
+                                    "ended within compile_timeout_ms; retry"));
     locked_keys_.insert(key);
     shared = Usable();
   }

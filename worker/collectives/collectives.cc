@@ -28,14 +28,14 @@ absl::Status CheckConfig(const CommunicatorConfig& config, int listen_fd) {
   if (config.local_ranks.empty()) return bad("no local ranks");
   const std::set<int> local(config.local_ranks.begin(), config.local_ranks.end());
   const int members = static_cast<int>(config.members.size());
-  if (*local.begin() < 0 || *local.rbegin() >= members) return bad("a local rank is no member");
+  if (*local.begin() < 0 || *local.rbegin() >= members) return bad("a local rank is not a member");
   if (config.secret.size() > kMaxSecretBytes) return bad("the secret is too long");
   const Member& self = config.members[*local.begin()];
   bool accepts = false;
   for (int rank = 0; rank < members; ++rank) {
     const Member& member = config.members[rank];
     if (member.executor.empty() || member.executor.size() > kMaxNameBytes) {
-      return bad(absl::StrCat("rank ", rank, " has no executor name, or too long a one"));
+      return bad(absl::StrCat("rank ", rank, " has no executor name, or its name is too long"));
     }
     if ((member.executor == self.executor) != (local.count(rank) > 0)) {
       return bad("the local ranks are not the members of one executor");

@@ -359,7 +359,7 @@ TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   config.local_ranks = {};
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("no local ranks"));
   config.local_ranks = {2};
-  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("a local rank is no member"));
+  EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("a local rank is not a member"));
   config.local_ranks = {0, 1};
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("not the members of one executor"));
   config.local_ranks = {0};
@@ -497,7 +497,7 @@ TEST_F(RawPeer, AFrameOfAnotherGenerationEndsTheConnection) {
 TEST_F(RawPeer, AFrameForAStrangerEndsTheConnection) {
   FrameHeader header = Header();
   header.to = 9;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("not its and ours"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("not a rank of the sender"));
 }
 TEST_F(RawPeer, AFrameOfUnknownTypeEndsTheConnection) {
   FrameHeader header = Header();
@@ -508,7 +508,7 @@ TEST_F(RawPeer, TooMuchCreditEndsTheConnection) {
   FrameHeader header = Header();
   header.type = FrameType::kCredit;
   header.total = uint64_t{1} << 63;
-  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("more than was taken"));
+  EXPECT_THAT(VerdictAfter(header), ::testing::HasSubstr("more credit than was used"));
 }
 TEST_F(RawPeer, AFrameOfAnUnknownCallIsAMismatchThatPrints) {
   FrameHeader header = Header();

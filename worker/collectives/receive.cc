@@ -77,14 +77,14 @@ std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
   if (header.from >= ranks || header.to >= ranks || mailboxes[header.to] == nullptr ||
       config.members[header.from].executor != sender.executor) {
     return absl::StrCat("it sent a frame from rank ", header.from, " to rank ", header.to,
-                        ", which are not its and ours");
+                        ", but they are not a rank of the sender and a rank of this executor");
   }
   const int from = static_cast<int>(header.from);
   Mailbox& mailbox = *mailboxes[header.to];
   if (header.type == FrameType::kCredit) {
     const bool owed = header.total <= static_cast<uint64_t>(kWindowBytes) &&
                       mailbox.ReturnCredit(from, static_cast<int64_t>(header.total));
-    return owed ? "" : "it gave more than was taken";
+    return owed ? "" : "it returned more credit than was used";
   }
   if (header.type != FrameType::kData) return "it sent a frame of unknown type";
   return mailbox.Deliver(from, std::move(frame)) ? "" : "it sent more than its window";

@@ -234,9 +234,10 @@ bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint6
 }
 
 void TcpLinks::FailUnresponsivePeer(const Peer& peer) {
-  failure_->Set(MakeError(ErrorKind::kWorkerLost,
-                          absl::StrCat("executor ", peer.member.executor, " on host ",
-                                       peer.member.host, " does not take what it is sent")));
+  failure_->Set(
+      MakeError(ErrorKind::kWorkerLost,
+                absl::StrCat("executor ", peer.member.executor, " on host ", peer.member.host,
+                             " does not receive the data that is sent to it")));
 }
 
 void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
@@ -395,7 +396,7 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
     } else if (ack.code == HelloAckCode::kWelcome) {
       return connection;
     } else if (ack.code == HelloAckCode::kStale) {
-      note("it is at a later generation");
+      note("the peer is at a later generation");
       FailGeneration(peer.member.executor, ack.generation);
       return {};
     } else {

@@ -83,7 +83,7 @@ static_assert(std::size(kElements) == TESSERA_F8E5M2 + 1);
 
 int FindElement(const char* call, tessera_dtype dtype, Element* element) {
   if (dtype < TESSERA_BOOL || dtype > TESSERA_F8E5M2) {
-    return Fail(TESSERA_INVALID, "%s: %d is no dtype", call, dtype);
+    return Fail(TESSERA_INVALID, "%s: %d is not a dtype", call, dtype);
   }
   *element = kElements[dtype];
   return TESSERA_OK;
@@ -99,7 +99,7 @@ int FindReduction(const char* call, tessera_dtype dtype, tessera_reduce reduce, 
                   ncclRedOp_t* op) {
   TESSERA_CUDA_TRY(FindElement(call, dtype, element));
   if (reduce < TESSERA_SUM || reduce > TESSERA_OR) {
-    return Fail(TESSERA_INVALID, "%s: %d is no reduction", call, reduce);
+    return Fail(TESSERA_INVALID, "%s: %d is not a reduction", call, reduce);
   }
   if (dtype == TESSERA_BOOL) {
     const bool is_and = reduce == TESSERA_AND || reduce == TESSERA_MIN || reduce == TESSERA_PROD;
@@ -314,7 +314,7 @@ ncclResult_t tessera_comm::Group(const std::function<ncclResult_t()>& calls) {
 // refuses the collective; the caller must poll Ready first.
 int tessera_comm::Run(tessera_stream* stream, const tessera_collective& what) {
   const char* const name = NameOf(what.kind);
-  if (name == nullptr) return Fail(TESSERA_INVALID, "%d is no collective", what.kind);
+  if (name == nullptr) return Fail(TESSERA_INVALID, "%d is not a collective", what.kind);
   Element element = {};
   ncclRedOp_t op = ncclSum;
   if (what.kind == TESSERA_ALL_REDUCE || what.kind == TESSERA_REDUCE_SCATTER) {

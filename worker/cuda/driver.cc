@@ -50,7 +50,7 @@ int FromInit(const DriverApi& api, CUresult result) {
     case CUDA_ERROR_NO_DEVICE:
       return Fail(TESSERA_UNAVAILABLE,
                   "the NVIDIA driver finds no GPU (cuInit: error 100); check nvidia-smi, and that "
-                  "CUDA_VISIBLE_DEVICES or the container hides none");
+                  "CUDA_VISIBLE_DEVICES or the container hides no GPU");
     case CUDA_ERROR_INSUFFICIENT_DRIVER:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:

@@ -286,8 +286,8 @@ int tessera_matmul::Plan(tessera_context* context, const tessera_matmul_shape& s
   }
   if (FindArithmetic(shape.in, shape.out) == nullptr) {
     return Fail(TESSERA_UNSUPPORTED,
-                "matmul_plan: products of dtype %d to dtype %d are none of cuBLASLt's that we use "
-                "(f32, f64, and bf16 and f16 to themselves or f32); convert the operands",
+                "matmul_plan: products of dtype %d to dtype %d are not supported (supported: f32, "
+                "f64, and bf16 and f16 to themselves or to f32); convert the operands",
                 shape.in, shape.out);
   }
   TESSERA_CUDA_TRY(context->MakeCurrent());

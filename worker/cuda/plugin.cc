@@ -25,7 +25,7 @@ int DeviceCount(int32_t* count) {
   if (found == 0) {
     return Fail(TESSERA_UNAVAILABLE,
                 "the NVIDIA driver shows no GPU; check nvidia-smi, and that CUDA_VISIBLE_DEVICES "
-                "or the container hides none");
+                "or the container hides no GPU");
   }
   *count = found;
   return TESSERA_OK;

@@ -221,7 +221,7 @@ void Stepper::StopChild(int32_t e) {
   Executor& executor = state_.executors[e];
   if (executor.phase == Phase::kWaiting) executor.phase = Phase::kStopped;
   if (executor.phase != Phase::kRunning || executor.kill_at != absl::InfiniteFuture()) return;
-  executor.verdict = ProcessLoss{LossCause::kStopped, "the worker stops"};
+  executor.verdict = ProcessLoss{LossCause::kStopped, "the worker is stopping"};
   Emit(CloseChildInput{e, executor.incarnation});
   executor.kill_at = now_ + config_.stop_grace;
 }
@@ -260,7 +260,7 @@ void Stepper::On(const Welcomed& event) {
     }
     if (!info) continue;
     if (state_.executors[e].welcomed && !Adopted(*info)) {
-      KillDisconnected(e, "killed: the coordinator does not go on with what it holds");
+      KillDisconnected(e, "killed: the coordinator does not adopt its arrays and operations");
       continue;
     }
     SendWelcome(e, info->incarnation);
@@ -328,7 +328,7 @@ void Stepper::EndOutageIfDue() {
   for (int32_t e = 0; e < num_executors(); ++e) {
     const Executor& executor = state_.executors[e];
     if (!executor.info || !executor.welcomed) continue;
-    KillDisconnected(e, absl::StrCat("killed: its coordinator stayed away for ",
+    KillDisconnected(e, absl::StrCat("killed: the coordinator was away for ",
                                      absl::FormatDuration(link_.welcome.outage_grace)));
   }
 }

@@ -408,7 +408,7 @@ TEST_F(CoreTest, WithoutGraceTheEndOfARegistrationRestartsTheExecutorsThatWereRe
   Do(Ended{0, Killed(), {}});
   ASSERT_TRUE(Did<Lost>());
   EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its coordinator stayed away for 0");
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator was away for 0");
   EXPECT_FALSE(Did<SendReport>());
 }
 
@@ -564,7 +564,8 @@ TEST_F(CoreTest, WhatIsNotAdoptedIsStartedAnew) {
   Do(Ended{0, Killed(), {}});
   ASSERT_TRUE(Did<Lost>());
   EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kDisconnected);
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator does not go on with what it holds");
+  EXPECT_EQ(The<Lost>()->loss.reason,
+            "killed: the coordinator does not adopt its arrays and operations");
   while (Incarnation(0) == forgotten) TickOnTime();
   BecomeReady(0);
   ASSERT_TRUE(Did<SendReport>());
@@ -585,7 +586,7 @@ TEST_F(CoreTest, WhenTheGraceIsOverExecutorsAreStartedAnew) {
   }
   EXPECT_EQ(now_ - gone, absl::Seconds(60));
   Do(Ended{0, Killed(), {}});
-  EXPECT_EQ(The<Lost>()->loss.reason, "killed: its coordinator stayed away for 1m");
+  EXPECT_EQ(The<Lost>()->loss.reason, "killed: the coordinator was away for 1m");
   while (Incarnation() == incarnation) TickOnTime();
   BecomeReady();
   if (!Did<Connect>()) AwaitConnect();
@@ -668,7 +669,7 @@ TEST_F(CoreTest, AStopEndsTheConnectionThenTheProcesses) {
   Do(Ended{0, {false, "exited with status 0", 0}, {}});
   ASSERT_TRUE(Did<Lost>());
   EXPECT_EQ(The<Lost>()->loss.cause, LossCause::kStopped);
-  EXPECT_EQ(The<Lost>()->loss.reason, "the worker stops");
+  EXPECT_EQ(The<Lost>()->loss.reason, "the worker is stopping");
   EXPECT_FALSE(Did<StartChild>());
   EXPECT_TRUE(Did<Stopped>());
 }

@@ -40,10 +40,10 @@ std::string PortPlus(const std::string& address, int more) {
 namespace {
 
 absl::Status Taken(const std::string& address) {
-  return MakeError(ErrorKind::kAlreadyExists,
-                   absl::StrCat("cannot listen on '", address,
-                                "': the port is taken; give every worker of a machine ports of "
-                                "its own"));
+  return MakeError(
+      ErrorKind::kAlreadyExists,
+      absl::StrCat("cannot listen on '", address,
+                   "': the port is taken; give every worker of a machine its own ports"));
 }
 
 // Claims an address for this process, for as long as the result is open. The kernel lets two

@@ -166,12 +166,11 @@ bool Launch::Poll(absl::Time now) {
   }
   if (*reached) return End(aborting_ ? AbortCause() : absl::OkStatus());
   if (now <= give_up_at_) return false;
-  on_fatal_(
-      MakeError(ErrorKind::kWorkerLost,
-                absl::StrCat(device_->name(), ": launch ", work_.context.launch, " of ",
-                             ToAbsl(work_.context.program), " did not leave the device within ",
-                             absl::FormatDuration(grace_),
-                             " of being broken off: ", AbortCause().message())));
+  on_fatal_(MakeError(
+      ErrorKind::kWorkerLost,
+      absl::StrCat(device_->name(), ": launch ", work_.context.launch, " of ",
+                   ToAbsl(work_.context.program), " did not leave the device within ",
+                   absl::FormatDuration(grace_), " of the abort: ", AbortCause().message())));
   return End(AbortCause());
 }
 

@@ -39,12 +39,12 @@ absl::StatusOr<const tessera_device_api*> LoadDevicePlugin(const std::string& pa
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return NoDevices(file, absl::StrCat("it does not load: ", dlerror(),
-                                        "; install it, or say where it is by TESSERA_CUDA_PLUGIN"));
+                                        "; install it, or set TESSERA_CUDA_PLUGIN to its path"));
   }
   const auto entry = reinterpret_cast<tessera_device_api_fn>(dlsym(library, kEntry));
   if (entry == nullptr) {
     return NoDevices(file, absl::StrCat("it has no symbol ", kEntry,
-                                        ", so it is no plugin; correct TESSERA_CUDA_PLUGIN"));
+                                        ", so it is not a plugin; correct TESSERA_CUDA_PLUGIN"));
   }
   const tessera_device_api* const api = entry(TESSERA_DEVICE_API_VERSION);
   if (api == nullptr || api->version != TESSERA_DEVICE_API_VERSION) {

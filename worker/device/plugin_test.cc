@@ -61,7 +61,7 @@ TEST(LoadDevicePlugin, NoFile) {
   EXPECT_THAT(LoadInChild("/nowhere/libtessera_cuda.so", [] {}),
               AllOf(StartsWith("FAILED_PRECONDITION: GPU plugin /nowhere/libtessera_cuda.so: it "
                                "does not load: "),
-                    HasSubstr("No such file"), HasSubstr("by TESSERA_CUDA_PLUGIN")));
+                    HasSubstr("No such file"), HasSubstr("set TESSERA_CUDA_PLUGIN")));
 }
 
 TEST(LoadDevicePlugin, NoPlugin) {

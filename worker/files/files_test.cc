@@ -87,7 +87,7 @@ TEST(SafetensorsTest, WhatIsWrongIsRefusedWithItsPlace) {
   EXPECT_THAT(parse(tensor(R"("shape":[99999999999999999999],"data_offsets":[0,8])")),
               ReasonIs("FILE_CORRUPT", "too large"));
   EXPECT_THAT(parse(tensor(R"("shape":[2],"shape":[2],"data_offsets":[0,8])")),
-              ReasonIs("FILE_CORRUPT", "a key twice"));
+              ReasonIs("FILE_CORRUPT", "a key occurs twice"));
   EXPECT_THAT(parse(tensor(R"("shape":[2])")), ReasonIs("FILE_CORRUPT", "expected dtype"));
   EXPECT_THAT(parse(R"({"a":{"dtype":"F4","shape":[],"data_offsets":[0,0]}})"),
               ReasonIs("FILE_CORRUPT", "F4 is unknown"));
@@ -298,7 +298,8 @@ TEST_F(TaskTest, PartsMakeOneFileThatAnyOtherCutReads) {
   EXPECT_EQ(taken, load.shards.size());
   EXPECT_EQ(reserved, 4 * 5 * 2 + 4 * 9 * 8 + 8);
   load.arrays[0].shape = {60, 1};
-  EXPECT_THAT(Load(FilesRoot(root_), load, hooks), ReasonIs("FILE_NOT_FOUND", "than when"));
+  EXPECT_THAT(Load(FilesRoot(root_), load, hooks),
+              ReasonIs("FILE_NOT_FOUND", "since it was inspected"));
 }
 
 TEST_F(TaskTest, AFileThatIsThereStaysUnlessItIsOverwritten) {

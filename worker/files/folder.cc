@@ -102,7 +102,7 @@ absl::StatusOr<UniqueFd> FilesRoot::Open(const std::string& path, int64_t* bytes
   struct stat about = {};
   if (!fd.ok() || fstat(fd.get(), &about) != 0) return FileError("files: " + path, errno);
   if (!S_ISREG(about.st_mode)) {
-    return MakeError(ErrorKind::kFileNotFound, absl::StrCat("files: ", path, " is no file"));
+    return MakeError(ErrorKind::kFileNotFound, absl::StrCat("files: ", path, " is not a file"));
   }
   *bytes = about.st_size;
   return fd;
@@ -149,7 +149,7 @@ absl::StatusOr<std::string> FilesRoot::Identity() const {
   errno = error;
   if (!linked) return failure("a file in it cannot be named");
   std::string identity = read_identity();
-  if (identity.empty()) return failure("what names it does not read");
+  if (identity.empty()) return failure("the file with its identity cannot be read");
   return identity;
 }
 

@@ -139,11 +139,11 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& key) override {
     if (state_ == State::kTensors) {
       name_ = key;
-      return names_.insert(name_).second || Fail("a name twice");
+      return names_.insert(name_).second || Fail("a name occurs twice");
     }
     if (state_ == State::kMetadata) return true;
     if (key.size() > kKeyBytesMax) return Fail("the string is too long");
-    if (!keys_.insert(key).second) return Fail("a key twice");
+    if (!keys_.insert(key).second) return Fail("a key occurs twice");
     key_ = key;
     return key == "dtype" || key == "shape" || key == "data_offsets" ||
            Fail("the key " + key + " is unknown here");
@@ -271,7 +271,7 @@ class NumpyReader {
       if (Consume('}')) return CheckEnd(seen);
       std::string key;
       if (!ReadString(&key) || !Expect(':')) return false;
-      if (!seen.insert(key).second) return Fail("a key twice");
+      if (!seen.insert(key).second) return Fail("a key occurs twice");
       if (key == "descr") {
         std::string descr;
         if (!ReadString(&descr)) return false;
@@ -404,7 +404,7 @@ absl::StatusOr<std::vector<Entry>> ParseSafetensors(std::string_view header, int
     if (entry.offset != end) {
       return Corrupt("safetensors",
                      absl::StrCat("tensor '", entry.array.name, "' begins at ", entry.offset,
-                                  "; the ones before it end at ", end));
+                                  "; the tensors before it end at ", end));
     }
     end += entry.bytes();
   }

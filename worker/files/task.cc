@@ -43,11 +43,9 @@ std::string HiddenName(const std::string& name, const std::string& token) {
 }
 
 absl::Status Exists(const std::string& path) {
-  return MakeError(ErrorKind::kAlreadyExists,
-                   absl::StrCat("files: ", path,
-                                " is there already; say overwrite, or choose "
-                                // Removes the drafts of saves to this file whose processes died.
-                                "another path"));
+  return MakeError(
+      ErrorKind::kAlreadyExists,
+      absl::StrCat("files: ", path, " exists already; set overwrite, or choose another path"));
 }
 
 // Removes the drafts of saves to this file whose processes died.
@@ -250,9 +248,10 @@ absl::Status Load(const FilesRoot& root, const api::LoadShards& command, const H
     const api::FileArrayInfo& expected = command.arrays[shard.index];
     const Entry* entry = file.index.Find(expected.name);
     if (entry == nullptr || !(entry->array == expected)) {
-      return MakeError(ErrorKind::kFileNotFound,
-                       absl::StrCat("load: ", command.path, " holds another array '", expected.name,
-                                    "' than when it was looked at"));
+      return MakeError(
+          ErrorKind::kFileNotFound,
+          absl::StrCat("load: ", command.path, " has changed since it was inspected: array '",
+                       expected.name, "' is different"));
     }
     const int64_t bytes = ir::MakeType(expected.dtype, shard.shape).num_bytes();
     TESSERA_RETURN_IF_ERROR(hooks.reserve(shard, bytes));

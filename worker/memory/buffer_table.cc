@@ -133,7 +133,7 @@ absl::StatusOr<DeviceBufferRef> BufferTable::GetLocked(const BufferId& id) const
   if (entry.state == State::kFailed) return entry.error;
   if (entry.state == State::kExpected) {
     return MakeError(ErrorKind::kInternal,
-                     absl::StrCat(ToString(id), " is used before its producer in the order"));
+                     absl::StrCat(ToString(id), " is used before the launch that produces it"));
   }
   return entry.buffer;
 }

@@ -110,10 +110,11 @@ std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
 
 int Lowerer::LowerPredicate(const ir::Function& predicate, const std::vector<int>& args) {
   if (++predicate_depth_ > kPredicateDepthMax)
-    Throw(ErrorKind::kNotImplemented,
-          absl::StrCat(out_.labels[label_], ": while loops stand more than ", kPredicateDepthMax,
-                       " deep in the predicates of others; compute one in the body and carry "
-                       "its result"));
+    Throw(
+        ErrorKind::kNotImplemented,
+        absl::StrCat(out_.labels[label_], ": while loops are nested more than ", kPredicateDepthMax,
+                     " deep in the predicates of other loops; compute a predicate in the body and "
+                     "carry its result"));
   const int holds = LowerFunction(predicate, args)[0];
   --predicate_depth_;
   return holds;

@@ -551,7 +551,8 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   for (const int wrong : {-2, 1, 2, 7}) {
     StepProgram forged = *built;
     forged.steps[1].after = wrong;
-    EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", ::testing::HasSubstr("no exchange before")))
+    EXPECT_THAT(Verify(forged),
+                ReasonIs("INTERNAL", ::testing::HasSubstr("not an earlier exchange")))
         << wrong;
   }
 }

@@ -82,7 +82,7 @@ class Verifier {
       (stride < 0 ? low : high) += stride * std::max<int64_t>(trip_counts_[loop] - 1, 0);
     }
     if (slot.elements < 0 || low < 0 || high > whole)
-      return Fault("bytes ", low, " to ", high, " of ", whole);
+      return Fault("it covers bytes ", low, " to ", high, " of memory that has ", whole);
     if (slot.kind == Slot::Kind::kArena && slot.loop_strides.empty() &&
         slot.offset % kAlignment != 0)
       return Fault("offset ", slot.offset, " is not a multiple of ", kAlignment);
@@ -94,7 +94,7 @@ class Verifier {
     TESSERA_RETURN_IF_ERROR(CheckIndex(result.slot));
     const Slot& slot = p_.slots[result.slot];
     if (slot.offset != 0 || !slot.loop_strides.empty() || slot.bytes() != result.buffer.num_bytes())
-      return Fault("it is not all of its slot");
+      return Fault("the slot does not cover the whole result");
     const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
     if (!own && slot.kind != Slot::Kind::kArgument)
       return Fault("it lies neither in a result nor in an argument");
@@ -218,7 +218,7 @@ class Verifier {
         last += strides[i][d] * (sizes[i][d] - 1);
       }
       if (offsets[i] < 0 || (strides[i][1] != 1 && strides[i][2] != 1))
-        return Fault("operand ", i, " is none that a library takes");
+        return Fault("operand ", i, " has a form that no library takes");
       TESSERA_RETURN_IF_ERROR(
           CheckUse(slots[i], s.in, last + 1, /*write=*/false, loops, /*exact=*/false));
       if (Overlap(slots[i], c.c)) return Fault("operand ", i, " overlaps the product");
@@ -303,7 +303,7 @@ class Verifier {
       if (step.after != -1 && (IsCollectiveStep(step) || step.after < 0 || step.after >= at ||
                                !IsCollectiveStep(steps[step.after])))
         return Fault(label, ": it comes after step ", step.after,
-                     ", which is no exchange before it");
+                     ", which is not an earlier exchange");
       if (IsCollectiveStep(step)) {
         collectives.emplace_back(at, conflicts.UseOf(step));
         continue;
@@ -368,7 +368,7 @@ class Verifier {
     if (!IsPartOf(result.slot, Slot::Kind::kResult, t.result))
       return Fault("the result has no memory of its own");
     if (p_.arguments[t.argument].num_bytes() != result.buffer.num_bytes())
-      return Fault("they differ in size");
+      return Fault("the argument and the result differ in size");
     const int read = uses.last_read[t.argument], written = uses.first_write[t.result];
     if (read < written) return absl::OkStatus();
     if (read > written || read == static_cast<int>(p_.steps.size()))

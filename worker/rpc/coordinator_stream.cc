@@ -164,7 +164,7 @@ void CoordinatorStream::OnCommand(uint64_t stream, uint64_t epoch, const v1::Env
     if (!Take(stream, *command)) return hooks_.on_stale();
     return hooks_.carry_out(*std::move(command));
   }
-  TESSERA_LOG(ERROR) << "a command does not read" << Field("why", command.status());
+  TESSERA_LOG(ERROR) << "a command cannot be parsed" << Field("why", command.status());
   if (auto answer = ir::serial::AnswerUnread(envelope, command.status()))
     Report(*std::move(answer));
 }
@@ -185,7 +185,7 @@ void CoordinatorStream::OnEnd(uint64_t stream) {
     link_ = nullptr;
     ledger_.ForgetRequests();
   }
-  TESSERA_LOG(WARNING) << "the executor's connection to the coordinator ended; it waits"
+  TESSERA_LOG(WARNING) << "the executor's connection to the coordinator ended; the executor waits"
                        << Field("worker", options_.worker) << Field("index", options_.index);
 }
 

@@ -120,7 +120,7 @@ class Service final : public RawDataService {
 
 absl::Status NoMessage(absl::string_view type) {
   return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("what was sent is no message of tessera.v1.", type));
+                   absl::StrCat("the bytes sent are not a message of type tessera.v1.", type));
 }
 
 // Receives one shard, or the rest of a shard. gRPC calls it from one thread at a time, while Cut
@@ -273,9 +273,9 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     // A reader that takes nothing keeps the bytes in memory, although the array may have been
     // deleted meanwhile. In every case the write ends before the call does.
     idle_ = service_->timer().At(SteadyNow() + service_->read_idle(), [this] {
-      TESSERA_LOG(WARNING) << "a reader takes nothing and is cut off" << Field("array", id_.array)
-                           << Field("device", id_.device) << Field("sent", sent_)
-                           << Field("of", block_.num_bytes());
+      TESSERA_LOG(WARNING) << "a reader does not read its data and is cut off"
+                           << Field("array", id_.array) << Field("device", id_.device)
+                           << Field("sent", sent_) << Field("of", block_.num_bytes());
       context_->TryCancel();
     });
     StartWrite(&message_);

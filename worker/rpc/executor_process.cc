@@ -188,7 +188,8 @@ class ExecutorProcess {
       return Answer(inquiry);
     const absl::StatusOr<api::Welcome> welcome = ir::serial::ReadWelcome(envelope);
     if (!welcome.ok()) {
-      TESSERA_LOG(ERROR) << "the daemon's message does not read" << Field("why", welcome.status());
+      TESSERA_LOG(ERROR) << "the daemon's message cannot be parsed"
+                         << Field("why", welcome.status());
       return;
     }
     data_->SetTicketKey(welcome->ticket_key, welcome->clock - SteadyNow());

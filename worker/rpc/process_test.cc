@@ -414,7 +414,7 @@ TEST_F(ProcessTest, AnExecutorActsOnWhatIsForIt) {
   coordinator_.SendTo(info_.incarnation, torn);
   TESSERA_ASSERT_OK_AND_ASSIGN(auto failed, coordinator_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.second.launch, 8u);
-  EXPECT_THAT(failed.second.status, ReasonIs("VALUE_ERROR", "2 bytes are no tessera.v1.Launch"));
+  EXPECT_THAT(failed.second.status, ReasonIs("VALUE_ERROR", "2 bytes are not a tessera.v1.Launch"));
   // A command of another epoch is dropped.
   coordinator_.Send(info_.incarnation, api::ReadBuffer{1, 1, 0}, kEpoch + 1);
   coordinator_.Send(info_.incarnation, api::ReadBuffer{3, 1, 0});

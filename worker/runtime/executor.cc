@@ -246,7 +246,7 @@ void Executor::Handle(const api::ConfigureCommunicator& command) {
     }
   }
   if (!is_later) {
-    return refuse("generation ", command.generation, " is not later than those before it");
+    return refuse("generation ", command.generation, " is not later than the previous ones");
   }
   // This is done on its own thread, because peers connect at once and must not wait for
   // compilations here.
@@ -410,7 +410,7 @@ absl::Status Executor::Admit(const LaunchRef& launch, bool claimed) {
     if (!claimed && streams_[device]->depth() >= options_.queue_bound) {
       return MakeError(ErrorKind::kQueueFull,
                        absl::StrCat(options_.queue_bound, " launches wait on device ", device,
-                                    " of ", name_, ", the most that may"));
+                                    " of ", name_, ", which is the maximum"));
     }
   }
   launch->remaining = static_cast<int>(devices.size());

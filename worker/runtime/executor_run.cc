@@ -438,9 +438,10 @@ absl::StatusOr<ir::Array> Executor::FetchPiece(Launch& launch, const TransferPie
   const api::Transfer::Piece& piece = from.piece;
   if (!piece.local) {
     if (options_.peers == nullptr) {
-      return MakeError(ErrorKind::kInternal,
-                       absl::StrCat(launch.Name(), ": ", name_, " cannot read from ",
-                                    piece.executor, " at ", piece.endpoint, ": it is alone"));
+      return MakeError(
+          ErrorKind::kInternal,
+          absl::StrCat(launch.Name(), ": ", name_, " cannot read from ", piece.executor, " at ",
+                       piece.endpoint, ": this worker reads from no peers"));
     }
     return options_.peers->Read(piece, dtype, SteadyNow() + launch.timeout, launch.cancel);
   }

@@ -87,7 +87,7 @@ LocalWorker::~LocalWorker() {
   timer_.reset();
   if (registered) {
     events_->Disconnect(welcome_.session,
-                        MakeError(ErrorKind::kServerStopping, "the embedded worker stops"));
+                        MakeError(ErrorKind::kServerStopping, "the embedded worker is stopping"));
   }
 }
 

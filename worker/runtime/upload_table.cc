@@ -122,8 +122,9 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
   const BufferId id{ticket.array, ticket.device};
   TESSERA_RETURN_IF_ERROR(executor_->CheckNotDeleting(id));
   if (const absl::Status written = executor_->buffers().Get(id).status(); written.ok()) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("write: ", ToString(id), " is written already; its bytes stay"));
+    return MakeError(
+        ErrorKind::kValueError,
+        absl::StrCat("write: ", ToString(id), " is written already and cannot be changed"));
   } else if (KindOf(written) == ErrorKind::kArrayDeleted) {
     return written;
   }
@@ -137,8 +138,8 @@ absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& t
     if (upload->ended) return Superseded(id);
     if (offset < 0 || offset > upload->committed) {
       return MakeError(ErrorKind::kValueError,
-                       absl::StrCat("write: to go on at ", offset, " of ", ToString(id),
-                                    ", of which ", upload->committed, " bytes are there"));
+                       absl::StrCat("write: cannot go on at byte ", offset, " of ", ToString(id),
+                                    ", of which only ", upload->committed, " bytes have arrived"));
     }
     if (offset < upload->committed) {
       upload->committed = offset;

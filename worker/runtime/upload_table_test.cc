@@ -130,7 +130,8 @@ TEST_F(UploadTableTest, ChunksThatAreWrongAreRefusedAndWhatCameBeforeStays) {
   EXPECT_THAT(table.Commit(turn), ReasonIs("VALUE_ERROR", "ended after 1000 bytes of 4000"));
   EXPECT_THAT(Append(turn, 1000, 3000), IsOk());
   EXPECT_EQ(table.counts().corrupt, 1);
-  EXPECT_THAT(table.Open(TicketFor(2), 8, stream_), ReasonIs("VALUE_ERROR", "to go on at 8"));
+  EXPECT_THAT(table.Open(TicketFor(2), 8, stream_),
+              ReasonIs("VALUE_ERROR", "cannot go on at byte 8"));
 }
 
 TEST_F(UploadTableTest, DeletingTheArrayEndsItsUpload) {

@@ -80,8 +80,9 @@ def connect(
     _rpc.check_address(address)
     if not ca and not insecure and not _rpc.is_loopback(address):
         raise ValueError(
-            f"connect({address!r}): plain text beyond this machine: give the cluster's authority "
-            "(ca=, TESSERA_CA_FILE), or say insecure=True"
+            f"connect({address!r}): the address is not on this machine, and plain text is not "
+            "safe there: give the cluster's authority (ca=, TESSERA_CA_FILE), or say "
+            "insecure=True"
         )
     ca_pem = None if ca is None else _rpc.read_ca(ca)
     connection = Connection(address, ca_pem, token, reconnect=reconnect)

@@ -60,8 +60,7 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     name = _NAMES.get(dtype.name)
     if name is None:
         raise TypeError(
-            f"NumPy's {dtype} is none of Tessera's dtypes, which are {', '.join(names())}: "
-            "use astype"
+            f"Tessera has no dtype for NumPy's {dtype}; it has {', '.join(names())}: use astype"
         )
     return name
 

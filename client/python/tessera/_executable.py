@@ -157,7 +157,7 @@ class Executable:
         if len(values) != len(self.inputs):
             hint = ""
             if self._trees is not None:
-                hint = ": jax.jit has left out what is not used; jax.export says which"
+                hint = ": jax.jit leaves out unused arguments; jax.export says which"
             raise TypeError(
                 f"the program takes {len(self.inputs)} arguments, {len(values)} given{hint}"
             )

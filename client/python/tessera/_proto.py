@@ -85,14 +85,14 @@ def method(name: str) -> Method:
         except KeyError:
             services = (s for f in _files for s in pool.FindFileByName(f).services_by_name)
             raise ValueError(
-                f"{name!r} is no method: there is no service {service!r}"
+                f"{name!r} is not a method: there is no service {service!r}"
                 f"{_near(service, services)}; SERVICE/METHOD is expected, as in "
                 '"ClusterService/ListDevices"'
             ) from None
         found = described.methods_by_name.get(short)
         if found is None:
             raise ValueError(
-                f"{name!r} is no method: {service} has none that is called {short!r}"
+                f"{name!r} is not a method: {service} has no method {short!r}"
                 f"{_near(short, described.methods_by_name)}"
             )
         proto = descriptor_pb2.MethodDescriptorProto()

@@ -107,7 +107,7 @@ class Session:
         this process was suspended for too long."""
         if not self._replacing.acquire(timeout=timeout):
             raise errors.DeadlineExceededError(
-                f"session {lost} is gone, and within {timeout:g} s there is no other",
+                f"session {lost} is gone, and no other session was opened within {timeout:g} s",
                 reason="DEADLINE_EXCEEDED",
             )
         try:

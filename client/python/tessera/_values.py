@@ -33,8 +33,8 @@ def _from_dlpack(value: Any) -> Any:
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     if kind not in _READABLE:
         raise TypeError(
-            f"a {name} on a device of DLPack's kind {kind} is no argument, as this process cannot "
-            "read its memory: copy it to the CPU first"
+            f"a {name} on a device of DLPack's kind {kind} cannot be an argument, because this "
+            "process cannot read its memory: copy it to the CPU first"
         )
     try:
         return np.from_dlpack(value)

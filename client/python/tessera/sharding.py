@@ -189,8 +189,8 @@ class ArraySpec:
         placement = proto.placement
         if placement.spec.unreduced:
             raise ValueError(
-                f"the array is a sum that is still to be taken along {placement.spec.unreduced}; "
-                "this client does not hold such arrays: reduce it in the program"
+                f"the array is unreduced along {placement.spec.unreduced}; this client does not "
+                "support such arrays: reduce it in the program"
             )
         return ArraySpec(
             dtype=proto.dtype,

@@ -138,7 +138,8 @@ def install(library_path: str, platform: str) -> None:
     while extension and extension.contents.type != _EXTENSION:
         extension = extension.contents.next
     if not extension:
-        raise ImportError(f"{library_path} is of another version than this package, tessera_jax: install both of one build")
+        raise ImportError(f"{library_path} has another version than this package, tessera_jax: "
+                          "install both from the same build")
     extension.contents.set_callbacks(_call, _hold)
 
     import jax
