@@ -170,6 +170,8 @@ absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, J
                    ", operation ", id, " was cancelled. Give it more time with --timeout"));
 }
 
+// The rows of the subcommands about operations. parse.cc reads their command lines by these rows
+// and prints their help, and docs/cli.md is generated from them.
 std::vector<Command> OperationCommands() {
   const Option operation = Positional("OPERATION", "Id of an operation, as run and ps print it.");
   Option operations = operation;

@@ -51,6 +51,8 @@ absl::Status Check(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
+// The rows of the subcommands about a coordinator's state. They read the files of the state folder
+// and never call a coordinator, so that they also work when none can be started.
 std::vector<Command> StateCommands() {
   return {
       {.name = "state backup",

@@ -60,6 +60,8 @@ absl::Status Revoke(Context& context, const Arguments& arguments) {
 
 }  // namespace
 
+// The rows of the subcommands about tokens. `token list` has no option because the texts of tokens
+// are never stored: the coordinator knows their hashes only.
 std::vector<Command> SecurityCommands() {
   const Option name = Positional("NAME", "Name of the token: lower-case letters, digits, - and _.");
   return {

@@ -26,6 +26,8 @@ int NumConsts(const RuleContext& c) { return static_cast<int>(c.attrs.Int("num_c
 
 std::vector<Type> RuleParams(const InferContext& c, size_t) { return {c.in.begin(), c.in.end()}; }
 
+// The types of the results are those of solve. Checks what differentiation relies on: every region
+// maps values of the types of b to values of these types, and b consists of floats.
 absl::StatusOr<std::vector<Type>> InferSolve(const InferContext& c) {
   TESSERA_ASSIGN_OR_RETURN(const int num_consts, CheckedNumConsts(c));
   if (c.regions.size() != 2 && c.regions.size() != 4)

@@ -341,6 +341,9 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // Checks that the store writes within its param, a value of its dtype, and each element at most
+  // once. The emitter runs the points in any order and on several threads, so two points that write
+  // the same element would race.
   absl::Status CheckStore(const Store& store) {
     if (!IsParam(store.param)) return Fault("p", store.param, " is not a param");
     const Param& param = kernel_.params[store.param];
