@@ -169,7 +169,7 @@ class Cluster:
             try:
                 with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as file:
                     children += file.read().split()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 pass
         found = []
         for child in children:
@@ -177,7 +177,7 @@ class Cluster:
                 with open(f"/proc/{child}/cmdline", "rb") as file:
                     if b"--executor" in file.read().split(b"\0"):
                         found.append(int(child))
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 pass
         return found
 

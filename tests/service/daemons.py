@@ -7,6 +7,7 @@
 The daemons are taken from TESSERA_BIN_DIR if that is set, and otherwise from build/dev/bin. The
 kernel kills them when the thread that started them ends.
 """
+import contextlib
 import os
 import pathlib
 import select
@@ -56,9 +57,18 @@ def has_ended(pid):
     """Returns whether the process is gone, or is a zombie that its parent has not waited for."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # The latter when it ends between open and read.
         return True
     return stat.rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def children(pid):
+    """Returns the process ids of the children of all threads of a process. Threads that end meanwhile are left out."""
+    found = []
+    for file in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, file.read_text().split())
+    return sorted(found)
 
 
 def dying_with_us(command):
@@ -218,9 +228,7 @@ class Cluster:
 
     def executor_pids(self, number):
         """Returns the process ids of the daemon's children, which are the executors."""
-        daemon = self.processes[f"w{number}"].pid
-        tasks = pathlib.Path(f"/proc/{daemon}/task").glob("*/children")
-        return sorted(int(pid) for children in tasks for pid in children.read_text().split())
+        return children(self.processes[f"w{number}"].pid)
 
     def kill_worker(self, number):
         """Kills a worker's daemon. Its executors die with it."""

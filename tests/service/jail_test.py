@@ -54,12 +54,11 @@ class JailTest(unittest.TestCase):
 
     def jails(self, cluster):
         """Returns the process ids of the coordinator's jails."""
-        tasks = pathlib.Path(f"/proc/{cluster.processes['coordinator'].pid}/task").glob("*/children")
         found = []
-        for pid in " ".join(children.read_text() for children in tasks).split():
-            with contextlib.suppress(FileNotFoundError):
+        for pid in daemons.children(cluster.processes["coordinator"].pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(TITLE.encode()):
-                    found.append(int(pid))
+                    found.append(pid)
         return found
 
     def metric(self, name):
