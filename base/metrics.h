@@ -44,7 +44,7 @@ enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
 enum class MetricSource : uint8_t {
   kCoordinator,
   kWorker,
-  kBoth,
+  kCoordinatorAndWorker,
   kExecutor,
   kCoordinatorAndExecutor
 };
@@ -76,7 +76,7 @@ struct MetricInfo {
   MetricType type = MetricType::kCounter;
   std::vector<LabelInfo> labels;
   const MetricBuckets* buckets = nullptr;  // null if the metric is not a histogram
-  MetricSource source = MetricSource::kBoth;
+  MetricSource source = MetricSource::kCoordinatorAndWorker;
   std::string help;
   // The number of observed units per exposed unit: 1e9 for seconds, which are kept in nanoseconds,
   // and 1 for all other metrics.

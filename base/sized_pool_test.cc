@@ -39,7 +39,7 @@ class Record {
 };
 
 // A task that runs until the test releases it, so that the test decides which tasks wait.
-struct Held {
+struct BlockedTask {
   absl::Notification began, go;
   std::function<void()> Task() {
     return [this] {
@@ -51,7 +51,7 @@ struct Held {
 
 TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
   Record record;
-  Held first, second;
+  BlockedTask first, second;
   SizedPool pool({.threads = 3, .small_task_max_size = 100});
   pool.Push(kLarge, first.Task());
   pool.Push(kLarge, second.Task());
@@ -67,7 +67,7 @@ TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
 
 TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
   Record record;
-  Held large, small;
+  BlockedTask large, small;
   SizedPool pool({.threads = 2, .small_task_max_size = 100});
   pool.Push(kLarge, large.Task());
   pool.Push(kSmall, small.Task());
@@ -84,7 +84,7 @@ TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
 
 TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
   Record record;
-  Held large, small;
+  BlockedTask large, small;
   SizedPool pool({.threads = 2, .small_task_max_size = 100, .max_wait = absl::ZeroDuration()});
   pool.Push(kLarge, large.Task());
   pool.Push(kSmall, small.Task());
@@ -98,7 +98,7 @@ TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
 }
 
 TEST(SizedPoolTest, TheEndWaitsForWhatRuns) {
-  Held running;
+  BlockedTask running;
   bool ended = false;
   std::thread other;
   {

@@ -111,8 +111,9 @@ class Cluster {
     add("session closed with its arrays", "array", [&](Samples& times) {
       State copy = state_;
       for (int i = 0; i < std::min(size_.samples, size_.sessions); ++i) {
-        const auto held = static_cast<double>(copy.ownership.session(sessions_[i]).arrays.size());
-        times.AddValue(Time({CloseSession{By(TenantOf(i)), sessions_[i]}}, &copy) / held);
+        const auto num_arrays =
+            static_cast<double>(copy.ownership.session(sessions_[i]).arrays.size());
+        times.AddValue(Time({CloseSession{By(TenantOf(i)), sessions_[i]}}, &copy) / num_arrays);
       }
     });
     add("telemetry, the first part", "step", one_of([&](int) -> Event {

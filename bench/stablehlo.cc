@@ -32,7 +32,7 @@
 #include "ir/stablehlo/export.h"
 #include "ir/stablehlo/import.h"
 #include "ir/verify.h"
-#include "server/jail/jail.h"
+#include "server/jail/jailed_reader.h"
 #include "server/planner/planner.h"
 
 namespace tessera::bench {

@@ -127,8 +127,8 @@ void CheckLoss(const char* name, const Nested& n, bool holomorphic, const Site& 
   }
 }
 
-void CheckByWhat(const char* name, const Type& type, const std::string& path,
-                 const GradOptions& options, const Site& site) {
+void CheckDifferentiable(const char* name, const Type& type, const std::string& path,
+                         const GradOptions& options, const Site& site) {
   if (options.holomorphic && !ir::IsComplex(type.dtype)) {
     ThrowError(ErrorKind::kTypeError, site, name,
                " with holomorphic=True requires inputs with complex dtype, but ", path, " is ",
@@ -167,7 +167,7 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
     if (!asked[i]) continue;
     const Type& type = args.leaves[i].type();
     if (options.holomorphic || !ir::IsInexact(type.dtype))
-      CheckByWhat(name, type, args.path(i), options, site);
+      CheckDifferentiable(name, type, args.path(i), options, site);
     active[i] = ir::IsInexact(type.dtype);
     if (active[i]) wanted.push_back(args.leaves[i]);
   }

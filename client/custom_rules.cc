@@ -276,30 +276,32 @@ struct TracedRoot {
   }
 };
 
-FlatArgs Listed(const Arrays& arrays, std::string_view name) {
+FlatArgs AsFlatArgs(const Arrays& arrays, std::string_view name) {
   Flat list = flatten(arrays);
   return {std::move(list), name};
 }
 
-// Returns the root as a function of f's captures, `params`; `held` has the captures of solve. The
-// derivative rule finds the root again by RootOf with `depth` - 1, so that derivatives up to order
-// `depth` are implicit. At depth 0 the solver itself is differentiated.
-Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& held, int depth) {
-  const auto n = static_cast<int64_t>(params.size()), m = static_cast<int64_t>(held.size());
+// Returns the root as a function of f's captures, `params`; `solve_captures` has the captures of
+// solve. The derivative rule finds the root again by RootOf with `depth` - 1, so that derivatives
+// up to order `depth` are implicit. At depth 0 the solver itself is differentiated.
+Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& solve_captures,
+              int depth) {
+  const auto n = static_cast<int64_t>(params.size()),
+             m = static_cast<int64_t>(solve_captures.size());
   const auto solved = [&](const Arrays& in) {
     return CallFunction(root.solve, in, "custom_root", root.site);
   };
-  if (depth == 0) return solved(Concat(params, held));
+  if (depth == 0) return solved(Concat(params, solve_captures));
   // Since f(x(p), p) = 0, the derivative of f by x times dx is minus the derivative of f by p times
   // dp.
   const auto rule = [&](const Arrays& in) {
     const Arrays p(in.begin(), in.begin() + n), h(in.begin() + n, in.begin() + n + m),
         dp(in.begin() + n + m, in.begin() + n + m + n);
     Arrays x = RootOf(root, p, h, depth - 1);
-    const Arrays both = JvpFlat(Listed(p, "params"), dp, root.site,
+    const Arrays both = JvpFlat(AsFlatArgs(p, "params"), dp, root.site,
                                 [&](const Arrays& q) { return root.FAt(x, q); });
     const Arrays change(both.begin() + static_cast<int64_t>(x.size()), both.end());
-    const LinearizedFlat at_x = LinearizeFlat("custom_root", Listed(x, "x"), root.site,
+    const LinearizedFlat at_x = LinearizeFlat("custom_root", AsFlatArgs(x, "x"), root.site,
                                               [&](const Arrays& y) { return root.FAt(y, p); });
     const auto g = [&](const Arrays& dx) { return PushForward(*at_x.linear, dx); };
     const Arrays minus_dx = root.call.tangent_solve(g, change);
@@ -311,7 +313,8 @@ Arrays RootOf(const TracedRoot& root, const Arrays& params, const Arrays& held, 
     }
     return x;
   };
-  return CustomJvpFlat(Listed(Concat(params, held), "params"), root.site, solved, rule);
+  return CustomJvpFlat(AsFlatArgs(Concat(params, solve_captures), "params"), root.site, solved,
+                       rule);
 }
 
 }  // namespace
@@ -341,14 +344,14 @@ std::vector<Array> RunRoot(const RootFlat& call, const Site& site) {
           return out;
         });
     root.solve = solve.fn;
-    Arrays held;
+    Arrays solve_captures;
     for (const Array& x : solve.captures) {
-      held.push_back(Apply1(
+      solve_captures.push_back(Apply1(
           "stop_gradient", site, {x},
           [](ir::Builder&, const std::vector<ir::Value>& v) { return ir::StopGradient(v[0]); }));
     }
     constexpr int kImplicitOrders = 2;
-    return RootOf(root, f.captures, held, kImplicitOrders);
+    return RootOf(root, f.captures, solve_captures, kImplicitOrders);
   });
 }
 

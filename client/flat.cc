@@ -57,7 +57,7 @@ ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linea
       absl::StrContains(out.status().message(), ToAbsl(ir::ops::kWhile.transpose.reason)))
     ThrowError(ErrorKind::kValueError, site, out.status().message());
   ir::FunctionRef transposed = OrThrow(std::move(out), site);
-  if (CollectsDiagnostics()) TellInsertedPsums(f, *transposed, site);
+  if (CollectsDiagnostics()) ReportInsertedPsums(f, *transposed, site);
   return transposed;
 }
 

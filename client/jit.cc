@@ -146,27 +146,27 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
 }
 
 // The options of a call, spread over the leaves of its arguments.
-struct Given {
+struct LeafOptions {
   std::vector<bool> donate;                                // empty if nothing is donated
   std::vector<std::optional<PartitionSpec>> in_shardings;  // empty if the arguments keep their own
 };
-Given GivenFor(const JitCall& call) {
+LeafOptions LeafOptionsOf(const JitCall& call) {
   const JitOptions& options = call.options;
-  Given given;
-  given.donate = DonatedLeaves(options.name, options.donate_argnums, options.donate_argnames,
-                               call.args.tree, call.site);
+  LeafOptions leaf_options;
+  leaf_options.donate = DonatedLeaves(options.name, options.donate_argnums, options.donate_argnames,
+                                      call.args.tree, call.site);
   if (options.in_shardings.given()) {
-    given.in_shardings =
+    leaf_options.in_shardings =
         BroadcastPrefix(options.in_shardings, call.args.tree, "jit in_shardings", call.site);
   }
-  return given;
+  return leaf_options;
 }
 
-TracedProgram TraceForJit(const JitCall& call, const Given& given) {
+TracedProgram TraceForJit(const JitCall& call, const LeafOptions& leaf_options) {
   const JitOptions& options = call.options;
   TracedProgram traced = TraceProgram(options.name, call.site, call.args.leaves, call.body);
-  for (size_t i = 0; i < given.in_shardings.size(); ++i) {
-    if (given.in_shardings[i]) traced.program.in_shardings[i] = given.in_shardings[i];
+  for (size_t i = 0; i < leaf_options.in_shardings.size(); ++i) {
+    if (leaf_options.in_shardings[i]) traced.program.in_shardings[i] = leaf_options.in_shardings[i];
   }
   const TreeNode result_tree = call.result_tree();
   // The given out_shardings take precedence over the shardings of the types.
@@ -243,7 +243,7 @@ class JitCache {
     std::vector<Array> captures;
     std::shared_ptr<const void> structure;
   };
-  static std::shared_ptr<const Entry> Compile(const JitCall& call, const Given& given);
+  static std::shared_ptr<const Entry> Compile(const JitCall& call, const LeafOptions& leaf_options);
   static bool Matches(const Entry& entry, const JitCall& call);
   // Returns null if no entry matches the call.
   std::shared_ptr<const Entry> Find(size_t hash, const JitCall& call) const
@@ -286,7 +286,7 @@ std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const JitCall
 std::vector<Array> JitCache::Call(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
-  Given given = GivenFor(call);
+  LeafOptions leaf_options = LeafOptionsOf(call);
   if (CurrentFrame()) {
     const Nested n = TraceFlat(CurrentScope(), TypesOf(args.leaves), name, call.site, call.body);
     return Apply(
@@ -295,7 +295,7 @@ std::vector<Array> JitCache::Call(const JitCall& call) {
   }
   CheckArguments(name, args, call.site);
   if (DebugNans()) {
-    const TracedProgram traced = TraceForJit(call, given);
+    const TracedProgram traced = TraceForJit(call, leaf_options);
     return RunCheckingNans(traced, Concat(args.leaves, traced.captures), name, call.site);
   }
   const size_t hash = HashOf(call.type, args.leaves);
@@ -305,12 +305,12 @@ std::vector<Array> JitCache::Call(const JitCall& call) {
     entry = Find(hash, call);
   }
   if (!entry) {
-    entry = Compile(call, given);
+    entry = Compile(call, leaf_options);
     absl::MutexLock lock(&mu_);
     if (!Find(hash, call)) entries_.emplace(hash, entry);
   }
   *call.structure = entry->structure;
-  std::vector<bool> donate = std::move(given.donate);
+  std::vector<bool> donate = std::move(leaf_options.donate);
   if (!donate.empty()) donate.resize(args.leaves.size() + entry->captures.size(), false);
   std::vector<Array> all;
   if (!entry->captures.empty()) all = Concat(args.leaves, entry->captures);
@@ -318,9 +318,10 @@ std::vector<Array> JitCache::Call(const JitCall& call) {
                              call.site);
 }
 
-std::shared_ptr<const JitCache::Entry> JitCache::Compile(const JitCall& call, const Given& given) {
+std::shared_ptr<const JitCache::Entry> JitCache::Compile(const JitCall& call,
+                                                         const LeafOptions& leaf_options) {
   const FlatArgs& args = call.args;
-  const TracedProgram traced = TraceForJit(call, given);
+  const TracedProgram traced = TraceForJit(call, leaf_options);
   auto made = std::make_shared<Entry>();
   made->type = &call.type;
   made->tree = args.tree;
@@ -359,7 +360,7 @@ void BlankLeaf(Array& a) {
 api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
-  const Given given = GivenFor(call);
+  const LeafOptions leaf_options = LeafOptionsOf(call);
   if (CurrentFrame()) {
     ThrowError(ErrorKind::kTypeError, call.site,
                "explain: not while tracing; explain the outer function");
@@ -371,7 +372,7 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
                  "and memory_bytes above 0");
     }
     const set_mesh on(absent->mesh);
-    const TracedProgram traced = TraceForJit(call, given);
+    const TracedProgram traced = TraceForJit(call, leaf_options);
     api::CompileReply plan = SessionOf(Concat(args.leaves, traced.captures), call.site)
                                  ->PlanForAbsent(SplitPrints(traced.program, call.site).program,
                                                  absent->memory_bytes, name, call.site);
@@ -379,7 +380,7 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
     return plan;
   }
   CheckArguments(name, args, call.site);
-  const TracedProgram traced = TraceForJit(call, given);
+  const TracedProgram traced = TraceForJit(call, leaf_options);
   const std::shared_ptr<Session> session =
       SessionOf(Concat(args.leaves, traced.captures), call.site);
   return CompileTraced(*session, traced, name, /*with_plan=*/true, call.site)->reply;
@@ -390,7 +391,7 @@ api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent
 std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
-  Given given = GivenFor(call);
+  LeafOptions leaf_options = LeafOptionsOf(call);
   if (CurrentFrame()) {
     ThrowError(
         ErrorKind::kTypeError, call.site, name,
@@ -406,11 +407,11 @@ std::shared_ptr<const LoweredCall> LowerJitted(const JitCall& call) {
   auto lowered = std::make_shared<LoweredCall>();
   lowered->name = name;
   lowered->site = call.site;
-  lowered->traced = TraceForJit(call, given);
+  lowered->traced = TraceForJit(call, leaf_options);
   lowered->tree = args.tree;
   lowered->paths = args.paths();
   lowered->types = TypesOf(args.leaves);
-  lowered->donate = std::move(given.donate);
+  lowered->donate = std::move(leaf_options.donate);
   const std::vector<Array> all = Concat(args.leaves, lowered->traced.captures);
   if (std::any_of(all.begin(), all.end(), [](const Array& a) { return AsConcrete(a); }))
     lowered->session = SessionOf(all, call.site);

@@ -47,9 +47,9 @@ void RequireBound(std::string_view op, const AxisNames& axes, const Site& site) 
 void CheckVaries(std::string_view name, const Array& x, const AxisNames& axes, const Site& site) {
   const ir::Scope scope = internal::CurrentScope();
   if (is_auto_pcast() || !scope.check_vma) return;
-  const ir::AxisSet held = x.type().NonInvaryingAxes();
+  const ir::AxisSet non_invarying = x.type().NonInvaryingAxes();
   for (const std::string& axis : axes.names) {
-    if (!scope.mesh.Has(axis) || held.contains(axis)) continue;
+    if (!scope.mesh.Has(axis) || non_invarying.contains(axis)) continue;
     const bool is_sum = name == "psum" || name == "pmax" || name == "pmin" || name == "pmean";
     ThrowError(ErrorKind::kValueError, site, is_sum ? "" : "Collective ", ToAbsl(name),
                is_sum ? " is a variant->invariant collective: it" : "",
@@ -524,11 +524,11 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
                "'. Allowed `to` values are: 'varying', 'unreduced', 'reduced'");
   }
   return Unary("pcast", x, [&](ir::Value v) {
-    const ir::AxisSet held = v.type().NonInvaryingAxes();
-    const size_t num_held =
+    const ir::AxisSet non_invarying = v.type().NonInvaryingAxes();
+    const size_t num_non_invarying =
         std::count_if(axes.names.begin(), axes.names.end(),
-                      [&](const std::string& axis) { return held.contains(axis); });
-    if (num_held > 0 && num_held < axes.names.size()) {
+                      [&](const std::string& axis) { return non_invarying.contains(axis); });
+    if (num_non_invarying > 0 && num_non_invarying < axes.names.size()) {
       ThrowError(ErrorKind::kValueError, x.site,
                  "pcast can only accept axis_name which corresponds to one of varying, unreduced, "
                  "reduced or invarying state of the input; it got ",
@@ -542,11 +542,11 @@ Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
                          [&](const std::string& axis) { return state.contains(axis); });
     };
     const Type& t = v.type();
-    const std::string_view from = num_held == 0         ? "invarying"
-                                  : is_all(t.varying)   ? "varying"
-                                  : is_all(t.unreduced) ? "unreduced"
-                                  : is_all(t.reduced)   ? "reduced"
-                                                        : "";
+    const std::string_view from = num_non_invarying == 0 ? "invarying"
+                                  : is_all(t.varying)    ? "varying"
+                                  : is_all(t.unreduced)  ? "unreduced"
+                                  : is_all(t.reduced)    ? "reduced"
+                                                         : "";
     if (from == "invarying" && to == "varying") return ir::Pvary(v, set);
     if (from == "invarying" && to == "reduced") return ir::Preduced(v, set);
     if (from == "varying" && to == "unreduced") return ir::VaryUnreducedCast(v, set);

@@ -709,7 +709,7 @@ Array OneProgram(std::string_view name, const std::vector<Arg>& args,
   return InProgram(name, tessera::internal::SiteOf(args), ArraysOf(args),
                    [&] { return std::vector<Array>{f()}; })[0];
 }
-Array Errors(const Arg& predictions, const std::optional<Array>& targets) {
+Array PredictionErrors(const Arg& predictions, const std::optional<Array>& targets) {
   return targets ? predictions - *targets : tessera::internal::AsArray(predictions, DType::kF32);
 }
 
@@ -725,14 +725,15 @@ Array l2_loss(const Arg& predictions, const std::optional<Array>& targets) {
   }
   std::vector<Arg> args = {predictions};
   if (targets) args.emplace_back(*targets, predictions.site);
-  return OneProgram("l2_loss", args, [&] { return 0.5 * square(Errors(predictions, targets)); });
+  return OneProgram("l2_loss", args,
+                    [&] { return 0.5 * square(PredictionErrors(predictions, targets)); });
 }
 Array huber_loss(const Arg& predictions, const std::optional<Array>& targets, const Arg& delta) {
   CheckFloats("huber_loss", "predictions", predictions);
   std::vector<Arg> args = {predictions, delta};
   if (targets) args.emplace_back(*targets, predictions.site);
   return OneProgram("huber_loss", args, [&] {
-    const Array size = abs(Errors(predictions, targets));
+    const Array size = abs(PredictionErrors(predictions, targets));
     const Array quadratic = minimum(size, delta);
     const Array linear = size - quadratic;
     const Array of_quadratic = 0.5 * square(quadratic);

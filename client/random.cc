@@ -52,7 +52,7 @@ Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
 
 // How floats are made of random bits: the upper bits become the mantissa.
 struct FloatBits {
-  DType drawn, held;  // dtype of the random bits, and of the bits of the float
+  DType random, bits;  // dtype of the random bits, and of the bits of the float
   int shift;
   int64_t one;  // bits of 1.0
 };
@@ -70,11 +70,11 @@ FloatBits FloatBitsOf(DType dtype) {
 }
 
 // Returns numbers in [0, 1): a number in [1, 2) minus 1.
-Value Unit(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+Value UnitUniform(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
   const FloatBits how = FloatBitsOf(dtype);
-  Value bits = Bits(key, shape, how.drawn, site);
-  if (how.held != how.drawn) bits = ir::Convert(bits, how.held);
-  const auto splat = [&](int64_t n) { return Splat(bits.builder(), how.held, n, shape); };
+  Value bits = Bits(key, shape, how.random, site);
+  if (how.bits != how.random) bits = ir::Convert(bits, how.bits);
+  const auto splat = [&](int64_t n) { return Splat(bits.builder(), how.bits, n, shape); };
   const Value mantissa = ir::ShiftRightLogical(bits, splat(how.shift));
   const Value f = ir::BitcastConvert(ir::Or(mantissa, splat(how.one)), dtype);
   return f - ir::FullLike(f, 1);
@@ -123,18 +123,18 @@ int MantissaBits(DType dtype) {
 
 }  // namespace
 
-Words WordsOf(Value key) {
+KeyWords KeyWordsOf(Value key) {
   const auto word = [&](int64_t i) { return ir::Squeeze(ir::Slice(key, {i}, {i + 1}), {0}); };
   const Value high = word(0);
   return {high, word(1)};
 }
 // Joins words along a dim that follows the others: u32[2] from scalars, u32[n,2] from u32[n].
-Value KeyOf(const Words& words) {
+Value KeyOf(const KeyWords& words) {
   const int d = words.high.rank();
   const Value high = ir::ExpandDims(words.high, {d});
   return ir::Concatenate({high, ir::ExpandDims(words.low, {d})}, d);
 }
-Words Child(const Words& key, int64_t i) {
+KeyWords Child(const KeyWords& key, int64_t i) {
   ir::Builder& b = key.high.builder();
   const Value zero = U32(b, 0, key.high.shape());
   const Value count = U32(b, static_cast<uint32_t>(i), key.high.shape());
@@ -193,7 +193,7 @@ void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site&
              ToAbsl(ir::DTypeName(dtype)), ". Convert it, or ask for another dtype");
 }
 
-Words Blocks(const Words& key, const Dims& shape, const Site& site) {
+KeyWords CipherWords(const KeyWords& key, const Dims& shape, const Site& site) {
   ir::Builder& b = key.high.builder();
   const bool of_each = key.high.rank() != 0;
   const Value k0 = of_each ? key.high : ir::BroadcastInDim(key.high, shape, {});
@@ -207,8 +207,8 @@ Words Blocks(const Words& key, const Dims& shape, const Site& site) {
   const auto [high, low] = ir::Threefry2x32(in[0], in[1], in[2], in[3]);
   return {high, low};
 }
-Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site) {
-  const Words words = Blocks(key, shape, site);
+Value Bits(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
+  const KeyWords words = CipherWords(key, shape, site);
   if (dtype == DType::kU64) {
     const Value high = ir::Convert(words.high, dtype), low = ir::Convert(words.low, dtype);
     return ir::Or(ir::ShiftLeft(high, Splat(high.builder(), dtype, 32, shape)), low);
@@ -217,9 +217,9 @@ Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site) {
   return dtype == DType::kU32 ? bits : ir::Convert(bits, dtype);
 }
 
-Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
+Value Uniform(const KeyWords& key, const Dims& shape, DType dtype, double low, double high,
               const Site& site) {
-  const Value unit = Unit(key, shape, dtype, site);
+  const Value unit = UnitUniform(key, shape, dtype, site);
   // The bounds are rounded before they are subtracted, as in JAX.
   const double from = Rounded(dtype, low);
   const double distance = Rounded(dtype, Rounded(dtype, high) - from);
@@ -230,14 +230,14 @@ Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, doub
   const bool exact = std::fabs(std::frexp(distance, &exponent)) == 0.5;
   return ir::Max(lo, exact ? unit * span + lo : MultiplyAdd(unit, span, lo));
 }
-Value Uniform(const Words& key, const Dims& shape, DType dtype, Value low, Value high,
+Value Uniform(const KeyWords& key, const Dims& shape, DType dtype, Value low, Value high,
               const Site& site) {
-  const Value unit = Unit(key, shape, dtype, site);
+  const Value unit = UnitUniform(key, shape, dtype, site);
   const Value span = BroadcastTo(ir::Sub(high, low), shape);
   const Value lo = BroadcastTo(low, shape);
   return ir::Max(lo, MultiplyAdd(unit, span, lo));
 }
-Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+Value Normal(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
   if (ir::IsComplex(dtype)) {
     const DType part = dtype == DType::kC64 ? DType::kF32 : DType::kF64;
     const F re = Normal(Child(key, 0), shape, part, site);
@@ -250,11 +250,11 @@ Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site)
   const Value u = Uniform(key, shape, dtype, low, 1, site);
   return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
 }
-Value Exponential(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+Value Exponential(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
   const F u = Uniform(key, shape, dtype, 0, 1, site);
   return *-ir::Log1p(-u);
 }
-Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site) {
+Value Signs(const KeyWords& key, const Dims& shape, DType dtype, const Site& site) {
   const Value u = Uniform(key, shape, DType::kF32, 0, 1, site);
   const F chosen = ir::Convert(ir::Compare(u, ir::FullLike(u, 0.5), "LT"), dtype);
   return *(2 * chosen - 1);
@@ -285,7 +285,7 @@ std::pair<F, F> Halves(Value both) {
 // JAX's three modes: "low" takes the logarithm of one uniform number, which has few digits near 1.
 // The other modes draw two numbers per element, and take the logarithm of the part that keeps
 // digits.
-Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view mode,
+Value Gumbel(const KeyWords& key, const Dims& shape, DType dtype, std::string_view mode,
              const Site& site) {
   Dims two = shape;
   two.insert(two.begin(), 2);
@@ -350,7 +350,7 @@ Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& 
   return tessera::internal::Apply1(
       "random_" + std::string(name), key.site, ArraysOf(k, params),
       [&](ir::Builder& b, std::vector<Value> in) {
-        draw.key = WordsOf(in[0]);
+        draw.key = KeyWordsOf(in[0]);
         size_t next = 1;
         for (const Arg& p : params)
           draw.params.emplace_back(BroadcastTo(NextParam(b, p, dtype, in, &next), draw.shape));
@@ -367,10 +367,10 @@ using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
 using internal::Draw;
+using internal::KeyWords;
+using internal::KeyWordsOf;
 using internal::SampleShape;
 using internal::ShapeOf;
-using internal::Words;
-using internal::WordsOf;
 using ir::Value;
 using tessera::internal::Apply1;
 using tessera::internal::BroadcastTo;
@@ -448,7 +448,7 @@ Value IsAbove(Value high, DType dtype) {
 struct Offsets {
   Value high, low;
 
-  Offsets(const Words& key, const Dims& shape, DType bits, const Site& site)
+  Offsets(const KeyWords& key, const Dims& shape, DType bits, const Site& site)
       : high(internal::Bits(Child(key, 0), shape, bits, site)),
         low(internal::Bits(Child(key, 1), shape, bits, site)) {}
 
@@ -477,12 +477,12 @@ struct Offsets {
 // ---- Orders. ------------------------------------------------------------------------------------
 
 // Sorts x by random words, in as many rounds as make equal words harmless.
-Value Shuffled(Words key, Value x, int axis, const Site& site) {
+Value Shuffled(KeyWords key, Value x, int axis, const Site& site) {
   const auto size = static_cast<double>(std::max<int64_t>(1, SizeOf(x.shape())));
   const double most = std::log(static_cast<double>(std::numeric_limits<uint32_t>::max()));
   const int rounds = static_cast<int>(std::ceil(3 * std::log(size) / most));
   for (int i = 0; i < rounds; ++i) {
-    const Words next = Child(key, 0);
+    const KeyWords next = Child(key, 0);
     const Value order = internal::Bits(Child(key, 1), x.shape(), DType::kU32, site);
     x = ir::Sort(ir::MatchVarying({order, x}), axis)[1];
     key = next;
@@ -492,7 +492,7 @@ Value Shuffled(Words key, Value x, int axis, const Site& site) {
 Value Taken(Value x, Value indices, int axis, const Site& site) {
   return Lift(take(Arg(Wrap(x), site), Arg(Wrap(indices), site), axis), site);
 }
-Value Permuted(const Words& key, Value x, int axis, bool independent, const Site& site) {
+Value Permuted(const KeyWords& key, Value x, int axis, bool independent, const Site& site) {
   if (independent || x.rank() == 1) return Shuffled(key, x, axis, site);
   const Value order = Shuffled(key, ir::Iota(x.builder(), DType::kS32, {x.dim(axis)}, 0), 0, site);
   return Taken(x, order, axis, site);
@@ -516,7 +516,7 @@ Array key(uint64_t seed, Site site) {
 
 Array split(const Arg& k, int64_t n) {
   return Apply1("random_split", k.site, {CheckedKey("split", k)}, [&](ir::Builder&, Vs v) {
-    return internal::KeyOf(internal::Blocks(WordsOf(v[0]), {n}, k.site));
+    return internal::KeyOf(internal::CipherWords(KeyWordsOf(v[0]), {n}, k.site));
   });
 }
 
@@ -545,7 +545,7 @@ Array fold_in(const Arg& k, const Arg& data) {
     const Value d = data.kind == Arg::kArray
                         ? ir::Convert(v[1], DType::kU32)
                         : ir::Constant(b, ir::Array::ScalarInt(DType::kU32, number));
-    const Words key = WordsOf(v[0]);
+    const KeyWords key = KeyWordsOf(v[0]);
     const Value zero = ir::Constant(b, ir::Array::ScalarInt(DType::kU32, 0));
     const std::vector<Value> words = ir::MatchVarying({key.high, key.low, zero, d});
     const auto [high, low] = ir::Threefry2x32(words[0], words[1], words[2], words[3]);
@@ -558,7 +558,7 @@ Array bits(const Arg& k, Dims shape, DType dtype, const OutSharding& out_shardin
     ThrowError(ErrorKind::kValueError, k.site, "random::bits: dtype is ",
                ToAbsl(ir::DTypeName(dtype)), "; u8, u16, u32 or u64 is expected");
   return Apply1("random_bits", k.site, {CheckedKey("bits", k)}, [&](ir::Builder&, Vs v) {
-    Words words = WordsOf(v[0]);
+    KeyWords words = KeyWordsOf(v[0]);
     words.out_sharding = out_sharding;
     return internal::Bits(words, shape, dtype, k.site);
   });
@@ -570,7 +570,7 @@ Array uniform(const Arg& k, Dims shape, DType dtype, const Arg& low, const Arg& 
   CheckFloat("uniform", dtype, k.site);
   SampleShape("uniform", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
   return Apply1("random_uniform", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
-    Words words = WordsOf(v[0]);
+    KeyWords words = KeyWordsOf(v[0]);
     words.out_sharding = out_sharding;
     if (low.kind != Arg::kArray && high.kind != Arg::kArray)
       return internal::Uniform(words, shape, dtype, low.number, high.number, k.site);
@@ -607,7 +607,7 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   const DType drawn = narrow ? DType::kS32 : dtype;
   const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
   return Apply1("random_randint", k.site, ArraysOf(key, {low, high}), [&](ir::Builder& b, Vs v) {
-    Words words = WordsOf(v[0]);
+    KeyWords words = KeyWordsOf(v[0]);
     words.out_sharding = out_sharding;
     const Offsets offsets(words, shape, word, k.site);
     const auto moved = [&](const Value& from, const Value& offset) {
@@ -667,7 +667,7 @@ Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode,
   const Dims out = SampleShape("bernoulli", shape, {ShapeOf(p)}, k.site);
   const DType dtype = p.kind == Arg::kArray ? p.array->dtype() : DType::kF32;
   return Apply1("random_bernoulli", k.site, ArraysOf(key, {p}), [&](ir::Builder&, Vs v) {
-    Words words = WordsOf(v[0]);
+    KeyWords words = KeyWordsOf(v[0]);
     if (mode == "low") words.out_sharding = out_sharding;
     if (mode == "high") {
       Dims two = out;
@@ -694,7 +694,7 @@ Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode,
 Array rademacher(const Arg& k, Dims shape, DType dtype) {
   const Array& key = CheckedKey("rademacher", k);
   return Apply1("random_rademacher", k.site, {key}, [&](ir::Builder&, Vs v) {
-    return internal::Signs(WordsOf(v[0]), shape, dtype, k.site);
+    return internal::Signs(KeyWordsOf(v[0]), shape, dtype, k.site);
   });
 }
 
@@ -707,7 +707,7 @@ Array permutation(const Arg& k, const Arg& x, int axis, bool independent) {
     const Value from = x.kind == Arg::kArray
                            ? v[1]
                            : ir::Iota(b, DType::kS32, {std::max<int64_t>(0, x.integer)}, 0);
-    return Permuted(WordsOf(v[0]), from, along, independent, k.site);
+    return Permuted(KeyWordsOf(v[0]), from, along, independent, k.site);
   });
 }
 
@@ -745,7 +745,7 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
     out.insert(out.end(), of.begin() + along + 1, of.end());
   }
   return Apply1("random_choice", k.site, in, [&](ir::Builder& b, Vs v) {
-    const Words words = WordsOf(v[0]);
+    const KeyWords words = KeyWordsOf(v[0]);
     if (draws == 0) return ir::Full(b, from_array ? v[1].dtype() : DType::kS32, out, 0);
     Value indices;
     if (!p && !replace) {
@@ -802,7 +802,7 @@ Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool r
                "random::categorical: the number of samples without ", "replacement (",
                SizeOf(prefix), ") cannot exceed the number of categories (", classes, ")");
   return Apply1("random_categorical", k.site, {key, *logits.array}, [&](ir::Builder&, Vs v) {
-    const Words words = WordsOf(v[0]);
+    const KeyWords words = KeyWordsOf(v[0]);
     if (!replace) {
       const F noise = internal::Gumbel(words, v[1].shape(), dtype, mode, k.site);
       const Value scores = ir::MoveDim(*(F(v[1]) + noise), along, rank - 1);

@@ -17,10 +17,10 @@ using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
 using internal::Draw;
+using internal::KeyWordsOf;
 using internal::Sampled;
 using internal::SampleShape;
 using internal::ShapeOf;
-using internal::WordsOf;
 using ir::Value;
 using tessera::internal::Apply1;
 using tessera::internal::BroadcastShapes;
@@ -43,7 +43,7 @@ double LeastNormal(DType dtype) {
 }
 F NormalOf(const Draw& d) { return internal::Normal(d.key, d.shape, d.dtype, d.site); }
 F ExponentialOf(const Draw& d) { return internal::Exponential(d.key, d.shape, d.dtype, d.site); }
-Draw With(const Draw& d, const internal::Words& key) {
+Draw With(const Draw& d, const internal::KeyWords& key) {
   Draw out = d;
   out.key = key;
   return out;
@@ -63,7 +63,7 @@ Array normal(const Arg& k, Dims shape, DType dtype, const OutSharding& out_shard
   const Array& key = CheckedKey("normal", k);
   if (dtype != DType::kC64 && dtype != DType::kC128) CheckFloat("normal", dtype, k.site);
   return Apply1("random_normal", k.site, {key}, [&](ir::Builder&, Vs v) {
-    internal::Words words = WordsOf(v[0]);
+    internal::KeyWords words = KeyWordsOf(v[0]);
     words.out_sharding = out_sharding;
     return internal::Normal(words, shape, dtype, k.site);
   });
@@ -214,7 +214,7 @@ Array weibull_min(const Arg& k, const Arg& scale, const Arg& concentration, Dims
       BroadcastShapes("weibull_min", {shape, ShapeOf(scale), ShapeOf(concentration)}, k.site);
   return Apply1("random_weibull_min", k.site, ArraysOf(key, {scale, concentration}),
                 [&](ir::Builder& b, Vs v) {
-                  const F u = internal::Uniform(WordsOf(v[0]), shape, dtype, 0, 1, k.site);
+                  const F u = internal::Uniform(KeyWordsOf(v[0]), shape, dtype, 0, 1, k.site);
                   const F quantile = BroadcastTo(*-ir::Log1p(-u), out);
                   size_t next = 1;
                   const F size = BroadcastTo(internal::NextParam(b, scale, dtype, v, &next), out);
@@ -235,7 +235,7 @@ Array orthogonal(const Arg& k, int64_t n, Dims shape, DType dtype, std::optional
   full.push_back(std::max(n, columns));
   full.push_back(std::min(n, columns));
   return Apply1("random_orthogonal", k.site, {key}, [&](ir::Builder&, Vs v) {
-    const Value z = internal::Normal(WordsOf(v[0]), full, dtype, k.site);
+    const Value z = internal::Normal(KeyWordsOf(v[0]), full, dtype, k.site);
     const auto [q, r] = ir::Qr(z);
     const int rank = r.rank();
     // The signs of the diagonal of r make the distribution uniform.

@@ -15,15 +15,15 @@ using ir::Formula;
 using ir::Value;
 
 // The words of a key, or of one key for each element of an array.
-struct Words {
+struct KeyWords {
   Value high, low;
   OutSharding out_sharding = std::nullopt;  // sharding of the numbers that are drawn
 };
-Words WordsOf(Value key);
-Value KeyOf(const Words& words);
+KeyWords KeyWordsOf(Value key);
+Value KeyOf(const KeyWords& words);
 // Returns key i of the keys into which a key is split; the number of keys does not matter. Numbers
 // drawn from it have the sharding of numbers drawn from the key.
-Words Child(const Words& key, int64_t i);
+KeyWords Child(const KeyWords& key, int64_t i);
 
 // Throws TYPE_ERROR unless `key` is a key, u32[2].
 const Array& CheckedKey(std::string_view name, const Arg& key);
@@ -41,25 +41,25 @@ void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site&
 // ---- These draw numbers of a shape from one key. From one key for each element of the shape, they
 // draw each key's first number. ----
 //
-// Blocks returns the words of the cipher, from which the other functions make their numbers.
-Words Blocks(const Words& key, const Dims& shape, const Site& site);
-Value Bits(const Words& key, const Dims& shape, DType dtype, const Site& site);
-Value Uniform(const Words& key, const Dims& shape, DType dtype, double low, double high,
+// CipherWords returns the words of the cipher, from which the other functions make their numbers.
+KeyWords CipherWords(const KeyWords& key, const Dims& shape, const Site& site);
+Value Bits(const KeyWords& key, const Dims& shape, DType dtype, const Site& site);
+Value Uniform(const KeyWords& key, const Dims& shape, DType dtype, double low, double high,
               const Site& site);
-Value Uniform(const Words& key, const Dims& shape, DType dtype, Value low, Value high,
+Value Uniform(const KeyWords& key, const Dims& shape, DType dtype, Value low, Value high,
               const Site& site);
-Value Normal(const Words& key, const Dims& shape, DType dtype, const Site& site);
-Value Exponential(const Words& key, const Dims& shape, DType dtype, const Site& site);
-Value Gumbel(const Words& key, const Dims& shape, DType dtype, std::string_view mode,
+Value Normal(const KeyWords& key, const Dims& shape, DType dtype, const Site& site);
+Value Exponential(const KeyWords& key, const Dims& shape, DType dtype, const Site& site);
+Value Gumbel(const KeyWords& key, const Dims& shape, DType dtype, std::string_view mode,
              const Site& site);
-Value Signs(const Words& key, const Dims& shape, DType dtype, const Site& site);
+Value Signs(const KeyWords& key, const Dims& shape, DType dtype, const Site& site);
 
 // Returns the constant `value` of `dtype` at every element of a shape.
 Value Filled(ir::Builder& b, DType dtype, double value, const Dims& shape);
 
 // The arguments of a sampler. The parameters have its dtype and shape.
 struct Draw {
-  Words key;
+  KeyWords key;
   Dims shape;
   DType dtype;
   std::vector<Formula> params;

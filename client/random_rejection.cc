@@ -22,14 +22,14 @@ using internal::CheckedKey;
 using internal::CheckFloat;
 using internal::Child;
 using internal::Draw;
+using internal::KeyWords;
+using internal::KeyWordsOf;
 using internal::LogAsXla;
 using internal::LogFactorialAsXla;
 using internal::MulAdd;
 using internal::Sampled;
 using internal::SampleShape;
 using internal::ShapeOf;
-using internal::Words;
-using internal::WordsOf;
 using ir::Value;
 using ir::Values;
 using tessera::internal::Apply1;
@@ -44,7 +44,7 @@ using Vs = std::vector<Value>;
 // Samples Gamma(a, 1), or its logarithm. An `a` below 1 uses a + 1 and multiplies by a power of a
 // uniform number. Each element draws from its own keys in a loop, so that a sample does not depend
 // on the attempts of others.
-Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
+Value GammaSample(const KeyWords& key, Value a, bool log_space, const Site& site) {
   const DType dtype = a.dtype();
   const Dims shape = a.shape();
   const F alpha = a;
@@ -55,8 +55,8 @@ Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
   const Value d_value = *d, c_value = *c;
 
   // Each element has its own key.
-  const Words keys = internal::Blocks(key, shape, site);
-  const Words first = Child(keys, 0), second = Child(keys, 1);
+  const KeyWords keys = internal::CipherWords(key, shape, site);
+  const KeyWords first = Child(keys, 0), second = Child(keys, 1);
   const Value all = *((F(a) == F(a)) | (F(a) != F(a)));
   const Value one = ir::FullLike(a, 1);
   enum { kActive, kHigh, kLow, kV };
@@ -64,8 +64,8 @@ Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
       {all, first.high, first.low, one}, {d_value, c_value},
       [](Values s, Values) { return s[kActive]; },
       [&](Values s, Values consts) {
-        const Words own = {s[kHigh], s[kLow]};
-        const Words next = Child(own, 0), of_x = Child(own, 1), of_u = Child(own, 2);
+        const KeyWords own = {s[kHigh], s[kLow]};
+        const KeyWords next = Child(own, 0), of_x = Child(own, 1), of_u = Child(own, 2);
         const Value x_zero = ir::FullLike(s[kV], 0);
         const Value v_start = *ir::Where(F(s[kActive]), F(ir::FullLike(x_zero, -1)), 1);
         enum { kXHigh, kXLow, kX, kXV };
@@ -73,8 +73,8 @@ Value GammaSample(const Words& key, Value a, bool log_space, const Site& site) {
             {of_x.high, of_x.low, x_zero, v_start}, {consts[1]},
             [](Values t, Values) { return *(F(t[kXV]) <= 0); },
             [&](Values t, Values k) {
-              const Words own_x = {t[kXHigh], t[kXLow]};
-              const Words next_x = Child(own_x, 0);
+              const KeyWords own_x = {t[kXHigh], t[kXLow]};
+              const KeyWords next_x = Child(own_x, 0);
               const Value x = internal::Normal(Child(own_x, 1), shape, dtype, site);
               const Value v = *(1 + F(x) * F(k[0]));
               const F on = F(t[kXV]) <= 0;
@@ -113,7 +113,7 @@ double LeastNormal(DType dtype) {
 }
 
 // Returns a sample or its logarithm, with its derivative by a.
-Value GammaOf(const Words& key, Value a, bool log_space, const Site& site) {
+Value GammaOf(const KeyWords& key, Value a, bool log_space, const Site& site) {
   return ir::WithTangent(
       {key.high, key.low, a},
       [&](Values in) {
@@ -128,15 +128,15 @@ Value GammaOf(const Words& key, Value a, bool log_space, const Site& site) {
         return *(tangent * (slope / safe));
       });
 }
-F LogGammaOf(const Draw& d, const Words& key, const F& a) {
+F LogGammaOf(const Draw& d, const KeyWords& key, const F& a) {
   return GammaOf(key, *a, /*log_space=*/true, d.site);
 }
-F ChisquareOf(const Draw& d, const Words& key, const F& df) {
+F ChisquareOf(const Draw& d, const KeyWords& key, const F& df) {
   return ir::Exp(LogGammaOf(d, key, df / 2)) * 2;
 }
 F PowerOf(const F& x, const F& p) { return ir::Pow(x, p); }
 
-Value GeneralizedNormal(const Words& key, const Dims& shape, DType dtype, Value p,
+Value GeneralizedNormal(const KeyWords& key, const Dims& shape, DType dtype, Value p,
                         const Site& site) {
   const F inverse = 1 / F(p);
   const Value of_all = BroadcastTo(*inverse, shape);
@@ -153,7 +153,7 @@ void CheckScalar(std::string_view name, const Arg& p, const Site& site) {
 // ---- Poisson. -----------------------------------------------------------------------------------
 
 // Knuth's method: counts the uniform numbers whose product stays above exp(-lam).
-Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const Site& site) {
+Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double most, const Site& site) {
   ir::Builder& b = lam.builder();
   const Dims shape = lam.shape();
   const Value i = ir::Constant(b, ir::Array::ScalarInt(DType::kS32, 0));
@@ -165,8 +165,8 @@ Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const 
       {i, k0, key.high, key.low, zero}, {lam},
       [&](Values s, Values consts) { return *(above(s, consts) & (F(s[kI]) < most)); },
       [&](Values s, Values consts) {
-        const Words own = {s[kHigh], s[kLow]};
-        const Words next = Child(own, 0);
+        const KeyWords own = {s[kHigh], s[kLow]};
+        const KeyWords next = Child(own, 0);
         const F k = s[kK];
         const Value counted = *ir::Where(above(s, consts), k + 1, k);
         const F u = internal::Uniform(Child(own, 1), shape, DType::kF32, 0, 1, site);
@@ -178,7 +178,7 @@ Value PoissonKnuth(const Words& key, Value lam, DType dtype, double most, const 
 // Reference: W. Hormann, "The transformed rejection method for generating Poisson random variables"
 // (1993). It rounds like XLA (random_rounding.h). If the rate is a number, XLA computes the values
 // that follow from it at compile time, and rounds them as written.
-Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype, double most,
+Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dtype, double most,
                        const Site& site) {
   ir::Builder& builder = lam.builder();
   const Dims shape = lam.shape();
@@ -201,8 +201,8 @@ Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype,
       [&](Values s, Values consts) {
         const F lam_in = consts[0], log_in = consts[1], b = consts[2], a = consts[3];
         const F inv_alpha = consts[4], v_r = consts[5];
-        const Words own = {s[kHigh], s[kLow]};
-        const Words next = Child(own, 0);
+        const KeyWords own = {s[kHigh], s[kLow]};
+        const KeyWords next = Child(own, 0);
         const F u = F(internal::Uniform(Child(own, 1), shape, DType::kF32, 0, 1, site)) - 0.5;
         const F v = internal::Uniform(Child(own, 2), shape, DType::kF32, 0, 1, site);
         const F inside = 0.5 - ir::Abs(u);
@@ -222,7 +222,7 @@ Value PoissonRejection(const Words& key, Value lam, bool is_number, DType dtype,
 // ---- Binomial. ----------------------------------------------------------------------------------
 
 // Sums geometric numbers until the sum exceeds the count.
-Value BinomialInversion(const Words& key, Value count, Value prob, const Site& site) {
+Value BinomialInversion(const KeyWords& key, Value count, Value prob, const Site& site) {
   const DType dtype = prob.dtype();
   const Dims shape = prob.shape();
   const Value log_other = *ir::Log1p(-F(prob));
@@ -232,8 +232,8 @@ Value BinomialInversion(const Words& key, Value count, Value prob, const Site& s
       {zero, zero, key.high, key.low}, {count, log_other},
       [](Values s, Values consts) { return *(F(s[kSum]) <= F(consts[0])); },
       [&](Values s, Values consts) {
-        const Words own = {s[kHigh], s[kLow]};
-        const Words next = Child(own, 1);
+        const KeyWords own = {s[kHigh], s[kLow]};
+        const KeyWords next = Child(own, 1);
         const F number = s[kNumber], sum = s[kSum];
         const Value counted = *ir::Where(sum <= F(consts[0]), number + 1, number);
         const F u = internal::Uniform(Child(own, 0), shape, dtype, 0, 1, site);
@@ -260,7 +260,7 @@ F StirlingTail(const F& k) {
 // Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 it
 // rounds like XLA (random_rounding.h), which computes values that follow from numbers at compile
 // time.
-Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool are_numbers,
+Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool are_numbers,
                         const Site& site) {
   const DType dtype = prob_in.dtype();
   const bool as_xla = dtype == DType::kF32;
@@ -299,8 +299,8 @@ Value BinomialRejection(const Words& key, Value count_in, Value prob_in, bool ar
       [&](Values s, Values consts) {
         const F count = consts[0], b = consts[1], a = consts[2], c = consts[3], v_r = consts[4];
         const F r = consts[5], alpha = consts[6], m = consts[7], of_m = consts[8];
-        const Words own = {s[kHigh], s[kLow]};
-        const Words next = Child(own, 0);
+        const KeyWords own = {s[kHigh], s[kLow]};
+        const KeyWords next = Child(own, 0);
         const F u = F(internal::Uniform(Child(own, 1), shape, dtype, 0, 1, site)) - 0.5;
         const F v = internal::Uniform(Child(own, 2), shape, dtype, 0, 1, site);
         const F inside = 0.5 - ir::Abs(u);
@@ -359,7 +359,7 @@ Array chisquare(const Arg& k, const Arg& df, Shape shape, DType dtype) {
 }
 Array f(const Arg& k, const Arg& dfnum, const Arg& dfden, Shape shape, DType dtype) {
   return Sampled("f", k, shape, {dfnum, dfden}, dtype, [](const Draw& d) {
-    const Words of_denominator = Child(d.key, 0);
+    const KeyWords of_denominator = Child(d.key, 0);
     const F above = ChisquareOf(d, Child(d.key, 1), d[0]) / d[0];
     const F below = ChisquareOf(d, of_denominator, d[1]) / d[1];
     return above / below;
@@ -400,7 +400,7 @@ Array generalized_normal(const Arg& k, const Arg& p, Dims shape, DType dtype) {
   return Apply1("random_generalized_normal", k.site, ArraysOf(key, {p}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
     const Value power = internal::NextParam(b, p, dtype, v, &next);
-    return GeneralizedNormal(WordsOf(v[0]), shape, dtype, power, k.site);
+    return GeneralizedNormal(KeyWordsOf(v[0]), shape, dtype, power, k.site);
   });
 }
 Array ball(const Arg& k, int64_t d, const Arg& p, Dims shape, DType dtype) {
@@ -415,7 +415,7 @@ Array ball(const Arg& k, int64_t d, const Arg& p, Dims shape, DType dtype) {
   return Apply1("random_ball", k.site, ArraysOf(key, {p}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
     const Value power = internal::NextParam(b, p, dtype, v, &next);
-    const Words words = WordsOf(v[0]);
+    const KeyWords words = KeyWordsOf(v[0]);
     const Value g = GeneralizedNormal(Child(words, 0), full, dtype, power, k.site);
     const F e = internal::Exponential(Child(words, 1), shape, dtype, k.site);
     const Value powers = *PowerOf(ir::Abs(F(g)), F(BroadcastTo(power, full)));
@@ -447,7 +447,7 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
   return Apply1("random_poisson", k.site, ArraysOf(key, {lam}), [&](ir::Builder& b, Vs v) {
     size_t next = 1;
     const Value rate = BroadcastTo(internal::NextParam(b, lam, DType::kF32, v, &next), out);
-    const Words words = WordsOf(v[0]);
+    const KeyWords words = KeyWordsOf(v[0]);
     const F rates = rate;
     const F small = ir::IsNan(rates) | (rates < 10);
     const Value of_small = *ir::Where(small, rates, 0);
@@ -482,7 +482,7 @@ Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtyp
     const F none = bad_count | infinite;  // nothing is drawn for these
     const F inversion = none | (count0 * q <= 10);
     const F count = ir::Floor(count0);
-    const Words words = WordsOf(v[0]);
+    const KeyWords words = KeyWordsOf(v[0]);
     const Value inverted =
         BinomialInversion(words, *ir::Where(inversion & ~none, count, 0), *q, k.site);
     const Value count_rejection = *ir::Where(inversion, 1e4, count);

@@ -394,9 +394,9 @@ Array Session::Reshard(const Array& x, const Mesh& mesh, const PartitionSpec& sp
   type.weak = x.type().weak;
   if (placement == *c.placement && type == x.type()) return x;
   FlushReleased();
-  const api::Making making = internal::OrThrow(service_->Reshard(c.id, placement), site);
-  return MakeArray(making.arrays.at(0), type,
-                   std::make_shared<const api::Placement>(std::move(placement)), making.operation,
+  const api::PendingArrays pending = internal::OrThrow(service_->Reshard(c.id, placement), site);
+  return MakeArray(pending.arrays.at(0), type,
+                   std::make_shared<const api::Placement>(std::move(placement)), pending.operation,
                    "put");
 }
 
@@ -424,13 +424,13 @@ std::vector<Array> Session::Load(const std::string& path, const std::vector<Load
     arrays.push_back(
         {r.name, Place(absl::StrCat("load '", r.name, "'"), r.shape, r.mesh, r.spec, site)});
   }
-  const api::Making making = internal::OrThrow(service_->Load(path, arrays), site);
+  const api::PendingArrays pending = internal::OrThrow(service_->Load(path, arrays), site);
   std::vector<Array> out;
   for (size_t i = 0; i < requests.size(); ++i) {
     const LoadRequest& r = requests[i];
-    out.push_back(MakeArray(making.arrays.at(i), TypeOn(r.dtype, r.shape, r.mesh.logical, r.spec),
+    out.push_back(MakeArray(pending.arrays.at(i), TypeOn(r.dtype, r.shape, r.mesh.logical, r.spec),
                             std::make_shared<const api::Placement>(std::move(arrays[i].placement)),
-                            making.operation, "load"));
+                            pending.operation, "load"));
   }
   return out;
 }

@@ -555,14 +555,14 @@ Array identity(int64_t n, DType dtype, Site site) { return eye(n, dtype, site); 
 namespace {
 
 // The numbers as floats, and the dtype that the caller wants.
-struct Space {
+struct EvenNumbers {
   Value numbers;
   DType dtype;
 };
 // The shared part of linspace, logspace and geomspace: numbers in equal steps. They are weighted
 // sums of both ends, so that both ends are exact.
-Space SpaceOf(const char* name, const Vs& v, DType given, int64_t num, const SpaceOptions& options,
-              const Site& site) {
+EvenNumbers EvenNumbersOf(const char* name, const Vs& v, DType given, int64_t num,
+                          const SpaceOptions& options, const Site& site) {
   const DType dtype = options.dtype.value_or(given);
   const DType real = internal::InexactOf(dtype);
   const Value start = ir::Convert(v[0], real), stop = ir::Convert(v[1], real);
@@ -602,7 +602,7 @@ Array linspace(const Arg& start, const Arg& stop, int64_t num, const SpaceOption
   return ApplyArgs(
       "linspace", {start, stop}, Operands::kPromote,
       [&](ir::Builder&, Vs v) {
-        const auto [numbers, dtype] = SpaceOf("linspace", v, given, num, options, start.site);
+        const auto [numbers, dtype] = EvenNumbersOf("linspace", v, given, num, options, start.site);
         return ir::Convert(ir::IsInexact(dtype) ? numbers : ir::Floor(numbers), dtype);
       },
       given);
@@ -614,7 +614,7 @@ Array logspace(const Arg& start, const Arg& stop, int64_t num, double base,
   return ApplyArgs(
       "logspace", {start, stop}, Operands::kPromote,
       [&](ir::Builder&, Vs v) {
-        const auto [numbers, dtype] = SpaceOf("logspace", v, given, num, options, start.site);
+        const auto [numbers, dtype] = EvenNumbersOf("logspace", v, given, num, options, start.site);
         return ir::Convert(ir::Pow(ir::FullLike(numbers, base), numbers), dtype);
       },
       given);
@@ -634,7 +634,7 @@ Array geomspace(const Arg& start, const Arg& stop, int64_t num, const SpaceOptio
         };
         const Value from = exponent(first), to = exponent(last);
         const auto [numbers, dtype] =
-            SpaceOf("geomspace", {from, to}, given, num, options, start.site);
+            EvenNumbersOf("geomspace", {from, to}, given, num, options, start.site);
         const Value powers = ir::Pow(ir::FullLike(numbers, 10), numbers);
         Dims shape = sign.shape();
         shape.insert(

@@ -104,12 +104,12 @@ std::string ShardText(const std::vector<Range>& shard) {
 bool HoldTheSame(const api::Placement& a, const api::Placement& b, const ir::Dims& shape) {
   if (a == b) return true;
   if (a.devices.size() != b.devices.size()) return false;
-  std::map<int64_t, std::vector<Range>> held;
+  std::map<int64_t, std::vector<Range>> ranges;
   for (size_t i = 0; i < a.devices.size(); ++i)
-    held[a.devices[i]] = ShardRanges(a.mesh, a.spec, shape, static_cast<int64_t>(i));
+    ranges[a.devices[i]] = ShardRanges(a.mesh, a.spec, shape, static_cast<int64_t>(i));
   for (size_t i = 0; i < b.devices.size(); ++i) {
-    const auto found = held.find(b.devices[i]);
-    if (found == held.end() ||
+    const auto found = ranges.find(b.devices[i]);
+    if (found == ranges.end() ||
         found->second != ShardRanges(b.mesh, b.spec, shape, static_cast<int64_t>(i)))
       return false;
   }

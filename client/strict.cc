@@ -86,8 +86,8 @@ void CheckPredicate(const char* name, const Type& predicate,
   }
 }
 
-void TellInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
-                       const Site& site) {
+void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
+                         const Site& site) {
   std::set<std::string> own;
   ir::AnyOp(linear, [&](const ir::Function& f, const ir::Op& op) {
     if (IsSum(op)) own.insert(SiteOfOp(f, op).ToString());

@@ -17,8 +17,8 @@ void CheckPredicate(const char* name, const Type& predicate,
 // Returns whether diagnostics are collected on this thread.
 bool CollectsDiagnostics();
 // Adds a diagnostic for each psum of `transposed` that `linear` does not have.
-void TellInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
-                       const Site& site);
+void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
+                         const Site& site);
 
 // Returns whether plans are checked for arrays that they replicate. The check needs the
 // explanation.

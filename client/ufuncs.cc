@@ -49,13 +49,13 @@ Array BinaryOfNumbers(std::string_view name, const Arg& x, const Arg& y,
 Value ToBool(Value x) {
   return x.dtype() == DType::kBool ? x : ir::Compare(x, ir::FullLike(x, 0), "NE");
 }
-Value Never(Value x) { return ir::Full(x.builder(), DType::kBool, x.shape(), 0); }
-Value IsNan(Value x) { return ir::IsInexact(x.dtype()) ? ir::Compare(x, x, "NE") : Never(x); }
+Value AllFalse(Value x) { return ir::Full(x.builder(), DType::kBool, x.shape(), 0); }
+Value IsNan(Value x) { return ir::IsInexact(x.dtype()) ? ir::Compare(x, x, "NE") : AllFalse(x); }
 Value Equals(Value x, double value) { return ir::Compare(x, ir::FullLike(x, value), "EQ"); }
 Value Below(Value x, double value) { return ir::Compare(x, ir::FullLike(x, value), "LT"); }
 Value Scaled(Value x, double by) { return ir::Mul(x, ir::FullLike(x, by)); }
 // Applies `f` to x or, if x is complex, to its real and imaginary parts.
-Value OfParts(Value x, absl::FunctionRef<Value(Value)> f) {
+Value ApplyToParts(Value x, absl::FunctionRef<Value(Value)> f) {
   if (!ir::IsComplex(x.dtype())) return f(x);
   const Value re = f(ir::Real(x));
   return ir::Complex(re, f(ir::Imag(x)));
@@ -67,13 +67,13 @@ Value OfParts(Value x, absl::FunctionRef<Value(Value)> f) {
 
 Array log2(const Arg& x) {
   return UnaryInexact("log2", x, [](Value v) {
-    return OfParts(ir::Log(v),
-                   [](Value part) { return ir::Div(part, ir::Log(ir::FullLike(part, 2))); });
+    return ApplyToParts(ir::Log(v),
+                        [](Value part) { return ir::Div(part, ir::Log(ir::FullLike(part, 2))); });
   });
 }
 Array log10(const Arg& x) {
   return UnaryInexact("log10", x, [](Value v) {
-    return OfParts(ir::Log(v), [](Value part) { return Scaled(part, 0.4342944819032518); });
+    return ApplyToParts(ir::Log(v), [](Value part) { return Scaled(part, 0.4342944819032518); });
   });
 }
 Array deg2rad(const Arg& x) {
@@ -100,7 +100,7 @@ Array fabs(const Arg& x) {
   return UnaryInexact("fabs", x, ir::Abs);
 }
 Array rint(const Arg& x) {
-  return UnaryInexact("rint", x, [](Value v) { return OfParts(v, ir::RoundNearestEven); });
+  return UnaryInexact("rint", x, [](Value v) { return ApplyToParts(v, ir::RoundNearestEven); });
 }
 Array angle(const Arg& z, bool deg) {
   return UnaryInexact("angle", z, [&](Value v) {
@@ -125,7 +125,7 @@ Array trunc(const Arg& x) {
 Array isnan(const Arg& x) { return Unary("isnan", x, IsNan); }
 Array isinf(const Arg& x) {
   return Unary("isinf", x, [](Value v) {
-    if (!ir::IsInexact(v.dtype())) return Never(v);
+    if (!ir::IsInexact(v.dtype())) return AllFalse(v);
     if (!ir::IsComplex(v.dtype())) return Equals(ir::Abs(v), HUGE_VAL);
     const Value re = Equals(ir::Abs(ir::Real(v)), HUGE_VAL);
     return ir::Or(re, Equals(ir::Abs(ir::Imag(v)), HUGE_VAL));
@@ -133,19 +133,21 @@ Array isinf(const Arg& x) {
 }
 Array isposinf(const Arg& x) {
   NeedReal("isposinf", {x});
-  return Unary("isposinf", x,
-               [](Value v) { return ir::IsInexact(v.dtype()) ? Equals(v, HUGE_VAL) : Never(v); });
+  return Unary("isposinf", x, [](Value v) {
+    return ir::IsInexact(v.dtype()) ? Equals(v, HUGE_VAL) : AllFalse(v);
+  });
 }
 Array isneginf(const Arg& x) {
   NeedReal("isneginf", {x});
-  return Unary("isneginf", x,
-               [](Value v) { return ir::IsInexact(v.dtype()) ? Equals(v, -HUGE_VAL) : Never(v); });
+  return Unary("isneginf", x, [](Value v) {
+    return ir::IsInexact(v.dtype()) ? Equals(v, -HUGE_VAL) : AllFalse(v);
+  });
 }
 Array isfinite(const Arg& x) { return is_finite(x); }
 Array signbit(const Arg& x) {
   NeedReal("signbit", {x});
   return Unary("signbit", x, [](Value v) {
-    if (v.dtype() == DType::kBool) return Never(v);
+    if (v.dtype() == DType::kBool) return AllFalse(v);
     if (!ir::IsInexact(v.dtype())) return Below(v, 0);
     const int width = ir::BitWidth(v.dtype());
     const DType bits = width == 64   ? DType::kS64
@@ -169,7 +171,7 @@ Array nan_to_num(const Arg& x, const NanToNum& by) {
     return ir::Select(Equals(out, -HUGE_VAL), ir::FullLike(v, by.neginf.value_or(-most)), out);
   };
   return Unary("nan_to_num", x,
-               [&](Value v) { return ir::IsInexact(v.dtype()) ? OfParts(v, replaced) : v; });
+               [&](Value v) { return ir::IsInexact(v.dtype()) ? ApplyToParts(v, replaced) : v; });
 }
 
 // ---- Functions of two arrays. -------------------------------------------------------------------

@@ -51,9 +51,9 @@ struct Cluster {
                                   &store,
                                   /*observer=*/nullptr,
                                   /*tenant_folders=*/false};
-  const std::unique_ptr<api::Service> service =
-      server::MakeBoundService(&coordinator, {}, /*session=*/0, absl::InfiniteFuture(),
-                               /*before_wait=*/[this] { worker->executor().RunWhatWaits(); });
+  const std::unique_ptr<api::Service> service = server::MakeBoundService(
+      &coordinator, {}, /*session=*/0, absl::InfiniteFuture(),
+      /*before_wait=*/[this] { worker->executor().RunWaitingBriefLaunch(); });
   std::unique_ptr<worker::LocalWorker> worker;
 };
 

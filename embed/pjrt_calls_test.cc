@@ -26,7 +26,7 @@ using ::testing::IsNan;
 struct Calls {
   absl::Mutex mu;
   std::vector<std::string> made;
-  std::vector<std::string> held;
+  std::vector<std::string> holds;
 };
 Calls& AllCalls() {
   static auto* const calls = new Calls;
@@ -39,7 +39,7 @@ void SetCallbacks(HostCallback callback) {
   static_cast<const HostCallbackExtension*>(extension)->set_callbacks(
       callback, [](const char* id, bool held) {
         absl::MutexLock lock(&AllCalls().mu);
-        AllCalls().held.push_back(absl::StrCat(id, held ? " held" : " released"));
+        AllCalls().holds.push_back(absl::StrCat(id, held ? " held" : " released"));
       });
 }
 const float* Floats(const HostValue& value) {
@@ -84,8 +84,8 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
   EXPECT_CALL_OK(kLoadedExecutable_Destroy, &destroy);
   executables_.clear();
   absl::MutexLock lock(&AllCalls().mu);
-  EXPECT_THAT(AllCalls().held, ElementsAre("0--0 held", "0--0 released"));
-  AllCalls().held.clear();
+  EXPECT_THAT(AllCalls().holds, ElementsAre("0--0 held", "0--0 released"));
+  AllCalls().holds.clear();
 }
 
 TEST_F(PjrtTest, ProgramsGoOnWithWhatTheHostReturns) {

@@ -90,10 +90,11 @@ class FaultyService final : public api::Service {
     TESSERA_RETURN_IF_ERROR(NextOf(array));
     return real_->Describe(array);
   }
-  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
+  absl::StatusOr<api::PendingArrays> Reshard(uint64_t array,
+                                             const api::Placement& placement) override {
     bool later = array >= kNobodys;
     absl::Status next = Next(&later);
-    if (later) return api::Making{++last_, {++last_}, {}};
+    if (later) return api::PendingArrays{++last_, {++last_}, {}};
     TESSERA_RETURN_IF_ERROR(next);
     return real_->Reshard(array, placement);
   }
@@ -102,8 +103,8 @@ class FaultyService final : public api::Service {
                                 bool overwrite) override {
     return real_->Save(path, arrays, overwrite);
   }
-  absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::ArrayToLoad>& arrays) override {
+  absl::StatusOr<api::PendingArrays> Load(const std::string& path,
+                                          const std::vector<api::ArrayToLoad>& arrays) override {
     return real_->Load(path, arrays);
   }
   absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {

@@ -185,7 +185,7 @@ struct IndexMap {
   // Whether the map is about the real and imaginary parts of complex numbers. Offsets and strides
   // then count parts, and each complex array has an additional last dim of size two, also in
   // `start`, `step` and `shape`. No piece of such a map is the literal.
-  bool of_parts = false;
+  bool indexes_complex_parts = false;
 };
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
 // Returns whether the piece is all of a result of type `out`, in order from the source's first
@@ -471,7 +471,7 @@ Value WithBatchDim(const RuleContext&, Value x, int dim, int64_t size);
 std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
 // Returns the combination of the values that the shards along `axes` hold. Requires: `kind` is a
 // reduction, but not an index (kArgMax, kArgMin).
-Value Complete(Value local, ReduceKind kind, const AxisList& axes);
+Value CombineShards(Value local, ReduceKind kind, const AxisList& axes);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // Evaluates an op that has an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);

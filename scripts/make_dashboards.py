@@ -25,7 +25,8 @@ GOOD, WARN, BAD, PLAIN = "green", "orange", "red", "blue"
 
 # The variables that choose the targets of a metric, by the process that exposes the metric (base/metrics.def).
 TARGETS = {"Coordinator": "$coordinator", "Worker": "$instance", "Executor": "$instance",
-           "Both": "$coordinator|$instance", "CoordinatorAndExecutor": "$coordinator|$instance"}
+           "CoordinatorAndWorker": "$coordinator|$instance",
+           "CoordinatorAndExecutor": "$coordinator|$instance"}
 
 
 def exposers():

@@ -49,13 +49,13 @@ REPAIRS = [
      "m.Send(s.cluster.executor(name), save, /*when_durable=*/true);",
      "m.Send(s.cluster.executor(name), save);"),
     # An array that another executor reads is not donated.
-    ("donation-of-what-is-read", "run.cc", " && !m.ReadFromAfar(a)", ""),
+    ("donation-of-what-is-read", "run.cc", " && !m.HasPeerReaders(a)", ""),
     # An array that was donated to a run that never began is usable again.
     ("donation-given-back", "operations.cc", "if (op.outstanding.empty()) SettleDonated(op);", ""),
     # An array is usable again too if the run would have read a copy of it.
     ("original-given-back", "arrays.cc", "if (IsKeptOriginal(id, a)) return;", ""),
     # A repeated call with the same request id makes nothing new.
-    ("request-log", "again.cc", "return request_id.empty() ? nullptr",
+    ("request-log", "repeated_calls.cc", "return request_id.empty() ? nullptr",
      "return !request_id.empty() ? nullptr"),
     # A repeated call makes nothing new after a restart either.
     ("request-log-after-restart", "restore.cc", "s_.answers.Restore(key->id, std::move(restored));",
@@ -70,7 +70,7 @@ RULES = [
     ("end-not-kept", "operations.cc", "op.ended_at = now_;\n  Changed(op);", "op.ended_at = now_;"),
     ("failure-not-passed-on", "arrays.cc", "for (uint64_t op : IdSet(a.readers)) Fail(op, said);",
      ""),
-    ("deleted-while-read", "arrays.cc", "if (ReadFromAfar(a)) return;", ""),
+    ("deleted-while-read", "arrays.cc", "if (HasPeerReaders(a)) return;", ""),
     ("loss-of-arrays", "workers.cc", "if (!a.error.ok() || !IsHeldBy(a, x)) continue;", "continue;"),
     ("start-before-arguments", "operations.cc",
      "if (a.state != ArrayState::kReady && a.state != ArrayState::kScheduled) return;", ""),

@@ -89,9 +89,10 @@ class BoundService final : public api::Service {
         Call<scheduler::ArrayInfo>(scheduler::DescribeArray{{0, caller_}, array}));
     return *info.spec;
   }
-  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override {
-    return MakingOf(
-        Call<scheduler::Making>(scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
+  absl::StatusOr<api::PendingArrays> Reshard(uint64_t array,
+                                             const api::Placement& placement) override {
+    return PendingArraysOf(Call<scheduler::PendingArrays>(
+        scheduler::ReshardArray{{0, caller_}, session_, array, placement}));
   }
   absl::StatusOr<uint64_t> Save(const std::string& path,
                                 const std::vector<api::ArrayToSave>& arrays,
@@ -100,10 +101,10 @@ class BoundService final : public api::Service {
                                                           {0, caller_}, arrays, path, overwrite}));
     return op.id;
   }
-  absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::ArrayToLoad>& arrays) override {
-    return MakingOf(
-        Call<scheduler::Making>(scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
+  absl::StatusOr<api::PendingArrays> Load(const std::string& path,
+                                          const std::vector<api::ArrayToLoad>& arrays) override {
+    return PendingArraysOf(Call<scheduler::PendingArrays>(
+        scheduler::LoadArrays{{0, caller_}, session_, path, arrays}));
   }
   absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override {
     return Call<std::vector<api::FileArrayInfo>>(scheduler::DescribeFile{{0, caller_}, path});
@@ -138,10 +139,11 @@ class BoundService final : public api::Service {
   absl::StatusOr<T> Call(E event) {
     return coordinator_->Await<T>(std::move(event));
   }
-  static absl::StatusOr<api::Making> MakingOf(const absl::StatusOr<scheduler::Making>& making) {
-    TESSERA_RETURN_IF_ERROR(making.status());
-    api::Making out{making->operation.id, {}, {}};
-    for (const scheduler::ArrayInfo& info : making->arrays) {
+  static absl::StatusOr<api::PendingArrays> PendingArraysOf(
+      const absl::StatusOr<scheduler::PendingArrays>& pending) {
+    TESSERA_RETURN_IF_ERROR(pending.status());
+    api::PendingArrays out{pending->operation.id, {}, {}};
+    for (const scheduler::ArrayInfo& info : pending->arrays) {
       out.arrays.push_back(info.array);
       out.specs.push_back(*info.spec);
     }

@@ -181,12 +181,12 @@ void Coordinator::ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest
 }
 
 uint64_t Coordinator::HoldSessionAsync(const core::Caller& caller, uint64_t session,
-                                       Callback<scheduler::SessionInfo> held,
+                                       Callback<scheduler::SessionInfo> on_held,
                                        std::function<void(absl::Status)> ended) {
   const uint64_t hold = ++holds_;
   driver_.CallToEnd(
       scheduler::HoldSession{{0, caller}, session, hold},
-      [then = std::move(held)](Reply r) { then(BodyOf<scheduler::SessionInfo>(std::move(r))); },
+      [then = std::move(on_held)](Reply r) { then(BodyOf<scheduler::SessionInfo>(std::move(r))); },
       [then = std::move(ended)](Reply r) { then(r.status); });
   return hold;
 }

@@ -88,10 +88,10 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // refused, both get the error.
   void ExecuteToEndAsync(scheduler::Request from, api::ExecuteRequest request,
                          Callback<api::ExecuteReply> accepted, Callback<api::Completion> ended);
-  // Keeps the session alive until ReleaseHold with the returned id. Calls `held` with the session,
-  // and `ended` once, with the reason why the session has ended or could not be held.
+  // Keeps the session alive until ReleaseHold with the returned id. Calls `on_held` with the
+  // session, and `ended` once, with the reason why the session has ended or could not be held.
   uint64_t HoldSessionAsync(const core::Caller& caller, uint64_t session,
-                            Callback<scheduler::SessionInfo> held,
+                            Callback<scheduler::SessionInfo> on_held,
                             std::function<void(absl::Status)> ended);
   void ReleaseHold(uint64_t session, uint64_t hold);
   // See Driver::HasSucceeded.

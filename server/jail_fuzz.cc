@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/text.h"
-#include "server/jail/jail.h"
+#include "server/jail/jailed_reader.h"
 #include "server/jail/wire.h"
 #include "server/planner/planner.h"
 

@@ -33,7 +33,7 @@
 #include "server/coordinator.h"
 #include "server/core/plan_dump.h"
 #include "server/health_monitor.h"
-#include "server/jail/jail.h"
+#include "server/jail/jailed_reader.h"
 #include "server/planner/planner.h"
 #include "server/rows/rows.h"
 #include "server/rpc/gate.h"

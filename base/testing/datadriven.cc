@@ -230,8 +230,8 @@ void RunDataFolder(const std::string& path, const DataHandler& handler) {
 }
 
 void ExpectFileHolds(const std::string& path, const std::string& text) {
-  const std::optional<std::string> held = ReadFile(SourcePath(path));
-  if (held == text) return;
+  const std::optional<std::string> old_text = ReadFile(SourcePath(path));
+  if (old_text == text) return;
   if (Rewriting()) {
     EXPECT_TRUE(WriteFile(SourcePath(path), text)) << path << " cannot be written";
     return;

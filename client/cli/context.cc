@@ -61,7 +61,7 @@ Context::Context(Globals globals, Terminal* terminal)
     : globals_(std::move(globals)),
       terminal_(terminal),
       deadline_(SteadyNow() + globals_.timeout),
-      cluster_(globals_.address, globals_.connect),
+      connection_(globals_.address, globals_.connect),
       transfers_(std::make_shared<Transfers>()) {}
 
 void Context::Note(const std::string& text) {
@@ -131,13 +131,13 @@ absl::Status Context::RunInterruptible(const std::string& what, std::function<ab
 absl::StatusOr<Json> Context::Call(const std::string& method, const Json& request) {
   if (!has_address()) return NoAddress();
   absl::StatusOr<Json> response =
-      cluster_.Call(method, request, std::min(left(), kMaxCallTimeout), Interrupted);
+      connection_.Call(method, request, std::min(left(), kMaxCallTimeout), Interrupted);
   if (!response.ok() && Interrupted()) return InterruptedError(method + ": interrupted");
   return response;
 }
 
 absl::StatusOr<Json> Context::CallUninterruptible(const std::string& method, const Json& request) {
-  return cluster_.Call(method, request, kUninterruptibleTimeout);
+  return connection_.Call(method, request, kUninterruptibleTimeout);
 }
 
 absl::StatusOr<Context::WaitEnd> Context::CallUntil(const std::string& method, Json request,

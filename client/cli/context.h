@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/cli/cluster.h"
 #include "client/cli/commands.h"
+#include "client/cli/connection.h"
 #include "client/cli/json.h"
 #include "client/cli/terminal.h"
 #include "client/session.h"
@@ -119,7 +119,7 @@ class Context {
   const Globals globals_;
   Terminal* const terminal_;
   absl::Time deadline_;
-  Cluster cluster_;  // the cluster at the address
+  Connection connection_;  // the connection to the address
   std::shared_ptr<api::Service> service_;
   const std::shared_ptr<Transfers> transfers_;
   bool has_result_ = false;

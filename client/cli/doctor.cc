@@ -335,7 +335,7 @@ absl::Status HealthOf(Context& context, const std::string& address) {
     }
   } else {
     const absl::StatusOr<Json> health =
-        Cluster(address, context.globals().connect)
+        Connection(address, context.globals().connect)
             .Call("grpc.health.v1.Health/Check", Json::object(), timeout);
     status = health.status();
     if (status.ok()) {

@@ -182,11 +182,11 @@ absl::StatusOr<std::string> AwaitAddress(const Context& context, ManagedProcess&
 absl::Status AwaitWorker(const Context& context, const std::string& address,
                          const ConnectOptions& options, const std::string& worker,
                          ManagedProcess& process, absl::Time deadline) {
-  Cluster cluster(address, options);
+  Connection connection(address, options);
   while (absl::Now() < deadline) {
     TESSERA_ASSIGN_OR_RETURN(
         const Json response,
-        cluster.Call("ClusterService/ListDevices", Json::object(), deadline - absl::Now()));
+        connection.Call("ClusterService/ListDevices", Json::object(), deadline - absl::Now()));
     for (const Json& device : ChildOf(response, "devices"))
       if (TextOf(device, "worker") == worker && FlagOf(device, "healthy")) return absl::OkStatus();
     if (process.ExitDescription()) return process.ExitError();

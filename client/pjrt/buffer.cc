@@ -137,19 +137,19 @@ absl::StatusOr<std::optional<ir::Dims>> HostStrides(const MemoryLayout* layout, 
 
 }  // namespace
 
-void Cell::Fill(tessera::Array array) {
+void ArrayCell::Fill(tessera::Array array) {
   absl::MutexLock lock(&mu_);
   array_ = std::move(array);
   filled_.store(true, std::memory_order_release);
 }
 
-void Cell::Fail(const absl::Status& why) {
+void ArrayCell::Fail(const absl::Status& why) {
   absl::MutexLock lock(&mu_);
   failure_ = why;
   filled_.store(true, std::memory_order_release);
 }
 
-absl::StatusOr<Contents> Cell::Of(int ordinal, bool zero) const {
+absl::StatusOr<Contents> ArrayCell::ContentsOfShard(int ordinal, bool zero) const {
   absl::MutexLock lock(&mu_);
   if (!failure_.ok()) return failure_;
   if (bytes_) return Contents{bytes_, {}, 0};
@@ -157,8 +157,8 @@ absl::StatusOr<Contents> Cell::Of(int ordinal, bool zero) const {
   return Contents{std::nullopt, whole_, whole_ordinal_};
 }
 
-std::pair<tessera::Array, tessera::Array> Cell::ArraysWith(int shard, bool shard_is_zero,
-                                                           int ordinal, bool zero) const {
+std::pair<tessera::Array, tessera::Array> ArrayCell::ArraysWith(int shard, bool shard_is_zero,
+                                                                int ordinal, bool zero) const {
   std::pair<tessera::Array, tessera::Array> out;
   absl::MutexLock lock(&mu_);
   if (ordinal == shard && zero == shard_is_zero) out.first = array_;
@@ -166,7 +166,7 @@ std::pair<tessera::Array, tessera::Array> Cell::ArraysWith(int shard, bool shard
   return out;
 }
 
-void Cell::Sent(const tessera::Array& array, int ordinal) {
+void ArrayCell::NoteAssembled(const tessera::Array& array, int ordinal) {
   std::optional<ir::Array> bytes;  // destroyed without the lock
   tessera::Array old, whole;
   absl::MutexLock lock(&mu_);
@@ -180,29 +180,29 @@ void Cell::Sent(const tessera::Array& array, int ordinal) {
     std::swap(old, array_);
 }
 
-absl::StatusOr<Held> Buffer::held() const {
+absl::StatusOr<CellShard> Buffer::shard() const {
   absl::MutexLock lock(&mu_);
-  if (held_.cell) return held_;
+  if (shard_.cell) return shard_;
   return MakeError(ErrorKind::kArrayDeleted,
                    absl::StrCat("a buffer of ", ir::MakeType(dtype, dims).ToString(),
                                 " was deleted or donated"));
 }
 
 absl::StatusOr<Contents> Buffer::contents() const {
-  TESSERA_ASSIGN_OR_RETURN(const Held held, this->held());
-  if (!held.cell->filled()) device->client->runs.Finish();
-  return held.contents();
+  TESSERA_ASSIGN_OR_RETURN(const CellShard shard, this->shard());
+  if (!shard.cell->filled()) device->client->runs.Finish();
+  return shard.contents();
 }
 
 void Buffer::Delete() {
-  Held old;  // destroyed without the lock
+  CellShard old;  // destroyed without the lock
   absl::MutexLock lock(&mu_);
-  std::swap(old, held_);
+  std::swap(old, shard_);
 }
 
 bool Buffer::deleted() const {
   absl::MutexLock lock(&mu_);
-  return held_.cell == nullptr;
+  return shard_.cell == nullptr;
 }
 
 namespace {
@@ -280,7 +280,7 @@ Error* Client_BufferFromHostBuffer(Client_BufferFromHostBuffer_Args* args) {
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, CopyOf(*args, *dtype));
     ir::Dims dims = bytes.shape();
     args->buffer = new Buffer(device, *dtype, std::move(dims),
-                              {std::make_shared<Cell>(std::move(bytes))}, Settled());
+                              {std::make_shared<ArrayCell>(std::move(bytes))}, Settled());
     args->done_with_host_buffer = new Event{Settled()};
     return absl::OkStatus();
   });
@@ -349,8 +349,8 @@ Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
 // The framework asks for this event when it is about to wait, so all queued runs are requested now.
 Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
   return Guarded([args] {
-    const absl::StatusOr<Held> held = args->buffer->held();
-    if (held.ok() && !held->cell->filled()) args->buffer->device->client->runs.Finish();
+    const absl::StatusOr<CellShard> shard = args->buffer->shard();
+    if (shard.ok() && !shard->cell->filled()) args->buffer->device->client->runs.Finish();
     args->event = new Event{args->buffer->ready};
     return absl::OkStatus();
   });
@@ -407,24 +407,24 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
     const Buffer& from = *args->buffer;
     Device* const to = args->dst_memory->device;
     Client& client = *from.device->client;
-    const auto give = [&](Held held, std::shared_ptr<Outcome> ready) {
-      args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(held), std::move(ready));
+    const auto give = [&](CellShard shard, std::shared_ptr<Outcome> ready) {
+      args->dst_buffer = new Buffer(to, from.dtype, from.dims, std::move(shard), std::move(ready));
       return absl::OkStatus();
     };
-    TESSERA_ASSIGN_OR_RETURN(const Held held, from.held());
-    if (from.device == to) return give(held, from.ready);
-    if (!held.cell->filled()) client.runs.Finish();
-    const absl::StatusOr<Contents> contents = held.contents();
-    if (!contents.ok() || !from.ready->status().ok()) return give(held, from.ready);
-    if (contents->bytes) return give({std::make_shared<Cell>(*contents->bytes)}, Settled());
+    TESSERA_ASSIGN_OR_RETURN(const CellShard shard, from.shard());
+    if (from.device == to) return give(shard, from.ready);
+    if (!shard.cell->filled()) client.runs.Finish();
+    const absl::StatusOr<Contents> contents = shard.contents();
+    if (!contents.ok() || !from.ready->status().ok()) return give(shard, from.ready);
+    if (contents->bytes) return give({std::make_shared<ArrayCell>(*contents->bytes)}, Settled());
     if (IsMoved(*contents, from.dims, {to->id})) {
       const tessera::Array copy =
           client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
-      return give({std::make_shared<Cell>(copy)}, EndOfRun(client, copy));
+      return give({std::make_shared<ArrayCell>(copy)}, EndOfRun(client, copy));
     }
     // One shard of several cannot be moved alone by the service, so it goes through this process.
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
-    return give({std::make_shared<Cell>(std::move(bytes))}, Settled());
+    return give({std::make_shared<ArrayCell>(std::move(bytes))}, Settled());
   });
 }
 

@@ -29,15 +29,15 @@ struct Contents {
 
 // A cell holds the contents of buffers. All buffers that are shards of one array share a cell, and
 // so do the runs that use the array. Thread-safe.
-class Cell {
+class ArrayCell {
  public:
   // Bytes that have not been sent.
-  explicit Cell(ir::Array bytes) : filled_(true), bytes_(std::move(bytes)) {}
-  explicit Cell(tessera::Array array) : filled_(true), array_(std::move(array)) {}
+  explicit ArrayCell(ir::Array bytes) : filled_(true), bytes_(std::move(bytes)) {}
+  explicit ArrayCell(tessera::Array array) : filled_(true), array_(std::move(array)) {}
   // An empty cell: the run that fills it has not been requested yet.
-  Cell() = default;
-  Cell(const Cell&) = delete;
-  Cell& operator=(const Cell&) = delete;
+  ArrayCell() = default;
+  ArrayCell(const ArrayCell&) = delete;
+  ArrayCell& operator=(const ArrayCell&) = delete;
 
   // Fill or Fail is called once, on an empty cell.
   void Fill(tessera::Array array) ABSL_LOCKS_EXCLUDED(mu_);
@@ -46,14 +46,14 @@ class Cell {
 
   // Returns the contents of the buffer of shard `ordinal`, or the error of the run if that failed
   // before it was accepted. Requires that the cell is filled.
-  absl::StatusOr<Contents> Of(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Contents> ContentsOfShard(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the two arrays of which the buffer (`ordinal`, `zero`) may be the shard (`shard`,
   // `shard_is_zero`): the array that the cell was made with, and the last array that was assembled
   // from its buffers. An array is invalid if the buffer is not that shard of it.
   std::pair<tessera::Array, tessera::Array> ArraysWith(int shard, bool shard_is_zero, int ordinal,
                                                        bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
   // Notes that `array` was assembled from the buffer, which is therefore also its shard `ordinal`.
-  void Sent(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteAssembled(const tessera::Array& array, int ordinal) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   std::atomic<bool> filled_ = false;
@@ -67,21 +67,21 @@ class Cell {
 };
 
 // One shard of the contents of a cell.
-struct Held {
-  std::shared_ptr<Cell> cell;  // null if the buffer was deleted
+struct CellShard {
+  std::shared_ptr<ArrayCell> cell;  // null if the buffer was deleted
   int ordinal = 0;
   bool zero = false;
 
-  absl::StatusOr<Contents> contents() const { return cell->Of(ordinal, zero); }
+  absl::StatusOr<Contents> contents() const { return cell->ContentsOfShard(ordinal, zero); }
 };
 
 struct Buffer {
-  Buffer(Device* on, ir::DType of, ir::Dims local, Held held, std::shared_ptr<Outcome> when)
+  Buffer(Device* on, ir::DType of, ir::Dims local, CellShard shard, std::shared_ptr<Outcome> when)
       : device(on),
         dtype(of),
         dims(std::move(local)),
         ready(std::move(when)),
-        held_(std::move(held)) {}
+        shard_(std::move(shard)) {}
 
   Device* const device;
   const ir::DType dtype;
@@ -91,9 +91,9 @@ struct Buffer {
   bool token = false;
 
   // Fails with ARRAY_DELETED if the buffer was deleted.
-  absl::StatusOr<Held> held() const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<CellShard> shard() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the contents of the buffer. Waits until the run that makes it has been requested. Fails
-  // as `held` and Cell::Of do.
+  // as `shard` and ArrayCell::ContentsOfShard do.
   absl::StatusOr<Contents> contents() const ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
   bool deleted() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -101,7 +101,7 @@ struct Buffer {
 
  private:
   mutable absl::Mutex mu_;
-  Held held_ ABSL_GUARDED_BY(mu_);
+  CellShard shard_ ABSL_GUARDED_BY(mu_);
 };
 
 // Returns whether resharding the array to the devices `to`, whole on each, puts the shard there.

@@ -1,6 +1,6 @@
-// Calls of the host for execute.cc: Ask makes the calls before a run, CallsInOrder those after it.
-// Both call one C function, which the Python package tessera_jax sets when it loads the plugin,
-// with the name of the callback and its operands.
+// Calls of the host for execute.cc: MakeCallsBeforeRun makes the calls before a run, CallsInOrder
+// those after it. Both call one C function, which the Python package tessera_jax sets when it loads
+// the plugin, with the name of the callback and its operands.
 #include "client/pjrt/calls.h"
 
 #include <algorithm>
@@ -99,8 +99,8 @@ bool IsGuess(const ir::Array& a) {
 
 // Makes the calls of a run that has ended: the reference evaluator runs the part of the program
 // that has effects, and `call` gets each of them in order. The program went on with placeholders
-// where a late call returns something. So if a late call returns anything else, or if some of its
-// calls are not known, the results of the run are wrong and the run fails.
+// where a nested call returns something. So if a nested call returns anything else, or if some of
+// its calls are not known, the results of the run are wrong and the run fails.
 absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
   TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
   absl::Status status;  // the error of the first call that fails
@@ -111,7 +111,7 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
           absl::StrReplaceAll(ToAbsl(ir::kTurnsLeftOut), {{"{}", absl::StrCat(shown[0].IntAt(0))}})
               .c_str());
       std::fflush(stdout);
-      if (compiled.late_in_long_loop)
+      if (compiled.nested_calls_in_long_loop)
         status = MakeError(ErrorKind::kNotImplemented,
                            "a callback that returns a value was called in a loop that made more "
                            "than 1,000 turns, and their number was not known in advance: the "
@@ -119,8 +119,8 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
       return;
     }
     std::vector<ir::Array> results;
-    const auto late = FindCall(compiled.late, id);
-    if (late != compiled.late.end()) results = ZerosOf(late->results);
+    const auto nested = FindCall(compiled.nested_calls, id);
+    if (nested != compiled.nested_calls.end()) results = ZerosOf(nested->results);
     status = Call(id, shown, absl::MakeSpan(results));
     if (status.ok() && !std::all_of(results.begin(), results.end(), IsGuess))
       status = MakeError(
@@ -176,21 +176,20 @@ void FindCalls(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>
 // The importer has put the operands of all calls behind the ordinary results of the program. For
 // each call, the program with these operands as its only results is compiled as a small program of
 // its own. The whole program computes these values again, so that it can run without a stop.
-absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
-                                                  const std::vector<ir::stablehlo::HostCall>& calls,
-                                                  const std::vector<int64_t>& devices,
-                                                  int num_printed, ir::Program* program) {
-  std::vector<AskedCall> out;
+absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
+    Client& client, const std::vector<ir::stablehlo::HostCall>& calls,
+    const std::vector<int64_t>& devices, int num_printed, ir::Program* program) {
+  std::vector<CallBeforeRun> out;
   if (calls.empty()) return out;
   const size_t num_results = program->entry->results.size();
-  size_t asked = num_results - num_printed;
-  for (const ir::stablehlo::HostCall& call : calls) asked -= call.num_operands;
-  size_t next = asked;
+  size_t first_operand = num_results - num_printed;
+  for (const ir::stablehlo::HostCall& call : calls) first_operand -= call.num_operands;
+  size_t next = first_operand;
   for (const ir::stablehlo::HostCall& call : calls) {
     std::vector<size_t> operands(call.num_operands);
     std::iota(operands.begin(), operands.end(), next);
     next += operands.size();
-    AskedCall made{call.name, call.results, nullptr, {}};
+    CallBeforeRun made{call.name, call.results, nullptr, {}};
     const ir::Program part = WithResults(*program, operands, /*keep_params=*/false, &made.takes);
     made.executable =
         client.session->Compile(part, devices, absl::StrCat(program->entry->name, " callback"),
@@ -199,16 +198,16 @@ absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
   }
   std::vector<size_t> rest;
   for (size_t r = 0; r < num_results; ++r)
-    if (r < asked || r >= next) rest.push_back(r);
+    if (r < first_operand || r >= next) rest.push_back(r);
   *program = WithResults(*program, rest, /*keep_params=*/true, nullptr);
   return out;
 }
 
-absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
-                                                absl::Span<const tessera::Array> args) {
+absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
+    const Compiled& compiled, absl::Span<const tessera::Array> args) {
   Client& client = *compiled.client;
   std::vector<tessera::Array> all(args.begin(), args.end());
-  for (const AskedCall& call : compiled.asked) {
+  for (const CallBeforeRun& call : compiled.calls_before_run) {
     std::vector<tessera::Array> given;
     for (size_t i = 0; i < all.size(); ++i)
       if (call.takes[i]) given.push_back(all[i]);

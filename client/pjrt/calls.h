@@ -40,7 +40,7 @@ class HeldCallbacks {
 };
 
 // A call whose results the program goes on with.
-struct AskedCall {
+struct CallBeforeRun {
   std::string name;
   std::vector<ir::Type> results;
   // The part of the program that computes the call's operands.
@@ -53,16 +53,15 @@ struct AskedCall {
 // Plans the parts of `program` that compute the operands of the calls, and removes these operands
 // from the results of `program`. Requires that `program` has no effects any more, and that the
 // operands are its last results but for the `num_printed` values that are printed.
-absl::StatusOr<std::vector<AskedCall>> SplitCalls(Client& client,
-                                                  const std::vector<ir::stablehlo::HostCall>& calls,
-                                                  const std::vector<int64_t>& devices,
-                                                  int num_printed, ir::Program* program);
+absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
+    Client& client, const std::vector<ir::stablehlo::HostCall>& calls,
+    const std::vector<int64_t>& devices, int num_printed, ir::Program* program);
 
 // Makes the calls that come before a run with the arguments `args`, one after the other. Returns
 // their results as arrays that lie where the program takes them, or the error of the first call
 // that fails.
-absl::StatusOr<std::vector<tessera::Array>> Ask(const Compiled& compiled,
-                                                absl::Span<const tessera::Array> args);
+absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
+    const Compiled& compiled, absl::Span<const tessera::Array> args);
 
 // Returns whether one of these calls stands in a loop whose number of iterations is not known
 // before. If such a loop has very many iterations, some of their calls are not made.

@@ -40,11 +40,12 @@ std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
 }
 
 // Returns a boundary for each of `values`, the arguments or results of the artifact, tokens
-// included. `specs` has an entry per array. So do `sums` and `elsewhere`, unless they are empty.
+// included. `specs` has an entry per array. So do `sums` and `other_placements`, unless they are
+// empty.
 std::vector<Boundary> BoundariesOf(
     const std::vector<ir::stablehlo::ValueInfo>& values, const std::vector<api::ArraySpec>& specs,
     const std::vector<ir::AxisList>& sums,
-    const std::vector<std::optional<ir::stablehlo::Elsewhere>>& elsewhere,
+    const std::vector<std::optional<ir::stablehlo::OtherPlacement>>& other_placements,
     const std::vector<Device*>& devices) {
   std::vector<Boundary> out;
   size_t next = 0;  // index of the next array
@@ -58,9 +59,9 @@ std::vector<Boundary> BoundariesOf(
     const api::ArraySpec& spec = specs.at(next);
     boundary.spec = spec;
     if (next < sums.size()) boundary.sum = sums[next];
-    if (next < elsewhere.size() && elsewhere[next]) {
-      const ir::stablehlo::Elsewhere& at = *elsewhere[next];
-      api::Placement& placement = boundary.elsewhere.emplace();
+    if (next < other_placements.size() && other_placements[next]) {
+      const ir::stablehlo::OtherPlacement& at = *other_placements[next];
+      api::Placement& placement = boundary.other_placement.emplace();
       placement.mesh = at.mesh;
       placement.spec = at.spec;
       for (const int64_t partition : at.devices)
@@ -79,14 +80,14 @@ std::vector<Boundary> BoundariesOf(
 
 // Returns whether the artifact's values, apart from tokens, correspond to the program's arrays.
 // They do not if the artifact has tuples, because the program has their parts as separate arrays.
-bool AreThose(const std::vector<ir::stablehlo::ValueInfo>& values, size_t num_arrays) {
+bool MatchArrays(const std::vector<ir::stablehlo::ValueInfo>& values, size_t num_arrays) {
   return static_cast<size_t>(std::count_if(values.begin(), values.end(), [](const auto& value) {
            return value.type != kToken;
          })) == num_arrays;
 }
 
 // Returns whether the option is one of the XLA compiler, which is not part of Tessera.
-bool IsOfXla(std::string_view name) {
+bool IsXlaOption(std::string_view name) {
   constexpr std::string_view kOthers[] = {"exec_time_optimization_effort", "memory_fitting_effort",
                                           "memory_fitting_level", "optimization_level"};
   return name.substr(0, 4) == "xla_" ||
@@ -102,7 +103,7 @@ absl::StatusOr<v1::CompileOptions> ReadOptions(std::string_view bytes) {
                      "programs with several replicas are not supported; use partitions instead");
   }
   for (const auto& [name, value] : options.env_option_overrides()) {
-    if (IsOfXla(name)) continue;
+    if (IsXlaOption(name)) continue;
     return MakeError(ErrorKind::kValueError,
                      absl::StrCat("No such compile option: '", name,
                                   "'. Tessera has no compile options; XLA's options (xla_...) are "
@@ -145,9 +146,9 @@ absl::StatusOr<std::vector<Device*>> DevicesOf(const Client& client,
 }
 
 // Returns the ids of the devices of the program's mesh, row-major.
-absl::StatusOr<std::vector<int64_t>> Laid(const ir::stablehlo::Artifact& artifact,
-                                          const ir::Program& program,
-                                          const std::vector<Device*>& devices) {
+absl::StatusOr<std::vector<int64_t>> MeshDeviceIds(const ir::stablehlo::Artifact& artifact,
+                                                   const ir::Program& program,
+                                                   const std::vector<Device*>& devices) {
   const int64_t places = program.mesh().num_devices();
   if (places != static_cast<int64_t>(devices.size())) {
     return MakeError(ErrorKind::kValueError,
@@ -289,19 +290,19 @@ std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& 
   return out.SerializeAsString();
 }
 
-Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCall> calls,
+Compiled::Compiled(Client* of, internal::SentProgram whole, std::vector<CallBeforeRun> calls,
                    const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
                    std::shared_ptr<const Session::Executable> made, std::vector<Device*> on)
     : client(of),
       sent(std::move(whole)),
       callbacks(imported.callbacks),
-      asked(std::move(calls)),
-      late(imported.late),
-      late_in_long_loop(sent.prints != nullptr && InLongLoop(*sent.prints, late)),
+      calls_before_run(std::move(calls)),
+      nested_calls(imported.nested_calls),
+      nested_calls_in_long_loop(sent.prints != nullptr && InLongLoop(*sent.prints, nested_calls)),
       executable(std::move(made)),
       devices(std::move(on)),
-      in(BoundariesOf(main.params, executable->reply.in, imported.in_sums, imported.in_elsewhere,
-                      devices)),
+      in(BoundariesOf(main.params, executable->reply.in, imported.in_sums,
+                      imported.in_other_placements, devices)),
       out(BoundariesOf(main.results, executable->reply.out, imported.out_sums, {}, devices)),
       in_shardings(ShardingsOf(in, devices)),
       out_shardings(ShardingsOf(out, devices)),
@@ -339,26 +340,27 @@ absl::StatusOr<std::shared_ptr<const Compiled>> CompileArtifact(Client* client,
     num_params -= call.results.size();
     num_results -= call.num_operands;
   }
-  if (!AreThose(main.params, num_params) || !AreThose(main.results, num_results)) {
+  if (!MatchArrays(main.params, num_params) || !MatchArrays(main.results, num_results)) {
     return MakeError(
         ErrorKind::kNotImplemented,
         "programs with tuples, or with thousands of arguments or results, are not supported");
   }
   internal::SentProgram sent = internal::SplitPrints(imported.program, Site{});
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> laid, Laid(artifact, sent.program, devices));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int64_t> mesh_device_ids,
+                           MeshDeviceIds(artifact, sent.program, devices));
   const std::string& name = imported.program.entry->name;
   TESSERA_ASSIGN_OR_RETURN(
-      std::vector<AskedCall> asked,
-      SplitCalls(*client, imported.calls, laid, sent.num_printed, &sent.program));
+      std::vector<CallBeforeRun> calls_before_run,
+      SplitCalls(*client, imported.calls, mesh_device_ids, sent.num_printed, &sent.program));
   const CompileDump dump(name);
   dump.Write(".mlirbc", code);
   if (dump.wanted()) dump.Write(".program.txt", ir::PrintProgram(sent.program));
-  std::shared_ptr<const Session::Executable> executable =
-      client->session->Compile(sent.program, laid, name, /*explain=*/dump.wanted(), Site{});
+  std::shared_ptr<const Session::Executable> executable = client->session->Compile(
+      sent.program, mesh_device_ids, name, /*explain=*/dump.wanted(), Site{});
   dump.Write(".plan.txt", executable->reply.explain_text);
   dump.Write(".plan.json", executable->reply.explain_json);
-  auto out = std::make_shared<Compiled>(client, std::move(sent), std::move(asked), imported, main,
-                                        std::move(executable), std::move(devices));
+  auto out = std::make_shared<Compiled>(client, std::move(sent), std::move(calls_before_run),
+                                        imported, main, std::move(executable), std::move(devices));
   for (const ir::stablehlo::ValueInfo& param : main.params) out->donated.push_back(param.donated);
   out->donates = std::find(out->donated.begin(), out->donated.end(), true) != out->donated.end();
   v1::SerializedExecutable serialized;

@@ -45,15 +45,17 @@ struct Boundary {
   bool token = false;
   api::ArraySpec spec;
   // The placement that the framework gives an argument, if the program takes it elsewhere
-  // (ir/stablehlo/elsewhere.h).
-  std::optional<api::Placement> elsewhere;
+  // (ir/stablehlo/other_placement.h).
+  std::optional<api::Placement> other_placement;
   ir::AxisList sum;
   // The shape of each shard and, by partition, the ordinal of its shard. Both describe the
   // placement that the framework knows.
   ir::Dims local;
   std::vector<int> ordinals;
 
-  const api::Placement& placement() const { return elsewhere ? *elsewhere : spec.placement; }
+  const api::Placement& placement() const {
+    return other_placement ? *other_placement : spec.placement;
+  }
   // Returns whether the term of this partition is zero.
   bool IsZero(size_t partition) const {
     return !sum.empty() && placement().mesh.IndexAlong(ordinals[partition], sum) != 0;
@@ -61,7 +63,7 @@ struct Boundary {
 };
 
 struct Compiled {
-  Compiled(Client* of, internal::SentProgram whole, std::vector<AskedCall> calls,
+  Compiled(Client* of, internal::SentProgram whole, std::vector<CallBeforeRun> calls,
            const ir::stablehlo::HostProgram& imported, const ir::stablehlo::Signature& main,
            std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
@@ -71,9 +73,9 @@ struct Compiled {
   const HeldCallbacks callbacks;
   // The calls that are made before a run. The results of these calls are the last arguments of the
   // program.
-  const std::vector<AskedCall> asked;
-  const std::vector<ir::stablehlo::HostCall> late;  // see HostProgram::late
-  const bool late_in_long_loop;
+  const std::vector<CallBeforeRun> calls_before_run;
+  const std::vector<ir::stablehlo::HostCall> nested_calls;  // see HostProgram::nested_calls
+  const bool nested_calls_in_long_loop;
   const std::shared_ptr<const Session::Executable> executable;
   const std::vector<Device*> devices;  // the device of each partition
   std::vector<LogicalDeviceIds> logical_ids;

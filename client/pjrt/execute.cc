@@ -20,7 +20,7 @@ namespace tessera::pjrt {
 namespace {
 
 // The contents of the buffers of one argument, by partition.
-using Row = absl::Span<const Held>;
+using Row = absl::Span<const CellShard>;
 
 std::string What(const Compiled& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
@@ -77,10 +77,10 @@ absl::StatusOr<ir::Array> BytesOf(const Compiled& compiled, const Contents& cont
 absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_t i) {
   const Boundary& boundary = compiled.in[i];
   std::vector<Contents> contents;
-  for (const Held& held : row) {
+  for (const CellShard& shard : row) {
     // Pass the error on unchanged: if every run added its own context, a long chain would produce
     // an endless message.
-    TESSERA_ASSIGN_OR_RETURN(Contents found, held.contents());
+    TESSERA_ASSIGN_OR_RETURN(Contents found, shard.contents());
     contents.push_back(std::move(found));
   }
   const api::Placement& placement = boundary.placement();
@@ -111,40 +111,40 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
     TESSERA_ASSIGN_OR_RETURN(const ir::Array whole, BytesOf(compiled, contents[0], boundary));
     array = session.Put(whole, mesh, to.spec, Site{});
   }
-  for (size_t k = 0; !boundary.elsewhere && k < row.size(); ++k)
-    row[k].cell->Sent(array, boundary.ordinals[k]);
+  for (size_t k = 0; !boundary.other_placement && k < row.size(); ++k)
+    row[k].cell->NoteAssembled(array, boundary.ordinals[k]);
   return array;
 }
 
 // One call of an executable: its arguments, and the cells that its results go to.
-struct Call {
+struct PendingCall {
   std::shared_ptr<const Compiled> compiled;
   // The contents of the arguments: of the first one on all devices, then of the next one, and so
   // on.
-  absl::InlinedVector<Held, 4> args = {};
-  std::vector<bool> takes = {};  // by argument, whether it is donated; empty if none is
+  absl::InlinedVector<CellShard, 4> args = {};
+  std::vector<bool> donated = {};  // by argument, whether it is donated; empty if none is
   // The cells, by result. A cell is null for a token, and may be until the run has been requested.
-  absl::InlinedVector<std::shared_ptr<Cell>, 2> results = {};
+  absl::InlinedVector<std::shared_ptr<ArrayCell>, 2> results = {};
   // `end` is the outcome of the run, `complete` that of the call for the framework. They differ if
   // the program calls the host: the call is complete when the calls of the host have ended.
   std::shared_ptr<Outcome> end = {}, complete = {};
 };
 
 // Fails if a buffer that is donated is also another argument of the call.
-absl::Status CheckDonations(const Call& call, size_t num_devices) {
-  if (std::find(call.takes.begin(), call.takes.end(), true) == call.takes.end())
+absl::Status CheckDonations(const PendingCall& call, size_t num_devices) {
+  if (std::find(call.donated.begin(), call.donated.end(), true) == call.donated.end())
     return absl::OkStatus();
   // The buffers on the first device, sorted by their contents, with the number of the argument.
-  std::vector<std::tuple<const Cell*, int, size_t>> held;
-  for (size_t i = 0; i < call.takes.size(); ++i) {
-    const Held& of = call.args[i * num_devices];
-    if (of.cell) held.emplace_back(of.cell.get(), of.ordinal, i);
+  std::vector<std::tuple<const ArrayCell*, int, size_t>> shards;
+  for (size_t i = 0; i < call.donated.size(); ++i) {
+    const CellShard& of = call.args[i * num_devices];
+    if (of.cell) shards.emplace_back(of.cell.get(), of.ordinal, i);
   }
-  std::sort(held.begin(), held.end());
-  for (size_t n = 1; n < held.size(); ++n) {
-    const auto& [cell, ordinal, i] = held[n - 1];
-    const auto& [other_cell, other_ordinal, j] = held[n];
-    if (cell != other_cell || ordinal != other_ordinal || !(call.takes[i] || call.takes[j]))
+  std::sort(shards.begin(), shards.end());
+  for (size_t n = 1; n < shards.size(); ++n) {
+    const auto& [cell, ordinal, i] = shards[n - 1];
+    const auto& [other_cell, other_ordinal, j] = shards[n];
+    if (cell != other_cell || ordinal != other_ordinal || !(call.donated[i] || call.donated[j]))
       continue;
     return MakeError(
         ErrorKind::kValueError,
@@ -157,12 +157,13 @@ absl::Status CheckDonations(const Call& call, size_t num_devices) {
 
 // Checks the arguments and collects their contents in `call`. Deletes the buffers that are donated,
 // as the framework must not use them any more.
-absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args, Call* call) {
+absl::Status CollectArguments(const Compiled& compiled, LoadedExecutable_Execute_Args* args,
+                              PendingCall* call) {
   const size_t num_devices = args->num_devices;
-  if (compiled.donates) call->takes = compiled.donated;
+  if (compiled.donates) call->donated = compiled.donated;
   for (size_t i = 0; i < args->options->num_non_donatable_input_indices; ++i) {
     const int64_t kept = args->options->non_donatable_input_indices[i];
-    if (kept >= 0 && static_cast<size_t>(kept) < call->takes.size()) call->takes[kept] = false;
+    if (kept >= 0 && static_cast<size_t>(kept) < call->donated.size()) call->donated[kept] = false;
   }
   call->args.reserve(args->num_args * num_devices);
   for (size_t i = 0; i < args->num_args; ++i) {
@@ -178,30 +179,31 @@ absl::Status Take(const Compiled& compiled, LoadedExecutable_Execute_Args* args,
                                       ir::MakeType(buffer.dtype, buffer.dims).ToString(),
                                       " on device ", compiled.devices[k]->id));
       }
-      absl::StatusOr<Held> held = boundary.token ? Held() : buffer.held();
-      if (!held.ok()) return Annotate(held.status(), What(compiled, i));
-      call->args.push_back(*std::move(held));
+      absl::StatusOr<CellShard> shard = boundary.token ? CellShard() : buffer.shard();
+      if (!shard.ok()) return Annotate(shard.status(), What(compiled, i));
+      call->args.push_back(*std::move(shard));
     }
   }
   TESSERA_RETURN_IF_ERROR(CheckDonations(*call, num_devices));
-  for (size_t i = 0; i < call->takes.size(); ++i) {
-    for (size_t k = 0; call->takes[i] && k < num_devices; ++k) args->argument_lists[k][i]->Delete();
+  for (size_t i = 0; i < call->donated.size(); ++i) {
+    for (size_t k = 0; call->donated[i] && k < num_devices; ++k)
+      args->argument_lists[k][i]->Delete();
   }
   call->results.resize(compiled.out.size());
   return absl::OkStatus();
 }
 
 // Makes the buffers of the results.
-void GiveResults(const Call& call, LoadedExecutable_Execute_Args* args) {
+void GiveResults(const PendingCall& call, LoadedExecutable_Execute_Args* args) {
   const Compiled& compiled = *call.compiled;
   for (size_t i = 0; i < compiled.out.size(); ++i) {
     const Boundary& boundary = compiled.out[i];
     for (size_t k = 0; k < args->num_devices; ++k) {
       Buffer*& buffer = args->output_lists[k][i];
       if (boundary.token) {
-        buffer =
-            new Buffer(compiled.devices[k], ir::DType::kBool, {},
-                       {std::make_shared<Cell>(ir::Array(ir::DType::kBool, {}))}, call.complete);
+        buffer = new Buffer(compiled.devices[k], ir::DType::kBool, {},
+                            {std::make_shared<ArrayCell>(ir::Array(ir::DType::kBool, {}))},
+                            call.complete);
         buffer->token = true;
       } else {
         buffer = new Buffer(compiled.devices[k], boundary.spec.dtype, boundary.local,
@@ -214,17 +216,17 @@ void GiveResults(const Call& call, LoadedExecutable_Execute_Args* args) {
 }
 
 // Makes the cells of the results that have none.
-void MakeCells(Call& call) {
+void MakeCells(PendingCall& call) {
   for (size_t i = 0; i < call.results.size(); ++i)
     if (!call.results[i] && !call.compiled->out[i].token)
-      call.results[i] = std::make_shared<Cell>();
+      call.results[i] = std::make_shared<ArrayCell>();
 }
 
 // Requests the run, and fills the cells of the results. Sets `first` to an array that the run
 // makes; its end is the end of the run. An argument is first looked up as an existing array, and
 // assembled only if there is none. Calls of the host whose results are arguments are made here,
 // before the run.
-absl::Status TryAskFor(Call& call, tessera::Array* first) {
+absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
   const Compiled& compiled = *call.compiled;
   Client& client = *compiled.client;
   const size_t num_devices = compiled.devices.size();
@@ -237,16 +239,18 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
     tessera::Array whole = WholeOf(row, compiled.in[i]);
     if (!whole.valid()) {
       TESSERA_ASSIGN_OR_RETURN(whole, Assemble(compiled, row, i));
-    } else if (const api::Placement& to = compiled.in[i].spec.placement; compiled.in[i].elsewhere) {
+    } else if (const api::Placement& to = compiled.in[i].spec.placement;
+               compiled.in[i].other_placement) {
       whole = client.session->Reshard(whole, Mesh{to.mesh, to.devices}, to.spec, Site{});
     }
     arrays.push_back(std::move(whole));
-    if (!call.takes.empty()) donate.push_back(call.takes[i]);
+    if (!call.donated.empty()) donate.push_back(call.donated[i]);
   }
   // Drop the cells now, so that donated contents that nobody else holds are released with this run.
   call.args.clear();
-  if (!compiled.asked.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers, Ask(compiled, arrays));
+  if (!compiled.calls_before_run.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers,
+                             MakeCallsBeforeRun(compiled, arrays));
     arrays.insert(arrays.end(), answers.begin(), answers.end());
     if (!donate.empty()) donate.resize(arrays.size());
   }
@@ -258,34 +262,34 @@ absl::Status TryAskFor(Call& call, tessera::Array* first) {
     const auto first_read = results.end() - compiled.sent.num_printed;
     client.calls.Make(call.compiled, {first_read, results.end()}, call.complete);
     results.erase(first_read, results.end());
-    // If a late call returned something that the program needed, the results are wrong. Only the
+    // If a nested call returned something that the program needed, the results are wrong. Only the
     // end of the calls tells, so wait for it.
-    if (!compiled.late.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
+    if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
   }
   auto result = results.begin();
   for (size_t i = 0; i < call.results.size(); ++i) {
-    std::shared_ptr<Cell>& cell = call.results[i];
+    std::shared_ptr<ArrayCell>& cell = call.results[i];
     if (compiled.out[i].token) continue;
     if (cell) {
       cell->Fill(std::move(*result++));
     } else {
-      cell = std::make_shared<Cell>(std::move(*result++));
+      cell = std::make_shared<ArrayCell>(std::move(*result++));
     }
   }
   return absl::OkStatus();
 }
 
-struct Asked {
+struct RequestedRun {
   absl::Status status;
   tessera::Array first;  // an array that the run makes; invalid if it makes none
 };
-// Like TryAskFor, but stores an error in the result cells, so that it is reported where a result is
-// first used.
-Asked AskFor(Call& call) {
-  Asked out;
+// Like TryRequestRun, but stores an error in the result cells, so that it is reported where a
+// result is first used.
+RequestedRun RequestRun(PendingCall& call) {
+  RequestedRun out;
   out.status = call.compiled->client->closing.load()
                    ? absl::CancelledError("the client has been closed")
-                   : Caught([&] { return TryAskFor(call, &out.first); });
+                   : Caught([&] { return TryRequestRun(call, &out.first); });
   if (!out.status.ok()) MakeCells(call);
   for (size_t i = 0; !out.status.ok() && i < call.results.size(); ++i)
     if (call.results[i]) call.results[i]->Fail(out.status);
@@ -293,28 +297,28 @@ Asked AskFor(Call& call) {
 }
 
 // Requests the run on this thread, and makes the outcomes of the call.
-void Run(Call& call) {
+void Run(PendingCall& call) {
   Client& client = *call.compiled->client;
   if (call.compiled->sent.prints) call.complete = std::make_shared<Outcome>();
-  const Asked asked = AskFor(call);
-  if (asked.status.ok() && asked.first.valid()) {
-    call.end = EndOfRun(client, asked.first);
+  const RequestedRun requested = RequestRun(call);
+  if (requested.status.ok() && requested.first.valid()) {
+    call.end = EndOfRun(client, requested.first);
   } else {
-    call.end = std::make_shared<Outcome>(asked.status);
+    call.end = std::make_shared<Outcome>(requested.status);
   }
   if (!call.complete) call.complete = call.end;
   // Calls of the host that are being made settle `complete` themselves.
-  if (!asked.status.ok()) call.complete->Settle(asked.status);
+  if (!requested.status.ok()) call.complete->Settle(requested.status);
 }
 
 // Requests the run as a job of the queue. Unlike in Run, the outcomes already exist, because
 // buffers refer to them. Returns the part of the job that settles the end of the run.
-RunQueue::After RunLater(Call call) {
-  return [asked = AskFor(call), client = call.compiled->client, end = std::move(call.end)] {
-    if (asked.status.ok() && asked.first.valid()) {
-      SettleAtEnd(*client, asked.first, end);
+RunQueue::After RunLater(PendingCall call) {
+  return [requested = RequestRun(call), client = call.compiled->client, end = std::move(call.end)] {
+    if (requested.status.ok() && requested.first.valid()) {
+      SettleAtEnd(*client, requested.first, end);
     } else {
-      end->Settle(asked.status);
+      end->Settle(requested.status);
     }
   };
 }
@@ -339,13 +343,13 @@ Error* LoadedExecutable_Execute(LoadedExecutable_Execute_Args* args) {
                        compiled.devices.size(), " devices, and was given ", args->num_args, " on ",
                        args->num_devices));
     }
-    Call call{args->executable->compiled};
-    TESSERA_RETURN_IF_ERROR(Take(compiled, args, &call));
+    PendingCall call{args->executable->compiled};
+    TESSERA_RETURN_IF_ERROR(CollectArguments(compiled, args, &call));
     Client& client = *compiled.client;
     // On an embedded cluster requesting a run costs no more than handing it to another thread. A
     // program that calls the host is run here because its answers are waited for, and because a
     // callback may request runs itself.
-    if (client.embedded || compiled.sent.prints || !compiled.asked.empty()) {
+    if (client.embedded || compiled.sent.prints || !compiled.calls_before_run.empty()) {
       if (!client.embedded) client.runs.Finish();
       Run(call);
       GiveResults(call, args);

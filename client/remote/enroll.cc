@@ -38,7 +38,7 @@ void SetDeadline(grpc::ClientContext* context, absl::Duration timeout) {
   context->set_wait_for_ready(false);
 }
 
-absl::Status Done(const grpc::Status& status, const std::string& address) {
+absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   return FromGrpc(status, absl::StrCat("the coordinator at ", address), ErrorKind::kServerStopping);
 }
 
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration t
   grpc::ClientContext context;
   SetDeadline(&context, timeout);
   v1::Authority response;
-  const absl::Status status = Done(stub->GetAuthority(&context, {}, &response), address);
+  const absl::Status status = ToStatus(stub->GetAuthority(&context, {}, &response), address);
   if (KindOf(status) == ErrorKind::kUnreachable &&
       ir::serial::Probe(address, kProbeTimeout) == ir::serial::Speaks::kPlainText)
     return MakeError(ErrorKind::kTlsMismatch,
@@ -76,7 +76,7 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   request.set_worker(worker);
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
-  const absl::Status status = Done(stub->Enroll(&context, request, &response), address);
+  const absl::Status status = ToStatus(stub->Enroll(&context, request, &response), address);
   // The server answers, because FetchCa has just succeeded. FetchCa does not verify the server, so
   // the only thing that can be wrong is the name in the server's certificate.
   if (KindOf(status) == ErrorKind::kUnreachable)

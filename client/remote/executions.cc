@@ -1,5 +1,5 @@
 // The client's end of ExecutePrograms. RemoteService uses it for runs whose acceptance it awaits,
-// and Pipeline for runs that are sent ahead; both then take small results from the stream instead
+// and RunsAhead for runs that are sent ahead; both then take small results from the stream instead
 // of asking for read tickets. Reference: docs/decisions/0008-runs-go-over-one-stream.md.
 #include "client/remote/executions.h"
 

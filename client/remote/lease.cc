@@ -51,9 +51,9 @@ std::string ThisProcess() {
 // here is held and deleted; a session that was passed in belongs to the caller.
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::Channel>& channel,
                                                    Outage* outage, LeaseOptions options,
-                                                   PrepareFn prepare, DoneFn done) {
+                                                   PrepareFn prepare, ToStatusFn to_status) {
   std::unique_ptr<Lease> lease(
-      new Lease(channel, outage, std::move(options), std::move(prepare), std::move(done)));
+      new Lease(channel, outage, std::move(options), std::move(prepare), std::move(to_status)));
   absl::StatusOr<v1::Session> session = v1::Session();
   if (!lease->options_.session) {
     session = lease->Create();
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
     v1::RenewSessionRequest request;
     request.set_session(*lease->options_.session);
     const absl::Status renewed =
-        lease->done_(lease->stub_->RenewSession(&context, request, &*session));
+        lease->to_status_(lease->stub_->RenewSession(&context, request, &*session));
     if (!renewed.ok()) session = renewed;
   }
   TESSERA_RETURN_IF_ERROR(session);
@@ -89,10 +89,10 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Open(const std::shared_ptr<grpc::C
 }
 
 Lease::Lease(const std::shared_ptr<grpc::Channel>& channel, Outage* outage, LeaseOptions options,
-             PrepareFn prepare, DoneFn done)
+             PrepareFn prepare, ToStatusFn to_status)
     : options_(std::move(options)),
       prepare_(std::move(prepare)),
-      done_(std::move(done)),
+      to_status_(std::move(to_status)),
       channel_(channel),
       outage_(outage),
       stub_(v1::SessionService::NewStub(channel)),
@@ -154,7 +154,7 @@ absl::StatusOr<v1::Session> Lease::Create() const {
     *request.mutable_lease() = ir::serial::ToProto(options_.lease);
   v1::Session session;
   TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
-      channel_, kOpenTimeout, outage_, prepare_, done_, [&](grpc::ClientContext* context) {
+      channel_, kOpenTimeout, outage_, prepare_, to_status_, [&](grpc::ClientContext* context) {
         return stub_->CreateSession(context, request, &session);
       }));
   return session;
@@ -212,7 +212,7 @@ bool Lease::Renew(uint64_t session, absl::Duration timeout) {
   v1::RenewSessionRequest request;
   request.set_session(session);
   v1::Session response;
-  const absl::Status renewed = done_(stub_->RenewSession(&context, request, &response));
+  const absl::Status renewed = to_status_(stub_->RenewSession(&context, request, &response));
   {
     absl::MutexLock lock(&mu_);
     calling_ = nullptr;

@@ -55,7 +55,7 @@ class Lease {
   // a session (id 0). `outage` must outlive the lease.
   static absl::StatusOr<std::unique_ptr<Lease>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                      Outage* outage, LeaseOptions options,
-                                                     PrepareFn prepare, DoneFn done);
+                                                     PrepareFn prepare, ToStatusFn to_status);
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -72,7 +72,7 @@ class Lease {
 
  private:
   Lease(const std::shared_ptr<grpc::Channel>& channel, Outage* outage, LeaseOptions options,
-        PrepareFn prepare, DoneFn done);
+        PrepareFn prepare, ToStatusFn to_status);
   absl::StatusOr<v1::Session> Create() const;
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns false if the lease was not renewed. It then runs out unless another attempt succeeds.
@@ -83,7 +83,7 @@ class Lease {
 
   const LeaseOptions options_;
   const PrepareFn prepare_;
-  const DoneFn done_;
+  const ToStatusFn to_status_;
   const std::shared_ptr<grpc::Channel> channel_;
   Outage* const outage_;
   const std::unique_ptr<v1::SessionService::Stub> stub_;

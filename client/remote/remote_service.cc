@@ -1,7 +1,7 @@
 // The api::Service that Session::Connect returns for a remote coordinator (connect.cc). Each method
 // converts its arguments to a protobuf message, makes one call, and converts the response; the long
 // ones here also choose the faster of several ways: Execute between the unary call, the stream and
-// the pipeline, Put and Get between the relay, inline results and tickets.
+// the runs sent ahead, Put and Get between the relay, inline results and tickets.
 #include "client/remote/remote_service.h"
 
 #include <algorithm>
@@ -79,8 +79,9 @@ auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
 }
 
 template <class Arrays>
-absl::StatusOr<api::Making> MakingOf(const v1::Operation& operation, const Arrays& arrays) {
-  api::Making out{operation.id(), {}, {}};
+absl::StatusOr<api::PendingArrays> PendingArraysOf(const v1::Operation& operation,
+                                                   const Arrays& arrays) {
+  api::PendingArrays out{operation.id(), {}, {}};
   for (const v1::Array& array : arrays) {
     out.arrays.push_back(array.id());
     TESSERA_ASSIGN_OR_RETURN(api::ArraySpec spec, ir::serial::FromProto(array.spec()));
@@ -93,7 +94,7 @@ absl::StatusOr<api::Making> MakingOf(const v1::Operation& operation, const Array
 
 // Waits in two steps: if there is no connection after a second, a mismatch of TLS and plain text is
 // reported at once, while a coordinator that is still starting gets the rest of the timeout. The
-// lease and the pipeline are made last, since both call back into the service from their threads.
+// lease and the RunsAhead are made last, since both call back into the service from their threads.
 absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
     const std::string& address, const ConnectOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
@@ -120,11 +121,11 @@ absl::StatusOr<std::shared_ptr<api::Service>> RemoteService::Connect(
           [self](grpc::ClientContext* context, absl::Duration timeout) {
             self->Prepare(context, timeout);
           },
-          [self](const grpc::Status& status) { return self->Done(status); }));
-  service->pipeline_ = std::make_unique<Pipeline>(
+          [self](const grpc::Status& status) { return self->ToStatus(status); }));
+  service->runs_ahead_ = std::make_unique<RunsAhead>(
       &service->executions_, service->channel_, &service->outage_,
-      [self](const grpc::Status& status) { return self->Done(status); },
-      Pipeline::Calls{
+      [self](const grpc::Status& status) { return self->ToStatus(status); },
+      RunsAhead::Calls{
           .no_session =
               [self](uint64_t session) { self->lease_->Replace(session).status().IgnoreError(); },
           // If the call fails, the arrays are freed with the session.
@@ -179,7 +180,7 @@ void RemoteService::Prepare(grpc::ClientContext* context, absl::Duration timeout
   if (!token_.empty()) context->AddMetadata("authorization", "Bearer " + token_);
 }
 
-absl::Status RemoteService::Done(const grpc::Status& status) const {
+absl::Status RemoteService::ToStatus(const grpc::Status& status) const {
   return FromGrpc(status, absl::StrCat("the coordinator at ", address_),
                   ErrorKind::kServerStopping);
 }
@@ -192,7 +193,7 @@ absl::StatusOr<Response> RemoteService::Call(const std::unique_ptr<Stub>& stub,
   TESSERA_RETURN_IF_ERROR(CallUntilAnswered(
       channel_, timeout, &outage_,
       [this](grpc::ClientContext* context, absl::Duration left) { Prepare(context, left); },
-      [this](const grpc::Status& status) { return Done(status); },
+      [this](const grpc::Status& status) { return ToStatus(status); },
       [&](grpc::ClientContext* context) {
         return ((*stub).*method)(context, request, &response);
       }));
@@ -244,7 +245,7 @@ std::optional<size_t> RemoteService::ResultsIfAhead(const api::ExecuteRequest& r
   if (!request.ahead || request.check_only) return std::nullopt;
   absl::MutexLock lock(&mu_);
   const auto it = results_.find(request.executable);
-  if (it == results_.end() || it->second.count > Pipeline::kResultsMax) return std::nullopt;
+  if (it == results_.end() || it->second.count > RunsAhead::kResultsMax) return std::nullopt;
   return it->second.count;
 }
 
@@ -259,15 +260,15 @@ absl::StatusOr<bool> RemoteService::KnowsRunsInOrder() {
 }
 
 absl::StatusOr<uint64_t> RemoteService::IdOf(uint64_t id) const {
-  return pipeline_->IdOf(id, SteadyNow() + kWatchTimeout);
+  return runs_ahead_->IdOf(id, SteadyNow() + kWatchTimeout);
 }
 
 absl::StatusOr<api::ExecuteRequest> RemoteService::WithIds(const api::ExecuteRequest& request) {
   // This run may delete arrays that earlier runs take, so these must be accepted first.
-  pipeline_->AwaitAccepted(SteadyNow() + kWatchTimeout);
+  runs_ahead_->AwaitAccepted(SteadyNow() + kWatchTimeout);
   api::ExecuteRequest out = request;
-  TESSERA_ASSIGN_OR_RETURN(out.args, pipeline_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
-  out.release = pipeline_->Forget(request.release);
+  TESSERA_ASSIGN_OR_RETURN(out.args, runs_ahead_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
+  out.release = runs_ahead_->Forget(request.release);
   return out;
 }
 
@@ -283,7 +284,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::ExecuteAndWatch(
   do {
     accepted = executions_.Execute(proto, tries.left(), &run, &reply);
   } while (tries.Again(accepted));
-  if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return Done(end); });
+  if (!accepted.ok()) return tries.End([this](const grpc::Status& end) { return ToStatus(end); });
   std::vector<std::shared_ptr<Executions::Run>> dropped;  // destroyed after the lock is released
   absl::MutexLock lock(&mu_);
   for (uint64_t array : reply.outputs) runs_.emplace(array, run);
@@ -323,7 +324,7 @@ absl::StatusOr<api::ExecuteReply> RemoteService::Execute(const api::ExecuteReque
   if (goes_ahead) {
     api::ExecuteRequest ahead = request;
     ahead.session = lease_->session();
-    return pipeline_->Execute(ahead, *results, kTransferTimeout);
+    return runs_ahead_->Execute(ahead, *results, kTransferTimeout);
   }
   TESSERA_ASSIGN_OR_RETURN(api::ExecuteRequest mine, WithIds(request));
   const bool watch = !no_streams_ && WorthWatching(request.executable);
@@ -427,10 +428,10 @@ absl::StatusOr<v1::CreateReadTicketsResponse> RemoteService::ReadTickets(
 
 absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration timeout) {
   const absl::Time start = SteadyNow();
-  if (Pipeline::IsLocal(array)) {
-    if (std::optional<ir::Array> value = pipeline_->ResultOf(array, start + timeout))
+  if (RunsAhead::IsLocal(array)) {
+    if (std::optional<ir::Array> value = runs_ahead_->ResultOf(array, start + timeout))
       return *std::move(value);
-    TESSERA_ASSIGN_OR_RETURN(array, pipeline_->IdOf(array, start + timeout));
+    TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->IdOf(array, start + timeout));
   }
   grpc::Status stream_end;  // status of the stream, if the coordinator stopped meanwhile
   if (const std::shared_ptr<Executions::Run> run = RunOf(array)) {
@@ -444,7 +445,7 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     return GetOnce(array, std::max(timeout - (SteadyNow() - start), absl::ZeroDuration()));
   });
   if (KindOf(value.status()) == ErrorKind::kUnreachable && !stream_end.error_details().empty())
-    return Done(stream_end);
+    return ToStatus(stream_end);
   return value;
 }
 
@@ -511,7 +512,7 @@ absl::Status RemoteService::WithLossReason(uint64_t array, absl::Status transfer
 
 absl::StatusOr<ir::Array> RemoteService::GetShard(uint64_t array, int ordinal,
                                                   absl::Duration timeout) {
-  TESSERA_ASSIGN_OR_RETURN(array, pipeline_->IdOf(array, SteadyNow() + timeout));
+  TESSERA_ASSIGN_OR_RETURN(array, runs_ahead_->IdOf(array, SteadyNow() + timeout));
   return WithFreshTickets([&] { return GetShardOnce(array, ordinal, timeout); });
 }
 
@@ -541,15 +542,15 @@ absl::StatusOr<api::ArraySpec> RemoteService::Describe(uint64_t array) {
   return ir::serial::FromProto(response.spec());
 }
 
-absl::StatusOr<api::Making> RemoteService::Reshard(uint64_t array,
-                                                   const api::Placement& placement) {
+absl::StatusOr<api::PendingArrays> RemoteService::Reshard(uint64_t array,
+                                                          const api::Placement& placement) {
   TESSERA_ASSIGN_OR_RETURN(array, IdOf(array));
   v1::ReshardArrayRequest request;
   request.set_array(array);
   *request.mutable_placement() = ir::serial::ToProto(placement);
   TESSERA_ASSIGN_OR_RETURN(const v1::ReshardArrayResponse response,
                            CallInSession(arrays_, &Arrays::ReshardArray, request));
-  return MakingOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
+  return PendingArraysOf(response.operation(), absl::MakeConstSpan(&response.array(), 1));
 }
 
 absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
@@ -570,8 +571,8 @@ absl::StatusOr<uint64_t> RemoteService::Save(const std::string& path,
   return response.id();
 }
 
-absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
-                                                const std::vector<api::ArrayToLoad>& arrays) {
+absl::StatusOr<api::PendingArrays> RemoteService::Load(
+    const std::string& path, const std::vector<api::ArrayToLoad>& arrays) {
   v1::LoadArraysRequest request;
   request.set_path(path);
   for (const api::ArrayToLoad& a : arrays) {
@@ -581,7 +582,7 @@ absl::StatusOr<api::Making> RemoteService::Load(const std::string& path,
   }
   TESSERA_ASSIGN_OR_RETURN(const v1::LoadArraysResponse response,
                            CallInSession(arrays_, &Arrays::LoadArrays, request, kFileTimeout));
-  return MakingOf(response.operation(), response.arrays());
+  return PendingArraysOf(response.operation(), response.arrays());
 }
 
 absl::StatusOr<std::vector<api::FileArrayInfo>> RemoteService::DescribeFile(
@@ -606,7 +607,7 @@ absl::Status RemoteService::Delete(absl::Span<const uint64_t> arrays) {
   // The arrays have been freed with the session.
   if (lease_->ended()) return absl::OkStatus();
   Forget(arrays);
-  return DeleteNow(pipeline_->Forget(arrays));
+  return DeleteNow(runs_ahead_->Forget(arrays));
 }
 
 absl::Status RemoteService::DeleteNow(const std::vector<uint64_t>& ids) const {
@@ -631,12 +632,12 @@ absl::StatusOr<api::Operation> RemoteService::GetOperation(uint64_t operation) {
 
 absl::StatusOr<api::Operation> RemoteService::WaitOperation(uint64_t operation,
                                                             absl::Duration timeout) {
-  if (Pipeline::IsLocal(operation)) {
+  if (RunsAhead::IsLocal(operation)) {
     const absl::Time end = SteadyNow() + timeout;
-    if (std::optional<api::Operation> known = pipeline_->OperationOf(operation, end);
+    if (std::optional<api::Operation> known = runs_ahead_->OperationOf(operation, end);
         known && known->state >= api::OperationState::kDone)
       return *std::move(known);
-    const absl::StatusOr<uint64_t> id = pipeline_->IdOf(operation, end);
+    const absl::StatusOr<uint64_t> id = runs_ahead_->IdOf(operation, end);
     if (!id.ok() && KindOf(id.status()) == ErrorKind::kDeadlineExceeded) {
       api::Operation pending;
       pending.id = operation;

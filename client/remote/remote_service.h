@@ -15,8 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "client/remote/executions.h"
 #include "client/remote/lease.h"
-#include "client/remote/pipeline.h"
 #include "client/remote/retry.h"
+#include "client/remote/runs_ahead.h"
 #include "client/remote/transfer.h"
 #include "client/session.h"
 #include "ir/api/service.h"
@@ -41,12 +41,13 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> Get(uint64_t array, absl::Duration timeout) override;
   absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal, absl::Duration timeout) override;
   absl::StatusOr<api::ArraySpec> Describe(uint64_t array) override;
-  absl::StatusOr<api::Making> Reshard(uint64_t array, const api::Placement& placement) override;
+  absl::StatusOr<api::PendingArrays> Reshard(uint64_t array,
+                                             const api::Placement& placement) override;
   absl::StatusOr<uint64_t> Save(const std::string& path,
                                 const std::vector<api::ArrayToSave>& arrays,
                                 bool overwrite) override;
-  absl::StatusOr<api::Making> Load(const std::string& path,
-                                   const std::vector<api::ArrayToLoad>& arrays) override;
+  absl::StatusOr<api::PendingArrays> Load(const std::string& path,
+                                          const std::vector<api::ArrayToLoad>& arrays) override;
   absl::StatusOr<std::vector<api::FileArrayInfo>> DescribeFile(const std::string& path) override;
   absl::Status Delete(absl::Span<const uint64_t> arrays) override;
   absl::StatusOr<api::Operation> GetOperation(uint64_t operation) override;
@@ -57,14 +58,14 @@ class RemoteService final : public api::Service {
   RemoteService(const std::string& address, const ConnectOptions& options,
                 std::shared_ptr<grpc::ChannelCredentials> credentials);
   void Prepare(grpc::ClientContext* context, absl::Duration timeout) const;
-  absl::Status Done(const grpc::Status& status) const;
+  absl::Status ToStatus(const grpc::Status& status) const;
   // Returns UNREACHABLE, with the cause of the last failed attempt to connect.
   absl::Status NoAnswerWithin(absl::Duration timeout) const;
   // The timeout of calls that do not block at the server.
   static constexpr absl::Duration kCallTimeout = absl::Seconds(30);
   template <class Stub, class Request, class Response>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Response*);
-  // Makes a unary call by CallUntilAnswered, with Prepare and Done, and returns the response.
+  // Makes a unary call by CallUntilAnswered, with Prepare and ToStatus, and returns the response.
   template <class Stub, class Request, class Response>
   absl::StatusOr<Response> Call(const std::unique_ptr<Stub>& stub,
                                 Method<Stub, Request, Response> method, const Request& request,
@@ -141,7 +142,7 @@ class RemoteService final : public api::Service {
   // many entries.
   std::map<uint64_t, std::shared_ptr<Executions::Run>> runs_ ABSL_GUARDED_BY(mu_);
   // Sends runs ahead. Last, because its thread uses the members above.
-  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<RunsAhead> runs_ahead_;
 };
 
 }  // namespace tessera::remote

@@ -1,5 +1,5 @@
 // The retries of every call to the coordinator that may be repeated. RemoteService, Lease and
-// Pipeline use them, and share one Outage, so that many threads together wait for a coordinator
+// RunsAhead use them, and share one Outage, so that many threads together wait for a coordinator
 // that is away only once.
 #include "client/remote/retry.h"
 
@@ -79,21 +79,21 @@ bool Retries::Again(const grpc::Status& status) {
   return !unreachable_ && !stopped();
 }
 
-absl::Status Retries::End(const DoneFn& done) const {
-  absl::Status end = done(status_);
+absl::Status Retries::End(const ToStatusFn& to_status) const {
+  absl::Status end = to_status(status_);
   if (!unreachable_ || IsFromServer(status_)) return end;
   return MakeError(ErrorKind::kUnreachable, std::string(end.message()));
 }
 
 absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
                                absl::Duration timeout, Outage* outage, const PrepareFn& prepare,
-                               const DoneFn& done,
+                               const ToStatusFn& to_status,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   Retries tries(channel, timeout, outage);
   while (true) {
     grpc::ClientContext context;
     prepare(&context, tries.left());
-    if (!tries.Again(call(&context))) return tries.End(done);
+    if (!tries.Again(call(&context))) return tries.End(to_status);
   }
 }
 

@@ -20,7 +20,7 @@ namespace tessera::remote {
 // Sets the deadline and the credentials of a call.
 using PrepareFn = std::function<void(grpc::ClientContext* context, absl::Duration timeout)>;
 // Converts the status of a call to absl::Status.
-using DoneFn = std::function<absl::Status(const grpc::Status& status)>;
+using ToStatusFn = std::function<absl::Status(const grpc::Status& status)>;
 
 // Decides how long the calls of one client wait for a server that has gone away. They wait for
 // `patience` in all, counted from the first call that does not reach the server. After that each
@@ -51,7 +51,7 @@ class Outage {
 //   do {
 //     status = call(tries.left());
 //   } while (tries.Again(status));
-//   return tries.End(done);
+//   return tries.End(to_status);
 class Retries {
  public:
   // `outage` must outlive this object. If `stop` is given, its notification ends the attempts; it
@@ -64,7 +64,7 @@ class Retries {
   bool Again(const grpc::Status& status);
   // Returns the result of the call: the last response of a server or, if there was no response and
   // no connection, UNREACHABLE.
-  absl::Status End(const DoneFn& done) const;
+  absl::Status End(const ToStatusFn& to_status) const;
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;
@@ -79,7 +79,7 @@ class Retries {
 // Runs `call` with Retries until it is answered or given up, and returns its result.
 absl::Status CallUntilAnswered(const std::shared_ptr<grpc::Channel>& channel,
                                absl::Duration timeout, Outage* outage, const PrepareFn& prepare,
-                               const DoneFn& done,
+                               const ToStatusFn& to_status,
                                const std::function<grpc::Status(grpc::ClientContext*)>& call);
 
 // Returns a unique id, which a call and its retries share.

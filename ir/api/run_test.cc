@@ -48,12 +48,12 @@ class FakeService final : public Service {
   absl::StatusOr<std::vector<Device>> ListDevices() override { return None(); }
   absl::StatusOr<ir::Array> GetShard(uint64_t, int, absl::Duration) override { return None(); }
   absl::StatusOr<ArraySpec> Describe(uint64_t) override { return None(); }
-  absl::StatusOr<Making> Reshard(uint64_t, const Placement&) override { return None(); }
+  absl::StatusOr<PendingArrays> Reshard(uint64_t, const Placement&) override { return None(); }
   absl::StatusOr<uint64_t> Save(const std::string&, const std::vector<ArrayToSave>&,
                                 bool) override {
     return None();
   }
-  absl::StatusOr<Making> Load(const std::string&, const std::vector<ArrayToLoad>&) override {
+  absl::StatusOr<PendingArrays> Load(const std::string&, const std::vector<ArrayToLoad>&) override {
     return None();
   }
   absl::StatusOr<std::vector<FileArrayInfo>> DescribeFile(const std::string&) override {

@@ -141,7 +141,7 @@ struct Operation {
 };
 
 // An operation, and the ids of the arrays that it will produce, which may be used at once.
-struct Making {
+struct PendingArrays {
   uint64_t operation = 0;
   std::vector<uint64_t> arrays;
   std::vector<ArraySpec> specs;  // one for each array
@@ -180,14 +180,14 @@ class Service {
   virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
   // Makes an array with the same contents and another placement. The bytes move between devices
   // only.
-  virtual absl::StatusOr<Making> Reshard(uint64_t array, const Placement& placement) = 0;
+  virtual absl::StatusOr<PendingArrays> Reshard(uint64_t array, const Placement& placement) = 0;
   // Lets the executors write arrays to a file under their --files-dir. Once the returned operation
   // is done the file is complete; if the operation fails there is no file.
   virtual absl::StatusOr<uint64_t> Save(const std::string& path,
                                         const std::vector<ArrayToSave>& arrays, bool overwrite) = 0;
   // Lets the executors make arrays from a file.
-  virtual absl::StatusOr<Making> Load(const std::string& path,
-                                      const std::vector<ArrayToLoad>& arrays) = 0;
+  virtual absl::StatusOr<PendingArrays> Load(const std::string& path,
+                                             const std::vector<ArrayToLoad>& arrays) = 0;
   // Returns the arrays of a file, in the file's order.
   virtual absl::StatusOr<std::vector<FileArrayInfo>> DescribeFile(const std::string& path) = 0;
   // Deletes arrays. Later uses fail with ARRAY_DELETED. Deleting twice, or an unknown id, is not an

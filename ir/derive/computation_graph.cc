@@ -86,7 +86,7 @@ class Inliner {
     const std::vector<Type> types = ElementsAt(f.types, op.operands);
     const IndexMap map = op.def->index_map({*op.def, f.scope, types, op.attrs, op.regions},
                                            ElementsAt(f.types, op.results));
-    if (map.pieces.size() != 1 || map.of_parts) return false;
+    if (map.pieces.size() != 1 || map.indexes_complex_parts) return false;
     const IndexPiece& piece = map.pieces[0];
     if (!piece.read.empty() || !piece.write.empty() || piece.fills) return false;
     if (piece.source >= 0) {

@@ -136,9 +136,9 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   if (c.in.empty()) return absl::OkStatus();
   TESSERA_RETURN_IF_ERROR(CheckVaryingEqual(c));
   TESSERA_ASSIGN_OR_RETURN(const AxisSet reduced, ReducedOf(c));
-  const bool of_terms =
+  const bool unreduced =
       std::any_of(c.in.begin(), c.in.end(), [](const Type& t) { return !t.unreduced.empty(); });
-  if (of_terms && !TakesTerms(c, *out))
+  if (unreduced && !TakesTerms(c, *out))
     return MakeError(
         ErrorKind::kNotImplemented,
         absl::StrCat("unreduced rule for ", ToAbsl(c.def.lax_name),
@@ -147,7 +147,7 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
   for (Type& t : *out) {
     t.varying = c.in[0].varying;
     t.reduced = reduced;
-    if (of_terms) t.unreduced = c.in[0].unreduced;
+    if (unreduced) t.unreduced = c.in[0].unreduced;
   }
   return absl::OkStatus();
 }
@@ -197,7 +197,7 @@ namespace {
 
 // Returns the product of the shards' values. If a dim divides, it is exchanged, so that each shard
 // multiplies one block, and the blocks are gathered. Otherwise every shard gathers all values.
-Value CompleteProduct(Value local, const AxisList& axes) {
+Value CombineProducts(Value local, const AxisList& axes) {
   const int64_t n = local.builder().mesh().SizeOf(axes);
   int dim = 0;
   while (dim < local.rank() && (local.dim(dim) == 0 || local.dim(dim) % n != 0)) ++dim;
@@ -211,12 +211,12 @@ Value CompleteProduct(Value local, const AxisList& axes) {
 
 }  // namespace
 
-Value Complete(Value local, ReduceKind kind, const AxisList& axes) {
+Value CombineShards(Value local, ReduceKind kind, const AxisList& axes) {
   switch (kind) {
     case ReduceKind::kSum:
       return Psum(local, axes);
     case ReduceKind::kProd:
-      return CompleteProduct(local, axes);
+      return CombineProducts(local, axes);
     case ReduceKind::kMax:
       return Pmax(local, axes);
     case ReduceKind::kMin:
@@ -261,7 +261,7 @@ LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
     out.pending = SummedAxes(p.signature, p.factor_axes);
     return out;
   }
-  for (Value& v : out.values) v = Complete(v, p.signature.reduce, reduced);
+  for (Value& v : out.values) v = CombineShards(v, p.signature.reduce, reduced);
   return out;
 }
 

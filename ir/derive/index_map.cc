@@ -137,7 +137,7 @@ namespace {
 // Evaluates the map on the parts of complex numbers, which are elements of their own there.
 std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
                                absl::Span<const Array> in) {
-  const auto of_parts = [](const Type& t) {
+  const auto parts_type = [](const Type& t) {
     if (!IsComplex(t.dtype)) return t;
     Type parts = MakeType(PartDType(t.dtype), t.shape);
     parts.shape.push_back(2);
@@ -145,11 +145,11 @@ std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
   };
   std::vector<Array> parts;
   for (const Array& a : in) {
-    const Type t = of_parts(MakeType(a.dtype(), a.shape()));
+    const Type t = parts_type(MakeType(a.dtype(), a.shape()));
     parts.emplace_back(t.dtype, t.shape, a.bytes());
   }
   const Type& type = c.out_types[0];
-  const Type written = of_parts(type);
+  const Type written = parts_type(type);
   Array out(written.dtype, written.shape);
   for (const IndexPiece& piece : map.pieces) {
     if (std::count(piece.shape.begin(), piece.shape.end(), 0) > 0) continue;
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext& c, absl::Span
   std::vector<Type> types;
   for (const Array& a : in) types.push_back(MakeType(a.dtype(), a.shape()));
   const IndexMap map = c.def.index_map({c.def, c.scope, types, c.attrs, c.regions}, c.out_types);
-  if (map.of_parts) return EvalOnParts(c, map, in);
+  if (map.indexes_complex_parts) return EvalOnParts(c, map, in);
   const Type& type = c.out_types[0];
   std::optional<Array> out;
   for (const IndexPiece& piece : map.pieces) {

@@ -24,11 +24,11 @@ absl::Status UnboundAxis(std::string_view op, const Mesh& mesh, std::string_view
 
 }  // namespace
 
-AxisList OfMesh(const Scope& scope, AxisList axes) {
+AxisList MeshAxesAmong(const Scope& scope, AxisList axes) {
   std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) != nullptr; });
   return axes;
 }
-AxisList OfVmaps(const Scope& scope, AxisList axes) {
+AxisList MappedAxesAmong(const Scope& scope, AxisList axes) {
   std::erase_if(axes, [&](const std::string& a) { return scope.Mapped(a) == nullptr; });
   return axes;
 }

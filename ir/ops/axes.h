@@ -13,11 +13,14 @@ namespace tessera::ir::ops {
 inline constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 inline const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 
-// OfMesh returns those of the given axes that belong to the mesh; only along these are manual axes
-// types tracked. OfVmaps returns the others, which name the mapped axes of vmaps.
-AxisList OfMesh(const Scope& scope, AxisList axes);
-AxisList OfVmaps(const Scope& scope, AxisList axes);
-inline AxisList MeshAxesOf(const InferContext& c) { return OfMesh(c.scope, AxesOf(c.attrs)); }
+// MeshAxesAmong returns those of the given axes that belong to the mesh; only along these are
+// manual axes types tracked. MappedAxesAmong returns the others, which name the mapped axes of
+// vmaps.
+AxisList MeshAxesAmong(const Scope& scope, AxisList axes);
+AxisList MappedAxesAmong(const Scope& scope, AxisList axes);
+inline AxisList MeshAxesOf(const InferContext& c) {
+  return MeshAxesAmong(c.scope, AxesOf(c.attrs));
+}
 
 // Checks that each axis is a Manual axis of the mesh or a mapped axis of a vmap, and that no axis
 // is named twice. Returns NAME_ERROR or VALUE_ERROR otherwise.

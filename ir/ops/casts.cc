@@ -16,7 +16,7 @@ namespace {
 
 absl::StatusOr<std::vector<Type>> InferCast(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
-  if (const AxisList mapped = OfVmaps(c.scope, AxesOf(c.attrs)); !mapped.empty())
+  if (const AxisList mapped = MappedAxesAmong(c.scope, AxesOf(c.attrs)); !mapped.empty())
     return ValueError(
         c, "axis '", mapped[0],
         "' is the axis of a vmap, along which types are not tracked; expected axes of the mesh");

@@ -58,7 +58,7 @@ absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
 }
 absl::Status CheckVaries(const InferContext& c) { return CheckStates(c, c.in[0].varying); }
 // Returns whether the operand of a sum is unreduced along all the axes. Otherwise it has to vary.
-bool IsOfTerms(const InferContext& c) {
+bool IsUnreduced(const InferContext& c) {
   const AxisList axes = MeshAxesOf(c);
   return !axes.empty() && ContainsAll(c.in[0].unreduced, axes);
 }
@@ -75,13 +75,13 @@ absl::Status BecomesInvarying(const InferContext& c, std::vector<Type>* out) {
   return absl::OkStatus();
 }
 absl::Status SumStates(const InferContext& c, std::vector<Type>* out) {
-  if (!IsOfTerms(c)) return BecomesInvarying(c, out);
+  if (!IsUnreduced(c)) return BecomesInvarying(c, out);
   TESSERA_RETURN_IF_ERROR(SameVmaAsFirst(c, out));
   for (const std::string& a : MeshAxesOf(c)) (*out)[0].unreduced.erase(a);
   return absl::OkStatus();
 }
 absl::Status ScatterStates(const InferContext& c, std::vector<Type>* out) {
-  if (!IsOfTerms(c)) return StaysVarying(c, out);
+  if (!IsUnreduced(c)) return StaysVarying(c, out);
   TESSERA_RETURN_IF_ERROR(SumStates(c, out));
   for (const std::string& a : MeshAxesOf(c)) (*out)[0].varying.insert(a);
   return absl::OkStatus();
@@ -137,8 +137,8 @@ absl::StatusOr<std::vector<Type>> InferAllGather(const InferContext& c) {
   const std::string& to = c.attrs.Str("to");
   if (to != "varying" && to != "invarying" && to != "reduced")
     return ValueError(c, "to is '", to, "'; expected 'varying', 'invarying' or 'reduced'");
-  if (const AxisList of_mesh = MeshAxesOf(c);
-      to != "varying" && !of_mesh.empty() && of_mesh != AxesOf(c.attrs))
+  if (const AxisList mesh_axes = MeshAxesOf(c);
+      to != "varying" && !mesh_axes.empty() && mesh_axes != AxesOf(c.attrs))
     return MakeError(ErrorKind::kNotImplemented,
                      absl::StrCat("all_gather: to='", to,
                                   "' over axes of the mesh and of a vmap together is "
@@ -293,11 +293,11 @@ Cost ExchangeCost(const InferContext& c, absl::Span<const Type> out) {
 std::vector<Value> PsumTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
   const AxisList& axes = AxesOf(c.attrs);
   if (!c.b.scope().check_vma) return {Psum(ct[0], axes)};
-  const AxisList of_mesh = OfMesh(c.b.scope(), axes);
-  const AxisSet cast(of_mesh.begin(), of_mesh.end());
-  const bool of_terms = !of_mesh.empty() && ContainsAll(c.in_types[0].unreduced, of_mesh);
-  const Value x = of_terms ? Preduced(ct[0], cast) : Pvary(ct[0], cast);
-  return {Psum(x, OfVmaps(c.b.scope(), axes))};
+  const AxisList mesh_axes = MeshAxesAmong(c.b.scope(), axes);
+  const AxisSet cast(mesh_axes.begin(), mesh_axes.end());
+  const bool unreduced = !mesh_axes.empty() && ContainsAll(c.in_types[0].unreduced, mesh_axes);
+  const Value x = unreduced ? Preduced(ct[0], cast) : Pvary(ct[0], cast);
+  return {Psum(x, MappedAxesAmong(c.b.scope(), axes))};
 }
 
 std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
@@ -305,7 +305,7 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
   const int dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
   if (c.attrs.Str("to") != "invarying" || !c.b.scope().check_vma ||
-      OfMesh(c.b.scope(), axes).empty())
+      MeshAxesAmong(c.b.scope(), axes).empty())
     return {PsumScatter(ct[0], axes, dim, tiled)};
   // Every coordinate has the whole cotangent and takes its own slice.
   const Value i = AxisIndex(c.b, axes);
@@ -317,10 +317,10 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
 }
 
 std::vector<Value> PsumScatterTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
-  const AxisList of_mesh = OfMesh(c.b.scope(), AxesOf(c.attrs));
-  const bool of_terms = !of_mesh.empty() && ContainsAll(c.in_types[0].unreduced, of_mesh);
+  const AxisList mesh_axes = MeshAxesAmong(c.b.scope(), AxesOf(c.attrs));
+  const bool unreduced = !mesh_axes.empty() && ContainsAll(c.in_types[0].unreduced, mesh_axes);
   return {AllGather(ct[0], AxesOf(c.attrs), static_cast<int>(c.attrs.Int("scatter_dimension")),
-                    c.attrs.Bool("tiled"), of_terms ? "reduced" : "varying")};
+                    c.attrs.Bool("tiled"), unreduced ? "reduced" : "varying")};
 }
 
 std::vector<Value> PpermuteTranspose(const RuleContext& c, Values ct, const std::vector<bool>&) {
@@ -372,12 +372,12 @@ Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t)
 
 // The axes of the call around the batch's axis, in the destination. Axes of the mesh that cut the
 // batch come just before the part of the batch that each coordinate has.
-struct Around {
+struct AxesAroundBatch {
   AxisList before, after, rest;  // `rest` has both
   int64_t num_before = 1, size = 1, num_after = 1;
   bool is_cut = false;  // whether axes of the mesh cut the batch
 
-  explicit Around(const RuleContext& c) : size(c.batch.size) {
+  explicit AxesAroundBatch(const RuleContext& c) : size(c.batch.size) {
     bool passed = false;
     for (const std::string& a : AxesOf(c.attrs)) {
       if (a != c.batch.name) {
@@ -446,8 +446,8 @@ Value ReduceCopies(ReduceKind kind, Value x, int64_t size) {
 
 Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
   if (axes.empty()) return x;
-  const AxisList of_mesh = OfMesh(x.builder().scope(), axes);
-  AxisSet missing(of_mesh.begin(), of_mesh.end());
+  const AxisList mesh_axes = MeshAxesAmong(x.builder().scope(), axes);
+  AxisSet missing(mesh_axes.begin(), mesh_axes.end());
   for (const std::string& a : x.type().varying) missing.erase(a);
   x = Pvary(x, missing);
   return x.builder().Emit1(def, {x}, {{"axes", axes}});
@@ -456,13 +456,13 @@ Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
 Batched ReduceAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   const Value x = dims[0] < 0 ? ReduceCopies(c.def.reduce, c.in[0], size)
                               : ReduceBatch(c.def.reduce, c.in[0], dims[0]);
-  return {{AlongAxes(c.def, x, Around(c).rest)}, {-1}};
+  return {{AlongAxes(c.def, x, AxesAroundBatch(c).rest)}, {-1}};
 }
 
 // Brings the blocks of all members and devices into one dim in front, in the order of the axes, and
 // then moves that dim to its place.
 Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const Around along(c);
+  const AxesAroundBatch along(c);
   const auto dim = static_cast<int>(c.attrs.Int("all_gather_dimension"));
   Value x;
   if (dims[0] < 0 && along.rest.empty()) {
@@ -483,7 +483,7 @@ Batched GatherAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64
 }
 
 Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const Around along(c);
+  const AxesAroundBatch along(c);
   const auto dim = static_cast<int>(c.attrs.Int("scatter_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
   Value x = dims[0] < 0 ? ReduceCopies(c.def.reduce, c.in[0], size)
@@ -499,7 +499,7 @@ Batched ScatterAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
 
 // Consecutive destinations that get members from consecutive sources are moved as one slice.
 Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  if (!Around(c).rest.empty())
+  if (!AxesAroundBatch(c).rest.empty())
     Throw(
         ErrorKind::kNotImplemented,
         absl::StrCat(
@@ -527,7 +527,7 @@ Batched PermuteAlongBatch(const RuleContext& c, absl::Span<const int> dims, int6
 // Moves each piece to its receiver. The pieces that a receiver gets from all senders become one
 // dim.
 Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
-  const Around along(c);
+  const AxesAroundBatch along(c);
   const auto split = static_cast<int>(c.attrs.Int("split_dimension"));
   const auto concat = static_cast<int>(c.attrs.Int("concat_dimension"));
   const bool tiled = c.attrs.Bool("tiled");
@@ -551,7 +551,7 @@ Batched ExchangeAlongBatch(const RuleContext& c, absl::Span<const int> dims, int
 }
 
 Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t size) {
-  const Around along(c);
+  const AxesAroundBatch along(c);
   Value index = Iota(c.b, DType::kS32, {size}, 0);
   if (!along.before.empty()) {
     const Value outer = AxisIndex(c.b, along.before);
@@ -868,15 +868,16 @@ namespace {
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
   ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));
-  const AxisList of_mesh = ops::OfMesh(scope, axes);
-  if (!scope.check_vma || ops::ContainsAll(x.type().varying, of_mesh)) return x;
+  const AxisList mesh_axes = ops::MeshAxesAmong(scope, axes);
+  if (!scope.check_vma || ops::ContainsAll(x.type().varying, mesh_axes)) return x;
   // A sum takes unreduced operands as they are. The inference of the other ops refuses such
   // operands.
-  if (ops::ContainsAll(x.type().unreduced, of_mesh) || ops::ContainsAll(x.type().reduced, of_mesh))
+  if (ops::ContainsAll(x.type().unreduced, mesh_axes) ||
+      ops::ContainsAll(x.type().reduced, mesh_axes))
     return x;
-  if (!ops::Disjoint(x.type().NonInvaryingAxes(), of_mesh))
-    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), of_mesh));
-  return Pvary(x, AxisSet(of_mesh.begin(), of_mesh.end()));
+  if (!ops::Disjoint(x.type().NonInvaryingAxes(), mesh_axes))
+    Throw(ErrorKind::kValueError, ops::MixedStates(def.lax_name, x.type(), mesh_axes));
+  return Pvary(x, AxisSet(mesh_axes.begin(), mesh_axes.end()));
 }
 
 Value Reduce(Value x, AxisList axes, const OpDef& def) {

@@ -1,6 +1,6 @@
 // The ops real, imag and complex, and arithmetic on complex numbers, which is arithmetic on their
-// parts. ir::Elementwise calls OfComplex for complex operands, so that no backend has to know
-// complex arithmetic.
+// parts. ir::Elementwise calls ElementwiseOnParts for complex operands, so that no backend has to
+// know complex arithmetic.
 //
 // The derivatives are those of the parts. A cotangent c and a tangent t pair to the real part of c
 // t, as in JAX. Therefore the cotangent of the imaginary part is minus the imaginary part of the
@@ -45,7 +45,7 @@ template <int kPart>
 IndexMap MapOfPart(const InferContext& c, absl::Span<const Type>) {
   IndexPiece piece = AllOf(c.in[0].shape, 0, 2);
   piece.offset = kPart;
-  return {.pieces = {std::move(piece)}, .literal = {}, .of_parts = true};
+  return {.pieces = {std::move(piece)}, .literal = {}, .indexes_complex_parts = true};
 }
 
 std::vector<Value> TransposeReal(const RuleContext& c, Values cts, const std::vector<bool>&) {
@@ -70,7 +70,7 @@ Types InferComplex(const InferContext& c) {
 }
 IndexMap MapOfComplex(const InferContext& c, absl::Span<const Type>) {
   IndexMap map;
-  map.of_parts = true;
+  map.indexes_complex_parts = true;
   for (int part = 0; part < 2; ++part) {
     IndexPiece piece = AllOf(c.in[0].shape, part, 1);
     piece.start.push_back(part);
@@ -90,7 +90,7 @@ std::vector<Value> TransposeComplex(const RuleContext&, Values cts,
   return out;
 }
 
-consteval OpDef OfParts(OpDef d) {
+consteval OpDef PartOp(OpDef d) {
   d.family = Family::kElementwise;
   d.lowering = Lowering::kIndexMap;
   d.factors = Pointwise;
@@ -105,24 +105,24 @@ consteval OpDef OfParts(OpDef d) {
 
 }  // namespace
 
-constexpr OpDef kReal = OfParts({.name = "real",
-                                 .lax_name = "real",
-                                 .num_operands = 1,
-                                 .infer = InferPart,
-                                 .transpose = TransposeReal,
-                                 .index_map = MapOfPart<0>});
-constexpr OpDef kImag = OfParts({.name = "imag",
-                                 .lax_name = "imag",
-                                 .num_operands = 1,
-                                 .infer = InferPart,
-                                 .transpose = TransposeImag,
-                                 .index_map = MapOfPart<1>});
-constexpr OpDef kComplex = OfParts({.name = "complex",
-                                    .lax_name = "complex",
-                                    .num_operands = 2,
-                                    .infer = InferComplex,
-                                    .transpose = TransposeComplex,
-                                    .index_map = MapOfComplex});
+constexpr OpDef kReal = PartOp({.name = "real",
+                                .lax_name = "real",
+                                .num_operands = 1,
+                                .infer = InferPart,
+                                .transpose = TransposeReal,
+                                .index_map = MapOfPart<0>});
+constexpr OpDef kImag = PartOp({.name = "imag",
+                                .lax_name = "imag",
+                                .num_operands = 1,
+                                .infer = InferPart,
+                                .transpose = TransposeImag,
+                                .index_map = MapOfPart<1>});
+constexpr OpDef kComplex = PartOp({.name = "complex",
+                                   .lax_name = "complex",
+                                   .num_operands = 2,
+                                   .infer = InferComplex,
+                                   .transpose = TransposeComplex,
+                                   .index_map = MapOfComplex});
 
 // ---- Arithmetic. --------------------------------------------------------------------------------
 namespace {
@@ -320,7 +320,7 @@ Parts PartsOf(Value x) {
 // Looks up the formula of `def` and emits it. The parts of the operands are taken first, because
 // every formula needs them. Ops that have no formula here, such as erf, return nullopt, and
 // inference then refuses their complex operands.
-std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in) {
+std::optional<Value> ElementwiseOnParts(const OpDef& def, const std::vector<Value>& in) {
   using Unary = Parts (*)(const Parts&);
   constexpr std::pair<const OpDef*, Unary> kUnary[] = {
       {&kExp, ExpOf},   {&kExpm1, Expm1Of}, {&kLog, LogOf},           {&kLog1p, Log1pOf},

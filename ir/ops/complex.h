@@ -11,7 +11,7 @@ namespace tessera::ir::ops {
 // Returns the composite of real ops that applies `def`, an elementwise op without attributes, to
 // operands of the same complex dtype and shape. Returns nullopt if complex numbers do not have the
 // function.
-std::optional<Value> OfComplex(const OpDef& def, const std::vector<Value>& in);
+std::optional<Value> ElementwiseOnParts(const OpDef& def, const std::vector<Value>& in);
 
 // The complex number re + i im, element by element.
 struct Parts {

@@ -1,5 +1,5 @@
 // Checks and evaluates computations, the regions of scalars in reduce, sort_by, scatter_by and
-// reduce_window. Inference calls the checks, and the reference evaluator calls Lanes.
+// reduce_window. Inference calls the checks, and the reference evaluator calls TupleEvaluator.
 #include "ir/ops/computation.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ double FlopsOf(const InferContext& c, int64_t times) {
 // Batches the computation over a dim and runs it on blocks of tuples: evaluating it tuple by tuple
 // would cost a walk over its ops for each. Batched functions are kept, so that a call of few tuples
 // that comes often pays for the batching once.
-absl::StatusOr<std::vector<Array>> Lanes::Run(const std::vector<Array>& args) {
+absl::StatusOr<std::vector<Array>> TupleEvaluator::Run(const std::vector<Array>& args) {
   const Function& f = *c_.regions[0];
   const int64_t n = args[0].num_elements();
   std::vector<Array> out;

@@ -40,10 +40,10 @@ double FlopsOf(const InferContext& c, int64_t times);
 
 // Evaluates a computation on many tuples of scalars at once. Used by the evaluators of ops with
 // computations.
-class Lanes {
+class TupleEvaluator {
  public:
   // `c` must outlive this object.
-  explicit Lanes(const EvalContext& c) : c_(c) {}
+  explicit TupleEvaluator(const EvalContext& c) : c_(c) {}
   // args[param] has one element for each tuple, in any shape. Each result has one element for each
   // tuple, in shape {n}.
   absl::StatusOr<std::vector<Array>> Run(const std::vector<Array>& args);

@@ -291,10 +291,10 @@ Value PaddingLike(Value x, Value padding_value) {
   if (!manual.empty() && IsZero(padding_value))
     padding_value = VaryUnreducedCast(Pvary(padding_value, manual), manual);
   padding_value = ReducedAlong(padding_value, want.reduced);
-  AxisSet held = padding_value.type().unreduced;
+  AxisSet unreduced = padding_value.type().unreduced;
   for (const std::string& a : want.unreduced)
-    if (!x.builder().mesh().IsManual(a)) held.insert(a);
-  return ops::WithStates(padding_value, held, padding_value.type().reduced);
+    if (!x.builder().mesh().IsManual(a)) unreduced.insert(a);
+  return ops::WithStates(padding_value, unreduced, padding_value.type().reduced);
 }
 
 }  // namespace

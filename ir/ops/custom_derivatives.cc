@@ -147,7 +147,8 @@ absl::StatusOr<std::vector<Type>> InferCustomJvp(const InferContext& c) {
 // Returns the rule's results, and its tangents without the terms for absent tangents, which may be
 // infinite or have no derivatives. A rule is linear in the tangents. The terms for the present ones
 // are therefore the rule's own derivative with respect to these tangents.
-std::vector<Value> RuleOfPresent(const RuleContext& c, Values tangents, std::vector<Value> dots) {
+std::vector<Value> RuleWithoutAbsentTerms(const RuleContext& c, Values tangents,
+                                          std::vector<Value> dots) {
   const Function& rule = *c.regions[1];
   std::vector<bool> active(c.in.size(), false);
   for (size_t i = NumConsts(c); i < c.in.size(); ++i)
@@ -166,7 +167,7 @@ std::vector<Value> RuleOfPresent(const RuleContext& c, Values tangents, std::vec
 std::vector<Value> CustomJvpJvp(const RuleContext& c, Values tangents) {
   const std::vector<Value> dots = RuleTangents(c, tangents, "custom_jvp rule");
   if (DropsAbsent(c))
-    return SpreadTangents(RuleOfPresent(c, tangents, dots), AreInexact(c.out_types));
+    return SpreadTangents(RuleWithoutAbsentTerms(c, tangents, dots), AreInexact(c.out_types));
   return SpreadTangents(Inline(c.b, *c.regions[1], Concat(c.in, dots)), AreInexact(c.out_types));
 }
 

@@ -522,7 +522,7 @@ Types InferSlice(const InferContext& c) {
 
 // Returns whether each element of the result along dim `d` comes from one block of `stride`
 // elements of the operand.
-bool IsOneOfEach(const Attrs& attrs, int d, int64_t size, int64_t kept) {
+bool TakesOnePerBlock(const Attrs& attrs, int d, int64_t size, int64_t kept) {
   const int64_t start = attrs.Ints("start_indices")[d], stride = attrs.Ints("strides")[d];
   return kept > 0 && start < stride && static_cast<__int128>(kept) * stride == size;
 }
@@ -531,7 +531,7 @@ bool IsOneOfEach(const Attrs& attrs, int d, int64_t size, int64_t kept) {
 Signature SliceFactors(const InferContext& c, absl::Span<const Type> out) {
   return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
     const int64_t size = c.in[0].shape[d], kept = out[0].shape[d];
-    return size == kept || IsOneOfEach(c.attrs, d, size, kept) ? kept : 0;
+    return size == kept || TakesOnePerBlock(c.attrs, d, size, kept) ? kept : 0;
   });
 }
 
@@ -567,7 +567,7 @@ Attrs LocalizeSlice(const RuleContext& c, const PartitionContext&) {
   DimList limit = c.attrs.Ints("limit_indices");
   for (int d = 0; d < c.in_types[0].rank(); ++d)
     if (c.in_types[0].shape[d] == c.out_types[0].shape[d] ||
-        IsOneOfEach(c.attrs, d, c.in_types[0].shape[d], c.out_types[0].shape[d]))
+        TakesOnePerBlock(c.attrs, d, c.in_types[0].shape[d], c.out_types[0].shape[d]))
       limit[d] = c.in[0].dim(d);
   attrs.Set("limit_indices", limit);
   return attrs;

@@ -106,7 +106,7 @@ AxisList ExplicitOf(const Mesh& mesh, const AxisSet& axes) {
 }
 // Returns a spec with the sharding of `like`'s dims and with the Explicit axes along which `x` is
 // unreduced or reduced.
-PartitionSpec DimsOfOne(const Type& like, Value x) {
+PartitionSpec SpecLike(const Type& like, Value x) {
   PartitionSpec spec;
   spec.dims = like.sharding;
   spec.dims.resize(like.shape.size());
@@ -125,12 +125,12 @@ Value ReshardTo(Value x, PartitionSpec spec) {
 }  // namespace
 
 Value ShardedLike(Value x, Type like) {
-  return x.type().sharding == like.sharding ? x : ReshardTo(x, DimsOfOne(like, x));
+  return x.type().sharding == like.sharding ? x : ReshardTo(x, SpecLike(like, x));
 }
 
 Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced) {
   const Mesh& mesh = x.builder().mesh();
-  PartitionSpec spec = DimsOfOne(x.type(), x);
+  PartitionSpec spec = SpecLike(x.type(), x);
   const AxisList terms = ExplicitOf(mesh, unreduced), equal = ExplicitOf(mesh, reduced);
   if (spec.unreduced == terms && spec.reduced == equal) return x;
   spec.unreduced = terms;
@@ -145,7 +145,7 @@ Value BroadcastLike(Value x, const Type& like, DimList dims) {
 }
 
 void SetOutSharding(Attrs* attrs, const Type& like, Value x) {
-  if (like.is_sharded()) attrs->Set("out_sharding", DimsOfOne(like, x));
+  if (like.is_sharded()) attrs->Set("out_sharding", SpecLike(like, x));
 }
 
 DimList PastBatch(absl::Span<const int64_t> dims, int batch) {

@@ -42,7 +42,8 @@ Types InferEigh(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, RealDType(a.dtype), {ColsOf(a)})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape),
+                           WithBatchDimsOfFirst(c, RealDType(a.dtype), {ColsOf(a)})};
 }
 
 // With m = v^H da v, dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
@@ -89,10 +90,10 @@ Types InferSvd(const InferContext& c) {
   if (c.attrs.Has("algorithm") && c.attrs.Str("algorithm") != "QR")
     return ValueError(c, "algorithm is '", c.attrs.Str("algorithm"),
                       "'; expected QR, or no algorithm");
-  std::vector<Type> out = {OfBatch(c, RealDType(a.dtype), {k})};
+  std::vector<Type> out = {WithBatchDimsOfFirst(c, RealDType(a.dtype), {k})};
   if (!c.attrs.Bool("compute_uv")) return out;
-  out.push_back(OfBatch(c, a.dtype, {m, full ? m : k}));
-  out.push_back(OfBatch(c, a.dtype, {full ? n : k, n}));
+  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {m, full ? m : k}));
+  out.push_back(WithBatchDimsOfFirst(c, a.dtype, {full ? n : k, n}));
   return out;
 }
 
@@ -201,7 +202,7 @@ Types InferEig(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSize(c));
   const Type& a = c.in[0];
   const DType dtype = ComplexDType(a.dtype);
-  std::vector<Type> out = {OfBatch(c, dtype, {ColsOf(a)})};
+  std::vector<Type> out = {WithBatchDimsOfFirst(c, dtype, {ColsOf(a)})};
   for (const char* const side : {"compute_left_eigenvectors", "compute_right_eigenvectors"})
     if (c.attrs.Bool(side)) out.push_back(MakeType(dtype, a.shape));
   return out;
@@ -346,7 +347,8 @@ Types InferHessenberg(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckSquare(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckNotEmpty(c));
   const Type& a = c.in[0];
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, a.dtype, {ColsOf(a) - 1})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape),
+                           WithBatchDimsOfFirst(c, a.dtype, {ColsOf(a) - 1})};
 }
 
 Arrays EvalHessenberg(const EvalContext& c, absl::Span<const Array> in) {
@@ -368,8 +370,9 @@ Types InferTridiagonal(const InferContext& c) {
   const Type& a = c.in[0];
   const int64_t n = ColsOf(a);
   const DType real = RealDType(a.dtype);
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, real, {n}),
-                           OfBatch(c, real, {n - 1}), OfBatch(c, a.dtype, {n - 1})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape), WithBatchDimsOfFirst(c, real, {n}),
+                           WithBatchDimsOfFirst(c, real, {n - 1}),
+                           WithBatchDimsOfFirst(c, a.dtype, {n - 1})};
 }
 
 Arrays EvalTridiagonal(const EvalContext& c, absl::Span<const Array> in) {

@@ -31,8 +31,9 @@ Value LeadingBlock(Value x, int64_t rows, int64_t cols) {
 Types InferLu(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   const Type& a = c.in[0];
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, DType::kS32, {ShorterOf(a)}),
-                           OfBatch(c, DType::kS32, {RowsOf(a)})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape),
+                           WithBatchDimsOfFirst(c, DType::kS32, {ShorterOf(a)}),
+                           WithBatchDimsOfFirst(c, DType::kS32, {RowsOf(a)})};
 }
 
 // Returns x padded with zeros at the end, to n x n.
@@ -159,7 +160,8 @@ Types InferGeqrf(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type& a = c.in[0];
-  return std::vector<Type>{MakeType(a.dtype, a.shape), OfBatch(c, a.dtype, {ShorterOf(a)})};
+  return std::vector<Type>{MakeType(a.dtype, a.shape),
+                           WithBatchDimsOfFirst(c, a.dtype, {ShorterOf(a)})};
 }
 
 Arrays EvalGeqrf(const EvalContext& c, absl::Span<const Array> in) {
@@ -179,11 +181,12 @@ Types InferGeqp3(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
   TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type &a = c.in[0], &first = c.in[1];
-  if (first.dtype != DType::kS32 || first.shape != OfBatch(c, DType::kS32, {ColsOf(a)}).shape)
+  if (first.dtype != DType::kS32 ||
+      first.shape != WithBatchDimsOfFirst(c, DType::kS32, {ColsOf(a)}).shape)
     return TypeError(c, "a is ", a.ToString(), " and its pivots are ", first.ToString(),
                      "; expected an s32 for each column");
   return std::vector<Type>{MakeType(a.dtype, a.shape), MakeType(DType::kS32, first.shape),
-                           OfBatch(c, a.dtype, {ShorterOf(a)})};
+                           WithBatchDimsOfFirst(c, a.dtype, {ShorterOf(a)})};
 }
 
 Arrays EvalGeqp3(const EvalContext& c, absl::Span<const Array> in) {
@@ -252,8 +255,9 @@ Types InferQr(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckWorkspace(c));
   const Type& a = c.in[0];
   const int64_t m = RowsOf(a), k = c.attrs.Bool("full_matrices") ? m : ShorterOf(a);
-  std::vector<Type> out = {OfBatch(c, a.dtype, {m, k}), OfBatch(c, a.dtype, {k, ColsOf(a)})};
-  if (IsPivoting(c.attrs)) out.push_back(OfBatch(c, DType::kS32, {ColsOf(a)}));
+  std::vector<Type> out = {WithBatchDimsOfFirst(c, a.dtype, {m, k}),
+                           WithBatchDimsOfFirst(c, a.dtype, {k, ColsOf(a)})};
+  if (IsPivoting(c.attrs)) out.push_back(WithBatchDimsOfFirst(c, DType::kS32, {ColsOf(a)}));
   return out;
 }
 

@@ -198,7 +198,8 @@ Value Elementwise(const OpDef& def, std::vector<Value> operands) {
                v.shape() == operands[0].shape();
       });
   if (all_complex)
-    if (const std::optional<Value> of_parts = ops::OfComplex(def, operands)) return *of_parts;
+    if (const std::optional<Value> on_parts = ops::ElementwiseOnParts(def, operands))
+      return *on_parts;
   return operands[0].builder().Emit1(def, operands);
 }
 

@@ -70,7 +70,7 @@ DType RealDType(DType dtype) {
   return dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
 }
 
-Type OfBatch(const InferContext& c, DType dtype, const Dims& last) {
+Type WithBatchDimsOfFirst(const InferContext& c, DType dtype, const Dims& last) {
   Dims shape(c.in[0].shape.begin(), c.in[0].shape.end() - 2);
   shape.insert(shape.end(), last.begin(), last.end());
   return MakeType(dtype, std::move(shape));

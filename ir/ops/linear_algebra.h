@@ -19,7 +19,7 @@ inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
 // Returns the dtype of a complex number's parts, or a float's own dtype.
 DType RealDType(DType dtype);
 // Returns the type with the batch dims of operand 0, followed by `last`.
-Type OfBatch(const InferContext& c, DType dtype, const Dims& last);
+Type WithBatchDimsOfFirst(const InferContext& c, DType dtype, const Dims& last);
 
 // ---- Rules. ----
 // The last `last` dims of operand 0 are its matrices, or its vectors. The dims before them are the

@@ -223,12 +223,12 @@ absl::StatusOr<Type> BlockType(const BoundaryValue& s, const PartitionSpec& spec
 absl::Status CheckPromise(const BoundaryValue& s, const PartitionSpec& spec, const Type& result) {
   const InferContext& c = s.c;
   const AxisList& manual = c.attrs.Strings("manual_axes");
-  const AxisSet held = result.NonInvaryingAxes();
+  const AxisSet non_invarying = result.NonInvaryingAxes();
   AxisList mentioned, broken, inferred;
   for (const std::string& a : InMeshOrder(c.scope.mesh, manual)) {
     if (spec.Mentions(a)) mentioned.push_back(a);
-    if (held.contains(a)) inferred.push_back(a);
-    if (!spec.Mentions(a) && held.contains(a)) broken.push_back(a);
+    if (non_invarying.contains(a)) inferred.push_back(a);
+    if (!spec.Mentions(a) && non_invarying.contains(a)) broken.push_back(a);
   }
   if (!broken.empty())
     return ValueError(c,

@@ -233,14 +233,14 @@ Array Paired(const Array& x, const Array& pairs) {
 }
 
 // Combines pairs of neighbours like ReduceInPairs, dim by dim, so that the evaluator gives what the
-// emitted ops give. All pairs of a step are evaluated in one call of Lanes, because a call for each
-// pair would walk over the computation's ops every time.
+// emitted ops give. All pairs of a step are evaluated in one call of TupleEvaluator, because a call
+// for each pair would walk over the computation's ops every time.
 Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   const size_t n = in.size() / 2;
   std::vector<Array> xs(in.begin(), in.begin() + n), inits;
   for (size_t k = 0; k < n; ++k)
     inits.push_back(ReadStrided(in[n + k], 0, {0}, {c.out_types[k].num_elements()}));
-  Lanes lanes(c);
+  TupleEvaluator evaluator(c);
   Dims shape = in[0].shape();
   for (const int64_t d : FromMinor(Reduced(c.attrs))) {
     int64_t outer = 1, inner = 1;
@@ -254,7 +254,7 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
         for (const Array& x : xs)
           halves.push_back(ReadStrided(x, first * inner, {rows * inner, 2 * inner, 1},
                                        {outer, rows / 2, inner}));
-      TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, lanes.Run(halves));
+      TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, evaluator.Run(halves));
       for (size_t k = 0; k < n; ++k) xs[k] = Paired(xs[k], got[k]);
     }
     shape[d] = std::min<int64_t>(shape[d], 1);
@@ -262,7 +262,7 @@ Arrays EvalReduce(const EvalContext& c, absl::Span<const Array> in) {
   // Without elements, the initial values are the result.
   if (xs[0].num_elements() > 0) {
     inits.insert(inits.end(), xs.begin(), xs.end());
-    TESSERA_ASSIGN_OR_RETURN(inits, lanes.Run(inits));
+    TESSERA_ASSIGN_OR_RETURN(inits, evaluator.Run(inits));
   }
   std::vector<Array> out;
   for (size_t k = 0; k < n; ++k) out.push_back(inits[k].Reshaped(c.out_types[k].shape));

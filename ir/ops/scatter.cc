@@ -402,7 +402,7 @@ std::vector<Value> PartitionScatter(const RuleContext& c, const PartitionContext
   if (!cut.empty() && prod) to = FullLike(to, 1);
   const Value mine = EmitMatched(c.def, {to, local.indices, c.in[2]}, std::move(attrs));
   if (cut.empty()) return {mine};
-  const Value all = derive::Complete(mine, c.def.reduce, cut);
+  const Value all = derive::CombineShards(mine, c.def.reduce, cut);
   return {sum ? Add(c.in[0], all) : prod ? Mul(c.in[0], all) : all};
 }
 
@@ -616,12 +616,12 @@ Array ElementsAt(const Array& x, const std::vector<int64_t>& places) {
 Arrays EvalScatterBy(const EvalContext& c, absl::Span<const Array> in) {
   const size_t n = NumScattered(in.size());
   std::vector<Array> out(in.begin(), in.begin() + n);
-  Lanes lanes(c);
+  TupleEvaluator evaluator(c);
   for (const Wave& wave : WavesOf(c, in[0], in[n], in[n + 1])) {
     std::vector<Array> args;
     for (const Array& x : out) args.push_back(ElementsAt(x, wave.elements));
     for (size_t k = 0; k < n; ++k) args.push_back(ElementsAt(in[n + 1 + k], wave.updates));
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, lanes.Run(args));
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, evaluator.Run(args));
     for (size_t k = 0; k < n; ++k) {
       const int64_t width = ByteWidth(out[k].dtype());
       const std::byte* from = got[k].data();

@@ -413,10 +413,11 @@ Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
   std::vector<Array> out;
   for (const Array& x : in) out.push_back(Permuted(x, last));
   Rows rows(std::move(out), n);
-  Lanes lanes(c);
+  TupleEvaluator evaluator(c);
   TESSERA_RETURN_IF_ERROR(
       ForEachStage(n, [&](int64_t by, const std::vector<int64_t>& places) -> absl::Status {
-        TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got, lanes.Run(rows.Pairs(by, places)));
+        TESSERA_ASSIGN_OR_RETURN(const std::vector<Array> got,
+                                 evaluator.Run(rows.Pairs(by, places)));
         rows.Exchange(by, places, reinterpret_cast<const bool*>(got[0].data()));
         return absl::OkStatus();
       }));

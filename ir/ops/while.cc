@@ -176,21 +176,21 @@ struct HeldEffects {
 struct CountedLoop {
   std::vector<Value> out;     // the carries
   Value count;                // a scalar, s32
-  std::vector<Value> stacks;  // one for each entry of `held.stacked`
+  std::vector<Value> stacks;  // one for each entry of `effects.stacked`
 };
 // Emits the loop of CountedLoop. An iteration writes its residuals to the row of its number. All
 // iterations after the kept ones write to the last row, so that it ends up with the values of the
 // last iteration. The counter and the stacks vary over the axes along which the predicate varies,
 // because devices may then run different numbers of iterations.
-CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEffects& held) {
+CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEffects& effects) {
   const Function& predicate = *c.op.regions[0];
-  const Function& known = *held.deduped.known;
+  const Function& known = *effects.deduped.known;
   Builder& outer = c.known_b;
   const AxisSet apart = predicate.types[predicate.results[0]].varying;
   std::vector<Value> operands = c.known_in;
   operands.push_back(Pvary(Zeros(outer, MakeType(DType::kS32, {})), apart));
-  for (int k : held.stacked) {
-    Type type = walk::InsertDim(held.pe.unknown->types[k], 0, held.kept);
+  for (int k : effects.stacked) {
+    Type type = walk::InsertDim(effects.pe.unknown->types[k], 0, effects.kept);
     type.varying.insert(apart.begin(), apart.end());
     operands.push_back(Zeros(outer, type));
   }
@@ -203,10 +203,10 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
   const Value count = b.Param(added[0].type());
   for (size_t k = 1; k < added.size(); ++k) stacks.push_back(b.Param(added[k].type()));
   std::vector<Value> results = Inline(b, known, args);
-  const Value row = Min(count, FullLike(count, static_cast<double>(held.kept - 1)));
+  const Value row = Min(count, FullLike(count, static_cast<double>(effects.kept - 1)));
   std::vector<Value> new_stacks;
   for (size_t k = 0; k < stacks.size(); ++k) {
-    const DedupedResiduals::Source& s = held.deduped.sources[held.stacked[k]];
+    const DedupedResiduals::Source& s = effects.deduped.sources[effects.stacked[k]];
     const Value value = s.is_param ? args[s.index] : results[s.index];
     const Value slice = BroadcastNewDim(value, 0, 1);
     std::vector<Value> starts = {row};
@@ -220,14 +220,14 @@ CountedLoop EmitCountedLoop(PartialEvalContext& c, const Layout& l, const HeldEf
       While(outer, WithUnusedParams(predicate, TypesOf(added)), b.Build(results), operands,
             l.num_predicate_consts, l.num_body_consts);
   return {Part(got, 0, l.num_carry), got[l.num_carry],
-          Part(got, l.num_carry + 1, static_cast<int>(held.stacked.size()))};
+          Part(got, l.num_carry + 1, static_cast<int>(effects.stacked.size()))};
 }
 
 // Returns the body of a scan over the kept iterations. It runs the effects of iteration `index` of
 // a loop that ran `count` times. Before the last kept iteration it prints how many iterations were
 // left out, if any.
-FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Type& number) {
-  const Function& unknown = *held.pe.unknown;
+FunctionRef EffectsOfIteration(const HeldEffects& effects, int num_consts, const Type& number) {
+  const Function& unknown = *effects.pe.unknown;
   const auto say = [](const Function& like, absl::Span<const Type> params,
                       absl::FunctionRef<void(Builder&, const std::vector<Value>&)> emit) {
     Builder b(like.scope, like.name);
@@ -240,21 +240,21 @@ FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Ty
   Builder b(unknown.scope, unknown.name);
   std::vector<Value> consts, stacked;
   for (size_t k = 0; k < residuals.size(); ++k)
-    if (held.IsConst(k, num_consts)) consts.push_back(b.Param(residuals[k]));
+    if (effects.IsConst(k, num_consts)) consts.push_back(b.Param(residuals[k]));
   const Value count = b.Param(number);
   const Value index = b.Param(number);
-  for (int k : held.stacked) stacked.push_back(b.Param(residuals[k]));
+  for (int k : effects.stacked) stacked.push_back(b.Param(residuals[k]));
   std::vector<Value> args;
   for (size_t k = 0, c = 0, s = 0; k < residuals.size(); ++k)
-    args.push_back(held.IsConst(k, num_consts) ? consts[c++] : stacked[s++]);
+    args.push_back(effects.IsConst(k, num_consts) ? consts[c++] : stacked[s++]);
 
   const auto when = [&](Value condition, FunctionRef then, Values operands) {
     const FunctionRef nothing = say(*then, TypesOf(operands), [](Builder&, const auto&) {});
     Case(Convert(condition, DType::kS32), {nothing, std::move(then)}, operands);
   };
-  const Value last = FullLike(index, static_cast<double>(held.kept - 1));
+  const Value last = FullLike(index, static_cast<double>(effects.kept - 1));
   const Value is_last = Compare(index, last, "EQ");
-  const Value left_out = Sub(count, FullLike(count, static_cast<double>(held.kept)));
+  const Value left_out = Sub(count, FullLike(count, static_cast<double>(effects.kept)));
   const Value some_left_out = Compare(left_out, FullLike(left_out, 0), "GT");
   when(And(is_last, some_left_out),
        say(unknown, TypesOf({left_out}),
@@ -262,7 +262,7 @@ FunctionRef EffectsOfIteration(const HeldEffects& held, int num_consts, const Ty
              DebugPrint(in, std::string(kTurnsLeftOut), n);
            }),
        {left_out});
-  when(Compare(index, count, "LT"), held.pe.unknown, args);
+  when(Compare(index, count, "LT"), effects.pe.unknown, args);
   return b.Build({Add(index, FullLike(index, 1))});
 }
 
@@ -274,20 +274,21 @@ void HoldWhileEffects(PartialEvalContext& c) {
     Throw(ErrorKind::kNotImplemented,
           "while_loop: cond_fun has an effect (debug_print), which is not implemented; print in "
           "body_fun instead");
-  const HeldEffects held(*c.op.regions[1], l.num_body_consts, c.options);
-  const CountedLoop loop = EmitCountedLoop(c, l, held);
+  const HeldEffects effects(*c.op.regions[1], l.num_body_consts, c.options);
+  const CountedLoop loop = EmitCountedLoop(c, l, effects);
   c.known_out = loop.out;
   std::vector<Value> operands;
-  for (size_t k = 0; k < held.deduped.sources.size(); ++k)
-    if (held.IsConst(k, l.num_body_consts))
-      operands.push_back(c.residual(c.known_in[l.body0() + held.deduped.sources[k].index]));
+  for (size_t k = 0; k < effects.deduped.sources.size(); ++k)
+    if (effects.IsConst(k, l.num_body_consts))
+      operands.push_back(c.residual(c.known_in[l.body0() + effects.deduped.sources[k].index]));
   const Value count = c.residual(loop.count);
   operands.push_back(count);
   const int num_consts = static_cast<int>(operands.size());
   operands.push_back(FullLike(count, 0));
   for (const Value& stack : loop.stacks) operands.push_back(c.residual(stack));
-  Scan(c.unknown_b, EffectsOfIteration(held, l.num_body_consts, count.type()), operands, num_consts,
-       /*num_carry=*/1, held.kept, /*reverse=*/false);
+  Scan(c.unknown_b, EffectsOfIteration(effects, l.num_body_consts, count.type()), operands,
+       num_consts,
+       /*num_carry=*/1, effects.kept, /*reverse=*/false);
 }
 
 // If the predicate is known, the known side runs the loop on the known carries. The unknown side

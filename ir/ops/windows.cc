@@ -196,7 +196,7 @@ absl::Status AskForOutSharding(const InferContext& c, std::string_view method) {
 namespace {
 
 DimList After(const DimList& dims) { return PastBatch(dims, 0); }
-DimList FirstAnd(const DimList& dims) { return WithInserted(After(dims), 0, int64_t{0}); }
+DimList WithLeadingDim(const DimList& dims) { return WithInserted(After(dims), 0, int64_t{0}); }
 
 }  // namespace
 
@@ -208,13 +208,13 @@ WindowDims BatchedDims(WindowDims w, bool operand, bool indices) {
     w.index_map = After(w.index_map);
   }
   if (operand && indices) {
-    w.batching = FirstAnd(w.batching);
+    w.batching = WithLeadingDim(w.batching);
     w.indices_batching.insert(w.indices_batching.begin(), 0);
     w.window = After(w.window);
   } else if (operand) {
     w.batching = After(w.batching);
     // A window takes the mapped dim whole.
-    w.window = FirstAnd(w.window);
+    w.window = WithLeadingDim(w.window);
   } else {
     w.window = After(w.window);
   }

@@ -34,7 +34,7 @@ class Decoder {
     out_.types.resize(code_.types.size());
     for (size_t i = 0; i < code_.types.size(); ++i) {
       TESSERA_RETURN_IF_ERROR(DecodeEntry(code_.types[i], kTypeRows, &out_.types[i],
-                                          [&](const TypeRow& row, TypeOf& type) {
+                                          [&](const TypeRow& row, DecodedType& type) {
                                             type.kind = row.kind;
                                             type.dtype = row.dtype;
                                             if (row.bits > 0) Number(type, row.bits);
@@ -74,7 +74,7 @@ class Decoder {
 
   // MLIR's encoding lacks floats of 8 bits and fewer. They are texts such as "f8E4M3FN", with a
   // zero at the end.
-  static void ReadText(Bytes bytes, TypeOf* type) {
+  static void ReadText(Bytes bytes, DecodedType* type) {
     if (bytes.empty() || bytes.size() > kFloatNameMax) return;
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size() - 1);
     const std::optional<DType> dtype = ParseDType(absl::AsciiStrToLower(ToAbsl(text)));
@@ -160,7 +160,7 @@ class Decoder {
 
   // Decodes MLIR's integer type: a width, and in the two low bits 0 for no sign of its own, which
   // StableHLO takes as signed, 1 for signed, 2 for unsigned.
-  void FitInteger(TypeOf& type) {
+  void FitInteger(DecodedType& type) {
     const uint64_t encoded = out_.ints[type.ints.begin];
     const bool is_unsigned = (encoded & 3) == 2;
     const auto fit = [&](DType of) {
@@ -192,7 +192,7 @@ class Decoder {
   // Returns the number of bits in a number's encoding, or 0 if the type is not a number.
   int Bits(uint32_t index) const {
     if (index == kNone || index >= out_.types.size()) return 0;
-    const TypeOf& type = out_.types[index];
+    const DecodedType& type = out_.types[index];
     switch (type.kind) {
       case TypeKind::kScalar:
         return type.dtype == DType::kBool ? 1 : BitWidth(type.dtype);

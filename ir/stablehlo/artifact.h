@@ -108,7 +108,7 @@ struct Fields {
 struct Attr : Fields {
   AttrKind kind = AttrKind::kOpaque;
 };
-struct TypeOf : Fields {
+struct DecodedType : Fields {
   TypeKind kind = TypeKind::kOpaque;
   DType dtype = DType::kBool;  // dtype of a kScalar
 };
@@ -128,10 +128,10 @@ struct OpForm {
 
 struct Artifact {
   Bytecode code;
-  std::vector<Attr> attrs;      // decoded code.attrs
-  std::vector<TypeOf> types;    // decoded code.types
-  std::vector<OpForm> forms;    // decoded code.op_names
-  std::vector<Range> op_attrs;  // for each of code.ops, its own attributes: a range of `named`
+  std::vector<Attr> attrs;         // decoded code.attrs
+  std::vector<DecodedType> types;  // decoded code.types
+  std::vector<OpForm> forms;       // decoded code.op_names
+  std::vector<Range> op_attrs;     // for each of code.ops, its own attributes: a range of `named`
   std::vector<NamedAttr> named;
   std::vector<uint32_t> refs;
   std::vector<int64_t> ints;

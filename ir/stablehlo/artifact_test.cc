@@ -136,7 +136,7 @@ TEST(ArtifactTest, WhatJaxExportsIsReadWithItsOpsAndAttributes) {
       EXPECT_EQ(artifact.attrs[name].text(), "main");
     }
     if (artifact.form(op).name != "dot_general") continue;
-    const TypeOf& result = artifact.types[artifact.code.value_types[op.results.begin]];
+    const DecodedType& result = artifact.types[artifact.code.value_types[op.results.begin]];
     EXPECT_EQ(result.kind, TypeKind::kTensor);
     // The rank, then the dims.
     EXPECT_THAT(Slice(artifact.ints, result.ints), ElementsAre(2, 4, 2));
@@ -154,7 +154,7 @@ TEST(ArtifactTest, NothingThatJaxExportsIsOpaque) {
     SCOPED_TRACE(name);
     TESSERA_ASSERT_OK_AND_ASSIGN(const Artifact artifact, ReadArtifact(AsBytes(bytes)));
     for (const Attr& attr : artifact.attrs) EXPECT_NE(attr.kind, AttrKind::kOpaque);
-    for (const TypeOf& type : artifact.types) EXPECT_NE(type.kind, TypeKind::kOpaque);
+    for (const DecodedType& type : artifact.types) EXPECT_NE(type.kind, TypeKind::kOpaque);
   }
 }
 

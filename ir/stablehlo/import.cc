@@ -59,49 +59,51 @@ std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<V
   std::vector<Value> out;
   if (results.empty() || depth_ > 1) {
     DebugPrint(*builder_, std::string(name), operands);
-    std::vector<HostCall>& late = for_host_->late;
+    std::vector<HostCall>& nested_calls = for_host_->nested_calls;
     const auto has_name = [&](const HostCall& call) { return call.name == name; };
-    if (!results.empty() && std::find_if(late.begin(), late.end(), has_name) == late.end())
-      late.push_back({std::string(name), static_cast<int>(operands.size()), results});
+    if (!results.empty() &&
+        std::find_if(nested_calls.begin(), nested_calls.end(), has_name) == nested_calls.end())
+      nested_calls.push_back({std::string(name), static_cast<int>(operands.size()), results});
     for (const Type& type : results)
       out.push_back(Full(*builder_, type, IsInexact(type.dtype) ? std::nan("") : 0));
     return out;
   }
   for_host_->calls.push_back({std::string(name), static_cast<int>(operands.size()), results});
-  asked_.insert(asked_.end(), operands.begin(), operands.end());
-  Spend(static_cast<int64_t>(operands.size() + results.size()));
+  host_call_operands_.insert(host_call_operands_.end(), operands.begin(), operands.end());
+  CountOps(static_cast<int64_t>(operands.size() + results.size()));
   for (const Type& type : results) out.push_back(builder_->Param(type));
   return out;
 }
 
-bool Importer::Asks(uint32_t function) {
+bool Importer::CallsHost(uint32_t function) {
   // This entry is right for a function that calls itself, too.
-  const auto [it, is_new] = asks_.try_emplace(function, false);
+  const auto [it, is_new] = calls_host_.try_emplace(function, false);
   if (!is_new) return it->second;
   const Range regions = a_.code.ops[function].regions;
   if (regions.size != 1) return false;
   const RawRegion& body = a_.code.regions[regions.begin];
-  bool asks = false;
-  for (uint32_t i = body.begin; i < body.end && !asks; i = a_.code.ops[i].end) {
+  bool calls_host = false;
+  for (uint32_t i = body.begin; i < body.end && !calls_host; i = a_.code.ops[i].end) {
     const std::string_view name = a_.form(a_.code.ops[i]).name;
     if (name == "custom_call" && a_.code.ops[i].results.size > 0) {
       const uint32_t target = a_.Find(i, "call_target_name");
-      asks =
+      calls_host =
           target != kNone && TextOf(a_, target, "custom_call: call_target_name") == kHostCallback;
     } else if (name == "call") {
       const uint32_t callee = a_.Find(i, "callee");
       const auto found =
           callee == kNone ? ops_.end() : ops_.find(TextOf(a_, callee, "call: callee"));
-      asks = found != ops_.end() && Asks(found->second);
+      calls_host = found != ops_.end() && CallsHost(found->second);
     }
   }
-  return asks_[function] = asks;
+  return calls_host_[function] = calls_host;
 }
 
-std::optional<std::vector<Value>> Importer::CallThatAsks(std::string_view name,
-                                                         const std::vector<Value>& args) {
+std::optional<std::vector<Value>> Importer::InlineCallOfHost(std::string_view name,
+                                                             const std::vector<Value>& args) {
   const auto found = ops_.find(name);
-  if (!for_host() || depth_ > 1 || found == ops_.end() || !Asks(found->second)) return std::nullopt;
+  if (!for_host() || depth_ > 1 || found == ops_.end() || !CallsHost(found->second))
+    return std::nullopt;
   const uint32_t op = found->second;
   if (std::find(emitted_in_.begin(), emitted_in_.end(), op) != emitted_in_.end())
     ThrowMalformed(absl::StrCat(Quoted(name), " calls itself"));
@@ -158,7 +160,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
   shadowed.insert(shadowed.end(), constants.begin(), constants.end());
   const std::vector<Value> outside = ValuesOf(captures, "a region");
   const FunctionRef f = BuildOf(std::move(scope), std::move(name), shadowed, [&] {
-    Spend(static_cast<int64_t>(outside.size() + region.args.size));
+    CountOps(static_cast<int64_t>(outside.size() + region.args.size));
     std::vector<Value> params;
     for (const Value v : outside) params.push_back(builder_->Param(v.type()));
     size_t next = 0;
@@ -168,12 +170,13 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
       std::vector<Value> arrays;
       for (const Type& type : ArraysOf(a_, type_of(value), absl::StrCat("argument ", i)))
         arrays.push_back(builder_->Param(type));
-      Spend(static_cast<int64_t>(arrays.size()) - 1);
+      CountOps(static_cast<int64_t>(arrays.size()) - 1);
       Keep(value, arrays);
     }
     for (const uint32_t value : constants) values_[value] = Emit(ConstantOf(value))[0];
     std::vector<Value> results = Run(region);
-    if (depth_ == 1) results.insert(results.end(), asked_.begin(), asked_.end());
+    if (depth_ == 1)
+      results.insert(results.end(), host_call_operands_.begin(), host_call_operands_.end());
     return results;
   });
   // No value of the finished builder may be left, now that it is no longer shadowed.
@@ -219,7 +222,7 @@ FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<u
   return f;
 }
 
-void Importer::Spend(int64_t ops) {
+void Importer::CountOps(int64_t ops) {
   spent_ += ops;
   if (spent_ > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
@@ -241,7 +244,7 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::st
   std::vector<Value> out;
   for (const uint32_t value : values) {
     const absl::Span<const Value> arrays = ArraysOfValue(value);
-    if (arrays.size() > 1) Spend(static_cast<int64_t>(arrays.size()) - 1);
+    if (arrays.size() > 1) CountOps(static_cast<int64_t>(arrays.size()) - 1);
     for (const Value v : arrays) {
       // The value is from outside of the module's functions.
       if (!v || &v.builder() != builder_)
@@ -264,7 +267,7 @@ void Importer::Keep(uint32_t value, absl::Span<const Value> arrays) {
   if (IsArray(a_, type_of(value))) {
     values_[value] = arrays[0];
   } else {
-    Spend(static_cast<int64_t>(arrays.size()));
+    CountOps(static_cast<int64_t>(arrays.size()));
     tuples_[value] = {arrays.begin(), arrays.end()};
   }
 }
@@ -314,7 +317,7 @@ void Importer::EmitAndKeep(uint32_t index) {
 std::vector<Value> Importer::Emit(uint32_t index) {
   const RawOp& op = a_.code.ops[index];
   const OpForm& form = a_.form(op);
-  Spend(1);
+  CountOps(1);
   std::vector<Value> operands = ValuesOf(Slice(a_.code.operands, op.operands), form.name);
   if (form.name == "return") return operands;
   const OpReader reader(*this, index, std::move(operands));
@@ -460,9 +463,9 @@ std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
   const Artifact& a = importer_.a_;
   const absl::Span<const uint32_t> operands = Slice(a.code.operands, raw().operands);
   if (operand >= operands.size()) Malformed("has too few operands");
-  const TypeOf& type = a.types[importer_.type_of(operands[operand])];
+  const DecodedType& type = a.types[importer_.type_of(operands[operand])];
   if (type.kind != TypeKind::kTuple) Malformed("has an operand that is not a tuple");
-  importer_.Spend(static_cast<int64_t>(in.size() + type.refs.size));
+  importer_.CountOps(static_cast<int64_t>(in.size() + type.refs.size));
   std::vector<size_t> out;
   for (const uint32_t element : Slice(a.refs, type.refs))
     out.push_back(ArraysOf(a, element, What()).size());
@@ -561,13 +564,13 @@ std::string_view OpReader::SoleOp(int r) const {
 }
 FunctionRef OpReader::Inlined(int r) const {
   const FunctionRef f = Computation(r);
-  importer_.Spend(importer_.SizeOf(f));
+  importer_.CountOps(importer_.SizeOf(f));
   return f;
 }
-void OpReader::WillRepeat(const FunctionRef& f, int64_t times) const {
-  importer_.Spend(times * (importer_.SizeOf(f) + 2));
+void OpReader::CountRepeatedOps(const FunctionRef& f, int64_t times) const {
+  importer_.CountOps(times * (importer_.SizeOf(f) + 2));
 }
-void OpReader::WillEmit(int64_t ops) const { importer_.Spend(ops); }
+void OpReader::CountOps(int64_t ops) const { importer_.CountOps(ops); }
 
 // -------------------------------------------------------------------------------------------------
 namespace {

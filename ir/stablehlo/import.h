@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "ir/program.h"
 #include "ir/stablehlo/artifact.h"
-#include "ir/stablehlo/elsewhere.h"
+#include "ir/stablehlo/other_placement.h"
 
 namespace tessera::ir::stablehlo {
 
@@ -57,13 +57,13 @@ struct HostProgram {
   // One entry for each argument. It is set for an argument that lies elsewhere, as "device_put"
   // between meshes produces it; the program takes a copy, which lies where the plan says.
   // ImportProgram refuses such arguments, and both functions refuse such results.
-  std::vector<std::optional<Elsewhere>> in_elsewhere;
+  std::vector<std::optional<OtherPlacement>> in_other_placements;
   std::vector<std::string> callbacks;  // the callbacks that the program calls, each once
   // Callbacks with results inside a loop, a branch or a shard_map. There the program continues with
   // NaN, on which loops end, or with zeros in place of integers. They are called like callbacks
   // without results. The run is as it should be only if such a callback fails, which is then the
   // run's error, or returns these very values.
-  std::vector<HostCall> late;
+  std::vector<HostCall> nested_calls;
 };
 // Like ImportProgram, for a caller that keeps the terms of sums and runs callbacks. Custom calls of
 // kHostCallback become `calls`, or ir::DebugPrint with the call's backend_config as its format.

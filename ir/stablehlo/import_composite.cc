@@ -19,7 +19,7 @@ std::optional<AttrValue> ValueOf(const Artifact& a, uint32_t attr, tessera::ir::
       return std::nullopt;
     case tessera::ir::AttrKind::kDType: {
       if (value.kind != AttrKind::kType) return std::nullopt;
-      const TypeOf& type = a.types[a.refs[value.refs.begin]];
+      const DecodedType& type = a.types[a.refs[value.refs.begin]];
       if (type.kind == TypeKind::kScalar) return type.dtype;
       return std::nullopt;
     }

@@ -54,7 +54,7 @@ void Need(const OpReader& op, int operands, int results) {
       op.Malformed(absl::StrCat("has an operand of ", ToAbsl(DTypeName(op.in[0].dtype())),
                                 "; expected ", ToAbsl(DTypeName(dtype))));
 }
-bool OfComplex(const OpReader& op) { return IsComplex(op.in[0].dtype()); }
+bool IsComplexOp(const OpReader& op) { return IsComplex(op.in[0].dtype()); }
 // Returns zeros for a result that is not used and, as the op says, not computed.
 Value Unused(const OpReader& op, int result) { return Zeros(op.b(), op.ResultType(result)); }
 
@@ -138,7 +138,7 @@ Results Ormqr(const OpReader& op) {
     a = Slice(a, Dims(rank, 0), std::move(limit));
   }
   Value q = HouseholderProduct(a, taus);
-  if (transpose && OfComplex(op)) q = Conj(q);
+  if (transpose && IsComplexOp(op)) q = Conj(q);
   DotDims dims;
   for (int d = 0; d < rank - 2; ++d) {
     dims.lhs_batch.push_back(d);
@@ -174,7 +174,7 @@ Results Gesvd(const OpReader& op) { return SvdBy(op, "QR"); }
 // For real matrices the eigenvalues come as two results, their parts. Derivatives were taken by JAX
 // before the program was exported; ours are of the eigenvalues only.
 Results Geev(const OpReader& op) {
-  const bool complex = op.in.size() == 1 && OfComplex(op);
+  const bool complex = op.in.size() == 1 && IsComplexOp(op);
   Need(op, 1, complex ? 4 : 5);
   const bool left = Is(op, "compute_left", 'V', 'N'), right = Is(op, "compute_right", 'V', 'N');
   const Results out = Eig(op.in[0], {.left = left, .right = right});
@@ -221,7 +221,7 @@ Value ImaginaryEigenvalues(Value t) {
 
 // Sorting is refused, as JAX does. The number of sorted eigenvalues is 0.
 Results Gees(const OpReader& op) {
-  const bool complex = op.in.size() == 1 && OfComplex(op);
+  const bool complex = op.in.size() == 1 && IsComplexOp(op);
   Need(op, 1, complex ? 5 : 6);
   const bool vectors = Is(op, "mode", 'V', 'N');
   if (Letter(op, "sort") != 'N') op.NotSupported("computes eigenvalues in an order");

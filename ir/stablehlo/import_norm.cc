@@ -63,7 +63,7 @@ class BatchNorm {
   Value Raised(Value variance) const {
     const Artifact& a = op_.artifact();
     const Attr& attr = AttrOf(a, op_.Find("epsilon"), AttrKind::kFloat, op_.What("epsilon"));
-    const TypeOf& type = a.types[a.refs[attr.refs.begin]];
+    const DecodedType& type = a.types[a.refs[attr.refs.begin]];
     if (type.kind != TypeKind::kScalar || type.dtype != DType::kF32)
       op_.Malformed("has an epsilon that is not of f32");
     const auto bits = static_cast<uint32_t>(a.ints[attr.ints.begin]);

@@ -74,45 +74,45 @@ Value Product(const OpReader& op, Value lhs, Value rhs, const Multiply& multiply
 
 // ---- Algorithms of dot_general. -----------------------------------------------------------------
 // The types that an algorithm may name. No algorithm has a kNone.
-enum class Precise : uint8_t { kNone, kF8, kF16, kBF16, kTF32, kF32, kF64, kOther };
+enum class AlgorithmType : uint8_t { kNone, kF8, kF16, kBF16, kTF32, kF32, kF64, kOther };
 
-Precise PreciseOf(const OpReader& op, std::string_view name) {
-  if (!op.Has(name)) return Precise::kNone;
+AlgorithmType AlgorithmTypeOf(const OpReader& op, std::string_view name) {
+  if (!op.Has(name)) return AlgorithmType::kNone;
   const Artifact& a = op.artifact();
   const Attr& attr = AttrOf(a, op.Find(name), AttrKind::kType, op.What(name));
-  const TypeOf& type = a.types[a.refs[attr.refs.begin]];
-  if (type.kind == TypeKind::kNone) return Precise::kNone;
+  const DecodedType& type = a.types[a.refs[attr.refs.begin]];
+  if (type.kind == TypeKind::kNone) return AlgorithmType::kNone;
   constexpr int64_t kTF32Bits = 19;
   if (type.kind == TypeKind::kOtherScalar && a.ints[type.ints.begin] == kTF32Bits)
-    return Precise::kTF32;
-  if (type.kind != TypeKind::kScalar || !IsFloat(type.dtype)) return Precise::kOther;
+    return AlgorithmType::kTF32;
+  if (type.kind != TypeKind::kScalar || !IsFloat(type.dtype)) return AlgorithmType::kOther;
   switch (type.dtype) {
     case DType::kF16:
-      return Precise::kF16;
+      return AlgorithmType::kF16;
     case DType::kBF16:
-      return Precise::kBF16;
+      return AlgorithmType::kBF16;
     case DType::kF32:
-      return Precise::kF32;
+      return AlgorithmType::kF32;
     case DType::kF64:
-      return Precise::kF64;
+      return AlgorithmType::kF64;
     default:
-      return BitWidth(type.dtype) == 8 ? Precise::kF8 : Precise::kOther;
+      return BitWidth(type.dtype) == 8 ? AlgorithmType::kF8 : AlgorithmType::kOther;
   }
 }
 
 // An algorithm of JAX's DotAlgorithmPreset in the words of StableHLO: operands of one type, added
 // up in another, with this number of products of their parts.
 struct Algorithm {
-  Precise operands, sum;
+  AlgorithmType operands, sum;
   int64_t products;
 };
 constexpr Algorithm kAlgorithms[] = {
-    {Precise::kF8, Precise::kF32, 1},   {Precise::kF16, Precise::kF16, 1},
-    {Precise::kF16, Precise::kF32, 1},  {Precise::kBF16, Precise::kBF16, 1},
-    {Precise::kBF16, Precise::kF32, 1}, {Precise::kBF16, Precise::kF32, 3},
-    {Precise::kBF16, Precise::kF32, 6}, {Precise::kBF16, Precise::kF32, 9},
-    {Precise::kTF32, Precise::kF32, 1}, {Precise::kTF32, Precise::kF32, 3},
-    {Precise::kF32, Precise::kF32, 1},  {Precise::kF64, Precise::kF64, 1},
+    {AlgorithmType::kF8, AlgorithmType::kF32, 1},   {AlgorithmType::kF16, AlgorithmType::kF16, 1},
+    {AlgorithmType::kF16, AlgorithmType::kF32, 1},  {AlgorithmType::kBF16, AlgorithmType::kBF16, 1},
+    {AlgorithmType::kBF16, AlgorithmType::kF32, 1}, {AlgorithmType::kBF16, AlgorithmType::kF32, 3},
+    {AlgorithmType::kBF16, AlgorithmType::kF32, 6}, {AlgorithmType::kBF16, AlgorithmType::kF32, 9},
+    {AlgorithmType::kTF32, AlgorithmType::kF32, 1}, {AlgorithmType::kTF32, AlgorithmType::kF32, 3},
+    {AlgorithmType::kF32, AlgorithmType::kF32, 1},  {AlgorithmType::kF64, AlgorithmType::kF64, 1},
 };
 
 // Returns a number of the algorithm.
@@ -120,10 +120,11 @@ int64_t CountOf(const OpReader& op, std::string_view name) {
   return op.Has(name) && op.KindOf(name) == AttrKind::kInteger ? op.Int(name) : 0;
 }
 std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
-  const Precise lhs = PreciseOf(op, "lhs_precision_type");
-  const Precise rhs = PreciseOf(op, "rhs_precision_type");
-  const Precise sum = PreciseOf(op, "accumulation_type");
-  if (lhs == Precise::kNone && rhs == Precise::kNone && sum == Precise::kNone) return std::nullopt;
+  const AlgorithmType lhs = AlgorithmTypeOf(op, "lhs_precision_type");
+  const AlgorithmType rhs = AlgorithmTypeOf(op, "rhs_precision_type");
+  const AlgorithmType sum = AlgorithmTypeOf(op, "accumulation_type");
+  if (lhs == AlgorithmType::kNone && rhs == AlgorithmType::kNone && sum == AlgorithmType::kNone)
+    return std::nullopt;
   const int64_t products = CountOf(op, "num_primitive_operations");
   const bool whole =
       CountOf(op, "lhs_component_count") == 1 && CountOf(op, "rhs_component_count") == 1;
@@ -145,16 +146,16 @@ std::optional<Algorithm> AlgorithmOf(const OpReader& op) {
 Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
   constexpr int kTF32Exponent = 8, kTF32Mantissa = 10;
   switch (algorithm.operands) {
-    case Precise::kF8:
+    case AlgorithmType::kF8:
       if (BitWidth(x.dtype()) != 8)
         op.NotSupported(absl::StrCat("has an algorithm of floats of 8 bits, and an operand ",
                                      x.type().ToString(), "; convert it before"));
       return x;
-    case Precise::kF16:
+    case AlgorithmType::kF16:
       return Convert(x, DType::kF16);
-    case Precise::kBF16:
-      return algorithm.sum == Precise::kBF16 ? Convert(x, DType::kBF16) : x;
-    case Precise::kTF32:
+    case AlgorithmType::kBF16:
+      return algorithm.sum == AlgorithmType::kBF16 ? Convert(x, DType::kBF16) : x;
+    case AlgorithmType::kTF32:
       if (algorithm.products > 1 || BitWidth(x.dtype()) < 32) return x;
       return ReducePrecision(Convert(x, DType::kF32), kTF32Exponent, kTF32Mantissa);
     default:
@@ -164,16 +165,16 @@ Value Rounded(const OpReader& op, Value x, const Algorithm& algorithm) {
 // Returns a precision that is at least that of the algorithm. TF32 has more bits than one bf16, and
 // fewer than two.
 Precision PrecisionOf(const Algorithm& algorithm) {
-  const bool whole = algorithm.operands == Precise::kF32 || algorithm.products > 1;
+  const bool whole = algorithm.operands == AlgorithmType::kF32 || algorithm.products > 1;
   return whole ? Precision::kHighest : Precision::kDefault;
 }
 DType SumOf(const Algorithm& algorithm) {
   switch (algorithm.sum) {
-    case Precise::kF16:
+    case AlgorithmType::kF16:
       return DType::kF16;
-    case Precise::kBF16:
+    case AlgorithmType::kBF16:
       return DType::kBF16;
-    case Precise::kF64:
+    case AlgorithmType::kF64:
       return DType::kF64;
     default:
       return DType::kF32;

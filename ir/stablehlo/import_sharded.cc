@@ -37,7 +37,7 @@ Value Constrained(Value v, const PartitionSpec& given) {
   const std::vector<MeshAxis>& axes = v.builder().mesh().axes;
   const bool all_manual = std::all_of(
       axes.begin(), axes.end(), [](const MeshAxis& a) { return a.type == AxisType::kManual; });
-  return v.rank() == 0 || all_manual || SaysNothing(spec) ? v : ShardingConstraint(v, spec);
+  return v.rank() == 0 || all_manual || IsUnconstrained(spec) ? v : ShardingConstraint(v, spec);
 }
 
 // Returns the part of a boundary's sharding that concerns the manual axes.
@@ -191,12 +191,12 @@ std::vector<Value> ImportShardingCall(const OpReader& op) {
 namespace {
 
 // Returns the shardings that a list of dictionaries gives for `values`. A tuple stands for several
-// arrays and has no sharding. `sums` receives the axes of pending sums, and `elsewhere` the values
-// that lie elsewhere; both may be null.
+// arrays and has no sharding. `sums` receives the axes of pending sums, and `other_placements` the
+// values that lie elsewhere; both may be null.
 std::vector<std::optional<PartitionSpec>> CarriedByEach(
     const Artifact& a, const Shardings& in, uint32_t list, const std::vector<uint32_t>& values,
     std::string_view what, std::vector<AxisList>* sums,
-    std::vector<std::optional<Elsewhere>>* elsewhere) {
+    std::vector<std::optional<OtherPlacement>>* other_placements) {
   std::vector<std::optional<PartitionSpec>> out;
   absl::Span<const uint32_t> each;
   if (list != kNone && a.attrs[list].kind == AttrKind::kArray)
@@ -205,12 +205,12 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(
     const uint32_t type = a.code.value_types[values[i]];
     out.resize(out.size() + (IsArray(a, type) ? 1 : ArraysOf(a, type, what).size()));
     if (sums != nullptr) sums->resize(out.size());
-    if (elsewhere != nullptr) elsewhere->resize(out.size());
+    if (other_placements != nullptr) other_placements->resize(out.size());
     if (i >= each.size() || !IsArray(a, type)) continue;
     const std::string name = absl::StrCat(ToAbsl(what), " ", i);
-    if (elsewhere != nullptr) {
-      elsewhere->back() = in.CarriedElsewhere(each[i], name);
-      if (elsewhere->back()) continue;
+    if (other_placements != nullptr) {
+      other_placements->back() = in.CarriedOtherPlacement(each[i], name);
+      if (other_placements->back()) continue;
     }
     auto spec = in.Carried(each[i], name);
     if (!spec) continue;
@@ -218,7 +218,7 @@ std::vector<std::optional<PartitionSpec>> CarriedByEach(
       sums->back() = std::exchange(spec->unreduced, {});
       spec->open.clear();
     }
-    if (*spec = OfSum(*std::move(spec)); !SaysNothing(*spec)) out.back() = std::move(spec);
+    if (*spec = OfSum(*std::move(spec)); !IsUnconstrained(*spec)) out.back() = std::move(spec);
   }
   return out;
 }
@@ -273,18 +273,18 @@ Program Importer::Main() {
   const absl::Span<const uint32_t> returned = Slice(a_.code.operands, a_.code.ops[last].operands);
   program.in_shardings = CarriedByEach(a_, shardings_, a_.Find(op, "arg_attrs"), args, "argument",
                                        for_host() ? &for_host_->in_sums : nullptr,
-                                       for_host() ? &for_host_->in_elsewhere : nullptr);
-  for (size_t i = 0; for_host() && i < for_host_->in_elsewhere.size(); ++i) {
-    const std::optional<Elsewhere>& at = for_host_->in_elsewhere[i];
+                                       for_host() ? &for_host_->in_other_placements : nullptr);
+  for (size_t i = 0; for_host() && i < for_host_->in_other_placements.size(); ++i) {
+    const std::optional<OtherPlacement>& at = for_host_->in_other_placements[i];
     if (at && FindSpecFault(at->spec, at->mesh, program.entry->types.at(i).shape))
       Malformed(absl::StrCat("argument ", i),
                 absl::StrCat("is sharded as ", at->spec.ToString(), " on the mesh ",
                              at->mesh.ToString(), ", which does not divide its shape (",
                              DimsToString(program.entry->types[i].shape), ")"));
   }
-  program.out_shardings =
-      CarriedByEach(a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()},
-                    "result", for_host() ? &for_host_->out_sums : nullptr, /*elsewhere=*/nullptr);
+  program.out_shardings = CarriedByEach(
+      a_, shardings_, a_.Find(op, "res_attrs"), {returned.begin(), returned.end()}, "result",
+      for_host() ? &for_host_->out_sums : nullptr, /*other_placements=*/nullptr);
   // The artifact does not say where the operands and results of host calls lie.
   if (for_host() && !for_host_->calls.empty()) {
     program.in_shardings.resize(program.entry->num_params);

@@ -246,11 +246,11 @@ TEST(ImportTest, ArgumentsOfDevicesInAnotherOrderAreTakenFromThere) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostProgram moved, import("sharded_elsewhere"));
   EXPECT_EQ(moved.program.mesh().ToString(), "(x=4)");
   EXPECT_EQ(moved.program.in_shardings[0], std::nullopt);
-  ASSERT_EQ(moved.in_elsewhere.size(), 1);
-  ASSERT_TRUE(moved.in_elsewhere[0]);
-  EXPECT_EQ(moved.in_elsewhere[0]->mesh.ToString(), "(a=2, b=2)");
-  EXPECT_THAT(moved.in_elsewhere[0]->devices, ElementsAre(3, 1, 0, 2));
-  EXPECT_EQ(moved.in_elsewhere[0]->spec, PartitionSpec({{{"b"}, {"a"}}, {}, {}, {}}));
+  ASSERT_EQ(moved.in_other_placements.size(), 1);
+  ASSERT_TRUE(moved.in_other_placements[0]);
+  EXPECT_EQ(moved.in_other_placements[0]->mesh.ToString(), "(a=2, b=2)");
+  EXPECT_THAT(moved.in_other_placements[0]->devices, ElementsAre(3, 1, 0, 2));
+  EXPECT_EQ(moved.in_other_placements[0]->spec, PartitionSpec({{{"b"}, {"a"}}, {}, {}, {}}));
   EXPECT_THAT(import("sharded_elsewhere_indivisible"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not divide its shape")));
   // ImportProgram has no way to express where such an argument lies.
@@ -304,14 +304,14 @@ TEST(ImportTest, CallsOfTheHostAreParamsAndResults) {
   EXPECT_EQ(asks.program.entry->results.size(), 4);
   EXPECT_FALSE(asks.program.entry->effects);
   EXPECT_THAT(asks.callbacks, ElementsAre("0--0"));
-  EXPECT_TRUE(asks.late.empty());
-  const HostProgram late = import("host_callback_late");
-  EXPECT_TRUE(late.calls.empty());
-  EXPECT_EQ(late.program.entry->num_params, 2);
-  EXPECT_TRUE(late.program.entry->effects);
-  ASSERT_EQ(late.late.size(), 1);
-  EXPECT_EQ(late.late[0].name, "0--1");
-  EXPECT_EQ(late.late[0].results.size(), 1);
+  EXPECT_TRUE(asks.nested_calls.empty());
+  const HostProgram nested = import("host_callback_late");
+  EXPECT_TRUE(nested.calls.empty());
+  EXPECT_EQ(nested.program.entry->num_params, 2);
+  EXPECT_TRUE(nested.program.entry->effects);
+  ASSERT_EQ(nested.nested_calls.size(), 1);
+  EXPECT_EQ(nested.nested_calls[0].name, "0--1");
+  EXPECT_EQ(nested.nested_calls[0].results.size(), 1);
 }
 
 TEST(ImportTest, WhatWouldTakeMuchIsRefused) {

@@ -46,8 +46,8 @@ class Importer {
                               const std::vector<Type>& results);
   // Emits, in place of its call, a function that calls the host for results, and returns its
   // results. Returns nullopt for any other function.
-  std::optional<std::vector<Value>> CallThatAsks(std::string_view name,
-                                                 const std::vector<Value>& args);
+  std::optional<std::vector<Value>> InlineCallOfHost(std::string_view name,
+                                                     const std::vector<Value>& args);
   const Shardings& shardings() const { return shardings_; }
 
  private:
@@ -65,7 +65,7 @@ class Importer {
   FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                       absl::FunctionRef<std::vector<Value>()> body);
   // Counts ops, params and inlined ops. Throws LIMIT_EXCEEDED above the limit of a program.
-  void Spend(int64_t ops);
+  void CountOps(int64_t ops);
   // Returns the number of ops of a function. The ops of a called function count at each call.
   int64_t SizeOf(const FunctionRef& f);
   // Returns the values of builder_ for values of the artifact; a tuple is replaced by its arrays,
@@ -86,7 +86,7 @@ class Importer {
 
   void AddCallback(std::string_view name);
   // Returns whether a function calls the host for results, outside of the regions of its ops.
-  bool Asks(uint32_t function);
+  bool CallsHost(uint32_t function);
   // Emits the ops from `begin` on that run on shards (see on_shards.h). Returns the op after them.
   uint32_t RunOnShards(uint32_t begin, uint32_t end);
 
@@ -104,9 +104,9 @@ class Importer {
   std::map<FunctionRef, int64_t> sizes_;
   std::map<FunctionRef, bool> are_ciphers_;
   int64_t spent_ = 0;
-  int depth_ = 0;                  // nesting depth of functions and regions
-  std::vector<Value> asked_;       // operands of HostProgram.calls
-  std::map<uint32_t, bool> asks_;  // by function
+  int depth_ = 0;                          // nesting depth of functions and regions
+  std::vector<Value> host_call_operands_;  // operands of HostProgram.calls
+  std::map<uint32_t, bool> calls_host_;    // by function
   // The functions that are being emitted where they are called.
   std::vector<uint32_t> emitted_in_;
   // Functions by their op and the scope of the call: whether there is a mesh, and its manual axes.
@@ -120,7 +120,7 @@ class OpReader {
   OpReader(Importer& importer, uint32_t op, std::vector<Value> operands)
       : in(std::move(operands)), importer_(importer), op_(op) {}
   // Returns the same op with other operands and with a result that is computed in another dtype.
-  OpReader As(DType result, std::vector<Value> operands) const {
+  OpReader WithOperands(DType result, std::vector<Value> operands) const {
     OpReader other(importer_, op_, std::move(operands));
     other.result_ = result;
     return other;
@@ -131,9 +131,9 @@ class OpReader {
   Builder& b() const { return importer_.b(); }
   bool for_host() const { return importer_.for_host(); }
   std::vector<Value> CallHost() const;
-  // See Importer::CallThatAsks.
-  std::optional<std::vector<Value>> CallThatAsks() const {
-    return importer_.CallThatAsks(Text("callee"), in);
+  // See Importer::InlineCallOfHost.
+  std::optional<std::vector<Value>> InlineCallOfHost() const {
+    return importer_.InlineCallOfHost(Text("callee"), in);
   }
   const Artifact& artifact() const { return importer_.a_; }
   const Shardings& shardings() const { return importer_.shardings_; }
@@ -192,9 +192,9 @@ class OpReader {
   FunctionRef Inlined(int region) const;
   // Counts the ops that will be emitted from `f`, repeated this many times, with an op or two for
   // each.
-  void WillRepeat(const FunctionRef& f, int64_t times) const;
+  void CountRepeatedOps(const FunctionRef& f, int64_t times) const;
   // Counts ops that will be emitted, if they are many.
-  void WillEmit(int64_t ops) const;
+  void CountOps(int64_t ops) const;
   // Returns the name of the only op of a region with two arguments, or "" for any other region.
   std::string_view SoleOp(int region) const;
   // Returns the outside values that the regions use, each once, in the order of the first uses.

@@ -82,18 +82,18 @@ class Inspector {
 
   // ---- Types. -----------------------------------------------------------------------------------
   std::string Element(uint32_t type) const {
-    const TypeOf& t = a_.types[type];
+    const DecodedType& t = a_.types[type];
     if (t.kind == TypeKind::kScalar) return std::string(DTypeName(t.dtype));
     if (const std::optional<DType> storage = StorageOf(a_, t))
       return std::string(DTypeName(*storage));
     if (t.kind != TypeKind::kComplex) return "?";
-    const TypeOf& part = a_.types[Refs(t)[0]];
+    const DecodedType& part = a_.types[Refs(t)[0]];
     if (part.kind != TypeKind::kScalar) return "?";
     return part.dtype == DType::kF32 ? "c64" : part.dtype == DType::kF64 ? "c128" : "?";
   }
 
   std::string TypeText(uint32_t type) const {
-    const TypeOf& t = a_.types[type];
+    const DecodedType& t = a_.types[type];
     switch (t.kind) {
       case TypeKind::kTensor:
       case TypeKind::kEncodedTensor: {
@@ -199,7 +199,7 @@ class Inspector {
   Signature OfFunction(uint32_t func) const {
     Signature out;
     const Attr* const attr = Of(a_.Find(func, "function_type"), AttrKind::kType);
-    const TypeOf* const type = attr == nullptr ? nullptr : &a_.types[Refs(*attr)[0]];
+    const DecodedType* const type = attr == nullptr ? nullptr : &a_.types[Refs(*attr)[0]];
     if (type == nullptr || type->kind != TypeKind::kFunction) return out;
     const absl::Span<const uint32_t> types = Refs(*type);
     const size_t params = std::min<size_t>(Ints(*type)[0], types.size());

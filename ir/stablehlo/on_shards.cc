@@ -89,7 +89,7 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
   if (target == kFullToShard) {
     if (operands.size() != 1) Malformed(what, "does not have exactly one operand");
     manual =
-        shardings.ManualOfText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
+        shardings.ManualAxesFromText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
     // The call before it has the sharding of the whole value.
     in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], what));
   } else {
@@ -147,7 +147,7 @@ void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {
 void OnShards::Emit() {
   const FunctionRef body = in_.BuildOf(
       ManualScope(in_.b().scope(), manual_, /*check_vma=*/false), "shards", constants_, [&] {
-        in_.Spend(static_cast<int64_t>(shards_.size() + constants_.size()));
+        in_.CountOps(static_cast<int64_t>(shards_.size() + constants_.size()));
         for (const uint32_t shard : shards_)
           in_.values_[shard] = in_.b().Param(TensorType(a_, a_.code.value_types[shard], "a shard"));
         for (const uint32_t value : constants_)

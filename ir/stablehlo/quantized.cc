@@ -17,8 +17,8 @@ namespace {
 
 using Results = std::vector<Value>;
 
-const TypeOf* ElementOf(const Artifact& a, uint32_t index) {
-  const TypeOf& type = a.types[index];
+const DecodedType* ElementOf(const Artifact& a, uint32_t index) {
+  const DecodedType& type = a.types[index];
   if (type.kind != TypeKind::kTensor && type.kind != TypeKind::kEncodedTensor) return nullptr;
   return &a.types[Slice(a.refs, type.refs).back()];
 }
@@ -56,7 +56,7 @@ bool operator==(const Quantization& a, const Quantization& b) {
 }
 
 bool IsQuantized(const Artifact& a, uint32_t index) {
-  const TypeOf* const element = ElementOf(a, index);
+  const DecodedType* const element = ElementOf(a, index);
   return element != nullptr &&
          (element->kind == TypeKind::kQuantized || element->kind == TypeKind::kQuantizedPerAxis);
 }
@@ -67,10 +67,10 @@ bool IsQuantized(const Artifact& a, uint32_t index) {
 std::optional<Quantization> QuantizationOf(const Artifact& a, uint32_t index,
                                            std::string_view what) {
   if (!IsQuantized(a, index)) return std::nullopt;
-  const TypeOf& element = *ElementOf(a, index);
+  const DecodedType& element = *ElementOf(a, index);
   const Type type = TensorType(a, index, what);
   const absl::Span<const int64_t> ints = Slice(a.ints, element.ints);
-  const TypeOf& expressed = a.types[Slice(a.refs, element.refs)[1]];
+  const DecodedType& expressed = a.types[Slice(a.refs, element.refs)[1]];
   if (expressed.kind != TypeKind::kScalar)
     NotSupported(what, "is quantized, and stands for numbers of a type that Tessera lacks");
   Quantization out;
@@ -209,13 +209,13 @@ bool IsOneOf(std::string_view name, const std::string_view (&names)[kSize]) {
 }
 
 // The quantizations of the operands and the results.
-struct OfOp {
+struct OpQuantizations {
   std::vector<std::optional<Quantization>> operands, results;
 };
 
 // Checks that all quantized operands and results are quantized alike. Constants are written as
 // integers.
-void NeedAlike(const OpReader& op, const OfOp& q) {
+void NeedAlike(const OpReader& op, const OpQuantizations& q) {
   const Quantization* first = nullptr;
   for (const auto* list : {&q.operands, &q.results}) {
     for (const std::optional<Quantization>& one : *list) {
@@ -227,14 +227,14 @@ void NeedAlike(const OpReader& op, const OfOp& q) {
   }
 }
 
-Results Computed(const OpReader& op, const ImportRow& row, const OfOp& q) {
+Results Computed(const OpReader& op, const ImportRow& row, const OpQuantizations& q) {
   DType expressed = DType::kF32;
   Results in;
   for (size_t i = 0; i < op.in.size(); ++i) {
     in.push_back(q.operands[i] ? Dequantize(op.in[i], *q.operands[i]) : op.in[i]);
     if (q.operands[i]) expressed = q.operands[i]->expressed;
   }
-  Results out = row.import(op.As(expressed, std::move(in)));
+  Results out = row.import(op.WithOperands(expressed, std::move(in)));
   for (size_t r = 0; r < out.size() && r < q.results.size(); ++r)
     if (q.results[r]) out[r] = Quantize(out[r], *q.results[r]);
   return out;
@@ -266,7 +266,7 @@ std::optional<int64_t> ResultDimOf(const OpReader& op, int64_t rhs_dim) {
 // Computes a product of two quantized operands on centered integers, so that the sum is exact, and
 // then scales it once. Scales along a dim of the second operand become scales along a dim of the
 // result. A sum in s32 is only used if it cannot overflow.
-Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
+Results Products(const OpReader& op, const ImportRow& row, const OpQuantizations& q) {
   if (op.in.size() < 2) op.Malformed("has too few operands");
   const std::optional<Quantization>&lhs = q.operands[0], &rhs = q.operands[1];
   // If one operand is made of floats, both are.
@@ -289,7 +289,7 @@ Results Products(const OpReader& op, const ImportRow& row, const OfOp& q) {
   Results in = {Centered(op.in[0], *lhs, sum)};
   in.push_back(Centered(op.in[1], *rhs, sum));
   in.insert(in.end(), op.in.begin() + 2, op.in.end());
-  const Results sums = row.import(op.As(sum, std::move(in)));
+  const Results sums = row.import(op.WithOperands(sum, std::move(in)));
   const Value exact = Convert(sums[0], of_product.expressed);
   const Value real = Mul(exact, Spread(exact, of_product, of_product.expressed, of_product.scales));
   if (q.results[0]) return {Quantize(real, *q.results[0])};
@@ -309,14 +309,14 @@ Results ImportQuantized(const OpReader& op, const ImportRow& row) {
   const std::string name = op.What();
   // Functions and regions pass such values, too.
   if (TakesTuples(name)) return row.import(op);
-  OfOp q;
+  OpQuantizations q;
   for (int i = 0; i < op.num_operands(); ++i) q.operands.push_back(op.OperandQuantization(i));
   for (int r = 0; r < op.num_results(); ++r) q.results.push_back(op.ResultQuantization(r));
   // Scales along a dim become literals of the program.
   constexpr size_t kScalesOfOp = 16;
   for (const auto* list : {&q.operands, &q.results})
     for (const std::optional<Quantization>& one : *list)
-      if (one) op.WillEmit(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
+      if (one) op.CountOps(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
   if (name == "uniform_quantize" || name == "uniform_dequantize") {
     if (op.in.size() != 1 || q.results.size() != 1)
       op.Malformed("does not have one operand and one result");

@@ -31,7 +31,7 @@ int64_t StrideOf(const Mesh& mesh, size_t i) {
 
 }  // namespace
 
-bool SaysNothing(const PartitionSpec& spec) {
+bool IsUnconstrained(const PartitionSpec& spec) {
   return !spec.dims.empty() && spec.open.size() == spec.dims.size() &&
          std::all_of(spec.open.begin(), spec.open.end(), [](bool open) { return open; }) &&
          std::all_of(spec.dims.begin(), spec.dims.end(),
@@ -483,7 +483,7 @@ std::vector<PartitionSpec> Shardings::Specs(uint32_t attr, size_t n, std::string
 // Translates a tiled sharding to axes. It works only if the tiles are for the devices of the
 // program's mesh in their order, because a tiling counts devices and does not name axes. Trailing
 // dims without axes are dropped, so that equal shardings have one form.
-PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) const {
+PartitionSpec Shardings::SpecFromText(std::string_view text, std::string_view what) const {
   const TiledSharding& tiled = Tiled(text, what);
   PartitionSpec spec;
   if (tiled.kind == TiledSharding::kReplicated) return spec;
@@ -512,7 +512,7 @@ PartitionSpec Shardings::OfText(std::string_view text, std::string_view what) co
   return spec;
 }
 
-AxisList Shardings::ManualOfText(std::string_view text, std::string_view what) const {
+AxisList Shardings::ManualAxesFromText(std::string_view text, std::string_view what) const {
   const TiledSharding& tiled = Tiled(text, what);
   AxisList out;
   if (tiled.kind == TiledSharding::kManual)
@@ -571,14 +571,14 @@ bool Shardings::IsManual(uint32_t dictionary, std::string_view what) const {
 // Returns where an argument lies if its mesh has our devices in another order. The plan takes a
 // copy of such an argument, so only its original position is recorded, in axes of its own mesh.
 // Anything that this form cannot express falls through to Carried, which refuses it with a reason.
-std::optional<Elsewhere> Shardings::CarriedElsewhere(uint32_t dictionary,
-                                                     std::string_view what) const {
+std::optional<OtherPlacement> Shardings::CarriedOtherPlacement(uint32_t dictionary,
+                                                               std::string_view what) const {
   const uint32_t attr = InDictionary(a_, dictionary, "sdy.sharding");
   if (attr == kNone) return std::nullopt;
   const NamedSharding named = Named(attr, what);
   const Declared& mesh = MeshReferred(Slice(a_.refs, a_.attrs[attr].refs)[0], what);
   if (mesh.mesh.num_devices() != mesh_.num_devices() || HasOurDevices(mesh)) return std::nullopt;
-  Elsewhere out{mesh.mesh, mesh.device_ids, {}};
+  OtherPlacement out{mesh.mesh, mesh.device_ids, {}};
   bool whole_axes = named.unreduced.empty();
   for (const std::vector<AxisPart>& axes : named.dims) {
     AxisList& dim = out.spec.dims.emplace_back();
@@ -614,11 +614,11 @@ std::optional<PartitionSpec> Shardings::Carried(uint32_t dictionary, std::string
       return SpecOf(sharding, MeshNamed(sharding.mesh, what), what);
     }
     if (const uint32_t attr = InDictionary(a_, dictionary, "mhlo.sharding"); attr != kNone)
-      return OfText(TextOf(a_, attr, what), what);
+      return SpecFromText(TextOf(a_, attr, what), what);
     return std::nullopt;
   };
   std::optional<PartitionSpec> spec = carried();
-  return spec && !SaysNothing(*spec) ? spec : std::nullopt;
+  return spec && !IsUnconstrained(*spec) ? spec : std::nullopt;
 }
 
 }  // namespace tessera::ir::stablehlo

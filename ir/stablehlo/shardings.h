@@ -25,7 +25,7 @@
 
 #include "ir/mesh.h"
 #include "ir/stablehlo/artifact.h"
-#include "ir/stablehlo/elsewhere.h"
+#include "ir/stablehlo/other_placement.h"
 #include "ir/stablehlo/sharding_text.h"
 
 namespace tessera::ir::stablehlo {
@@ -52,7 +52,8 @@ class Shardings {
   std::optional<PartitionSpec> Carried(uint32_t dictionary, std::string_view what) const;
   // Returns the position of a param whose mesh has the program's devices in another order, else
   // nullopt.
-  std::optional<Elsewhere> CarriedElsewhere(uint32_t dictionary, std::string_view what) const;
+  std::optional<OtherPlacement> CarriedOtherPlacement(uint32_t dictionary,
+                                                      std::string_view what) const;
   // Return the shardings of several results, and the manual axes, that stand as texts in the
   // dictionary's frontend attributes under this name.
   std::vector<PartitionSpec> CarriedSpecs(uint32_t dictionary, std::string_view name,
@@ -61,9 +62,9 @@ class Shardings {
   AxisList CarriedAxes(uint32_t dictionary, std::string_view name, std::string_view shardings,
                        std::string_view what) const;
   // Converts a text of mhlo.sharding: "{devices=[2,1]<=[2]}".
-  PartitionSpec OfText(std::string_view text, std::string_view what) const;
+  PartitionSpec SpecFromText(std::string_view text, std::string_view what) const;
   // Returns the axes along which the text says that the value is manual.
-  AxisList ManualOfText(std::string_view text, std::string_view what) const;
+  AxisList ManualAxesFromText(std::string_view text, std::string_view what) const;
   // Returns the axes that replica groups name. They are axes of some mesh.
   AxisList GroupAxes(uint32_t attr, std::string_view what) const;
 
@@ -133,7 +134,7 @@ class Shardings {
 };
 
 // Returns whether the spec leaves everything to the planner.
-bool SaysNothing(const PartitionSpec& spec);
+bool IsUnconstrained(const PartitionSpec& spec);
 // Returns the value under `name` in a dictionary, or kNone, also if the attribute is not a
 // dictionary.
 uint32_t InDictionary(const Artifact& artifact, uint32_t dictionary, std::string_view name);

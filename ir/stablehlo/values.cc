@@ -23,10 +23,10 @@ void NotSupported(std::string_view what, std::string_view problem) {
         absl::StrCat("StableHLO: ", ToAbsl(what), " ", ToAbsl(problem)));
 }
 
-std::optional<DType> StorageOf(const Artifact& a, const TypeOf& type) {
+std::optional<DType> StorageOf(const Artifact& a, const DecodedType& type) {
   if (type.kind != TypeKind::kQuantized && type.kind != TypeKind::kQuantizedPerAxis)
     return std::nullopt;
-  const TypeOf& storage = a.types[Slice(a.refs, type.refs)[0]];
+  const DecodedType& storage = a.types[Slice(a.refs, type.refs)[0]];
   if (storage.kind != TypeKind::kScalar || !IsInteger(storage.dtype)) return std::nullopt;
   if ((Slice(a.ints, type.ints)[0] & 1) != 0) return storage.dtype;
   // Without the flag the integers are unsigned, whatever the type says.
@@ -61,10 +61,10 @@ constexpr size_t kFileNameMax = 256;
 }
 
 DType ElementOf(const Artifact& a, uint32_t index, std::string_view what) {
-  const TypeOf& type = a.types[index];
+  const DecodedType& type = a.types[index];
   if (type.kind == TypeKind::kScalar) return type.dtype;
   if (type.kind == TypeKind::kComplex) {
-    const TypeOf& part = a.types[a.refs[type.refs.begin]];
+    const DecodedType& part = a.types[a.refs[type.refs.begin]];
     if (part.kind == TypeKind::kScalar && part.dtype == DType::kF32) return DType::kC64;
     if (part.kind == TypeKind::kScalar && part.dtype == DType::kF64) return DType::kC128;
   }
@@ -111,7 +111,7 @@ const Attr& AttrOf(const Artifact& a, uint32_t attr, AttrKind kind, std::string_
 }
 
 Type TensorType(const Artifact& a, uint32_t index, std::string_view what) {
-  const TypeOf& type = a.types[index];
+  const DecodedType& type = a.types[index];
   const bool encoded = type.kind == TypeKind::kEncodedTensor;
   if (type.kind == TypeKind::kUnrankedTensor) NotSupported(what, "has a type of unknown rank");
   if (!IsArray(a, index)) NotSupported(what, "is a tuple or a token, not an array");
@@ -138,7 +138,7 @@ namespace {
 // A tuple that contains itself would have no end, so depth and count are bounded.
 void AddArrays(const Artifact& a, uint32_t index, std::string_view what, int depth, int* left,
                std::vector<Type>* out) {
-  const TypeOf& type = a.types[index];
+  const DecodedType& type = a.types[index];
   if (--*left < 0) TooLarge(what, absl::StrCat("is a tuple of more than ", kTupleMax, " elements"));
   if (type.kind == TypeKind::kToken) return;
   if (type.kind != TypeKind::kTuple) {
@@ -161,7 +161,7 @@ std::vector<Type> ArraysOf(const Artifact& a, uint32_t type, std::string_view wh
 
 int64_t IntOf(const Artifact& a, uint32_t attr, std::string_view what) {
   const Attr& value = AttrOf(a, attr, AttrKind::kInteger, what);
-  const TypeOf& type = a.types[a.refs[value.refs.begin]];
+  const DecodedType& type = a.types[a.refs[value.refs.begin]];
   const int64_t bits = a.ints[value.ints.begin];
   if (type.kind == TypeKind::kIndex) return bits;
   if (type.kind != TypeKind::kScalar || IsFloat(type.dtype)) Malformed(what, "is not an integer");

@@ -24,7 +24,7 @@ namespace tessera::ir::stablehlo {
 // Returns a tensor's dtype and shape. All its dims must be known, and there are at most 32 of them.
 Type TensorType(const Artifact& artifact, uint32_t type, std::string_view what);
 // Returns the dtype of the integers that store a quantized type, or nullopt for other types.
-std::optional<DType> StorageOf(const Artifact& artifact, const TypeOf& element);
+std::optional<DType> StorageOf(const Artifact& artifact, const DecodedType& element);
 // Returns whether a value of this type is one array: neither a tuple nor a token.
 bool IsArray(const Artifact& artifact, uint32_t type);
 // Returns the arrays that a value of this type consists of, in order. A tuple has the arrays of its

@@ -375,12 +375,13 @@ TEST(Spmd, CutsTheBatchOfShardMaps) {
        [](Value x) {
          Builder& b = x.builder();
          const Value same = FullLike(x, 0.5);
-         const std::vector<Value> held = OptimizationBarrier(b, {x, same});
+         const std::vector<Value> barrier = OptimizationBarrier(b, {x, same});
          const FunctionRef branch =
              Fn(b.scope(), {x.type(), same.type()}, [](Builder&, const std::vector<Value>& p) {
                return std::vector<Value>{p[0] + p[1], p[1]};
              });
-         const std::vector<Value> out = Case(Constant(b, DType::kS32, 0), {branch, branch}, held);
+         const std::vector<Value> out =
+             Case(Constant(b, DType::kS32, 0), {branch, branch}, barrier);
          return out[0] * out[1];
        }},
       {"psum among the members", {3}, [](Value x) { return Psum(x, {"i"}); }},

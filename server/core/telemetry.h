@@ -98,7 +98,7 @@ struct ExecutorReading {
   bool cordoned = false;   // true if cordoned or draining, so that it gets no canaries
   int64_t operations = 0;  // operations that were sent to it and have not ended
   // Number of launches that succeeded, and how many of them had collectives.
-  int64_t ended = 0, ended_collectives = 0;
+  int64_t launches_succeeded = 0, collective_launches_succeeded = 0;
   // Time since its launch last made progress, as its worker reported. 0 when it runs nothing.
   absl::Duration progress_age;
   // Time since it last replied to its worker, once that time is too long. Otherwise 0.

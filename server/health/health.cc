@@ -53,8 +53,9 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
       x = {};
       x.kernel.since = x.collective.since = now;
     } else {
-      if (reading.ended > x.reading.ended) x.kernel.Pass(now, config_.interval);
-      if (reading.ended_collectives > x.reading.ended_collectives) {
+      if (reading.launches_succeeded > x.reading.launches_succeeded)
+        x.kernel.Pass(now, config_.interval);
+      if (reading.collective_launches_succeeded > x.reading.collective_launches_succeeded) {
         x.collective.Pass(now, config_.interval);
       }
     }

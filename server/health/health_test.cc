@@ -173,7 +173,7 @@ TEST_F(HealthTest, WhatStandsStillIsNotProgress) {
 TEST_F(HealthTest, LaunchesThatEndAreProof) {
   there_ = {Executor("a")};
   Pass(absl::Seconds(1));
-  there_[0].ended = 1;
+  there_[0].launches_succeeded = 1;
   Pass(absl::Seconds(1));
   EXPECT_EQ(Progress(), Reason::kOk);
   const std::vector<Canary> due = health_.Due(now_);

@@ -26,10 +26,10 @@ constexpr size_t kKeptBytesMax = 4 << 20;
 // How long the keeper waits before it tries to start a process again.
 constexpr absl::Duration kRetry = absl::Seconds(1);
 
-absl::Status NoTimeLeft(const Subject& subject) {
+absl::Status NoTimeLeft(const ProgramIdentity& program) {
   return MakeError(
       ErrorKind::kDeadlineExceeded,
-      absl::StrCat(subject.what, ": the program took longer than the time left for the call"));
+      absl::StrCat(program.what, ": the program took longer than the time left for the call"));
 }
 
 }  // namespace
@@ -106,23 +106,23 @@ void Pool::Release(const std::string& tenant, std::unique_ptr<JailedProcess> pro
 // Refuses quarantined programs, and otherwise sends the request to a process. The hash of the bytes
 // is computed only if some program is quarantined, because programs may be large. A process is
 // returned to the idle ones only after a reply; without a reply it has ended.
-absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject& subject,
+absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const ProgramIdentity& program,
                                        std::string_view request, absl::Time deadline) {
   const absl::Time now = SteadyNow();
-  if (deadline <= now) return NoTimeLeft(subject);
+  if (deadline <= now) return NoTimeLeft(program);
   bool any_refused = false;
   {
     absl::MutexLock lock(&mu_);
     any_refused = !quarantine_.empty();
   }
   if (any_refused) {
-    const std::string sha256 = Sha256Hex(subject.bytes);
+    const std::string sha256 = Sha256Hex(program.bytes);
     absl::MutexLock lock(&mu_);
     if (const absl::Time until = quarantine_.Until(tenant, sha256, now); now < until)
       return MakeError(
           ErrorKind::kProgramQuarantined,
           absl::StrCat(
-              subject.what, ": ", Quarantine::kStrikes,
+              program.what, ": ", Quarantine::kStrikes,
               " processes ended while they worked on this program; it is refused for another ",
               absl::FormatDuration(absl::Trunc(until - now, absl::Seconds(1))),
               "; please report it"));
@@ -132,7 +132,7 @@ absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject&
   JailEnd end;
   std::optional<std::string> reply =
       process->Call(request, std::min(deadline, now + options_.timeout), &end);
-  if (!reply) return ErrorOf(tenant, subject, end, by_caller);
+  if (!reply) return ErrorOf(tenant, program, end, by_caller);
   if (request.size() + reply->size() <= kKeptBytesMax) Release(tenant, std::move(process));
   return *std::move(reply);
 }
@@ -140,23 +140,23 @@ absl::StatusOr<std::string> Pool::Call(const std::string& tenant, const Subject&
 // Turns the end of a process into the request's error, and counts a strike against the program.
 // Only ends that the program itself caused are strikes: not a stop, not the caller's deadline, and
 // not a system on which no process starts.
-absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, const JailEnd& end,
-                           bool by_caller) {
+absl::Status Pool::ErrorOf(const std::string& tenant, const ProgramIdentity& program,
+                           const JailEnd& end, bool by_caller) {
   using Cause = JailEnd::Cause;
   if (end.cause == Cause::kStopped)
     return MakeError(ErrorKind::kServerStopping,
-                     absl::StrCat(subject.what, ": the coordinator is stopping; retry"));
+                     absl::StrCat(program.what, ": the coordinator is stopping; retry"));
   TESSERA_LOG(WARNING) << "a process for programs has ended" << Field("tenant", tenant)
-                       << Field("request", subject.what) << Field("how", end.how);
+                       << Field("request", program.what) << Field("how", end.how);
   if (by_caller && (end.cause == Cause::kWall || end.cause == Cause::kCpu))
-    return NoTimeLeft(subject);
+    return NoTimeLeft(program);
   if (end.cause == Cause::kNotStarted)
     return MakeError(
         ErrorKind::kInternal,
-        absl::StrCat(subject.what, ": cannot start a process for programs: ", end.how));
+        absl::StrCat(program.what, ": cannot start a process for programs: ", end.how));
   if (options_.ended != nullptr) options_.ended(end.cause);
   {
-    const std::string sha256 = Sha256Hex(subject.bytes);
+    const std::string sha256 = Sha256Hex(program.bytes);
     absl::MutexLock lock(&mu_);
     quarantine_.Strike(tenant, sha256, SteadyNow());
   }
@@ -164,18 +164,18 @@ absl::Status Pool::ErrorOf(const std::string& tenant, const Subject& subject, co
     case Cause::kMemory:
       return MakeError(
           ErrorKind::kLimitExceeded,
-          absl::StrCat(subject.what, ": the program took more memory than ",
+          absl::StrCat(program.what, ": the program took more memory than ",
                        options_.process.memory_bytes_max,
                        " bytes (jail_memory_bytes_max); split it, or raise the limit"));
     case Cause::kCpu:
     case Cause::kWall:
       return MakeError(ErrorKind::kLimitExceeded,
-                       absl::StrCat(subject.what, ": the program took longer than ",
+                       absl::StrCat(program.what, ": the program took longer than ",
                                     absl::FormatDuration(options_.timeout),
                                     " (jail_timeout_ms); split it, or raise the limit"));
     default:
       return MakeError(ErrorKind::kInternal,
-                       absl::StrCat(subject.what, ": the process that works on the program ",
+                       absl::StrCat(program.what, ": the process that works on the program ",
                                     end.how, "; please report it with the program"));
   }
 }

@@ -28,7 +28,7 @@ struct PoolOptions {
 };
 
 // Identifies a request's program, for errors and for the quarantine.
-struct Subject {
+struct ProgramIdentity {
   std::string_view bytes;  // the tenant's bytes; a program is refused by their hash
   std::string what;        // name of the work, such as "read" or "plan step"
 };
@@ -47,7 +47,7 @@ class Pool {
   // pool's own timeout bounds the call as well. Errors: PROGRAM_QUARANTINED; LIMIT_EXCEEDED if the
   // memory or the pool's timeout did not suffice; DEADLINE_EXCEEDED if the caller's deadline
   // passed; INTERNAL if the process crashed or did not start.
-  absl::StatusOr<std::string> Call(const std::string& tenant, const Subject& subject,
+  absl::StatusOr<std::string> Call(const std::string& tenant, const ProgramIdentity& program,
                                    std::string_view request, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -61,8 +61,8 @@ class Pool {
       ABSL_LOCKS_EXCLUDED(mu_);
   // The keeper thread's main function. Keeps one spare process ready that no tenant has used.
   void KeepSpare() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status ErrorOf(const std::string& tenant, const Subject& subject, const JailEnd& end,
-                       bool by_caller) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status ErrorOf(const std::string& tenant, const ProgramIdentity& program,
+                       const JailEnd& end, bool by_caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   PoolOptions options_;  // constant after construction
   absl::Mutex mu_;

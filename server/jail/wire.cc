@@ -1,5 +1,6 @@
-// The messages between the coordinator and its jailed processes. jail.cc calls these conversions on
-// both sides. The reading of a plan is the check that a taken-over process cannot get past.
+// The messages between the coordinator and its jailed processes. jailed_reader.cc calls these
+// conversions on both sides. The reading of a plan is the check that a taken-over process cannot
+// get past.
 #include "server/jail/wire.h"
 
 #include <set>

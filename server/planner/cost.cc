@@ -166,7 +166,7 @@ class Predictor {
       }
       const bool is_exchange =
           op.def->lowering == ir::Lowering::kCollective && !op.operands.empty();
-      const OpCost cost = is_exchange ? OpCost{OfExchange(f, op)} : OfOp(f, op, stored);
+      const OpCost cost = is_exchange ? OpCost{ExchangeSeconds(f, op)} : CostOfOp(f, op, stored);
       const double each = cost.seconds;
       out->flops += cost.flops * static_cast<double>(runs);
       out->bytes += cost.bytes * static_cast<double>(runs);
@@ -205,13 +205,14 @@ class Predictor {
     const std::vector<ir::Type> in = ir::ElementsAt(f.types, op.operands),
                                 out = ir::ElementsAt(f.types, op.results);
     const ir::IndexMap map = op.def->index_map({*op.def, f.scope, in, op.attrs, op.regions}, out);
-    return map.pieces.size() == 1 && !map.of_parts && ir::IsWhole(map.pieces[0], out[0]);
+    return map.pieces.size() == 1 && !map.indexes_complex_parts &&
+           ir::IsWhole(map.pieces[0], out[0]);
   }
 
   struct OpCost {
     double seconds = 0, flops = 0, bytes = 0;
   };
-  OpCost OfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
+  OpCost CostOfOp(const Function& f, const Op& op, const std::vector<bool>& stored) const {
     if (IsFree(f, op)) return {};
     ir::Cost cost = RunCost(f, op);
     if (cost.flops == 0 && cost.bytes == 0) return {};
@@ -233,7 +234,7 @@ class Predictor {
             cost.flops, bytes};
   }
 
-  double OfExchange(const Function& f, const Op& op) const {
+  double ExchangeSeconds(const Function& f, const Op& op) const {
     const ir::AxisList& axes = op.attrs.Strings("axes");
     const int64_t n = f.scope.mesh.SizeOf(axes);
     if (n <= 1) return 0;

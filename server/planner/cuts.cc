@@ -19,23 +19,23 @@ using ir::Op;
 using ir::ValueId;
 
 // The readers of a value: how many there are, and the last one's op and operand.
-struct Reader {
+struct LastReader {
   int reads = 0;
   int op = -1;  // index of the op, or -1 if the last reader is the function's result
   int operand = 0;
 };
-std::vector<Reader> ReadersOf(const Function& f) {
-  std::vector<Reader> readers(f.types.size());
+std::vector<LastReader> LastReadersOf(const Function& f) {
+  std::vector<LastReader> last_readers(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i)
     for (size_t k = 0; k < f.ops[i].operands.size(); ++k) {
-      Reader& r = readers[f.ops[i].operands[k]];
+      LastReader& r = last_readers[f.ops[i].operands[k]];
       r = {r.reads + 1, static_cast<int>(i), static_cast<int>(k)};
     }
   for (size_t k = 0; k < f.results.size(); ++k) {
-    Reader& r = readers[f.results[k]];
+    LastReader& r = last_readers[f.results[k]];
     r = {r.reads + 1, -1, static_cast<int>(k)};
   }
-  return readers;
+  return last_readers;
 }
 
 bool Uses(const DimAxes& dims, const AxisList& axes) {
@@ -136,7 +136,7 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
   CutPlan plan;
   plan.ops.resize(f.ops.size());
   plan.complete_to.resize(f.types.size());
-  const std::vector<Reader> readers = ReadersOf(f);
+  const std::vector<LastReader> last_readers = LastReadersOf(f);
   std::vector<AxisList> pending(f.types.size());
   for (size_t i = 0; i < f.ops.size(); ++i) {
     const Op& op = f.ops[i];
@@ -144,15 +144,15 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     if (op.def->data_flow) continue;
     OpCut& cut = plan.ops[i];
     const ir::Signature& sig = s.signatures[i];
-    const std::vector<DimAxes> in = ir::ElementsAt(s.of, op.operands);
-    const std::vector<DimAxes> out = ir::ElementsAt(s.of, op.results);
+    const std::vector<DimAxes> in = ir::ElementsAt(s.shardings, op.operands);
+    const std::vector<DimAxes> out = ir::ElementsAt(s.shardings, op.results);
     cut.factor_axes = CheapestFactorAxes(f, op, sig, in, out);
     // The op can go on with an operand's terms only if the terms need not move and nobody else
     // reads them.
     const auto carries = [&](size_t k) {
       const ValueId v = op.operands[k];
       const DimAxes need = ir::JoinAxes(sig.operands[k], cut.factor_axes);
-      return readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
+      return last_readers[v].reads == 1 && pending[v] == pending[op.operands[0]] && need == in[k] &&
              !Uses(need, pending[v]);
     };
     // These terms follow from the operands' types. Other terms are decided below.
@@ -176,16 +176,17 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     for (size_t r = 0; r < op.results.size(); ++r) {
       const ValueId v = op.results[r];
       if (!TermsOf(f, v).empty()) continue;
-      plan.complete_to[v] = s.of[v];
+      plan.complete_to[v] = s.shardings[v];
       // If the result has to be moved, or is cut by these axes, its sum is completed on the way.
-      if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.of[v] && !Uses(s.of[v], terms))
+      if (ir::JoinAxes(sig.results[r], cut.factor_axes) == s.shardings[v] &&
+          !Uses(s.shardings[v], terms))
         pending[v] = terms;
     }
   }
   // If a value has a single reader, that reader's cut says which blocks of the sum it wants.
   for (size_t v = 0; v < pending.size(); ++v) {
-    if (pending[v].empty() || !plan.complete_to[v] || readers[v].reads != 1) continue;
-    const Reader& reader = readers[v];
+    if (pending[v].empty() || !plan.complete_to[v] || last_readers[v].reads != 1) continue;
+    const LastReader& reader = last_readers[v];
     DimAxes want;
     if (reader.op < 0) {
       want = wanted[reader.operand];

@@ -319,21 +319,21 @@ std::vector<int> LastOps(const Function& f) {
   return last;
 }
 
-// Returns the most bytes that are live at once. `held` is the size of the params and results.
-int64_t Peak(const Function& f, int64_t held);
+// Returns the most bytes that are live at once. `held_bytes` is the size of the params and results.
+int64_t Peak(const Function& f, int64_t held_bytes);
 
 // Returns the peak of a region. The region's params and results may have memory of their own.
 int64_t PeakOfRegion(const Function& f) {
-  int64_t held = 0;
-  for (int i = 0; i < f.num_params; ++i) held = Plus(held, Bytes(f.types[i]));
-  for (ValueId v : f.results) held = Plus(held, Bytes(f.types[v]));
-  return Peak(f, held);
+  int64_t held_bytes = 0;
+  for (int i = 0; i < f.num_params; ++i) held_bytes = Plus(held_bytes, Bytes(f.types[i]));
+  for (ValueId v : f.results) held_bytes = Plus(held_bytes, Bytes(f.types[v]));
+  return Peak(f, held_bytes);
 }
 
 // Walks over the ops and adds up the temporaries that are live. The params and results are in
-// `held` from the beginning. While an op runs, its regions' peak and its copies come on top.
+// `held_bytes` from the beginning. While an op runs, its regions' peak and its copies come on top.
 // Regions of one op do not run at the same time, so the largest of them counts.
-int64_t Peak(const Function& f, int64_t held) {
+int64_t Peak(const Function& f, int64_t held_bytes) {
   const std::vector<int> last = LastOps(f);
   const auto is_temporary = [&](ValueId v) { return last[v] < static_cast<int>(f.ops.size()); };
   // For each op, the temporaries whose last use it is.
@@ -341,7 +341,7 @@ int64_t Peak(const Function& f, int64_t held) {
   for (ValueId v = 0; v < static_cast<ValueId>(last.size()); ++v)
     if (last[v] >= 0 && is_temporary(v)) dead[last[v]].push_back(v);
   std::vector<int64_t> kept(f.ops.size(), 0);  // for each op, bytes of copies that end with it
-  int64_t live = held, peak = held;
+  int64_t live = held_bytes, peak = held_bytes;
   for (size_t i = 0; i < f.ops.size(); ++i) {
     for (ValueId v : f.ops[i].results)
       if (is_temporary(v)) live = Plus(live, Bytes(f.types[v]));

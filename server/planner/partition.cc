@@ -69,13 +69,13 @@ class Partitioner {
   Partitioner(std::vector<OpExplanation>* notes, std::string* cuts) : notes_(notes), cuts_(cuts) {}
 
   // Emits f's body into `b` and returns the shards of its results.  `args` are shards under the
-  // shardings in s.of; the results have the shardings in `wanted`.  Each op is emitted with its own
-  // source line, so that errors and the device program name the user's code.
+  // shardings in s.shardings; the results have the shardings in `wanted`.  Each op is emitted with
+  // its own source line, so that errors and the device program name the user's code.
   std::vector<Value> Body(const Function& f, const FunctionShardings& s,
                           const std::vector<DimAxes>& wanted, Builder& b, ir::Values args,
                           int depth) {
     const CutPlan cuts = PlanCuts(f, s, wanted);
-    Env env{f, std::vector<Value>(f.types.size()), s.of, {}};
+    Env env{f, std::vector<Value>(f.types.size()), s.shardings, {}};
     std::copy(args.begin(), args.end(), env.shards.begin());
     for (size_t i = 0; i < f.ops.size(); ++i) {
       ir::SiteScope site(b, f.sites[i]);
@@ -89,11 +89,11 @@ class Partitioner {
                             : CutText(f, op, s.signatures[i], cuts.ops[i], cuts.complete_to),
                         "\n");
       if (op.def->data_flow) {
-        const std::vector<Value> out = Regions(i, s, b, &env, depth, note);
+        const std::vector<Value> out = EmitRegionOp(i, s, b, &env, depth, note);
         for (size_t r = 0; r < out.size(); ++r) env.shards[op.results[r]] = out[r];
       } else {
         if (notes_ != nullptr) (*notes_)[note].explicit_form = FormOf(f, i, s, cuts.ops[i]);
-        Plain(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, note);
+        EmitPlainOp(op, s.signatures[i], cuts.ops[i], cuts.complete_to, b, &env, note);
       }
     }
     std::vector<Value> results;
@@ -120,9 +120,9 @@ class Partitioner {
     n.site = f.sites[i];
     n.depth = depth;
     for (ValueId v : f.ops[i].results) {
-      n.results.push_back(ShardedTypeText(f.types[v], s.of[v]));
+      n.results.push_back(ShardedTypeText(f.types[v], s.shardings[v]));
       n.types.push_back(f.types[v]);
-      n.specs.push_back(SpecFrom(f, v, s.of[v]));
+      n.specs.push_back(SpecFrom(f, v, s.shardings[v]));
     }
     if (f.ops[i].attrs.Has("name")) n.name = f.ops[i].attrs.Str("name");
     n.manual = f.scope.mesh.AxesOfType(ir::AxisType::kManual);
@@ -135,8 +135,8 @@ class Partitioner {
     std::vector<DimAxes> wanted;
     for (const ir::TensorFactors& dims : s.signatures[i].operands)
       wanted.push_back(ir::JoinAxes(dims, cut.factor_axes));
-    return ExplicitFormOf(f, f.ops[i], ir::ElementsAt(s.of, f.ops[i].operands), wanted,
-                          ir::ElementsAt(s.of, f.ops[i].results));
+    return ExplicitFormOf(f, f.ops[i], ir::ElementsAt(s.shardings, f.ops[i].operands), wanted,
+                          ir::ElementsAt(s.shardings, f.ops[i].results));
   }
 
   // Adds to the note of an op that a value is moved.
@@ -180,9 +180,9 @@ class Partitioner {
   // itself and sums that its operands have carried along are pending together then: they are
   // completed here, unless the cut leaves them to the reader. A result with an unreduced type stays
   // terms along the axes that its type names.
-  void Plain(const Op& op, const Signature& sig, const OpCut& cut,
-             const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
-             size_t note) {
+  void EmitPlainOp(const Op& op, const Signature& sig, const OpCut& cut,
+                   const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
+                   size_t note) {
     const Function& f = env->f;
     ir::RuleContext rule{b,
                          *op.def,
@@ -259,13 +259,14 @@ class Partitioner {
     for (size_t k = 0; k < op.regions.size(); ++k) {
       for (const ir::DataFlowEdge& edge : flow.regions[k].operands) {
         out.operands[edge.outer] =
-            branches ? s.of[op.operands[edge.outer]] : inner[k]->of[edge.inner];
+            branches ? s.shardings[op.operands[edge.outer]] : inner[k]->shardings[edge.inner];
         out.operand_edges[edge.outer] = &edge;
       }
       for (const ir::DataFlowEdge& edge : flow.regions[k].results) {
         out.results[edge.outer] =
-            branches ? s.of[op.results[edge.outer]]
-                     : inner[k]->of[ShardingSource(*op.regions[k], flow.regions[k], edge.inner)];
+            branches
+                ? s.shardings[op.results[edge.outer]]
+                : inner[k]->shardings[ShardingSource(*op.regions[k], flow.regions[k], edge.inner)];
         out.result_edges[edge.outer] = &edge;
       }
     }
@@ -276,8 +277,8 @@ class Partitioner {
   // shardings at the op's boundary, so these are fixed first: operands are moved to them outside,
   // the regions are partitioned for them, and results are moved from them outside. The body of a
   // shard_map is code for one shard already, and is emitted in place of the op.
-  std::vector<Value> Regions(size_t index, const FunctionShardings& s, Builder& b, Env* env,
-                             int depth, size_t note) {
+  std::vector<Value> EmitRegionOp(size_t index, const FunctionShardings& s, Builder& b, Env* env,
+                                  int depth, size_t note) {
     const Function& f = env->f;
     const Op& op = f.ops[index];
     const ir::DataFlow flow = ir::DataFlowOf(f, op);
@@ -289,8 +290,8 @@ class Partitioner {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ValueId v = op.operands[i];
       const ir::DataFlowEdge* edge = boundary.operand_edges[i];
-      const DimAxes need =
-          edge ? Needed(*edge, boundary.operands[i], s.of[v]) : DimAxes(s.of[v].size());
+      const DimAxes need = edge ? Needed(*edge, boundary.operands[i], s.shardings[v])
+                                : DimAxes(s.shardings[v].size());
       args.push_back(MovedOperand(env, v, need, note, i));
     }
     std::vector<Value> out;
@@ -300,8 +301,8 @@ class Partitioner {
       std::vector<Value> params(body.num_params);
       for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
         params[edge.inner] = args[edge.outer];
-      const std::vector<Value> results =
-          Body(body, *inner[0], ir::ElementsAt(inner[0]->of, body.results), b, params, depth + 1);
+      const std::vector<Value> results = Body(
+          body, *inner[0], ir::ElementsAt(inner[0]->shardings, body.results), b, params, depth + 1);
       out.resize(op.results.size());
       for (const ir::DataFlowEdge& edge : flow.regions[0].results)
         out[edge.outer] = results[edge.inner];
@@ -314,9 +315,9 @@ class Partitioner {
     }
     for (size_t r = 0; r < out.size(); ++r) {
       const ValueId v = op.results[r];
-      const DimAxes from = Needed(*boundary.result_edges[r], boundary.results[r], s.of[v]);
-      NoteMove(f.types[v], from, s.of[v], note, "result");
-      out[r] = Reshard(out[r], from, s.of[v]);
+      const DimAxes from = Needed(*boundary.result_edges[r], boundary.results[r], s.shardings[v]);
+      NoteMove(f.types[v], from, s.shardings[v], note, "result");
+      out[r] = Reshard(out[r], from, s.shardings[v]);
     }
     return out;
   }
@@ -341,8 +342,9 @@ class Partitioner {
       given[edge.inner] = &boundary.operands[edge.outer];
     for (int i = 0; i < region.num_params; ++i)
       params[i] = b.Param(ir::LocalType(region.types[i], *given[i], region.scope.mesh));
-    for (int i = 0; i < region.num_params; ++i) params[i] = Reshard(params[i], *given[i], s.of[i]);
-    std::vector<DimAxes> wanted = ir::ElementsAt(s.of, region.results);
+    for (int i = 0; i < region.num_params; ++i)
+      params[i] = Reshard(params[i], *given[i], s.shardings[i]);
+    std::vector<DimAxes> wanted = ir::ElementsAt(s.shardings, region.results);
     for (const ir::DataFlowEdge& edge : flow.results)
       wanted[edge.inner] = boundary.results[edge.outer];
     return b.Build(Body(region, s, wanted, b, params, depth));
@@ -368,10 +370,10 @@ absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const F
     Builder b({f.scope.mesh.With(names, ir::AxisType::kManual), /*check_vma=*/false}, f.name);
     std::vector<Value> params;
     for (int i = 0; i < f.num_params; ++i) {
-      params.push_back(b.Param(ir::LocalType(f.types[i], s.of[i], f.scope.mesh)));
-      out.in.push_back(SpecFrom(f, i, s.of[i]));
+      params.push_back(b.Param(ir::LocalType(f.types[i], s.shardings[i], f.scope.mesh)));
+      out.in.push_back(SpecFrom(f, i, s.shardings[i]));
     }
-    std::vector<DimAxes> wanted = ir::ElementsAt(s.of, f.results);
+    std::vector<DimAxes> wanted = ir::ElementsAt(s.shardings, f.results);
     for (size_t r = 0; r < wanted.size(); ++r) {
       if (r < program.out_shardings.size() && program.out_shardings[r]) {
         wanted[r] = program.out_shardings[r]->dims;

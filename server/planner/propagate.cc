@@ -33,7 +33,7 @@ using Why = absl::FunctionRef<std::string(const std::string& axis)>;
 // new axes are unused and the dim divides evenly. Returns whether it has grown.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
           Why why) {
-  DimAxes& have = s->of[v];
+  DimAxes& have = s->shardings[v];
   if (s->fixed_sharding[v] || have[dim].size() >= want.size() || !IsPrefix(have[dim], want))
     return false;
   for (size_t i = have[dim].size(); i < want.size(); ++i)
@@ -41,7 +41,7 @@ bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const Axi
         f.types[v].unreduced.contains(want[i]))
       return false;
   if (f.types[v].shape[dim] % f.scope.mesh.SizeOf(want) != 0) return false;
-  for (size_t i = have[dim].size(); i < want.size(); ++i) s->why[v][want[i]] = why(want[i]);
+  for (size_t i = have[dim].size(); i < want.size(); ++i) s->origins[v][want[i]] = why(want[i]);
   have[dim] = want;
   s->grown_at[v] = ++s->clock;
   s->settled = false;
@@ -63,15 +63,15 @@ enum class Phase : uint8_t { kPassing, kSummed };
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
   const Op& op = f.ops[index];
   const Signature& sig = s->signatures[index];
-  const std::vector<DimAxes> in = ir::ElementsAt(s->of, op.operands);
-  const std::vector<DimAxes> out = ir::ElementsAt(s->of, op.results);
+  const std::vector<DimAxes> in = ir::ElementsAt(s->shardings, op.operands);
+  const std::vector<DimAxes> out = ir::ElementsAt(s->shardings, op.results);
   const std::vector<AxisList> axes =
       ChooseFactorAxes(f, op, sig, in, out, /*summed=*/phase == Phase::kSummed);
   auto why = [&](const std::string& axis) {
     for (size_t i = 0; i < in.size(); ++i)
-      if (Uses(in[i], axis)) return s->why[op.operands[i]][axis];
+      if (Uses(in[i], axis)) return s->origins[op.operands[i]][axis];
     for (size_t i = 0; i < out.size(); ++i)
-      if (Uses(out[i], axis)) return s->why[op.results[i]][axis];
+      if (Uses(out[i], axis)) return s->origins[op.results[i]][axis];
     return Source(f, index);
   };
   bool changed = false;
@@ -115,20 +115,20 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
 bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
               FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
               const std::string& source) {
-  auto from_outer = [&](const std::string& axis) { return os->why[ov][axis]; };
+  auto from_outer = [&](const std::string& axis) { return os->origins[ov][axis]; };
   auto from_inner = [&](const std::string& axis) {
-    const auto known = is->why[iv].find(axis);
-    return known == is->why[iv].end() ? source : known->second;
+    const auto known = is->origins[iv].find(axis);
+    return known == is->origins[iv].end() ? source : known->second;
   };
   bool changed = false;
   const int offset = edge.leading_dim ? 1 : 0;
   for (int d = 0; d < inner.types[iv].rank(); ++d) {
     const AxisList prefix = edge.prefix.empty() ? AxisList{} : edge.prefix[d];
-    const AxisList& o = os->of[ov][d + offset];
+    const AxisList& o = os->shardings[ov][d + offset];
     if (o.size() > prefix.size() && IsPrefix(prefix, o))
       changed |= Grow(inner, is, iv, d, {o.begin() + prefix.size(), o.end()}, from_outer);
     AxisList want = prefix;
-    const AxisList& i = is->of[iv][d];
+    const AxisList& i = is->shardings[iv][d];
     want.insert(want.end(), i.begin(), i.end());
     changed |= Grow(outer, os, ov, d + offset, want, from_inner);
   }
@@ -167,10 +167,10 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
       const int param = carry.first;
       const ValueId r = region.results[carry.second];
       for (int d = 0; d < region.types[param].rank(); ++d) {
-        changed |= Grow(region, inner, param, d, inner->of[r][d],
-                        [&](const std::string& axis) { return inner->why[r][axis]; });
-        changed |= Grow(region, inner, r, d, inner->of[param][d],
-                        [&](const std::string& axis) { return inner->why[param][axis]; });
+        changed |= Grow(region, inner, param, d, inner->shardings[r][d],
+                        [&](const std::string& axis) { return inner->origins[r][axis]; });
+        changed |= Grow(region, inner, r, d, inner->shardings[param][d],
+                        [&](const std::string& axis) { return inner->origins[param][axis]; });
       }
     }
   }
@@ -225,16 +225,16 @@ void Reopen(FunctionShardings* s) {
 // Returns the shardings that Explicit types give. All other values are unsharded.
 std::unique_ptr<FunctionShardings> InitialShardings(const Function& f) {
   auto s = std::make_unique<FunctionShardings>();
-  for (const Type& t : f.types) s->of.emplace_back(t.rank());
-  s->why.resize(f.types.size());
+  for (const Type& t : f.types) s->shardings.emplace_back(t.rank());
+  s->origins.resize(f.types.size());
   s->fixed_sharding.resize(f.types.size());
   s->grown_at.resize(f.types.size());
   s->visited_at.resize(f.ops.size(), -1);
   for (size_t v = 0; v < f.types.size(); ++v)
     if (f.types[v].is_sharded()) {
-      s->of[v] = f.types[v].sharding;
-      for (const AxisList& dim : s->of[v])
-        for (const std::string& axis : dim) s->why[v][axis] = "its Explicit type";
+      s->shardings[v] = f.types[v].sharding;
+      for (const AxisList& dim : s->shardings[v])
+        for (const std::string& axis : dim) s->origins[v][axis] = "its Explicit type";
     }
   for (size_t i = 0; i < f.ops.size(); ++i)
     if (f.ops[i].def->data_flow)
@@ -276,10 +276,10 @@ absl::Status CheckSpec(const Function& f, ValueId v, const ir::PartitionSpec& sp
 absl::Status FixSharding(const Function& f, FunctionShardings* s, ValueId v,
                          const ir::PartitionSpec& spec, const std::string& what) {
   TESSERA_RETURN_IF_ERROR(CheckSpec(f, v, spec, what));
-  s->of[v] = spec.dims;
-  s->of[v].resize(f.types[v].rank());
-  for (const AxisList& dim : s->of[v])
-    for (const std::string& axis : dim) s->why[v][axis] = what;
+  s->shardings[v] = spec.dims;
+  s->shardings[v].resize(f.types[v].rank());
+  for (const AxisList& dim : s->shardings[v])
+    for (const std::string& axis : dim) s->origins[v][axis] = what;
   s->fixed_sharding[v] = std::find(spec.open.begin(), spec.open.end(), true) == spec.open.end();
   return absl::OkStatus();
 }
@@ -423,10 +423,10 @@ absl::Status Seed(const ir::Program& program, FunctionShardings* s) {
 
 std::string WhoDecided(const FunctionShardings& s, ValueId v) {
   std::vector<std::pair<std::string, std::string>> rows;  // origin, and the axes it decided
-  for (const AxisList& dim : s.of[v])
+  for (const AxisList& dim : s.shardings[v])
     for (const std::string& axis : dim) {
-      const auto known = s.why[v].find(axis);
-      if (known == s.why[v].end()) continue;
+      const auto known = s.origins[v].find(axis);
+      if (known == s.origins[v].end()) continue;
       const auto row = std::find_if(rows.begin(), rows.end(),
                                     [&](const auto& r) { return r.first == known->second; });
       if (row == rows.end()) {

@@ -20,9 +20,9 @@ namespace tessera::server::planner {
 
 // The shardings of the values of one function, over the mesh axes that are not Manual in it.
 struct FunctionShardings {
-  std::vector<ir::DimAxes> of;  // sharding of each value, with one entry per dim
+  std::vector<ir::DimAxes> shardings;  // sharding of each value, with one entry per dim
   // For each value and each mesh axis that shards it: the argument, result or op that decided it.
-  std::vector<std::map<std::string, std::string>> why;
+  std::vector<std::map<std::string, std::string>> origins;
   std::vector<bool> fixed_sharding;  // true for values whose sharding is given and must not grow
   bool settled = false;              // true if nothing has grown since the fixpoint was reached
   // Signature of each op without planned regions; empty before Propagate.

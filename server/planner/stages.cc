@@ -29,7 +29,7 @@ void AppendShardings(const ir::Function& f, const FunctionShardings& s, int dept
   const std::string indent(2 * depth, ' ');
   const auto append = [&](ir::ValueId v, std::string_view made_by) {
     const std::string who = WhoDecided(s, v);
-    absl::StrAppend(out, indent, "%", v, ": ", ShardedTypeText(f.types[v], s.of[v]),
+    absl::StrAppend(out, indent, "%", v, ": ", ShardedTypeText(f.types[v], s.shardings[v]),
                     ToAbsl(made_by), who.empty() ? "" : ", by ", who, "\n");
   };
   for (int i = 0; i < f.num_params; ++i) append(i, "");

@@ -28,11 +28,11 @@ TESSERA_FIELDS(s::ArrayRecord, state::Array, tenant, session, error, deleted, do
 TESSERA_FIELDS(s::Run, state::Run, executable, donate, originals)
 TESSERA_FIELDS(s::Save, state::FileWork, path, overwrite, arrays)
 TESSERA_FIELDS(s::Load, state::FileWork, path, arrays)
-// The members kind, state, work and outstanding are converted by hand. Times are stored as times of
-// the wall clock, because each life has a clock of its own.
-TESSERA_FIELDS(s::Operation, state::Operation, name, tenant, session, session_name, created,
-               started, ended_at, error, args, results, deadline, time_allowed, sequence,
-               generation, inputs_gone, peer_error)
+// The members client_session_id, kind, state, work and outstanding are converted by hand. Times are
+// stored as times of the wall clock, because each life has a clock of its own.
+TESSERA_FIELDS(s::Operation, state::Operation, name, tenant, session, created, started, ended_at,
+               error, args, results, deadline, time_allowed, sequence, generation, inputs_gone,
+               peer_error)
 TESSERA_FIELDS(server::core::PlanValue, state::PlanValue, dtype, shape, spec)
 TESSERA_FIELDS(server::core::CollectiveSummary, state::CollectiveSummary, op, axes, count,
                bytes_per_device)
@@ -99,6 +99,7 @@ state::Operation MessageOf(const s::Operation& record) {
   for (absl::Time* time : {&op.created, &op.started, &op.ended_at, &op.deadline})
     *time += op.wall_ahead;
   state::Operation out = serial::Written(op);
+  out.set_session_name(op.client_session_id);
   out.set_kind(static_cast<int>(op.kind));
   out.set_state(static_cast<int>(op.state));
   std::visit([&](const auto& work) { SetWork(work, &out); }, op.work);
@@ -181,6 +182,7 @@ absl::Status ReadWork(const state::Operation& from, s::Work* to) {
 absl::Status Read(const state::Operation& from, s::Operation* to) {
   TESSERA_RETURN_IF_ERROR(serial::ReadFields(from, kNoLimits, to));
   TESSERA_RETURN_IF_ERROR(ReadWork(from, &to->work));
+  to->client_session_id = from.session_name();
   for (const state::Outstanding& one : from.outstanding())
     to->outstanding[one.executor()] = one.incarnation();
   TESSERA_RETURN_IF_ERROR(ReadEnum(from.kind(), api::OperationKind::kLoad, &to->kind));

@@ -60,7 +60,7 @@ RowChange AnOperation(scheduler::Work work) {
   op.id = 9;
   op.name = "f";
   op.tenant = "a";
-  op.session = op.session_name = 7;
+  op.session = op.client_session_id = 7;
   op.kind = api::OperationKind::kReshard;
   op.wall_ahead = absl::Seconds(1000);
   op.created = At(10);

@@ -51,7 +51,7 @@ void DeleteWorker(const CallRef<v1::DeleteWorkerRequest, v1::Worker>& call) {
 namespace {
 
 // Returns which processes the request means, for the log.
-std::string WhoseOf(const InquiryTarget& target) {
+std::string TargetName(const InquiryTarget& target) {
   return target.all ? "all" : target.worker.empty() ? "coordinator" : target.worker;
 }
 
@@ -90,7 +90,7 @@ void SetLogLevel(const CallRef<v1::SetLogLevelRequest, v1::Diagnostics>& call) {
       ir::serial::ReadLogLevel(q.level(), q.has_time() ? &q.time() : nullptr);
   if (!wanted.ok()) return call->Finish(wanted.status());
   // Logged as a warning, so that almost every log level shows which caller changed the level.
-  TESSERA_LOG(WARNING) << "log level is changed" << Field("of", WhoseOf({q.worker(), q.all()}))
+  TESSERA_LOG(WARNING) << "log level is changed" << Field("of", TargetName({q.worker(), q.all()}))
                        << Field("level", LogLevelName(wanted->level))
                        << Field("for", absl::FormatDuration(wanted->reverts_in))
                        << Field("token", call->caller().token_name);

@@ -16,7 +16,7 @@ namespace {
 using ir::serial::FromProto;
 using ir::serial::ToProto;
 using scheduler::ArrayInfo;
-using scheduler::Making;
+using scheduler::PendingArrays;
 
 void FillTickets(const std::vector<ShardTicket>& tickets,
                  google::protobuf::RepeatedPtrField<v1::ShardTicket>* out) {
@@ -164,10 +164,12 @@ void LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& ca
     if (!placement.ok()) return call->Finish(placement.status());
     event.arrays.push_back({a.name(), *std::move(placement)});
   }
-  Answer<Making>(call, std::move(event), [](const Making& making, v1::LoadArraysResponse* out) {
-    *out->mutable_operation() = ToProto(making.operation);
-    for (const ArrayInfo& info : making.arrays) FillArray(info, out->add_arrays());
-  });
+  Answer<PendingArrays>(call, std::move(event),
+                        [](const PendingArrays& pending, v1::LoadArraysResponse* out) {
+                          *out->mutable_operation() = ToProto(pending.operation);
+                          for (const ArrayInfo& info : pending.arrays)
+                            FillArray(info, out->add_arrays());
+                        });
 }
 
 void GetFile(const CallRef<v1::GetFileRequest, v1::File>& call) {
@@ -189,11 +191,11 @@ void ReshardArray(const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayRespons
   absl::StatusOr<api::Placement> placement =
       FromProto(q.placement(), call->coordinator()->limits());
   if (!placement.ok()) return call->Finish(placement.status());
-  Answer<Making>(
+  Answer<PendingArrays>(
       call, scheduler::ReshardArray{call->asker(), q.session(), q.array(), *std::move(placement)},
-      [](const Making& making, v1::ReshardArrayResponse* out) {
-        *out->mutable_operation() = ToProto(making.operation);
-        for (const ArrayInfo& info : making.arrays) FillArray(info, out->mutable_array());
+      [](const PendingArrays& pending, v1::ReshardArrayResponse* out) {
+        *out->mutable_operation() = ToProto(pending.operation);
+        for (const ArrayInfo& info : pending.arrays) FillArray(info, out->mutable_array());
       });
 }
 

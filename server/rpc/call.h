@@ -41,7 +41,7 @@
 namespace tessera::server::rpc {
 
 class Executions;
-class RunPool;
+class JobPool;
 class WorkerService;
 
 // Returns the programs that the caller may see, the busiest first. An entry with the name "" is the
@@ -54,8 +54,8 @@ struct CallContext {
   const Clock* clock = nullptr;
   RequestLog* requests = nullptr;
   Coordinator* coordinator = nullptr;
-  RunPool* pool = nullptr;                 // threads for RunProgram, which blocks
-  RunPool* decoders = nullptr;             // threads that read programs, which takes a while
+  JobPool* pool = nullptr;                 // threads for RunProgram, which blocks
+  JobPool* decoders = nullptr;             // threads that read programs, which takes a while
   core::ProgramReader* reader = nullptr;   // null if programs are read in this process
   Executions* executions = nullptr;        // streams of ExecutePrograms
   WorkerService* workers = nullptr;        // workers that are connected

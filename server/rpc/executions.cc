@@ -91,8 +91,8 @@ class WatchedRun {
 };
 
 // The stream of one ExecuteAndWatch.
-class ExecutionStream final
-    : public MessageStream<ExecutionStream, grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
+class WatchedRunStream final
+    : public MessageStream<WatchedRunStream, grpc::ServerWriteReactor<v1::ExecuteProgramEvent>,
                            v1::ExecuteProgramEvent> {
  public:
   void OnEvent(const RunEvent& event) {
@@ -114,11 +114,10 @@ class ExecutionStream final
 // The stream of one ExecutePrograms. Requests are read one at a time. A request that is `in_order`
 // holds back the requests behind it until its run is accepted or refused ("settled"), because they
 // may name its results (docs/decisions/0029).
-class ExecutionsStream final
-    : public MessageStream<ExecutionsStream, BidiReactor<v1::ExecuteProgramsEvent>,
-                           v1::ExecuteProgramsEvent> {
+class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::ExecuteProgramsEvent>,
+                                              v1::ExecuteProgramsEvent> {
  public:
-  explicit ExecutionsStream(BidiCall call)
+  explicit RunsStream(BidiCall call)
       : executions_(call.context->executions), call_(std::move(call)) {}
   void Start() { ReadIfRoom(); }
 
@@ -217,25 +216,25 @@ class ExecutionsStream final
     {
       absl::MutexLock lock(&mu_);
       if (refused != nullptr) {
-        Name(number, *refused);
+        RememberResults(number, *refused);
       } else {
         const auto& outputs = std::get<v1::ExecuteProgramResponse>(event).outputs();
-        Name(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
+        RememberResults(number, std::vector<uint64_t>(outputs.begin(), outputs.end()));
       }
       settling_ = false;
     }
     SendEvent(number, std::move(event));
     ReadIfRoom();
   }
-  void Name(uint64_t number, Made made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void RememberResults(uint64_t number, Made made) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto size = [](const Made& m) { return m.ok() ? m->size() : 0; };
-    const auto [it, added] = named_.emplace(number, std::move(made));
+    const auto [it, added] = remembered_runs_.emplace(number, std::move(made));
     if (!added) return;  // The caller has used the number before.
-    named_results_ += size(it->second);
-    while (named_.size() > 1 &&
-           (named_.size() > kNamedRunsMax || named_results_ > kNamedResultsMax)) {
-      named_results_ -= size(named_.begin()->second);
-      named_.erase(named_.begin());
+    remembered_results_ += size(it->second);
+    while (remembered_runs_.size() > 1 &&
+           (remembered_runs_.size() > kNamedRunsMax || remembered_results_ > kNamedResultsMax)) {
+      remembered_results_ -= size(remembered_runs_.begin()->second);
+      remembered_runs_.erase(remembered_runs_.begin());
     }
   }
   // Tries the run again later if it was refused because there is no room for it yet. Returns
@@ -255,8 +254,8 @@ class ExecutionsStream final
     for (const v1::ResultOfRun& result : request->results_of_runs()) {
       const std::string what = absl::StrCat("argument ", result.arg(), ", result ", result.result(),
                                             " of run ", result.number(), " of the stream");
-      const auto found = named_.find(result.number());
-      if (found == named_.end())
+      const auto found = remembered_runs_.find(result.number());
+      if (found == remembered_runs_.end())
         return MakeError(ErrorKind::kValueError,
                          absl::StrCat(what, ": the run is not among the last ", kNamedRunsMax,
                                       " runs that were sent in order"));
@@ -320,15 +319,15 @@ class ExecutionsStream final
   size_t runs_ ABSL_GUARDED_BY(mu_) = 0;           // number of runs without a written last event
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
-  bool settling_ ABSL_GUARDED_BY(mu_) = false;           // true while `ordered_` is not settled
-  bool gone_ ABSL_GUARDED_BY(mu_) = false;               // true once gRPC is done with the stream
-  std::map<uint64_t, Made> named_ ABSL_GUARDED_BY(mu_);  // runs with the greatest numbers
-  size_t named_results_ ABSL_GUARDED_BY(mu_) = 0;        // number of the results in named_
+  bool settling_ ABSL_GUARDED_BY(mu_) = false;  // true while `ordered_` is not settled
+  bool gone_ ABSL_GUARDED_BY(mu_) = false;      // true once gRPC is done with the stream
+  std::map<uint64_t, Made> remembered_runs_ ABSL_GUARDED_BY(mu_);  // runs with the greatest numbers
+  size_t remembered_results_ ABSL_GUARDED_BY(mu_) = 0;  // number of the results in remembered_runs_
 };
 
 grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
     StreamCall<v1::ExecuteProgramRequest, v1::ExecuteProgramEvent> call) {
-  const auto stream = ExecutionStream::Make();
+  const auto stream = WatchedRunStream::Make();
   WatchedRun::Start(call.context->coordinator, call.caller, std::move(call.request),
                     [stream](const RunEvent& event) { stream->OnEvent(event); });
   return stream.get();
@@ -336,7 +335,7 @@ grpc::ServerWriteReactor<v1::ExecuteProgramEvent>* ExecuteAndWatch(
 
 BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
   Executions* const executions = call.context->executions;
-  const auto stream = ExecutionsStream::Make(std::move(call));
+  const auto stream = RunsStream::Make(std::move(call));
   bool stopping = false;
   {
     absl::MutexLock lock(&executions->mu_);
@@ -347,17 +346,17 @@ BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
   return stream.get();
 }
 
-void Executions::Forget(ExecutionsStream* stream) {
+void Executions::Forget(RunsStream* stream) {
   absl::MutexLock lock(&mu_);
   open_.erase(stream);
 }
 
 void Executions::Stop() {
-  std::vector<std::shared_ptr<ExecutionsStream>> open;
+  std::vector<std::shared_ptr<RunsStream>> open;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    for (ExecutionsStream* stream : open_) open.push_back(stream->shared_from_this());
+    for (RunsStream* stream : open_) open.push_back(stream->shared_from_this());
   }
   for (const auto& stream : open) stream->Cut(scheduler::Stopping());
 }

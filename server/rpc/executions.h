@@ -12,7 +12,7 @@
 
 namespace tessera::server::rpc {
 
-class ExecutionsStream;
+class RunsStream;
 
 class Executions {
  public:
@@ -24,14 +24,14 @@ class Executions {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  friend class ExecutionsStream;
+  friend class RunsStream;
   friend BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call);
-  void Forget(ExecutionsStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(RunsStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   const RequestMetrics metrics_;
   absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::set<ExecutionsStream*> open_ ABSL_GUARDED_BY(mu_);
+  std::set<RunsStream*> open_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::server::rpc

@@ -25,10 +25,10 @@ namespace {
 constexpr double kDaemonsShare = 0.75;
 
 // Collects the answers of one round, until all have come or the time is over.
-class Round final : public std::enable_shared_from_this<Round> {
+class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
  public:
-  Round(v1::Diagnostics own, std::vector<std::string> names,
-        std::function<void(absl::StatusOr<v1::Diagnostics>)> then)
+  InquiryRound(v1::Diagnostics own, std::vector<std::string> names,
+               std::function<void(absl::StatusOr<v1::Diagnostics>)> then)
       : own_(std::move(own)), names_(std::move(names)), then_(std::move(then)) {
     answers_.resize(names_.size());
     missing_ = names_.size();
@@ -40,7 +40,8 @@ class Round final : public std::enable_shared_from_this<Round> {
     alarm_.Set(WallDeadline(wait), [self = shared_from_this()](bool) { self->End(); });
   }
 
-  void Take(size_t worker, absl::StatusOr<v1::InquiryAnswer> answer) ABSL_LOCKS_EXCLUDED(mu_) {
+  void TakeAnswer(size_t worker, absl::StatusOr<v1::InquiryAnswer> answer)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     {
       absl::MutexLock lock(&mu_);
       if (ended_) return;
@@ -119,11 +120,12 @@ void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
     ir::serial::AnswerInquiry(inquiry, sources, report);
   }
   *inquiry.mutable_timeout() = ir::serial::ToProto(bounded * kDaemonsShare);
-  const auto round = std::make_shared<Round>(std::move(own), std::move(names), std::move(then));
+  const auto round =
+      std::make_shared<InquiryRound>(std::move(own), std::move(names), std::move(then));
   round->Start(bounded);
   for (size_t w = 0; w < asked.size(); ++w)
     asked[w]->Ask(inquiry, [round, w](absl::StatusOr<v1::InquiryAnswer> answer) {
-      round->Take(w, std::move(answer));
+      round->TakeAnswer(w, std::move(answer));
     });
 }
 

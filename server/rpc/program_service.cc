@@ -31,7 +31,7 @@ using rpc::ToProto;
 
 // Returns whether the error says nothing about the program itself: there was no time to read it, or
 // the server stops.
-bool IsNoneOfThePrograms(const absl::Status& error) {
+bool IsUnrelatedToProgram(const absl::Status& error) {
   if (error.ok()) return false;
   const ErrorKind kind = KindOf(error);
   return kind == ErrorKind::kDeadlineExceeded || kind == ErrorKind::kServerStopping;
@@ -94,7 +94,7 @@ void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload)
   OnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
     if (!deadline.ok()) return AnswerUpload(call, deadline.status());
     const absl::Status checked = CheckUpload(*call, upload, *deadline);
-    if (IsNoneOfThePrograms(checked)) return AnswerUpload(call, checked);
+    if (IsUnrelatedToProgram(checked)) return AnswerUpload(call, checked);
     call->coordinator()->Post<scheduler::UploadProgress>(
         scheduler::KeepProgram{call->asker(), upload.sha256, checked},
         [call](const auto& progress) { AnswerUpload(call, progress); });
@@ -147,7 +147,7 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
         for (const scheduler::ProgramInfo& program : programs) {
           v1::UploadedProgram& out = *call->response().add_programs();
           const absl::Status read = FillSignature(*call, program, *deadline, &out).status();
-          if (IsNoneOfThePrograms(read)) return call->Finish(read);
+          if (IsUnrelatedToProgram(read)) return call->Finish(read);
           out.set_problem(std::string(read.message()));
         }
       }

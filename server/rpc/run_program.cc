@@ -1,5 +1,5 @@
 // The blocking work behind RunProgram, and the threads for it. The handler in program_service.cc
-// gives RunOne to a RunPool; reading programs and some inquiries use pools of the same class.
+// gives RunOne to a JobPool; reading programs and some inquiries use pools of the same class.
 #include "server/rpc/run_program.h"
 
 #include <algorithm>
@@ -60,14 +60,14 @@ absl::Status RunOne(api::Service& service, ir::Program program,
   return absl::OkStatus();
 }
 
-RunPool::RunPool(int threads, size_t jobs_max)
+JobPool::JobPool(int threads, size_t jobs_max)
     : num_threads_(threads),
       jobs_max_(jobs_max),
       bytes_max_(static_cast<size_t>(ProcessLimits().memory_bytes / 8)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
-RunPool::~RunPool() {
+JobPool::~JobPool() {
   std::deque<Waiting> left;
   {
     absl::MutexLock lock(&mu_);
@@ -78,7 +78,7 @@ RunPool::~RunPool() {
   for (std::thread& t : threads_) t.join();
 }
 
-void RunPool::Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job) {
+void JobPool::Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job) {
   std::string full;
   {
     absl::MutexLock lock(&mu_);
@@ -97,7 +97,7 @@ void RunPool::Run(absl::Duration timeout, const std::string& tenant, size_t byte
   job(MakeError(ErrorKind::kQueueFull, "coordinator: " + full));
 }
 
-std::deque<RunPool::Waiting>::iterator RunPool::Next() {
+std::deque<JobPool::Waiting>::iterator JobPool::Next() {
   const bool last_thread = busy_ + 1 >= num_threads_ && num_threads_ > 1;
   auto next = jobs_.begin();
   while (next != jobs_.end() && last_thread && running_.count(next->tenant) > 0) ++next;
@@ -107,7 +107,7 @@ std::deque<RunPool::Waiting>::iterator RunPool::Next() {
 // The main function of each thread. Takes the next job that may run, calls it, and then gives its
 // bytes and its tenant's share back. The job is destroyed before that, because it holds the request
 // whose bytes are counted.
-void RunPool::Work() {
+void JobPool::Work() {
   while (true) {
     Waiting next;
     {

@@ -29,13 +29,13 @@ absl::Status RunOne(api::Service& service, ir::Program program,
 // exception: the last free thread only takes a job of a tenant that has no job running, so that no
 // tenant keeps all threads.  The requests of all jobs that wait or run may together take an eighth
 // of the process's memory; beyond that a job gets QUEUE_FULL.  A single job may be larger.
-class RunPool {
+class JobPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;
   static constexpr int kThreads = 5;
   static constexpr size_t kJobsMax = 64;
-  explicit RunPool(int threads = kThreads, size_t jobs_max = kJobsMax);
-  ~RunPool();
+  explicit JobPool(int threads = kThreads, size_t jobs_max = kJobsMax);
+  ~JobPool();
   // Queues the job. `bytes` is the size of the request that the job holds.
   void Run(absl::Duration timeout, const std::string& tenant, size_t bytes, Job job)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -162,8 +162,8 @@ class GrpcServer final : public Server {
   const std::unique_ptr<Gate> own_gate_;  // the gate, if the options have none
   Gate* const gate_;
   RequestLog requests_;
-  RunPool pool_;
-  RunPool decoders_{kDecoders, kDecodersJobsMax};
+  JobPool pool_;
+  JobPool decoders_{kDecoders, kDecodersJobsMax};
   Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;

@@ -156,9 +156,9 @@ TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
 }
 
 // An open stream of HoldSession.
-class Held {
+class SessionHold {
  public:
-  Held(const std::shared_ptr<grpc::Channel>& channel, uint64_t session)
+  SessionHold(const std::shared_ptr<grpc::Channel>& channel, uint64_t session)
       : stub_(Sessions::NewStub(channel)) {
     v1::HoldSessionRequest q;
     q.set_session(session);
@@ -188,10 +188,10 @@ class Held {
 TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Session session, Create());
   EXPECT_EQ(ir::serial::FromProto(session.grace()), coordinator_.config().session_grace);
-  Held first(channel_, session.id());
+  SessionHold first(channel_, session.id());
   ASSERT_TRUE(first.held());
   EXPECT_EQ(first.said().id(), session.id());
-  Held second(channel_, session.id());
+  SessionHold second(channel_, session.id());
   TESSERA_EXPECT_OK(second.End(/*leave=*/true));
   v1::DeleteSessionRequest end;
   end.set_session(session.id());
@@ -736,9 +736,9 @@ TEST_F(ClusterTest, CordonDrainUncordon) {
   TESSERA_ASSERT_OK_AND_ASSIGN(worker, Do<Admin>(&Admin::Stub::DrainWorker, drain));
   EXPECT_EQ(worker.state(), v1::WORKER_STATE_DRAINING);
   EXPECT_EQ(worker.operations(), 0);
-  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExecuteProgramResponse held, Square(array));
+  TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExecuteProgramResponse execution, Square(array));
   v1::ExplainPendingRequest explain;
-  explain.set_operation(held.operation());
+  explain.set_operation(execution.operation());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::ExplainPendingResponse why,
                                Do<Operations>(&Operations::Stub::ExplainPending, explain));
   ASSERT_EQ(why.reasons_size(), 1);
@@ -748,7 +748,7 @@ TEST_F(ClusterTest, CordonDrainUncordon) {
   TESSERA_ASSERT_OK_AND_ASSIGN(worker, Do<Admin>(&Admin::Stub::UncordonWorker, uncordon));
   EXPECT_EQ(worker.state(), v1::WORKER_STATE_READY);
   v1::WaitOperationRequest wait;
-  wait.set_operation(held.operation());
+  wait.set_operation(execution.operation());
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::Operation done,
                                Do<Operations>(&Operations::Stub::WaitOperation, wait));
   EXPECT_EQ(done.state(), v1::OPERATION_STATE_DONE);

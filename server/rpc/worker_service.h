@@ -36,14 +36,14 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
   // Threads for inquiries that block. The threads for runs would not do, because they may all be
   // stuck.
-  RunPool& inquiry_pool() { return inquiry_pool_; }
+  JobPool& inquiry_pool() { return inquiry_pool_; }
   api::WorkerEvents& events() { return *events_; }
   const Clock& clock() const { return gate_->clock(); }
 
  private:
   api::WorkerEvents* const events_;
   Gate* const gate_;
-  RunPool inquiry_pool_;
+  JobPool inquiry_pool_;
   absl::Mutex mu_;
   std::map<uint64_t, std::weak_ptr<WorkerStream>> workers_ ABSL_GUARDED_BY(mu_);  // key: session
 };

@@ -357,10 +357,10 @@ void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
 }
 
 void WorkerStream::Release(Executor& executor) {
-  if (executor.held.empty()) return;
+  if (executor.held_reports.empty()) return;
   executor.deadline = absl::InfiniteFuture();
-  for (api::Report& report : executor.held) reports_.push_back(std::move(report));
-  executor.held.clear();
+  for (api::Report& report : executor.held_reports) reports_.push_back(std::move(report));
+  executor.held_reports.clear();
 }
 
 void WorkerStream::Queue(api::Report report) {
@@ -376,8 +376,8 @@ void WorkerStream::Queue(api::Report report) {
       e.deadline =
           e.stream == nullptr ? absl::InfiniteFuture() : service_->clock().Now() + kLastReportsWait;
     }
-    if ((lost && e.stream != nullptr) || !e.held.empty()) {
-      e.held.push_back(std::move(report));
+    if ((lost && e.stream != nullptr) || !e.held_reports.empty()) {
+      e.held_reports.push_back(std::move(report));
       return;
     }
   }
@@ -418,7 +418,7 @@ void WorkerStream::MeetDeadlines() {
     for (auto& [index, e] : executors_) {
       if (now < e.deadline) continue;
       e.deadline = absl::InfiniteFuture();
-      if (!e.held.empty()) {
+      if (!e.held_reports.empty()) {
         late.push_back(std::move(e.stream));
         Release(e);
       } else {

@@ -100,7 +100,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
     std::deque<v1::Envelope> waiting;  // commands that wait until it attaches
     // Reports of the daemon about this index that are held back. The first is the executor's loss:
     // it waits as long as the executor's stream may still bring earlier reports.
-    std::deque<api::Report> held;
+    std::deque<api::Report> held_reports;
     // If reports are held, the time at which they are released. Otherwise the time at which the
     // executor is killed, unless it attaches before, or is reported lost after its stream has
     // ended.

@@ -1,6 +1,6 @@
 // Keeps the answers within their limits in number, age and bytes, for each tenant and for all.
-// Machine::Remember and Machine::FindAnswer (again.cc) are its callers, and restore.cc at the start
-// of a life.
+// Machine::Remember and Machine::FindAnswer (repeated_calls.cc) are its callers, and restore.cc at
+// the start of a life.
 #include "server/scheduler/answers.h"
 
 #include <algorithm>

@@ -42,32 +42,32 @@ Requests* ArrayWait::Listed(State& state) const {
   return a == nullptr ? nullptr : &a->waiters;
 }
 
-void ArrayWait::Late(Machine& m, uint64_t request) const {
+void ArrayWait::OnTimeout(Machine& m, uint64_t request) const {
   m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array,
                           " was not ready within the timeout; ask again"));
 }
 
-void ReadWait::Late(Machine& m, uint64_t request) const {
+void ReadWait::OnTimeout(Machine& m, uint64_t request) const {
   const Cluster& cluster = m.state().cluster;
   if (const ArrayRecord* const a = m.state().catalogue.FindArray(array); a != nullptr)
     if (const Executor& x = cluster.ExecutorOf(a->spec->placement.devices[ordinal]); x.away)
       return m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
                                      cluster.FirstLost({x.name}),
                                      ", and was not back within the timeout; ask again"));
-  if (executor.empty()) return ArrayWait::Late(m, request);
+  if (executor.empty()) return ArrayWait::OnTimeout(m, request);
   m.Answer(request,
            Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ", m.NameWithSilence(executor),
                  " did not send the shard in time; ask again"));
   m.MarkOverdue(executor, absl::StrCat("a read of array ", array));
 }
 
-void WriteWait::Late(Machine& m, uint64_t request) const {
+void WriteWait::OnTimeout(Machine& m, uint64_t request) const {
   m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
                               m.NameWithSilence(executor), " did not take the shard in time"));
   m.MarkOverdue(executor, absl::StrCat("a write of array ", array));
 }
 
-void CreateWait::Late(Machine& m, uint64_t request) const {
+void CreateWait::OnTimeout(Machine& m, uint64_t request) const {
   const Cluster& cluster = m.state().cluster;
   m.AnswerLate(request, Error(ErrorKind::kWorkerLost, "array: ",
                               cluster.FirstLost(cluster.ExecutorsOf(call.spec.placement.devices)),
@@ -75,7 +75,7 @@ void CreateWait::Late(Machine& m, uint64_t request) const {
                               absl::FormatDuration(m.state().config.recovery_wait), "; retry"));
 }
 
-void DonationWait::Late(Machine& m, uint64_t request) const {
+void DonationWait::OnTimeout(Machine& m, uint64_t request) const {
   m.Answer(request,
            Error(ErrorKind::kDeadlineExceeded, "array ", array, " was donated to operation ",
                  operation, ", which has ended and not left its executors yet; ask again"));
@@ -92,7 +92,7 @@ void Machine::UploadTimer(uint64_t id) {
             " of its shards were not uploaded within ", absl::FormatDuration(s_.config.write_wait));
   LogIncident("upload timed out",
               {{"array", absl::StrCat(id)},
-               {"session", absl::StrCat(ownership_.NameOf(a->session))},
+               {"session", absl::StrCat(ownership_.ClientIdOf(a->session))},
                {"tenant", a->tenant}},
               late);
   ArrayFailed(id, late);
@@ -140,15 +140,15 @@ ArrayInfo Machine::Info(uint64_t id) {
   info.state = kStates[static_cast<int>(a.state)];
   for (int64_t d : a.spec->placement.devices) {
     const Executor& x = cluster_.ExecutorOf(d);
-    const auto held = a.holders.find(d);
+    const auto holder = a.holders.find(d);
     if (a.unwritten.count(d) > 0) info.unwritten.push_back(static_cast<int>(info.shards.size()));
     info.shards.push_back({.executor = x.name,
                            .endpoint = x.info.data_endpoint,
-                           .incarnation = held == a.holders.end() ? 0 : held->second,
+                           .incarnation = holder == a.holders.end() ? 0 : holder->second,
                            .device = cluster_.device(d).local});
   }
   info.tenant = a.tenant;
-  info.session = ownership_.NameOf(a.session);
+  info.session = ownership_.ClientIdOf(a.session);
   info.upload_until = a.upload_until + s_.steady_ahead;
   return info;
 }
@@ -185,7 +185,7 @@ bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
   for (int64_t d : e.spec.placement.devices)
     if (!cluster_.ExecutorOf(d).alive()) return false;
   // Another copy of the call may have waited too, and have created the array.
-  if (AnswerAgain(e)) return true;
+  if (AnswerIfRepeated(e)) return true;
   const uint64_t id =
       NewArray(std::make_shared<const api::ArraySpec>(e.spec), ArrayState::kWriting, session);
   BeginWrites(id);
@@ -232,7 +232,7 @@ void Machine::On(const WriteShard& e) {
        WriteWait{{e.array}, device, x.name});
 }
 
-void Machine::Take(Executor& executor, const api::BufferWritten& report) {
+void Machine::HandleReport(Executor& executor, const api::BufferWritten& report) {
   auto* const it = catalogue_.FindArray(report.array);
   const int64_t device = executor.first_device + report.device;
   if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)
@@ -396,14 +396,14 @@ void Machine::EndArrayWaits(uint64_t id, const absl::Status& error) {
   EndWaits(catalogue_.array(id).waiters, error);
 }
 
-bool Machine::ReadFromAfar(const ArrayRecord& array) {
+bool Machine::HasPeerReaders(const ArrayRecord& array) {
   return std::any_of(array.readers.begin(), array.readers.end(), [this](uint64_t reader) {
     const Operation* const op = order_.Find(reader);
     return op != nullptr && op->reads_peers() && !op->ended();
   });
 }
 
-const Operation* Machine::DoneeOfCopy(uint64_t id, const ArrayRecord& array) const {
+const Operation* Machine::RunReadingCopy(uint64_t id, const ArrayRecord& array) const {
   const Operation* const donee = order_.Find(array.donated_to);
   const Run* const run = donee == nullptr ? nullptr : donee->run();
   if (run == nullptr) return nullptr;
@@ -412,7 +412,7 @@ const Operation* Machine::DoneeOfCopy(uint64_t id, const ArrayRecord& array) con
 }
 
 bool Machine::IsKeptOriginal(uint64_t id, const ArrayRecord& array) const {
-  const Operation* const donee = DoneeOfCopy(id, array);
+  const Operation* const donee = RunReadingCopy(id, array);
   return donee != nullptr && !donee->ended() && donee->sequence == 0;
 }
 
@@ -426,7 +426,7 @@ void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
   // After a restart, the coordinator may not know of the operation that the array was donated to.
   const Operation* const donee = order_.Find(a.donated_to);
   const bool may_return = donee != nullptr && donee->started_in > s_.durable;
-  auto& deletes = may_return || DoneeOfCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;
+  auto& deletes = may_return || RunReadingCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;
   for (const auto& [device, incarnation] : a.holders) {
     const Executor& x = cluster_.ExecutorOf(device);
     if (!x.alive() || x.info.incarnation != incarnation) continue;
@@ -448,7 +448,7 @@ void Machine::TryFree(uint64_t id) {
     if (!settled && std::find(donee.args.begin(), donee.args.end(), id) != donee.args.end()) return;
   }
   if (IsKeptOriginal(id, a)) return;
-  if (ReadFromAfar(a)) return;
+  if (HasPeerReaders(a)) return;
   FreeShards(id, a);
   // While its producer or a reader runs, the record of the array is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;

@@ -41,7 +41,7 @@ struct Executor {
   int64_t memory_bytes = 0;  // memory per device: as reported, or its share of the host's memory
   // For health checks: the number of launches that succeeded, the number of these that had
   // collectives, and the age of the last reported progress.
-  int64_t ended = 0, ended_collectives = 0;
+  int64_t launches_succeeded = 0, collective_launches_succeeded = 0;
   absl::Duration progress_age;
   api::Heartbeat::Executor seen;  // state of the executor in its worker's last heartbeat
   // Link speeds as exchanges have shown them: among its own devices, and with other executors.
@@ -51,7 +51,7 @@ struct Executor {
   IdMap<uint64_t> running;
   // The highest sequence number among the operations that were sent to it, as far as this life
   // knows.
-  uint64_t newest = 0;
+  uint64_t last_sent_sequence = 0;
   // Describes the waiter that timed out waiting for this executor. The executor is killed if it
   // does not reply to its worker either.
   std::string overdue_for;

@@ -96,7 +96,7 @@ struct ExecutorPlace {
   bool files = false;  // whether it has a --files-dir
 };
 // An operation that loads or reshards arrays, and the arrays that it will produce.
-struct Making {
+struct PendingArrays {
   api::Operation operation;
   std::vector<ArrayInfo> arrays;
 };
@@ -121,7 +121,7 @@ struct Reply {
                ir::Array, api::Operation, api::Completion, SessionInfo, Page<SessionInfo>,
                WorkerInfo, Page<WorkerInfo>, MeshInfo, Page<MeshInfo>, UploadProgress, ProgramInfo,
                Page<ProgramInfo>, std::vector<ExecutorPlace>, Page<ArrayInfo>, Page<api::Operation>,
-               PendingInfo, core::ClusterReading, Making, std::vector<api::FileArrayInfo>,
+               PendingInfo, core::ClusterReading, PendingArrays, std::vector<api::FileArrayInfo>,
                MissingArrays>
       body;
   // Commit with the end of the operation that the reply tells of; 0 if there is none.

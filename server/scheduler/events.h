@@ -180,7 +180,7 @@ struct SaveArrays : Request {
   std::string path;
   bool overwrite = false;
 };
-// The reply is the Making, once an executor has read the file's header.
+// The reply is a PendingArrays, once an executor has read the file's header.
 struct LoadArrays : Request {
   uint64_t session = 0;
   std::string path;
@@ -192,7 +192,7 @@ struct DeleteArrays : Request {
   // made. If empty, no call is forgotten.
   std::string creation = {};
 };
-// The reply is the Making.
+// The reply is a PendingArrays.
 struct ReshardArray : Request {
   uint64_t session = 0;  // session that owns the result
   uint64_t array = 0;

@@ -31,7 +31,7 @@ void Machine::AskForFile(uint64_t request, const Executor& executor, const std::
   Wait(request, now_ + s_.config.result_wait_max, InspectWait{executor.name, std::move(load)});
 }
 
-void InspectWait::Late(Machine& m, uint64_t request) const {
+void InspectWait::OnTimeout(Machine& m, uint64_t request) const {
   m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "files: ", m.NameWithSilence(executor),
                               " did not look at the file in time; retry"));
   m.MarkOverdue(executor, "a look at a file");
@@ -56,14 +56,14 @@ void Machine::On(const DescribeFile& e) {
                            "files: no worker is there to look at the file; retry"));
 }
 
-void Machine::Take(Executor& executor, const api::FileInspected& report) {
+void Machine::HandleReport(Executor& executor, const api::FileInspected& report) {
   const auto* wait = WaitOf<InspectWait>(report.request);
   if (wait == nullptr || wait->executor != executor.name) return;
   const std::shared_ptr<const LoadArrays> load = wait->load;
   EndWait(report.request);
   if (load == nullptr) return Answer(report.request, report.arrays);
   // Another copy of the call may have come while the executor looked at the file.
-  if (AnswerAgain(*load)) return;
+  if (AnswerIfRepeated(*load)) return;
   Answer(report.request, StartLoad(*load, report));
 }
 

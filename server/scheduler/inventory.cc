@@ -197,7 +197,7 @@ void Machine::On(const Drain& e) {
 
 Requests* DrainWait::Listed(State& state) const { return &state.cluster.worker(worker).drains; }
 
-void DrainWait::Late(Machine& m, uint64_t request) const { m.Answer(request, m.Info(worker)); }
+void DrainWait::OnTimeout(Machine& m, uint64_t request) const { m.Answer(request, m.Info(worker)); }
 
 void Machine::EndDrains() {
   for (const std::string& name : cluster_.draining()) {

@@ -44,7 +44,8 @@ void Machine::On(const LoadArrays& e) {
 
 // Starts the load, now that the contents of the file are known. Sessions, devices and bounds are
 // checked again, because they may have changed while the executor looked at the file.
-absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileInspected& report) {
+absl::StatusOr<PendingArrays> Machine::StartLoad(const LoadArrays& e,
+                                                 const api::FileInspected& report) {
   TESSERA_RETURN_IF_ERROR(report.arrays.status());
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));
@@ -77,9 +78,9 @@ absl::StatusOr<Making> Machine::StartLoad(const LoadArrays& e, const api::FileIn
   TryStart(id);
   const Operation& started = order_.operation(id);
   Remember(e, id, started.results);
-  Making making{Describe(order_.operation(id)), {}};
-  for (uint64_t r : started.results) making.arrays.push_back(Info(r));
-  return making;
+  PendingArrays pending{Describe(order_.operation(id)), {}};
+  for (uint64_t r : started.results) pending.arrays.push_back(Info(r));
+  return pending;
 }
 
 std::vector<std::string> Load::Executors(Machine& m, const Operation& op) const {

@@ -52,7 +52,7 @@ bool PromisesNothing(const Reply& reply) {
 
 // A reply to a call that has waited acknowledges an operation. A step of its own or an earlier copy
 // of the call has begun the operation.
-bool Acknowledges(const Reply& reply) { return std::holds_alternative<Making>(reply.body); }
+bool Acknowledges(const Reply& reply) { return std::holds_alternative<PendingArrays>(reply.body); }
 
 }  // namespace
 
@@ -88,7 +88,7 @@ Inbox::Done Inbox::Answer(Reply& reply, uint64_t commits, bool changes, absl::Ti
   requests_.erase(it);
   if (commits <= durable_ || PromisesNothing(reply)) return done;
   if (failing_.ok()) {
-    held_.push_back({commits, changes, now, {std::move(done), std::move(reply)}});
+    held_replies_.push_back({commits, changes, now, {std::move(done), std::move(reply)}});
     return nullptr;
   }
   Refuse(changes, reply);
@@ -106,23 +106,24 @@ std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
   durable_ = std::max(durable_, commit);
   failing_ = absl::OkStatus();
   std::vector<Outgoing> out;
-  for (; !held_.empty() && held_.front().commit <= durable_; held_.pop_front())
-    out.push_back(std::move(held_.front().out));
+  for (; !held_replies_.empty() && held_replies_.front().commit <= durable_;
+       held_replies_.pop_front())
+    out.push_back(std::move(held_replies_.front().out));
   return out;
 }
 
 std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
   failing_ = why;
   std::vector<Outgoing> out;
-  for (Held& held : std::exchange(held_, {})) {
-    Refuse(held.changes, held.out.reply);
-    out.push_back(std::move(held.out));
+  for (HeldReply& reply : std::exchange(held_replies_, {})) {
+    Refuse(reply.changes, reply.out.reply);
+    out.push_back(std::move(reply.out));
   }
   return out;
 }
 
 std::vector<Inbox::Outgoing> Inbox::FailingIfSilent(absl::Time now, absl::Duration bound) {
-  if (held_.empty() || now - held_.front().since < bound) return {};
+  if (held_replies_.empty() || now - held_replies_.front().since < bound) return {};
   return Failing(MakeError(
       ErrorKind::kStoreFailed,
       absl::StrCat("the disk that holds the coordinator's state has not answered for ",
@@ -132,8 +133,8 @@ std::vector<Inbox::Outgoing> Inbox::FailingIfSilent(absl::Time now, absl::Durati
 
 std::vector<Inbox::Outgoing> Inbox::TakeRequests() {
   std::vector<Outgoing> out;
-  for (Held& held : std::exchange(held_, {})) {
-    out.push_back(std::move(held.out));
+  for (HeldReply& reply : std::exchange(held_replies_, {})) {
+    out.push_back(std::move(reply.out));
     out.back().reply.status = Stopping();
   }
   for (auto& [request, done] : std::exchange(requests_, {}))

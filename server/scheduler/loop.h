@@ -111,13 +111,13 @@ class Inbox {
   size_t before_timer_ = 0;
   absl::flat_hash_map<uint64_t, Done> requests_;
   // The replies that are held, in order of their commits.
-  struct Held {
+  struct HeldReply {
     uint64_t commit = 0;
     bool changes = false;
     absl::Time since;
     Outgoing out;
   };
-  std::deque<Held> held_;
+  std::deque<HeldReply> held_replies_;
   uint64_t durable_ = 0;  // commits up to this one are durable
   absl::Status failing_;
 };

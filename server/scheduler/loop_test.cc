@@ -171,7 +171,7 @@ TEST_F(InboxReplies, ACopyThatFindsItsOperationAcknowledgesIt) {
   for (const uint64_t request : {1, 2}) Ask(request);
   Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
   Reply reply = ReplyTo(1);
-  reply.body = Making{};
+  reply.body = PendingArrays{};
   Answer(std::move(reply), /*commits=*/1, /*changes=*/false);
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL"));
 }

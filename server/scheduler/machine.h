@@ -7,7 +7,7 @@
 //   ownership  sessions.cc
 //   catalogue  arrays.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
-//   answers    again.cc
+//   answers    repeated_calls.cc
 //   uploads    uploads.cc
 //   all        state.cc, telemetry.cc, rows.cc (what the next life gets),
 //              restore.cc (what this life got from the one before)
@@ -137,7 +137,7 @@ class Machine {
   void On(const Planned& e);
   // run.cc, transfer.cc
   void On(const Execute& e);
-  absl::StatusOr<Making> On(const ReshardArray& e);
+  absl::StatusOr<PendingArrays> On(const ReshardArray& e);
   // operations.cc
   void On(const WaitOperation& e);
   absl::StatusOr<std::monostate> On(const CancelOperation& e);
@@ -247,15 +247,15 @@ class Machine {
     return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
   }
 
-  // ---- again.cc ----
+  // ---- repeated_calls.cc ----
   // If the call has come before, answers it like the first one, or with REQUEST_ID_REUSED if it has
   // another payload. Returns whether it has come before; if not, the call must run.
   template <class E>
-  bool AnswerAgain(const E& e) {
+  bool AnswerIfRepeated(const E& e) {
     const AnswerRecord* const first = FindAnswer(e.caller, KindOfCall(e), e.id.text);
     if (first == nullptr) return false;
     if (first->payload == e.id.payload) {
-      Again(e, *first);
+      AnswerRepeatedCall(e, *first);
     } else {
       Answer(e.request, Reused(e));
       if constexpr (requires { e.end_request; }) {
@@ -276,19 +276,20 @@ class Machine {
   }
   void Remember(const Request& e, CallKind call, uint64_t made,
                 const std::vector<uint64_t>& arrays);
-  absl::StatusOr<Making> MakingOf(const core::Caller& caller, const AnswerRecord& first);
+  absl::StatusOr<PendingArrays> PendingArraysOf(const core::Caller& caller,
+                                                const AnswerRecord& first);
   // These functions answer a repeated call from what the first one has made.
-  void Again(const OpenSession& e, const AnswerRecord& first);
-  void Again(const CloseSession& e, const AnswerRecord& first);
-  void Again(const CreateMesh& e, const AnswerRecord& first);
-  void Again(const DeleteMesh& e, const AnswerRecord& first);
-  void Again(const DeleteProgram& e, const AnswerRecord& first);
-  void Again(const Execute& e, const AnswerRecord& first);
-  void Again(const CreateArray& e, const AnswerRecord& first);
-  void Again(const ReshardArray& e, const AnswerRecord& first);
-  void Again(const SaveArrays& e, const AnswerRecord& first);
-  void Again(const LoadArrays& e, const AnswerRecord& first);
-  void Again(const DeleteArrays& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const OpenSession& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const CloseSession& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const CreateMesh& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const DeleteMesh& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const DeleteProgram& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const Execute& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const CreateArray& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const ReshardArray& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const SaveArrays& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const LoadArrays& e, const AnswerRecord& first);
+  void AnswerRepeatedCall(const DeleteArrays& e, const AnswerRecord& first);
 
   // ---- telemetry.cc ----
   template <class T>
@@ -369,9 +370,9 @@ class Machine {
   void SendDeletes();
   // Returns whether some executor may still read the array from another one. While this holds, no
   // executor may delete the array or consume it in a launch.
-  bool ReadFromAfar(const ArrayRecord& array);
+  bool HasPeerReaders(const ArrayRecord& array);
   // Returns the operation that the array was donated to and that reads a copy of it, or null.
-  const Operation* DoneeOfCopy(uint64_t id, const ArrayRecord& array) const;
+  const Operation* RunReadingCopy(uint64_t id, const ArrayRecord& array) const;
   // Returns whether the array is donated to an operation that reads a copy of it and has not
   // started. If that operation fails before its start, the array is given back.
   bool IsKeptOriginal(uint64_t id, const ArrayRecord& array) const;
@@ -537,20 +538,20 @@ class Machine {
   absl::Status CheckFilesDirectories(const std::vector<uint64_t>& arrays) const;
   absl::StatusOr<Save> CheckSave(const SaveArrays& e, std::vector<uint64_t>* args);
   // ---- load.cc ----
-  absl::StatusOr<Making> StartLoad(const LoadArrays& e, const api::FileInspected& report);
+  absl::StatusOr<PendingArrays> StartLoad(const LoadArrays& e, const api::FileInspected& report);
 
   // ---- Reports of executors. ----
   // Each report is handled in the file of the part of the state that it concerns.
-  void Take(const std::string& worker, const api::Heartbeat& beat);
-  void Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
-  void Take(Executor& x, const api::ExecutorLost& lost);
-  void Take(Executor& x, const api::CommunicatorReady& ready);
-  void Take(Executor& x, const api::ProgramLoaded& loaded);
-  void Take(Executor& x, const api::LaunchDone& done);
-  void Take(Executor& x, const api::LaunchFailed& failed);
-  void Take(Executor& x, const api::BufferWritten& written);
-  void Take(Executor& x, const api::BufferRead& read);
-  void Take(Executor& x, const api::FileInspected& inspected);
+  void HandleReport(const std::string& worker, const api::Heartbeat& beat);
+  void HandleReport(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
+  void HandleReport(Executor& x, const api::ExecutorLost& lost);
+  void HandleReport(Executor& x, const api::CommunicatorReady& ready);
+  void HandleReport(Executor& x, const api::ProgramLoaded& loaded);
+  void HandleReport(Executor& x, const api::LaunchDone& done);
+  void HandleReport(Executor& x, const api::LaunchFailed& failed);
+  void HandleReport(Executor& x, const api::BufferWritten& written);
+  void HandleReport(Executor& x, const api::BufferRead& read);
+  void HandleReport(Executor& x, const api::FileInspected& inspected);
 
   // ---- restore.cc ----
   void RestoreCluster(const std::vector<RowChange>& rows);
@@ -589,7 +590,7 @@ class Machine {
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
   void DidNotReach(uint64_t id, const std::string& executor);
-  void LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory);
+  void LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory);
   bool IsNeeded(uint64_t id, const ArrayRecord& array) const;
   bool MayBeGivenBack(uint64_t id, const ArrayRecord& array,
                       const std::set<uint64_t>& started) const;

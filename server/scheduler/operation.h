@@ -36,8 +36,8 @@ struct Operation {
   uint64_t id = 0;
   std::string name;
   std::string tenant;
-  uint64_t session = 0;       // key of the session in Ownership; the session may have ended
-  uint64_t session_name = 0;  // id of the session for clients
+  uint64_t session = 0;            // key of the session in Ownership; the session may have ended
+  uint64_t client_session_id = 0;  // id of the session for clients
   api::OperationKind kind = api::OperationKind::kExecute;  // the kind of work, for clients
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
   // The lead of the wall clock when the operation was created, kept so that its dates do not
@@ -79,9 +79,9 @@ struct Operation {
   bool planned_late = false;
   // Whether `sequence` was assigned by this life, because the number that the operation was first
   // sent with is not known.
-  bool placed_again = false;
+  bool sequence_reassigned = false;
   // The sequence number that executors are told; 0 if the number that they got first is not known.
-  uint64_t known_sequence() const { return placed_again ? 0 : sequence; }
+  uint64_t known_sequence() const { return sequence_reassigned ? 0 : sequence; }
 
   bool ended() const { return state >= api::OperationState::kDone; }
   Run* run() { return std::get_if<Run>(&work); }

@@ -34,7 +34,7 @@ uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& resul
   Session& session = ownership_.session(op.session);
   const uint64_t id = op.id = ownership_.NewId(session.tenant, s_.config.owners_max);
   op.tenant = session.tenant;
-  op.session_name = session.own ? 0 : op.session;
+  op.client_session_id = session.own ? 0 : op.session;
   op.created = now_;
   op.wall_ahead = s_.wall_ahead;
   session.operations.insert(id);
@@ -195,7 +195,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     op.outstanding[name] = x.info.incarnation;
     if (!uses_devices) continue;
     x.running[op.sequence] = op.id;
-    x.newest = op.sequence;
+    x.last_sent_sequence = op.sequence;
   }
   std::visit([&](auto& work) { work.Send(*this, op, executors, /*only=*/""); }, op.work);
   StartRunDeadline(op);
@@ -237,7 +237,7 @@ Requests* OperationWait::Listed(State& state) const {
   return &state.order.operation(operation).waiters;
 }
 
-void OperationWait::Late(Machine& m, uint64_t request) const {
+void OperationWait::OnTimeout(Machine& m, uint64_t request) const {
   m.Answer(request, m.Describe(m.state().order.operation(operation)));
 }
 
@@ -442,7 +442,7 @@ void Machine::End(Operation& op, api::OperationState state) {
     LogIncident("operation failed",
                 {{"operation", absl::StrCat(id)},
                  {"program", op.name},
-                 {"session", absl::StrCat(op.session_name)},
+                 {"session", absl::StrCat(op.client_session_id)},
                  {"tenant", op.tenant},
                  {"executors", absl::StrJoin(silent, ",")}},
                 op.error);

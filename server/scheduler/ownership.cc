@@ -6,7 +6,7 @@
 
 namespace tessera::server::scheduler {
 
-uint64_t Ownership::NameOf(uint64_t key) const {
+uint64_t Ownership::ClientIdOf(uint64_t key) const {
   const auto it = sessions_.find(key);
   return it != sessions_.end() && it->second.own ? 0 : key;
 }

@@ -46,7 +46,7 @@ class Ownership {
   // Requires: the session exists.
   Session& session(uint64_t key) { return sessions_.at(key); }
   // Returns the id by which clients name the session.
-  uint64_t NameOf(uint64_t key) const;
+  uint64_t ClientIdOf(uint64_t key) const;
   // Returns the tenant of the id, or null if the id was never assigned or was assigned too long
   // ago.
   const std::string* OwnerOf(uint64_t id) const;

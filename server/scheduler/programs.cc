@@ -286,7 +286,7 @@ Requests* CompileWait::Listed(State& state) const {
   return x == nullptr ? nullptr : &x->waiters;
 }
 
-void CompileWait::Late(Machine& m, uint64_t request) const {
+void CompileWait::OnTimeout(Machine& m, uint64_t request) const {
   const Executable& x = m.state().catalogue.executable(executable);
   m.AnswerLate(request, m.NotLoaded(x, "compile", /*callers_time_is_over=*/m.now() >= latest));
   m.MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
@@ -395,7 +395,7 @@ void Machine::AnswerPlanned(uint64_t id) {
   Unload(id);
 }
 
-void Machine::Take(Executor& executor, const api::ProgramLoaded& report) {
+void Machine::HandleReport(Executor& executor, const api::ProgramLoaded& report) {
   auto* const it = catalogue_.FindExecutable(report.executable);
   if (it == nullptr) return;
   if (!report.status.ok())

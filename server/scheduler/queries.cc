@@ -24,7 +24,7 @@ api::Operation Machine::Describe(const Operation& op) {
   out.error = op.error;
   if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
   if (op.state == api::OperationState::kRunning) out.pending_reason = AwayReason(op);
-  out.session = op.session_name;
+  out.session = op.client_session_id;
   out.tenant = op.tenant;
   out.kind = op.kind;
   out.created = op.created + op.wall_ahead;

@@ -268,8 +268,9 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   cluster_.Adopt(x);
   x.came_with = inventory.generations;
   x.reports_before = inventory.reports;
-  x.newest = 0;
-  for (uint64_t sequence : inventory.sequences) x.newest = std::max(x.newest, sequence);
+  x.last_sent_sequence = 0;
+  for (uint64_t sequence : inventory.sequences)
+    x.last_sent_sequence = std::max(x.last_sent_sequence, sequence);
   Changed(core::RowKind::kExecutor, x.name);
   Log("executor ", x.name, " is back, with its arrays");
   cluster_.ShareMemory(x.host);
@@ -328,8 +329,8 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   Unblock(op);
   order_.Unhold(op.id);
   order_.Place(op);
-  op.placed_again = started.sequence == 0;
-  if (!op.placed_again) op.sequence = started.sequence;
+  op.sequence_reassigned = started.sequence == 0;
+  if (!op.sequence_reassigned) op.sequence = started.sequence;
   op.state = api::OperationState::kRunning;
   op.started = now_;
   Changed(op);
@@ -391,10 +392,10 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   // If an executor got the operation after a later one, the members of gangs could wait for each
   // other in a circle.
   if (op.uses_devices()) {
-    if (op.sequence < x.newest) return false;
+    if (op.sequence < x.last_sent_sequence) return false;
     // An operation that was placed again was sent before all operations that keep their sequence
     // number.
-    if (!op.placed_again) x.newest = op.sequence;
+    if (!op.sequence_reassigned) x.last_sent_sequence = op.sequence;
   }
   if (op.run() != nullptr && executors.size() > 1) {
     if (op.generation == 0) return false;  // The other members wait in an unknown communicator.
@@ -427,7 +428,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
         op != nullptr && !op->ended() && op->sequence == 0)
       AdoptStarted(started, x.name);
   }
-  LoseAbsent(x, inventory);  // before anything that would read the lost arrays is sent again
+  LoseMissingArrays(x, inventory);  // before anything that would read the lost arrays is sent again
   std::vector<uint64_t> left;
   // Operations by their place in the order. Operations that were placed again come first: they have
   // ended on another executor, so they came before what runs here, whatever place they were given
@@ -442,7 +443,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       if (op.ended()) {
         left.push_back(id);
       } else {
-        unreached.emplace(std::pair(!op.placed_again, op.sequence), id);
+        unreached.emplace(std::pair(!op.sequence_reassigned, op.sequence), id);
       }
     }
   for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
@@ -519,7 +520,7 @@ bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
 
 // Marks arrays as lost that the executor no longer has. These are arrays that were ready, and
 // results of operations that have started there. The results are there unless they were deleted.
-void Machine::LoseAbsent(const Executor& x, const api::ExecutorInventory& inventory) {
+void Machine::LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   using Device = api::ExecutorInventory::Device;
   const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
     return static_cast<size_t>(d) < inventory.devices.size() &&
@@ -566,8 +567,8 @@ bool Machine::IsNeeded(uint64_t id, const ArrayRecord& a) const {
 }
 
 bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
-  const auto held = a.holders.find(x.first_device + local);
-  return held != a.holders.end() && held->second == x.info.incarnation;
+  const auto holder = a.holders.find(x.first_device + local);
+  return holder != a.holders.end() && holder->second == x.info.incarnation;
 }
 
 void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
@@ -613,7 +614,7 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
     } else if (x->first_device >= cluster_.num_ids()) {
       Executor restored = *x;
       restored.running.clear();
-      restored.newest = 0;
+      restored.last_sent_sequence = 0;
       restored.adopted = false;
       restored.reports_before = 0;
       restored.seen = {};

@@ -183,7 +183,7 @@ void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& execut
   if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - m.now();
   for (size_t i = 0; i < donate.size(); ++i) {
     const ArrayRecord& a = s.catalogue.array(op.args[i]);
-    launch.donate.push_back(donate[i] && !ReadLater(s, op, a) && !m.ReadFromAfar(a));
+    launch.donate.push_back(donate[i] && !ReadLater(s, op, a) && !m.HasPeerReaders(a));
   }
   if (only.empty()) op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
   launch.generation = op.generation;
@@ -259,7 +259,7 @@ api::Completion Machine::Complete(Operation& op) {
   return out;
 }
 
-void CompletionWait::Late(Machine& m, uint64_t request) const {
+void CompletionWait::OnTimeout(Machine& m, uint64_t request) const {
   m.Answer(request, m.Complete(m.state().order.operation(operation)));
 }
 

@@ -29,7 +29,7 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)
           machine.SetCaller(&e.caller);
         if constexpr (requires { KindOfCall(e); }) {
-          if (machine.AnswerAgain(e)) return;
+          if (machine.AnswerIfRepeated(e)) return;
         }
         if constexpr (std::is_void_v<decltype(machine.On(e))>) {
           machine.On(e);
@@ -79,7 +79,7 @@ void Machine::On(const Tick&) {
         break;
       case kRequestTimer: {
         const Waiter waiter = EndWait(id);
-        std::visit([&, id = id](const auto& wait) { wait.Late(*this, id); }, waiter.on);
+        std::visit([&, id = id](const auto& wait) { wait.OnTimeout(*this, id); }, waiter.on);
         break;
       }
       case kDeadlineTimer:

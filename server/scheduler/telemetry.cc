@@ -114,8 +114,8 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
           .alive = x.alive(),
           .cordoned = worker.cordoned,
           .operations = 0,
-          .ended = x.ended,
-          .ended_collectives = x.ended_collectives,
+          .launches_succeeded = x.launches_succeeded,
+          .collective_launches_succeeded = x.collective_launches_succeeded,
           .progress_age = x.progress_age,
           .silence = Responsive(x) ? absl::ZeroDuration() : x.seen.silence};
       for (int32_t d = 0; d < x.info.num_devices; ++d)

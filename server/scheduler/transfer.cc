@@ -161,7 +161,7 @@ absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
   return id;
 }
 
-absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
+absl::StatusOr<PendingArrays> Machine::On(const ReshardArray& e) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t session,
                            FindSession(e.caller, e.session, Access::kChange));
   TESSERA_ASSIGN_OR_RETURN(const ArrayRecord* source,
@@ -178,7 +178,7 @@ absl::StatusOr<Making> Machine::On(const ReshardArray& e) {
   const Operation& op = order_.operation(operation);
   Log("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]);
   Remember(e, op.id, op.results);
-  return Making{Describe(op), {Info(op.results[0])}};
+  return PendingArrays{Describe(op), {Info(op.results[0])}};
 }
 
 std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) const {

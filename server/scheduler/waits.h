@@ -1,9 +1,9 @@
 // Requests that wait: a struct for each kind of condition that a request may wait for.
 //
 // Listed returns the set in which the request is registered, so that the event that ends the wait
-// finds it. If Listed returns null, that event searches all waits. Late answers the request at its
-// timeout, after the wait has been removed. It is defined in the file that begins such waits. To
-// add a kind, add its struct, its Late and an entry in Waiter.
+// finds it. If Listed returns null, that event searches all waits. OnTimeout answers the request at
+// its timeout, after the wait has been removed. It is defined in the file that begins such waits.
+// To add a kind, add its struct, its OnTimeout and an entry in Waiter.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,19 +26,19 @@ using Requests = IdSet;
 struct ArrayWait {
   uint64_t array = 0;
   Requests* Listed(State& state) const;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits for the array to be ready, then for a shard's contents.
 struct ReadWait : ArrayWait {
   int ordinal = 0;
   std::string executor = {};  // executor that the read was sent to; empty if it was not sent yet
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits for an executor to have received a shard.
 struct WriteWait : ArrayWait {
   int64_t device = -1;
   std::string executor;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 
 // ---- Listed at an operation (operations.cc, run.cc, arrays.cc). ----
@@ -46,18 +46,18 @@ struct WriteWait : ArrayWait {
 struct OperationWait {
   uint64_t operation = 0;
   Requests* Listed(State& state) const;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits for the state of the operation to change.
 struct ChangeWait : OperationWait {};
 // Waits for the end of the operation. The reply contains the inline results too.
 struct CompletionWait : OperationWait {
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits until an array that was donated to an ended operation is either restored or freed.
 struct DonationWait : OperationWait {
   uint64_t array = 0;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 
 // ---- Listed at an executable (programs.cc). ----
@@ -66,7 +66,7 @@ struct CompileWait {
   absl::Time latest = absl::InfiniteFuture();  // the caller's own timeout
   bool explain = false;                        // whether the reply contains the plan's explanation
   Requests* Listed(State& state) const;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 
 // ---- Listed at a worker (inventory.cc). ----
@@ -74,7 +74,7 @@ struct CompileWait {
 struct DrainWait {
   std::string worker;
   Requests* Listed(State& state) const;
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 
 // ---- Not listed. ----
@@ -83,19 +83,19 @@ struct CreateWait {
   uint64_t session = 0;
   CreateArray call;
   Requests* Listed(State&) const { return nullptr; }
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits for an executor to report a file's contents (files.cc).
 struct InspectWait {
   std::string executor;
   std::shared_ptr<const LoadArrays> load;  // arrays to load; if null, the reply is the contents
   Requests* Listed(State&) const { return nullptr; }
-  void Late(Machine& m, uint64_t request) const;
+  void OnTimeout(Machine& m, uint64_t request) const;
 };
 // Waits for the end of a session while its client is connected. This wait has no timeout.
 struct HoldWait {
   Requests* Listed(State&) const { return nullptr; }
-  void Late(Machine&, uint64_t) const {}
+  void OnTimeout(Machine&, uint64_t) const {}
 };
 
 struct Waiter {

@@ -304,8 +304,8 @@ std::vector<ArrayTable::Entry> Machine::ArraysOn(const Executor& x) {
 
 bool Machine::IsHeldBy(const ArrayRecord& a, const Executor& x) {
   const auto last = a.holders.lower_bound(x.first_device + x.info.num_devices);
-  for (auto held = a.holders.lower_bound(x.first_device); held != last; ++held)
-    if (held->second == x.info.incarnation) return true;
+  for (auto holder = a.holders.lower_bound(x.first_device); holder != last; ++holder)
+    if (holder->second == x.info.incarnation) return true;
   return false;
 }
 
@@ -372,9 +372,10 @@ void Machine::On(const WorkerReported& e) {
   const std::string worker = *known;
   absl::Time& last_seen = cluster_.worker(worker).last_seen;
   last_seen = std::max(last_seen, now_);
-  if (const auto* beat = std::get_if<api::Heartbeat>(&e.report.body)) return Take(worker, *beat);
+  if (const auto* beat = std::get_if<api::Heartbeat>(&e.report.body))
+    return HandleReport(worker, *beat);
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
-    return Take(worker, e.session, *ready);
+    return HandleReport(worker, e.session, *ready);
   Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
   if (const auto* inventory = std::get_if<api::ExecutorInventory>(&e.report.body)) {
     if (x != nullptr && x->away && x->info.incarnation == e.report.incarnation)
@@ -396,12 +397,12 @@ void Machine::On(const WorkerReported& e) {
         if constexpr (!std::is_same_v<Body, api::Heartbeat> &&
                       !std::is_same_v<Body, api::ExecutorReady> &&
                       !std::is_same_v<Body, api::ExecutorInventory>)
-          Take(*x, report);
+          HandleReport(*x, report);
       },
       e.report.body);
 }
 
-void Machine::Take(const std::string& worker, const api::Heartbeat& beat) {
+void Machine::HandleReport(const std::string& worker, const api::Heartbeat& beat) {
   for (const api::Heartbeat::Executor& seen : beat.executors) {
     auto* const it = cluster_.FindExecutor(ExecutorName(worker, seen.executor));
     if (it == nullptr || !it->alive()) continue;
@@ -413,7 +414,8 @@ void Machine::Take(const std::string& worker, const api::Heartbeat& beat) {
   }
 }
 
-void Machine::Take(const std::string& worker, uint64_t session, const api::ExecutorReady& ready) {
+void Machine::HandleReport(const std::string& worker, uint64_t session,
+                           const api::ExecutorReady& ready) {
   api::Registration one{.worker = worker, .host = "", .executors = {ready.info}};
   if (absl::Status s = CheckRegistration(one); !s.ok()) {
     LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(session)}}, s);
@@ -429,7 +431,7 @@ void Machine::Take(const std::string& worker, uint64_t session, const api::Execu
   RetryBlocked();
 }
 
-void Machine::Take(Executor& x, const api::LaunchDone& done) {
+void Machine::HandleReport(Executor& x, const api::LaunchDone& done) {
   KeepInlined(x, done);
   for (const api::LinkSpeed& link : done.links)
     (link.between_executors ? x.between_executors : x.in_executor) = {link.bytes_per_second,
@@ -437,35 +439,35 @@ void Machine::Take(Executor& x, const api::LaunchDone& done) {
   if (auto* const op = order_.Find(done.launch); op != nullptr) {
     op->run_longest = std::max(op->run_longest, done.run_time);
     op->run_total += done.run_time * x.info.num_devices;
-    ++x.ended;
+    ++x.launches_succeeded;
     const Executable* const program = ExecutableOf(*op);
     if (program != nullptr && program->plan != nullptr && !program->plan->collectives.empty())
-      ++x.ended_collectives;
+      ++x.collective_launches_succeeded;
   }
   LaunchEnded(x, done.launch, absl::OkStatus());
 }
 
-void Machine::Take(Executor& x, const api::LaunchFailed& failed) {
+void Machine::HandleReport(Executor& x, const api::LaunchFailed& failed) {
   LaunchEnded(
       x, failed.launch,
       failed.status.ok() ? absl::InternalError("the executor gave no reason") : failed.status,
       failed.inputs_kept);
 }
 
-void Machine::Take(Executor& x, const api::BufferRead& read) {
+void Machine::HandleReport(Executor& x, const api::BufferRead& read) {
   const auto* wait = WaitOf<ReadWait>(read.request);
   if (wait == nullptr || wait->executor != x.name) return;
   EndWait(read.request);
   Answer(read.request, read.value);
 }
 
-void Machine::Take(Executor& x, const api::ExecutorLost& lost) {
+void Machine::HandleReport(Executor& x, const api::ExecutorLost& lost) {
   LoseExecutor(std::string(x.name), lost.reason, lost.launch, lost.op);
 }
 
 // A communicator that could not be opened is only logged: the executor fails the launches that use
 // it.
-void Machine::Take(Executor& x, const api::CommunicatorReady& ready) {
+void Machine::HandleReport(Executor& x, const api::CommunicatorReady& ready) {
   if (ready.status.ok()) return;
   LogIncident(
       "communicator not opened",

@@ -289,16 +289,17 @@ class Client {
     std::sort(both.begin(), both.end());
     both.erase(std::unique(both.begin(), both.end()), both.end());
     const Time born = Now();
-    const absl::StatusOr<api::Making> making = service().Reshard(kept.array, place.Sharded());
+    const absl::StatusOr<api::PendingArrays> pending =
+        service().Reshard(kept.array, place.Sharded());
     const std::string workers = absl::StrJoin(both, ",");
-    if (!making.ok())
-      return SayRefused("reshard", born, workers, making.status(), kept.AsArgument());
+    if (!pending.ok())
+      return SayRefused("reshard", born, workers, pending.status(), kept.AsArgument());
     Say("did", "reshards");
-    kept_.push_back({making->arrays.at(0), kept.value, &place, workers, born, kept.AsArgument()});
+    kept_.push_back({pending->arrays.at(0), kept.value, &place, workers, born, kept.AsArgument()});
     Read(Kept(kept_.back()));
     for (Kept& moved : kept_) {
       // Now that the array could be read, it depends only on the workers where it lies.
-      if (moved.array != making->arrays.at(0)) continue;
+      if (moved.array != pending->arrays.at(0)) continue;
       moved.workers = place.workers;
       moved.made_of = kNoArgument;
     }

@@ -146,7 +146,7 @@ void Client::Load(const std::string& path) {
         world_->Violate("file ", path, " was saved, and cannot be loaded");
       return;
     }
-    const auto& made = std::get<scheduler::Making>(reply.body);
+    const auto& made = std::get<scheduler::PendingArrays>(reply.body);
     checker_->Accepted(made.operation.id);
     operations_.insert(made.operation.id);
     if (it != files_.end()) {

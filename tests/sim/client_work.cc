@@ -355,7 +355,7 @@ void Client::Move(uint64_t array) {
       if (IsGone(reply.status)) CheckError(array, was, reply.status);
       return;
     }
-    const auto& made = std::get<scheduler::Making>(reply.body);
+    const auto& made = std::get<scheduler::PendingArrays>(reply.body);
     checker_->Accepted(made.operation.id);
     operations_.insert(made.operation.id);
     const uint64_t result = made.arrays.at(0).array;

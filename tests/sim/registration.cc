@@ -114,15 +114,16 @@ void Registration::Queue(const api::Report& report) {
       e.waiting.clear();
       e.deadline = e.stream == nullptr ? absl::InfiniteFuture() : world_->now() + kLastReportsWait;
     }
-    if ((lost && e.stream != nullptr) || !e.held.empty()) return e.held.push_back(report);
+    if ((lost && e.stream != nullptr) || !e.held_reports.empty())
+      return e.held_reports.push_back(report);
   }
   process_->Report(session_, report);
 }
 
 void Registration::Release(Executor& executor) {
-  if (executor.held.empty()) return;
+  if (executor.held_reports.empty()) return;
   executor.deadline = absl::InfiniteFuture();
-  for (const api::Report& report : std::exchange(executor.held, {}))
+  for (const api::Report& report : std::exchange(executor.held_reports, {}))
     process_->Report(session_, report);
 }
 
@@ -130,7 +131,7 @@ void Registration::MeetDeadlines() {
   for (auto& [index, e] : executors_) {
     if (world_->now() < e.deadline) continue;
     e.deadline = absl::InfiniteFuture();
-    if (!e.held.empty()) {
+    if (!e.held_reports.empty()) {
       const auto late = std::exchange(e.stream, nullptr);
       Release(e);
       if (late != nullptr)

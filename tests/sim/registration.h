@@ -56,7 +56,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
     ExecutorEnd end;
     bool gone = false;
     std::deque<api::Command> waiting;
-    std::deque<api::Report> held;
+    std::deque<api::Report> held_reports;
     absl::Time deadline = absl::InfiniteFuture();
     uint64_t processed = 0, acknowledged = 0;
   };

@@ -163,7 +163,7 @@ int ProtectionOf(orc::MemProt prot) {
 }
 
 // The memory that one object needs for a segment.
-struct Need {
+struct SegmentNeed {
   jitlink::BasicLayout::Segment* segment;
   uintptr_t bytes;
   int protection;
@@ -171,7 +171,7 @@ struct Need {
 };
 
 // The record to which a FinalizedAlloc points.
-struct Loaded {
+struct FinalizedSegments {
   std::vector<Segment> segments;
   std::vector<orc::shared::WrapperFunctionCall> dealloc_actions;
 };
@@ -189,8 +189,8 @@ class InFlight : public jitlink::JITLinkMemoryManager::InFlightAlloc {
 
  private:
   llvm::Expected<jitlink::JITLinkMemoryManager::FinalizedAlloc> Finalize() {
-    // Segments that are not moved to `loaded` are given back when this function returns.
-    auto loaded = std::make_unique<Loaded>();
+    // Segments that are not moved to `finalized` are given back when this function returns.
+    auto finalized = std::make_unique<FinalizedSegments>();
     std::vector<Segment> segments = std::move(segments_);
     for (const Segment& segment : segments) {
       const PageRun run = segment.pages.run();
@@ -200,11 +200,11 @@ class InFlight : public jitlink::JITLinkMemoryManager::InFlightAlloc {
     }
     auto dealloc_actions = orc::shared::runFinalizeActions(graph_->allocActions());
     if (!dealloc_actions) return dealloc_actions.takeError();
-    loaded->dealloc_actions = std::move(*dealloc_actions);
+    finalized->dealloc_actions = std::move(*dealloc_actions);
     for (Segment& segment : segments)
-      if (!segment.finalize_only) loaded->segments.push_back(std::move(segment));
+      if (!segment.finalize_only) finalized->segments.push_back(std::move(segment));
     return jitlink::JITLinkMemoryManager::FinalizedAlloc(
-        orc::ExecutorAddr::fromPtr(loaded.release()));
+        orc::ExecutorAddr::fromPtr(finalized.release()));
   }
 
   jitlink::LinkGraph* const graph_;
@@ -230,9 +230,10 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
   void deallocate(std::vector<FinalizedAlloc> allocs, OnDeallocatedFunction done) override {
     llvm::Error errors = llvm::Error::success();
     for (auto alloc = allocs.rbegin(); alloc != allocs.rend(); ++alloc) {
-      const std::unique_ptr<Loaded> loaded(alloc->release().toPtr<Loaded*>());
+      const std::unique_ptr<FinalizedSegments> finalized(
+          alloc->release().toPtr<FinalizedSegments*>());
       errors = llvm::joinErrors(std::move(errors),
-                                orc::shared::runDeallocActions(loaded->dealloc_actions));
+                                orc::shared::runDeallocActions(finalized->dealloc_actions));
     }
     done(std::move(errors));
   }
@@ -240,7 +241,7 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
  private:
   llvm::Expected<std::unique_ptr<InFlightAlloc>> Allocate(jitlink::LinkGraph& graph) {
     jitlink::BasicLayout layout(graph);
-    llvm::Expected<std::vector<Need>> needs = NeedsOf(layout);
+    llvm::Expected<std::vector<SegmentNeed>> needs = NeedsOf(layout);
     if (!needs) return needs.takeError();
     llvm::Expected<std::vector<Segment>> segments = Place(*needs);
     if (!segments) return segments.takeError();
@@ -253,8 +254,8 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
     return std::make_unique<InFlight>(&graph, std::move(*segments));
   }
 
-  llvm::Expected<std::vector<Need>> NeedsOf(jitlink::BasicLayout& layout) const {
-    std::vector<Need> needs;
+  llvm::Expected<std::vector<SegmentNeed>> NeedsOf(jitlink::BasicLayout& layout) const {
+    std::vector<SegmentNeed> needs;
     for (auto& [group, segment] : layout.segments()) {
       const int protection = ProtectionOf(group.getMemProt());
       if ((protection & PROT_WRITE) != 0 && (protection & PROT_EXEC) != 0)
@@ -274,7 +275,7 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
     return needs;
   }
 
-  llvm::Expected<std::vector<Segment>> Place(const std::vector<Need>& needs)
+  llvm::Expected<std::vector<Segment>> Place(const std::vector<SegmentNeed>& needs)
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     for (const std::unique_ptr<Region>& region : regions_) {
@@ -293,9 +294,9 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
 
   // Returns nullopt if an area is full.
   static llvm::Expected<std::optional<std::vector<Segment>>> PlaceIn(
-      Region& region, const std::vector<Need>& needs) {
+      Region& region, const std::vector<SegmentNeed>& needs) {
     std::vector<Segment> segments;
-    for (const Need& need : needs) {
+    for (const SegmentNeed& need : needs) {
       Area& area = region.AreaOf(need.protection);
       llvm::Expected<std::optional<PageRun>> run = area.Take(need.bytes);
       if (!run) return run.takeError();

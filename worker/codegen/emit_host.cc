@@ -46,8 +46,8 @@ class HostEmitter : private HostBlocks {
       FindBases();
       Value* const begin = function_->getArg(1);
       Value* const end = function_->getArg(2);
-      if (plan_.tile_dim >= 0) {
-        EmitTiles(begin, end);
+      if (plan_.transpose_dim >= 0) {
+        EmitWithTransposedLoads(begin, end);
       } else if (HasRows()) {
         EmitRows(begin, end);
       } else {
@@ -61,8 +61,8 @@ class HostEmitter : private HostBlocks {
     if (kernel_.num_iterations() > 0) {
       for (llvm::Argument& param : function_->args()) params_.push_back(&param);
       FindBases();
-      if (plan_.tile_dim >= 0) {
-        EmitTiles(Int(0), Int(kernel_.num_iterations()));
+      if (plan_.transpose_dim >= 0) {
+        EmitWithTransposedLoads(Int(0), Int(kernel_.num_iterations()));
       } else if (HasRows()) {
         EmitWholeRows();
       } else {
@@ -209,22 +209,22 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Emits the loops of a kernel with tiled loads (HostPlan). They take up to plan_.tile indices of
-  // the tile dim at once. For every block of lanes they load a tile, and then compute one index
-  // after the other. The first and the last index of the range are taken alone, because their rows
-  // may be incomplete.
-  void EmitTiles(Value* begin, Value* end) {
-    const int dim = plan_.lane_dim, tile_dim = plan_.tile_dim;
+  // Emits the loops of a kernel with transposed loads (HostPlan). They take up to
+  // plan_.transpose_size indices of the transpose dim at once. For every block of lanes they load a
+  // transposed block, and then compute one index after the other. The first and the last index of
+  // the range are taken alone, because their rows may be incomplete.
+  void EmitWithTransposedLoads(Value* begin, Value* end) {
+    const int dim = plan_.lane_dim, transpose_dim = plan_.transpose_dim;
     int64_t inner_size = 1;
-    for (int d = tile_dim + 1; d <= dim; ++d) inner_size *= kernel_.shape[d];
+    for (int d = transpose_dim + 1; d <= dim; ++d) inner_size *= kernel_.shape[d];
     Value* const inner = Int(inner_size);
     Value* const extent = Int(kernel_.shape[dim]);
-    Value* const tile_extent = Int(kernel_.shape[tile_dim]);
-    tiles_.resize(kernel_.nodes.size());
+    Value* const transpose_extent = Int(kernel_.shape[transpose_dim]);
+    transposed_.resize(kernel_.nodes.size());
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
-      if (plan_.tiled[n])
-        tiles_[n] = EntryAlloca(
-            MemoryType(b_.getContext(), kernel_.nodes[n].dtype, plan_.tile * plan_.lanes));
+      if (plan_.transposed[n])
+        transposed_[n] = EntryAlloca(MemoryType(b_.getContext(), kernel_.nodes[n].dtype,
+                                                plan_.transpose_size * plan_.lanes));
     }
     Value* const past = b_.CreateUDiv(b_.CreateAdd(end, Int(inner_size - 1)), inner);
     For(b_.CreateUDiv(begin, inner), past, [&](Value* u) {
@@ -232,28 +232,29 @@ class HostEmitter : private HostBlocks {
       Value* const low = Max(b_.CreateSub(begin, base), Int(0));
       Value* const left = b_.CreateSub(end, base);
       Value* const high = Min(left, inner);
-      Value* const first = b_.CreateURem(u, tile_extent);
+      Value* const first = b_.CreateURem(u, transpose_extent);
       Value* const whole = b_.CreateUDiv(left, inner);
-      Value* const most = Min(Min(Int(plan_.tile), b_.CreateSub(tile_extent, first)), whole);
+      Value* const most =
+          Min(Min(Int(plan_.transpose_size), b_.CreateSub(transpose_extent, first)), whole);
       Value* const is_cut = b_.CreateOr(b_.CreateICmpNE(low, Int(0)), b_.CreateIsNull(whole));
       Value* const count = b_.CreateSelect(is_cut, Int(1), most);
-      SetCoords(b_.CreateUDiv(u, tile_extent), 0, tile_dim);
+      SetCoords(b_.CreateUDiv(u, transpose_extent), 0, transpose_dim);
       For(low, high, [&](Value* i) {
         Value* const row = b_.CreateUDiv(i, extent);
         Value* const from = b_.CreateSub(i, b_.CreateMul(row, extent));
         Value* const lanes = Min(b_.CreateSub(extent, from), b_.CreateSub(high, i));
-        SetCoords(row, tile_dim + 1, dim);
+        SetCoords(row, transpose_dim + 1, dim);
         Value* const to = b_.CreateAdd(from, lanes);
         For(from, to, [&](Value* j) {
           coords_[dim] = j;
           EnterBlock(Min(b_.CreateSub(to, j), Int(plan_.lanes)));
-          coords_[tile_dim] = first;
+          coords_[transpose_dim] = first;
           EnterRowAt(dim);
           for (size_t n = 0; n < kernel_.nodes.size(); ++n)
-            if (plan_.tiled[n]) FillTile(static_cast<int>(n), count);
+            if (plan_.transposed[n]) LoadTransposed(static_cast<int>(n), count);
           For(Int(0), count, [&](Value* q) {
-            coords_[tile_dim] = b_.CreateAdd(first, q);
-            tile_index_ = q;
+            coords_[transpose_dim] = b_.CreateAdd(first, q);
+            transposed_index_ = q;
             EnterRowAt(dim);
             EmitNodes(Level::kBefore, /*varying=*/false);
             EmitNodes(Level::kBefore, /*varying=*/true);
@@ -268,23 +269,23 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Loads `count` neighbours along the tile dim for every lane. Stores them transposed, so that the
-  // lanes of each neighbour are contiguous.
-  void FillTile(int n, Value* count) {
+  // Loads `count` neighbours along the transpose dim for every lane. Stores them transposed, so
+  // that the lanes of each neighbour are contiguous.
+  void LoadTransposed(int n, Value* count) {
     const Node& node = kernel_.nodes[n];
     Type* const type = MemoryType(b_.getContext(), node.dtype);
     const llvm::Align align = ElementAlign(node.dtype);
     Value* const source = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
     const int64_t lane_stride = node.access.strides[plan_.lane_dim];
-    const int64_t tile_stride = node.access.strides[plan_.tile_dim];
+    const int64_t transpose_stride = node.access.strides[plan_.transpose_dim];
     For(Int(0), num_lanes_, [&](Value* lane) {
       Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
-      Value* const column = b_.CreateGEP(type, tiles_[n], lane);
+      Value* const column = b_.CreateGEP(type, transposed_[n], lane);
       // The lines lie too far apart for the hardware prefetcher, so the code prefetches them.
       constexpr int64_t kLanesAhead = 16;
       Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
       For(Int(0), count, [&](Value* q) {
-        Value* const from = b_.CreateGEP(type, line, b_.CreateMul(q, Int(tile_stride)));
+        Value* const from = b_.CreateGEP(type, line, b_.CreateMul(q, Int(transpose_stride)));
         Value* const to = b_.CreateGEP(type, column, b_.CreateMul(q, Int(plan_.lanes)));
         b_.CreateAlignedStore(b_.CreateAlignedLoad(type, from, align), to, align);
         return b_.CreateAdd(q, Int(1));
@@ -559,10 +560,10 @@ class HostEmitter : private HostBlocks {
                         offset);
   }
   int64_t WidthOf(int param) const { return ir::ByteWidth(kernel_.params[param].dtype); }
-  Value* LoadFromTile(int n) {
+  Value* LoadFromTransposed(int n) {
     const DType dtype = kernel_.nodes[n].dtype;
     Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
-    Value* const at = b_.CreateGEP(type, tiles_[n], tile_index_);
+    Value* const at = b_.CreateGEP(type, transposed_[n], transposed_index_);
     return FromMemory(b_, dtype,
                       b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
   }
@@ -605,8 +606,8 @@ class HostEmitter : private HostBlocks {
 
   // Emits a node for the current block of the current row, and returns its value: a vector if it
   // differs between lanes, else a scalar. Loads take the cheapest form that the plan allows:
-  // gathered, interleaved, from a tile, a block, or one element. Reductions have no value here,
-  // because FinishReduction sets it.
+  // gathered, interleaved, from a transposed block, a block, or one element. Reductions have no
+  // value here, because FinishReduction sets it.
   Value* EmitNode(int n) {
     const Node& node = kernel_.nodes[n];
     switch (node.kind) {
@@ -614,7 +615,7 @@ class HostEmitter : private HostBlocks {
         if (IsGathered(node.access)) return LoadGathered(n);
         if (plan_.group_of[n] >= 0) return LoadFromGroup(n);
         Value* const address = Address(node.param, OffsetOf(node.access, row_->node_rows[n]));
-        if (plan_.tiled[n]) return LoadFromTile(n);
+        if (plan_.transposed[n]) return LoadFromTransposed(n);
         if (plan_.lane_variant[n]) return LoadBlock(node.dtype, address, LaneStride(node.access));
         Type* const type = MemoryType(b_.getContext(), node.dtype);
         return FromMemory(b_, node.dtype,
@@ -865,12 +866,12 @@ class HostEmitter : private HostBlocks {
   std::vector<Value*> params_;
   // The offset of each access at the coordinates 0.
   std::vector<Value*> node_bases_, store_bases_;
-  std::vector<Row> rows_;       // the rows that are computed together, up to plan_.rows
-  Row* row_;                    // the current row
-  int num_rows_ = 1;            // number of rows that are computed together now
-  std::vector<Value*> coords_;  // coordinates of the first lane
-  std::vector<Value*> tiles_;   // the tile of each tiled load
-  Value* tile_index_ = nullptr;
+  std::vector<Row> rows_;           // the rows that are computed together, up to plan_.rows
+  Row* row_;                        // the current row
+  int num_rows_ = 1;                // number of rows that are computed together now
+  std::vector<Value*> coords_;      // coordinates of the first lane
+  std::vector<Value*> transposed_;  // the block of each transposed load
+  Value* transposed_index_ = nullptr;
 };
 
 }  // namespace

@@ -89,7 +89,7 @@ class HostCompiler::Impl {
     std::vector<std::shared_ptr<const void>> mapped;
     for (Unit& unit : units) {
       // A unit that occurs twice was compiled once, so its function is loaded by now.
-      if (unit.function == nullptr) unit.function = Loaded(unit.key);
+      if (unit.function == nullptr) unit.function = FindLoaded(unit.key);
       TESSERA_CHECK(unit.function != nullptr) << unit.label;
       mapped.push_back(std::move(unit.function));
     }
@@ -139,12 +139,12 @@ class HostCompiler::Impl {
 
   // The part of a call of Compile that runs on one thread. It holds the deadline, and the compile
   // child once one was needed.
-  struct Batch {
+  struct CompileThread {
     CompileChildren* children;
     const std::string& tenant;
     const absl::Time deadline;
     std::unique_ptr<CompileChild> child;
-    ~Batch() {
+    ~CompileThread() {
       if (child != nullptr) children->Release(tenant, std::move(child));
     }
   };
@@ -158,11 +158,11 @@ class HostCompiler::Impl {
     std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
     const auto work = [&] {
-      Batch batch{&children_, tenant, deadline, nullptr};
+      CompileThread thread{&children_, tenant, deadline, nullptr};
       while (!failed) {
         const size_t at = next++;
         if (at >= units.size()) return;
-        absl::StatusOr<Function> function = FunctionOf(*units[at], batch);
+        absl::StatusOr<Function> function = FunctionOf(*units[at], thread);
         units[at]->status = function.status();
         if (function.ok()) units[at]->function = *std::move(function);
         if (!function.ok()) failed = true;
@@ -205,11 +205,11 @@ class HostCompiler::Impl {
     --helpers_;
   }
 
-  absl::StatusOr<Function> FunctionOf(const Unit& unit, Batch& batch) {
+  absl::StatusOr<Function> FunctionOf(const Unit& unit, CompileThread& thread) {
     TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock key_lock,
-                             cache_.LockKey(unit.key, batch.deadline, unit.label));
+                             cache_.LockKey(unit.key, thread.deadline, unit.label));
     if (Function function = LoadedOrCached(unit)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, batch));
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, thread));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
     if (!function.ok()) return Annotate(function.status(), unit.label);
     cache_.Put(unit.key, object);
@@ -218,7 +218,7 @@ class HostCompiler::Impl {
 
   // Returns the function if it is loaded in this process or cached on disk, else null.
   Function LoadedOrCached(const Unit& unit) {
-    if (Function function = Loaded(unit.key)) return function;
+    if (Function function = FindLoaded(unit.key)) return function;
     const std::optional<std::string> object = cache_.Get(unit.key);
     if (!object) return nullptr;
     absl::StatusOr<Function> function = (*loader_)->Load(*object, kFunctionName);
@@ -228,10 +228,10 @@ class HostCompiler::Impl {
     return nullptr;
   }
 
-  absl::StatusOr<std::string> ObjectOf(const Unit& unit, Batch& batch) {
+  absl::StatusOr<std::string> ObjectOf(const Unit& unit, CompileThread& thread) {
     if (!options_.compile_binary.empty()) {
-      if (batch.child == nullptr) batch.child = children_.Take(batch.tenant);
-      return batch.child->CompileText(unit.text, unit.label, batch.deadline);
+      if (thread.child == nullptr) thread.child = children_.Take(thread.tenant);
+      return thread.child->CompileText(unit.text, unit.label, thread.deadline);
     }
     absl::StatusOr<std::string> object =
         std::visit([&](const auto& x) { return pool_.Compile(Dereferenced(x)); }, unit.what);
@@ -239,7 +239,7 @@ class HostCompiler::Impl {
     return object;
   }
 
-  Function Loaded(const std::string& key) {
+  Function FindLoaded(const std::string& key) {
     absl::MutexLock lock(&mu_);
     const auto at = loaded_.find(key);
     if (at == loaded_.end()) return nullptr;

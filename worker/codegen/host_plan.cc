@@ -104,17 +104,17 @@ bool IsContiguousAlong(const Kernel& kernel, const HostPlan& plan, const Node& n
          kernel.shape[dim] > 1;
 }
 
-void PlanTiles(const Kernel& kernel, HostPlan* plan) {
-  plan->tiled.assign(kernel.nodes.size(), false);
+void PlanTransposedLoads(const Kernel& kernel, HostPlan* plan) {
+  plan->transposed.assign(kernel.nodes.size(), false);
   if (plan->lane_dim < 0 || kernel.num_reduced > 0) return;
-  for (int dim = 0; dim < kernel.num_parallel() && plan->tile_dim < 0; ++dim)
+  for (int dim = 0; dim < kernel.num_parallel() && plan->transpose_dim < 0; ++dim)
     for (size_t n = 0; n < kernel.nodes.size(); ++n)
-      if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->tile_dim = dim;
-  if (plan->tile_dim < 0) return;
-  constexpr int kTile = 16;  // number of f32s in a cache line
-  plan->tile = kTile;
+      if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->transpose_dim = dim;
+  if (plan->transpose_dim < 0) return;
+  constexpr int kLine = 16;  // number of f32s in a cache line
+  plan->transpose_size = kLine;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
-    plan->tiled[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->tile_dim);
+    plan->transposed[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->transpose_dim);
 }
 
 // Returns whether loads a and b differ only in their offsets.
@@ -126,7 +126,7 @@ bool ReadsAlike(const Node& a, const Node& b) {
 // Finds the groups of 2, 4, 8 or 16 loads that together read memory without gaps. Candidates differ
 // only in their offsets, so they are sorted by offset and cut into runs as long as the lanes lie
 // apart. Separate loads would read every cache line as many times as the group has loads. Loads
-// that are read through tiles stay out.
+// that are read transposed stay out.
 void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kLoadsMax = 16;
   plan->group_of.assign(kernel.nodes.size(), -1);
@@ -134,7 +134,7 @@ void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
   std::vector<bool> seen(kernel.nodes.size(), false);
   for (size_t n = 0; n < kernel.nodes.size(); ++n) {
     const Node& node = kernel.nodes[n];
-    if (seen[n] || plan->tiled[n] || node.kind != Node::Kind::kLoad ||
+    if (seen[n] || plan->transposed[n] || node.kind != Node::Kind::kLoad ||
         ShiftsVaryOver(node.access, plan->lane_dim))
       continue;
     const int64_t apart = node.access.strides[plan->lane_dim];
@@ -265,14 +265,15 @@ std::vector<bool> LaneVariantNodes(const Kernel& kernel, const HostPlan& plan) {
 
 }  // namespace
 
-// Makes the plan step by step, as later steps read what earlier ones have set: tiles and groups
-// depend on the lane dim, the number of lanes depends on the groups, and chunks and rows depend on
-// the lanes. Prefetching comes last, because it depends on which nodes differ between lanes.
+// Makes the plan step by step, as later steps read what earlier ones have set: transposed loads and
+// groups depend on the lane dim, the number of lanes depends on the groups, and chunks and rows
+// depend on the lanes. Prefetching comes last, because it depends on which nodes differ between
+// lanes.
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   HostPlan plan;
   plan.lane_dim = LaneDim(kernel);
   plan.vectorize_reduction = plan.lane_dim >= kernel.num_parallel();
-  PlanTiles(kernel, &plan);
+  PlanTransposedLoads(kernel, &plan);
   PlanInterleaved(kernel, &plan);
   PlanStorePairs(kernel, &plan);
   const int64_t widest = WidestElement(kernel);

@@ -19,11 +19,11 @@ struct HostPlan {
   // Whether loads are prefetched, because there is much computation between them.
   bool prefetch = false;
   // A dim other than the lane dim, along which some loads are contiguous; -1 if there are no such
-  // loads. For these loads, tiles of `tile` x `lanes` elements are transposed on the stack, so that
-  // every cache line is read once.
-  int tile_dim = -1;
-  int tile = 1;
-  std::vector<bool> tiled;  // for each node: whether it is a load that is read through a tile
+  // loads. For these loads, blocks of `transpose_size` x `lanes` elements are transposed on the
+  // stack, so that every cache line is read once.
+  int transpose_dim = -1;
+  int transpose_size = 1;
+  std::vector<bool> transposed;  // for each node: whether it is such a load
   // Groups of loads whose elements interleave. In a group of n loads, neighbouring lanes lie n
   // elements apart, and load i begins i elements after the first load, so that the loads together
   // read memory without gaps. They are emitted as contiguous loads of vectors, whose lanes are then

@@ -38,12 +38,13 @@ int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelSt
 // Makes the parts of a tile. Each kernel of the tile is rewritten for a block of rows (RowsOf). The
 // tile is given up, and its steps run one by one, if a rewritten kernel would sum in another order:
 // a tile must not change a bit.
-HostTile MakeHostTile(const program::StepProgram& program, const std::vector<bool>& is_cut,
-                      const std::vector<Step>& steps, size_t first, std::vector<Kernel>* kernels) {
+HostTile MakeHostTile(const program::StepProgram& program,
+                      const std::vector<bool>& has_blocked_loops, const std::vector<Step>& steps,
+                      size_t first, std::vector<Kernel>* kernels) {
   HostTile tile;
   const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
   for (const KernelStep* k : tiled)
-    if (is_cut[k->kernel]) return tile;
+    if (has_blocked_loops[k->kernel]) return tile;
   tile.rows = program.tiles[tiled[0]->tile].rows;
   if (tile.rows < kBlockRowsMin) return tile;
   tile.block = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows), kBlockRowsMin,

@@ -32,10 +32,11 @@ struct HostTile {
 
 // Makes the tile whose steps begin at steps[first], with parts that have no functions yet, and
 // appends the kernel of each part to `kernels`. The tile has no parts if one of its kernels is
-// marked in `is_cut`, because such a kernel runs in an order of its own (tile.h), or if a kernel of
-// a block of rows would sum in another order than the whole kernel. `is_cut` has an entry for each
-// kernel of the program.
-HostTile MakeHostTile(const program::StepProgram& program, const std::vector<bool>& is_cut,
+// marked in `has_blocked_loops`, because such a kernel runs in an order of its own
+// (loop_blocking.h), or if a kernel of a block of rows would sum in another order than the whole
+// kernel. `has_blocked_loops` has an entry for each kernel of the program.
+HostTile MakeHostTile(const program::StepProgram& program,
+                      const std::vector<bool>& has_blocked_loops,
                       const std::vector<program::Step>& steps, size_t first,
                       std::vector<codegen::Kernel>* kernels);
 

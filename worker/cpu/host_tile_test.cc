@@ -17,7 +17,7 @@
 #include "ir/text.h"
 #include "worker/codegen/host_plan.h"
 #include "worker/cpu/cpu_backend.h"
-#include "worker/cpu/tile.h"
+#include "worker/cpu/loop_blocking.h"
 #include "worker/program/row_tile.h"
 #include "worker/telemetry/in_flight.h"
 
@@ -69,8 +69,8 @@ constexpr char kMasked[] = R"(func main(%x: T[M,N]) -> (T[M,N]) {
   return %p
 })";
 
-// A softmax of a transposed array. The kernel that transposes has an order of its own (tile.h). It
-// is the first kernel of the tile here, and a later one in kTransposedLater.
+// A softmax of a transposed array. The kernel that transposes has an order of its own
+// (loop_blocking.h). It is the first kernel of the tile here, and a later one in kTransposedLater.
 constexpr char kTransposedFirst[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M,N]) {
   %t = transpose(%x) {permutation=[1,0]}
   %v = multiply(%t, %w)
@@ -207,13 +207,14 @@ TEST(HostTileTest, WithAKernelThatIsCutAllItsStepsRun) {
     ASSERT_NE(f, nullptr);
     TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
     ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
-    std::vector<bool> is_cut;
+    std::vector<bool> has_blocked_loops;
     for (const program::KernelStep* step : program::TileFrom(built.steps, 0)) {
       const codegen::Kernel& kernel = built.kernels[step->kernel];
-      is_cut.push_back(!(Tiled(kernel) == kernel));
+      has_blocked_loops.push_back(!(BlockLoops(kernel) == kernel));
     }
-    EXPECT_EQ(std::count(is_cut.begin(), is_cut.end(), true), 1) << built.ToString();
-    EXPECT_EQ(is_cut[0], text == kTransposedFirst) << built.ToString();
+    EXPECT_EQ(std::count(has_blocked_loops.begin(), has_blocked_loops.end(), true), 1)
+        << built.ToString();
+    EXPECT_EQ(has_blocked_loops[0], text == kTransposedFirst) << built.ToString();
     ExpectTheBitsOfTheSteps(f);
   }
 }

@@ -15,8 +15,8 @@
 #include "ir/eval/memory.h"
 #include "ir/narrow_float.h"
 #include "worker/cpu/grain.h"
+#include "worker/cpu/loop_blocking.h"
 #include "worker/cpu/sort.h"
-#include "worker/cpu/tile.h"
 #include "worker/program/row_tile.h"
 
 namespace tessera::worker {
@@ -397,9 +397,9 @@ class CodeFinder {
  public:
   explicit CodeFinder(HostProgram* host) : host_(*host), used_(host->program.kernels.size()) {
     for (codegen::Kernel& kernel : host_.program.kernels) {
-      codegen::Kernel tiled = Tiled(kernel);
-      is_cut_.push_back(!(tiled == kernel));
-      kernel = std::move(tiled);
+      codegen::Kernel blocked = BlockLoops(kernel);
+      has_blocked_loops_.push_back(!(blocked == kernel));
+      kernel = std::move(blocked);
     }
   }
 
@@ -444,7 +444,7 @@ class CodeFinder {
   // steps.
   size_t FindTile(const std::vector<Step>& steps, size_t first) {
     const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
-    HostTile tile = MakeHostTile(host_.program, is_cut_, steps, first, &parts_);
+    HostTile tile = MakeHostTile(host_.program, has_blocked_loops_, steps, first, &parts_);
     if (tile.parts.empty()) {
       for (const KernelStep* step : tiled) used_[step->kernel] = true;
     } else {
@@ -455,8 +455,8 @@ class CodeFinder {
   }
 
   HostProgram& host_;
-  // For each kernel: whether it is cut into tiles (tile.h).
-  std::vector<bool> is_cut_;
+  // For each kernel: whether it is cut into blocks (loop_blocking.h).
+  std::vector<bool> has_blocked_loops_;
   // For each kernel: whether a step runs it by itself.
   std::vector<bool> used_;
   // The row tiles, in the order in which they were found.

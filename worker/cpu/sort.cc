@@ -190,13 +190,13 @@ inline bool IsBefore(const Wide& a, const Wide& b) {
 // ---- How the work is split. ---------------------------------------------------------------------
 
 // Returns whether values are sorted alone: no operand follows the keys, and the row has one key.
-bool IsOfValues(const SortShape& s) {
+bool SortsKeysOnly(const SortShape& s) {
   return s.dtypes.size() == 1 && !s.indices && !s.descending && s.kept == s.n &&
          ir::ByteWidth(s.dtypes[0]) > 1;
 }
 
 int64_t ElementBytes(const SortShape& s) {
-  if (IsOfValues(s)) return ir::ByteWidth(s.dtypes[0]);
+  if (SortsKeysOnly(s)) return ir::ByteWidth(s.dtypes[0]);
   for (int k = 0; k < s.num_keys; ++k)
     if (ir::ByteWidth(s.dtypes[k]) > 4) return sizeof(Wide);
   return sizeof(Packed);
@@ -227,8 +227,8 @@ struct Split {
     chunk = std::clamp(CeilDiv(s.n, threads), std::min(s.n, kThreadMin), kPolled);
     chunks = CeilDiv(s.n, chunk);
     threads = std::min(threads, chunks);
-    selects =
-        s.num_keys == 1 && !IsOfValues(s) && s.kept <= kSelectedMax && s.kept <= s.n / 8 / threads;
+    selects = s.num_keys == 1 && !SortsKeysOnly(s) && s.kept <= kSelectedMax &&
+              s.kept <= s.n / 8 / threads;
     elements = selects ? threads * 2 * s.kept : 2 * s.n;
     piece_bytes = Aligned(elements * ElementBytes(s));
     if (!selects) piece_bytes += chunks * kDigits * static_cast<int64_t>(sizeof(uint32_t));
@@ -585,7 +585,7 @@ void Sort(const SortShape& shape, const SortMemory& memory, ThreadPool& threads,
           absl::FunctionRef<bool()> cancelled) {
   const Work work{shape, memory, Split(shape, num_threads), threads, cancelled};
   const int64_t bytes = ElementBytes(shape);
-  if (IsOfValues(shape)) {
+  if (SortsKeysOnly(shape)) {
     if (bytes == 2) return SortRows<Plain<uint16_t>>(work);
     if (bytes == 4) return SortRows<Plain<uint32_t>>(work);
     return SortRows<Plain<uint64_t>>(work);

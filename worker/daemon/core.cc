@@ -16,7 +16,7 @@ namespace {
 // Returns whether a further registration would end in the same way as the one that ended with
 // `end`. `may_be_ours` says that a name which is taken may belong to an earlier connection of this
 // worker, whose end the coordinator has not noticed yet.
-bool NoTryEndsBetter(const absl::Status& end, bool may_be_ours) {
+bool RetryIsPointless(const absl::Status& end, bool may_be_ours) {
   if (ReasonOf(end).empty() || IsRetryable(end)) return false;
   switch (KindOf(end)) {
     case ErrorKind::kTlsMismatch:
@@ -298,7 +298,7 @@ void Stepper::On(const LinkEnded& event) {
   }
   const bool may_be_ours =
       link_.ever_registered || link_.name_taken_for < config_.name_taken_patience;
-  if (!was_registered && NoTryEndsBetter(event.status, may_be_ours)) {
+  if (!was_registered && RetryIsPointless(event.status, may_be_ours)) {
     link_.phase = Connection::Phase::kRefused;
     return Emit(Refused{event.status});
   }

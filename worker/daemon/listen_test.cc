@@ -28,12 +28,12 @@ TEST(ListenTest, AReservationGoesWithItsHolder) {
 }
 
 TEST(ListenTest, AnyPortIsOneThatNobodyHas) {
-  std::vector<Listener> held;
+  std::vector<Listener> listeners;
   std::set<int> ports;
   for (int i = 0; i < 64; ++i) {
     TESSERA_ASSERT_OK_AND_ASSIGN(Listener listener, Reserve("127.0.0.1:0"));
     EXPECT_TRUE(ports.insert(listener.port).second) << listener.port;
-    held.push_back(std::move(listener));
+    listeners.push_back(std::move(listener));
   }
 }
 

@@ -142,7 +142,7 @@ class DeviceBackend final : public Backend {
                              program::Build(*program.entry, build_options_, &dump));
     const absl::Time deadline = SteadyNow() + options_.codegen.compile_deadline;
     TESSERA_RETURN_IF_ERROR(program::Verify(executable->program));
-    TESSERA_RETURN_IF_ERROR(Plan(*executable));
+    TESSERA_RETURN_IF_ERROR(PlanMatmulsAndScratch(*executable));
     TESSERA_ASSIGN_OR_RETURN(
         executable->code,
         codegen::CompileForDevice(device().info().target, executable->program.kernels, &cache_,
@@ -343,7 +343,7 @@ class DeviceBackend final : public Backend {
   // Plans the matmuls and adds up the sizes of scratch memory. Each shape is planned once. Operands
   // that may be unaligned get room for an aligned copy, of which only the step that needs most
   // counts, because steps run one after the other.
-  absl::Status Plan(DeviceExecutable& executable) const {
+  absl::Status PlanMatmulsAndScratch(DeviceExecutable& executable) const {
     const program::StepProgram& program = executable.program;
     absl::Status status;
     program::ForEachStep(program.steps, [&](const Step& step) {

@@ -52,7 +52,7 @@ absl::Duration PollInterval(absl::Duration waited) {
 // thread, so no other thread makes the same communicator.
 absl::StatusOr<GroupCommRef> GroupComms::Get(const RunContext& context,
                                              const std::vector<int>& group, const CallKey& key) {
-  const Key map_key(context.generation, group);
+  const CommKey map_key(context.generation, group);
   {
     absl::MutexLock lock(&mu_);
     const auto it = comms_.find(map_key);

@@ -55,7 +55,7 @@ class GroupComms {
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  using Key = std::pair<uint64_t, std::vector<int>>;  // (generation, group)
+  using CommKey = std::pair<uint64_t, std::vector<int>>;  // (generation, group)
   absl::Status PollUntilReady(const GroupComm& communicator, const RunContext& context,
                               const std::string& label) const;
 
@@ -63,7 +63,7 @@ class GroupComms {
   const absl::Duration timeout_;
   const std::function<void(GroupComm&)> abort_;
   absl::Mutex mu_;
-  std::map<Key, GroupCommRef> comms_ ABSL_GUARDED_BY(mu_);
+  std::map<CommKey, GroupCommRef> comms_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::device

@@ -238,9 +238,9 @@ std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
       at.def().index_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
   for (const ir::IndexPiece& piece : map.pieces)
     if (piece.read.size() > kShiftsMax) return std::nullopt;
-  const ir::Type written = OfCarriers(out[0], &map);
+  const ir::Type written = AddCarrierDim(out[0], &map);
   const Dims dense = ir::StridesOf(written.shape);
-  if (map.pieces.size() == 1 && IsAllOf(map.pieces[0], written)) {
+  if (map.pieces.size() == 1 && WritesWholeResult(map.pieces[0], written)) {
     const ir::IndexPiece& piece = map.pieces[0];
     const int source = SourceOf(at, map, piece);
     if (source >= 0 && ir::IsWhole(piece, written) &&
@@ -312,13 +312,13 @@ void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int f
 
 // Returns the type of a result of index map `map` as it lies in its slot. An element that is
 // carried by two elements gets a last dim of size two, also in the map.
-ir::Type Lowerer::OfCarriers(const ir::Type& out, ir::IndexMap* map) {
+ir::Type Lowerer::AddCarrierDim(const ir::Type& out, ir::IndexMap* map) {
   const Carrier carrier = CarrierOf(out.dtype);
   ir::Type written = ir::MakeType(carrier.dtype, out.shape);
   const int64_t n = carrier.per_element;
   if (n == 1) return written;
   written.shape.push_back(n);
-  if (map->of_parts) return written;
+  if (map->indexes_complex_parts) return written;
   for (ir::IndexPiece& piece : map->pieces) {
     piece.start.push_back(0);
     piece.step.push_back(1);
@@ -336,7 +336,7 @@ ir::Type Lowerer::OfCarriers(const ir::Type& out, ir::IndexMap* map) {
 }
 
 // Returns whether the piece writes the whole result, in order.
-bool Lowerer::IsAllOf(const ir::IndexPiece& piece, const ir::Type& out) {
+bool Lowerer::WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out) {
   if (piece.shape != out.shape || !piece.write.empty()) return false;
   for (int d = 0; d < out.rank(); ++d)
     if (piece.start[d] != 0 || (piece.step[d] != 1 && out.shape[d] > 1)) return false;

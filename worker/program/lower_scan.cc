@@ -62,7 +62,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   if (!HasScan(at) || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
   const std::vector<ir::Type> in = at.in_types();
   ir::ScatterMap map = at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
-  OfCarriers(carrier.per_element, &map);
+  AddCarrierDim(carrier.per_element, &map);
   if (map.num_parallel == static_cast<int>(map.shape.size())) {  // a scan needs a dim to scan
     map.shape.push_back(1);
     map.read.push_back(0);
@@ -120,7 +120,7 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
 }
 
 // Gives the map another dim if an element is carried by several elements.
-void Lowerer::OfCarriers(int64_t n, ir::ScatterMap* map) {
+void Lowerer::AddCarrierDim(int64_t n, ir::ScatterMap* map) {
   if (n == 1) return;
   const int at = map->num_parallel++;
   const auto insert = [&](Dims* dims, int64_t scale, int64_t entry) {

@@ -82,8 +82,8 @@ class Lowerer {
   std::optional<std::vector<int>> LowerIndexMap(const At& at);
   static std::optional<ir::ScalarGraph> ComputationOf(const At& at);
   void AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result);
-  static ir::Type OfCarriers(const ir::Type& out, ir::IndexMap* map);
-  static bool IsAllOf(const ir::IndexPiece& piece, const ir::Type& out);
+  static ir::Type AddCarrierDim(const ir::Type& out, ir::IndexMap* map);
+  static bool WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out);
   std::optional<std::vector<int>> LowerSort(const At& at);
   std::vector<int> NewResults(const At& at);
 
@@ -92,7 +92,7 @@ class Lowerer {
   bool HasScan(const At& at) const;
   std::optional<std::vector<int>> LowerScan(const At& at);
   std::optional<std::vector<int>> LowerScatter(const At& at);
-  static void OfCarriers(int64_t n, ir::ScatterMap* map);
+  static void AddCarrierDim(int64_t n, ir::ScatterMap* map);
 
   // ---- lower_reduce.cc: reductions. The op's factors tell which dims belong together. ----
 

@@ -131,9 +131,9 @@ std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
 }
 
 // Checks the kernels of a tile, for the planner and for the verifier.
-class Tile {
+class TileChecker {
  public:
-  Tile(const StepProgram& program, const Conflicts& conflicts)
+  TileChecker(const StepProgram& program, const Conflicts& conflicts)
       : p_(program), conflicts_(conflicts) {}
 
   // Returns whether the steps are a tile of `rows` rows.
@@ -197,7 +197,7 @@ class Tile {
 class Planner {
  public:
   Planner(StepProgram* program, int64_t rows_min)
-      : p_(*program), conflicts_(*program), tile_(*program, conflicts_), rows_min_(rows_min) {}
+      : p_(*program), conflicts_(*program), checker_(*program, conflicts_), rows_min_(rows_min) {}
 
   void PlanList(std::vector<Step>* steps) {
     for (size_t first = 0; first < steps->size();) {
@@ -215,12 +215,13 @@ class Planner {
       const auto* step = std::get_if<KernelStep>(&(*steps)[at].what);
       if (step == nullptr) break;
       const int64_t common = std::gcd(rows, p_.kernels[step->kernel].num_iterations());
-      const bool shares = kernels.empty() ||
-                          std::any_of(kernels.begin(), kernels.end(),
-                                      [&](const KernelStep* k) { return Tile::Share(*k, *step); });
+      const bool shares =
+          kernels.empty() || std::any_of(kernels.begin(), kernels.end(), [&](const KernelStep* k) {
+            return TileChecker::Share(*k, *step);
+          });
       if (common < rows_min_ || !shares) break;
       kernels.push_back(step);
-      if (tile_.BytesOf(kernels) / common > kRowBytesMax || !tile_.Fits(kernels, common)) {
+      if (checker_.BytesOf(kernels) / common > kRowBytesMax || !checker_.Fits(kernels, common)) {
         kernels.pop_back();
         break;
       }
@@ -235,18 +236,18 @@ class Planner {
 
   StepProgram& p_;
   const Conflicts conflicts_;
-  const Tile tile_;
+  const TileChecker checker_;
   const int64_t rows_min_;
 };
 
 // Checks the tiles of one list of steps, and of the lists inside. A tile must be consecutive, exist
 // once, and keep its rows apart, since a host runs its rows in any order.
-absl::Status CheckList(const StepProgram& p, const Tile& tile, const std::vector<Step>& steps,
-                       std::vector<bool>* seen) {
+absl::Status CheckList(const StepProgram& p, const TileChecker& checker,
+                       const std::vector<Step>& steps, std::vector<bool>* seen) {
   for (size_t first = 0; first < steps.size();) {
     absl::Status inside;
     ForEachList(steps[first], [&](const std::vector<Step>& list) {
-      inside.Update(CheckList(p, tile, list, seen));
+      inside.Update(CheckList(p, checker, list, seen));
     });
     TESSERA_RETURN_IF_ERROR(inside);
     const std::vector<const KernelStep*> kernels = TileFrom(steps, first);
@@ -264,7 +265,7 @@ absl::Status CheckList(const StepProgram& p, const Tile& tile, const std::vector
     if ((*seen)[number]) return fault("is not consecutive steps");
     (*seen)[number] = true;
     if (p.tiles[number].rows < 1) return fault("has no rows");
-    if (!tile.Fits(kernels, p.tiles[number].rows))
+    if (!checker.Fits(kernels, p.tiles[number].rows))
       return fault("has steps that use other rows than their own");
     first += kernels.size();
   }
@@ -291,7 +292,7 @@ void PlanRowTiles(StepProgram* program, int64_t rows_min) {
 absl::Status CheckRowTiles(const StepProgram& program) {
   const Conflicts conflicts(program);
   std::vector<bool> seen(program.tiles.size(), false);
-  return CheckList(program, Tile(program, conflicts), program.steps, &seen);
+  return CheckList(program, TileChecker(program, conflicts), program.steps, &seen);
 }
 
 // Makes the kernel that runs a block of rows. If every param moves regularly, the row dims become

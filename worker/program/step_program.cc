@@ -215,7 +215,7 @@ absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
   const ir::Function& f = *step.function;
   // This is a second reference to each operand, so that the evaluator makes a copy before it writes
   // one.
-  std::vector<ir::Array> in, held;
+  std::vector<ir::Array> in, references;
   for (size_t i = 0; i < step.in.size(); ++i) {
     const ir::Type& t = f.types[i];
     in.push_back(t.num_bytes() == 0 ? ir::Array(t.dtype, t.shape)
@@ -223,7 +223,7 @@ absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
                                                 std::shared_ptr<std::byte[]>(address(step.in[i]),
                                                                              [](std::byte*) {})));
   }
-  held = in;
+  references = in;
   if (f.ops.size() == 1 && f.ops[0].regions.empty() && f.ops[0].results == f.results)
     options.result_memory = [&](size_t i) { return address(step.out[i]); };
   TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> out,

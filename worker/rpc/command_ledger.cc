@@ -8,7 +8,7 @@
 
 namespace tessera::worker::rpc {
 
-void CommandLedger::Take(api::Command& command) {
+void CommandLedger::RecordCommand(api::Command& command) {
   std::visit(
       [this](auto& c) {
         using C = std::decay_t<decltype(c)>;
@@ -33,7 +33,7 @@ void CommandLedger::Take(api::Command& command) {
       command);
 }
 
-bool CommandLedger::Settle(api::ReportBody& report) {
+bool CommandLedger::RecordReport(api::ReportBody& report) {
   return std::visit(
       [this](auto& r) {
         using R = std::decay_t<decltype(r)>;

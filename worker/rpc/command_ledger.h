@@ -17,10 +17,10 @@ namespace tessera::worker::rpc {
 class CommandLedger {
  public:
   // Call before the command is carried out. If the command has a request, its number is replaced.
-  void Take(api::Command& command);
+  void RecordCommand(api::Command& command);
   // Call before the report is sent or kept. The number of a request is replaced by the
   // coordinator's. Returns false if nobody waits for the report; the caller then drops it.
-  bool Settle(api::ReportBody& report);
+  bool RecordReport(api::ReportBody& report);
   // Call when the stream has ended.
   void ForgetRequests() { requests_.clear(); }
   // Describes everything about running operations, executables and communicators.

@@ -20,8 +20,8 @@ class CommandLedgerTest : public ::testing::Test {
     command.launch = launch;
     return command;
   }
-  void Take(api::Command command) { ledger_.Take(command); }
-  bool Settle(api::ReportBody report) { return ledger_.Settle(report); }
+  void RecordCommand(api::Command command) { ledger_.RecordCommand(command); }
+  bool RecordReport(api::ReportBody report) { return ledger_.RecordReport(report); }
   api::ExecutorInventory Described() const {
     api::ExecutorInventory inventory;
     ledger_.Describe(&inventory);
@@ -30,7 +30,7 @@ class CommandLedgerTest : public ::testing::Test {
   // Returns the number of the request with which the executor is asked for the read.
   uint64_t Read(uint64_t request) {
     api::Command command = api::ReadBuffer{request, 1, 0};
-    ledger_.Take(command);
+    ledger_.RecordCommand(command);
     return std::get<api::ReadBuffer>(command).request;
   }
 
@@ -38,13 +38,13 @@ class CommandLedgerTest : public ::testing::Test {
 };
 
 TEST_F(CommandLedgerTest, AnOperationRunsFromItsCommandToItsEnd) {
-  Take(Numbered<api::Launch>(9));
-  Take(Numbered<api::Transfer>(7));
-  Take(Numbered<api::SaveShards>(8));
-  Take(Numbered<api::LoadShards>(6));
+  RecordCommand(Numbered<api::Launch>(9));
+  RecordCommand(Numbered<api::Transfer>(7));
+  RecordCommand(Numbered<api::SaveShards>(8));
+  RecordCommand(Numbered<api::LoadShards>(6));
   EXPECT_THAT(Described().running, ElementsAre(6, 7, 8, 9));
-  EXPECT_TRUE(Settle(api::LaunchDone{9, absl::ZeroDuration()}));
-  EXPECT_TRUE(Settle(api::LaunchFailed{6, absl::InternalError("no")}));
+  EXPECT_TRUE(RecordReport(api::LaunchDone{9, absl::ZeroDuration()}));
+  EXPECT_TRUE(RecordReport(api::LaunchFailed{6, absl::InternalError("no")}));
   EXPECT_THAT(Described().running, ElementsAre(7, 8));
 }
 
@@ -56,8 +56,8 @@ TEST_F(CommandLedgerTest, AnOperationThatRunsIsToldWithItsPlaceAndItsCommunicato
   api::Transfer transfer;
   transfer.launch = 7;
   transfer.sequence = 5;
-  Take(launch);
-  Take(transfer);
+  RecordCommand(launch);
+  RecordCommand(transfer);
   EXPECT_THAT(Described().running, ElementsAre(7, 9));
   EXPECT_THAT(Described().sequences, ElementsAre(5, 4));
   EXPECT_THAT(Described().running_generations, ElementsAre(0, 2));
@@ -67,15 +67,15 @@ TEST_F(CommandLedgerTest, AnExecutableIsCompiledThenLoadedUntilItIsUnloaded) {
   for (const uint64_t id : {3, 4, 5}) {
     api::LoadProgram load;
     load.executable = id;
-    Take(std::move(load));
+    RecordCommand(std::move(load));
   }
   EXPECT_THAT(Described().compiling, ElementsAre(3, 4, 5));
-  EXPECT_TRUE(Settle(api::ProgramLoaded{4, absl::OkStatus(), 0}));
-  EXPECT_TRUE(Settle(api::ProgramLoaded{5, absl::InternalError("no"), 0}));
+  EXPECT_TRUE(RecordReport(api::ProgramLoaded{4, absl::OkStatus(), 0}));
+  EXPECT_TRUE(RecordReport(api::ProgramLoaded{5, absl::InternalError("no"), 0}));
   EXPECT_THAT(Described().compiling, ElementsAre(3));
   EXPECT_THAT(Described().executables, ElementsAre(4));
-  Take(api::UnloadPrograms{{3, 4}});
-  EXPECT_TRUE(Settle(api::ProgramLoaded{3, absl::OkStatus(), 0}));
+  RecordCommand(api::UnloadPrograms{{3, 4}});
+  EXPECT_TRUE(RecordReport(api::ProgramLoaded{3, absl::OkStatus(), 0}));
   EXPECT_THAT(Described().compiling, IsEmpty());
   EXPECT_THAT(Described().executables, IsEmpty());
 }
@@ -84,25 +84,25 @@ TEST_F(CommandLedgerTest, ACommunicatorIsThereUntilItIsClosed) {
   for (const uint64_t generation : {8, 7}) {
     api::ConfigureCommunicator configure;
     configure.generation = generation;
-    Take(std::move(configure));
+    RecordCommand(std::move(configure));
   }
   EXPECT_THAT(Described().generations, ElementsAre(7, 8));
-  Take(api::CloseCommunicator{7});
+  RecordCommand(api::CloseCommunicator{7});
   EXPECT_THAT(Described().generations, ElementsAre(8));
 }
 
 TEST_F(CommandLedgerTest, AnAnswerGoesToTheStreamOfItsRequestOnly) {
   const uint64_t first = Read(1), other = Read(2);
   api::ReportBody answer = api::BufferRead{other, absl::NotFoundError("none")};
-  EXPECT_TRUE(ledger_.Settle(answer));
+  EXPECT_TRUE(ledger_.RecordReport(answer));
   EXPECT_EQ(std::get<api::BufferRead>(answer).request, 2u);
-  EXPECT_FALSE(ledger_.Settle(answer)) << "it is answered";
+  EXPECT_FALSE(ledger_.RecordReport(answer)) << "it is answered";
   ledger_.ForgetRequests();
   // Another coordinator sends a request with the same number.
   const uint64_t second = Read(1);
-  EXPECT_FALSE(Settle(api::BufferRead{first, absl::NotFoundError("none")}));
+  EXPECT_FALSE(RecordReport(api::BufferRead{first, absl::NotFoundError("none")}));
   answer = api::BufferRead{second, absl::NotFoundError("none")};
-  EXPECT_TRUE(ledger_.Settle(answer));
+  EXPECT_TRUE(ledger_.RecordReport(answer));
   EXPECT_EQ(std::get<api::BufferRead>(answer).request, 1u);
 }
 

@@ -94,7 +94,7 @@ void CoordinatorStream::Report(api::ReportBody body) {
   uint64_t stream = 0;
   if (answer) {
     absl::MutexLock lock(&mu_);
-    if (!ledger_.Settle(body)) return;
+    if (!ledger_.RecordReport(body)) return;
     stream = stream_;
   }
   v1::Envelope report =
@@ -105,7 +105,7 @@ void CoordinatorStream::Report(api::ReportBody body) {
                << Field("operation", report.launch());
   absl::MutexLock lock(&mu_);
   if (answer && stream != stream_) return;
-  if (!answer) ledger_.Settle(body);
+  if (!answer) ledger_.RecordReport(body);
   journal_.Add(std::move(report));
   SendWaiting();
 }
@@ -174,7 +174,7 @@ bool CoordinatorStream::Take(uint64_t stream, api::Command& command) {
   if (stream != stream_) return false;
   if (const auto* acknowledged = std::get_if<api::AcknowledgeReports>(&command))
     journal_.Acknowledge(acknowledged->through);
-  ledger_.Take(command);
+  ledger_.RecordCommand(command);
   return true;
 }
 

@@ -51,7 +51,7 @@ void Inquiries::Ask(v1::Inquiry inquiry) {
   queue_.push_back(std::move(inquiry));
 }
 
-bool Inquiries::Take(int32_t executor, const std::string& message) {
+bool Inquiries::TakeAnswer(int32_t executor, const std::string& message) {
   v1::Envelope envelope;
   if (!envelope.ParseFromString(message) || envelope.kind() != v1::MESSAGE_KIND_INQUIRY_ANSWER)
     return false;
@@ -64,7 +64,7 @@ bool Inquiries::Take(int32_t executor, const std::string& message) {
   return true;
 }
 
-void Inquiries::Greet(int32_t executor) {
+void Inquiries::SendLogLevel(int32_t executor) {
   if (!level_changed_) return;
   const LogLevelState state = CurrentLogLevel();
   v1::Inquiry inquiry;

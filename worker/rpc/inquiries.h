@@ -40,10 +40,10 @@ class Inquiries {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
   void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes a message from an executor. Returns false if the message is no answer.
-  bool Take(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
+  bool TakeAnswer(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes a new process of the executor log at the same level as the others, if the level was
   // changed.
-  void Greet(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
+  void SendLogLevel(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run();

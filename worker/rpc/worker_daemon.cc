@@ -113,11 +113,11 @@ class Daemon final : public WorkerDaemon {
       supervised.num_devices = num_devices();
       supervised.read_ready = [this, e](const std::string& message) {
         auto info = ReadReady(message);
-        if (info) inquiries_.Greet(e);
+        if (info) inquiries_.SendLogLevel(e);
         return info;
       };
       supervised.take_answer = [this, e](const std::string& message) {
-        return inquiries_.Take(e, message);
+        return inquiries_.TakeAnswer(e, message);
       };
       supervised.post = [this](daemon::Event event) { driver_.Post(std::move(event)); };
       executors_.push_back(std::make_unique<Supervisor>(std::move(supervised)));

@@ -486,8 +486,8 @@ void Executor::Handle(api::Launch&& command) {
   }
 }
 
-void Executor::RunWhatWaits() {
-  for (const auto& stream : streams_) stream->RunOnly();
+void Executor::RunWaitingBriefLaunch() {
+  for (const auto& stream : streams_) stream->RunSoleWaitingTask();
 }
 
 // Checks the shapes and places of a transfer's pieces, before anything is pushed. The pieces come

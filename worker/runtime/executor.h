@@ -86,7 +86,7 @@ class Executor {
   // For a thread of this process that is about to wait for a launch. If exactly one task waits on a
   // device's stream, and it is a brief launch, the call runs that task on this thread, which saves
   // two context switches.
-  void RunWhatWaits();
+  void RunWaitingBriefLaunch();
   // Waits until every launch has ended and has been reported. Returns false at the `deadline`. For
   // a process that is about to end.
   bool WaitUntilIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);

@@ -224,8 +224,8 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
   const int32_t device = run.device;
   Args& args = run.args;
   const Executable& executable = **launch->program->executable;
-  int64_t held = 0;
-  for (const DeviceBufferRef& arg : args.buffers) held += arg->num_bytes();
+  int64_t argument_bytes = 0;
+  for (const DeviceBufferRef& arg : args.buffers) argument_bytes += arg->num_bytes();
   const auto& reservations = args.donated_reservations;
   if (!std::all_of(reservations.begin(), reservations.end(), [](auto& r) { return !r; })) {
     std::vector<bool> donated;
@@ -233,10 +233,12 @@ absl::Status Executor::EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t be
     args.donations = backend_->ChooseDonations(executable, args.buffers, std::move(donated));
   }
   for (const int arg : args.donations) {
-    if (arg >= 0) held += args.buffers[arg]->num_bytes();  // the result uses its memory, too
+    if (arg >= 0)
+      argument_bytes += args.buffers[arg]->num_bytes();  // the result uses its memory, too
   }
-  TESSERA_ASSIGN_OR_RETURN(run.reservation,
-                           ReserveOnDevice(*launch, device, executable.memory_bytes() - held));
+  TESSERA_ASSIGN_OR_RETURN(
+      run.reservation,
+      ReserveOnDevice(*launch, device, executable.memory_bytes() - argument_bytes));
   const int64_t enqueued_before = runs_enqueued_[device];
   if (enqueued_before >= kRunsEnqueuedMax) {
     TESSERA_RETURN_IF_ERROR(AwaitRunEnd(*launch, device, enqueued_before));

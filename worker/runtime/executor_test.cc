@@ -635,8 +635,8 @@ TEST_F(ExecutorTest, ACollectiveWhosePeerNeverComesNamesOpLineAndProgram) {
   ASSERT_TRUE(seen.WaitForNotificationWithTimeout(kPatience));
   EXPECT_THAT(verdict, ReasonIs("COLLECTIVE_TIMEOUT"));
   executor_->Send(api::CancelLaunch{1, MakeError(ErrorKind::kCancelled, "let it go")});
-  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed held, reports_.Next<api::LaunchFailed>());
-  EXPECT_EQ(held.launch, 1u);
+  TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cancelled, reports_.Next<api::LaunchFailed>());
+  EXPECT_EQ(cancelled.launch, 1u);
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 2u);
   EXPECT_THAT(failed.status, ReasonIs("COLLECTIVE_TIMEOUT", AllOf(HasSubstr("psum (model.cc:41)"),
@@ -959,11 +959,11 @@ class AsyncDonationTest : public AsyncExecutorTest {
     Write(30, 0, Filled(9));
     before_ = executor_->account(0).reserved_bytes();
   }
-  void Enqueue(uint64_t launch, uint64_t w, uint64_t result, size_t held) {
+  void Enqueue(uint64_t launch, uint64_t w, uint64_t result, size_t num_held) {
     api::Launch step = MakeLaunch(launch, 2, {w, 20}, {result});
     step.donate = {true, false};
     executor_->Send(std::move(step));
-    Until([&] { return backend_->num_held() == held; });
+    Until([&] { return backend_->num_held() == num_held; });
   }
   int64_t before_ = 0;
 };

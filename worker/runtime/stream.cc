@@ -50,7 +50,7 @@ bool Stream::RunIfIdle(absl::FunctionRef<void()> task) {
   return true;
 }
 
-void Stream::RunOnly() {
+void Stream::RunSoleWaitingTask() {
   std::function<void()> task;
   {
     absl::MutexLock lock(&mu_);

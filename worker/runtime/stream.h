@@ -28,7 +28,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
 
-  // `anywhere` says that RunOnly may run the task on its caller's thread.
+  // `anywhere` says that RunSoleWaitingTask may run the task on its caller's thread.
   void Push(std::function<void()> task, bool anywhere = false) ABSL_LOCKS_EXCLUDED(mu_);
   // Claims the stream for this thread, if no task is queued or running. Later tasks run after
   // Release, which must follow. Returns false if the stream is busy.
@@ -39,7 +39,7 @@ class Stream {
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Runs the queued task on this thread, if it is the only one, no task runs, and it may run
   // anywhere. Otherwise does nothing.
-  void RunOnly() ABSL_LOCKS_EXCLUDED(mu_);
+  void RunSoleWaitingTask() ABSL_LOCKS_EXCLUDED(mu_);
   // The number of queued and running tasks.
   int64_t depth() const { return depth_.load(std::memory_order_relaxed); }
   // Waits until the stream is idle. Returns false at the `deadline`.

@@ -72,7 +72,7 @@ TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
   };
   const auto run = [&](bool anywhere) {
     stream.Push(task, anywhere);
-    stream.RunOnly();
+    stream.RunSoleWaitingTask();
     ASSERT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));
   };
   for (int i = 0; i < 100; ++i) run(/*anywhere=*/false);
@@ -81,11 +81,11 @@ TEST(StreamTest, WhoWaitsMayRunTheOnlyTask) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(30);
   while (here == 0 && SteadyNow() < deadline) run(/*anywhere=*/true);
   EXPECT_EQ(here, 1);
-  stream.RunOnly();  // there is no task
+  stream.RunSoleWaitingTask();  // there is no task
 
   ASSERT_TRUE(stream.Claim());  // so that the stream's thread takes no task
   for (int i = 0; i < 2; ++i) stream.Push(task, /*anywhere=*/true);
-  stream.RunOnly();
+  stream.RunSoleWaitingTask();
   EXPECT_EQ(stream.depth(), 3) << "it is busy, and then there are two";
   stream.Release();
   EXPECT_TRUE(stream.Drain(SteadyNow() + absl::Seconds(30)));

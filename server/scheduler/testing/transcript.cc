@@ -180,7 +180,7 @@ std::string Text(const Page<T>& page) {
   return out + (page.more ? "\n    ..." : "");
 }
 
-std::string Text(const Making& l) {
+std::string Text(const PendingArrays& l) {
   std::string out = Text(l.operation);
   for (const ArrayInfo& info : l.arrays) absl::StrAppend(&out, "\n    ", Text(info));
   return out;
@@ -199,8 +199,8 @@ std::string Text(const core::ClusterReading& r) {
                     absl::StrJoin(reading.labels, ","), "} ", reading.value);
   for (const core::ExecutorReading& x : r.executors)
     absl::StrAppend(&out, "\n    ", x.name, "#", x.incarnation, x.alive ? "" : " lost",
-                    x.cordoned ? " cordoned" : "", " operations=", x.operations, " ended=", x.ended,
-                    "/", x.ended_collectives);
+                    x.cordoned ? " cordoned" : "", " operations=", x.operations,
+                    " ended=", x.launches_succeeded, "/", x.collective_launches_succeeded);
   return out;
 }
 

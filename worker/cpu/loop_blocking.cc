@@ -1,6 +1,7 @@
-// Tiled: rewrites kernels that transpose, so that both sides of the transposition use whole cache
-// lines. program_run.cc calls it for every kernel of a program before the kernels are compiled.
-#include "worker/cpu/tile.h"
+// BlockLoops: rewrites kernels that transpose, so that both sides of the transposition use whole
+// cache lines. program_run.cc calls it for every kernel of a program before the kernels are
+// compiled.
+#include "worker/cpu/loop_blocking.h"
 
 #include <cstdlib>
 #include <utility>
@@ -16,11 +17,11 @@ using codegen::Kernel;
 using codegen::Node;
 
 // The operands of kernels with fewer elements fit into the cache.
-constexpr int64_t kTiledElements = 1 << 15;
+constexpr int64_t kBlockedElementsMin = 1 << 15;
 constexpr int64_t kLine = 16;  // number of f32s in a cache line
-constexpr int64_t kTileRows = 8, kTileColumns = 64;
-// Tiles smaller than this are not worth their loops.
-constexpr int64_t kTileMin = 4;
+constexpr int64_t kLoopBlockRows = 8, kLoopBlockColumns = 64;
+// Blocks smaller than this are not worth their loops.
+constexpr int64_t kLoopBlockSizeMin = 4;
 
 std::vector<Access*> AccessesOf(Kernel* kernel) {
   std::vector<Access*> all;
@@ -60,8 +61,8 @@ void SplitAndMove(int d, int64_t inner, Kernel* kernel) {
 
 }  // namespace
 
-Kernel Tiled(Kernel kernel) {
-  if (kernel.num_reduced > 0 || kernel.num_elements() < kTiledElements) return kernel;
+Kernel BlockLoops(Kernel kernel) {
+  if (kernel.num_reduced > 0 || kernel.num_elements() < kBlockedElementsMin) return kernel;
   const int columns = ContiguousDim(kernel, kernel.stores[0].access);
   if (columns < 0) return kernel;
   int rows = -1;
@@ -71,11 +72,11 @@ Kernel Tiled(Kernel kernel) {
     if (dim >= 0 && dim != columns && std::abs(node.access.strides[columns]) >= kLine) rows = dim;
   }
   if (rows < 0) return kernel;
-  const int64_t tile_rows = LargestDivisor(kernel.shape[rows], kTileRows);
-  const int64_t tile_columns = LargestDivisor(kernel.shape[columns], kTileColumns);
-  if (tile_rows < kTileMin || tile_columns < kTileMin) return kernel;
-  SplitAndMove(rows, tile_rows, &kernel);
-  SplitAndMove(columns, tile_columns, &kernel);
+  const int64_t block_rows = LargestDivisor(kernel.shape[rows], kLoopBlockRows);
+  const int64_t block_columns = LargestDivisor(kernel.shape[columns], kLoopBlockColumns);
+  if (block_rows < kLoopBlockSizeMin || block_columns < kLoopBlockSizeMin) return kernel;
+  SplitAndMove(rows, block_rows, &kernel);
+  SplitAndMove(columns, block_columns, &kernel);
   return kernel;
 }
 

@@ -9,7 +9,7 @@ namespace tessera::ir::stablehlo {
 
 // The value's mesh has the devices of the program's mesh in another order. `devices[place]` is the
 // artifact's device at each place of `mesh`, row-major.
-struct Elsewhere {
+struct OtherPlacement {
   Mesh mesh;
   std::vector<int64_t> devices;
   PartitionSpec spec;

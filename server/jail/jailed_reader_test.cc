@@ -1,7 +1,7 @@
 // Proves that jailed processes read and plan programs with the same answers as the coordinator's
 // own process, and that a program which crashes, hangs or corrupts its process harms only itself.
 // The test binary is also the jailed process; with --faulty it runs a planner with bugs.
-#include "server/jail/jail.h"
+#include "server/jail/jailed_reader.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 // Both sides of the jail's protocol. RPC handlers and the scheduler's planner threads call the
 // parent side (JailedReader), which sends a request through the pool to a jailed process and checks
 // the reply. The jailed process runs the second half of this file.
-#include "server/jail/jail.h"
+#include "server/jail/jailed_reader.h"
 
 #include <algorithm>
 #include <functional>

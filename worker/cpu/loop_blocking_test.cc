@@ -1,6 +1,6 @@
-// Tests of tiled kernels: a tiled kernel computes the same elements in another order, and kernels
-// that do not profit stay unchanged. The interpreter runs both.
-#include "worker/cpu/tile.h"
+// Tests of blocked kernels: a blocked kernel computes the same elements in another order, and
+// kernels that do not profit stay unchanged. The interpreter runs both.
+#include "worker/cpu/loop_blocking.h"
 
 #include <gtest/gtest.h>
 
@@ -37,26 +37,26 @@ std::vector<int32_t> Outputs(const Kernel& kernel) {
   return out;
 }
 
-TEST(TileTest, ATransposeIsCutIntoTiles) {
+TEST(LoopBlockingTest, ATransposeIsCutIntoBlocks) {
   for (const auto& [batch, rows, columns] :
        {std::tuple{1, 256, 256}, {3, 160, 96}, {1, 1000, 48}, {2, 100, 300}}) {
-    const Kernel kernel = Transpose(batch, rows, columns), tiled = Tiled(kernel);
-    EXPECT_THAT(Verify(tiled), IsOk());
-    EXPECT_EQ(tiled.rank(), kernel.rank() + 2);
-    EXPECT_EQ(tiled.num_iterations(), kernel.num_iterations());
-    EXPECT_EQ(Outputs(tiled), Outputs(kernel)) << tiled.ToString();
+    const Kernel kernel = Transpose(batch, rows, columns), blocked = BlockLoops(kernel);
+    EXPECT_THAT(Verify(blocked), IsOk());
+    EXPECT_EQ(blocked.rank(), kernel.rank() + 2);
+    EXPECT_EQ(blocked.num_iterations(), kernel.num_iterations());
+    EXPECT_EQ(Outputs(blocked), Outputs(kernel)) << blocked.ToString();
   }
 }
 
-TEST(TileTest, OtherKernelsStayAsTheyAre) {
+TEST(LoopBlockingTest, OtherKernelsStayAsTheyAre) {
   const Kernel small = Transpose(1, 32, 32), prime = Transpose(1, 257, 257);
-  EXPECT_TRUE(Tiled(small) == small);
-  EXPECT_TRUE(Tiled(prime) == prime) << "no tile divides it";
+  EXPECT_TRUE(BlockLoops(small) == small);
+  EXPECT_TRUE(BlockLoops(prime) == prime) << "no block divides it";
   const absl::StatusOr<Kernel> plain = codegen::ParseKernel(
       "kernel [65536] reduced 0\nin f32 65536\nout f32 65536\n%0 = load p0 [0: 1] : f32\n"
       "store %0 p1 [0: 1]\n");
   ASSERT_THAT(plain, IsOk());
-  EXPECT_TRUE(Tiled(*plain) == *plain);
+  EXPECT_TRUE(BlockLoops(*plain) == *plain);
 }
 
 }  // namespace

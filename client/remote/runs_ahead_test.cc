@@ -1,7 +1,7 @@
 // Proves how runs are sent ahead: local ids stand for the coordinator's, refusals appear where
 // results are used, and a broken stream is followed by another that gets the rest. The coordinator
 // is a fake in this process, which serves each stream as the test says.
-#include "client/remote/pipeline.h"
+#include "client/remote/runs_ahead.h"
 
 #include <functional>
 #include <memory>
@@ -38,25 +38,25 @@ void AcceptOne(ServerStream* stream, uint64_t number, uint64_t id) {
   EXPECT_TRUE(stream->Write(event));
 }
 
-class PipelineTest : public ::testing::Test {
+class RunsAheadTest : public ::testing::Test {
  protected:
   void Start(FakeCoordinator::Serve serve) {
     coordinator_.Set(std::move(serve));
-    pipeline_ = std::make_unique<Pipeline>(
+    runs_ahead_ = std::make_unique<RunsAhead>(
         executions_.get(), coordinator_.channel(), &outage_,
         [](const grpc::Status& status) {
           return FromGrpc(status, "the coordinator", ErrorKind::kServerStopping);
         },
-        Pipeline::Calls{.no_session =
-                            [this](uint64_t session) {
-                              absl::MutexLock lock(&mu_);
-                              lost_.push_back(session);
-                            },
-                        .free =
-                            [this](const std::vector<uint64_t>& arrays) {
-                              absl::MutexLock lock(&mu_);
-                              freed_.insert(freed_.end(), arrays.begin(), arrays.end());
-                            }});
+        RunsAhead::Calls{.no_session =
+                             [this](uint64_t session) {
+                               absl::MutexLock lock(&mu_);
+                               lost_.push_back(session);
+                             },
+                         .free =
+                             [this](const std::vector<uint64_t>& arrays) {
+                               absl::MutexLock lock(&mu_);
+                               freed_.insert(freed_.end(), arrays.begin(), arrays.end());
+                             }});
   }
   // Sends a run with one result, and returns the id of that result.
   uint64_t Run(uint64_t executable, std::vector<uint64_t> args,
@@ -66,13 +66,13 @@ class PipelineTest : public ::testing::Test {
     request.args = std::move(args);
     request.release = std::move(release);
     request.session = 5;
-    const auto reply = pipeline_->Execute(request, 1, kLimit);
+    const auto reply = runs_ahead_->Execute(request, 1, kLimit);
     TESSERA_EXPECT_OK(reply);
-    EXPECT_TRUE(Pipeline::IsLocal(reply->operation));
+    EXPECT_TRUE(RunsAhead::IsLocal(reply->operation));
     operation_ = reply->operation;
     return reply->outputs.at(0);
   }
-  absl::StatusOr<uint64_t> IdOf(uint64_t id) { return pipeline_->IdOf(id, SteadyNow() + kLimit); }
+  absl::StatusOr<uint64_t> IdOf(uint64_t id) { return runs_ahead_->IdOf(id, SteadyNow() + kLimit); }
 
   FakeCoordinator coordinator_;
   Outage outage_{kLimit};
@@ -81,12 +81,12 @@ class PipelineTest : public ::testing::Test {
   absl::Mutex mu_;
   std::vector<uint64_t> lost_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> freed_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<RunsAhead> runs_ahead_;
 };
 
 // The coordinator answers only after it has read the first three runs, so none of them is accepted
 // when the next one is sent.
-TEST_F(PipelineTest, RunsTakeWhatIsNotAcceptedYet) {
+TEST_F(RunsAheadTest, RunsTakeWhatIsNotAcceptedYet) {
   absl::Notification done;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b, c;
@@ -110,8 +110,8 @@ TEST_F(PipelineTest, RunsTakeWhatIsNotAcceptedYet) {
     return grpc::Status::OK;
   });
   const uint64_t a = Run(1, {7}), b = Run(1, {a}), c = Run(1, {8, b});
-  EXPECT_EQ(pipeline_->ResultOf(c, SteadyNow() + kLimit)->At(0), 103);
-  EXPECT_EQ(pipeline_->OperationOf(operation_, SteadyNow() + kLimit)->state,
+  EXPECT_EQ(runs_ahead_->ResultOf(c, SteadyNow() + kLimit)->At(0), 103);
+  EXPECT_EQ(runs_ahead_->OperationOf(operation_, SteadyNow() + kLimit)->state,
             api::OperationState::kDone);
   EXPECT_EQ(*IdOf(a), 101);
   EXPECT_EQ(*IdOf(c), 103);
@@ -120,7 +120,7 @@ TEST_F(PipelineTest, RunsTakeWhatIsNotAcceptedYet) {
   EXPECT_TRUE(done.WaitForNotificationWithTimeout(kLimit));
 }
 
-TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
+TEST_F(RunsAheadTest, ARefusalIsToldWhereItsResultsAreUsed) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     while (stream->Read(&request))
@@ -131,7 +131,7 @@ TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
   const uint64_t operation = operation_;
   EXPECT_THAT(IdOf(a).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
   EXPECT_THAT(IdOf(operation).status(), ReasonIs("SESSION_NOT_FOUND", "no session"));
-  const auto ended = pipeline_->OperationOf(operation, SteadyNow() + kLimit);
+  const auto ended = runs_ahead_->OperationOf(operation, SteadyNow() + kLimit);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->state, api::OperationState::kFailed);
   EXPECT_THAT(ended->error, ReasonIs("SESSION_NOT_FOUND", "no session"));
@@ -143,7 +143,7 @@ TEST_F(PipelineTest, ARefusalIsToldWhereItsResultsAreUsed) {
 
 // The stream breaks before the second run is refused. The second run is not sent again, since the
 // client already knows that its argument failed.
-TEST_F(PipelineTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheStream) {
+TEST_F(RunsAheadTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheStream) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
     EXPECT_TRUE(stream->Read(&a) && stream->Read(&b));
@@ -156,7 +156,7 @@ TEST_F(PipelineTest, ARunThatTakesWhatWasRefusedFailsWithItWhateverBecomesOfTheS
   EXPECT_EQ(coordinator_.streams(), 1);
 }
 
-TEST_F(PipelineTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
+TEST_F(RunsAheadTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
     EXPECT_TRUE(stream->Read(&request));
@@ -169,7 +169,7 @@ TEST_F(PipelineTest, ACoordinatorThatGivesTooFewIdsIsAnError) {
 
 // The runs that had no answer are sent again, unchanged and in their order. Only an argument whose
 // id has become known meanwhile is now given by that id.
-TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
+TEST_F(RunsAheadTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
   std::vector<v1::ExecuteProgramsRequest> first(3), second(2);
   absl::Notification second_read;
   Start([&](ServerStream* stream) {
@@ -200,7 +200,7 @@ TEST_F(PipelineTest, ABrokenStreamIsFollowedByAnotherThatGetsTheRest) {
 }
 
 // An array is not deleted while a run that may take it is on its way.
-TEST_F(PipelineTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
+TEST_F(RunsAheadTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
   absl::Notification forgotten;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest a, b;
@@ -215,26 +215,26 @@ TEST_F(PipelineTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
     return grpc::Status::OK;
   });
   const uint64_t a = Run(1, {7});
-  EXPECT_TRUE(pipeline_->Forget({a, a, 7}).empty());
+  EXPECT_TRUE(runs_ahead_->Forget({a, a, 7}).empty());
   EXPECT_THAT(IdOf(a).status(), ReasonIs("ARRAY_DELETED"));
   const uint64_t operation = operation_;  // the operation is still known
   const uint64_t b = Run(1, {8}, {9});
-  EXPECT_TRUE(pipeline_->Forget({10}).empty());
+  EXPECT_TRUE(runs_ahead_->Forget({10}).empty());
   forgotten.Notify();
   EXPECT_EQ(*IdOf(b), 102);
   EXPECT_EQ(*IdOf(operation), 101);
-  pipeline_->AwaitAccepted(SteadyNow() + kLimit);
+  runs_ahead_->AwaitAccepted(SteadyNow() + kLimit);
   EXPECT_TRUE(tessera::testing::Eventually([&] {
     absl::MutexLock lock(&mu_);
     return freed_.size() == 2;
   }));
-  EXPECT_EQ(pipeline_->Forget({b, 11}), (std::vector<uint64_t>{102, 11}));
-  EXPECT_TRUE(pipeline_->Forget({b}).empty());
+  EXPECT_EQ(runs_ahead_->Forget({b, 11}), (std::vector<uint64_t>{102, 11}));
+  EXPECT_TRUE(runs_ahead_->Forget({b}).empty());
   absl::MutexLock lock(&mu_);
   EXPECT_THAT(freed_, ::testing::UnorderedElementsAre(10, 101));
 }
 
-TEST_F(PipelineTest, SoManyRunsAreUnderWayAtOnce) {
+TEST_F(RunsAheadTest, SoManyRunsAreUnderWayAtOnce) {
   absl::Notification enough;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
@@ -252,14 +252,14 @@ TEST_F(PipelineTest, SoManyRunsAreUnderWayAtOnce) {
   for (int i = 0; i < 512; ++i) Run(1, {});
   api::ExecuteRequest request;
   request.executable = 1;
-  const auto full = pipeline_->Execute(request, 1, absl::Milliseconds(20));
+  const auto full = runs_ahead_->Execute(request, 1, absl::Milliseconds(20));
   EXPECT_THAT(full.status(), ReasonIs("QUEUE_FULL", "512 runs"));
   enough.Notify();
   TESSERA_EXPECT_OK(IdOf(Run(1, {})));
 }
 
 // The destructor returns although the coordinator never answers.
-TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilent) {
+TEST_F(RunsAheadTest, EndsWhileTheCoordinatorIsSilent) {
   absl::Notification read;
   Start([&](ServerStream* stream) {
     v1::ExecuteProgramsRequest request;
@@ -271,7 +271,7 @@ TEST_F(PipelineTest, EndsWhileTheCoordinatorIsSilent) {
   Run(1, {7});
   EXPECT_TRUE(read.WaitForNotificationWithTimeout(kLimit));
   const absl::Time before = SteadyNow();
-  pipeline_.reset();
+  runs_ahead_.reset();
   EXPECT_LT(SteadyNow() - before, kLimit);
 }
 

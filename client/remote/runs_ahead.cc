@@ -2,7 +2,7 @@
 // run that may be sent ahead, and turns local ids into the coordinator's where another call needs
 // them. Each run waits in `unsettled_` until the thread (Drive) has seen it accepted, so that it
 // can be sent again with the same request_id if the stream breaks.
-#include "client/remote/pipeline.h"
+#include "client/remote/runs_ahead.h"
 
 #include <algorithm>
 
@@ -46,16 +46,16 @@ absl::Status GoneOf(uint64_t id) {
 
 }  // namespace
 
-Pipeline::Pipeline(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
-                   DoneFn done, Calls calls)
+RunsAhead::RunsAhead(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
+                     ToStatusFn to_status, Calls calls)
     : executions_(executions),
       channel_(std::move(channel)),
       outage_(outage),
-      done_(std::move(done)),
+      to_status_(std::move(to_status)),
       calls_(std::move(calls)),
       thread_([this] { Drive(); }) {}
 
-Pipeline::~Pipeline() {
+RunsAhead::~RunsAhead() {
   stopping_.Notify();
   {
     absl::MutexLock lock(&mu_);
@@ -65,12 +65,12 @@ Pipeline::~Pipeline() {
   thread_.join();
 }
 
-Pipeline::SentRef Pipeline::Find(uint64_t id) const {
+RunsAhead::SentRef RunsAhead::Find(uint64_t id) const {
   const auto it = by_number_.find(NumberOf(id));
   return it == by_number_.end() ? nullptr : it->second;
 }
 
-Pipeline::SentRef Pipeline::FindAlive(uint64_t id) const {
+RunsAhead::SentRef RunsAhead::FindAlive(uint64_t id) const {
   SentRef sent = Find(id);
   const uint64_t index = IndexOf(id);
   const bool gone = sent != nullptr && index != kOperation &&
@@ -78,7 +78,7 @@ Pipeline::SentRef Pipeline::FindAlive(uint64_t id) const {
   return gone ? nullptr : sent;
 }
 
-absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
+absl::Status RunsAhead::AwaitRoom(absl::Time deadline) {
   while (true) {
     std::shared_ptr<Executions::Run> oldest;
     {
@@ -102,13 +102,13 @@ absl::Status Pipeline::AwaitRoom(absl::Time deadline) {
   }
 }
 
-absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) {
+absl::StatusOr<v1::ExecuteProgramsRequest> RunsAhead::Numbered(const Sent& sent) {
   v1::ExecuteProgramsRequest out;
   out.set_number(sent.number);
   out.set_in_order(true);
   *out.mutable_run() = sent.request;
-  for (const Arg& a : sent.unknown) {
-    const Sent& maker = *a.result.of;
+  for (const Arg& a : sent.local_args) {
+    const Sent& maker = *a.result.sent;
     // Pass the failure on unchanged: if every run added its own context, a long chain would produce
     // an endless message.
     if (!maker.failure.ok()) return maker.failure;
@@ -128,8 +128,8 @@ absl::StatusOr<v1::ExecuteProgramsRequest> Pipeline::Numbered(const Sent& sent) 
 // and a run goes behind those that make its arguments. If an argument's run has failed, nothing is
 // sent: the run fails with the same error, which is reported where its results are used. Arrays to
 // release travel with the request, behind every earlier run that may take them.
-absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& request,
-                                                    size_t num_results, absl::Duration timeout) {
+absl::StatusOr<api::ExecuteReply> RunsAhead::Execute(const api::ExecuteRequest& request,
+                                                     size_t num_results, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
   TESSERA_RETURN_IF_ERROR(AwaitRoom(deadline));
   v1::ExecuteProgramRequest proto = ir::serial::ToProto(request);
@@ -152,7 +152,7 @@ absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& r
     if (maker == nullptr)
       return Annotate(GoneOf(request.args[i]), absl::StrCat("execute: argument ", i));
     proto.set_args(static_cast<int>(i), 0);
-    sent->unknown.push_back({static_cast<uint32_t>(i), {maker, IndexOf(request.args[i])}});
+    sent->local_args.push_back({static_cast<uint32_t>(i), {maker, IndexOf(request.args[i])}});
   }
   const std::vector<uint64_t> gone = ForgetAll(request.release);
   proto.mutable_release()->Assign(gone.begin(), gone.end());
@@ -180,7 +180,7 @@ absl::StatusOr<api::ExecuteReply> Pipeline::Execute(const api::ExecuteRequest& r
   return reply;
 }
 
-absl::StatusOr<uint64_t> Pipeline::IdOf(uint64_t id, absl::Time deadline) {
+absl::StatusOr<uint64_t> RunsAhead::IdOf(uint64_t id, absl::Time deadline) {
   if (!IsLocal(id)) return id;
   absl::MutexLock lock(&mu_);
   const SentRef sent = FindAlive(id);
@@ -192,8 +192,8 @@ absl::StatusOr<uint64_t> Pipeline::IdOf(uint64_t id, absl::Time deadline) {
   return IndexOf(id) == kOperation ? sent->reply.operation : sent->reply.outputs.at(IndexOf(id));
 }
 
-absl::StatusOr<std::vector<uint64_t>> Pipeline::IdsOf(absl::Span<const uint64_t> ids,
-                                                      absl::Time deadline) {
+absl::StatusOr<std::vector<uint64_t>> RunsAhead::IdsOf(absl::Span<const uint64_t> ids,
+                                                       absl::Time deadline) {
   std::vector<uint64_t> out;
   for (uint64_t id : ids) {
     TESSERA_ASSIGN_OR_RETURN(out.emplace_back(), IdOf(id, deadline));
@@ -201,7 +201,7 @@ absl::StatusOr<std::vector<uint64_t>> Pipeline::IdsOf(absl::Span<const uint64_t>
   return out;
 }
 
-std::shared_ptr<Executions::Run> Pipeline::AwaitEnd(uint64_t id, absl::Time deadline) {
+std::shared_ptr<Executions::Run> RunsAhead::AwaitEnd(uint64_t id, absl::Time deadline) {
   std::shared_ptr<Executions::Run> run;
   {
     absl::MutexLock lock(&mu_);
@@ -212,7 +212,7 @@ std::shared_ptr<Executions::Run> Pipeline::AwaitEnd(uint64_t id, absl::Time dead
   return run;
 }
 
-std::optional<ir::Array> Pipeline::ResultOf(uint64_t array, absl::Time deadline) {
+std::optional<ir::Array> RunsAhead::ResultOf(uint64_t array, absl::Time deadline) {
   const std::shared_ptr<Executions::Run> run = AwaitEnd(array, deadline);
   if (run == nullptr) return std::nullopt;
   const std::optional<api::ExecuteReply> reply = Executions::ReplyOf(*run);
@@ -220,7 +220,7 @@ std::optional<ir::Array> Pipeline::ResultOf(uint64_t array, absl::Time deadline)
   return executions_->ResultOf(*run, reply->outputs[IndexOf(array)]);
 }
 
-std::optional<api::Operation> Pipeline::OperationOf(uint64_t operation, absl::Time deadline) {
+std::optional<api::Operation> RunsAhead::OperationOf(uint64_t operation, absl::Time deadline) {
   const std::shared_ptr<Executions::Run> run = AwaitEnd(operation, deadline);
   if (run != nullptr) {
     if (std::optional<api::Operation> ended = Executions::OperationOf(*run)) return ended;
@@ -235,7 +235,7 @@ std::optional<api::Operation> Pipeline::OperationOf(uint64_t operation, absl::Ti
   return refused;
 }
 
-void Pipeline::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
+void RunsAhead::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
   if (!IsLocal(array)) return gone->push_back(array);
   const SentRef sent = Find(array);
   const size_t index = IndexOf(array);
@@ -245,39 +245,39 @@ void Pipeline::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
   if (--sent->num_alive == 0 && (sent->run == nullptr || Executions::IsOver(*sent->run)))
     by_number_.erase(sent->number);
   if (!sent->settled) {
-    late_.push_back({sent, index});
+    forgotten_early_.push_back({sent, index});
   } else if (sent->failure.ok()) {
     gone->push_back(sent->reply.outputs.at(index));
   }
 }
 
-std::vector<uint64_t> Pipeline::ForgetAll(absl::Span<const uint64_t> arrays) {
+std::vector<uint64_t> RunsAhead::ForgetAll(absl::Span<const uint64_t> arrays) {
   std::vector<uint64_t> gone = std::exchange(deletes_, {});
   for (uint64_t array : arrays) ForgetOne(array, &gone);
   return gone;
 }
 
-std::vector<uint64_t> Pipeline::Forget(absl::Span<const uint64_t> arrays) {
+std::vector<uint64_t> RunsAhead::Forget(absl::Span<const uint64_t> arrays) {
   absl::MutexLock lock(&mu_);
   std::vector<uint64_t> gone = ForgetAll(arrays);
   if (!unsettled_.empty()) deletes_.swap(gone);
   return gone;
 }
 
-void Pipeline::AwaitAccepted(absl::Time deadline) {
+void RunsAhead::AwaitAccepted(absl::Time deadline) {
   absl::MutexLock lock(&mu_);
   const auto accepted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return unsettled_.empty(); };
   mu_.AwaitWithTimeout(absl::Condition(&accepted), deadline - SteadyNow());
 }
 
-void Pipeline::Settle(Sent* sent, absl::Status failure) {
+void RunsAhead::Settle(Sent* sent, absl::Status failure) {
   sent->failure = std::move(failure);
   sent->settled = true;
   sent->request.Clear();
-  sent->unknown.clear();
+  sent->local_args.clear();
 }
 
-void Pipeline::SendAgain() {
+void RunsAhead::SendAgain() {
   std::deque<SentRef> left = std::exchange(unsettled_, {});
   for (SentRef& sent : left) {
     absl::StatusOr<v1::ExecuteProgramsRequest> numbered = Numbered(*sent);
@@ -292,7 +292,7 @@ void Pipeline::SendAgain() {
   }
 }
 
-void Pipeline::Drive() {
+void RunsAhead::Drive() {
   while (true) {
     SentRef first;
     {
@@ -312,7 +312,7 @@ void Pipeline::Drive() {
 // coordinator could not be reached in time, all later runs are settled with the same error, since
 // they wait behind this one. Then releases what became free: results that were forgotten early get
 // their ids, and are deleted once no run that may take them is left.
-void Pipeline::AwaitFirst(const SentRef& first) {
+void RunsAhead::AwaitFirst(const SentRef& first) {
   Retries tries(channel_, kAcceptTimeout, outage_, &stopping_);
   api::ExecuteReply reply;
   grpc::Status status;
@@ -329,7 +329,7 @@ void Pipeline::AwaitFirst(const SentRef& first) {
     status = Executions::AwaitAcceptance(*run, tries.left(), &reply);
     again = true;
   } while (tries.Again(status));
-  absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(done_);
+  absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(to_status_);
   // Either status says that the coordinator was not reached. That holds for all later runs, too.
   const bool all = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
@@ -347,14 +347,14 @@ void Pipeline::AwaitFirst(const SentRef& first) {
       unsettled_.pop_front();
     } while (all && !unsettled_.empty());
     std::vector<Result> later;
-    for (Result& r : late_) {
-      if (!r.of->settled) {
+    for (Result& r : forgotten_early_) {
+      if (!r.sent->settled) {
         later.push_back(std::move(r));
-      } else if (r.of->failure.ok()) {
-        deletes_.push_back(r.of->reply.outputs.at(r.index));
+      } else if (r.sent->failure.ok()) {
+        deletes_.push_back(r.sent->reply.outputs.at(r.index));
       }
     }
-    late_.swap(later);
+    forgotten_early_.swap(later);
     if (unsettled_.empty()) gone.swap(deletes_);
   }
   if (!failure.ok() && KindOf(failure) == ErrorKind::kSessionNotFound) calls_.no_session(session);

@@ -1,6 +1,6 @@
 // Calls that came with a request_id. The objects that an accepted call has made are remembered, and
-// a call that comes again is answered from them (answers.h). Step asks AnswerAgain before it passes
-// a call to its handler.
+// a call that comes again is answered from them (answers.h). Step asks AnswerIfRepeated before it
+// passes a call to its handler.
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -27,39 +27,40 @@ absl::Status Machine::Reused(const Request& e) {
                "' was used before with another request; use a new one");
 }
 
-absl::StatusOr<Making> Machine::MakingOf(const core::Caller& caller, const AnswerRecord& first) {
+absl::StatusOr<PendingArrays> Machine::PendingArraysOf(const core::Caller& caller,
+                                                       const AnswerRecord& first) {
   TESSERA_ASSIGN_OR_RETURN(const Operation* op, FindOperation(caller, first.made, Access::kRead));
-  Making making{Describe(*op), {}};
+  PendingArrays pending{Describe(*op), {}};
   for (uint64_t id : first.arrays) {
     TESSERA_RETURN_IF_ERROR(FindArray(caller, id, Access::kRead).status());
-    making.arrays.push_back(Info(id));
+    pending.arrays.push_back(Info(id));
   }
-  return making;
+  return pending;
 }
 
-void Machine::Again(const OpenSession& e, const AnswerRecord& first) {
+void Machine::AnswerRepeatedCall(const OpenSession& e, const AnswerRecord& first) {
   const Session* const session = ownership_.FindSession(first.made);
   if (session == nullptr) return Answer(e.request, NoSession(first.made));
   Answer(e.request, Info(first.made, *session));
 }
 
-void Machine::Again(const CloseSession& e, const AnswerRecord&) {
+void Machine::AnswerRepeatedCall(const CloseSession& e, const AnswerRecord&) {
   Answer(e.request, std::monostate());
 }
 
-void Machine::Again(const CreateMesh& e, const AnswerRecord&) {
+void Machine::AnswerRepeatedCall(const CreateMesh& e, const AnswerRecord&) {
   Answer(e.request, On(GetMesh{e, e.name}));
 }
 
-void Machine::Again(const DeleteMesh& e, const AnswerRecord&) {
+void Machine::AnswerRepeatedCall(const DeleteMesh& e, const AnswerRecord&) {
   Answer(e.request, std::monostate());
 }
 
-void Machine::Again(const DeleteProgram& e, const AnswerRecord&) {
+void Machine::AnswerRepeatedCall(const DeleteProgram& e, const AnswerRecord&) {
   Answer(e.request, std::monostate());
 }
 
-void Machine::Again(const Execute& e, const AnswerRecord& first) {
+void Machine::AnswerRepeatedCall(const Execute& e, const AnswerRecord& first) {
   Answer(e.request, api::ExecuteReply{first.made, first.arrays});
   if (e.end_request == 0) return;
   const auto found = FindOperation(e.caller, first.made, Access::kRead);
@@ -69,27 +70,27 @@ void Machine::Again(const Execute& e, const AnswerRecord& first) {
   Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{op.id}});
 }
 
-void Machine::Again(const CreateArray& e, const AnswerRecord& first) {
+void Machine::AnswerRepeatedCall(const CreateArray& e, const AnswerRecord& first) {
   const auto found = FindArray(e.caller, first.made, Access::kChange);
   if (!found.ok()) return Answer(e.request, found.status());
   Answer(e.request, Info(first.made));
 }
 
-void Machine::Again(const ReshardArray& e, const AnswerRecord& first) {
-  Answer(e.request, MakingOf(e.caller, first));
+void Machine::AnswerRepeatedCall(const ReshardArray& e, const AnswerRecord& first) {
+  Answer(e.request, PendingArraysOf(e.caller, first));
 }
 
-void Machine::Again(const SaveArrays& e, const AnswerRecord& first) {
+void Machine::AnswerRepeatedCall(const SaveArrays& e, const AnswerRecord& first) {
   const auto found = FindOperation(e.caller, first.made, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   Answer(e.request, Describe(**found));
 }
 
-void Machine::Again(const LoadArrays& e, const AnswerRecord& first) {
-  Answer(e.request, MakingOf(e.caller, first));
+void Machine::AnswerRepeatedCall(const LoadArrays& e, const AnswerRecord& first) {
+  Answer(e.request, PendingArraysOf(e.caller, first));
 }
 
-void Machine::Again(const DeleteArrays& e, const AnswerRecord& first) {
+void Machine::AnswerRepeatedCall(const DeleteArrays& e, const AnswerRecord& first) {
   Answer(e.request, MissingArrays{first.arrays});
 }
 

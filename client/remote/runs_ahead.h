@@ -28,9 +28,9 @@
 
 namespace tessera::remote {
 
-class Pipeline {
+class RunsAhead {
  public:
-  // Functions that the pipeline's thread calls.
+  // Functions that the thread of a RunsAhead calls.
   struct Calls {
     // Called with a session that the coordinator does not know.
     std::function<void(uint64_t session)> no_session;
@@ -38,12 +38,12 @@ class Pipeline {
     std::function<void(const std::vector<uint64_t>& arrays)> free;
   };
   // `executions` and `outage` must outlive this object.
-  Pipeline(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
-           DoneFn done, Calls calls);
-  Pipeline(const Pipeline&) = delete;
-  Pipeline& operator=(const Pipeline&) = delete;
+  RunsAhead(Executions* executions, std::shared_ptr<grpc::Channel> channel, Outage* outage,
+            ToStatusFn to_status, Calls calls);
+  RunsAhead(const RunsAhead&) = delete;
+  RunsAhead& operator=(const RunsAhead&) = delete;
   // Stops the thread. Runs that have not been accepted by then may never run.
-  ~Pipeline();
+  ~RunsAhead();
 
   // Returns whether the id of an array or an operation is a local one, chosen by this client.
   static bool IsLocal(uint64_t id) { return id >> 63 != 0; }
@@ -80,7 +80,7 @@ class Pipeline {
   using SentRef = std::shared_ptr<Sent>;
   // One result of a run.
   struct Result {
-    SentRef of;
+    SentRef sent;
     size_t index = 0;
   };
   // An argument of a run that is a result of another run.
@@ -94,7 +94,7 @@ class Pipeline {
     const uint64_t number;
     // The request, which is cleared once the run is settled.
     v1::ExecuteProgramRequest request;
-    std::vector<Arg> unknown;              // arguments with local ids; cleared with the request
+    std::vector<Arg> local_args;           // arguments with local ids; cleared with the request
     std::shared_ptr<Executions::Run> run;  // null if the run was never sent
     bool settled = false;                  // true once the run is accepted or has failed
     absl::Status failure;
@@ -127,7 +127,7 @@ class Pipeline {
   Executions* const executions_;
   const std::shared_ptr<grpc::Channel> channel_;
   Outage* const outage_;
-  const DoneFn done_;
+  const ToStatusFn to_status_;
   const Calls calls_;
 
   absl::Notification stopping_;
@@ -140,7 +140,8 @@ class Pipeline {
   std::deque<SentRef> in_flight_ ABSL_GUARDED_BY(mu_);  // runs that may not have ended
   // The latest runs, whose inline results are kept.
   std::deque<std::weak_ptr<Sent>> with_results_ ABSL_GUARDED_BY(mu_);
-  std::vector<Result> late_ ABSL_GUARDED_BY(mu_);       // results forgotten before they had ids
+  std::vector<Result> forgotten_early_
+      ABSL_GUARDED_BY(mu_);                             // results forgotten before they had ids
   std::vector<uint64_t> deletes_ ABSL_GUARDED_BY(mu_);  // arrays to delete
   std::thread thread_;                                  // last: it uses the members above
 };

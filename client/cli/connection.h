@@ -15,9 +15,9 @@
 
 namespace tessera::cli {
 
-class Cluster {
+class Connection {
  public:
-  Cluster(std::string address, ConnectOptions options)
+  Connection(std::string address, ConnectOptions options)
       : address_(std::move(address)), options_(std::move(options)) {}
 
   const std::string& address() const { return address_; }

@@ -1,6 +1,6 @@
 // The JSON calls of the commands, on top of client/remote/json_client.h. Most commands come here by
-// way of Context::Call; doctor and up use a Cluster of their own for another address.
-#include "client/cli/cluster.h"
+// way of Context::Call; doctor and up use a Connection of their own for another address.
+#include "client/cli/connection.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -10,8 +10,9 @@
 
 namespace tessera::cli {
 
-absl::StatusOr<Json> Cluster::Call(const std::string& method, const Json& request,
-                                   absl::Duration timeout, const std::function<bool()>& give_up) {
+absl::StatusOr<Json> Connection::Call(const std::string& method, const Json& request,
+                                      absl::Duration timeout,
+                                      const std::function<bool()>& give_up) {
   if (client_ == nullptr) {
     if (const absl::Status usable = CheckAddress(address_); !usable.ok())
       return WithExitCode(Annotate(usable, "the coordinator's address"), kExitUsage);
