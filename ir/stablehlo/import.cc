@@ -99,6 +99,10 @@ bool Importer::CallsHost(uint32_t function) {
   return calls_host_[function] = calls_host;
 }
 
+// Runs the body of the function as if it stood at the call, because only the calls of the host in
+// the entry function can be made before the program runs. A function that calls itself, or calls
+// that are nested too deeply, would never end, so both are refused. The values of the body are
+// forgotten at the end, since a second call of the function emits it again.
 std::optional<std::vector<Value>> Importer::InlineCallOfHost(std::string_view name,
                                                              const std::vector<Value>& args) {
   const auto found = ops_.find(name);

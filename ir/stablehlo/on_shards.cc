@@ -88,8 +88,8 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
   AxisList manual;
   if (target == kFullToShard) {
     if (operands.size() != 1) Malformed(what, "does not have exactly one operand");
-    manual =
-        shardings.ManualAxesFromText(TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
+    manual = shardings.ManualAxesFromText(
+        TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
     // The call before it has the sharding of the whole value.
     in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], what));
   } else {

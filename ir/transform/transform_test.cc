@@ -1,9 +1,9 @@
 // Proves the transforms on straight-line code, calls, checkpoints and loops. Derivatives are
 // compared with finite differences, batches with loops, and both are nested
 // (testing/transform_checks.h).
-#include "ir/op_def.h"
 #include "ir/transform/transform.h"
 
+#include "ir/op_def.h"
 #include "ir/text.h"
 #include "ir/transform/testing/transform_checks.h"
 

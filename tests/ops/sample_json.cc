@@ -4,8 +4,8 @@
 #include "tests/ops/sample_json.h"
 
 #include <fstream>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
