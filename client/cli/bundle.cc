@@ -56,10 +56,12 @@ std::string ReplaceEach(std::string_view text, std::string_view begin, std::stri
 // Removes tokens and PEM blocks from the text. The parts hold no secrets by themselves; this is for
 // a secret that somebody has put into a name.
 std::string WithoutSecrets(std::string text, const std::string& own_token) {
-  text = ReplaceEach(text, "tsr_", "(a token)", [&](size_t at) {
-    while (at < text.size() && IsTokenChar(text[at])) ++at;
-    return at;
-  });
+  for (const char* prefix : {"tsr_", "tsj_"}) {  // tokens of callers, and of machines that join
+    text = ReplaceEach(text, prefix, "(a token)", [&](size_t at) {
+      while (at < text.size() && IsTokenChar(text[at])) ++at;
+      return at;
+    });
+  }
   text = ReplaceEach(text, "-----BEGIN", "(PEM)", [&](size_t at) {
     constexpr std::string_view kEnd = "-----END";
     const size_t end = text.find(kEnd, at);

@@ -3,8 +3,8 @@
 #include "client/cli/connection.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/address.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "client/cli/commands.h"
 
@@ -23,6 +23,8 @@ absl::StatusOr<Json> Connection::Call(const std::string& method, const Json& req
   return ParseJson(response, method);
 }
 
-std::string RequestId() { return absl::StrCat("cli-", absl::ToUnixNanos(absl::Now())); }
+// Random, as two commands may start at the same time. The coordinator would answer the second one
+// with the answer of the first.
+std::string RequestId() { return absl::StrCat("cli-", RandomHex(16)); }
 
 }  // namespace tessera::cli

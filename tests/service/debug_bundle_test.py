@@ -104,10 +104,14 @@ class BundleTest(unittest.TestCase):
         self.call("AdminService/SetLogLevel", all=True, level="debug")
         made = self.call("AdminService/CreateToken", name="ada", role="user")["text"]
         self.call("SessionService/CreateSession", displayName=made)
+        join = f"tsj_{16 * '0'}_{64 * 'a'}"
+        self.call("SessionService/CreateSession", displayName=f"machine {join}")
         files, _, _ = self.bundle()
         self.assertIn(b"my (a token)", files["cluster/sessions.json"])
+        self.assertIn(b"machine (a token)", files["cluster/sessions.json"])
         pki = self.cluster.folder / "pki"
         planted = {"a token": self.cluster.token.encode(), "another": made.encode(),
+                   "a join token": join.encode(),
                    "its secret": made.rpartition("_")[2].encode(),
                    "bytes": struct.pack("<i", SECRET) * 4,
                    "base64": base64.b64encode(struct.pack("<i", SECRET) * 12)[:32],
