@@ -66,9 +66,9 @@ thread_local int group_depth = 0;
 thread_local std::vector<GroupedOp> group;
 
 // Marks the calling thread as the communicator's only user for its scope.
-class Using {
+class SoleUser {
  public:
-  Using(ncclComm_t comm, const char* call) : comm_(comm) {
+  SoleUser(ncclComm_t comm, const char* call) : comm_(comm) {
     std::thread::id nobody;
     const std::thread::id self = std::this_thread::get_id();
     owned_ = comm->user.compare_exchange_strong(nobody, self);
@@ -77,11 +77,11 @@ class Using {
       Violation("%s on rank %d's communicator while another thread uses it", call, comm->rank);
     }
   }
-  ~Using() {
+  ~SoleUser() {
     if (owned_) comm_->user = std::thread::id();
   }
-  Using(const Using&) = delete;
-  Using& operator=(const Using&) = delete;
+  SoleUser(const SoleUser&) = delete;
+  SoleUser& operator=(const SoleUser&) = delete;
   bool ok() const { return ok_; }
   // The thread remains the user of the communicator until the group ends.
   void Keep() { owned_ = false; }
@@ -149,7 +149,7 @@ bool FindBuffer(ncclComm_t comm, const char* call, const char* what, const void*
 ncclResult_t Submit(ncclComm_t comm, CUstream stream, Op op, const void* in, size_t in_parts,
                     const void* out, size_t out_parts) {
   const char* const call = NameOf(op.kind);
-  Using user(comm, call);
+  SoleUser user(comm, call);
   if (!user.ok()) return ncclInvalidUsage;
   if (const ncclResult_t result = CheckReady(comm, call)) return result;
   if (op.type > ncclBfloat16 || op.reduction > ncclMin) return ncclInvalidArgument;
@@ -321,7 +321,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  const Using user(comm, "ncclCommGetAsyncError");
+  const SoleUser user(comm, "ncclCommGetAsyncError");
   if (!user.ok()) return ncclInvalidUsage;
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
@@ -333,7 +333,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  const Using user(comm, "ncclCommFinalize");
+  const SoleUser user(comm, "ncclCommFinalize");
   if (!user.ok()) return ncclInvalidUsage;
   if (const ncclResult_t result = CheckReady(comm, "ncclCommFinalize")) return result;
   SetMember(comm, RankState::kFinalized);
@@ -343,7 +343,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-  const Using user(comm, "ncclCommRevoke");
+  const SoleUser user(comm, "ncclCommRevoke");
   if (!user.ok()) return ncclInvalidUsage;
   if (flags != 0) return ncclInvalidArgument;
   StopOperations(comm);
@@ -354,7 +354,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  const Using user(comm, "ncclCommDestroy");
+  const SoleUser user(comm, "ncclCommDestroy");
   if (!user.ok()) return ncclInvalidUsage;
   const std::lock_guard<std::mutex> lock(comm->mutex);
   if (comm->destroyed) {
@@ -377,7 +377,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 // destroyed first, so that every later call on it is a violation. While the knob nccl_abort_hangs
 // is 1 the call does not return.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const Using user(comm, "ncclCommAbort");
+  const SoleUser user(comm, "ncclCommAbort");
   if (!user.ok()) return ncclInvalidUsage;
   {
     const std::lock_guard<std::mutex> lock(comm->mutex);

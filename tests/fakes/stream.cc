@@ -81,14 +81,14 @@ void Spoil(Capture* capture, CUresult error) {
   if (capture->invalid == CUDA_SUCCESS) capture->invalid = error;
 }
 
-bool Covers(const Clock& clock, const Clock& other) {
+bool Covers(const CapturePosition& position, const CapturePosition& other) {
   return std::all_of(other.begin(), other.end(), [&](const auto& entry) {
-    const auto it = clock.find(entry.first);
-    return it != clock.end() && it->second >= entry.second;
+    const auto it = position.find(entry.first);
+    return it != position.end() && it->second >= entry.second;
   });
 }
 
-void Merge(const Clock& from, Clock* into) {
+void Merge(const CapturePosition& from, CapturePosition* into) {
   for (const auto& [stream, count] : from) (*into)[stream] = std::max((*into)[stream], count);
 }
 
@@ -237,7 +237,7 @@ CUresult Enqueue(CUstream stream, Work work) {
     const std::lock_guard<std::mutex> lock(captures.mutex);
     if (Capture* capture = stream->capture) {
       if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-      ++capture->clocks[stream][stream];
+      ++capture->positions[stream][stream];
       capture->nodes.push_back(std::move(work));
       return CUDA_SUCCESS;
     }
@@ -286,7 +286,7 @@ CUresult RecordEvent(CUevent event, CUstream stream) {
       if (capture->invalid != CUDA_SUCCESS) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       const std::lock_guard<std::mutex> event_lock(event->mutex);
       event->capture = capture;
-      event->clock = capture->clocks[stream];
+      event->position = capture->positions[stream];
       event->point = nullptr;
       return CUDA_SUCCESS;
     }
@@ -334,7 +334,7 @@ CUresult WaitEvent(CUstream stream, CUevent event) {
         Spoil(event->capture, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
       }
-      Merge(event->clock, &stream->capture->clocks[stream]);
+      Merge(event->position, &stream->capture->positions[stream]);
       return CUDA_SUCCESS;
     }
     if (stream->capture != nullptr) {
@@ -371,7 +371,7 @@ CUresult BeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   capture->origin = stream;
   capture->thread = std::this_thread::get_id();
   capture->mode = mode;
-  capture->clocks[stream] = {};
+  capture->positions[stream] = {};
   stream->capture = capture;
   captures.active.insert(capture);
   return CUDA_SUCCESS;
@@ -390,9 +390,9 @@ CUresult EndCapture(CUstream stream, CUgraph* graph) {
   }
   captures.active.erase(capture);
   bool joined = true;
-  for (const auto& [member, clock] : capture->clocks) {
+  for (const auto& [member, position] : capture->positions) {
     member->capture = nullptr;
-    joined = joined && Covers(capture->clocks[stream], clock);
+    joined = joined && Covers(capture->positions[stream], position);
   }
   std::vector<Work> nodes = std::move(capture->nodes);
   capture->nodes.clear();

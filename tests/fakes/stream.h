@@ -51,7 +51,7 @@ class Point {
 };
 
 // A position in a capture: the number of nodes of each stream that come before it.
-using Clock = std::map<CUstream, int>;
+using CapturePosition = std::map<CUstream, int>;
 
 struct Capture {
   CUstream origin = nullptr;
@@ -59,7 +59,7 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   CUresult invalid = CUDA_SUCCESS;  // reason why the capture will fail
   std::vector<Work> nodes;
-  std::map<CUstream, Clock> clocks;  // positions of the streams that take part
+  std::map<CUstream, CapturePosition> positions;  // positions of the streams that take part
 };
 
 }  // namespace tessera::fakes
@@ -93,7 +93,7 @@ struct CUevent_st {
   // null if never recorded; guarded by mutex, like the next two members
   std::shared_ptr<fakes::Point> point;
   fakes::Capture* capture = nullptr;
-  fakes::Clock clock;
+  fakes::CapturePosition position;
 };
 
 struct CUgraph_st {

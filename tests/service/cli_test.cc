@@ -49,7 +49,7 @@ using ::testing::StartsWith;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr char kEscape[] = "\x1b";
 
-struct Ran {
+struct CommandResult {
   int code = -1;  // -1 if the command did not end by itself
   std::string out, err;
 };
@@ -118,19 +118,19 @@ class Running {
   // Returns what the command has printed so far.
   std::string Output() const { return Slurp(folder_ + "/out") + Slurp(folder_ + "/err"); }
 
-  Ran Wait() {
-    Ran ran;
+  CommandResult Wait() {
+    CommandResult result;
     const std::optional<int> end = process_->Wait(kPatience);
-    if (end && WIFEXITED(*end)) ran.code = WEXITSTATUS(*end);
+    if (end && WIFEXITED(*end)) result.code = WEXITSTATUS(*end);
     if (reader_.joinable()) {
       process_.reset();
       reader_.join();
-      ran.out = seen_;
+      result.out = seen_;
     } else {
-      ran.out = Slurp(folder_ + "/out");
-      ran.err = Slurp(folder_ + "/err");
+      result.out = Slurp(folder_ + "/out");
+      result.err = Slurp(folder_ + "/err");
     }
-    return ran;
+    return result;
   }
 
  private:
@@ -151,7 +151,7 @@ class Running {
   std::thread reader_;
 };
 
-Ran Tessera(const std::vector<std::string>& args, const Setting& setting = {}) {
+CommandResult Tessera(const std::vector<std::string>& args, const Setting& setting = {}) {
   return Running(args, setting).Wait();
 }
 
@@ -193,16 +193,16 @@ class CliTest : public ::testing::Test {
   }
 
   static Setting Here() { return {.address = cluster_->address(), .environment = {}}; }
-  static Ran On(const std::vector<std::string>& args) { return Tessera(args, Here()); }
+  static CommandResult On(const std::vector<std::string>& args) { return Tessera(args, Here()); }
   // Runs a command that is expected to end with `code` and returns the one JSON document that
   // --json promises.
   static Json Document(std::vector<std::string> args, int code = 0) {
     args.push_back("--json");
-    const Ran ran = On(args);
-    EXPECT_EQ(ran.code, code) << args[0] << ": " << ran.err;
-    const auto json = cli::ParseJson(ran.out, args[0]);
-    EXPECT_THAT(json, IsOk()) << ran.out;
-    EXPECT_THAT(ran.out, Not(HasSubstr(kEscape)));
+    const CommandResult result = On(args);
+    EXPECT_EQ(result.code, code) << args[0] << ": " << result.err;
+    const auto json = cli::ParseJson(result.out, args[0]);
+    EXPECT_THAT(json, IsOk()) << result.out;
+    EXPECT_THAT(result.out, Not(HasSubstr(kEscape)));
     return json.ok() ? *json : Json();
   }
   std::string File(const std::string& name, const std::string& bytes) {
@@ -251,12 +251,12 @@ std::string* CliTest::files_ = nullptr;
 // ---- Without a cluster.
 
 TEST(Cli, WithoutAnAddressRunAndExplainWork) {
-  const Ran run = Tessera({"run", kMatmul});
+  const CommandResult run = Tessera({"run", kMatmul});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, AllOf(HasSubstr("a cluster inside this process, with 4 CPU devices"),
                              HasSubstr("every parameter is filled with")));
   EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[8,6]"), HasSubstr("result 1 f32[] ")));
-  const Ran explain = Tessera({"explain", kMatmul});
+  const CommandResult explain = Tessera({"explain", kMatmul});
   EXPECT_EQ(explain.code, 0) << explain.err;
   EXPECT_THAT(explain.out, AllOf(HasSubstr("data=0"), HasSubstr("collectives")));
 }
@@ -264,7 +264,8 @@ TEST(Cli, WithoutAnAddressRunAndExplainWork) {
 // Explains programs for meshes of devices that do not exist, without a cluster.
 TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   const std::string mesh = "data=8,model=6";
-  const Ran small = Tessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
+  const CommandResult small =
+      Tessera({"explain", kMatmul, "--mesh", mesh, "--device-memory", "80GiB"});
   EXPECT_EQ(small.code, 0) << small.err;
   EXPECT_THAT(small.out, AllOf(HasSubstr("main on mesh (data=8, model=6), 48 devices, absent"),
                                HasSubstr("of 80.0 GiB"), HasSubstr("psum over")));
@@ -274,7 +275,7 @@ TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
   const std::string file = ::testing::TempDir() + "/wide.txt";
   std::ofstream(file) << wide;
   const std::vector<std::string> explain = {"explain", file, "--mesh", "64x8"};
-  const Ran missing = Tessera(explain);
+  const CommandResult missing = Tessera(explain);
   EXPECT_NE(missing.code, 0);
   EXPECT_THAT(missing.err, AllOf(HasSubstr("512 devices are needed"), HasSubstr("at most 256"),
                                  HasSubstr("--device-memory")));
@@ -282,14 +283,14 @@ TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
     more.insert(more.begin(), explain.begin(), explain.end());
     return Tessera(more);
   };
-  const Ran large = with({"--device-memory", "1MiB"});
+  const CommandResult large = with({"--device-memory", "1MiB"});
   EXPECT_EQ(large.code, 0) << large.err;
   EXPECT_THAT(large.out, AllOf(HasSubstr("512 devices, absent"), HasSubstr("of 1.0 MiB")));
   for (absl::string_view line : absl::StrSplit(large.out, '\n')) {
     EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
   }
   EXPECT_LT(std::count(large.out.begin(), large.out.end(), '\n'), 100);
-  const Ran full = with({"--device-memory", "64"});
+  const CommandResult full = with({"--device-memory", "64"});
   EXPECT_NE(full.code, 0);
   EXPECT_THAT(full.err, HasSubstr("OUT_OF_MEMORY"));
   EXPECT_THAT(with({"--device-memory", "much"}).err, HasSubstr("80GiB, 512MiB"));
@@ -300,24 +301,25 @@ TEST(Cli, ExplainPlansForDevicesThatAreAbsent) {
 TEST(Cli, WithoutAnAddressTheOthersSayWhatToDo) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{"devices"}, {"ps"}, {"get", "1"}, {"arrays"}, {"top", "--once"}}) {
-    const Ran ran = Tessera(args);
-    EXPECT_EQ(ran.code, 2) << args[0];
-    EXPECT_THAT(ran.err, AllOf(HasSubstr("TESSERA_ADDRESS"), HasSubstr("tessera up"))) << args[0];
-    EXPECT_EQ(ran.out, "");
+    const CommandResult result = Tessera(args);
+    EXPECT_EQ(result.code, 2) << args[0];
+    EXPECT_THAT(result.err, AllOf(HasSubstr("TESSERA_ADDRESS"), HasSubstr("tessera up")))
+        << args[0];
+    EXPECT_EQ(result.out, "");
   }
 }
 
 TEST(Cli, NobodyThereIsExitCodeThree) {
-  const Ran ran = Tessera({"devices", "--address", "127.0.0.1:1", "--json"});
-  EXPECT_EQ(ran.code, 3);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr("127.0.0.1:1 does not answer"),
-                             HasSubstr("reason: UNREACHABLE"), HasSubstr("to do:")));
-  const auto json = cli::ParseJson(ran.out, "out");
+  const CommandResult result = Tessera({"devices", "--address", "127.0.0.1:1", "--json"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("127.0.0.1:1 does not answer"),
+                                HasSubstr("reason: UNREACHABLE"), HasSubstr("to do:")));
+  const auto json = cli::ParseJson(result.out, "out");
   ASSERT_THAT(json, IsOk());
   EXPECT_EQ(IntOf(cli::ChildOf(*json, "error"), "code"), 14);
   EXPECT_EQ(Tessera({"doctor", "--health", "127.0.0.1:1"}).code, 1);
   EXPECT_EQ(Tessera({"doctor", "--health", "http://127.0.0.1:1/healthz"}).code, 1);
-  const Ran doctor = Tessera({"doctor", "-a", "127.0.0.1:1"});
+  const CommandResult doctor = Tessera({"doctor", "-a", "127.0.0.1:1"});
   EXPECT_EQ(doctor.code, 1);
   EXPECT_THAT(doctor.out, AllOf(ContainsRegex("FAILED +address"), HasSubstr("to do: check that")));
 }
@@ -350,11 +352,12 @@ class Silence {
 
 TEST(Cli, WhoNeverAnswersIsGivenUp) {
   const Silence silence;
-  const Ran late = Tessera({"devices", "-a", silence.address(), "--timeout", "500ms"});
+  const CommandResult late = Tessera({"devices", "-a", silence.address(), "--timeout", "500ms"});
   EXPECT_EQ(late.code, 3) << late.err;
-  const Ran health = Tessera({"doctor", "--health", silence.address(), "--timeout", "500ms"});
+  const CommandResult health =
+      Tessera({"doctor", "--health", silence.address(), "--timeout", "500ms"});
   EXPECT_EQ(health.code, 1) << health.err;
-  const Ran page =
+  const CommandResult page =
       Tessera({"doctor", "--health", absl::StrCat("http://", silence.address(), "/healthz"),
                "--timeout", "500ms"});
   EXPECT_EQ(page.code, 1) << page.err;
@@ -365,15 +368,16 @@ TEST(Cli, CtrlCEndsACall) {
   Running call({"devices", "-a", silence.address()}, {});
   EXPECT_TRUE(Eventually([&] { return silence.Heard(); }, kPatience));
   call.Signal(SIGINT);
-  const Ran ended = call.Wait();
+  const CommandResult ended = call.Wait();
   EXPECT_EQ(ended.code, 130) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("interrupted"));
 }
 
 TEST(Cli, PlainTextBeyondThisMachineIsRefused) {
-  const Ran ran = Tessera({"devices", "--address", "192.0.2.1:8470"});
-  EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr("reason: TLS_MISMATCH"), HasSubstr("set TESSERA_CA_FILE")));
+  const CommandResult result = Tessera({"devices", "--address", "192.0.2.1:8470"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("reason: TLS_MISMATCH"), HasSubstr("set TESSERA_CA_FILE")));
 }
 
 TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {
@@ -393,10 +397,10 @@ TEST(Cli, CommandLinesThatAreWrongAreExitCodeTwo) {
 TEST(Cli, ProgramsThatAreWrongNameTheLine) {
   const std::string path = ::testing::TempDir() + "/tessera_cli_wrong.txt";
   std::ofstream(path) << "func main(%x: f32[2]) -> (f32[2]) {\n  %y = frob(%x)\n  return %y\n}\n";
-  const Ran ran = Tessera({"run", path});
+  const CommandResult result = Tessera({"run", path});
   std::filesystem::remove(path);
-  EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr("frob"), HasSubstr("reason: UNKNOWN_OP")));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("frob"), HasSubstr("reason: UNKNOWN_OP")));
   EXPECT_THAT(Tessera({"run", "/nowhere/x.txt"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
 }
 
@@ -405,27 +409,28 @@ std::string Artifact(const std::string& name) {
 }
 
 TEST(Cli, ArtifactsRunAndExplainAsTextDoes) {
-  const Ran run = Tessera({"run", Artifact("affine"), "-i", "zeros", "-i", "ones", "-i", "[0, 9]"});
+  const CommandResult run =
+      Tessera({"run", Artifact("affine"), "-i", "zeros", "-i", "ones", "-i", "[0, 9]"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(StartsWith("result 0 f32[4,2]"), HasSubstr("[0, 1]")));
-  const Ran explain = Tessera({"explain", Artifact("affine")});
+  const CommandResult explain = Tessera({"explain", Artifact("affine")});
   EXPECT_EQ(explain.code, 0) << explain.err;
   EXPECT_THAT(explain.out, HasSubstr("jit_affine"));
-  const Ran lacks = Tessera({"run", Artifact("custom_call")});
+  const CommandResult lacks = Tessera({"run", Artifact("custom_call")});
   EXPECT_EQ(lacks.code, 1);
   EXPECT_THAT(lacks.err, AllOf(HasSubstr("'nobodys_factors'"), HasSubstr("(model.py:3)"),
                                HasSubstr("reason: NOT_IMPLEMENTED")));
-  const Ran placed = Tessera({"run", Artifact("affine"), "--mesh", "2"});
+  const CommandResult placed = Tessera({"run", Artifact("affine"), "--mesh", "2"});
   EXPECT_EQ(placed.code, 2);
   EXPECT_THAT(placed.err, HasSubstr("is a StableHLO artifact"));
 }
 
 TEST(Cli, ExportWritesWhatRunTakes) {
   const std::string file = ::testing::TempDir() + "/exported.mlirbc";
-  const Ran exported = Tessera({"export", kMatmul, "-o", file});
+  const CommandResult exported = Tessera({"export", kMatmul, "-o", file});
   EXPECT_EQ(exported.code, 0) << exported.err;
   EXPECT_THAT(exported.out, AllOf(StartsWith(file), HasSubstr("for StableHLO 1.11.0 or newer")));
-  const Ran inspected = Tessera({"inspect", file});
+  const CommandResult inspected = Tessera({"inspect", file});
   EXPECT_THAT(inspected.out, AllOf(HasSubstr("dot_general"), HasSubstr("Tessera runs it.")));
   EXPECT_EQ(Tessera({"run", file}).out, Tessera({"run", kMatmul}).out);
   EXPECT_EQ(Tessera({"export", kMatmul}).code, 2) << "a file is wanted";
@@ -434,7 +439,7 @@ TEST(Cli, ExportWritesWhatRunTakes) {
 
 // Compares the whole output for one artifact and looks for the main parts in others.
 TEST(Cli, InspectShowsWhatAProgramIs) {
-  const Ran affine = Tessera({"inspect", Artifact("affine")});
+  const CommandResult affine = Tessera({"inspect", Artifact("affine")});
   EXPECT_EQ(affine.code, 0) << affine.err;
   EXPECT_EQ(affine.out, R"(jit_affine: a StableHLO artifact for StableHLO 1.15.0 or newer, 848 bytes
 
@@ -454,15 +459,15 @@ times  op
 
 Tessera runs it.
 )");
-  const Ran lacks = Tessera({"inspect", Artifact("custom_call")});
+  const CommandResult lacks = Tessera({"inspect", Artifact("custom_call")});
   EXPECT_EQ(lacks.code, 0) << "what it lacks is an answer";
   EXPECT_THAT(lacks.out, AllOf(HasSubstr("\nops that Tessera lacks\n"),
                                HasSubstr("2  custom_call @nobodys_factors\n"),
                                HasSubstr("Tessera does not run it: StableHLO: custom_call")));
-  const Ran placed = Tessera({"inspect", Artifact("placed")});
+  const CommandResult placed = Tessera({"inspect", Artifact("placed")});
   EXPECT_THAT(placed.out, AllOf(HasSubstr("\nmesh\nname   axes\n@mesh  (x=2, y=2)\n"),
                                 HasSubstr("@mesh, [{x, y}, {}]")));
-  const Ran text = Tessera({"inspect", kMatmul});
+  const CommandResult text = Tessera({"inspect", kMatmul});
   EXPECT_THAT(text.out, AllOf(StartsWith("main: a program in the text form, "),
                               HasSubstr("(data=2, model=2)")));
   const Json document = Json::parse(Tessera({"inspect", Artifact("affine"), "--json"}).out);
@@ -470,14 +475,14 @@ Tessera runs it.
   EXPECT_EQ(document["params"][1]["type"], "f32[3,2]");
   const std::string path = ::testing::TempDir() + "/tessera_cli_cut.mlirbc";
   std::ofstream(path) << Slurp(Artifact("affine")).substr(0, 100);
-  const Ran cut = Tessera({"inspect", path});
+  const CommandResult cut = Tessera({"inspect", path});
   std::filesystem::remove(path);
   EXPECT_EQ(cut.code, 1);
   EXPECT_THAT(cut.err, AllOf(HasSubstr("tessera_cli_cut.mlirbc"), HasSubstr("MALFORMED_PROGRAM")));
 }
 
 TEST(Cli, CompletionScriptsComplete) {
-  const Ran bash = Tessera({"completion", "bash"});
+  const CommandResult bash = Tessera({"completion", "bash"});
   ASSERT_EQ(bash.code, 0);
   const std::string path = ::testing::TempDir() + "/tessera_cli_completion.bash";
   std::ofstream(path) << bash.out
@@ -517,22 +522,22 @@ TEST(Cli, DoctorNamesWhatIsMissing) {
         return Tessera({"doctor", "--health", whole.address}, whole).code == 0;
       },
       kPatience));
-  const Ran well = Tessera({"doctor"}, whole);
+  const CommandResult well = Tessera({"doctor"}, whole);
   EXPECT_EQ(well.code, 0) << well.out << well.err;
   EXPECT_THAT(well.out, AllOf(ContainsRegex("ok +tls +TLS"), ContainsRegex("ok +token +accepted"),
                               HasSubstr("put and get in")));
-  const Ran plain = Tessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
+  const CommandResult plain = Tessera({"doctor"}, setting({"TESSERA_CA_FILE="}));
   EXPECT_EQ(plain.code, 1);
   EXPECT_THAT(plain.out,
               AllOf(ContainsRegex("FAILED +tls +plain text"), HasSubstr("set TESSERA_CA_FILE")));
-  const Ran nameless = Tessera({"doctor"}, setting({ca}));
+  const CommandResult nameless = Tessera({"doctor"}, setting({ca}));
   EXPECT_EQ(nameless.code, 1);
   EXPECT_THAT(nameless.out, AllOf(ContainsRegex("FAILED +token"), HasSubstr("Set TESSERA_TOKEN")));
-  const Ran stranger = Tessera({"devices"}, setting({ca, "TESSERA_TOKEN=tsr_unknown"}));
+  const CommandResult stranger = Tessera({"devices"}, setting({ca, "TESSERA_TOKEN=tsr_unknown"}));
   EXPECT_EQ(stranger.code, 1);
   EXPECT_THAT(stranger.err, HasSubstr("reason: TOKEN_UNKNOWN"));
 
-  const Ran made = Tessera({"token", "create", "ci", "--role", "viewer"}, whole);
+  const CommandResult made = Tessera({"token", "create", "ci", "--role", "viewer"}, whole);
   ASSERT_EQ(made.code, 0) << made.err;
   const Setting viewer =
       setting({ca, "TESSERA_TOKEN=" + std::string(absl::StripAsciiWhitespace(made.out))});
@@ -551,7 +556,7 @@ TEST(Cli, DoctorNamesWhatIsMissing) {
 // ---- On a cluster.
 
 TEST_F(CliTest, DevicesAndWorkers) {
-  const Ran devices = On({"devices"});
+  const CommandResult devices = On({"devices"});
   EXPECT_EQ(devices.code, 0) << devices.err;
   EXPECT_THAT(devices.out, AllOf(HasSubstr("DEVICE  KIND"), HasSubstr("w0/0"), HasSubstr("w1/0"),
                                  HasSubstr("ready"), Not(HasSubstr(kEscape))));
@@ -583,9 +588,9 @@ TEST_F(CliTest, RunReadsAndWritesFiles) {
   const std::string x = Counting("x.npy", 8, 4);
   const std::string w = File("w.json", "[[1,0,0,0,0,0],[0,1,0,0,0,0],[0,0,1,0,0,0],[0,0,0,1,0,0]]");
   const std::string out = *files_ + "/out";
-  const Ran ran = On({"run", kMatmul, "-i", x, "-i", w, "--out", out});
-  EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr(out + "/result0.npy"));
+  const CommandResult result = On({"run", kMatmul, "-i", x, "-i", w, "--out", out});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(out + "/result0.npy"));
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array y, cli::ReadNpy(out + "/result0.npy"));
   EXPECT_EQ(y.At(0 * 6 + 3), 3);
   EXPECT_EQ(y.At(7 * 6 + 0), 28);
@@ -597,23 +602,24 @@ TEST_F(CliTest, RunReadsAndWritesFiles) {
 
 TEST_F(CliTest, AnArtifactRunsOnTheCluster) {
   const std::string x = Counting("artifact_x.npy", 4, 3);
-  const Json ran = Document({"run", Artifact("affine"), "-i", x, "-i", "zeros", "-i", "[0, 1000]"});
-  EXPECT_EQ(ran["types"], Json::parse(R"(["f32[4,2]"])"));
-  EXPECT_EQ(ran["outputs"][0][3], Json::parse("[0.0, 1.0]"));
+  const Json result =
+      Document({"run", Artifact("affine"), "-i", x, "-i", "zeros", "-i", "[0, 1000]"});
+  EXPECT_EQ(result["types"], Json::parse(R"(["f32[4,2]"])"));
+  EXPECT_EQ(result["outputs"][0][3], Json::parse("[0.0, 1.0]"));
   EXPECT_THAT(On({"explain", Artifact("affine")}).out, HasSubstr("jit_affine"));
 }
 
 // Looks at a plan as a drawing, as ASCII, as text and as JSON.
 TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
-  const Ran ran = On({"explain", kMatmul});
-  EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("main on mesh (data=2, model=2), 4 devices"),
-                             ContainsRegex("device 3 w[01]"), HasSubstr("%x [4:8, :]"),
-                             HasSubstr("psum over"), HasSubstr("╭")));
-  for (absl::string_view line : absl::StrSplit(ran.out, '\n')) {
+  const CommandResult result = On({"explain", kMatmul});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("main on mesh (data=2, model=2), 4 devices"),
+                                ContainsRegex("device 3 w[01]"), HasSubstr("%x [4:8, :]"),
+                                HasSubstr("psum over"), HasSubstr("╭")));
+  for (absl::string_view line : absl::StrSplit(result.out, '\n')) {
     EXPECT_LE(cli::WidthOf(std::string(line)), 100) << line;
   }
-  const Ran ascii =
+  const CommandResult ascii =
       Tessera({"explain", kMatmul}, {.address = cluster_->address(), .environment = {"LC_ALL=C"}});
   EXPECT_TRUE(std::all_of(ascii.out.begin(), ascii.out.end(),
                           [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
@@ -632,15 +638,15 @@ TEST_F(CliTest, ExplainDrawsWhereEverythingLies) {
 }
 
 TEST_F(CliTest, ExplainPlansForDevicesThatTheClusterDoesNotHave) {
-  const Ran missing = On({"explain", kMatmul, "--mesh", "8x6"});
+  const CommandResult missing = On({"explain", kMatmul, "--mesh", "8x6"});
   EXPECT_NE(missing.code, 0);
   EXPECT_THAT(missing.err, AllOf(HasSubstr("needs 48 devices"), HasSubstr("--device-memory")));
   const std::vector<std::string> absent = {"explain", kMatmul,           "--mesh",
                                            "8x6",     "--device-memory", "80GiB"};
-  const Ran ran = On(absent);
-  EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("48 devices, absent"), HasSubstr("of 80.0 GiB"),
-                             Not(HasSubstr("it would wait"))));
+  const CommandResult result = On(absent);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("48 devices, absent"), HasSubstr("of 80.0 GiB"),
+                                Not(HasSubstr("it would wait"))));
   const Json json = Document(absent);
   EXPECT_EQ(json["devices"].size(), 0u);
   std::vector<std::string> text = absent;
@@ -650,7 +656,7 @@ TEST_F(CliTest, ExplainPlansForDevicesThatTheClusterDoesNotHave) {
 
 TEST_F(CliTest, ArraysComeAndGo) {
   const std::string file = Counting("a.npy", 4, 6);
-  const Ran put = On({"put", file, "--mesh", "2x2", "--spec", "x,y"});
+  const CommandResult put = On({"put", file, "--mesh", "2x2", "--spec", "x,y"});
   ASSERT_EQ(put.code, 0) << put.err;
   EXPECT_THAT(put.out, StartsWith("arrays/"));
   const std::string id = put.out.substr(7, put.out.size() - 8);
@@ -664,10 +670,10 @@ TEST_F(CliTest, ArraysComeAndGo) {
   EXPECT_EQ(Slurp(back), Slurp(file));
   EXPECT_EQ(Document({"get", id})["value"][1], Json::parse("[6.0,7.0,8.0,9.0,10.0,11.0]"));
   EXPECT_EQ(On({"rm", id}).code, 0);
-  const Ran gone = On({"get", id});
+  const CommandResult gone = On({"get", id});
   EXPECT_EQ(gone.code, 1);
   EXPECT_THAT(gone.err, HasSubstr("reason: ARRAY_DELETED"));
-  const Ran indivisible = On({"put", file, "--mesh", "4", "--spec", "-,x"});
+  const CommandResult indivisible = On({"put", file, "--mesh", "4", "--spec", "-,x"});
   EXPECT_EQ(indivisible.code, 1);
   EXPECT_THAT(indivisible.err, HasSubstr("reason: INDIVISIBLE"));
   EXPECT_THAT(On({"put", file, "--mesh", "64"}).err, HasSubstr("reason: NOT_ENOUGH_DEVICES"));
@@ -676,7 +682,8 @@ TEST_F(CliTest, ArraysComeAndGo) {
 TEST_F(CliTest, ArraysMoveBetweenDevices) {
   const std::string id =
       TextOf(Document({"put", Counting("m.npy", 4, 6), "--mesh", "2x2", "-s", "x,y"}), "array");
-  const Ran moved = On({"reshard", id, "--mesh", "y=2", "--spec", "-,y", "--devices", "3,0"});
+  const CommandResult moved =
+      On({"reshard", id, "--mesh", "y=2", "--spec", "-,y", "--devices", "3,0"});
   ASSERT_EQ(moved.code, 0) << moved.err;
   ASSERT_THAT(moved.out, StartsWith("arrays/"));
   const std::string there = moved.out.substr(7, moved.out.size() - 8);
@@ -701,15 +708,15 @@ TEST_F(CliTest, ResultsThatAreKeptCanBeReadAndRemoved) {
 TEST_F(CliTest, SavesAndLoads) {
   const std::string file = Counting("s.npy", 4, 6);
   const std::string id = TextOf(Document({"put", file, "--mesh", "2x2", "--spec", "x,y"}), "array");
-  const Ran saved = On({"save", "saved.safetensors", "-n", "w=" + id});
+  const CommandResult saved = On({"save", "saved.safetensors", "-n", "w=" + id});
   ASSERT_EQ(saved.code, 0) << saved.err;
-  const Ran again = On({"save", "saved.safetensors", "-n", "w=" + id});
+  const CommandResult again = On({"save", "saved.safetensors", "-n", "w=" + id});
   EXPECT_EQ(again.code, 1) << "a file was replaced without --overwrite";
   const Json loaded = Document({"load", "saved.safetensors", "-n", "w", "-m", "4", "-s", "x"});
   ASSERT_EQ(loaded["arrays"].size(), 1u);
   const std::string copy = TextOf(loaded["arrays"][0], "id");
   EXPECT_EQ(Document({"get", copy})["value"], Document({"get", id})["value"]);
-  const Ran listed = On({"ls-file", "saved.safetensors"});
+  const CommandResult listed = On({"ls-file", "saved.safetensors"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_THAT(listed.out, AllOf(HasSubstr("w "), HasSubstr("f32[4,6]")));
   EXPECT_THAT(On({"ls-file", "no.safetensors"}).err, HasSubstr("reason: FILE_NOT_FOUND"));
@@ -724,14 +731,14 @@ TEST_F(CliTest, PsWaitAndCancel) {
   const std::string id = LiveOperation("to-cancel");
   ASSERT_FALSE(id.empty());
   EXPECT_THAT(On({"ps"}).out, AllOf(HasSubstr("to-cancel"), HasSubstr("RUNNING")));
-  const Ran impatient = On({"wait", id, "--timeout", "2s"});
+  const CommandResult impatient = On({"wait", id, "--timeout", "2s"});
   EXPECT_EQ(impatient.code, 3);
   EXPECT_THAT(impatient.err, HasSubstr("has not ended within 2s"));
   EXPECT_EQ(On({"cancel", id}).code, 0);
-  const Ran ended = run.Wait();
+  const CommandResult ended = run.Wait();
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, HasSubstr("reason: CANCELLED"));
-  const Ran waited = On({"wait", id});
+  const CommandResult waited = On({"wait", id});
   EXPECT_EQ(waited.code, 1);
   EXPECT_THAT(waited.err, HasSubstr("reason: CANCELLED"));
   EXPECT_THAT(On({"ps", "--all"}).out, HasSubstr("CANCELLED"));
@@ -743,7 +750,7 @@ TEST_F(CliTest, CtrlCCancelsTheRun) {
   Running run({"run", program, "--name", "to-interrupt", "--timeout", "2m"}, Here());
   const std::string id = LiveOperation("to-interrupt");
   run.Signal(SIGINT);
-  const Ran ended = run.Wait();
+  const CommandResult ended = run.Wait();
   EXPECT_EQ(ended.code, 130);
   EXPECT_THAT(ended.err, HasSubstr(absl::StrCat("operation ", id, " was cancelled")));
   EXPECT_EQ(TextOf(Document({"wait", id}, /*code=*/1), "state"), "OPERATION_STATE_CANCELLED");
@@ -751,14 +758,15 @@ TEST_F(CliTest, CtrlCCancelsTheRun) {
 
 TEST_F(CliTest, TheEndOfTheTimeoutCancelsTheRun) {
   const std::string program = File("long.txt", Long());
-  const Ran ran = On({"run", program, "--name", "to-outlast", "--timeout", "2s"});
-  EXPECT_EQ(ran.code, 3) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("reason: DEADLINE_EXCEEDED"));
+  const CommandResult result = On({"run", program, "--name", "to-outlast", "--timeout", "2s"});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("reason: DEADLINE_EXCEEDED"));
   EXPECT_TRUE(Eventually([&] { return Document({"ps"})["operations"].empty(); }, kPatience));
 }
 
 TEST_F(CliTest, MeshesHaveNames) {
-  const Ran made = On({"mesh", "create", "square", "data=2,model=2", "--devices", "3,1,2,0"});
+  const CommandResult made =
+      On({"mesh", "create", "square", "data=2,model=2", "--devices", "3,1,2,0"});
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(On({"mesh", "list"}).out, AllOf(HasSubstr("square"), HasSubstr("(data=2, model=2)")));
   const Json plan = Document({"explain", kMatmul, "--mesh", "square"});
@@ -771,7 +779,7 @@ TEST_F(CliTest, MeshesHaveNames) {
 }
 
 TEST_F(CliTest, WorkersGoOutOfServiceAndBack) {
-  const Ran cordoned = On({"cordon", "w1", "--reason", "new disk"});
+  const CommandResult cordoned = On({"cordon", "w1", "--reason", "new disk"});
   ASSERT_EQ(cordoned.code, 0) << cordoned.err;
   EXPECT_THAT(cordoned.out, AllOf(HasSubstr("CORDONED"), HasSubstr("new disk")));
   EXPECT_THAT(On({"devices"}).out, HasSubstr("cordoned"));
@@ -780,7 +788,7 @@ TEST_F(CliTest, WorkersGoOutOfServiceAndBack) {
   EXPECT_EQ(On({"uncordon", "w1"}).code, 0);
   EXPECT_EQ(Document({"run", kMatmul})["types"].size(), 2u);
 
-  const Ran drained = On({"drain", "w0"});
+  const CommandResult drained = On({"drain", "w0"});
   EXPECT_EQ(drained.code, 0) << drained.err;
   EXPECT_THAT(drained.err, HasSubstr("nothing runs there any more"));
   EXPECT_EQ(On({"uncordon", "w0"}).code, 0);
@@ -793,7 +801,7 @@ TEST_F(CliTest, DrainSaysWhatStillRuns) {
       {"run", program, "--name", "to-drain", "--devices", DeviceOf("w0"), "--timeout", "2m"},
       Here());
   const std::string id = LiveOperation("to-drain");
-  const Ran drained = On({"drain", "w0", "--timeout", "4s"});
+  const CommandResult drained = On({"drain", "w0", "--timeout", "4s"});
   EXPECT_EQ(drained.code, 3);
   EXPECT_THAT(drained.err, HasSubstr("1 operation runs there still"));
   EXPECT_EQ(On({"cancel", id}).code, 0);
@@ -804,7 +812,7 @@ TEST_F(CliTest, DrainSaysWhatStillRuns) {
 
 TEST_F(CliTest, TopShowsProgramsAndWorkers) {
   ASSERT_EQ(On({"run", kMatmul, "--name", "on-top"}).code, 0);
-  const Ran top = On({"top"});
+  const CommandResult top = On({"top"});
   EXPECT_EQ(top.code, 0) << top.err;
   EXPECT_THAT(top.out,
               AllOf(HasSubstr("2 of 2 workers ready"), HasSubstr("w1"), Not(HasSubstr(kEscape))));
@@ -819,12 +827,13 @@ TEST_F(CliTest, DoctorFindsNothing) {
         return On({"doctor", "--health", cluster_->address()}).code == 0;
       },
       kPatience));
-  const Ran ran = On({"doctor"});
-  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  const CommandResult result = On({"doctor"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
   for (const char* check : {"address", "tls", "token", "health", "versions", "devices", "clock"}) {
-    EXPECT_THAT(ran.out, ContainsRegex(absl::StrCat("ok +", check)));
+    EXPECT_THAT(result.out, ContainsRegex(absl::StrCat("ok +", check)));
   }
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("w0/0: put and get in"), HasSubstr("w1/0: put and get in")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("w0/0: put and get in"), HasSubstr("w1/0: put and get in")));
   const Json json = Document({"doctor"});
   EXPECT_EQ(json["ok"], Json(true));
   EXPECT_EQ(On({"doctor", "--health", cluster_->address()}).code, 0);
@@ -834,7 +843,7 @@ TEST_F(CliTest, SessionsAndTokens) {
   const Json sessions = Document({"sessions"});
   EXPECT_TRUE(sessions.contains("sessions"));
   // This coordinator has no tokens file.
-  const Ran tokens = On({"token", "create", "ci", "--role", "user"});
+  const CommandResult tokens = On({"token", "create", "ci", "--role", "user"});
   EXPECT_EQ(tokens.code, 1);
   EXPECT_THAT(tokens.err, HasSubstr("reason: TOKENS_DISABLED"));
 }
@@ -871,11 +880,11 @@ TEST_F(CliTest, ALongTransferShowsABarOnATerminal) {
   const std::string file = Counting("large.npy", 2048, 2048);
   Setting setting = Here();
   setting.terminal = true;
-  const Ran shown = Tessera({"put", file, "--mesh", "2x2"}, setting);
+  const CommandResult shown = Tessera({"put", file, "--mesh", "2x2"}, setting);
   EXPECT_EQ(shown.code, 0) << shown.out;
   EXPECT_THAT(shown.out, AllOf(HasSubstr("\r\x1b[Kput "), HasSubstr("█"),
                                HasSubstr("100 %  64.0 MiB of 64.0 MiB")));
-  const Ran plain = On({"put", file, "--mesh", "2x2", "--spec", "x"});
+  const CommandResult plain = On({"put", file, "--mesh", "2x2", "--spec", "x"});
   EXPECT_THAT(plain.err, Not(HasSubstr(kEscape)));
   const Json left = Document({"arrays"});
   for (const Json& a : cli::ChildOf(left, "arrays")) On({"rm", TextOf(a, "id")});
@@ -886,9 +895,9 @@ TEST_F(CliTest, AWaitShowsWhatItWaitsForOnATerminal) {
   const std::string program = File("long.txt", Long());
   Setting setting = Here();
   setting.terminal = true;
-  const Ran ran = Tessera({"run", program, "--timeout", "3s"}, setting);
-  EXPECT_EQ(ran.code, 3) << ran.out;
-  EXPECT_THAT(ran.out, ContainsRegex("\r\x1b\\[Koperation [0-9]+  [0-9.]+ m?s  runs"));
+  const CommandResult result = Tessera({"run", program, "--timeout", "3s"}, setting);
+  EXPECT_EQ(result.code, 3) << result.out;
+  EXPECT_THAT(result.out, ContainsRegex("\r\x1b\\[Koperation [0-9]+  [0-9.]+ m?s  runs"));
 }
 
 }  // namespace

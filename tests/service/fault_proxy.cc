@@ -64,8 +64,8 @@ struct FaultProxy::Connection {
   // number of pumps that still run; the pumps write it while they hold mu_
   int pumps = 2;
 
-  int from(Way way) const { return way == Way::kUp ? client : server; }
-  int to(Way way) const { return way == Way::kUp ? server : client; }
+  int from(Direction direction) const { return direction == Direction::kUp ? client : server; }
+  int to(Direction direction) const { return direction == Direction::kUp ? server : client; }
   // Shuts down both sockets; any thread may call it. The sockets are closed later, when the pumps
   // have ended.
   void Shut() const {
@@ -129,16 +129,22 @@ void FaultProxy::SetTarget(const std::string& target) {
   target_ = target;
 }
 
-void FaultProxy::SetFault(Way way, Fault fault, int64_t bytes) {
+void FaultProxy::SetFault(Direction direction, Fault fault, int64_t bytes) {
   absl::MutexLock lock(&mu_);
-  std::vector<Pending>& faults = faults_[way];
-  faults.push_back({fault, passed_[way] + bytes});
+  std::vector<Pending>& faults = faults_[direction];
+  faults.push_back({fault, passed_[direction] + bytes});
   std::sort(faults.begin(), faults.end(),
             [](const Pending& a, const Pending& b) { return a.at < b.at; });
 }
-void FaultProxy::CutAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCut, bytes); }
-void FaultProxy::CorruptAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCorrupt, bytes); }
-void FaultProxy::CloseHalfAfter(Way way, int64_t bytes) { SetFault(way, Fault::kCloseHalf, bytes); }
+void FaultProxy::CutAfter(Direction direction, int64_t bytes) {
+  SetFault(direction, Fault::kCut, bytes);
+}
+void FaultProxy::CorruptAfter(Direction direction, int64_t bytes) {
+  SetFault(direction, Fault::kCorrupt, bytes);
+}
+void FaultProxy::CloseHalfAfter(Direction direction, int64_t bytes) {
+  SetFault(direction, Fault::kCloseHalf, bytes);
+}
 
 void FaultProxy::Blackhole(bool on) {
   absl::MutexLock lock(&mu_);
@@ -159,9 +165,9 @@ void FaultProxy::CutAll() {
   }
 }
 
-int64_t FaultProxy::bytes(Way way) const {
+int64_t FaultProxy::bytes(Direction direction) const {
   absl::MutexLock lock(&mu_);
-  const auto it = passed_.find(way);
+  const auto it = passed_.find(direction);
   return it == passed_.end() ? 0 : it->second;
 }
 
@@ -170,9 +176,9 @@ int64_t FaultProxy::connections() const {
   return accepted_;
 }
 
-int64_t FaultProxy::struck() const {
+int64_t FaultProxy::num_faults_struck() const {
   absl::MutexLock lock(&mu_);
-  return struck_;
+  return num_faults_struck_;
 }
 
 void FaultProxy::Reap() {
@@ -229,8 +235,8 @@ void FaultProxy::Accept() {
     Connection* connection = connections_.emplace_back(std::make_unique<Connection>()).get();
     connection->client = client;
     connection->server = server;
-    connection->up = std::thread([this, connection] { Pump(*connection, Way::kUp); });
-    connection->down = std::thread([this, connection] { Pump(*connection, Way::kDown); });
+    connection->up = std::thread([this, connection] { Pump(*connection, Direction::kUp); });
+    connection->down = std::thread([this, connection] { Pump(*connection, Direction::kDown); });
     if (stopping_) connection->Shut();
   }
 }
@@ -243,24 +249,24 @@ bool FaultProxy::AwaitFlow() {
   return !stopping_;
 }
 
-void FaultProxy::Pump(Connection& connection, Way way) {
+void FaultProxy::Pump(Connection& connection, Direction direction) {
   std::vector<char> buffer(kBufferBytes);
   while (AwaitFlow()) {
-    const ssize_t got = recv(connection.from(way), buffer.data(), buffer.size(), 0);
+    const ssize_t got = recv(connection.from(direction), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       // A pulled cable would not carry the end of the stream either.
       if (!AwaitFlow()) break;
       // Pass the end on in the same form: a reset as a reset, an orderly end as an orderly end.
       if (got < 0) {
-        Reset(connection.to(way));
+        Reset(connection.to(direction));
         connection.Shut();
       } else {
-        shutdown(connection.to(way), SHUT_WR);
+        shutdown(connection.to(direction), SHUT_WR);
       }
       break;
     }
-    if (!Forward(connection, way, buffer.data(), static_cast<size_t>(got))) break;
+    if (!Forward(connection, direction, buffer.data(), static_cast<size_t>(got))) break;
   }
   absl::MutexLock lock(&mu_);
   --connection.pumps;
@@ -270,7 +276,7 @@ void FaultProxy::Pump(Connection& connection, Way way) {
 // half-close shortens the piece to the bytes before the fault, so that the receiver gets exactly
 // those. The sending happens without the lock, because a slow receiver must not block other
 // connections.
-bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t size) {
+bool FaultProxy::Forward(Connection& connection, Direction direction, char* data, size_t size) {
   bool close_half = false, cut = false;
   {
     absl::MutexLock lock(&mu_);
@@ -282,13 +288,13 @@ bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t siz
       mu_.AwaitWithTimeout(absl::Condition(&stops), delay_);
     }
     if (stopping_) return false;
-    int64_t& passed = passed_[way];
-    std::vector<Pending>& faults = faults_[way];
+    int64_t& passed = passed_[direction];
+    std::vector<Pending>& faults = faults_[direction];
     while (!faults.empty() && faults.front().at < passed + static_cast<int64_t>(size)) {
       const size_t at = static_cast<size_t>(std::max<int64_t>(faults.front().at - passed, 0));
       const Fault fault = faults.front().fault;
       faults.erase(faults.begin());
-      ++struck_;
+      ++num_faults_struck_;
       if (fault == Fault::kCorrupt) {
         data[at] = static_cast<char>(data[at] ^ 0x10);
         continue;
@@ -300,10 +306,10 @@ bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t siz
     passed += static_cast<int64_t>(size);
   }
   for (size_t sent = 0; sent < size;) {
-    const ssize_t put = send(connection.to(way), data + sent, size - sent, MSG_NOSIGNAL);
+    const ssize_t put = send(connection.to(direction), data + sent, size - sent, MSG_NOSIGNAL);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
-      Reset(connection.from(way));
+      Reset(connection.from(direction));
       connection.Shut();
       return false;
     }
@@ -314,7 +320,7 @@ bool FaultProxy::Forward(Connection& connection, Way way, char* data, size_t siz
     Reset(connection.server);
     connection.Shut();
   } else if (close_half) {
-    shutdown(connection.to(way), SHUT_WR);
+    shutdown(connection.to(direction), SHUT_WR);
   }
   return !cut && !close_half;
 }

@@ -22,7 +22,7 @@ namespace tessera::service {
 class FaultProxy {
  public:
   // kUp: from the client towards the server; kDown: from the server towards the client
-  enum class Way { kUp, kDown };
+  enum class Direction { kUp, kDown };
 
   // Listens on `listen`, an IPv4 address and a port; port 0 means any free port. The target may be
   // set later. Until then connections wait.
@@ -37,12 +37,12 @@ class FaultProxy {
   void SetTarget(const std::string& target) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Resets the connection on which byte number `bytes` from now passes.
-  void CutAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void CutAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Flips one bit of byte number `bytes` from now.
-  void CorruptAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void CorruptAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the stream towards the receiver of byte number `bytes` from now, and reads no more from
   // its sender.
-  void CloseHalfAfter(Way way, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void CloseHalfAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Stops all traffic, as if a cable were pulled: nothing is read or passed on, and new connections
   // are not accepted.
   void Blackhole(bool on) ABSL_LOCKS_EXCLUDED(mu_);
@@ -51,10 +51,10 @@ class FaultProxy {
   // Resets every open connection.
   void CutAll() ABSL_LOCKS_EXCLUDED(mu_);
 
-  int64_t bytes(Way way) const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t bytes(Direction direction) const ABSL_LOCKS_EXCLUDED(mu_);
   int64_t connections() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns how many of the faults that strike once have struck.
-  int64_t struck() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t num_faults_struck() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   enum class Fault { kCut, kCorrupt, kCloseHalf };
@@ -67,12 +67,13 @@ class FaultProxy {
   FaultProxy() = default;
   absl::Status Listen(const std::string& address);
   void Accept();
-  void Pump(Connection& connection, Way way);
+  void Pump(Connection& connection, Direction direction);
   // Waits while the proxy is blackholed. Returns false if the proxy is stopping.
   bool AwaitFlow() ABSL_LOCKS_EXCLUDED(mu_);
-  void SetFault(Way way, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetFault(Direction direction, Fault fault, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Passes `size` bytes on. Returns false when the connection is over.
-  bool Forward(Connection& connection, Way way, char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Forward(Connection& connection, Direction direction, char* data, size_t size)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Reap();
 
   std::string address_;
@@ -81,13 +82,13 @@ class FaultProxy {
 
   mutable absl::Mutex mu_;
   std::string target_ ABSL_GUARDED_BY(mu_);
-  std::map<Way, std::vector<Pending>> faults_ ABSL_GUARDED_BY(mu_);
-  std::map<Way, int64_t> passed_ ABSL_GUARDED_BY(mu_);
+  std::map<Direction, std::vector<Pending>> faults_ ABSL_GUARDED_BY(mu_);
+  std::map<Direction, int64_t> passed_ ABSL_GUARDED_BY(mu_);
   bool blackhole_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   int64_t accepted_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t struck_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_faults_struck_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
   std::thread acceptor_;
 };

@@ -1,7 +1,7 @@
 """Clients that keep a cluster busy. kill_loop.py kills the cluster's processes meanwhile; soak.py
 does not.
 
-There are four clients of up to two tenants, two in Python and two in C++ (kill_loop_client.cc).
+There are four clients of up to two tenants, two in Python and two in C++ (load_client.cc).
 They put arrays, run programs with and without donation, reduce over several workers, reshard, read
 and delete. What they do and see becomes events of kill_history.py. A client keeps only a bounded
 part of what it has done, so that a client that works for hours does not grow by itself.
@@ -312,7 +312,7 @@ class CppClient(threading.Thread):
             with open(errors, "w") as log:
                 self.process = subprocess.Popen(
                     daemons.dying_with_us([
-                        daemons.bin_dir() / "kill_loop_client", self.cluster.address,
+                        daemons.bin_dir() / "load_client", self.cluster.address,
                         self.cluster.ca, self.seed, *map(_as_argument, self.places)]),
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                     env=environment(TESSERA_TOKEN=self.token))

@@ -384,10 +384,10 @@ TEST_F(GraceTest, CallsWhoseAnswersAreLostHappenOnce) {
     };
     const int before = runs();
     for (int i = 0; i < kRuns; ++i) {
-      proxy->CutAfter(FaultProxy::Way::kDown, 1 + 13 * i);
+      proxy->CutAfter(FaultProxy::Direction::kDown, 1 + 13 * i);
       EXPECT_EQ(f(x).get<float>()[3], 1) << i;
     }
-    EXPECT_GE(proxy->struck(), kRuns / 2);
+    EXPECT_GE(proxy->num_faults_struck(), kRuns / 2);
     EXPECT_EQ(runs(), before + kRuns);
   }
   Session::SetDefault(cluster_->session());

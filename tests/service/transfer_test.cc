@@ -26,7 +26,7 @@ namespace tessera::service {
 namespace {
 
 using testing::Eventually;
-using Way = FaultProxy::Way;
+using Direction = FaultProxy::Direction;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kBytes = 48 * kMiB;
@@ -84,19 +84,20 @@ class TransferTest : public ::testing::Test {
 
 TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   const auto session = Connect();
-  proxy_->CutAfter(Way::kUp, 15 * kMiB);
-  proxy_->CutAfter(Way::kUp, 40 * kMiB);
+  proxy_->CutAfter(Direction::kUp, 15 * kMiB);
+  proxy_->CutAfter(Direction::kUp, 40 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
-  EXPECT_EQ(proxy_->struck(), 2);
-  std::cout << "up, sent twice: " << (proxy_->bytes(Way::kUp) - kBytes) / kMiB << " MiB\n";
-  EXPECT_LT(proxy_->bytes(Way::kUp), kBytes + 2 * kUnderWay) << "it started over";
-  proxy_->CutAfter(Way::kDown, 30 * kMiB);
+  EXPECT_EQ(proxy_->num_faults_struck(), 2);
+  std::cout << "up, sent twice: " << (proxy_->bytes(Direction::kUp) - kBytes) / kMiB << " MiB\n";
+  EXPECT_LT(proxy_->bytes(Direction::kUp), kBytes + 2 * kUnderWay) << "it started over";
+  proxy_->CutAfter(Direction::kDown, 30 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
                                session->service().Get(array, absl::Seconds(30)));
   EXPECT_TRUE(back == value_);
-  EXPECT_EQ(proxy_->struck(), 3);
-  std::cout << "down, sent twice: " << (proxy_->bytes(Way::kDown) - kBytes) / kMiB << " MiB\n";
-  EXPECT_LT(proxy_->bytes(Way::kDown), kBytes + kUnderWay) << "it started over";
+  EXPECT_EQ(proxy_->num_faults_struck(), 3);
+  std::cout << "down, sent twice: " << (proxy_->bytes(Direction::kDown) - kBytes) / kMiB
+            << " MiB\n";
+  EXPECT_LT(proxy_->bytes(Direction::kDown), kBytes + kUnderWay) << "it started over";
 }
 
 // The daemon tolerates a silent executor for half a minute; the deadline of the caller is shorter.
@@ -141,24 +142,24 @@ TEST_F(TransferTest, APutWhoseExecutorRestartsIsMadeAnew) {
 
 TEST_F(TransferTest, AByteThatChangesIsNoticedAndSentAgain) {
   const auto session = Connect();
-  proxy_->CorruptAfter(Way::kUp, 20 * kMiB + 12345);
+  proxy_->CorruptAfter(Direction::kUp, 20 * kMiB + 12345);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
-  proxy_->CorruptAfter(Way::kDown, 20 * kMiB + 12345);
+  proxy_->CorruptAfter(Direction::kDown, 20 * kMiB + 12345);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
                                session->service().Get(array, absl::Seconds(30)));
   EXPECT_TRUE(back == value_);
-  EXPECT_EQ(proxy_->struck(), 2);
+  EXPECT_EQ(proxy_->num_faults_struck(), 2);
 }
 
 TEST_F(TransferTest, AHalfThatClosesEndsTheConnectionOnly) {
   const auto session = Connect();
-  proxy_->CloseHalfAfter(Way::kUp, 20 * kMiB);
+  proxy_->CloseHalfAfter(Direction::kUp, 20 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t array, Put(*session));
-  proxy_->CloseHalfAfter(Way::kDown, 20 * kMiB);
+  proxy_->CloseHalfAfter(Direction::kDown, 20 * kMiB);
   TESSERA_ASSERT_OK_AND_ASSIGN(const ir::Array back,
                                session->service().Get(array, absl::Seconds(30)));
   EXPECT_TRUE(back == value_);
-  EXPECT_EQ(proxy_->struck(), 2);
+  EXPECT_EQ(proxy_->num_faults_struck(), 2);
 }
 
 // Pulls the cable after a third of the bytes, and plugs it in again four seconds later.

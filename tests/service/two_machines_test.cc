@@ -255,14 +255,14 @@ int Relay(const std::string& listen, const std::string& target, int64_t cut_afte
     std::fprintf(stderr, "relay: %s\n", std::string(proxy.status().message()).c_str());
     return 1;
   }
-  (*proxy)->CutAfter(FaultProxy::Way::kUp, cut_after);
-  (*proxy)->CutAfter(FaultProxy::Way::kDown, cut_after);
+  (*proxy)->CutAfter(FaultProxy::Direction::kUp, cut_after);
+  (*proxy)->CutAfter(FaultProxy::Direction::kDown, cut_after);
   int signal = 0;
   sigwait(&signals, &signal);
   std::fprintf(stderr, "relay: struck %lld, %lld MiB up, %lld MiB down, %lld connections\n",
-               static_cast<long long>((*proxy)->struck()),
-               static_cast<long long>((*proxy)->bytes(FaultProxy::Way::kUp) / kMiB),
-               static_cast<long long>((*proxy)->bytes(FaultProxy::Way::kDown) / kMiB),
+               static_cast<long long>((*proxy)->num_faults_struck()),
+               static_cast<long long>((*proxy)->bytes(FaultProxy::Direction::kUp) / kMiB),
+               static_cast<long long>((*proxy)->bytes(FaultProxy::Direction::kDown) / kMiB),
                static_cast<long long>((*proxy)->connections()));
   return 0;
 }

@@ -110,7 +110,7 @@ void Checker::Silent(const std::string& worker) {
     world_->Violate("worker ", worker, " is taken for away, and it was not silent");
 }
 
-void Checker::Runs(uint64_t launch, const std::string& executor, uint64_t incarnation) {
+void Checker::LaunchBegins(uint64_t launch, const std::string& executor, uint64_t incarnation) {
   if (!runs_.emplace(launch, executor, incarnation).second)
     world_->Violate(executor, " runs launch ", launch, " twice");
 }
@@ -223,12 +223,12 @@ void Checker::CheckRow(const scheduler::RowChange& row, const scheduler::State& 
                     std::string(array->error.message()));
 }
 
-void Checker::Gave(const char* what, uint64_t id) {
+void Checker::Acknowledged(const char* what, uint64_t id) {
   if (!given_.emplace(what, id).second) world_->Violate(what, " ", id, " is given twice");
 }
 
 void Checker::Accepted(uint64_t operation) {
-  Gave("operation", operation);
+  Acknowledged("operation", operation);
   operations_[operation].number = ++accepted_;
   open_.insert(operation);
 }

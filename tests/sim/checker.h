@@ -59,7 +59,7 @@ class Checker {
   // For this time the coordinator hears nothing, so it may notice later what is excused now.
   void CoordinatorIsDeaf(absl::Duration time);
   // The process of an executor begins a launch.
-  void Runs(uint64_t launch, const std::string& executor, uint64_t incarnation);
+  void LaunchBegins(uint64_t launch, const std::string& executor, uint64_t incarnation);
 
   // ---- The coordinator. ----
   void BeforeStep(const scheduler::Event& event, const scheduler::State& state);
@@ -71,7 +71,7 @@ class Checker {
 
   // ---- What clients are told. ----
   // A new object was acknowledged; `what` is its kind, for example "array".
-  void Gave(const char* what, uint64_t id);
+  void Acknowledged(const char* what, uint64_t id);
   void Accepted(uint64_t operation);
   // The operation was seen to have ended in this way.
   void Ended(uint64_t operation, api::OperationState state, const absl::Status& error);

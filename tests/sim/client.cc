@@ -171,7 +171,7 @@ void Client::OpenSession() {
         if (life == life_) OpenSession();
       });
     session_ = std::get<scheduler::SessionInfo>(reply.body).id;
-    checker_->Gave("session", session_);
+    checker_->Acknowledged("session", session_);
     safe_until_ = sent + kSessionLease;
     not_counted_ = coordinator_->not_counted();
     Hold();

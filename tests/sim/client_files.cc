@@ -155,7 +155,7 @@ void Client::Load(const std::string& path) {
     }
     auto value = values.begin();
     for (const scheduler::ArrayInfo& info : made.arrays) {
-      checker_->Gave("array", info.array);
+      checker_->Acknowledged("array", info.array);
       checker_->Owns(caller_.tenant, info.array);
       if (e.session == session_)
         arrays_[info.array] = {value->second, *info.spec, e.session, made.operation.id};

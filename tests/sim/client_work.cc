@@ -218,7 +218,7 @@ void Client::Upload(const Program& program, std::function<void(uint64_t)> then) 
       return then(0);
     }
     const auto& info = std::get<scheduler::ArrayInfo>(reply.body);
-    checker_->Gave("array", info.array);
+    checker_->Acknowledged("array", info.array);
     checker_->Owns(caller_.tenant, info.array);
     if (session != session_) return then(0);
     arrays_[info.array] = {value, *info.spec, session, 0, /*whole=*/false};
@@ -359,7 +359,7 @@ void Client::Move(uint64_t array) {
     checker_->Accepted(made.operation.id);
     operations_.insert(made.operation.id);
     const uint64_t result = made.arrays.at(0).array;
-    checker_->Gave("array", result);
+    checker_->Acknowledged("array", result);
     if (e.session == session_)
       arrays_[result] = {was.value, *made.arrays.at(0).spec, e.session, made.operation.id};
   });
@@ -435,7 +435,7 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
     checker_->Accepted(made.operation);
     world_->Log(caller_.tenant, " has operation ", made.operation);
     operations_.insert(made.operation);
-    for (uint64_t array : made.outputs) checker_->Gave("array", array);
+    for (uint64_t array : made.outputs) checker_->Acknowledged("array", array);
     if (session != session_) return then(0);
     for (size_t i = 0; i < args.size(); ++i)
       if (const auto it = taken.find(args[i]); it != taken.end())

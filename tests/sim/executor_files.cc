@@ -75,7 +75,7 @@ void Executor::On(const api::SaveShards& c) {
     return Report(
         api::LaunchFailed{c.launch, MakeError(ErrorKind::kArrayNotFound, "not here"), true});
   }
-  fleet_->checker->Runs(c.launch, name_, incarnation_);
+  fleet_->checker->LaunchBegins(c.launch, name_, incarnation_);
   FileWork work{c.launch, nullptr};
   const auto mine = std::make_shared<FileRef>();  // the draft, once it is there
   const absl::Time came = world_->now();
@@ -137,7 +137,7 @@ std::optional<absl::Status> Executor::Publish(const api::SaveShards& c, const Fi
 
 void Executor::On(const api::LoadShards& c) {
   m_.taken[c.launch] = {0, 0};
-  fleet_->checker->Runs(c.launch, name_, incarnation_);
+  fleet_->checker->LaunchBegins(c.launch, name_, incarnation_);
   for (const api::FileShard& shard : c.shards) Expect(shard.array, shard.device);
   FileWork work{c.launch, nullptr};
   work.go_on = [this, c]() -> std::optional<absl::Status> { return ReadShards(c); };

@@ -243,7 +243,7 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
       results[{launch.results[r], device}] =
           m_.buffers.at({launch.args[program.sources[r]], device});
   }
-  fleet_->checker->Runs(launch.launch, name_, incarnation_);
+  fleet_->checker->LaunchBegins(launch.launch, name_, incarnation_);
   for (size_t i = 0; i < launch.donate.size(); ++i)
     if (launch.donate[i])
       for (int32_t device : program.devices) {
@@ -400,7 +400,7 @@ void Executor::Copy(const api::Transfer& transfer, double value) {
           for (const auto& shard : transfer.shards)
             if (m_.deleted.count({transfer.result, shard.device}) == 0)
               Resolve({transfer.result, shard.device}, {Buffer::kReady, value, {}});
-          fleet_->checker->Runs(transfer.launch, name_, incarnation_);
+          fleet_->checker->LaunchBegins(transfer.launch, name_, incarnation_);
           Report(api::LaunchDone{transfer.launch, absl::Milliseconds(1), {}});
           Advance();
         });

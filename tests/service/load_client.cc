@@ -1,7 +1,7 @@
 // A C++ client for kill_loop.py and soak.py. It does the same work as the Python clients of
 // load.py, over the SDK's own connection, which recovers by itself when processes are killed.
 //
-//   kill_loop_client ADDRESS CA_FILE SEED PLACE...   (the token is in TESSERA_TOKEN)
+//   load_client ADDRESS CA_FILE SEED PLACE...   (the token is in TESSERA_TOKEN)
 //
 // A PLACE, such as "w0,w1:0,1,4,5", names the workers and devices where an array may lie. The
 // client writes what it does and sees to stdout, one line for each event, with fields separated by
@@ -378,14 +378,14 @@ void Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fputs("usage: kill_loop_client ADDRESS CA_FILE SEED PLACE...\n", stderr);
+    std::fputs("usage: load_client ADDRESS CA_FILE SEED PLACE...\n", stderr);
     return 2;
   }
   try {
     tessera::Main(argc, argv);
     return 0;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "kill_loop_client: %s\n", e.what());
+    std::fprintf(stderr, "load_client: %s\n", e.what());
     return 1;
   }
 }
