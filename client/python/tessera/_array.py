@@ -21,17 +21,33 @@ _RELAYED_MAX = 1 << 16
 
 
 class Array:
-    """An immutable array on the devices of a cluster.
+    """A handle of an immutable array on the devices of a cluster.
 
-    The object is a handle, which exists as soon as the call that makes the array is accepted.
-    Reading the array waits for its bytes, or raises the error of the operation that computes it.
-    When the last handle is garbage-collected, the array is freed with one of the client's next
-    calls. delete() frees it at once.
+    `Client.put()`, `Client.load()`, `Client.reshard()` and calls of executables return handles. A
+    handle exists as soon as the call that makes the array is accepted, and may be an argument of
+    other calls at once. Reading the array waits for its bytes, or raises the error of the operation
+    that computes it.
+
+    When a handle is garbage-collected, its array is freed with one of the client's next calls.
+    `delete()` frees it at once. `np.asarray(array)` downloads the array, as `Client.get()` does.
+    `torch.from_dlpack(array)` and the like get a copy of it in the memory of this process.
+
+    Attributes:
+        id (int): Id of the array, unique in the cluster.
+        spec (ArraySpec): The dtype, the shape and the placement.
+        operation (Operation or None): The operation that computes, loads or moves the array. None
+            if the array was put, or if the handle was made by `Client.array()`.
+
+    Example:
+        array = client.put(np.ones((4, 2), np.float32), tessera.Mesh({"x": 2}), tessera.P("x"))
+        print(array.shape, array.dtype, array.nbytes, array.sharding)  # (4, 2) float32 32 P('x')
+        print(np.asarray(array).sum())  # 8.0
     """
 
     def __init__(
         self, channel: Channel, id: int, spec: ArraySpec, operation: Operation | None = None
     ) -> None:
+        """Only the client makes handles; see the class."""
         self._channel = channel
         self.id = id
         self.spec = spec
@@ -39,7 +55,9 @@ class Array:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype of the elements."""
+        """The NumPy dtype of the elements. Raises TypeError if that is a dtype of ml_dtypes, and
+        the package is not installed.
+        """
         return _dtypes.to_numpy(self.spec.dtype)
 
     @property
@@ -59,21 +77,48 @@ class Array:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh, with its devices."""
+        """The mesh on which the array lies, with its devices."""
         return self.spec.mesh
 
     @property
     def sharding(self) -> P:
-        """The partition spec."""
+        """The partition spec: how the dims are sharded over the mesh."""
         return self.spec.spec
 
     def state(self, timeout: float | None = None) -> str:
-        """Returns "PENDING", "READY", "FAILED" or "LOST". Does not wait."""
+        """Returns the state of the array, without waiting for it.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+
+        Returns:
+            str: "PENDING", "READY", "FAILED" or "LOST".
+
+        Raises:
+            FailedPreconditionError: Reason ARRAY_DELETED: the array was deleted or donated. Do not
+                retry.
+            NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know the array. Do not
+                retry.
+        """
         answer = self._channel._call_with("ArrayService/GetArray", timeout, array=self.id)
         return str(_proto.to_json(answer)["state"])
 
     def numpy(self, timeout: float | None = None, *, bits: bool = False) -> np.ndarray[Any, Any]:
-        """Waits for the array and downloads it, like Client.get()."""
+        """Waits for the array and downloads it. Does the same as `Client.get()` with this array.
+
+        Args:
+            timeout (float): Number of seconds that waiting and downloading may take together. None
+                means the timeout of `connect()`.
+            bits (bool): Whether to return the elements as unsigned integers of the same width, as
+                for `Client.get()`.
+
+        Returns:
+            numpy.ndarray: the whole array, in memory of its own.
+
+        Raises:
+            Error: The errors of `Client.get()`.
+        """
         deadline = self._channel._deadline(timeout)
         # If there is no such dtype, this raises before the transfer.
         dtype = _dtypes.bits_of(self.spec.dtype) if bits else _dtypes.to_numpy(self.spec.dtype)
@@ -97,10 +142,18 @@ class Array:
         return _dtypes.from_service(self.spec.dtype, value)
 
     def delete(self, timeout: float | None = None) -> None:
-        """Frees the array now. Idempotent."""
+        """Frees the array now. An array that was freed before is no error.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+        """
         self._channel._call_with("ArrayService/DeleteArrays", timeout, arrays=[self.id])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Downloads the array for NumPy. Raises ValueError if `copy` is False, and the errors of
+        numpy().
+        """
         if copy is False:
             raise ValueError("an array on devices is always copied")
         value = self.numpy()
@@ -114,7 +167,10 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Returns a copy in this process for torch.from_dlpack and the like. Waits like numpy()."""
+        """Returns a copy in the memory of this process, for torch.from_dlpack and the like. Waits
+        like numpy(). Raises BufferError for another device than the CPU, for a stream, and if
+        `copy` is False.
+        """
         if dl_device is not None and tuple(dl_device) != _values.CPU_DEVICE:
             raise BufferError(f"an array is copied to the CPU, not to DLPack's device {dl_device}")
         if copy is False or stream is not None:
@@ -122,9 +178,11 @@ class Array:
         return _values.to_dlpack(self.numpy(), max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns DLPack's number of the CPU, where `__dlpack__` makes its copy."""
         return _values.CPU_DEVICE
 
     def __len__(self) -> int:
+        """Returns the size of the first dim. Raises TypeError for a scalar."""
         if not self.shape:
             raise TypeError("len() of a scalar")
         return self.shape[0]

@@ -42,7 +42,7 @@ class Channel:
 
     @property
     def session(self) -> int:
-        """The id of the session. Session 0 is the tenant's own."""
+        """The id of the session. Session 0 is the tenant's own session, which has no lease."""
         return self._session.id
 
     def _deadline(self, timeout: float | None) -> Deadline:

@@ -18,7 +18,24 @@ from tessera.sharding import ArraySpec
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A plan. str(plan) is human-readable."""
+    """The plan of a program: where each value lies, what devices exchange, and what a run needs.
+
+    `Client.explain()`, `Executable.explain()` and `JitFunction.explain()` return plans. `str(plan)`
+    is the text. docs/planner.md explains how to read it.
+
+    Attributes:
+        text (str): The plan for people.
+        json (dict or None): The plan for programs, with the same contents.
+        memory_bound_bytes (int): How many bytes of memory each device needs at most.
+        devices (tuple of int): Ids of the devices. Empty if the plan is for absent devices.
+        pending_reasons (tuple of PendingReason): What a run would wait for if it were submitted
+            now. Empty if it would start.
+
+    Example:
+        plan = client.explain("func main(%a: f32[4]) -> (f32[4]) { %b = add(%a, %a) return %b }")
+        print(plan.text.splitlines()[0])  # plan of main on mesh ()
+        print(plan.json["memory"]["result_bytes"])  # 16
+    """
 
     text: str
     json: Any  # the plan in machine-readable form
@@ -31,7 +48,15 @@ class Plan:
 
     @staticmethod
     def from_proto(proto: Any) -> Plan:
-        """Converts the protobuf message to a Plan."""
+        """Converts a message to a plan, for programs that use the messages of the service
+        themselves.
+
+        Args:
+            proto (message): A message `tessera.v1.ExplainProgramResponse`.
+
+        Returns:
+            Plan: the plan.
+        """
         return Plan(
             text=proto.text,
             json=json.loads(proto.json) if proto.json else None,
@@ -42,9 +67,23 @@ class Plan:
 
 
 class Run(Operation):
-    """A run that this process has started, with its results."""
+    """A run that this process has started, with its results.
+
+    `Executable.submit()` returns it.
+
+    Attributes:
+        outputs (tuple of Array): The results, which may not be ready yet. For a JAX function they
+            are the leaves; `Executable.result()` makes the pytree of them.
+
+    Example:
+        add = client.compile(
+            "func main(%a: f32[2], %b: f32[2]) -> (f32[2]) { %c = add(%a, %b) return %c }")
+        run = add.submit([1, 2], [3, 4])
+        print(run.wait().state, client.get(run.outputs[0]))  # DONE [4. 6.]
+    """
 
     def __init__(self, channel: Channel, id: int, outputs: tuple[Array, ...]) -> None:
+        """Only the client makes runs; see the class."""
         super().__init__(channel, id)
         self.outputs = outputs
 
@@ -52,12 +91,27 @@ class Run(Operation):
 class Executable:
     """A program, compiled for devices. Calling it runs it.
 
-    An executable that comes from a JAX function takes and returns the same pytrees as the function.
+    `Client.compile()` returns it. An executable of a JAX function takes and returns the same
+    pytrees as the function.
+
+    Attributes:
+        id (int): Id of the executable.
+        inputs (tuple of ArraySpec): The arguments of the program. For a JAX function they are the
+            leaves that the program takes.
+        outputs (tuple of ArraySpec): The results of the program. For a JAX function they are the
+            leaves.
+        memory_bound_bytes (int): How many bytes of memory a run needs at most on each device.
+
+    Example:
+        double = client.compile(
+            "mesh (x=2) func main(%a: f32[4]) -> (f32[4]) { %b = add(%a, %a) return %b }")
+        print([spec.type for spec in double.inputs], len(double.devices))  # ['f32[4]'] 2
     """
 
     def __init__(
         self, channel: Channel, compiled: Any, explain: Any, trees: _jax.Trees | None = None
     ) -> None:
+        """Only the client makes executables; see the class."""
         self._channel = channel
         self._trees = trees
         # The number of the platform, if the program takes that before its other arguments.
@@ -71,7 +125,7 @@ class Executable:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The devices that the executable runs on."""
+        """The ids of the devices on which the executable runs, in the order of its mesh."""
         specs = self.outputs + self.inputs
         return (specs[0].mesh.devices or ()) if specs else ()
 
@@ -85,13 +139,40 @@ class Executable:
     ) -> Any:
         """Starts a run and returns its results, which may not be ready yet.
 
-        The results are a tuple or, for a JAX function, the pytree of its result. See submit()."""
+        Args:
+            *args (array-like): The arguments, as for `submit()`.
+            donate (sequence of int or str): The arguments to delete, as for `submit()`.
+            deadline (float): How many seconds the run may take, as for `submit()`.
+            timeout (float): Number of seconds that the call may take, as for `submit()`.
+            **kwargs (array-like): The arguments of a JAX function that are given by name.
+
+        Returns:
+            A tuple of Array or, for a JAX function, the pytree of its result with an Array for each
+            leaf.
+
+        Raises:
+            Error: The errors of `submit()`. An error of the run itself is raised when a result is
+                read.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            (b,) = double([1, 2])
+            (c,) = double(b)  # need not wait for b
+            print(client.get(c))  # [4. 8.]
+        """
         run = self.submit(*args, donate=donate, deadline=deadline, timeout=timeout, **kwargs)
         return self.result(run.outputs)
 
     def result(self, outputs: Sequence[Any]) -> Any:
-        """Returns the outputs of a run, or the values read from them, in the form in which a call
-        returns them."""
+        """Puts the outputs of a run into the form in which a call returns them.
+
+        Args:
+            outputs (sequence): The outputs, `Run.outputs`, or the values that were read from them.
+
+        Returns:
+            A tuple of the outputs or, for a JAX function, the pytree of its result.
+        """
         return tuple(outputs) if self._trees is None else self._trees.result(outputs)
 
     def submit(
@@ -102,15 +183,49 @@ class Executable:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Run:
-        """Starts a run.
+        """Starts a run and returns it.
 
-        args      Arrays with any placement, or values that NumPy can convert, which are put first.
-                  The arguments of a JAX function are pytrees of such values and of JAX's arrays.
-        kwargs    The arguments of a JAX function that are given by name.
-        donate    The arguments to delete once they have been read, by number. For a JAX function
-                  also by name.
-        deadline  How many seconds the run may take. If None, there is no limit.
-        timeout   The timeout of the call, uploads included.
+        Args:
+            *args (array-like): The arguments. An Array may have any placement. A value that NumPy
+                can convert is put first, with the placement that the program wants. An array must
+                have the shape and the dtype of the program, and a number or a list takes the dtype.
+                The arguments of a JAX function are pytrees of such values and of JAX's arrays. As
+                in JAX, arrays of 64 bits become arrays of 32 bits if the function was exported with
+                32 bits.
+            donate (sequence of int or str): The arguments to delete when they have been read, by
+                number from 0. Arguments of a JAX function may also be given by name.
+            deadline (float): How many seconds the run may take. The server then ends it with
+                DEADLINE_EXCEEDED. If None, the limit is that of the server (`run_deadline_ms`, by
+                default an hour).
+            timeout (float): Number of seconds that the call may take, with the uploads of its
+                arguments. None means the timeout of `connect()`.
+            **kwargs (array-like): The arguments of a JAX function that are given by name.
+
+        Returns:
+            Run: the run, as soon as the server has accepted it.
+
+        Raises:
+            TypeError: The number of arguments, their pytrees, or the shape or dtype of a value is
+                wrong. Do not retry.
+            ValueError: `donate` names an argument that does not exist. Do not retry.
+            InvalidArgumentError: Reason TYPE_ERROR or VALUE_ERROR: an Array does not fit the
+                program. Do not retry.
+            FailedPreconditionError: Reason ARRAY_DELETED: an argument was deleted or donated. Do
+                not retry.
+            NotFoundError: Reason ARRAY_NOT_FOUND: the coordinator does not know an argument. Make
+                it again. Reason PROGRAM_NOT_FOUND: the coordinator has dropped the executable, or
+                was restarted. Compile again.
+            ResourceExhaustedError: Reason LIMIT_EXCEEDED: there are too many arrays. Reason
+                OUT_OF_MEMORY: a device is full. Delete arrays first.
+            UnavailableError: Reason WORKER_LOST: a value cannot be put, because an executor was
+                lost. Retry.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            state = client.put(np.ones(2, np.float32), tessera.Mesh({"x": 1}))
+            run = double.submit(state, donate=[0], deadline=60)
+            print(client.get(run.outputs[0]))  # [2. 2.]
         """
         values: Sequence[Any] = args
         if self._trees is not None:
@@ -205,8 +320,18 @@ class Executable:
         return put_array(self._channel, array, spec, timeout)
 
     def explain(self, timeout: float | None = None) -> Plan:
-        """Returns the plan: the placements and who decided them, the transfers, and what a run
-        would wait for now."""
+        """Returns the plan of the executable, and what a run would wait for now.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+
+        Returns:
+            Plan: the plan.
+
+        Raises:
+            Error: The errors of `Client.explain()`.
+        """
         return Plan.from_proto(
             self._channel._call("ProgramService/ExplainProgram", self._explain, timeout)
         )

@@ -302,12 +302,25 @@ class _Compiled(NamedTuple):
 
 
 class JitFunction:
-    """A JAX function whose calls run on the cluster. Made by Client.jit(). Thread-safe.
+    """A JAX function whose calls run on the cluster.
 
-    A call takes the arguments of the function: pytrees of numbers, of arrays of NumPy, JAX or
-    DLPack, and of tessera.Array. It returns the result of the function, with a tessera.Array for
-    each array. It returns at once, even before the function has run. The results stay on the
-    cluster, and may be arguments of the next call.
+    `Client.jit()` makes it. A call takes the arguments of the function: pytrees of numbers, of
+    arrays of NumPy, JAX or DLPack, and of `tessera.Array`s that earlier calls returned. The arrays
+    of the result stay on the cluster. The function is exported and compiled when it is first called
+    with arguments of these types, and with these options of JAX's configuration. A function keeps
+    256 compiled forms, and drops the form that was not used for the longest time.
+
+    It has the name and the docstring of the function. In a class it is a method: the instance is
+    the first argument, which `static_argnums=0` makes static.
+
+    Example:
+        @client.jit
+        def scaled(x, factor):
+            return x * factor
+
+        y = scaled(np.ones(3, np.float32), 2)  # compiles
+        z = scaled(y, 2)  # y stays on the cluster
+        print(client.get(z))  # [4. 4. 4.]
     """
 
     def __init__(
@@ -324,6 +337,7 @@ class JitFunction:
         donate_argnames: Sequence[str] | str | None,
         timeout: float | None,
     ) -> None:
+        """Makes the function of Client.jit(), whose arguments these are."""
         import jax
 
         self._client = client
@@ -358,6 +372,23 @@ class JitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function and returns its result, which may not be ready yet.
+
+        If the coordinator has dropped the executable, as after a restart, the function is compiled
+        again.
+
+        Args:
+            *args (pytree): The arguments of the function.
+            **kwargs (pytree): The arguments of the function that are given by name.
+
+        Returns:
+            The pytree of the result, with an Array for each leaf.
+
+        Raises:
+            Error: The errors of `Client.compile()` and `Executable.submit()`. An error of the run
+                itself is raised when a result is read.
+            Exception: What JAX raises while it traces the function, unchanged.
+        """
         compiled, leaves = self._find(args, kwargs)
         try:
             return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
@@ -371,8 +402,20 @@ class JitFunction:
         return compiled.executable._run_leaves(leaves, compiled.donated, self._timeout)
 
     def compile(self, *args: Any, **kwargs: Any) -> Executable:
-        """Returns the executable for arguments of these types. It is made when such arguments come
-        for the first time."""
+        """Returns the executable for arguments of these types. Compiles it if there is none yet.
+
+        Args:
+            *args (pytree): The arguments of the function. Only their types and static values
+                matter.
+            **kwargs (pytree): The arguments of the function that are given by name.
+
+        Returns:
+            Executable: the executable. Its call takes the arguments that are not static.
+
+        Raises:
+            Error: The errors of `Client.compile()`.
+            Exception: What JAX raises while it traces the function, unchanged.
+        """
         return self._find(args, kwargs)[0].executable
 
     def _find(
@@ -429,7 +472,25 @@ class JitFunction:
         )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
-        """Returns the plan for arguments of these types."""
+        """Returns the plan for arguments of these types. Compiles the function for them if needed.
+
+        Args:
+            *args (pytree): The arguments of the function. Only their types and static values
+                matter.
+            **kwargs (pytree): The arguments of the function that are given by name.
+
+        Returns:
+            Plan: the plan.
+
+        Raises:
+            Error: The errors of `Client.compile()`.
+            Exception: What JAX raises while it traces the function, unchanged.
+
+        Example:
+            double = client.jit(lambda x: x + x)
+            plan = double.explain(np.ones(4, np.float32))
+            print(len(plan.devices), "device")  # 1 device
+        """
         return self.compile(*args, **kwargs).explain(self._timeout)
 
     def _dynamic(

@@ -16,7 +16,22 @@ _WATCH_ATTEMPTS = 6  # attempts that reach the server and bring no snapshot
 
 @dataclasses.dataclass(frozen=True)
 class PendingReason:
-    """One reason why an operation has not started."""
+    """A reason why an operation has not started.
+
+    `Operation.pending()` and `Plan.pending_reasons` have such reasons.
+
+    Attributes:
+        code (str): "WORKER_LOST", "WORKER_CORDONED", "COMPILING", "WAITING_FOR_UPLOAD",
+            "WAITING_FOR_INPUT" or "WAITING_FOR_TURN".
+        message (str): The reason in words, such as "array 7 has 2 of 4 shards".
+        resources (tuple of str): What the operation waits for, such as "arrays/7", "operations/12"
+            or "workers/w0".
+
+    Example:
+        plan = client.explain("func main(%a: f32[4]) -> (f32[4]) { return %a }")
+        for reason in plan.pending_reasons:
+            print(reason.code, reason.message)
+    """
 
     code: str  # "WAITING_FOR_UPLOAD"
     message: str
@@ -24,13 +39,44 @@ class PendingReason:
 
     @staticmethod
     def from_proto(proto: Any) -> PendingReason:
-        """Converts the protobuf message to a PendingReason."""
+        """Converts a message to a reason, for programs that use the messages of the service
+        themselves.
+
+        Args:
+            proto (message): A message `tessera.v1.PendingReason`.
+
+        Returns:
+            PendingReason: the reason.
+        """
         return PendingReason(proto.code, proto.message, tuple(proto.resources))
 
 
 @dataclasses.dataclass(frozen=True)
 class OperationStatus:
-    """A snapshot of an operation."""
+    """A snapshot of an operation.
+
+    `Operation.status()`, `Operation.wait()`, `Operation.watch()` and `Client.operations()` return
+    snapshots.
+
+    Attributes:
+        id (int): Id of the operation.
+        name (str): Name of its executable.
+        kind (str): "execute", "save", "load" or "reshard".
+        state (str): "PENDING", "RUNNING", "DONE", "FAILED" or "CANCELLED".
+        session (int): Id of the session that owns the operation.
+        pending_reason (str): Reason why it has not started or, while it runs, which of its
+            executors is away. "" if there is none.
+        error (Error or None): The error of an operation that has failed or was cancelled.
+        outputs (tuple of int): Ids of the arrays that it makes.
+        create_time (datetime): When the operation was accepted, in UTC.
+        start_time (datetime or None): When it was sent to the executors.
+        end_time (datetime or None): When it ended.
+
+    Example:
+        double = client.compile("func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+        status = double.submit([1, 2]).wait()
+        print(status.kind, status.state, status.end_time >= status.create_time)  # execute DONE True
+    """
 
     id: int
     name: str  # name of the executable
@@ -46,12 +92,20 @@ class OperationStatus:
 
     @property
     def ended(self) -> bool:
-        """Whether the operation has ended."""
+        """Whether the operation has ended: its state is DONE, FAILED or CANCELLED."""
         return self.state in _ENDED
 
     @staticmethod
     def from_proto(proto: Any) -> OperationStatus:
-        """Converts the protobuf message to an OperationStatus."""
+        """Converts a message to a snapshot, for programs that use the messages of the service
+        themselves.
+
+        Args:
+            proto (message): A message `tessera.v1.Operation`.
+
+        Returns:
+            OperationStatus: the snapshot.
+        """
 
         def time(field: str) -> datetime.datetime | None:
             if not proto.HasField(field):
@@ -77,28 +131,71 @@ class OperationStatus:
 
 
 class Operation:
-    """An operation that the server has accepted.
+    """A handle of an operation: a run, a save, a load or a reshard that the server has accepted.
 
-    It survives this process, and the server keeps its record for a while after it has ended.
+    `Executable.submit()`, `Client.save()`, `Client.operation()` and `Array.operation` have such
+    handles. The operation belongs to its session, and does not end with the handle. The server
+    keeps the record of an operation that has ended until there are too many records. Then every
+    method raises NotFoundError with reason OPERATION_NOT_FOUND; do not retry.
+
+    Attributes:
+        id (int): Id of the operation, unique in the cluster.
+
+    Example:
+        double = client.compile("func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+        run = double.submit([1, 2])
+        print(client.operation(run.id).wait(timeout=60).state)  # DONE
     """
 
     def __init__(self, channel: Channel, id: int) -> None:
+        """Only the client makes operations; see the class."""
         self._channel = channel
         self.id = id
 
     def status(self, timeout: float | None = None) -> OperationStatus:
-        """Returns the current snapshot."""
+        """Returns the present state of the operation, without waiting.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+
+        Returns:
+            OperationStatus: the snapshot.
+
+        Raises:
+            NotFoundError: Reason OPERATION_NOT_FOUND: see the class.
+        """
         answer = self._channel._call_with(
             "OperationService/GetOperation", timeout, operation=self.id
         )
         return OperationStatus.from_proto(answer)
 
     def wait(self, timeout: float | None = None) -> OperationStatus:
-        """Waits for the end of the operation and returns the last snapshot.
+        """Waits for the end of the operation.
 
-        Raises the operation's error if it failed or was cancelled. If the operation has not ended
-        in time, raises DeadlineExceededError, which says what the operation waits for; the
-        operation then continues."""
+        Args:
+            timeout (float): Number of seconds to wait. None means the timeout of `connect()`.
+
+        Returns:
+            OperationStatus: the last snapshot. Its state is DONE.
+
+        Raises:
+            DeadlineExceededError: The operation has not ended in time; the message says what it
+                waits for. It goes on. Call `wait()` again. Or the operation has failed because its
+                own deadline has passed; then its `status()` has ended.
+            CancelledError: The operation was cancelled.
+            Error: The error of an operation that has failed. The same call raises it again. If its
+                reason is WORKER_LOST, run the program again from inputs that still exist.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            run = double.submit([1, 2])
+            try:
+                run.wait(timeout=60)
+            except tessera.DeadlineExceededError as error:
+                print("still at work:", error)
+        """
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WaitOperationRequest")(operation=self.id)
         while True:
@@ -122,10 +219,30 @@ class Operation:
                 )
 
     def watch(self, timeout: float | None = None) -> Iterator[OperationStatus]:
-        """Yields the current snapshot, and a new one per change until the operation has ended.
+        """Yields the present snapshot, then a new one after each change, until the operation has
+        ended.
 
-        Reconnects if the connection fails. Raises DeadlineExceededError if the operation has not
-        ended in time."""
+        The iterator connects again if its connection fails. Unlike `wait()`, it does not raise the
+        error of the operation: the last snapshot has it.
+
+        Args:
+            timeout (float): Number of seconds after which the iterator gives up. None means the
+                timeout of `connect()`.
+
+        Yields:
+            OperationStatus: each snapshot. The last one has ended.
+
+        Raises:
+            DeadlineExceededError: The operation has not ended in time. It goes on. Watch it again.
+            NotFoundError: Reason OPERATION_NOT_FOUND: see the class.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            for status in double.submit([1, 2]).watch(timeout=60):
+                last = status.state
+            print(last)  # DONE
+        """
         deadline = self._channel._deadline(timeout)
         request = _proto.message("WatchOperationRequest")(operation=self.id)
         last: OperationStatus | None = None
@@ -147,15 +264,54 @@ class Operation:
                     raise
 
     def pending(self, timeout: float | None = None) -> list[PendingReason]:
-        """Returns the reasons why the operation has not started, the most important one first. The
-        list is empty if the operation has started."""
+        """Returns the reasons why the operation has not started.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+
+        Returns:
+            A list of PendingReason, the most important one first. It is empty if the operation has
+            started.
+
+        Raises:
+            NotFoundError: Reason OPERATION_NOT_FOUND: see the class.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            run = double.submit([1, 2])
+            for reason in run.pending():
+                print(reason.code, reason.message)
+            run.wait()
+            print(run.pending())  # []
+        """
         answer = self._channel._call_with(
             "OperationService/ExplainPending", timeout, operation=self.id
         )
         return [PendingReason.from_proto(r) for r in answer.reasons]
 
     def cancel(self, timeout: float | None = None) -> None:
-        """Cancels the operation if it has not ended. Its results then fail with CANCELLED."""
+        """Cancels the operation. If it has ended, the call changes nothing.
+
+        The results of an operation that is cancelled fail with CANCELLED, and so does every later
+        operation that reads them.
+
+        Args:
+            timeout (float): Number of seconds that the call may take. None means the timeout of
+                `connect()`.
+
+        Raises:
+            NotFoundError: Reason OPERATION_NOT_FOUND: see the class.
+
+        Example:
+            double = client.compile(
+                "func main(%a: f32[2]) -> (f32[2]) { %b = add(%a, %a) return %b }")
+            run = double.submit([1, 2])
+            run.cancel()
+            *_, last = run.watch()
+            print(last.state in ("CANCELLED", "DONE"))  # True
+        """
         self._channel._call_with("OperationService/CancelOperation", timeout, operation=self.id)
 
     def __repr__(self) -> str:

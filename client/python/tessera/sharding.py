@@ -13,10 +13,25 @@ Entry: TypeAlias = Union[None, str, Sequence[str]]
 
 
 class P(tuple[tuple[str, ...], ...]):
-    """A partition spec: for each dim, the mesh axes that shard it, major to minor.
+    """A partition spec: for each dim of an array, the mesh axes that shard it.
 
-    P("x", None) shards dim 0 over x, and P(("x", "y")) shards it over both axes. With P() every
-    device holds the whole array. Dims beyond the entries are not sharded.
+    `P("x", None)` shards dim 0 over the axis x. `P(("x", "y"))` shards dim 0 over both axes, x
+    being the major one. With `P()` every device has the whole array. Dims beyond the entries are
+    not sharded. Axes that the spec does not name hold copies.
+
+    A spec is a tuple with a tuple of axes for each dim. Trailing dims that are not sharded are left
+    out, so that `P("x")` and `P("x", None)` are equal.
+
+    Args:
+        *entries (None, str or sequence of str): The axes of each dim.
+
+    Raises:
+        TypeError: An entry has another type. Do not retry.
+        ValueError: An axis occurs twice. Do not retry.
+
+    Example:
+        print(tessera.P("x", None) == tessera.P("x"))  # True
+        print(tessera.P(None, ("x", "y")))  # P(None, ('x', 'y'))
     """
 
     __slots__ = ()
@@ -43,7 +58,27 @@ class P(tuple[tuple[str, ...], ...]):
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One device of the cluster."""
+    """A device of the cluster.
+
+    `Client.devices()` returns the devices as they are at that moment. `int(device)` is its id, and
+    `Mesh` takes devices or ids.
+
+    Attributes:
+        id (int): Id of the device, which is the same as long as its worker is registered.
+        kind (str): "cpu" or "gpu".
+        worker (str): Name of its worker.
+        host (str): Name of its host.
+        executor (str): Name of the process that owns the device, such as "w0/0".
+        healthy (bool): Whether work can be placed on it.
+        reason (str): Reason why the device is not healthy, "" if it is.
+        memory_bytes (int): Its memory in bytes, 0 if unknown.
+        cordoned (bool): Whether its worker takes no new programs.
+
+    Example:
+        devices = client.devices()
+        mesh = tessera.Mesh({"x": 2}, [d for d in devices if d.worker == "w1"])
+        print(mesh.size)  # 2
+    """
 
     id: int
     kind: str  # "cpu", "gpu"
@@ -56,20 +91,40 @@ class Device:
     cordoned: bool
 
     def __int__(self) -> int:
+        """Returns the id."""
         return self.id
 
 
 class Mesh:
-    """A logical arrangement of devices with named axes: Mesh({"x": 2, "y": 2}).
+    """A logical arrangement of devices, along axes with names.
 
-    devices   One device per coordinate, row-major, given by its id or as Client.devices() returns
-              it. If None, the client takes, at each use, the first devices that are healthy and not
-              cordoned.
+    Two meshes are equal if they have the same axes in the same order, and the same devices.
+
+    Args:
+        axes (Mapping of str to int): The number of devices along each axis, the outermost axis
+            first.
+        devices (sequence of Device or int): The devices or their ids, one for each coordinate,
+            row-major: the last axis changes fastest. If None, the client takes the first devices
+            that are healthy and not cordoned, each time that the mesh is used.
+
+    Attributes:
+        axes (dict of str to int): The number of devices along each axis.
+        devices (tuple of int, or None): The ids of the devices.
+
+    Raises:
+        TypeError: `axes` is not a Mapping. Do not retry.
+        ValueError: An axis has no device, or the number of devices is not the size of the mesh. Do
+            not retry.
+
+    Example:
+        mesh = tessera.Mesh({"data": 2, "model": 2})
+        print(mesh.size, mesh.on([3, 2, 1, 0]).devices)  # 4 (3, 2, 1, 0)
     """
 
     def __init__(
         self, axes: Mapping[str, int], devices: Sequence[Device | int] | None = None
     ) -> None:
+        """Makes a mesh; see the class."""
         if not isinstance(axes, Mapping):
             raise TypeError(
                 "a mesh is made of axes by name, as in Mesh({'x': 2, 'y': 2}), not of "
@@ -91,7 +146,18 @@ class Mesh:
         return math.prod(self.axes.values())
 
     def on(self, devices: Sequence[Device | int]) -> Mesh:
-        """Returns this mesh with these devices."""
+        """Returns this mesh with other devices.
+
+        Args:
+            devices (sequence of Device or int): The devices or their ids, one for each coordinate,
+                row-major.
+
+        Returns:
+            Mesh: a mesh with the same axes.
+
+        Raises:
+            ValueError: The number of devices is not the size of the mesh. Do not retry.
+        """
         return Mesh(self.axes, devices)
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +186,23 @@ def set_placement(proto: Any, mesh: Mesh, spec: P) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """The type and placement of an array. The mesh has devices."""
+    """The dtype, the shape and the placement of an array.
+
+    `Array.spec`, `Executable.inputs` and `Executable.outputs` are specs. A spec that does not
+    divide a dim evenly, or that names an axis which the mesh lacks, raises ValueError when it is
+    made.
+
+    Attributes:
+        dtype (str): Tessera's name of the dtype, such as "f32".
+        shape (tuple of int): The shape of the whole array.
+        mesh (Mesh): The mesh, with its devices.
+        spec (P): Says how the dims are sharded.
+
+    Example:
+        array = client.put(np.zeros((8, 4), np.float32), tessera.Mesh({"x": 2}), tessera.P("x"))
+        print(array.spec.type, array.spec.spec, array.spec.block_shape)  # f32[8,4] P('x') (4, 4)
+        print(array.spec.block_of(1))  # (slice(4, 8, None), slice(0, 4, None))
+    """
 
     dtype: str  # "f32"
     shape: tuple[int, ...]
@@ -148,7 +230,7 @@ class ArraySpec:
 
     @property
     def type(self) -> str:
-        """The type of the array as text, such as "f32[8,4]"."""
+        """The dtype and the shape as text, such as "f32[8,4]"."""
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     @property
@@ -165,7 +247,14 @@ class ArraySpec:
         )
 
     def block_of(self, ordinal: int) -> tuple[slice, ...]:
-        """Returns the slice of the array on the mesh's device `ordinal`."""
+        """Returns which block of the array a device has.
+
+        Args:
+            ordinal (int): The place of the device in the mesh, row-major, from 0.
+
+        Returns:
+            A tuple of slice, one for each dim.
+        """
         at: dict[str, int] = {}
         for axis, size in reversed(self.mesh.axes.items()):
             ordinal, at[axis] = divmod(ordinal, size)
@@ -178,14 +267,29 @@ class ArraySpec:
         return tuple(slice(s, s + n) for s, n in zip(starts, self.block_shape))
 
     def to_proto(self) -> Any:
-        """Converts to the protobuf message."""
+        """Converts the spec to a message, for programs that use the messages of the service
+        themselves.
+
+        Returns:
+            A message `tessera.v1.ArraySpec`.
+        """
         proto = _proto.message("ArraySpec")(dtype=self.dtype, shape=self.shape)
         set_placement(proto.placement, self.mesh, self.spec)
         return proto
 
     @staticmethod
     def from_proto(proto: Any) -> ArraySpec:
-        """Converts the protobuf message to an ArraySpec. The inverse of to_proto."""
+        """Converts a message to a spec. The inverse of `to_proto()`.
+
+        Args:
+            proto (message): A message `tessera.v1.ArraySpec`.
+
+        Returns:
+            ArraySpec: the spec.
+
+        Raises:
+            ValueError: The array is unreduced, which this client does not support. Do not retry.
+        """
         placement = proto.placement
         if placement.spec.unreduced:
             raise ValueError(
