@@ -197,8 +197,8 @@ TEST_F(SessionsTest, AreHeldByAStreamThatEndsWithThem) {
   end.set_session(session.id());
   TESSERA_EXPECT_OK(Do<Sessions>(&Sessions::Stub::DeleteSession, end));
   EXPECT_THAT(first.End(/*leave=*/false), ReasonIs("SESSION_NOT_FOUND", "it was deleted"));
-  EXPECT_THAT(Held(channel_, session.id()).End(false), ReasonIs("SESSION_NOT_FOUND"));
-  EXPECT_THAT(Held(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "cannot be held"));
+  EXPECT_THAT(SessionHold(channel_, session.id()).End(false), ReasonIs("SESSION_NOT_FOUND"));
+  EXPECT_THAT(SessionHold(channel_, 0).End(false), ReasonIs("VALUE_ERROR", "cannot be held"));
 }
 
 class FewTest : public SurfaceTest {
