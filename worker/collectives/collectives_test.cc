@@ -8,6 +8,7 @@
 
 #include "base/pki.h"
 #include "ir/api/identity.h"
+#include "worker/collectives/retry.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/testing/collectives_suite.h"
 #include "worker/collectives/tls.h"
@@ -303,6 +304,20 @@ TEST(TcpCollectives, AnExecutorThatIsPausedBeforeItsWelcomeIsNotLost) {
       EXPECT_TRUE(result.ok()) << result;
     }
   }
+}
+
+TEST(TcpCollectives, AttemptsToConnectBecomeRareAfterTheFirstTimeout) {
+  const auto pause_after = [](int attempts, absl::Duration left, absl::Duration timeout) {
+    absl::Duration pause = kFirstPause;
+    for (int i = 0; i < attempts; ++i) pause = NextPause(pause, left, timeout);
+    return pause;
+  };
+  const absl::Duration minute = absl::Minutes(1), none = absl::ZeroDuration();
+  EXPECT_EQ(pause_after(3, absl::Seconds(1), minute), 8 * kFirstPause);
+  EXPECT_EQ(pause_after(100, absl::Seconds(1), minute), kLongestPauseAtFirst);
+  EXPECT_EQ(pause_after(100, none, minute), kLongestPause);
+  EXPECT_EQ(pause_after(100, none, absl::Seconds(8)), absl::Seconds(2));
+  EXPECT_EQ(pause_after(100, none, absl::Milliseconds(10)), kLongestPauseAtFirst);
 }
 
 TEST(TcpCollectives, TheStaleGenerationFailsAndTheLaterOneDoesNot) {

@@ -21,12 +21,11 @@
 #include "base/status.h"
 #include "base/thread_name.h"
 #include "worker/collectives/receive.h"
+#include "worker/collectives/retry.h"
 
 namespace tessera::worker {
 namespace {
 
-constexpr absl::Duration kFirstRetry = absl::Milliseconds(10);
-constexpr absl::Duration kLastRetry = absl::Milliseconds(500);
 // The time from accepting a connection until its Hello must be complete.
 constexpr absl::Duration kHelloTime = absl::Seconds(5);
 constexpr absl::Duration kShutdownTime = absl::Seconds(1);
@@ -34,6 +33,7 @@ constexpr absl::Duration kShutdownTime = absl::Seconds(1);
 // failed. kFailurePoll: how often a blocked write checks whether the launch has failed.
 constexpr absl::Duration kFailedLaunchWriteTime = absl::Milliseconds(500);
 constexpr absl::Duration kFailurePoll = absl::Milliseconds(50);
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(500);
 constexpr size_t kMaxPending = 256;  // further connections wait in the kernel's backlog
 
 iovec Part(const void* data, size_t size) { return {const_cast<void*>(data), size}; }
@@ -376,7 +376,8 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
     absl::MutexLock lock(&peer.mu);
     peer.reason = *reason = std::move(why);
   };
-  for (absl::Duration wait = kFirstRetry;; wait = std::min(wait * 2, kLastRetry)) {
+  const Deadline first_timeout(config_->timeout);
+  for (absl::Duration pause = kFirstPause;;) {
     absl::StatusOr<UniqueFd> fd =
         Connect(peer.member.endpoint, Deadline(config_->timeout), stopping_.fd());
     Connection connection;
@@ -403,7 +404,8 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
       note(absl::StrCat(peer.member.endpoint, " refused: it is at generation ", ack.generation,
                         ", or expects another incarnation"));
     }
-    if (AwaitSignal(stopping_.fd(), Deadline(wait))) return {};
+    if (AwaitSignal(stopping_.fd(), Deadline(pause))) return {};
+    pause = NextPause(pause, first_timeout.Left(), config_->timeout);
   }
 }
 
@@ -501,7 +503,7 @@ void TcpLinks::RunAcceptor() {
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
       // The process may have too many open files, for example: wait instead of polling in a busy
       // loop.
-      if (AwaitSignal(stopping_.fd(), Deadline(kLastRetry))) return;
+      if (AwaitSignal(stopping_.fd(), Deadline(kAcceptPause))) return;
     }
   }
 }
