@@ -91,10 +91,12 @@ struct NullSink {
   template <class A>
   void operator()(const char*, A&) {}
 };
+// A struct that TESSERA_TREE or TESSERA_TREE_MEMBERS makes a tree.
 template <class T>
 concept UserTree = requires(T& t, NullSink& s) {
   TesseraTreeWalk(t, s);
 };
+// A type whose values are static leaves. TesseraTreeStatic returns the text of a value.
 template <class T>
 concept UserStatic = requires(const T& t) {
   { TesseraTreeStatic(t) } -> std::convertible_to<std::string>;
