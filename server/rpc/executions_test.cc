@@ -251,7 +251,8 @@ TEST_P(ExecutionsTest, BytesThatDoNotDecodeEndTheStream) {
   ASSERT_TRUE(queue.Next(&tag, &ok) && !ok);
   call->Finish(&status, nullptr);
   ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
-  EXPECT_THAT(Read(status), ReasonIs("VALUE_ERROR", "are no tessera.v1.ExecuteProgramsRequest"));
+  EXPECT_THAT(Read(status),
+              ReasonIs("VALUE_ERROR", "not a message of type tessera.v1.ExecuteProgramsRequest"));
 }
 
 // A run can take results of earlier runs without knowing their ids.

@@ -390,7 +390,7 @@ TEST_F(GateTest, TokensAreMadeListedAndRevokedByCalls) {
   }
   create.set_role("root");
   v1::CreateTokenResponse made;
-  EXPECT_THAT(CreateToken(*gate_, create, &made), ReasonIs("VALUE_ERROR", "'root' is none"));
+  EXPECT_THAT(CreateToken(*gate_, create, &made), ReasonIs("VALUE_ERROR", "'root' is not a role"));
   v1::ListTokensRequest list;
   list.set_page_size(2);
   v1::ListTokensResponse first, second;

@@ -151,7 +151,8 @@ TEST_F(ProgramsTest, ArtifactsAreProgramsHoweverTheyAreGiven) {
 
 TEST_F(ProgramsTest, ArtifactsThatAreNoneOrLackOpsAreRefused) {
   const std::string all = Exported("affine"), other = Exported("custom_call");
-  EXPECT_THAT(Send(all, 0, all.size()), ReasonIs("MALFORMED_PROGRAM", "no tessera.v1.Program"));
+  EXPECT_THAT(Send(all, 0, all.size()),
+              ReasonIs("MALFORMED_PROGRAM", "are not a tessera.v1.Program"));
   EXPECT_THAT(Send(Bytes(), 0, Bytes().size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
               ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
   EXPECT_THAT(Send(other, 0, other.size(), "a/user", v1::PROGRAM_FORMAT_STABLEHLO),
@@ -159,7 +160,8 @@ TEST_F(ProgramsTest, ArtifactsThatAreNoneOrLackOpsAreRefused) {
   EXPECT_THAT(Send(all, 0, 10, "a/user", static_cast<v1::ProgramFormat>(7)),
               ReasonIs("VALUE_ERROR", "number 7"));
   TESSERA_EXPECT_OK(Send(all, 0, 10, "a/user", v1::PROGRAM_FORMAT_STABLEHLO));
-  EXPECT_THAT(Send(all, 10, all.size()), ReasonIs("VALUE_ERROR", "came as a StableHLO artifact"));
+  EXPECT_THAT(Send(all, 10, all.size()),
+              ReasonIs("VALUE_ERROR", "were declared as a StableHLO artifact"));
   EXPECT_THAT(Compile([&](auto& q) { q.set_stablehlo(all.substr(0, 100)); }),
               ReasonIs("MALFORMED_PROGRAM", "StableHLO"));
   EXPECT_THAT(Compile([&](auto& q) { q.set_stablehlo(other); }),

@@ -103,7 +103,7 @@ def test_a_client_goes_on_after_a_restart_of_the_coordinator(own_cluster):
         assert client.session not in (0, lost)
         product, _ = client.run(PRODUCT, A, B)
         np.testing.assert_array_equal(product, A * B)
-        with pytest.raises(tessera.NotFoundError, match="the coordinator restarted") as caught:
+        with pytest.raises(tessera.NotFoundError, match="the coordinator has restarted") as caught:
             client.get(old)
         assert caught.value.reason == "ARRAY_NOT_FOUND"
 

@@ -76,7 +76,7 @@ class LivesTest(unittest.TestCase):
                 with self.assertRaises(json_client.Error) as refused:
                     client.call(API + method, request)
                 self.assertEqual(refused.exception.code, "NOT_FOUND")
-                self.assertIn("the coordinator restarted", refused.exception.message)
+                self.assertIn("the coordinator has restarted", refused.exception.message)
 
         self.restarted([], forgotten)
 

@@ -56,7 +56,7 @@ const Refused kRefused[] = {
     {"loop 6", "loop -6", "line 1"},
     {"6 bases", "5 bases", "no base 5"},
     {"3 loops", "4 loops", "has 3 loops"},
-    {"3 loops", "2 loops", "loop 2 of 2"},
+    {"3 loops", "2 loops", "there are 2 loops"},
     {"for 1 3", "for 0 3", "twice"},
     {"for 0 2", "for 0 -2", "of -2 iterations"},
     {"copy 0 1 12", "copy 0 1", "line 9"},
