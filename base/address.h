@@ -11,15 +11,15 @@ namespace tessera {
 
 struct HostPort {
   std::string host;  // without the brackets of IPv6
-  std::string port;  // 1 to 65535
+  std::string port;  // a number from 1 to 65535, in decimal
 };
 // Parses "HOST:PORT" or "[::1]:8470", with or without the prefix "dns:///". The message of a
 // VALUE_ERROR says what is wrong with the address.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
-// Checks that a client can connect to the address: HOST:PORT for ParseHostPort, or "unix:/path".
-// Call it before the address is passed to gRPC, which reads port 74006 as 8470 and uses port 443
-// if the port is missing.
+// Checks that the address has a form to which a client can connect: one that ParseHostPort accepts,
+// or "unix:/path". Call it before the address is passed to gRPC, which reads a port modulo 65536
+// (74006 as 8470) and uses port 443 if the port is missing.
 absl::Status CheckAddress(absl::string_view address);
 
 // Returns the host of "host", "host:port", "[v6]" or "[v6]:port", with the brackets if there are

@@ -1,9 +1,10 @@
-// Describes the build of a process and chooses the protocol between two builds.
+// Describes the build of a process (the version and revision of the source from which its binary
+// was made) and chooses the protocol that two processes speak with each other.
 //
-// A coordinator and its workers may come from different builds. When a worker registers, each side
-// says which protocols it knows, and the coordinator chooses one. Protocols are numbered. A greater
-// number adds features of worker.proto that a peer has to know about. A build that is older than
-// this mechanism sends no protocol numbers and speaks protocol 1.
+// A coordinator and its workers may come from different builds. A protocol is a numbered set of
+// rules for the messages of worker.proto; each number adds features that both sides have to know.
+// When a worker registers, each side says which protocols it knows, and the coordinator chooses
+// one. Builds that are older than this choice send no protocol numbers and speak protocol 1.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -15,16 +16,17 @@
 
 namespace tessera {
 
-// 1  The protocol of builds that send no protocol numbers. An executor attaches only once, so its
-//    arrays are lost when its connection to the coordinator ends.
-// 2  Executors outlive the connection: they send inventories, and their reports are acknowledged.
-//    Daemons answer inquiries.
+// 1  The protocol of builds that send no protocol numbers. An executor connects to the coordinator
+//    only once, so its arrays are lost when that connection ends.
+// 2  Executors outlive the connection: when they connect again, they send an inventory of their
+//    arrays, and the coordinator acknowledges their reports. Daemons answer inquiries (requests of
+//    the coordinator for diagnostics).
 inline constexpr int32_t kProtocolMin = 1;
 inline constexpr int32_t kProtocolMax = 2;
 // The first protocol in which daemons answer inquiries.
 inline constexpr int32_t kInquiryProtocol = 2;
 
-// The default protocol numbers are right for a peer that sends none.
+// The defaults of the protocol numbers describe a peer that sends none.
 struct Build {
   std::string version;   // "0.1.0"; empty if the peer sends no version
   std::string revision;  // "0123456789ab"

@@ -53,9 +53,9 @@ ProcessEnd DescribeEnd(int status) {
 }  // namespace
 
 // Gives the child only what it is meant to have: default signal handling, the chosen descriptors
-// and, if wanted, a minimal environment. All other descriptors are closed, because this process
-// holds sockets and files of other users. A pidfd lets the owner wait for the child's end together
-// with other events.
+// and, if wanted, a minimal environment. All other descriptors are closed, because this process may
+// hold sockets and files that are none of the child's business, such as those of other clients. A
+// pidfd lets the owner wait for the child's end together with other events.
 absl::StatusOr<ChildProcess> ChildProcess::Spawn(const std::string& binary,
                                                  const std::vector<std::string>& args,
                                                  const std::vector<int>& fds,
@@ -125,9 +125,10 @@ std::optional<ProcessEnd> ChildProcess::Reap() {
   return DescribeEnd(status);
 }
 
-// Reads the child's answer through a pipe until the child closes it or the time is over. This
-// process closes its copy of the write end first; otherwise the pipe would never report its end.
-// The destructor of `child` kills the process if it is still running on return.
+// Reads the child's answer through a pipe until the child closes the pipe or the timeout passes.
+// This process closes its own copy of the write end first; otherwise the read would never report
+// the end of the answer. The destructor of `child` kills the process if it is still running on
+// return.
 absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
                                           const std::vector<std::string>& args,
                                           absl::Duration timeout) {

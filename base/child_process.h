@@ -54,14 +54,15 @@ class ChildProcess {
   int pidfd_;
 };
 
-// Runs `binary` until it exits and returns the bytes that it wrote to descriptor 3, at most 64 KiB.
-// Kills the process after `timeout` and returns DEADLINE_EXCEEDED. Returns INTERNAL if the process
-// does not start or writes nothing.
+// Runs `binary` until it closes descriptor 3 or exits, and returns the bytes that it wrote to that
+// descriptor. Stops reading after about 64 KiB. Kills the process after `timeout` and returns
+// DEADLINE_EXCEEDED. Returns INTERNAL if the process does not start or writes nothing.
 absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
                                           const std::vector<std::string>& args,
                                           absl::Duration timeout);
 
-// Makes the kernel kill the calling process when `parent` exits. Call it first in the child.
+// Makes the kernel kill the calling process when the thread that started it exits. `parent` is the
+// pid of the process of that thread. Call it first in the child.
 void DieWithParent(pid_t parent);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
-// Clocks that are passed in as arguments: only the edges of the program read the real clock, so
-// everything else can be tested and replayed at any time. Thread-safe. A Clock is owned by main (or
-// the test) and outlives its users.
+// Clocks that are passed in as arguments. Main functions and embed/ make a RealClock; code that is
+// given a Clock reads the time from it alone, so that a test can set the time, and a recorded run
+// can be repeated with its own times. Thread-safe. A Clock is owned by main (or the test) and
+// outlives its users.
 //
 // Deadlines use the monotonic clock, which nobody can set. The wall clock is for the dates in
 // texts, tokens and certificates.
@@ -19,15 +20,15 @@ namespace tessera {
 // clock is arbitrary: only differences and comparisons are meaningful.
 absl::Time SteadyNow();
 // Returns the present time of the wall clock plus `in`. Use it for libraries that take a deadline
-// as a date and convert it to a duration at once.
+// as a date and at once convert the date to a duration.
 std::chrono::system_clock::time_point WallDeadline(absl::Duration in);
 
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Reads a monotonic clock that does not advance while this process is suspended. So events that
-  // arrived during the suspension are handled before deadlines and leases expire. The origin of the
-  // clock is arbitrary.
+  // Reads a monotonic clock that does not advance while this process is suspended. After a
+  // suspension, therefore, the process still has time to handle the events that arrived meanwhile
+  // before its deadlines and leases expire. The origin of the clock is arbitrary.
   virtual absl::Time Now() const = 0;
   // Returns SteadyNow(). Use it for deadlines that other processes check while this one may be
   // suspended.
@@ -52,7 +53,8 @@ class AwakeTime {
   absl::Time Advance(absl::Time steady) {
     return absl::FromUnixNanos(Advance(absl::ToUnixNanos(steady)));
   }
-  // Like the functions above, but in nanoseconds, whose difference takes one instruction.
+  // Like the constructor and the Advance above, but with times as integers, in nanoseconds. A
+  // difference of integers takes one instruction.
   explicit AwakeTime(int64_t steady) : last_steady_(steady), now_(steady) {}
   int64_t Advance(int64_t steady);
 
@@ -60,10 +62,10 @@ class AwakeTime {
   int64_t last_steady_, now_;
 };
 
-// The real clock. Now() is an AwakeTime; the scheduler's driver calls it every kTickInterval.
-// Look() reads the wall clock only once per kWallEvery and adds the time that has passed since
-// then. This is cheaper than reading the wall clock with each event, and a change of the wall clock
-// is noticed at most kWallEvery later.
+// The real clock. Now() advances an AwakeTime; the scheduler's driver calls Now() every
+// kTickInterval. Look() reads the wall clock only once per kWallEvery and adds the time that has
+// passed since then. This is cheaper than reading the wall clock with each event, and a change of
+// the wall clock is noticed at most kWallEvery later.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);

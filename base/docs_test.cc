@@ -1,5 +1,5 @@
-// Proves that the generated pages of docs/ (errors.md, metrics.md, env.md) are what their tables in
-// base/*.def give. With --rewrite it writes the pages instead.
+// Proves that the pages errors.md, metrics.md and env.md of docs/ equal the pages that are
+// generated from the tables in base/*.def. With --rewrite it writes the pages instead.
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -3,9 +3,10 @@
 //
 //   FOLDER/program_0a1b2c3d4e5f_train_step/04_partition.txt
 //
-// A dump is a debugging aid and never makes a call fail: the first file that cannot be written is
-// logged. A process has one DumpFolder, and the bounds apply to that one. When a bound is reached,
-// the DumpFolder says so once in the log and writes no more. Thread-safe.
+// A dump is a debugging aid and never makes a call fail: a file that cannot be written is skipped,
+// and only the first such failure is logged. A process has one DumpFolder, so the bounds below are
+// bounds of the process. When a bound is reached, the DumpFolder says so once in the log and writes
+// no more. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -47,7 +48,7 @@ class DumpFolder {
   std::set<std::string> programs_ ABSL_GUARDED_BY(mu_);
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t files_ ABSL_GUARDED_BY(mu_) = 0;
-  bool full_ ABSL_GUARDED_BY(mu_) = false;  // a bound has been logged
+  bool full_ ABSL_GUARDED_BY(mu_) = false;  // whether a bound was reached and logged
   bool failure_logged_ ABSL_GUARDED_BY(mu_) = false;
 };
 

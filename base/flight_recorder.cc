@@ -1,7 +1,7 @@
-// Implements the flight recorder. Threads of a process write entries; the process itself writes
-// them out when it crashes, and a worker's daemon reads those of its executors through shared
-// memory. Since a writer may be killed at any time, no lock guards an entry: its sequence number
-// says whether it is complete.
+// Implements the flight recorder. Threads of a process record entries. The process prints its
+// entries when it crashes, and a worker's daemon reads the entries of its executors through shared
+// memory. A process may be killed at any time, and would then never release a lock, so no lock
+// guards an entry: its sequence number says whether it is complete.
 #include "base/flight_recorder.h"
 
 #include <fcntl.h>
@@ -47,9 +47,10 @@ constexpr size_t kTextWords = FlightRecorder::kTextMax / 8;
 // An entry in a ring. Several threads and processes read and write its words at the same time, so
 // `sequence` says whether the words belong together.
 struct Entry {
-  std::atomic<uint64_t> sequence;  // 0 while the entry is empty; odd while it is being written
-  std::atomic<int64_t> time;       // CLOCK_MONOTONIC, nanoseconds
-  std::atomic<uint64_t> head;      // kind, size of the text, thread
+  std::atomic<uint64_t>
+      sequence;  // 0 if the slot is empty, odd while it is being written, even when it is complete
+  std::atomic<int64_t> time;   // CLOCK_MONOTONIC, nanoseconds
+  std::atomic<uint64_t> head;  // from bit 0: kind; from 16: text size; from 32: thread
   std::atomic<uint64_t> numbers[4];
   std::atomic<uint64_t> text[kTextWords];
 };
@@ -152,7 +153,7 @@ void AddEntry(Line* line, const Copy& entry, int64_t wall_ahead) {
   line->Add(' ');
   line->AddNumber(entry.head >> 32);
   line->Add(' ');
-  // The kind may be unknown if a process of another version has written the entry.
+  // The kind may be unknown if the memory is damaged.
   if (kind >= std::size(kKinds)) return line->Add("?");
   const KindRow& row = kKinds[kind];
   line->Add(row.text);

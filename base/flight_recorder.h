@@ -1,15 +1,17 @@
-// The flight recorder keeps the last minutes of a process, for the person who has to explain a
-// failure afterwards.
+// The flight recorder keeps a record of what a process did in its last minutes, for the person who
+// has to explain a failure afterwards.
 //
-// It writes entries of fixed size into two rings of fixed size. The rings lie in memory that
-// another process may map: a worker's daemon can read the recorders of its executors even when they
-// hang or have died. An entry is a time, a kind of base/flight_kinds.def, up to four numbers and a
-// text that is cut at kTextMax characters. It is formatted only when it is read. Never record a
-// token, a key, the values of an array or the text of a program: operators pass the entries on in
-// bundles.
+// It writes entries of fixed size into two ring buffers of fixed size: one for frequent kinds of
+// entries and one for rare kinds. The rings lie in memory that another process may map: a worker's
+// daemon can read the recorders of its executors even when they hang or have died. An entry is a
+// time, a kind of base/flight_kinds.def, up to four numbers and a text that is cut at kTextMax
+// characters. An entry becomes text only when it is read. Never record a token, a key, the values
+// of an array or the text of a program: operators send the entries to other people (`tessera
+// debug-bundle`).
 //
-// Thread-safe and lock-free: recording never waits. If two threads write to the same place of a
-// ring at the same time, because one is a whole ring behind, the later entry is left out.
+// Thread-safe and lock-free: recording never waits. While a slow thread still writes an entry,
+// other threads may fill the whole ring and reach the same place again. The entry that comes second
+// is then left out.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -85,8 +87,9 @@ inline void RecordFlight(FlightKind kind, std::string_view text, uint64_t a = 0,
 // Returns the folder for the files of flight recorders: the folder of the state or, if there is
 // none, the folder of the log file. Returns an empty string if there is neither.
 std::string FolderForFlights(const Options& options);
-// Makes the recorder of this process and calls WriteFlightOnSignals. The file is flight-NAME.txt in
-// the folder. If `folder` is empty, entries are written to stderr.
+// Makes the recorder of this process and calls WriteFlightOnSignals. The file is
+// `folder`/flight-NAME.txt, where NAME is `name`. If `folder` is empty, entries are written to
+// stderr.
 void BeginFlight(const std::string& folder, const std::string& name);
 
 // Makes this process write its newest entries when it ends by a fault or a failed check, and when

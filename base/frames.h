@@ -27,7 +27,7 @@ class FrameParser {
   void Add(const char* bytes, size_t size) { buffer_.append(bytes, size); }
   // Returns the next message, or nullopt if its bytes have not all been added yet.
   std::optional<std::string> Next();
-  bool broken() const { return broken_; }  // whether a length exceeded frame_bytes_max
+  bool broken() const { return broken_; }  // a message was longer than frame_bytes_max
 
  private:
   size_t frame_bytes_max_ = kFrameBytesMax;

@@ -120,8 +120,8 @@ std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
   return out;
 }
 
-// Returns whether the hierarchy has one of the controllers, a list with commas. `controllers` is
-// empty for v2.
+// Returns whether the hierarchy has one of `controllers`, a comma-separated list. An empty list
+// stands for the hierarchy of v2.
 bool HasControllers(const Hierarchy& hierarchy, absl::string_view controllers) {
   if (controllers.empty()) return hierarchy.unified;
   if (hierarchy.unified) return false;

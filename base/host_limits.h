@@ -14,9 +14,9 @@ struct HostLimits {
 };
 
 // Reduces `machine` to the limits of the cgroups that root/proc/self/cgroup and
-// root/proc/self/mountinfo name. Files that are missing or unreadable impose no limit. In a
-// container, the limits of cgroups above its own are visible only where the kernel repeats them:
-// for memory in v1.
+// root/proc/self/mountinfo name. `root` is "" except in tests. Files that are missing or unreadable
+// impose no limit. A container sees only its own cgroup. Limits of the cgroups above it therefore
+// count only for memory in v1, where the kernel repeats them in the container's own files.
 HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine);
 
 // Returns the limits of this process. They start from the machine's memory and from the cores on

@@ -35,7 +35,7 @@ struct Limits {
   int64_t cpu_seconds = 0;
 };
 constexpr int kChildFd = 3;
-// The exit status of a process that wanted more memory than it may have.
+// The exit status of a jailed process that wanted more memory than it may have.
 constexpr int kOutOfMemoryStatus = 97;
 constexpr int kOomScoreAdj = 800;  // The kernel's maximum is 1000.
 
@@ -120,10 +120,11 @@ bool JailedProcess::Runs() {
   return false;
 }
 
-// Sends one request and waits for the reply within the deadline. Every failure, also a deadline,
-// drops the process: its state cannot be trusted afterwards, and a late reply must not be taken for
-// the answer to the next request. The limit on processor time follows from the deadline, so that
-// the kernel ends a spinning process even while this one stands still.
+// Sends one request and waits for the reply within the deadline. Every failure, even a passed
+// deadline, ends the jailed process: its state cannot be trusted afterwards, and a late reply must
+// not be taken for the answer to the next request. The limit on processor time follows from the
+// deadline, so that the kernel ends a jailed process that spins even while the calling process is
+// suspended.
 std::optional<std::string> JailedProcess::Call(std::string_view request, absl::Time deadline,
                                                JailEnd* end) {
   deadline = std::min(deadline, SteadyNow() + absl::Hours(24));

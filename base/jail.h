@@ -5,7 +5,7 @@
 // no open files except the standard error and a socket to its parent. A filter of system calls
 // (seccomp, which needs no privileges) leaves it only its memory, the time and that socket: it
 // reaches no other file, no network and no other process. The memory and processor time of the
-// process are limited. It ends when its parent ends, even while it works.
+// process are limited. The process ends when its parent ends, even while it works on a request.
 #pragma once
 #include <cstdint>
 #include <functional>

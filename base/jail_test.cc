@@ -176,7 +176,8 @@ TEST(Jail, TimeIsLimited) {
   EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
 }
 
-// The kernel enforces the limit, so that it also holds while the parent itself stands still.
+// The kernel enforces the limit on processor time, so the limit also holds while the parent is
+// suspended.
 TEST(Jail, ProcessorTimeIsLimited) {
   JailedProcess process(Options());
   ASSERT_EQ(process.Start(), absl::OkStatus());

@@ -26,10 +26,12 @@ Keepalive KeepaliveFrom(const Options& options);
 // The shortest interval between pings that our clients use and our servers accept.
 inline constexpr absl::Duration kKeepaliveTimeMin = absl::Seconds(1);
 
-// Returns arguments with which a client pings while calls are open. With `without_calls` it always
-// pings; use that for connections whose failure must be noticed early.
+// Returns arguments with which a client pings while calls are open. With `without_calls` the client
+// pings also while no call is open; use that for connections whose failure must be noticed early.
 std::vector<ChannelArgument> ClientArguments(const Keepalive& keepalive,
                                              bool without_calls = false);
+// Returns arguments with which a server pings its clients, and accepts pings as frequent as our
+// clients send them.
 std::vector<ChannelArgument> ServerArguments(const Keepalive& keepalive);
 
 }  // namespace tessera

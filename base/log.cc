@@ -1,6 +1,6 @@
-// Implements the process's log on top of spdlog, whose thread writes the lines out. Lines also go
-// to the flight recorder, so that they are there after a crash even if the log's level left them
-// out.
+// Implements the process's log on top of spdlog, whose thread writes the lines out. Lines from
+// level info on also go to the flight recorder, even if the log's level leaves them out, so that
+// they can be read after a crash.
 #include "base/log.h"
 
 #include <algorithm>
@@ -111,10 +111,10 @@ absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
 
 std::string_view LogLevelName(LogLevel level) { return kLevels[static_cast<size_t>(level)].name; }
 
-// Opens the file before it stops the log that may be running, so that an error leaves that log
-// unchanged. The new log has one writer thread and drops the oldest line when its queue is full, so
-// that a slow disk never delays the thread that logs. Lines are flushed at once, because they
-// matter most right before a crash.
+// Opens the file before it stops a log that is already running, so that an error leaves the running
+// log unchanged. The new log has one writer thread and drops the oldest line when its queue is
+// full, so that a slow disk never delays the thread that logs. Lines are flushed at once, because
+// they matter most right before a crash.
 absl::Status StartLogging(const LogOptions& options) {
   std::shared_ptr<spdlog::sinks::sink> sink;
   try {
@@ -185,7 +185,7 @@ bool LogEnabled(LogLevel level) {
     RevertIfDue(log);
   if (level == LogLevel::kOff) return false;
   if (level >= log.level.load(std::memory_order_relaxed)) return true;
-  // Lines of rare events are kept in the flight recorder even if they are not logged.
+  // Lines from level info on are kept in the flight recorder even if they are not logged.
   return level >= LogLevel::kInfo && TheFlightRecorder() != nullptr;
 }
 

@@ -4,9 +4,10 @@
 //   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
 //
 // The log is silent until StartLogging is called, so tests and embedding programs write no lines. A
-// line is text with key=value fields at its end, or a JSON object. The object has the keys "ts"
-// (RFC 3339, UTC, with milliseconds), "level", "msg", "site" and the fields; numbers and booleans
-// are not quoted. Logging never blocks: when the bounded queue is full, the oldest line is dropped,
+// line is either text with key=value fields at its end, or (LogFormat::kJson) a JSON object. The
+// object has the keys "ts" (RFC 3339, UTC, with milliseconds), "level", "msg", "site" and the
+// fields; numbers and booleans are not quoted. Logging never blocks: lines wait for the writer
+// thread in a queue of at most queue_lines_max. When the queue is full, its oldest line is dropped,
 // and LogLinesDropped counts it. Thread-safe.
 //
 // CHECK is for invariants that only our own bug can break. It prints to stderr in the format of the
@@ -36,7 +37,7 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
   std::string file;                // file to write to; stderr if empty
-  int64_t queue_lines_max = 8192;  // At the bound the oldest line is dropped and counted.
+  int64_t queue_lines_max = 8192;  // most lines that wait to be written
 };
 
 // Parses "vlog" (or its synonym "debug"), "info", "warning", "error" or "off".

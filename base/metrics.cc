@@ -1,6 +1,7 @@
-// Implements the metrics of a process. Threads add to cells of their own; each request for /metrics
-// calls Collect, which sums the cells and asks the collectors for the other values. The tables of
-// this file are also the source of docs/metrics.md.
+// Implements the metrics of a process. Threads add to cells in different shards, so that they
+// rarely write to the same cell. Each request for /metrics calls Collect, which sums the cells and
+// asks the collectors for the other values. docs/metrics.md is generated from the same table of
+// metrics.
 #include "base/metrics.h"
 
 #include <time.h>
@@ -74,8 +75,8 @@ std::vector<LabelDomain> MakeDomains() {
   return domains;
 }
 
-// Returns the number of observed units per exposed unit. Seconds are kept in nanoseconds; all other
-// values are integers.
+// Returns the number of observed units per exposed unit. Times are observed in nanoseconds and
+// exposed in seconds; all other values are exposed as they are observed.
 double UnitsOf(std::string_view name) {
   return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
 }
@@ -328,8 +329,8 @@ void Metrics::RemoveCollector(int64_t id) {
 
 // Collects the values of all series and then runs the collectors, which may add to the same series.
 // The map of series is copied under its lock, so that recording threads that create series do not
-// wait for slow collectors. The limit on series also holds for the collectors; what they exceed it
-// by is counted.
+// wait for slow collectors. The limit on series also holds for series that the collectors add;
+// values beyond it are left out and counted.
 std::vector<MetricFamily> Metrics::Collect() {
   // The lock is held while the collectors run, so that RemoveCollector waits for them.
   absl::MutexLock collecting(&collectors_mu_);

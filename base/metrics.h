@@ -7,9 +7,12 @@
 // code that records metrics. A null Metrics* disables metrics. A default-constructed Counter, Gauge
 // or Histogram records nothing.
 //
-// Thread-safe. A Counter, Gauge or Histogram points to cells that live as long as the Metrics; Add
-// and Observe are wait-free, touch one cache line of the calling thread's shard, and cost some
-// nanoseconds. Creating one takes a lock: create it once and keep it.
+// Thread-safe. A series is a metric with one value for each of its labels. The numbers of a series
+// are in atomic cells that live as long as the Metrics, and a Counter, Gauge or Histogram is a
+// pointer to the cells of one series. A counter or histogram has up to kShards copies of its cells,
+// called shards here, so that few threads write to the same copy. Add and Observe are wait-free,
+// touch about one cache line of the calling thread's copy, and cost some nanoseconds. Creating one
+// takes a lock: create it once and keep it.
 //
 // Values that have to be right even while a thread hangs are computed when Prometheus reads the
 // metrics; see AddCollector.
@@ -52,6 +55,8 @@ enum class MetricSource : uint8_t {
 // The values that a label may take.
 struct LabelDomain {
   std::string name;
+  // An open domain accepts any value until it has `max` distinct ones. A closed domain lists its
+  // values.
   bool open = false;
   size_t max = 0;                   // number of values that an open domain distinguishes
   std::vector<std::string> values;  // all values of a closed domain; "other" only if it is listed
@@ -106,10 +111,11 @@ inline constexpr size_t kShards = 16;
 inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
 
 extern std::atomic<uint32_t> last_thread;
-// Returns the shard that this thread writes. If there are more threads than shards, several threads
-// share a shard.
+// Returns the number of the shard that this thread writes. If there are more threads than shards,
+// several threads share a shard.
 inline size_t ThisShard() {
-  // The variable is initialised by a constant, so that access needs no guard.
+  // The initial value is a constant, so that the compiler need not check at each access whether the
+  // variable is initialised.
   static thread_local uint32_t mine = 0;
   if (__builtin_expect(mine == 0, 0)) {
     mine = last_thread.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -119,7 +125,7 @@ inline size_t ThisShard() {
 
 // Returns the number of cells from one shard of a series to the next, a multiple of a cache line.
 // Cell 0 of a shard is the value of a counter or gauge, or the sum of a histogram. In a histogram,
-// the counts of the buckets follow it.
+// the counts of the buckets follow in cells 1, 2 and so on.
 size_t StrideOf(const MetricInfo& info);
 
 // The cells of one series. The cells of each shard are contiguous.
@@ -182,7 +188,8 @@ class AgeGauge {
   AgeGauge() = default;
   explicit AgeGauge(internal::Series series) : cell_(series.cells) {}
 
-  // Sets the time from which the age counts, a time of Now(). If it is 0, the age is always 0.
+  // Sets the time from which the age counts, as a result of Now(). If `monotonic_ns` is 0, the age
+  // is always 0.
   void Set(int64_t monotonic_ns) const {
     if (cell_ != nullptr) {
       cell_->store(static_cast<uint64_t>(monotonic_ns), std::memory_order_relaxed);
@@ -248,6 +255,7 @@ class SampleSink {
   // Adds `value` to the value that the series has in this collection.
   void Add(Metric metric, Labels labels, double value) { Add(metric, Span(labels), value); }
   void Add(Metric metric, absl::Span<const std::string_view> labels, double value);
+  // Adds counts of buckets and the sum of observations to a histogram.
   void Merge(Metric metric, absl::Span<const std::string_view> labels,
              const std::vector<uint64_t>& counts, double sum);
 
@@ -275,15 +283,16 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   // `labels` are the values of the labels in the row of the metric. A value that is not in a closed
-  // set, or is beyond the bound of an open set, counts as "other". If there are `series_max` series
-  // already, a new one is dropped and counted.
+  // domain, or is beyond the bound of an open one, counts as "other". If there are `series_max`
+  // series already, the result records nothing, and the refusal is counted.
   Counter counter(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
   UpDownCounter up_down_counter(Metric metric, Labels labels = {}) {
     return counter(metric, labels);
   }
   Histogram histogram(Metric metric, Labels labels = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Every Collect calls `collector` on its own thread, until RemoveCollector has returned.
+  // Every Collect calls `collector`, on the thread that called Collect, until RemoveCollector has
+  // returned.
   using Collector = std::function<void(SampleSink&)>;
   int64_t AddCollector(Collector collector) ABSL_LOCKS_EXCLUDED(collectors_mu_);
   void RemoveCollector(int64_t id) ABSL_LOCKS_EXCLUDED(collectors_mu_);

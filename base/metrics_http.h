@@ -1,9 +1,9 @@
 // Serves /metrics over HTTP in Prometheus' text format. It serves the same page at /healthz, for
 // liveness probes.
 //
-// Only metrics_http.cc uses prometheus-cpp. The server has a few threads, which only call
-// Metrics::Collect. It disconnects clients that do not read. `metrics` must outlive the server. The
-// server adds metrics of its own, exposer_*.
+// Only metrics_http.cc uses prometheus-cpp. The server has a few threads of its own. The only thing
+// that they call in Tessera is Metrics::Collect. It disconnects clients that do not read. `metrics`
+// must outlive the server. The server adds metrics of its own, exposer_*.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,11 +16,11 @@ namespace tessera {
 class MetricsServer {
  public:
   virtual ~MetricsServer() = default;
-  // Returns the address on which it listens, for example "127.0.0.1:41234".
+  // Returns the address on which the server listens, for example "127.0.0.1:41234".
   virtual const std::string& address() const = 0;
 
   // Starts a server on `listen`, which is HOST:PORT; port 0 takes any free port. Returns
-  // VALUE_ERROR if it is not an address, and UNAVAILABLE if the address cannot be bound.
+  // VALUE_ERROR if `listen` is not an address, and UNAVAILABLE if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
                                                               Metrics* metrics);
   // Starts the server of a daemon. `listen` is the value of the option metrics_listen. If it is

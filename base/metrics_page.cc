@@ -38,7 +38,7 @@ struct PageRow {
   const MetricInfo* info = nullptr;
   size_t begin = 0;       // index of the first cell
   size_t stride = 0;      // number of cells per shard
-  size_t per_device = 1;  // number of series per device, or of all series if there is no device
+  size_t per_device = 1;  // series per device, or all if the row has no device
   bool has_device = false;
 
   size_t NumSeries(int num_devices) const { return per_device * (has_device ? num_devices : 1); }
@@ -61,14 +61,16 @@ bool IsWatched(const MetricInfo& info) {
   return info.id == Metric::kChecksumErrors || info.id == Metric::kTransferRetries;
 }
 
-// Returns whether this is one of the labels that Collect adds.
+// Returns whether this is a label whose value Collect fills in, so that it is not a part of the
+// layout.
 bool IsWorkerOrDevice(const LabelInfo& label) {
   return label.name == "worker" || label.name == "device";
 }
 
 // Gives each row of the table a range of cells, one series after the other. The hash covers the
-// names and label values, so that two processes with different tables do not map the same memory. A
-// label must be closed here, because an open one has no bounded number of series.
+// names and label values, so that two processes with different tables do not map the same memory.
+// All other labels must have closed domains, because the number of their series must be known when
+// the memory is allocated.
 PageLayout LayoutOf(int num_devices) {
   PageLayout layout;
   const auto mix = [&](std::string_view text) {
@@ -199,8 +201,9 @@ Histogram MetricsPage::histogram(Metric metric, Labels labels, int device) {
 }
 
 // Turns cells back into samples with labels. SeriesAt computes the index of a series from its label
-// values; this function undoes that. Most series of a page are never used, so those at 0 are left
-// out, with two exceptions: gauges of devices, and counters that an alert watches.
+// values; this function computes the label values from the index. Most series of a page are never
+// used, so those at 0 are left out, with two exceptions: gauges of devices, and counters that an
+// alert watches.
 void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_device) const {
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;

@@ -3,8 +3,8 @@
 //
 // The layout follows from the rows of base/metrics.def whose source is Executor. Each row has cells
 // for all its possible series, so nothing is allocated at run time. The daemon owns the memory and
-// keeps it over the incarnations of the executor, so that counters never decrease. It calls
-// ResetGauges between two incarnations.
+// keeps it when the executor is replaced by its next incarnation, so that counters never decrease.
+// It calls ResetGauges between two incarnations.
 //
 // Thread-safe like base/metrics.h, also between the two processes.
 #pragma once

@@ -119,7 +119,8 @@ TEST(Metrics, TenantsBeyondTheCapAreOther) {
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"t199", "execute"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"t200", "execute"}), 0);
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"other", "execute"}), 100);
-  // The bound belongs to the label, so a tenant beyond it counts as "other" in every family.
+  // The bound applies to the label's domain, so a tenant beyond it counts as "other" in every
+  // metric.
   const int64_t id = metrics.AddCollector([](SampleSink& sink) {
     sink.Add(Metric::kQueueDepth, {"t250", "normal"}, 7);
   });
@@ -146,8 +147,8 @@ TEST(Metrics, SeriesBeyondTheLimitAreRefusedAndCounted) {
   EXPECT_EQ(metrics.Value(Metric::kOperationsSubmitted, {"a", "execute"}), 2);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 2);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesMax), 3);
-  // Collectors cannot exceed the limit either. The series that they have too many are counted at
-  // each collection.
+  // Collectors cannot exceed the limit either. The series that they add beyond the limit are left
+  // out, and counted at each collection.
   metrics.AddCollector([](SampleSink& sink) { sink.Add(Metric::kThreads, {}, 1); });
   EXPECT_EQ(SamplesOf(metrics, Metric::kThreads).size(), 0u);
   EXPECT_EQ(metrics.Value(Metric::kMetricsSeriesRefused), 4);

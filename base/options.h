@@ -48,7 +48,8 @@ absl::StatusOr<ParsedOptions> ParseOptions(const std::vector<std::string>& args,
 // Sets one option by its name in the table.
 absl::Status SetOption(Options& options, std::string_view name, std::string_view value);
 
-// Returns the flags that give a child process with this environment the same options.
+// Returns the flags that give a child process the options `options`. `env` is the environment that
+// the child inherits; options that it sets to the right value need no flag.
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env);
 
 // Returns all flags, such as "--queue-bound", in the order of the table.

@@ -29,7 +29,8 @@
 namespace tessera::pki {
 namespace {
 
-// Certificates are valid from a little before their issue, for machines whose clocks are behind.
+// Certificates are valid from this long before they are issued, for machines whose clocks are
+// behind.
 constexpr absl::Duration kClockSkew = absl::Minutes(5);
 constexpr size_t kRequestBytesMax = 16 << 10;
 constexpr size_t kNamesMax = 256;
@@ -353,8 +354,8 @@ absl::StatusOr<std::string> Fingerprint(std::string_view cert_pem) {
 }
 
 // Reads the fields that Tessera uses. It does not check whether the certificate can be trusted;
-// that is the task of TLS and of CheckIssuedBy. Leaves OpenSSL's list of errors empty, because
-// extensions that are missing add entries to it.
+// that is the task of TLS and of CheckIssuedBy. Empties OpenSSL's list of errors at the end,
+// because a missing extension adds an entry to it.
 absl::StatusOr<CertificateInfo> Describe(std::string_view cert_pem) {
   TESSERA_ASSIGN_OR_RETURN(const Certificate cert, ReadCertificate(cert_pem));
   CertificateInfo info;

@@ -1,5 +1,5 @@
-// Handles secrets for the code of tokens and certificates: makes random ones, compares them, and
-// stores them in files that only their owner can read.
+// Handles secrets for the code of tokens and certificates: makes random secrets, compares secrets,
+// and stores them in files that only the files' owner can read.
 #include "base/secret.h"
 
 #include <fcntl.h>

@@ -16,7 +16,8 @@ class Sha256 {
  public:
   Sha256();
   void Add(const void* bytes, size_t size);
-  // Returns the hash of all bytes that were added. Must be the last call.
+  // Returns the hash of all bytes that were added. After this call the object must not be used
+  // again.
   std::string Hex();
 
  private:

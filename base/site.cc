@@ -20,8 +20,8 @@ std::string Site::ToString() const {
 }
 
 const char* InternFile(std::string_view file) {
-  // Both are leaked on purpose, because sites may be printed while the process ends. The nodes of a
-  // set never move, so the pointers stay valid.
+  // Both objects are never freed, because sites may be printed while the process ends. The nodes of
+  // a set never move, so the pointers stay valid.
   static absl::Mutex* const mu = new absl::Mutex;
   static auto* const files = new std::set<std::string, std::less<>>;
   absl::MutexLock lock(mu);

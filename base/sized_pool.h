@@ -24,7 +24,7 @@ class SizedPool {
  public:
   struct Options {
     int threads = 0;                    // number of threads, at least 2; 0 means DefaultThreads()
-    int64_t small_task_max_size = 256;  // largest size of a small task; a program's size is its ops
+    int64_t small_task_max_size = 256;  // largest size of a small task (for a program: ops)
     absl::Duration max_wait = absl::Seconds(10);
   };
 

@@ -1,8 +1,8 @@
-// Waits for another thread by spinning for a bounded time: about 100 us, which is longer than it
-// takes to put a thread to sleep and wake it. If two threads call each other often and each has a
-// core, each then finds the other one awake. With a shorter spin, a thread would fall asleep just
-// before the other thread, which it has woken, is running, and the same would happen in the other
-// direction.
+// Waits for another thread by spinning (testing a condition in a loop without sleeping) for a
+// bounded time: about 100 us, which is longer than it takes to put a thread to sleep and wake it.
+// If two threads call each other often and each has a core, each then finds the other one awake.
+// With a shorter spin, a thread that has just woken the other one would fall asleep before the
+// other one runs and answers. The other one would then have to wake it in turn, and so on.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// Spins until `over()` is true or the time is over. Returns whether `over()` was true. Thread-safe.
+// Spins until `over()` is true or 100 us have passed. Returns whether `over()` was true.
+// Thread-safe.
 inline bool SpinUntil(absl::FunctionRef<bool()> over) {
   constexpr std::chrono::microseconds kTime{100};
   constexpr int kLooksAtOnce = 32;  // number of calls of `over` between two looks at the clock
@@ -30,10 +31,10 @@ inline bool SpinUntil(absl::FunctionRef<bool()> over) {
 }
 
 // Decides whether spinning is worthwhile for a thread that waits often, for events that may take
-// long. After a wait that did not end while it spun, the next wait does not spin; after several
-// such waits in a row, the next 31 do not. If the machine is busy with other work, sleeping is
-// better: a sleeping thread leaves its core to that work, and is woken ahead of it.
-// Thread-compatible.
+// long. After a spin that ended without success, the next wait does not spin; after further such
+// spins in a row, the next 3, 7, 15 and at last 31 waits do not. If the machine is busy with other
+// work, sleeping is better than spinning: a sleeping thread leaves its core to that work, and the
+// kernel lets a thread that wakes run before it. Thread-compatible.
 class Spinner {
  public:
   // Like SpinUntil, but returns `over()` at once if spinning is not worthwhile now.
@@ -53,7 +54,7 @@ class Spinner {
 
  private:
   static constexpr int kSleepsMax = 31;
-  int sleeps_ = 0;  // number of coming waits that do not spin
+  int sleeps_ = 0;  // how many of the next waits do not spin
   int next_sleeps_ = 1;
 };
 

@@ -1,6 +1,6 @@
 // Wraps SQLite for the coordinator's durable state: the store writes it through this file, and the
-// command line copies and checks it. A wrong use of the API crashes, and an error of the disk or of
-// the file is a status.
+// command line copies and checks it. A wrong use of SQLite's API by our code aborts the process; an
+// error of the disk or of the file is returned as a status.
 #include "base/sqlite.h"
 
 #include <sqlite3.h>
@@ -102,10 +102,10 @@ void Database::Close::operator()(sqlite3* database) const {
   TESSERA_CHECK_EQ(sqlite3_close(database), SQLITE_OK) << "a statement outlives its connection";
 }
 
-// Opens a connection whose file is only data: it cannot call functions of this process, and a
-// damaged page gives an error instead of wrong rows. SQLite's own locking is off, because one
-// thread at a time uses a connection. A hook counts the pages of the log, so that the owner decides
-// when to run a checkpoint.
+// Opens a connection that trusts its file with nothing but data: a schema in the file cannot call
+// functions of this process, and a damaged page gives an error instead of wrong rows. SQLite's own
+// locking is off, because one thread at a time uses a connection. A hook counts the pages of the
+// log, so that the owner decides when to run a checkpoint.
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, OpenMode mode,
                                                          int patience_ms, const std::string& vfs) {
   const int flags = mode == OpenMode::kReadOnly    ? SQLITE_OPEN_READONLY
@@ -124,8 +124,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   TESSERA_RETURN_IF_ERROR(database->Execute("PRAGMA cell_size_check = ON"));
   TESSERA_RETURN_IF_ERROR(database->Execute("PRAGMA temp_store = MEMORY"));
-  // With a hook of our own, SQLite runs no automatic checkpoints. Only Checkpoint runs them, so
-  // that no commit waits for one.
+  // Because this hook is set, SQLite itself runs no checkpoints. Only Database::Checkpoint does, so
+  // that no commit waits for a checkpoint.
   sqlite3_wal_hook(
       opened,
       [](void* self, sqlite3*, const char*, int pages) {

@@ -27,8 +27,8 @@ class Statement {
   void BindInt(int index, int64_t value);
   void BindText(int index, std::string_view text);
   void BindBlob(int index, std::string_view bytes);
-  // Goes on to the next row and returns whether there is one. Int and Bytes read that row. After
-  // the last row or an error, call Reset before the next Step.
+  // Goes on to the next row of the statement's result and returns whether there is one. Int and
+  // Bytes read that row. After the last row or an error, call Reset before the next Step.
   absl::StatusOr<bool> Step();
   // Runs a statement that gives no rows, and resets it.
   absl::Status Run();
@@ -53,9 +53,9 @@ enum class OpenMode { kReadOnly, kReadWrite, kCreate };
 
 class Database {
  public:
-  // Opens the file. Only the first read finds out whether it is a database. `patience_ms` is the
-  // time to wait for a lock that another process holds. `vfs` is the name of the SQLite VFS, its
-  // access to the disk; "" means the usual one.
+  // Opens the file. Whether the file is a database turns out only when it is first read.
+  // `patience_ms` is the time to wait for a lock that another process holds. `vfs` is the name of
+  // the SQLite VFS, its access to the disk; "" means the usual one.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, OpenMode mode,
                                                         int patience_ms,
                                                         const std::string& vfs = "");
@@ -76,9 +76,11 @@ class Database {
   // if none has been written yet.
   int64_t log_pages() const { return log_pages_; }
   // Moves as much of the write-ahead log into the database as it can without waiting. With `shrink`
-  // it waits for readers, as long as for locks, and truncates the log.
+  // it first waits until no other connection reads the database, at most `patience_ms` (see Open),
+  // and truncates the log.
   absl::Status Checkpoint(bool shrink);
-  // Makes `to` a copy of this database as it is at one moment, even if others change it meanwhile.
+  // Makes `to` a copy of this database as it is at one moment, even if other connections change
+  // this database meanwhile.
   absl::Status CopyTo(Database& to);
 
   // Returns a status for the error of the last call; `what` says in the message what was being

@@ -22,7 +22,7 @@
 namespace tessera::state_file {
 namespace {
 
-// How long to wait for a lock. The coordinator only ever holds it briefly.
+// How long to wait for a lock on the database. A coordinator that runs holds it only briefly.
 constexpr int kPatienceMs = 5'000;
 constexpr char kRestore[] =
     "restore a backup (tessera state backup) into an empty folder, or give an empty folder to "

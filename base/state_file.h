@@ -1,6 +1,6 @@
 // The file with the coordinator's durable state: an SQLite database in its --state-dir. The store
-// (server/store/sqlite_store.h) writes it, and the command line copies and checks it with this
-// file.
+// (server/store/sqlite_store.h) writes the database. The commands `tessera state ...` copy and
+// check it with the functions below.
 //
 //   header   application_id: kApplicationId; user_version: the version of the schema
 //   meta     a table with columns name and value: "starts" (how many coordinators have started with

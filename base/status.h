@@ -2,7 +2,7 @@
 //
 // An error has three readers. The canonical code tells a program what to do, the message tells a
 // person (where, what was wrong, what was expected, what to do), and the reason, kept as a payload,
-// tells a tool which kind it is. The kinds are rows of base/error_kinds.def.
+// tells a tool which kind of error it is. The kinds are rows of base/error_kinds.def.
 //
 // Stateless; thread-safe.
 #pragma once
@@ -48,8 +48,8 @@ const ErrorKindInfo& InfoOf(ErrorKind kind);
 ABSL_ATTRIBUTE_COLD absl::Status MakeError(ErrorKind kind, std::string message);
 
 // Returns the reason of a status. Returns "" if the status is OK, carries no reason, or carries a
-// reason that this build does not know, for example from a newer peer. The result stays valid,
-// since it points into the table.
+// reason that this build does not know, for example from a newer peer. The result is never freed:
+// it points into the table of error kinds.
 std::string_view ReasonOf(const absl::Status& status);
 
 // Returns the kind of an error, which must not be OK. An error without a known reason gets the most

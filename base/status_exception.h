@@ -1,8 +1,10 @@
 // The only exception that carries a status. The rules of ops throw it.
 //
-// Rules read as formulas over values (`d[0] * z`), which absl::StatusOr at every step would bury,
-// so inside ir/ they throw, and each generic walk catches at its single boundary. A StatusException
-// never leaves ir's API. Reference: docs/decisions/0001-rules-throw-inside-ir.md.
+// A rule is the code for one op and one purpose, such as its derivative. Rules read as formulas
+// over values (`d[0] * z`). Returning absl::StatusOr from every step would bury the formulas, so
+// rules throw instead. Each function of ir/ that applies the rules of a program's ops, one op after
+// the other, catches the exception in one place. A StatusException never leaves ir's API.
+// Reference: docs/decisions/0001-rules-throw-inside-ir.md.
 #pragma once
 #include <exception>
 #include <string>

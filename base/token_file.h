@@ -1,4 +1,5 @@
-// Reads and writes bearer tokens as text, and the coordinator's file of token records.
+// Makes and parses the text of tokens, and formats and parses the coordinator's file of token
+// records.
 //
 //   tsr_<id>_<secret>                  a bearer token, sent as "authorization: Bearer tsr_..."
 //   tsj_<id>_<secret>_<fingerprint>    a join token, which also has the fingerprint of the

@@ -159,7 +159,8 @@ std::vector<CollapsedName> CollapseNumberedNames(const std::vector<std::string>&
     rows.back().indices = {i};
     max_numbers = std::max(max_numbers, rows.back().numbers.size());
   }
-  // Merge from the last number to the first. The numbers after the merged one are ranges already.
+  // Merge from the last number to the first. So when a number is merged, the numbers after it are
+  // ranges already.
   for (size_t i = max_numbers; i-- > 0;) rows = MergeAt(i, std::move(rows));
   std::vector<CollapsedName> out;
   for (NumberedName& row : rows) {

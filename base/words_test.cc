@@ -56,11 +56,13 @@ TEST(Words, NamesThatDifferInNumbersFold) {
   EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]", "[1].h[1]"}),
               ElementsAre("[0..1].h[0..1]"));
   EXPECT_THAT(Folded({"[0].h[0]", "[0].h[1]", "[1].h[0]"}), ElementsAre("[0].h[0..1]", "[1].h[0]"));
-  // Numbers with gaps, names in another order, and names without a number that counts.
+  // Numbers with gaps, names that are not in ascending order, and names whose numbers are not
+  // collapsed.
   EXPECT_THAT(Folded({"argument 7", "argument 0", "argument 1"}), ElementsAre("argument 0..1,7"));
   EXPECT_THAT(Folded({"%0", "%1", "%x1", "%x2", "['1']", "a 1 b", "a.b[10]", "a.b[9]"}),
               ElementsAre("%0..1", "%x1..2", "['1']", "a 1 b", "a.b[9..10]"));
-  // None of these numbers could be restored from a range.
+  // None of these texts is collapsed: a number has too many digits or a leading zero, brackets hold
+  // no number, or the name is nothing but a number.
   EXPECT_THAT(Folded({"[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"}),
               ElementsAre("[123456789012345678901]", "x01", "x1", "x[]", "", "[", "7"));
   EXPECT_EQ(CollapseNumberedNames({"b[1]", "c", "b[0]"})[0].indices, (std::vector<size_t>{0, 2}));

@@ -2,7 +2,7 @@
 // variable CLOCK_STEP_FILE names a file with an int64: the size of the step in seconds. The file
 // may change at any time. Monotonic clocks are not changed.
 //
-// As with a real step, a running wait until a time of the wall clock ends earlier or later by the
+// A running wait until a time of the wall clock ends earlier or later by the
 // size of the step. For this, such waits are cut into slices, and the file is read again after each
 // slice.
 #include <dlfcn.h>

@@ -51,8 +51,9 @@ TEST_F(ClockStepTest, TheWallClockIsSetAndNoOther) {
   EXPECT_LT(SteadyNow() - steady, absl::Minutes(1));
 }
 
-// Two kinds of waits, by date and by duration, of 300 ms each. The clock is set back by an hour
-// once the thread is in the kernel; without base/clock.cc the wait by date would then take an hour.
+// Waits in two ways, until a date and for a duration, for 300 ms each. The clock is set back by an
+// hour once the waiting thread is in the kernel. Without base/clock.cc the wait until a date would
+// then take an hour.
 TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
   const auto wait_by_date = [](absl::Mutex* mu) {  // gRPC waits for its timers in this way.
     absl::CondVar never;

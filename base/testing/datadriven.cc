@@ -138,8 +138,8 @@ std::string DataCase::Arg(const std::string& name, std::string otherwise) const 
 namespace internal {
 
 // Builds the rewritten text while it runs the cases, so that comments, blank lines and inputs are
-// copied unchanged. It neither reads nor writes files and reports no test failures, so that it can
-// be tested itself.
+// copied unchanged. It neither reads nor writes files and reports no test failures, so that
+// datadriven_test can test it.
 absl::StatusOr<DataRun> RunDataText(const std::string& file, std::string_view text,
                                     const DataHandler& handler) {
   DataRun run;

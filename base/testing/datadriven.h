@@ -19,8 +19,9 @@
 //   ----
 //   ----
 //
-// With --rewrite or TESSERA_REWRITE=1 the expected parts are replaced by the actual output;
-// comments, commands and inputs are kept. Paths are relative to the root of the repository.
+// With the flag --rewrite, or TESSERA_REWRITE=1 in the environment, the tests do not compare: they
+// replace the expected outputs in the files by the actual ones. Comments, commands and inputs are
+// kept. Paths are relative to the root of the repository.
 #pragma once
 #include <functional>
 #include <map>
@@ -34,8 +35,8 @@
 namespace tessera {
 
 struct DataCase {
-  std::string command;                      // first word of the line
-  std::map<std::string, std::string> args;  // key=value and key=(with, blanks); a bare key is "".
+  std::string command;                      // first word of the command's line
+  std::map<std::string, std::string> args;  // key=value or key=(with, blanks); "" for a bare key
   std::vector<std::string> arg_names;       // names of the arguments, in the order of the line
   std::string input;
   std::string file;
@@ -55,7 +56,8 @@ void RunDataFile(const std::string& path, const DataHandler& handler);
 // a failure.
 void RunDataFolder(const std::string& path, const DataHandler& handler);
 
-// Fails the test unless the file contains exactly `text`. When rewriting, writes the file instead.
+// Fails the test unless the file contains exactly `text`. If Rewriting(), writes `text` to the file
+// instead.
 void ExpectFileHolds(const std::string& path, const std::string& text);
 
 // Returns true if --rewrite or TESSERA_REWRITE=1 was given.

@@ -31,7 +31,7 @@ constexpr size_t kInputBytesMax = 64 << 10;
 
 std::string* g_input = nullptr;
 
-// Writes the present input to fuzz_crash.bin. Async-signal-safe.
+// Writes the input that is being run to fuzz_crash.bin. Async-signal-safe.
 void KeepInput() {
   const int fd = open("fuzz_crash.bin", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0 || g_input == nullptr) return;
@@ -149,8 +149,8 @@ class Mutator {
 }  // namespace
 
 // Reads the corpus in the order of its file names, so that every run makes the same mutations. The
-// handlers of signals and sanitizers are set only after the corpus is there, because they write the
-// present input.
+// handlers of signals and sanitizers are set only after the corpus was read, because they write the
+// input that is being run.
 int main(int argc, char** argv) {
   std::vector<std::string> corpus;
   int mutations = 3000;

@@ -1,6 +1,6 @@
 // A library for LD_PRELOAD that makes the disk slow for the processes that load it. Each sync of a
-// file takes SLOW_SYNC_MS milliseconds longer. It does not end while the file that HANG_SYNC names
-// exists.
+// file takes SLOW_SYNC_MS milliseconds longer. If HANG_SYNC names a file, no sync ends while that
+// file exists.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>

@@ -18,8 +18,8 @@
 namespace tessera {
 namespace internal {
 
-// Returns a matcher for the message of a status. A text may be anywhere in the message; a matcher
-// is applied to the whole message.
+// Returns a matcher for the message of a status. If `m` is a text, the message must contain it; if
+// `m` is a matcher, the whole message must match.
 template <typename M>
 ::testing::Matcher<std::string> MessageMatcher(M&& m) {
   if constexpr (std::is_convertible_v<M, std::string>) {

@@ -1,5 +1,5 @@
-// Measures time for tests of time limits. It reads from /proc/pressure how long the machine was
-// overloaded meanwhile.
+// Measures time for tests of time limits. It reads from /proc/pressure for how long the machine was
+// overloaded while the stopwatch ran.
 #include "base/testing/stopwatch.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace tessera::testing {
 namespace {
 
-// The time that Unhindered() leaves out where the kernel does not say how busy the machine is.
+// The time that Unhindered() leaves out if the kernel does not say for how long the machine was
+// overloaded.
 constexpr absl::Duration kUnknownStall = absl::Seconds(15);
 
 // Returns the time for which this machine has been overloaded since it started; nullopt if the

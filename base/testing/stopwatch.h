@@ -1,7 +1,7 @@
 // A stopwatch for tests of promises such as "a killed executor is reported within two seconds".
 // Such a promise holds for a machine with a processor and a disk to spare, but tests also run
 // beside builds and other tests. So the stopwatch can leave out the time in which the machine was
-// overloaded. Thread-compatible.
+// overloaded (Unhindered). Thread-compatible.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,8 +19,8 @@ class Stopwatch {
   // Returns the time since the stopwatch was made.
   absl::Duration Elapsed() const;
   // Returns Elapsed() without the time in which some process of this machine waited for a processor
-  // or a disk. Where the kernel does not account for that (/proc/pressure), it leaves out up to 15
-  // s.
+  // or a disk. Where the kernel does not record such times (/proc/pressure), Unhindered leaves out
+  // up to 15 s.
   absl::Duration Unhindered() const;
 
  private:

@@ -1,5 +1,6 @@
 // Proves that the thread sanitizer knows how Abseil's locks order memory. Under the tsan preset,
-// each of these tests would report a race if testing/tsan_absl.cc missed a function.
+// the sanitizer would report a race in one of these tests if testing/tsan_absl.cc did not wrap a
+// function that the test uses.
 #include <thread>
 #include <vector>
 

@@ -45,8 +45,8 @@ void Append(const char* path, const char* name, const rusage& used, double elaps
 }  // namespace
 
 // Forks instead of replacing itself by the command, because only a parent learns what the command
-// and its descendants have used. It ends in the same way as the command, by the same signal if need
-// be, so that CTest sees no difference.
+// and its descendants have used. This program ends in the same way as the command, if need be by
+// the same signal, so that CTest sees no difference.
 int main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(stderr, "usage: tessera_timed NAME COMMAND [ARGUMENTS...]\n");

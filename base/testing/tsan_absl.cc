@@ -1,11 +1,13 @@
-// Tells the thread sanitizer what Abseil's locks and counts do. It is linked only in the tsan
-// preset.
+// Tells the thread sanitizer how Abseil's mutexes, notifications and counters order the accesses of
+// threads. It is linked only in the tsan preset.
 //
 // The packaged Abseil is built without the sanitizer, which therefore sees no order between the
 // critical sections of an absl::Mutex and reports every guarded member as a race. The linker sends
-// our calls to the functions below (--wrap, see base/CMakeLists.txt). Each releases what must be
-// visible before the real call and acquires what is visible after it. Conditions may run inside the
-// real call, on whichever thread holds the lock then, so memory accesses in there are not reported.
+// our calls to the functions below (--wrap, see base/CMakeLists.txt). A function that wakes or
+// admits other threads, such as Unlock, tells the sanitizer before the real call that this thread's
+// writes are released. A function that waits for other threads, such as Lock, tells it after the
+// real call that their writes are acquired. The real call may evaluate a Condition on whichever
+// thread holds the lock at that time, so memory accesses within the real call are not checked.
 //
 // Compiled by itself: other files of base call the functions that are wrapped here.
 #include "absl/synchronization/blocking_counter.h"
@@ -36,7 +38,8 @@ class IgnoreAccesses {
   }
 };
 
-// Turns off Abseil's own detection of deadlocks: the sanitizer does not see its lock either.
+// Turns off Abseil's own detection of deadlocks, which has a lock that the sanitizer does not see
+// either.
 [[maybe_unused]] const bool no_deadlock_detection = [] {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return true;
@@ -117,7 +120,8 @@ TESSERA_AWAIT(bool, 7CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE, mu,
               (void* self, void* mu, Time t), (self, mu, t))
 
 // -- Status: the sanitizer does not see the count of references. So when the last owner deletes the
-// status, it looks like a race with the reads of the owners that released it before.
+// status, the deletion looks like a race with the reads of the owners that released the status
+// before.
 TESSERA_WRAP_(void, TESSERA_ABSL_NAME(6Status15UnrefNonInlinedEm), self, kNothing, kNothing,
               (void* self), (self))
 
