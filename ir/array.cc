@@ -25,7 +25,7 @@ int64_t NumElements(const Dims& shape) {
   return n;
 }
 
-// Converts towards zero and saturates. NaN becomes 0.
+// Truncates towards zero and saturates. NaN becomes 0.
 template <class Int>
 Int ToInt(double v) {
   if (v != v) return 0;
@@ -88,8 +88,8 @@ Dims StridesOf(const Dims& shape) {
 
 namespace {
 
-// The type of the allocation for arrays of at least kAlignedFrom bytes: it makes them start at a
-// cache line, which vectorized loops like.
+// Arrays of at least kAlignedFrom bytes are allocated as Lines, so that they start at a cache line.
+// Vectorized loops are faster on such arrays.
 struct alignas(64) Line {
   std::byte bytes[64];
 };

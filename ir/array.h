@@ -44,7 +44,7 @@ class Array {
   absl::Span<T> MutableAs() {
     return {reinterpret_cast<T*>(MutableData()), static_cast<size_t>(num_elements_)};
   }
-  // Returns an element as a double; of a complex number, its real part.
+  // Returns an element as a double. For a complex dtype that is the real part of the element.
   double At(int64_t flat_index) const;
   double ImaginaryAt(int64_t flat_index) const;  // 0 unless the dtype is complex
   int64_t IntAt(int64_t flat_index) const;       // exact for integers
@@ -57,7 +57,7 @@ class Array {
   Array Reshaped(Dims shape) const;
   bool operator==(const Array& other) const;  // compares dtype, shape and bits
   std::string ToString() const;               // [[1, 2], [3, 4]]; long dims are elided
-  // Like ToString(), but calls `element` for the text of the element at each flat index.
+  // Like ToString(), but takes the text of the element at each flat index from `element`.
   std::string ToString(absl::FunctionRef<std::string(int64_t flat_index)> element) const;
 
  private:

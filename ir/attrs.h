@@ -19,8 +19,9 @@ using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>,
                  std::vector<bool>, DType, Array, PartitionSpec, std::vector<PartitionSpec>>;
 
-// A program is part of every user's file, and a variant with this many alternatives is slow to
-// compile. The functions that copy, compare and destroy values are therefore defined in attrs.cc.
+// Every file that uses programs includes this header, and a variant with this many alternatives is
+// slow to compile. The functions that copy, compare and destroy values are therefore defined in
+// attrs.cc.
 class Attrs {
  public:
   Attrs();
@@ -37,8 +38,8 @@ class Attrs {
   const std::map<std::string, AttrValue, std::less<>>& map() const { return map_; }
   bool operator==(const Attrs&) const;
 
-  // Typed reads. The verifier has compared the names and kinds with OpDef::attrs before any rule
-  // runs, so a mismatch here is our bug and fails a CHECK.
+  // Typed reads. InferTypes compares the names and kinds with OpDef::attrs before any rule runs, so
+  // a mismatch here is our bug and fails a CHECK.
   bool Bool(std::string_view name) const;
   int64_t Int(std::string_view name) const;
   double Double(std::string_view name) const;

@@ -122,9 +122,10 @@ Value Builder::Param(Type type) {
   return {this, id};
 }
 
-// Appends one op after InferTypes has accepted it. Operands of another builder are our own bug and
-// fail a CHECK; errors of a user are thrown with the current site. The attributes and regions are
-// stored only after inference has succeeded, so a failed call leaves the function unchanged.
+// Appends one op after InferTypes has accepted it. An operand that belongs to another builder is
+// our own bug and fails a CHECK; errors of a user are thrown with the current site. The attributes
+// and regions are stored only after inference has succeeded, so a failed call leaves the function
+// unchanged.
 std::vector<Value> Builder::Emit(const OpDef& def, Values operands, Attrs attrs,
                                  std::vector<FunctionRef> regions) {
   Op op;

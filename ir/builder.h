@@ -57,6 +57,7 @@ class Builder {
   // current source location.
   std::vector<Value> Emit(const OpDef& def, Values operands, Attrs attrs = {},
                           std::vector<FunctionRef> regions = {});
+  // Like Emit, for an op with one result.
   Value Emit1(const OpDef& def, Values operands, Attrs attrs = {},
               std::vector<FunctionRef> regions = {});
   // The site that emitted ops get until SetSite changes it.

@@ -6,8 +6,8 @@
 
 namespace tessera::ir {
 
-// Says which values of its region a checkpoint keeps for the derivative. All others are computed
-// again. Reference: jax.checkpoint_policies.
+// Says which values of its region a checkpoint keeps for the derivative. All other values are
+// computed again when the derivative needs them. Reference: jax.checkpoint_policies.
 struct CheckpointPolicy {
   enum Kind : uint8_t {
     kNothing,

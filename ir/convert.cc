@@ -14,9 +14,10 @@
 namespace tessera::ir {
 namespace {
 
-// The type through which the elements of a class are converted: the widest of the class. The code
-// then grows with the number of dtypes and not with its square. A float keeps the type that it is
-// computed in, because narrow floats are rounded differently from f32 than from f64.
+// The type through which elements with the compute type C are converted: the widest type of the
+// same class (complex, float, signed or unsigned). The code then grows with the number of dtypes
+// and not with its square. A float keeps the type that it is computed in, because narrow floats are
+// rounded differently from f32 than from f64.
 template <class C>
 using WidestOf = std::conditional_t<
     IsComplexType<C>, std::complex<double>,

@@ -1,9 +1,9 @@
 // Converts elements between any two dtypes, as XLA does. Stateless; thread-safe.
 //
-// Rounding: a float is rounded to nearest even. A float that becomes an integer is truncated
-// towards zero and saturates; NaN becomes 0. An integer that becomes a narrower integer keeps its
-// low bits. A bool is true if the number is not 0. A conversion from complex numbers ignores the
-// imaginary part, also to bool; only a conversion to another complex dtype keeps it.
+// A result that is a float is rounded to nearest, ties to even. A float that becomes an integer is
+// truncated towards zero and saturates; NaN becomes 0. An integer that becomes a narrower integer
+// keeps its low bits. A bool is true if the number is not 0. A conversion from complex numbers
+// ignores the imaginary part, also to bool; only a conversion to another complex dtype keeps it.
 #pragma once
 #include <cstdint>
 

@@ -82,8 +82,8 @@ constexpr int BitWidthOf() {
   return Element<kD>::kBits;
 }
 
-// Returns the float of dtype kD nearest to a double. It is rounded once, except that bf16 is
-// rounded by way of f32, as XLA does.
+// Returns x rounded to the float dtype kD. A number is rounded only once, except that bf16 is
+// rounded by way of f32, as in XLA.
 template <DType kD>
 StorageType<kD> StoreDouble(double x) {
   static_assert(std::is_floating_point_v<ComputeType<kD>>);

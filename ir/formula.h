@@ -58,7 +58,7 @@ inline Formula operator~(Formula x) { return Apply(Not, std::move(x)); }
 inline Formula operator<<(Formula x, Formula y) {
   return Apply(ShiftLeft, std::move(x), std::move(y));
 }
-// Shifts unsigned integers: zeros fill.
+// Shifts to the right as for unsigned integers: the upper bits become 0.
 inline Formula operator>>(Formula x, Formula y) {
   return Apply(ShiftRightLogical, std::move(x), std::move(y));
 }
@@ -133,8 +133,8 @@ std::vector<Value> Loop(std::vector<Value> carry, std::vector<Value> consts,
 
 struct TangentOptions {
   int num_consts = 0;  // number of leading operands that have no derivatives
-  // The number of successive derivatives that follow the rule. Derivatives beyond it are those of
-  // f.
+  // The number of successive derivatives that follow the rule. After them, the result of f is
+  // differentiated by the ops of f.
   int rules = 1;
   // Whether the tangent is a sum with one term for each operand. The terms of operands that are not
   // differentiated are then left out, since they may be infinite or may have no derivatives.

@@ -8,9 +8,10 @@
 
 namespace tessera::ir {
 
-// Says what happens to a window that is not within the operand. kClip moves it inside. kFillOrDrop
-// reads it as the fill value, or drops its update. With kPromiseInBounds the caller promises that
-// there is no such window; if there is one, it is treated as by kClip.
+// Says what happens to a window that is not within the operand. kClip moves the window inside. With
+// kFillOrDrop a gather reads the fill value for it, and a scatter drops its update. With
+// kPromiseInBounds the caller promises that there is no such window; if there is one, it is treated
+// as by kClip.
 enum class GatherScatterMode : uint8_t { kClip, kFillOrDrop, kPromiseInBounds };
 
 struct GatherScatterOptions {
@@ -20,8 +21,8 @@ struct GatherScatterOptions {
   const PartitionSpec* out_sharding = nullptr;  // resolves an ambiguity of Explicit shardings
 };
 
-// An index vector lies along the last dim of the indices. The other dims of the indices are
-// positions.
+// An index vector lies along the last dim of the indices and says where a window begins. The other
+// dims of the indices are called positions.
 struct GatherDimensionNumbers {
   std::vector<int64_t> offset_dims;           // the dims of the result that are dims of a window
   std::vector<int64_t> collapsed_slice_dims;  // the dims of the operand that the result lacks
@@ -33,7 +34,7 @@ struct GatherDimensionNumbers {
 struct ScatterDimensionNumbers {
   std::vector<int64_t> update_window_dims;    // the dims of the updates that are dims of a window
   std::vector<int64_t> inserted_window_dims;  // the dims of the operand that the updates lack
-  // the operand's dim for each entry of a vector
+  // the operand's dim for each entry of an index vector
   std::vector<int64_t> scatter_dims_to_operand_dims;
   std::vector<int64_t> operand_batching_dims = {}, scatter_indices_batching_dims = {};
 };

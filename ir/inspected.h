@@ -1,6 +1,6 @@
-// Marks values whose placement the user asked for. The mark is a checkpoint_name whose name begins
-// with kInspectedPrefix; the client finds it in the plan. The policies of `checkpoint` ignore such
-// names.
+// Marks values whose placement the user asked for. The mark is an op checkpoint_name whose name
+// begins with kInspectedPrefix; the client finds the name in the plan. The policies of `checkpoint`
+// ignore such names.
 #pragma once
 #include <string_view>
 

@@ -1,8 +1,8 @@
 // Logical meshes, and how the dims of an array are sharded over them.
 //
-// A mesh is symbolic: it has axis names, sizes and axis types, but no devices. Devices are numbered
-// row-major over the axes in mesh order (the last axis changes fastest). These are value types;
-// thread-compatible.
+// A mesh is symbolic: it has axis names, sizes and axis types, but no devices of a machine. The
+// devices of a mesh are numbers, counted row-major over the axes in mesh order (the last axis
+// changes fastest). These are value types; thread-compatible.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -35,7 +35,7 @@ struct Mesh {
   int64_t num_devices() const;
   int IndexOf(std::string_view axis) const;  // -1 if there is no such axis
   bool Has(std::string_view axis) const { return IndexOf(axis) >= 0; }
-  // The two functions require Has(axis).
+  // SizeOf and TypeOf of one axis require Has(axis).
   int64_t SizeOf(std::string_view axis) const;
   AxisType TypeOf(std::string_view axis) const;
   int64_t SizeOf(absl::Span<const std::string> axes) const;  // product of the sizes
@@ -67,9 +67,9 @@ using AxisList = std::vector<std::string>;
 using DimAxes = std::vector<AxisList>;
 
 // A sharding as the user writes it: the axes of each dim. Missing trailing dims are unsharded.
-// Along the axes `unreduced` the shards are terms of a sum; along `reduced` they are equal, and
-// those of the gradient are terms of a sum. An `open` dim (`?` in text) leaves the rest of that dim
-// to the planner.
+// Along the axes `unreduced` the shards are terms of a sum. Along the axes `reduced` the shards are
+// equal, and the shards of the gradient are terms of a sum. The planner may shard an `open` dim
+// (`?` in text) over further axes.
 struct PartitionSpec {
   DimAxes dims;
   AxisList unreduced, reduced;

@@ -12,9 +12,9 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits, bias;
-  // The code of NaN, or -1 if the format has none.
+  // The code (the bits) of NaN, or -1 if the format has none.
   int nan;
-  // The code of infinity. Numbers that are too large get it as well.
+  // The code that infinity and all numbers that are too large for the format become.
   int too_large;
   bool has_sign = true;
   bool nan_is_negative_zero = false;  // there is one NaN, in the place of -0
@@ -38,7 +38,7 @@ constexpr Format FormatOf(DType dtype) {
       return {5, 2, 16, 0x80, 0x80, true, true};
     case DType::kF8E8M0FNU:  // powers of two, no zero
       return {8, 0, 127, 0xff, 0xff, false};
-    // This is f4e2m1fn.
+    // The only format left is f4e2m1fn.
     default:
       return {2, 1, 1, -1, 0x7};
   }

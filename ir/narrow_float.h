@@ -1,8 +1,8 @@
 // Float formats that no C++ type holds: bf16, f16 (IEEE binary16), and the formats of 8 and 4 bits.
-// An element is the low bits of an integer. Conversions to these formats round to nearest, ties to
-// even. NaN, infinity and numbers that are too large are treated as in JAX 0.10.2. Stateless;
-// thread-safe, in the default rounding mode. References: Micikevicius et al., "FP8 Formats for Deep
-// Learning" (2022); the OCP microscaling formats (2023).
+// An element is stored in the low bits of an unsigned integer. Conversions to these formats round
+// to nearest, ties to even. NaN, infinity and numbers that are too large for a format are treated
+// as in JAX 0.10.2. Stateless; thread-safe, in the default rounding mode. References: Micikevicius
+// et al., "FP8 Formats for Deep Learning" (2022); the OCP microscaling formats (2023).
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -45,8 +45,8 @@ inline uint16_t FloatToF16(float value) {
   const uint32_t finite = magnitude >= 0x477ff000u ? 0x7c00u : number;
   return static_cast<uint16_t>(sign | (magnitude > 0x7f800000u ? nan : finite));
 }
-// Rounds once. The double first becomes a float whose last bit is set if the conversion was
-// inexact, so that the rounding of that float to f16 is right.
+// Rounds only once. The double first becomes a float whose last bit is set if this conversion was
+// inexact, so that the rounding of the float to f16 gives the f16 nearest to the double.
 inline uint16_t DoubleToF16(double value) {
   const auto nearest = static_cast<float>(value);
   auto bits = std::bit_cast<uint32_t>(nearest);
@@ -58,7 +58,7 @@ inline uint16_t DoubleToF16(double value) {
   return FloatToF16(std::bit_cast<float>(bits));
 }
 
-// Conversions of the formats of 8 and 4 bits. Requires: `dtype` is one of these formats.
+// Conversions from and to the formats of 8 and 4 bits. Requires: `dtype` is one of these formats.
 float NarrowToFloat(DType dtype, uint8_t bits);  // exact
 uint8_t DoubleToNarrow(DType dtype, double value);
 

@@ -2,8 +2,9 @@
 //
 // A rule is a pure function over IR types and values: no I/O, no device, no globals, no clock. Each
 // rule is written, derived from the family, or unsupported with a reason that the user reads; an
-// unset rule does not compile (Checked). Rules see the op with inputs and outputs already mapped
-// into the destination program. They throw StatusException on user errors (docs/decisions/0001).
+// unset rule does not compile (Checked). The rules of transforms see the op with operands and
+// results already mapped into the function that the transform builds. Rules throw StatusException
+// on user errors (docs/decisions/0001).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,18 +32,20 @@ struct InferContext {
   absl::Span<const FunctionRef> regions;
 };
 // Infers shape, dtype and weak flag of each result. Shardings and manual axes types come from the
-// next two rules. An op with regions infers them in full itself, and says so with the rule
-// `Inferred`.
+// rules `sharding` and `varying` of OpDef. An op with regions infers complete types itself; its
+// `sharding` and `varying` are then the rule `Inferred` (ops/family.h), which changes nothing.
 using InferFn = absl::StatusOr<std::vector<Type>> (*)(const InferContext&);
-// Completes `out`, the results of infer, with Explicit shardings or with manual axes types.
+// Adds to `out`, the types that inference returned, their Explicit shardings or their manual axes
+// types.
 using TypeFn = absl::Status (*)(const InferContext&, std::vector<Type>* out);
 
 // ---- Factors: the op's indices, as in einsum. --------------------------------------------------
-// The kinds of factors. kPassThrough: the index is in operands and results, and the op on shards is
-// the op itself. kReduction: the index is in operands only, and the signature's ReduceKind combines
-// along it. kReplicated: the index must not be sharded (need-replication). kPermutation: the index
-// is in operands and results; where it is cut, the op's `partition` exchanges the data that a shard
-// needs from other shards. Reference: Shardy's sharding rules.
+// The kinds of factors. kPassThrough: the index is in operands and results, and each device applies
+// the same op to its shards. kReduction: the index is in operands only, and the signature's
+// ReduceKind combines the elements along it. kReplicated: the index must not be sharded (Shardy's
+// need-replication). kPermutation: the index is in operands and results; where it is sharded, the
+// op's `partition` exchanges the data that a shard needs from other shards. Reference: Shardy's
+// sharding rules.
 enum class FactorKind : uint8_t { kPassThrough, kReduction, kReplicated, kPermutation };
 struct Factor {
   FactorKind kind;
@@ -50,6 +53,8 @@ struct Factor {
 };
 using FactorList = std::vector<int>;            // the factors of one dim, major to minor
 using TensorFactors = std::vector<FactorList>;  // the factors of each dim
+// The factors of an op, and for each operand and result the factors that its dims consist of. A
+// FactorList holds indices into `factors`.
 struct Signature {
   std::vector<Factor> factors;
   std::vector<TensorFactors> operands, results;
@@ -69,7 +74,7 @@ struct RuleContext {
   const OpDef& def;
   const Attrs& attrs;
   absl::Span<const FunctionRef> regions;
-  std::vector<Value> in, out;  // in the destination program; transpose gets no linear operands
+  std::vector<Value> in, out;  // in the function being built; transpose: linear ones are absent
   std::vector<Type> in_types, out_types;  // types in the source program
   MappedAxis batch = {};                  // for batching rules: the axis that is mapped
 };
@@ -83,26 +88,29 @@ using JvpFn = std::vector<Value> (*)(const RuleContext&, Values tangents);
 using TransposeFn = std::vector<Value> (*)(const RuleContext&, Values cotangents,
                                            const std::vector<bool>& linear);
 // Returns the batched results and the batch dim of each, or -1 for a result that is not batched.
-// `in` are batched values, and dims[i] is the batch dim of operand i or -1.
+// The context's `in` holds the operands; dims[i] is the batch dim of operand i, or -1 if it is not
+// batched.
 struct Batched {
   std::vector<Value> values;
   std::vector<int> dims;
 };
-// `size` is the size of c.batch.
+// `size` is the size of the context's `batch`.
 using BatchFn = Batched (*)(const RuleContext&, absl::Span<const int> dims, int64_t size);
-// Returns the shards of the results, with reductions completed. `in` are shards of the operands,
-// sharded as factor_axes say.
+// The input of a partition rule beside its RuleContext, whose `in` are shards of the operands,
+// sharded as factor_axes say. The rule returns the shards of the results, with reductions
+// completed.
 struct PartitionContext {
   const Signature& signature;
   const std::vector<AxisList>& factor_axes;  // the axes of each factor, major to minor
   std::vector<Type> local_out;               // local types of the results
 };
 using PartitionFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
-// Returns the attributes of the op on shards. Needed for a derived partition of an op whose
-// attributes hold sizes.
+// Returns the attributes of the op when it is applied to shards. An op with a derived partition
+// needs this rule if its attributes hold sizes of dims.
 using LocalizeFn = Attrs (*)(const RuleContext&, const PartitionContext&);
-// Returns the operands of the op on shards, extended by the data that each shard needs from others.
-// Needed for a derived partition of an op whose windows reach over the edges of blocks.
+// Returns the operands of the op when it is applied to shards, extended by the data that each shard
+// needs from other shards. An op with a derived partition needs this rule if its windows reach over
+// the edges of blocks.
 using ExchangeFn = std::vector<Value> (*)(const RuleContext&, const PartitionContext&);
 // Splits an op with regions into a known part, which needs no tangents, and an unknown part
 // (transform/partial_eval.h calls it). `known` marks the known operands. The rule emits the known
@@ -114,9 +122,10 @@ using PartialEvalFn = void (*)(PartialEvalContext&);
 // Describes how values flow between an op and one of its regions. The planner propagates shardings
 // along these edges. Reference: Shardy's data-flow edges.
 struct DataFlowEdge {
-  // Index of the op's operand (result) and of the region's param (result).
+  // `outer` is the index of an operand or a result of the op, `inner` that of the matching param or
+  // result of the region.
   int outer = 0, inner = 0;
-  bool leading_dim = false;  // outer has a dim 0 that inner lacks (xs and ys of a scan)
+  bool leading_dim = false;  // outer has a dim 0 that inner lacks, such as xs and ys of a scan
   DimAxes prefix = {};       // axes that shard outer and are Manual inside; empty if there are none
 };
 struct RegionDataFlow {
@@ -127,10 +136,10 @@ struct RegionDataFlow {
 inline constexpr int64_t kUnknownTripCount = -1;
 struct DataFlow {
   std::vector<RegionDataFlow> regions;  // one entry for each region
-  AxisList manual_axes;  // axes that are Manual inside; partitioning inlines such a body
+  AxisList manual_axes;  // axes that are Manual in the region; partitioning inlines such a body
   // How often the body runs, or kUnknownTripCount if the op has a predicate.
   int64_t trip_count = 1;
-  bool reverse = false;   // iterates over leading dims from the end
+  bool reverse = false;   // the loop goes through leading dims from the end
   int branch_index = -1;  // index of the operand, an s32, that chooses the branch
 };
 using DataFlowFn = DataFlow (*)(const InferContext&);
@@ -153,8 +162,9 @@ using AddConstantFn = AddedConstant (*)(const Attrs&, size_t k);
 using FixedShardingFn = const PartitionSpec* (*)(const Attrs&);
 
 // ---- Index maps: a result described as strided copies. ------------------------------------------
-// An offset that is known only at run time, in flat elements: stride * clamp(n, 0, max). Here n is
-// the element of the operand at the flat index offset + sum(strides * j).
+// An offset that is known only at run time, in flat elements: stride * clamp(n, 0, max). Here j is
+// an index within a piece of an IndexMap, and n is the element of the operand at the flat index
+// offset + sum(strides * j).
 struct DynamicOffset {
   int operand = 0;
   int64_t max = 0;
@@ -169,13 +179,14 @@ struct DynamicOffset {
 // result's dtype.
 struct IndexPiece {
   static constexpr int kIota = -1, kLiteral = -2;
-  int source = kIota;
+  int source = kIota;       // index of an operand, or kIota or kLiteral
   Dims start, step, shape;  // per dim of the result
   int64_t offset = 0;
   Dims strides;
   std::vector<DynamicOffset> read, write;
-  // Whether an element is the literal, a scalar, if an offset in `read` had to be clamped. The
-  // piece then covers all of the result, in order, and reads from an operand.
+  // If true, an element gets the value of the literal, a scalar, where an offset in `read` had to
+  // be clamped. A piece that is filled covers all of the result, in order, and its source is an
+  // operand.
   bool fills = false;
 };
 // The pieces together cover the result. Later pieces overwrite earlier ones.
@@ -188,16 +199,17 @@ struct IndexMap {
   bool indexes_complex_parts = false;
 };
 using IndexMapFn = IndexMap (*)(const InferContext&, absl::Span<const Type> out);
-// Returns whether the piece is all of a result of type `out`, in order from the source's first
-// element.
+// Returns whether the piece alone fills a result of type `out` with the elements of its source in
+// order, beginning with the first one.
 bool IsWhole(const IndexPiece& piece, const Type& out);
 
 // ---- Scatters. ---------------------------------------------------------------------------------
 // The operands of a scatter are one array for each result, then the indices, then the updates of
-// each result. A result begins as a copy of its array. A ScatterMap says how the updates are
-// written: an op with a `reduce` or a computation combines each update with the element that is
-// there. The update for index j of `shape` is the element sum(read * j) of the updates and goes to
-// element sum(write * j) of the result, moved by the offsets in `shifts`.
+// each result. A result begins as a copy of its array. A ScatterMap says which element each update
+// goes to. An op with a `reduce` or a computation combines the update with that element; any other
+// op overwrites it. The update for index j of `shape` is the element of the updates at the flat
+// index sum(read * j). It goes to the element of the result at the flat index sum(write * j), moved
+// by the offsets in `shifts`.
 struct ScatterMap {
   Dims shape;
   // How many leading dims of `shape` are parallel: two indices that differ along them never go to
@@ -210,17 +222,18 @@ struct ScatterMap {
 };
 using ScatterMapFn = ScatterMap (*)(const InferContext&);
 // ---- Sorting: results as rows of the operands in another order. --------------------------------
-// The operands have one shape, and each has one result. A row is the elements along `dimension`.
-// All operands are reordered alike, by the keys of their rows: numbers ascend, -0 counts as +0,
-// NaNs are last, false comes before true. Equal keys keep their order.
+// The operands have the same shape, and each yields one result. A row is the elements along
+// `dimension`. All operands are reordered alike, by the keys of their rows. Unless `descending`,
+// numbers ascend, -0 counts as +0, NaNs are last, and false comes before true. Equal keys keep
+// their order.
 struct SortRule {
   int dimension = 0;
   // The number of leading operands that are keys; a later key decides among equals.
   int num_keys = 1;
   bool descending = false;  // descending, in IEEE's total order: -0 below +0, NaNs by their sign
-  // How many elements of each sorted row are kept; all if absent.
+  // How many elements of each sorted row are kept; all of them if absent.
   std::optional<int64_t> first = {};
-  bool indices = false;  // a last result, of s32, holds the former index of each element
+  bool indices = false;  // adds a last result, of s32: the former index of each element
 };
 using SortFn = SortRule (*)(const Attrs&);
 
@@ -269,7 +282,7 @@ struct EvalContext {
 };
 using EvalFn = absl::StatusOr<std::vector<Array>> (*)(const EvalContext&,
                                                       absl::Span<const Array> in);
-// Returns a bound on the bytes that evaluating takes besides the results.
+// Returns an upper bound of the bytes that the evaluation of the op allocates besides the results.
 using ScratchFn = int64_t (*)(const InferContext&, absl::Span<const Type> out);
 // Ops with regions and collectives see the shards of all mesh coordinates at once:
 // in[operand][shard].
@@ -277,6 +290,7 @@ using EvalShardsFn = absl::StatusOr<std::vector<Shards>> (*)(const EvalContext&,
                                                              absl::Span<const Shards> in);
 
 // ---- Rules. ------------------------------------------------------------------------------------
+// A rule of an op: unset, a function, derived, or refused with a reason.
 template <class Fn>
 struct Rule {
   enum Kind : uint8_t { kUnset, kFn, kDerived, kRefused } kind = kUnset;
@@ -293,8 +307,8 @@ struct Rule {
 };
 // A rule with the value Derived{} is derived from the family. jvp: the op is linear in all operands
 // at once, so it is applied to the tangents. batch: the op is elementwise. partition: the op runs
-// on local shards, then reductions are completed. sharding: unified by factors. varying: all
-// operands vary over the same axes.
+// on local shards, then reductions are completed. sharding: the shardings of the operands are
+// unified factor by factor. varying: all operands must vary over the same axes.
 struct Derived {
   template <class Fn>
   constexpr operator Rule<Fn>() const {  // NOLINT(google-explicit-constructor)
@@ -335,7 +349,8 @@ struct OpDef {
   bool jvp_emits_primals = false;
   Rule<TransposeFn> transpose = {};
   Rule<BatchFn> batch = {};
-  // Collectives: the rule for calls whose `axes` name the batch itself.
+  // The batching rule of a collective whose `axes` name the mapped axis itself. Here and below, a
+  // comment that names ops says which ops set the field.
   BatchFn batch_along = nullptr;
   Rule<PartitionFn> partition = {};
   LocalizeFn localize = nullptr;
@@ -351,7 +366,7 @@ struct OpDef {
   IndexMapFn index_map = nullptr;              // ops that are index maps
   ScatterMapFn scatter_map = nullptr;          // scatters
   ContractionMapFn contraction_map = nullptr;  // contractions
-  EvalFn eval = nullptr;                       // all other ops
+  EvalFn eval = nullptr;                       // ops without scalar, index_map and contraction_map
   ScratchFn scratch = nullptr;                 // ops whose eval takes additional memory
   EvalShardsFn eval_shards = nullptr;          // ops with regions and collectives
   ReduceKind reduce = ReduceKind::kNone;

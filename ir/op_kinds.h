@@ -1,6 +1,6 @@
 // Enumerations that classify ops: families, lowerings, and the roles of regions. An OpDef
-// (op_def.h) names one family and one lowering. Code that tells ops apart only by these includes
-// this header.
+// (op_def.h) names one family and one lowering. Code that needs no rules of ops includes this
+// header instead of op_def.h.
 #pragma once
 #include <cstdint>
 
@@ -18,14 +18,14 @@ enum class Family : uint8_t {
   kCollective,
   kCast,
 };
-// How a backend runs the op. A new ordinary op never needs a new kind.
+// How a backend runs the op. A new op rarely needs a new kind.
 enum class Lowering : uint8_t {
   kUnset,
   kScalar,        // one loop over the scalar graph
   kReduce,        // a loop with a combiner: a ReduceKind or a computation
   kContract,      // sums of products of two operands (see ContractionMap)
   kIndexMap,      // each result element is a fill, or an operand element at a static affine index
-  kDynamicIndex,  // an index map with run-time offsets, of all elements or of each
+  kDynamicIndex,  // an index map with run-time offsets, one for all elements or one each
   // Each element along attribute `dimension` is combined with those before it, or with `reverse`
   // with those after it.
   kScan,
@@ -33,8 +33,8 @@ enum class Lowering : uint8_t {
   kCollective,  // exchanges data along mesh axes (see CollectiveKind)
   kRegion,      // runs nested functions
   kAlias,       // the result is the operand: casts of manual axes types, sharding_constraint
-  kBarrier,     // the results are the operands; readers of any result come after all operands
-  kHost,        // no code: the host evaluates it on every backend, on copies of a device's operands
+  kBarrier,     // the results are the operands; a reader of any waits for all operands
+  kHost,        // no backend has code: the host evaluates the op on copies of the operands
   kSort,  // puts rows in order (see SortRule): has code on a CPU; on accelerators it is like kHost
 };
 

@@ -21,14 +21,14 @@ constexpr OpUsage kUsages[] = {
 #undef TESSERA_USAGE
 };
 
-// These are in the order of the enum Family.
+// The names of the families, in the order of the enum Family.
 constexpr std::string_view kFamilies[] = {
     "",         "Elementwise",  "Reductions", "Contractions", "Data movement",
     "Indexing", "Control flow", "Random",     "Collectives",  "Casts",
 };
 static_assert(std::size(kFamilies) == static_cast<size_t>(Family::kCast) + 1);
 
-// These are in the order of the enum AttrKind.
+// The names of the kinds of attributes, in the order of the enum AttrKind.
 constexpr std::string_view kAttrKinds[] = {
     "bool",  "int",   "float",   "string",   "ints",      "strings",
     "bools", "dtype", "literal", "sharding", "shardings",

@@ -2,8 +2,9 @@
 //
 // The functions insert the implicit casts of JAX's public API: a weak literal takes the dtype of
 // the other operand, and an invarying operand gets `pvary` if another operand varies. Elementwise
-// ops of two operands repeat scalars, and also dims of size 1 of arrays of one rank, as lax does.
-// Broadcasting between ranks is the client's (client/numpy.h). All functions throw StatusException.
+// ops of two operands broadcast scalars and, between arrays of the same rank, dims of size 1, as
+// lax does. Broadcasting between different ranks is done by the client (client/numpy.h). All
+// functions throw StatusException.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -42,22 +43,22 @@ inline Value operator+(Value x, Value y) { return Add(x, y); }
 inline Value operator-(Value x, Value y) { return Sub(x, y); }
 inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
-// Applies an op without attributes to operands that agree. Arithmetic and functions of complex
-// numbers are composed of ops on their parts (complex.cc).
+// Applies an op without attributes to operands that agree (see Harmonize). Arithmetic and functions
+// of complex numbers are composed of ops on their real and imaginary parts (complex.cc).
 Value Elementwise(const OpDef& def, std::vector<Value> operands);
-// `direction` is one of StableHLO's EQ NE LT LE GT GE. Compare orders floats by value, and a NaN
-// has no place in that order. CompareTotalOrder uses the total order, in which -0 is below 0 and a
-// NaN is at the end of its sign.
+// `direction` is one of StableHLO's EQ NE LT LE GT GE. Compare compares floats by value: with a NaN
+// on either side only NE is true. CompareTotalOrder uses the total order, in which -0 is below 0, a
+// NaN with its sign bit set is below all numbers, and any other NaN is above them.
 Value Compare(Value x, Value y, std::string_view direction);
 Value CompareTotalOrder(Value x, Value y, std::string_view direction);
 // Returns the elements of `on_true` where `pred` is true and those of `on_false` elsewhere. `pred`
 // is a bool array: a scalar, or of the shape of the cases.
 Value Select(Value pred, Value on_true, Value on_false);
 Value Clamp(Value min, Value x, Value max);  // min and max: scalars or of x's shape
-Value Convert(Value x, DType dtype);  // strong type; returns x itself if it already has that type
-// Reinterprets the bits of x. If an element of x has more bits than `dtype`, it becomes a last dim
-// of several elements, the lowest bits first. If it has fewer bits, the last dim becomes one
-// element.
+Value Convert(Value x, DType dtype);  // not weak; returns x itself if x already has that type
+// Reinterprets the bits of x. If an element of x has more bits than `dtype`, it becomes several
+// elements along a new last dim, the lowest bits first. If it has fewer bits, the elements along
+// the last dim together become one element.
 Value BitcastConvert(Value x, DType dtype);
 Value ReducePrecision(Value x, int exponent_bits, int mantissa_bits);
 Value Square(Value x);
@@ -65,15 +66,18 @@ Value IntegerPow(Value x, int64_t y);  // functions.cc
 Value StopGradient(Value x);
 // Returns x under a name by which the policies of Checkpoint know it.
 Value CheckpointName(Value x, std::string name);
-// Makes operands agree: weak dtypes, scalars and dims of size 1, varying axes.
+// Inserts the casts by which operands agree in dtype (weak types), in shape (scalars and dims of
+// size 1 are broadcast) and in the axes along which they vary.
 std::vector<Value> Harmonize(std::vector<Value> operands);
 // Returns x on a mesh with Explicit axes, with its dims sharded as `dims` says (empty: not at all),
 // and unreduced and reduced along the given Explicit axes. The terms along an axis are added up if
 // x is unreduced along it and the result is not. Reference: jax.sharding.reshard.
 Value Reshard(Value x, DimAxes dims, const AxisSet& unreduced = {}, const AxisSet& reduced = {});
-// Returns x, which is equal along these Manual and Explicit axes, as a value reduced along them.
+// Returns x as a value that is reduced along `axes`, which are Manual or Explicit. Requires: the
+// shards of x along these axes are equal.
 Value ReducedAlong(Value x, const AxisSet& axes);
-// Makes only the varying axes agree: each operand gets `pvary` up to the union.
+// Makes only the varying axes agree: each operand gets `pvary` over the axes along which another
+// operand varies and it does not.
 std::vector<Value> MatchVarying(std::vector<Value> operands);
 
 // ---- data_movement.cc ----
@@ -96,8 +100,8 @@ Value Concatenate(std::vector<Value> xs, int dimension);
 Value Pad(Value x, Value padding_value, std::vector<int64_t> low, std::vector<int64_t> high,
           std::vector<int64_t> interior = {});
 Value Reverse(Value x, std::vector<int64_t> dimensions);
-// Composites: they give x a new dim of `size` at `dim`, move one dim, drop dims of size 1, and add
-// dims of size 1.
+// BroadcastNewDim gives x a new dim of `size` at `dim`. MoveDim moves one dim, Squeeze drops dims
+// of size 1, and ExpandDims adds dims of size 1. All four are composed of other ops.
 Value BroadcastNewDim(Value x, int dim, int64_t size);
 Value MoveDim(Value x, int from, int to);
 Value Squeeze(Value x, std::vector<int64_t> dims);
@@ -149,8 +153,8 @@ Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
 
 // ---- reduce.cc ----
 // `computation` is an associative function of scalars: (elements..., elements...) -> (elements...).
-// Each of `inits`, a scalar, comes before all elements. If one of the reductions above does the
-// same, that op is emitted instead.
+// Each of `inits`, a scalar, is combined before all elements. If one of the reductions above does
+// the same, that op is emitted instead.
 std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, FunctionRef computation,
                           std::vector<int64_t> dimensions);
 
@@ -174,23 +178,25 @@ Value Cumlogsumexp(Value x, int dimension, bool reverse = false);
 std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = true,
                         int num_keys = 1);
 // Sorts arrays of one shape along `dimension` by a function of scalars, `comparator`: (left of x0,
-// right of x0, left of x1, ...) -> bool, whether left comes first. Equal elements keep their order.
-// If the comparator is not an order, the resulting order is unspecified.
+// right of x0, left of x1, ...) -> bool. It returns whether the left elements come before the right
+// ones. Equal elements keep their order. If the comparator is not an order, the resulting order is
+// unspecified.
 std::vector<Value> SortBy(std::vector<Value> xs, FunctionRef comparator, int dimension,
                           bool is_stable = true);
-// Returns the k largest elements along `dimension`, descending, and their indices (s32). If
-// elements are equal, the first comes first. Floats are ordered by IEEE's total order, as in XLA:
-// -0 is below +0; a NaN is above infinity, or below everything if its sign bit is set.
+// Returns the k largest elements along `dimension`, descending, and their indices (s32). Among
+// equal elements the one with the smallest index comes first. Floats are ordered by IEEE's total
+// order, as in XLA: -0 is below +0; a NaN is above infinity, or below everything if its sign bit is
+// set.
 std::pair<Value, Value> TopK(Value x, int64_t k, int dimension);
 
 // ---- contraction.cc ----
 struct DotDims {
   std::vector<int64_t> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
 };
-// The dims of the result are the batch dims, the free dims of lhs, then the free dims of rhs.
-// `out_sharding` resolves an ambiguity of Explicit shardings. Products are added up in
-// `preferred_element_type`, which is also the dtype of the result; without it, in the operands'
-// dtype.
+// The dims of the result are the batch dims, the free dims of lhs, then the free dims of rhs. Where
+// the Explicit shardings of the operands leave the sharding of the result open, `out_sharding`
+// states it. Products are added up in `preferred_element_type`, which is also the dtype of the
+// result; without it, in the operands' dtype.
 Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
                  const PartitionSpec* out_sharding = nullptr,
                  std::optional<DType> preferred_element_type = {},
@@ -198,15 +204,16 @@ Value DotGeneral(Value lhs, Value rhs, const DotDims& dims,
 Value Matmul2D(Value lhs, Value rhs);  // [m,k] x [k,n]
 
 // ---- convolution.cc ----
-// The order of the dims of each array. lhs_spec and out_spec: batch, features, spatial dims.
-// rhs_spec, of the kernel: features of the result, features of the input, spatial dims.
+// The dims of each array in a fixed order. lhs_spec and out_spec list the batch dim, the features
+// and the spatial dims. rhs_spec, for the kernel, lists the features of the result, the features of
+// the input and the spatial dims.
 struct ConvDimensionNumbers {
   std::vector<int64_t> lhs_spec, rhs_spec, out_spec;
 };
-// Options of each spatial dim. An empty list means 1 everywhere, or no padding.
+// The lists have one entry for each spatial dim. An empty list means 1 everywhere, or no padding.
 struct ConvOptions {
   std::vector<int64_t> window_strides = {};
-  // Before and after the elements; may be negative.
+  // The numbers of zeros before and after the elements; may be negative.
   std::vector<std::pair<int64_t, int64_t>> padding = {};
   std::vector<int64_t> lhs_dilation = {}, rhs_dilation = {};  // the distance between elements
   int64_t feature_group_count = 1, batch_group_count = 1;
@@ -218,8 +225,9 @@ Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
                          ConvOptions options = {});
 
 // ---- sliding_window.cc ----
-// Returns x with its windows along `dimensions` as additional dims behind its own. For the i-th of
-// these dims, a window has window_dimensions[i] elements that are window_dilations[i] apart, and
+// Returns the windows of x along `dimensions`. In the result each of these dims counts windows, and
+// one additional dim for each, behind x's own dims, counts the elements of a window. For the i-th
+// of these dims, a window has window_dimensions[i] elements that are window_dilations[i] apart, and
 // the next window begins window_strides[i] later.
 Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
                         std::vector<int64_t> window_dimensions, std::vector<int64_t> window_strides,
@@ -239,10 +247,10 @@ struct WindowDimensions {
 inline constexpr int64_t kPlacesInTurnMax = 64;
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window);
-// Returns `init` everywhere, combined with the elements of `source` by `scatter`. Each element of
-// `source` goes to the element of x that `select`, applied pairwise, keeps from its window;
-// elements beyond x's ends are not considered. Composite: a reduction over windows finds the
-// places, and a scatter writes there.
+// Returns an array of x's shape that is filled with `init` and into which `scatter` combines the
+// elements of `source`. Each element of `source` goes to the element of x that `select`, applied
+// pairwise, keeps from its window; elements beyond x's ends are not considered. Composite: a
+// reduction over windows finds the places, and a scatter writes there.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window);
 
@@ -254,10 +262,10 @@ Value Complex(Value re, Value im);
 Value Conj(Value x);
 
 // ---- solves.cc ----
-// Cholesky returns the lower factor l of x = l l^H, or, with `lower` false, the upper factor u of
-// u^H u. The other triangle of x is not read. The result is NaN where x is not positive definite.
-// In this and all functions of linear algebra below, matrices are the last two dims, of f32, f64,
-// c64 or c128; the dims before them are a batch. x^H is the conjugate of x's transpose.
+// Cholesky returns the lower factor l of x = l l^H, or, with `lower` false, the upper factor u of x
+// = u^H u. The other triangle of x is not read. The result is NaN where x is not positive definite.
+// In this and all functions of linear algebra below, the last two dims are those of a matrix, of
+// f32, f64, c64 or c128; the dims before them are a batch. x^H is the conjugate of x's transpose.
 Value Cholesky(Value x, bool lower = true);
 struct TriangularSolveOptions {
   bool left_side = true;                      // solves op(a) y = b for y, otherwise y op(a) = b
@@ -266,25 +274,28 @@ struct TriangularSolveOptions {
   bool unit_diagonal = false;                 // the diagonal of a is all ones, and is not read
 };
 Value TriangularSolve(Value a, Value b, const TriangularSolveOptions& options = {});
-// Returns the x of t x = b. b is [..., n, k], and t is given by its diagonals, each [..., n]: row i
-// of t is below[i], diagonal[i], above[i]. The first element of `below` and the last of `above` are
+// Solves t x = b for x. b is [..., n, k], and t is given by its diagonals, each [..., n]: row i of
+// t is below[i], diagonal[i], above[i]. The first element of `below` and the last of `above` are
 // not part of t. The result is NaN where t is singular.
 Value TridiagonalSolve(Value below, Value diagonal, Value above, Value b);
 
 // ---- factorizations.cc ----
-// The factors of x, [..., m, n], with rows swapped: l u. l, with ones on the diagonal, is the part
-// of `lu` below the diagonal, and u is the part on and above it. Row i was swapped with row
-// pivots[i], in turn. `permutation` lists the rows of x in their order after the swaps.
+// The factors l and u of x, [..., m, n], with its rows permuted. l, with ones on the diagonal, is
+// the part of `lu` below the diagonal, and u is the part on and above it. For i = 0, 1, ... in
+// turn, row i was swapped with row pivots[i]. `permutation` lists the rows of x in their order
+// after the swaps.
 struct LuResult {
   Value lu, pivots, permutation;
 };
 LuResult Lu(Value x);
-// Returns r of x = q r, with the reflectors whose product is q below it, and the factors of the
-// reflectors, taus.
+// Factors x = q r. Returns an array that holds r on and above the diagonal and, below it, the
+// Householder reflectors whose product is q; and taus, the scalar factors of the reflectors.
+// HouseholderProduct returns q, given the two results.
 std::pair<Value, Value> Geqrf(Value x);
 Value HouseholderProduct(Value a, Value taus);
-// The Geqrf of x with its columns in the order `pivots` (s32, counted from 1), in which r's
-// diagonal descends. Columns where `first` (s32) is not 0 come before all others.
+// The results of Geqrf (packed, taus) for x with its columns in the order `pivots` (s32, counted
+// from 1), which makes the absolute values on r's diagonal descend. Columns where `first` (s32) is
+// not 0 come before all others.
 struct Geqp3Result {
   Value packed, pivots, taus;
 };
@@ -299,7 +310,7 @@ PivotedQrResult PivotedQr(Value x, bool full_matrices = false);
 
 // ---- eigen.cc ----
 // Returns the eigenvectors of x = x^H, as columns, and its eigenvalues, which are real and ascend.
-// Only one triangle of x is read.
+// Only the triangle of x that `lower` selects is read.
 std::pair<Value, Value> Eigh(Value x, bool lower = true);
 // Returns s, descending, and with compute_uv also u and vt, of x = u diag(s) vt. `algorithm` is ""
 // for divide and conquer, or "QR" for QR steps.
@@ -312,11 +323,11 @@ struct EigOptions {
   bool left = true, right = true, enable_eigvec_derivs = false;
 };
 std::vector<Value> Eig(Value x, const EigOptions& options = {});
-// Returns t, and q if it is asked for, of x = q t q^H. t is triangular, or for real x has blocks of
-// 2 on its diagonal.
+// Returns t, and with compute_schur_vectors also q, of x = q t q^H. t is triangular, or for real x
+// has blocks of 2 on its diagonal.
 std::vector<Value> Schur(Value x, bool compute_schur_vectors = true);
-// Returns h of x = q h q^H, and the factors, taus, of the reflectors whose product is q. h is zero
-// below its first subdiagonal; the reflectors are stored there.
+// Returns h of x = q h q^H, and taus, the scalar factors of the Householder reflectors whose
+// product is q. h is zero below its first subdiagonal; the reflectors are stored there.
 std::pair<Value, Value> Hessenberg(Value x);
 // Like Hessenberg, for x = x^H: h is real and has three diagonals. Only one triangle is read and
 // written.
@@ -326,9 +337,9 @@ struct TridiagonalResult {
 TridiagonalResult Tridiagonal(Value x, bool lower = true);
 
 // ---- random.cc ----
-// Computes one block of the cipher per element. All operands are u32; the keys are scalars or have
-// the counters' shape. Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
-// (2011).
+// Computes, for each element, one block of the cipher Threefry-2x32. All operands are u32; the keys
+// are scalars or have the counters' shape. Reference: Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3" (2011).
 std::pair<Value, Value> Threefry2x32(Value key0, Value key1, Value count0, Value count1);
 
 // ---- collectives.cc ----
@@ -336,7 +347,7 @@ Value Psum(Value x, AxisList axes);
 Value Pmax(Value x, AxisList axes);
 Value Pmin(Value x, AxisList axes);
 // `dimension` is the dim in which blocks are concatenated (tiled) or the position of the new dim.
-// `to` is "varying", "invarying" or "reduced".
+// `to` is the state of the result along `axes`: "varying", "invarying" or "reduced".
 Value AllGather(Value x, AxisList axes, int dimension, bool tiled, std::string_view to = "varying");
 Value PsumScatter(Value x, AxisList axes, int scatter_dimension, bool tiled);
 Value Ppermute(Value x, AxisList axes, std::vector<std::pair<int64_t, int64_t>> perm);
@@ -346,7 +357,7 @@ Value AxisIndex(Builder& b, AxisList axes);  // s32, row-major over `axes`
 // ---- casts.cc ----
 // Casts that change how x varies along Manual axes: from invarying to varying or to reduced, from
 // varying to unreduced, from reduced to varying. They return x itself if there are no axes, or if
-// types are not tracked.
+// manual axes types are not tracked (Scope::check_vma).
 Value Pvary(Value x, const AxisSet& axes);
 Value Preduced(Value x, const AxisSet& axes);
 Value VaryUnreducedCast(Value x, const AxisSet& axes);
@@ -368,7 +379,8 @@ std::vector<Value> Case(Value index, std::vector<FunctionRef> branches, Values o
 std::vector<Value> While(Builder& b, FunctionRef predicate, FunctionRef body, Values operands,
                          int num_predicate_consts, int num_body_consts);
 // ManualScope returns the scope of a body. ManualShardTypes returns the types of the arguments'
-// shards in that scope. Both throw the errors of the boundary.
+// shards in that scope. Both throw the error of a manual_computation whose axes, arguments or specs
+// do not fit together.
 Scope ManualScope(const Scope& outer, const AxisList& manual_axes, bool check_vma);
 std::vector<Type> ManualShardTypes(const Scope& outer, absl::Span<const Type> args,
                                    const std::vector<PartitionSpec>& in_specs,
@@ -392,8 +404,9 @@ std::vector<Value> CustomVjpCall(Builder& b, FunctionRef f, FunctionRef fwd, Fun
                                  Values operands, int num_consts);
 
 // ---- custom_linear_solve.cc ----
-// Returns the x of matvec(consts, x) = b, which solve(consts, b) finds. matvec is linear in x. The
-// transposed functions, (consts, x) -> x, are both given or both null. The operands are consts, b.
+// Returns the x that solves matvec(consts, x) = b; solve(consts, b) computes it. matvec is linear
+// in x. The transposed functions, (consts, x) -> x, are both given or both null. The operands are
+// consts, b.
 struct LinearSolveFns {
   FunctionRef solve, matvec, transpose_solve, transpose_matvec;
 };

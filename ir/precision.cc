@@ -1,5 +1,5 @@
-// Reads and writes the attribute `precision`. The default is the absence of the attribute, so that
-// a program has one form and one hash.
+// Reads and writes the attribute `precision`. The default precision is written by leaving the
+// attribute out, so that equal programs have one form and one hash.
 #include "ir/precision.h"
 
 #include <algorithm>

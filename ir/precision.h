@@ -1,9 +1,9 @@
 // The lowest precision at which products may be computed: lax.Precision. The attribute `precision`
 // of dot_general and convolution holds it in JAX's words, "high" or "highest". Without the
-// attribute it is the default.
+// attribute the precision is kDefault.
 //
-// If the precision is not kHighest, devices that support it take factors of f32 as TF32, with 10
-// bits of mantissa, and add the products up in f32, as XLA does on GPUs. All other devices, and the
+// If the precision is not kHighest, devices that support TF32 (10 bits of mantissa) round factors
+// of f32 to TF32 and add the products up in f32, as XLA does on GPUs. All other devices, and the
 // evaluator, multiply numbers as they are (docs/decisions/0023). Stateless; thread-safe.
 #pragma once
 #include <cstdint>

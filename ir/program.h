@@ -25,7 +25,8 @@ struct Function;
 using FunctionRef = std::shared_ptr<const Function>;
 using ValueId = int32_t;
 
-// The version of the op set. It grows when an op is added; names are never reused.
+// The version of the op set. It grows when an op is added. The name of an op is never used again
+// for another op.
 inline constexpr int kOpset = 1;
 
 // Returns the elements of `list` at `ids`, for example the types of an op's operands.
@@ -44,26 +45,30 @@ struct Op {
   std::vector<FunctionRef> regions;
 };
 
-// An axis that a vmap maps over: `size` members of a batch, which become a dim of the arrays.
+// An axis that a vmap maps over. The batch has `size` members, one for each index of a dim that is
+// added to the batched arrays.
 struct MappedAxis {
   int64_t size = 0;
-  std::string name = {};   // name that collectives use for the members; if empty, none can
-  AxisList sharding = {};  // Explicit axes that shard the dim; the body cannot use them
-  AxisList spmd = {};  // spmd_axis_name: the axes over which constraints and shard_maps cut the dim
+  std::string name = {};   // name by which collectives refer to it; if empty, none can
+  AxisList sharding = {};  // Explicit axes that shard the added dim; the body cannot use them
+  // vmap's spmd_axis_name: sharding constraints and shard_maps in the body cut the added dim over
+  // these axes.
+  AxisList spmd = {};  // axes of the mesh
 
   MappedAxis() = default;
   MappedAxis(int64_t n) : size(n) {}  // NOLINT(google-explicit-constructor): reads as the size
-  // Whether the axis is listed in the scope of the vmap's body. Otherwise nothing in the body can
-  // detect it.
+  // Whether the axis is listed in the scope of the vmap's body (Scope::mapped). An axis without
+  // name, sharding and spmd is not listed, because nothing in the body can detect it.
   bool in_scope() const { return !name.empty() || !sharding.empty() || !spmd.empty(); }
   auto operator<=>(const MappedAxis&) const = default;
   bool operator==(const MappedAxis&) const = default;
   std::string ToString() const;  // i=4, i=4@('x'), i=4 spmd ('x')
 };
 
-// The scope of an op: the mesh with the type of each axis here, whether manual axes types are
-// tracked (shard_map's check_vma), and the mapped axes of the vmaps around it, outermost first.
-// Batch takes the mapped axes away: a program has none.
+// The scope of an op: the mesh with the types that its axes have at this op, whether manual axes
+// types are tracked (shard_map's check_vma), and the mapped axes of the vmaps around the op,
+// outermost first. Batch (transform/transform.h) removes the mapped axes, so a finished program has
+// none.
 struct Scope {
   Mesh mesh;
   bool check_vma = true;
@@ -78,6 +83,7 @@ struct Scope {
   int64_t SizeOf(absl::Span<const std::string> axes) const;
 };
 
+// A closed function of SSA ops. A ValueId is an index into `types`.
 struct Function : std::enable_shared_from_this<Function> {
   std::string name;
   Scope scope;
@@ -85,7 +91,7 @@ struct Function : std::enable_shared_from_this<Function> {
   std::vector<Type> types;  // types of all values
   std::vector<Op> ops;      // each op comes after the ops that define its operands
   std::vector<ValueId> results;
-  // Where each op was written, parallel to `ops`. Sites are never part of a hash.
+  // The call site of each op, parallel to `ops`. StructuralHash ignores the sites.
   std::vector<Site> sites;
   // Whether some op, here or in a region, has an effect. Ops with effects are kept even if nobody
   // uses their results.
@@ -97,15 +103,15 @@ struct Function : std::enable_shared_from_this<Function> {
 };
 
 // An entry function at logical types, with the shardings of its arguments and results over Auto
-// axes. The planner chooses a sharding that is nullopt.
+// axes. Where a sharding is nullopt, the planner chooses one.
 struct Program {
   int opset = kOpset;
   FunctionRef entry;
-  // Empty if no sharding is given.
+  // One entry for each argument, or result. A list is empty if it gives no sharding.
   std::vector<std::optional<PartitionSpec>> in_shardings, out_shardings;
   // Display names of the arguments and results, such as "args[0].w1" or "%x". A name is printable
-  // ASCII and at most kValueNameMax long; "" stands for a value without a name. The list is empty
-  // if no value has a name.
+  // ASCII and at most kValueNameMax bytes long; "" stands for a value without a name. A list is
+  // empty if it gives no name.
   std::vector<std::string> in_names = {}, out_names = {};
 
   const Mesh& mesh() const { return entry->scope.mesh; }

@@ -11,7 +11,8 @@
 namespace tessera::ir {
 namespace {
 
-// A written list; with self-registration the linker of a static library could drop ops.
+// The list is written out. If each op registered itself, the linker of a static library could drop
+// ops to which nothing else refers.
 constexpr const OpDef* kAllOps[] = {
 #define TESSERA_OP(Symbol, wire, lax) &ops::k##Symbol,
 #define TESSERA_UNARY TESSERA_OP

@@ -1,7 +1,7 @@
-// The scalar function of an elementwise op as data: a small graph of about forty primitives. A code
-// generator has to know nothing else. ops/scalar_math.h defines each primitive. The operands of a
-// primitive have one dtype, except for the predicate of Select. bf16 occurs in Input and Convert
-// only. Thread-compatible.
+// The scalar function of an elementwise op as data: a small graph whose nodes are primitives. There
+// are about fifty primitives, and a code generator needs to know only them. ops/scalar_math.h
+// defines each primitive. The operands of a primitive have one dtype, except for the predicate of
+// Select. bf16 occurs in Input and Convert only. Thread-compatible.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

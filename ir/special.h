@@ -1,8 +1,8 @@
 // Special functions with the names of jax.lax, composed of other ops. Stateless; thread-safe.
 //
 // Operands are floats of one dtype, and of one shape or scalars. f16 and bf16 are computed in f32.
-// The functions have the values of JAX, by JAX's algorithms, and JAX's derivatives. A derivative
-// that JAX lacks throws NOT_IMPLEMENTED here. All functions throw StatusException.
+// Values and derivatives are those of JAX, because the functions use JAX's algorithms. A derivative
+// that JAX lacks throws NOT_IMPLEMENTED. All functions throw StatusException.
 #pragma once
 #include "ir/builder.h"
 

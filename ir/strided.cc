@@ -13,7 +13,7 @@ void CopyRow(int64_t n, const std::byte* src, int64_t src_step, std::byte* dst, 
   for (int64_t i = 0; i < n; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, kWidth);
 }
 
-// Copies one row. The steps are in bytes.
+// Copies the n elements of one row. The steps from element to element are in bytes.
 void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, std::byte* dst,
              int64_t dst_step) {
   if (src_step == width && dst_step == width) {

@@ -195,7 +195,7 @@ class Parser {
     p.entry = ReadFunction(scope, 0, &s);
     SkipSpace();
     if (pos_ != text_.size()) Fail("unexpected text after the program");
-    // A list in which no entry is set stays empty.
+    // A list of shardings or names in which no entry is set stays empty in the program.
     const auto keep = [](auto& from, auto* to, const auto& is_set) {
       if (std::any_of(from.begin(), from.end(), is_set)) *to = std::move(from);
     };
@@ -391,10 +391,10 @@ class Parser {
     return p;
   }
 
-  // Reads dense<TYPE: VALUE>, where VALUE is the bytes in hex or one number that fills the literal.
-  // The type is checked and its size is bounded before any memory is allocated, since the text may
-  // come from a stranger. The order of the branches matters: large u64 values do not fit in an
-  // int64.
+  // Reads dense<TYPE: VALUE>, where VALUE is either the bytes of all elements in hex or one number
+  // that fills the literal. The type is checked and its size is bounded before any memory is
+  // allocated, since the text may come from a stranger. Only dtypes that have kernels can be given
+  // as a number.
   Array ReadLiteral() {
     Expect("dense");
     Expect("<");
@@ -425,6 +425,7 @@ class Parser {
     uint64_t u;
     double d;
     Array one;
+    // Try u64 first, because large values of it do not fit in an int64.
     if (t.dtype == DType::kU64 && absl::SimpleAtoi(number, &u))
       one = Array::ScalarInt(t.dtype, static_cast<int64_t>(u));
     else if (!IsFloat(t.dtype) && absl::SimpleAtoi(number, &i))
@@ -441,8 +442,8 @@ class Parser {
     return ReadStrided(one, 0, Dims(t.rank(), 0), t.shape);
   }
 
-  // `kind` resolves an ambiguity of the text: the kind of an empty list, or a double that is
-  // written as an integer.
+  // `kind` is the kind that the table of ops states for the attribute, if it is known. It decides
+  // where the text is ambiguous: for an empty list, and for a double that is written as an integer.
   AttrValue ReadAttr(std::optional<AttrKind> kind) {
     SkipSpace();
     if (pos_ >= text_.size()) Fail("expected a value");

@@ -26,9 +26,9 @@ std::string PrintFunction(const Function& f, const PrintOptions& options = {});
 std::string PrintProgram(const Program& p, const PrintOptions& options = {});
 
 // Parses and verifies a program. An error is MALFORMED_PROGRAM or LIMIT_EXCEEDED with line and
-// column of the text, or the op's own error with its line, such as (program.txt:3). The limits are
-// enforced while reading, and text of any bytes is safe. `file` names the file in errors and must
-// outlive the program (InternFile).
+// column of the text, or the error of the op that is wrong, with its line, such as (program.txt:3).
+// The limits are enforced while reading, so a text of any bytes is safe to parse. `file` names the
+// file in errors and must outlive the program (InternFile).
 absl::StatusOr<Program> ParseProgram(std::string_view text, const Limits& limits = {},
                                      const char* file = "program.txt");
 

@@ -1,8 +1,9 @@
 // Proves the text form by golden transcripts, tests/golden/text/*.txt. The commands are:
 //
-//   parse            prints the parsed program, or the error; the print is parsed again and
-//   compared eval a=1,2 b=3   evaluates the program on these numbers, one list for each param in
-//   turn
+//   parse             prints the parsed program, or the error. The print is parsed again and
+//                     compared.
+//   eval a=1,2 b=3    evaluates the program on these numbers, with one list of numbers for each
+//                     param in turn.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

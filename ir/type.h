@@ -1,11 +1,14 @@
-// The one type of an array value: dtype, shape, weak flag, and for each mesh axis either the dim
-// that it shards (Explicit axes) or how the value varies across it (Manual axes).
+// The type of an array value: dtype, shape, a flag for weak types, and what is known of the value
+// along each axis of the mesh. For an Explicit axis that is the dim that the axis shards; for a
+// Manual axis it is how the value varies along the axis.
 //
-// The full printed form is `f32[8@data,512]{V:model}`; a weak type is `f32[]~`. The letters are the
-// states of JAX's ManualAxisType: an axis that is not listed is invarying, V is varying, U
-// unreduced, R reduced. A value is unreduced along an axis if its shards there are terms of a sum
-// that have not been added up yet. It is reduced if the shards are equal and its cotangent is
-// unreduced. Explicit axes can be unreduced or reduced, too.
+// The full printed form is `f32[8@data,512]{V:model}`: dim 0, of size 8, is sharded over the axis
+// data, and the value varies along the axis model. A weak type is printed as `f32[]~`. The letters
+// are the states of JAX's ManualAxisType: V is varying, U unreduced and R reduced; along an axis
+// that is not listed the value is invarying. A value is unreduced along an axis if its shards along
+// the axis are terms of a sum that have not been added up yet. It is reduced along an axis if its
+// shards are equal and its cotangent is unreduced along the axis. A value can be unreduced or
+// reduced along Explicit axes, too.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -26,8 +29,10 @@ using AxisSet = std::set<std::string, std::less<>>;
 struct Type {
   DType dtype = DType::kF32;
   Dims shape;
-  bool weak = false;  // from a C++ literal: gives way to the other operand's dtype
+  bool weak = false;  // made from a C++ literal: takes the dtype of the other operand
   DimAxes sharding;   // empty if no dim is sharded, otherwise one entry per dim
+  // The axes along which the value has each of these states. The three sets are called the manual
+  // axes type.
   AxisSet varying, unreduced, reduced;
 
   bool operator==(const Type&) const = default;
@@ -46,7 +51,8 @@ struct Type {
 Type MakeType(DType dtype, Dims shape);
 // Drops a sharding whose entries are all empty. Every Type in a program is normalised.
 void Normalize(Type* type);
-// Returns whether shape and dtype are equal. Ignores the weak flag, sharding and manual axes type.
+// Returns whether shape and dtype are equal. Ignores the weak flag, the sharding and the manual
+// axes type.
 bool SameShapeAndDType(const Type& a, const Type& b);
 // Returns whether the types are equal except for `weak`.
 bool EqualButWeak(const Type& a, const Type& b);
@@ -56,8 +62,8 @@ bool EqualButWeak(const Type& a, const Type& b);
 absl::Status CheckType(const Type& type, const Mesh& mesh);
 // Returns the type's Explicit axes, and its unreduced and reduced axes, as a spec.
 PartitionSpec SpecOf(const Type& type);
-// Returns the type of a cotangent, in which U and R are swapped. Integer dtypes have no cotangents
-// (see IsInexact).
+// Returns the type of the cotangents of values of `type`: unreduced and reduced axes are swapped.
+// Integer dtypes have no cotangents (see IsInexact).
 Type CotangentType(const Type& type);
 // Parses the form that ToString prints.
 absl::StatusOr<Type> ParseType(std::string_view text);

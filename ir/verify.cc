@@ -1,5 +1,6 @@
-// The verifier of programs. The text parser, the coordinator's admission and its jail, and the
-// client's tools call it, so a program from outside is trusted only after it has passed here.
+// The verifier of programs. The text parser, the coordinator's admission, its jail (a process that
+// reads untrusted programs first, docs/decisions/0019) and the client's tools call it, so a program
+// from outside is trusted only after it has passed here.
 #include "ir/verify.h"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ class Verifier {
     }
     if (static_cast<int64_t>(op.regions.size()) > limits_.values_per_op)
       return OverLimit(ToAbsl(op.def->name), " has more than ", limits_.values_per_op, " regions");
-    // A region without ops is some work, too.
+    // Count each region as one op more: even a region without ops takes some work.
     ops_ += static_cast<int64_t>(op.regions.size());
     for (const FunctionRef& r : op.regions) {
       if (r == nullptr) return Malformed(f, "an op has an empty region");

@@ -41,8 +41,8 @@ uint32_t ByTables(uint32_t c, const unsigned char* p, size_t size) {
   return c;
 }
 
-// Constants and functions on polynomials modulo the checksum's polynomial. Bits are reversed: the
-// top bit is the constant term.
+// Constants and functions on polynomials, modulo the checksum's polynomial. The bits of a
+// polynomial are reversed: the top bit is the constant term.
 constexpr uint32_t kOne = 0x80000000;
 
 uint32_t Times(uint32_t a, uint32_t b) {
@@ -72,9 +72,9 @@ uint64_t WordAt(const unsigned char* p) {
   return word;
 }
 
-// The crc32 instruction has a latency of three cycles and a throughput of one. This function
-// therefore interleaves three runs of `kRun` bytes as long as there are three (Gopal et al., "Fast
-// CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
+// The result of a crc32 instruction takes three cycles, but one can start in each cycle. This
+// function therefore interleaves three runs of `kRun` bytes as long as there are three (Gopal et
+// al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", 2011).
 template <size_t kRun>
 __attribute__((target("sse4.2"))) uint32_t ThreeRuns(uint32_t c, const unsigned char*& p,
                                                      size_t& size) {

@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli), the checksum of all bytes that travel in chunks. Stateless; thread-safe.
+// CRC-32C (Castagnoli), the checksum of all bytes that are sent in chunks (data.proto). Stateless;
+// thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>

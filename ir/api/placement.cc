@@ -51,8 +51,8 @@ absl::Status FaultError(const ir::SpecFault& fault, const Placement& placement,
 }  // namespace
 
 // Checks a placement from a client before anything is computed from it: the mesh, the devices, then
-// the spec. A spec that is too long is reported before the faults of arrays at rest, because those
-// faults refer to dims of the spec that must exist; all other faults of the spec come last.
+// the spec. A spec with too many dims is reported before unreduced axes and open dims, because
+// those errors refer to dims that must exist; all other faults of the spec come last.
 absl::Status CheckPlacement(const Placement& placement, const ir::Dims& shape) {
   const ir::Mesh& mesh = placement.mesh;
   const ir::PartitionSpec& spec = placement.spec;

@@ -28,9 +28,10 @@ std::vector<int> OrdinalsOfDistinctShards(const Placement& placement, const ir::
 // then holds a block of the array; the array is the sum of the shards.
 bool HoldsTerms(const Placement& placement);
 
-// Returns the results of a run that its completion carries, ascending. Results whose shards are
-// terms are never carried. If the others have at most `bytes_max` together, all of them are.
-// Otherwise results of at most kInlineEachMax are carried, in order, up to a total of `bytes_max`.
+// Returns the indices, ascending, of the results that the completion of a run carries inline. A
+// result whose shards are terms of a sum is never carried. If the other results have at most
+// `bytes_max` bytes together, all of them are carried. Otherwise the results of at most
+// kInlineEachMax bytes are carried, in order, up to a total of `bytes_max`.
 std::vector<int> InlineResults(const std::vector<const ArraySpec*>& results, int64_t bytes_max);
 
 }  // namespace tessera::api

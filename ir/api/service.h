@@ -1,10 +1,10 @@
 // The client's interface to a cluster: plain messages. It is implemented in-process (embed/) and
 // over gRPC (client/remote, server/rpc).
 //
-// Everything is asynchronous. Execute returns ids before the work has run, and the ids may be used
-// in the next call. An error propagates along the ids and is reported to the caller that reads a
-// value. Implementations are thread-safe. Every call honours its deadline; errors carry a reason
-// (base/status.h).
+// Work on arrays is asynchronous: Execute, Reshard, Save and Load return ids before the work is
+// done, and the ids may be used in the next call. An error of the work is passed on to everything
+// that depends on it and is reported to the caller that reads a value. Implementations are
+// thread-safe. Every call honours its deadline; errors carry a reason (base/status.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -57,13 +57,13 @@ struct CompileRequest {
       devices;       // one per coordinate of the program's mesh; if empty, the server chooses
   std::string name;  // for metrics, explain and messages only
   bool explain = false;
-  std::string mesh = {};   // name of a mesh whose devices are used; not with `devices`
+  std::string mesh = {};   // name of a mesh of the cluster (CreateMesh); not with `devices`
   bool plan_only = false;  // makes no executable; `executable` in the reply is 0
   // If positive, plans for hypothetical devices, one per coordinate of the program's mesh, each
   // with this much memory. Only with plan_only, and not with `devices` or `mesh`. The reply has
   // neither devices nor pending reasons. OUT_OF_MEMORY: the program does not fit.
   int64_t device_memory_bytes = 0;
-  absl::Duration timeout = absl::InfiniteDuration();  // for the reply; then DEADLINE_EXCEEDED
+  absl::Duration timeout = absl::InfiniteDuration();  // limit for the reply (DEADLINE_EXCEEDED)
 };
 
 // A reason why an operation is waiting; there may be several.
@@ -77,27 +77,27 @@ struct CompileReply {
   uint64_t executable = 0;
   std::vector<ArraySpec> in, out;          // the plan's arguments and results
   std::string explain_text, explain_json;  // filled if `explain` is set
-  int64_t memory_bound_bytes = 0;          // bound for each device
+  int64_t memory_bound_bytes = 0;          // memory that the program needs on each device, at most
   std::vector<int64_t> devices = {};       // one per mesh coordinate
-  // plan_only: the reasons for which the program would wait.
+  // Only with plan_only: the reasons for which a run of the program would have to wait.
   std::vector<PendingReason> pending = {};
 };
 
 struct ExecuteRequest {
   uint64_t executable = 0;
   std::vector<uint64_t> args;  // array ids; the server reshards those whose sharding differs
-  // The arguments that are donated; empty if there are none. A donated array is deleted once the
-  // run has read it. If the operation never starts, the array is available again, even if it had to
-  // be copied for the operation.
+  // Marks the arguments that are donated; empty if there are none. A donated array is deleted once
+  // the run has read it. If the operation never starts, the array is available again, even if it
+  // had to be copied for the operation.
   std::vector<bool> donate;
   // The time for the run, from acceptance. The server's own limit applies if it is not set.
   std::optional<absl::Duration> deadline;
-  // Arrays to delete first, as Delete does. A call that fails may leave them undeleted.
+  // Arrays to delete before the run, as Delete does. A call that fails may leave them undeleted.
   std::vector<uint64_t> release;
   // The total size up to which results are returned inline with the run's completion. See
   // kInlineEachMax.
   int64_t inline_bytes_max = 0;
-  // The session that owns the results. A transport that has a session of its own sets it.
+  // The session that owns the results. A transport that has a session of its own fills this in.
   uint64_t session = 0;
   // Validates the request only: nothing is run, released or made.
   bool check_only = false;
@@ -109,7 +109,7 @@ struct ExecuteRequest {
 struct ExecuteReply {
   uint64_t operation = 0;
   std::vector<uint64_t> outputs;
-  // The run is known to have ended without an error. If false, its state is not known.
+  // Whether the run is known to have ended without an error. If false, its state is not known.
   bool done = false;
 };
 
@@ -164,7 +164,8 @@ class Service {
   virtual ~Service() = default;
 
   virtual absl::StatusOr<std::vector<Device>> ListDevices() = 0;
-  // Plans and caches: a second call with the same program and devices returns at once.
+  // Plans the program and caches the plan: a second call with the same program and devices returns
+  // at once.
   virtual absl::StatusOr<CompileReply> Compile(const CompileRequest& request) = 0;
   virtual absl::StatusOr<ExecuteReply> Execute(const ExecuteRequest& request) = 0;
   // Uploads `value`, sharded as the placement says, to the executors. Returns when the bytes have
@@ -178,8 +179,8 @@ class Service {
   virtual absl::StatusOr<ir::Array> GetShard(uint64_t array, int ordinal,
                                              absl::Duration timeout) = 0;
   virtual absl::StatusOr<ArraySpec> Describe(uint64_t array) = 0;
-  // Makes an array with the same contents and another placement. The bytes move between devices
-  // only.
+  // Makes an array with the same contents and another placement. The bytes move directly between
+  // executors.
   virtual absl::StatusOr<PendingArrays> Reshard(uint64_t array, const Placement& placement) = 0;
   // Lets the executors write arrays to a file under their --files-dir. Once the returned operation
   // is done the file is complete; if the operation fails there is no file.

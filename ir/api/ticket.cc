@@ -78,9 +78,10 @@ std::string SignTicket(const Ticket& t, std::string_view key) {
   return body;
 }
 
-// Checks the signature before it trusts any field, in constant time. A ticket for another
-// incarnation is called stale, not refused, so that the client asks for a new one after an executor
-// has restarted. The time is checked last, since the expiry is one of the signed fields.
+// Compares the signature in constant time before it trusts any field. Only the incarnation is
+// looked at earlier: a ticket for another incarnation is called stale, not refused, so that the
+// client asks for a new one after an executor has restarted. The time is checked last, since the
+// expiry is one of the signed fields.
 absl::StatusOr<Ticket> CheckTicket(std::string_view text, std::string_view key, absl::Time now,
                                    uint64_t incarnation) {
   if (text.size() > kMaxTicketBytes) return Refused("too long");

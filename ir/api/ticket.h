@@ -1,9 +1,9 @@
 // Tickets: short-lived capabilities to write or read one shard directly at its executor.
 //
-// The coordinator signs, the executor checks; the client sees only the opaque text. Every executor
-// incarnation has a key of its own, which is derived from its worker's key. The worker's key is
-// derived from the coordinator's key. A worker gets only its own key, so it cannot make tickets for
-// the executors of another worker. Stateless; thread-safe.
+// The coordinator signs tickets and executors check them; to a client a ticket is an opaque text.
+// Every executor incarnation has a key of its own, which is derived from its worker's key. The
+// worker's key is derived from the coordinator's key. A worker gets only its own key, so it cannot
+// make tickets for the executors of another worker. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct Ticket {
 // its worker's.
 std::string WorkerTicketKey(std::string_view coordinator_key, std::string_view worker);
 std::string ExecutorTicketKey(std::string_view worker_key, int32_t index, uint64_t incarnation);
-// Does both derivations, for the executor called "worker/index".
+// Does both derivations, for the executor `executor`, in the form "worker/index".
 std::string TicketKeyFor(std::string_view coordinator_key, std::string_view executor,
                          uint64_t incarnation);
 

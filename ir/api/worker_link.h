@@ -1,10 +1,10 @@
 // The interface between the coordinator and a worker: plain messages, passed by a direct call
 // (embed/) or over gRPC streams (server/rpc, worker/rpc; worker.proto has the same names).
 //
-// Commands go down, reports come up, and neither side waits for the other. The coordinator calls
-// WorkerLink, the worker calls WorkerEvents; both are thread-safe and never block. An executor is
-// named by (worker, index, incarnation). A command for a lost incarnation is dropped, since
-// ExecutorLost has already failed the operation that it belonged to.
+// The coordinator sends commands, the worker sends reports, and neither side waits for the other.
+// The coordinator calls WorkerLink, the worker calls WorkerEvents; both are thread-safe and never
+// block. An executor is named by (worker, index, incarnation). A command for a lost incarnation is
+// dropped, since ExecutorLost has already failed the operation that the command belonged to.
 //
 // Order. An executor carries out the Launch and Transfer commands in the order in which they were
 // sent. This order is the same global order on every executor, so collectives cannot deadlock.
@@ -46,9 +46,9 @@ struct ExecutorInfo {
   std::string peer_data_endpoint;
   int64_t memory_bytes = 0;  // memory per device; 0 if unknown
   bool files = false;        // has a --files-dir: arrays can be saved and loaded
-  std::string files_folder;  // the same for all executors that share the directory; "" if unknown
-  // Whether it has served a coordinator since it started. Only a coordinator that adopts it can use
-  // it then.
+  std::string files_folder;  // name of the directory, the same for all that share it; "" if unknown
+  // Whether the executor has served a coordinator since it started. If it has, only a coordinator
+  // that adopts it (AdoptedExecutor) can use it.
   bool has_state = false;
   // Speeds of one device while all devices work, measured at the start of the executor: f32
   // arithmetic, and memory read and written. 0 if not measured.
@@ -57,9 +57,9 @@ struct ExecutorInfo {
 struct Registration {
   std::string worker;  // unique in the cluster, stable over restarts
   std::string host;
-  int opset = ir::kOpset;  // the newest op set that it runs
+  int opset = ir::kOpset;  // the newest op set that the worker runs
   std::vector<ExecutorInfo> executors;
-  int64_t host_memory_bytes = 0;  // for all its CPU devices together; 0 if unknown
+  int64_t host_memory_bytes = 0;  // memory for all CPU devices of the worker together; 0 if unknown
   Build build = {};
 };
 // An executor whose state the coordinator knows and continues to use.
@@ -78,8 +78,8 @@ struct Welcome {
   absl::Time clock;          // the coordinator's wall clock now; tickets expire by this clock
   // How long executors keep their state while the coordinator is away.
   absl::Duration outage_grace = {};
-  // The adopted ones among the executors registered with `has_state`. The worker starts the other
-  // ones anew.
+  // The executors that the coordinator adopts, among those registered with `has_state`. The worker
+  // starts the other executors with state anew.
   std::vector<AdoptedExecutor> adopted = {};
   Build build = {};      // the coordinator's build
   int32_t protocol = 1;  // the version that both sides speak
@@ -90,12 +90,13 @@ struct Attachment {
   uint64_t incarnation = 0;
   uint64_t session = 0;  // session of its worker's registration
   std::string key;       // its ticket key (ir/api/ticket.h)
-  uint64_t epoch = 0;    // epoch of the coordinator that it means to reach
+  uint64_t epoch = 0;    // epoch of the coordinator that the executor means to reach
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
-// Connects to the other members. A generation is one set of executor incarnations; its number is
-// never reused. The reply is CommunicatorReady. Launches name the generation that they use.
+// Connects the receiver to the other members of a communicator. A generation is one set of executor
+// incarnations; its number is never reused. The reply is CommunicatorReady. Launches name the
+// generation that they use.
 struct ConfigureCommunicator {
   struct Member {
     std::string executor;  // "worker/index"
@@ -109,7 +110,7 @@ struct ConfigureCommunicator {
   int32_t self = 0;    // index of the receiver in members
   std::string secret;  // secret with which peers authenticate each other
 };
-// Closes the connections and fails the collectives that wait on them.
+// Closes the communicator's connections and fails the collectives that wait on them.
 struct CloseCommunicator {
   uint64_t generation = 0;
 };
@@ -140,10 +141,10 @@ struct LoadProgram {
 struct UnloadPrograms {
   std::vector<uint64_t> executables;
 };
-// Runs an executable on all of the receiver's devices that it uses. Argument a on device d is the
-// buffer (args[a], d), and result r becomes (results[r], d). The reply is LaunchDone or
-// LaunchFailed once all of these devices have ended. If an argument has failed, the launch fails
-// with the argument's error.
+// Runs an executable on all of the receiver's devices that the executable uses. Argument a on
+// device d is the buffer (args[a], d), and result r becomes (results[r], d). The reply is
+// LaunchDone or LaunchFailed once the launch has ended on all of these devices. If an argument has
+// failed, the launch fails with the argument's error.
 struct Launch {
   uint64_t launch = 0;
   uint64_t sequence = 0;  // place in the global order; 0 if it is not known any more
@@ -162,10 +163,10 @@ struct Launch {
   };
   std::vector<InlineResult> inline_results = {};
 };
-// Assembles shards of a new array from slices of shards of another array, which may lie on any
-// executors. It is ordered like a launch; the reply is LaunchDone or LaunchFailed. A source on
-// another executor is read from that executor's DataService with the ticket; the read waits for the
-// source's producer.
+// Assembles shards of a new array from slices of the shards of one other array, whose shards may
+// lie on any executors. The command is ordered like a launch; the reply is LaunchDone or
+// LaunchFailed. A source on another executor is read from that executor's DataService with the
+// ticket; the read waits for the source's producer.
 struct Transfer {
   struct Piece {
     bool local = false;  // the source is on this executor: (source, source_device)
@@ -187,8 +188,9 @@ struct Transfer {
   std::vector<Shard> shards;
   absl::Duration timeout = absl::InfiniteDuration();
 };
-// Writes a small shard that the coordinator relays (for RunProgram, or any shard if embedded). The
-// reply is BufferWritten.
+// Writes a shard whose value comes with the command: a small shard that the coordinator relays (for
+// RunProgram), or any shard if the executor is in the coordinator's process. The reply is
+// BufferWritten.
 struct WriteBuffer {
   uint64_t array = 0;
   int32_t device = 0;
@@ -208,7 +210,7 @@ struct FileShard {
   ir::Dims starts, shape;  // position and shape of the shard in the array
   bool operator==(const FileShard&) const = default;
 };
-// Writes shards that were produced earlier in the order into one file under the worker's
+// Writes shards that were produced earlier in the global order into one file under the worker's
 // --files-dir (ir/api/files.h). Other executors that share the directory write their parts of the
 // same file. The file is complete once part 0 is done. The command is ordered like a launch; the
 // reply is LaunchDone or LaunchFailed.
@@ -219,15 +221,16 @@ struct SaveShards {
   // Names the temporary file. A token is never reused.
   std::string token;
   bool overwrite = false;  // whether to replace an existing file
-  // The receiver's number among the executors that write the file, and how many they are.
+  // The receiver's number among the executors that write the file, and the number of these
+  // executors.
   int32_t part = 0, parts = 1;
   std::vector<FileArrayInfo> arrays;  // all arrays that the file will hold, in this order
   std::vector<FileShard> shards;      // the shards that the receiver writes
   absl::Duration timeout = absl::InfiniteDuration();
 };
-// Loads shards from a file. Each shard is reported by BufferWritten. Then LaunchDone or
-// LaunchFailed follows once. The command is not ordered: a reader of the arrays waits until they
-// are written.
+// Loads shards from a file. Each shard is reported by one BufferWritten. Then LaunchDone or
+// LaunchFailed follows once. The command is not ordered like a launch: a reader of the arrays waits
+// until they are written.
 struct LoadShards {
   uint64_t launch = 0;
   std::string path;
@@ -252,9 +255,10 @@ struct CancelLaunch {
 };
 // Finishes the commands sent so far, reports LaunchDone for them, and exits.
 struct Drain {};
-// Kills the process and starts another one, because it did not acknowledge the end of an operation.
-// The daemon does this without the process's help; the reply is ExecutorLost with the reason. An
-// executor inside the coordinator's process cannot be killed: there the command does nothing.
+// Kills the executor's process and starts another one, because the executor did not acknowledge the
+// end of an operation. The daemon does this without the process's help; the reply is ExecutorLost
+// with the reason. An executor inside the coordinator's process cannot be killed: there the command
+// does nothing.
 struct KillExecutor {
   std::string reason;
 };
@@ -277,8 +281,8 @@ struct Heartbeat {
   // The state of an executor. The daemon reads it from shared memory.
   struct Executor {
     int32_t executor = 0;         // index of the executor
-    absl::Duration progress_age;  // since its launch last made progress; 0 if it runs nothing
-    absl::Duration silence = {};  // since it last replied to its daemon; 0 while it replies
+    absl::Duration progress_age;  // time since its launch made progress; 0 if it runs nothing
+    absl::Duration silence = {};  // time since it replied to its daemon; 0 while it replies
     uint64_t launch = 0;          // the launch that runs; 0: none or unknown
     std::string op = {};          // the op that runs; "" if unknown
     bool waiting = false;         // the op is waiting for other devices
@@ -295,7 +299,7 @@ struct ProgramLoaded {
   absl::Status status;
   int64_t memory_bytes = 0;  // peak per device, including scratch memory
 };
-// The speed of links as exchanges have shown it. 0 means unknown.
+// The speed of links between devices, as measured during exchanges. 0 means unknown.
 struct LinkSpeed {
   // Whether the links are between executors; otherwise they are among the executor's own devices.
   bool between_executors = false;
@@ -337,13 +341,13 @@ struct FileInspected {
   uint64_t request = 0;
   absl::StatusOr<std::vector<FileArrayInfo>> arrays = absl::UnknownError("");
 };
-// The process has exited, and its buffers are lost.
+// The executor's process has exited, and its buffers are lost.
 struct ExecutorLost {
   std::string reason;   // "killed by signal 9"
   uint64_t launch = 0;  // the launch that ran; 0: none or unknown
   std::string op;       // the op in flight, such as "psum (model.cc:41)"; "" if unknown
 };
-// A new process serves the index.
+// A new process serves as the executor of this index.
 struct ExecutorReady {
   ExecutorInfo info;
 };
@@ -371,7 +375,8 @@ struct ExecutorInventory {
   std::vector<uint64_t> executables = {};  // loaded executables, ascending
   std::vector<uint64_t> compiling = {};    // executables whose ProgramLoaded is still to come
   std::vector<uint64_t> generations = {};  // generations of configured communicators, ascending
-  // For each entry of `running`, its sequence number, and its communicator or 0.
+  // For each entry of `running`, its sequence number and the generation of its communicator. Each
+  // may be 0 (see Launch).
   std::vector<uint64_t> sequences = {}, running_generations = {};
   // The number of the last report made before this one. The inventory includes the effects of those
   // reports on arrays and programs that still exist; arrays and programs that have gone since are
@@ -386,9 +391,9 @@ struct Report {
   int32_t executor = 0;  // index; ignored by Heartbeat
   uint64_t incarnation = 0;
   ReportBody body;
-  // The number of a report that the executor keeps until it is acknowledged, and sends again after
-  // its stream has ended. Numbers count from 1. If an incarnation uses a number twice, it is the
-  // same report. 0 for all other reports.
+  // The number of a report that the executor keeps until the report is acknowledged, and sends
+  // again after its stream has ended. Numbers count from 1. If an incarnation sends two reports
+  // with the same number, they are the same report. 0 for all other reports.
   uint64_t number = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 // one kernel. kOpsMax bounds the ops that are inlined, most of which add no node.
 constexpr size_t kNodesMax = 128;
 constexpr int kOpsMax = 1024;
-// A kernel has several params for each result.
+// kResultsMax bounds the results, because a kernel has several params for each result.
 constexpr size_t kResultsMax = 8;
 
 class Inliner {

@@ -22,9 +22,10 @@ std::optional<ScalarGraph> GraphOf(const Function& computation);
 int WeightOf(ScalarPrim prim);
 int WeightOf(const ScalarGraph& graph);
 
-// A reduction by a computation combines neighbours in pairs. One kernel does several rounds of
-// this: it combines runs of up to RunLength neighbours, a power of two, along a dim of `rows`
-// elements. NumRuns is the number of elements that are then left of the `rows`. Requires: rows > 1.
+// A reduction by a computation combines neighbours in pairs, in several rounds. One kernel does
+// several of these rounds: it combines runs of up to RunLength neighbours, a power of two, along a
+// dim of `rows` elements. NumRuns is the number of elements that the kernel leaves of the `rows`.
+// Requires: rows > 1.
 int64_t RunLength(int64_t rows, const ScalarGraph& computation);
 int64_t NumRuns(int64_t rows, const ScalarGraph& computation);
 

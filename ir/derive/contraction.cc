@@ -23,7 +23,8 @@ namespace {
 using Strides = absl::Span<const int64_t>;
 using Offsets = std::vector<int64_t>;
 
-// Returns, for each index below `sizes` in row-major order, the offset of its flat element.
+// Returns, for each index below `sizes` in row-major order, the offset of its element in the flat
+// array.
 Offsets OffsetsOf(const Dims& sizes, Strides strides) {
   Offsets offsets = {0};
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -62,7 +63,7 @@ void Multiply(const Places& at, const In* a, const In* b, Store store) {
   constexpr size_t kRows = 4;
   const size_t m = at.a_m.size(), n = at.b_n.size(), num_k = at.a_k.size();
   std::vector<Acc> sums(kRows * n), row(n);
-  // A single product is not a sum: starting from 0 would make 0 of -0.
+  // The start of a sum. A single product is not a sum: starting from 0 would turn -0 into 0.
   const Acc from = num_k == 1 ? -Acc{} : Acc{};
   for (size_t batch = 0; batch < at.a_batch.size(); ++batch) {
     for (size_t i = 0; i < m; i += kRows) {
@@ -107,6 +108,9 @@ Array Prepared(const ContractionMap& map, int operand, const Array& x) {
 
 }  // namespace
 
+// Evaluates any contraction by its index map, for the reference evaluator. Floats are added up in
+// f64 and rounded once, which is the most exact answer that a backend can be compared with.
+// Integers are added up in u64, because a sum modulo a power of two does not depend on the order.
 absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext& c,
                                                    absl::Span<const Array> in) {
   std::vector<Type> types;
@@ -125,7 +129,8 @@ absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext& c,
       Multiply<double>(at, x.As<T>().data(), y.As<T>().data(),
                        [&](int64_t i, double v) { out.Set(i, v); });
     } else if constexpr (kIsComputable<kD> && std::is_integral_v<T> && kD != DType::kBool) {
-      // The low bytes come first, and they are the product modulo 2^width.
+      // The low `width` bytes of the sum come first in memory. They are the sum modulo 2^(8 *
+      // width).
       Multiply<uint64_t>(at, x.As<T>().data(), y.As<T>().data(),
                          [&](int64_t i, uint64_t v) { std::memcpy(to + i * width, &v, width); });
     }

@@ -19,7 +19,8 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kShardingTypeError, absl::StrCat(ToAbsl(c.def.lax_name), parts...));
 }
 
-// Returns the axes of one op's operands by factor, or an error where two operands disagree.
+// Returns the axes that shard each factor of an op in its operands, or an error where two operands
+// disagree.
 absl::StatusOr<std::vector<AxisList>> UnifyFactors(const InferContext& c, const Signature& s) {
   std::vector<AxisList> axes(s.factors.size());
   for (size_t i = 0; i < c.in.size(); ++i) {
@@ -184,7 +185,7 @@ Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64
       in.push_back(MoveDim(c.in[i], dims[i], at));
     } else if (whole) {
       in.push_back(WithBatchDim(c, c.in[i], at, size));
-      // This is a rank-0 operand of an op on arrays.
+      // The remaining case is an operand of rank 0 of an op on arrays.
     } else {
       in.push_back(dims[i] < 0 ? c.in[i] : BroadcastInDim(c.in[i], shape, {at}));
     }

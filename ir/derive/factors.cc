@@ -1,5 +1,6 @@
-// Translates between the shardings of dims and the factors of ops. The planner propagates and cuts
-// by factors; the derived rules and the rules of partition use the same translation.
+// Translates between the shardings of dims and the factors of ops. The planner uses it to propagate
+// shardings and to divide ops among devices; the derived rules and the partition rules of ops use
+// it, too.
 #include "ir/derive/factors.h"
 
 namespace tessera::ir {

@@ -9,8 +9,8 @@
 namespace tessera::ir {
 
 // Distributes the axes of one dim (major to minor) over its factors (major to minor). Returns
-// nullopt if an axis would straddle two factors, or if a minor factor would be sharded before its
-// major one in full.
+// nullopt if an axis would straddle two factors, or if a factor would be sharded although the
+// factor before it is not sharded in full.
 std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
                                                const Signature& signature, const Mesh& mesh);
 // JoinAxes is the reverse for a whole tensor: it returns the dims' axes from the factors' axes.
@@ -24,17 +24,18 @@ DataFlow DataFlowOf(const Function& f, const Op& op);
 // Returns the cost of an op of a function by its rule, including its regions, or zero if it has no
 // rule.
 Cost CostOf(const Function& f, const Op& op);
-// Returns whether the elementwise function has kernels: all its dtypes have, except dtypes whose
-// elements are only selected and fit in a register.
+// Returns whether kernels can compute the elementwise function: kernels exist for all its dtypes. A
+// dtype without kernels is allowed too if the function only reads and selects its elements and they
+// are not complex.
 bool HasKernels(const ScalarGraph& graph);
 // Returns whether the function, apart from rounding, is linear in all its inputs at once: it
-// consists of sums and differences of them. The test is sufficient, not necessary.
+// consists of sums and differences of the inputs. The test is sufficient, not necessary.
 bool IsLinear(const ScalarGraph& graph);
 
 namespace derive {
-// The output of the derived partition rule before sums over shards. `pending` are the axes along
-// which the shards of each result still have to be added up. Reductions other than sums are
-// completed.
+// The output of the derived partition rule before it adds up sums over shards. `pending` are the
+// axes along which the shards of each result still have to be added up. Reductions other than sums
+// are already completed.
 struct LocalResults {
   std::vector<Value> values;
   AxisList pending;

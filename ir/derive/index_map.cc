@@ -10,8 +10,8 @@
 namespace tessera::ir::derive {
 namespace {
 
-// The sum of the offsets at a point. `clamped` says whether an offset had to be clamped. A value of
-// 2^63 or more counts as large.
+// The sum of the offsets at a point. `clamped` says whether an offset had to be clamped. An
+// unsigned element of 2^63 or more counts as a large number, and not as a negative one.
 struct Shift {
   int64_t sum = 0;
   bool clamped = false;
@@ -134,7 +134,8 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
 
 namespace {
 
-// Evaluates the map on the parts of complex numbers, which are elements of their own there.
+// Evaluates the map on arrays of the real and imaginary parts, which have one more dim than the
+// complex ones.
 std::vector<Array> EvalOnParts(const EvalContext& c, const IndexMap& map,
                                absl::Span<const Array> in) {
   const auto parts_type = [](const Type& t) {

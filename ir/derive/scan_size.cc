@@ -11,15 +11,16 @@
 namespace tessera::ir {
 namespace {
 
-// Times in us for an accelerator on a PCIe bus. A thread waits for memory for each element of its
-// own. An element that belongs to another thread is only looked at.
+// Estimated times, in microseconds, for an accelerator on a PCIe bus. kElement: a thread waits for
+// memory for each element that it handles. kLook: it only looks at an element that another thread
+// handles.
 constexpr double kElement = 0.3;
 constexpr double kLook = 0.03;
-constexpr double kThreads = 65'536;  // threads that run at the same time
-constexpr double kStaging = 50;      // waiting for the steps enqueued before, and two copies
-constexpr double kStagedBytes = 20'000;
-constexpr double kEvaluated = 0.005;  // the host's time for one element
-constexpr double kDeviceMax = 100'000;
+constexpr double kThreads = 65'536;      // threads that run at the same time
+constexpr double kStaging = 50;          // waiting for the steps enqueued before, and two copies
+constexpr double kStagedBytes = 20'000;  // bytes that are copied in a microsecond
+constexpr double kEvaluated = 0.005;     // the host's time for one element
+constexpr double kDeviceMax = 100'000;   // longest time that the op may take
 
 }  // namespace
 

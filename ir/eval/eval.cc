@@ -1,5 +1,5 @@
-// The reference evaluator. Tests compare every backend with it. Executors run little programs on
-// it, and the ops that have no code of their own (docs/decisions/0004, 0014).
+// The reference evaluator. Tests compare every backend with it. Executors run small programs on it,
+// and all ops that have no code of their own (docs/decisions/0004, 0014).
 #include "ir/eval/eval.h"
 
 #include <algorithm>
@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<Array>> EvalOnShard(const EvalContext& c, const Funct
   return MakeError(ErrorKind::kInternal, absl::StrCat(ToAbsl(c.def.name), ": no hook ran the op"));
 }
 
-// Returns whether the op is evaluated shard by shard.
+// Returns whether the op is evaluated shard by shard, and not on all shards at once.
 bool IsPerShard(const Evaluator& ev, const Op& op) {
   return op.def->scalar.eval || op.def->index_map || op.def->contraction_map || op.def->eval ||
          (ev.options().hook && op.def->lowering == Lowering::kCollective);
@@ -133,8 +133,8 @@ absl::StatusOr<std::vector<Shards>> Evaluator::RunShards(const Function& f,
   return ElementsAt(env, f.results);
 }
 
-// Runs a function whose ops are all evaluated shard by shard, which is the common case: plain
-// values instead of vectors of shards. A value moves out of `env` at its last use, so that its
+// Runs a function whose ops are all evaluated shard by shard, which is the common case. It keeps
+// plain arrays instead of lists of shards. A value moves out of `env` at its last use, so that its
 // memory is freed early.
 absl::StatusOr<std::vector<Array>> Evaluator::RunOne(const Function& f, std::vector<Array> args) {
   TESSERA_RETURN_IF_ERROR(CheckNumArgs(f, args.size()));

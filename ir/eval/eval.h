@@ -1,9 +1,9 @@
 // The reference evaluator: it defines the meaning of every op, in plain loops.
 //
 // A function is evaluated on all shards at once. Outside manual_computation there is one shard, the
-// whole array. Inside there is one per coordinate of the manual axes' mesh (row-major over the
-// whole mesh), so that a collective sees every shard. An executor runs a device program on one
-// shard and hands collectives and fast kernels to a hook. Thread-compatible.
+// whole array. Inside there is one shard for each position along the Manual axes, in the row-major
+// order of the mesh's devices, so that a collective sees every shard. An executor runs a device
+// program on one shard and hands collectives and fast kernels to a hook. Thread-compatible.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace tessera::ir {
 
 struct EvalContext;  // op_def.h
 
-// Called before the evaluator runs an op on one shard. If it returns nullopt, the evaluator runs
-// the op. A hook must run every collective itself.
+// Called before the evaluator runs an op on one shard. If the hook returns nullopt, the evaluator
+// runs the op. A hook must run every collective itself.
 using OpHook = std::function<std::optional<absl::StatusOr<std::vector<Array>>>(
     const Function& f, const Op& op, const Site& site, absl::Span<const Array> in)>;
 
@@ -35,8 +35,8 @@ struct EvalOptions {
   // Called between ops. An error stops the run.
   std::function<absl::Status()> check_cancel;
   // Calls work(begin, end) for parts of [0, n), possibly on several threads. Returns when all parts
-  // have ended, or with an error if the run is to stop. `each` is the cost of one element in
-  // multiplications. If null, the thread that runs the op does everything.
+  // have ended, or with an error if the run is to stop. `each` is the cost of one of the n
+  // elements, counted in multiplications. If null, the thread that runs the op does everything.
   std::function<absl::Status(int64_t n, int64_t each,
                              absl::FunctionRef<void(int64_t begin, int64_t end)> work)>
       parallel_for;
@@ -49,8 +49,8 @@ struct EvalOptions {
   // Called by debug_print with its format and operands, once for each member of a batch. If null,
   // debug_print does nothing.
   std::function<void(const std::string& format, absl::Span<const Array> values)> print;
-  // Returns where result i may be written. Only for a function of one op whose results are the
-  // function's results. If null, the evaluator allocates memory.
+  // Returns the memory into which result i may be written. Only for a function of one op whose
+  // results are the function's results. If null, the evaluator allocates memory.
   std::function<std::byte*(size_t i)> result_memory;
 };
 
@@ -58,9 +58,9 @@ class Evaluator {
  public:
   explicit Evaluator(EvalOptions options = {}) : options_(std::move(options)) {}
 
-  // Runs one shard. Requires: args match f's params in shape and dtype (checked, VALUE_ERROR).
+  // Runs f on one shard. Requires: args match f's params in shape and dtype (checked, VALUE_ERROR).
   absl::StatusOr<std::vector<Array>> Run(const Function& f, std::vector<Array> args);
-  // Maps args[param][shard] to [result][shard].
+  // Runs f on all shards: maps args[param][shard] to [result][shard].
   absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);
 
   const EvalOptions& options() const { return options_; }
@@ -79,13 +79,13 @@ class Evaluator {
   std::vector<int64_t> shard_devices_ = {0};
 };
 
-// Returns an array that an op's evaluation may use for result i. The contents of the array are
-// unspecified.
+// Returns an array that the evaluation of an op may use for result i: one in the memory that
+// EvalOptions::result_memory gives, or a new one. The contents of the array are unspecified.
 Array ResultOf(const EvalContext& c, size_t i);
 
 // Evaluates an entry function logically, on whole arrays.
 absl::StatusOr<std::vector<Array>> Evaluate(const Function& f, absl::Span<const Array> args);
-// Evaluates one op on given arrays. Inference checks their ranks.
+// Evaluates one op on the given arrays, whose ranks the op's inference checks.
 absl::StatusOr<std::vector<Array>> EvaluateOp(const OpDef& def, const Scope& scope,
                                               absl::Span<const Array> in, const Attrs& attrs,
                                               absl::Span<const FunctionRef> regions = {});

@@ -16,8 +16,8 @@ int64_t BytesOf(const Function& f, const std::vector<ValueId>& values) {
   return bytes;
 }
 
-// Returns the bytes of operand 0 with its zeros inserted, and of the offsets of the products'
-// elements.
+// Returns the bytes that EvalContraction allocates besides its result: operand 0 with zeros
+// inserted, and tables with the offsets of the elements that are multiplied.
 int64_t ScratchForContraction(const InferContext& c, const std::vector<Type>& out) {
   const absl::Span<const Type> in = c.in;
   const ContractionMap map = c.def.contraction_map(c, out);
@@ -45,8 +45,8 @@ int64_t ScratchBytes(const Function& f, const Op& op) {
   // once.
   const bool copies =
       op.def->lowering == Lowering::kContract || op.def->lowering == Lowering::kCollective;
-  // The elements that a computation combines are copied from the operands twice, with their
-  // positions.
+  // Evaluating a computation copies the elements that it combines twice from the operands, together
+  // with their positions.
   const bool gathers = !op.regions.empty() && !op.def->has_planned_regions();
   for (const ValueId v : op.operands) {
     if (gathers) {
@@ -70,7 +70,7 @@ int64_t ScratchBytes(const Function& f, const Op& op) {
 }
 
 int64_t PeakBytes(const Function& f) {
-  // Params belong to the caller and live to the end; so do results.
+  // Params belong to the caller and live to the end. The results live to the end, too.
   constexpr int kForever = 1 << 30;
   std::vector<int> last(f.types.size(), -1);
   for (size_t i = 0; i < f.ops.size(); ++i) {

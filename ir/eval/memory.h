@@ -9,7 +9,8 @@ namespace tessera::ir {
 // Returns the peak memory of a function: arguments, live values, and the allocations of the current
 // op, including its regions.
 int64_t PeakBytes(const Function& f);
-// Returns the bytes that the op allocates while it runs, besides its results.
+// Returns the bytes that the reference evaluator allocates while it runs the op, besides the
+// results.
 int64_t ScratchBytes(const Function& f, const Op& op);
 
 }  // namespace tessera::ir

@@ -21,16 +21,16 @@
 namespace tessera::ir::fourier {
 namespace {
 
-// Rows of up to kShortMax elements and columns of up to kDirectMax are transformed directly, longer
-// ones as two dims. Rows of up to kDirectMax are also transformed directly if their two dims would
-// leave many lanes of the vectors idle.
+// Rows of up to kShortMax elements and columns of up to kDirectMax are transformed directly. Longer
+// ones are arranged as matrices, in two dims. Rows of up to kDirectMax are also transformed
+// directly if in two dims less than kBusyMin of the vectors' lanes would be busy.
 constexpr int64_t kShortMax = 128, kDirectMax = 2048;
 constexpr double kBusyMin = 0.75;
 // A row of at least this length is shared among threads; shorter rows are distributed over the
 // threads.
 constexpr int64_t kSharedMin = 1 << 15;
 // The largest number of parts of the work that are computed at the same time. Long columns take
-// more memory, so fewer of their parts are.
+// more memory, so at most kLongPartsMax of their parts are.
 constexpr int64_t kPartsMax = 32, kLongPartsMax = 4;
 
 // Aligned memory for vectors.
@@ -59,9 +59,10 @@ Number Root(int64_t turns, int64_t n) {
     return 2 * std::numbers::pi_v<long double> * static_cast<long double>(part) /
            static_cast<long double>(8 * n);
   };
-  // `past` counts in n parts of an eighth.
+  // `past` is the part of the angle beyond `eighth` eighths of a turn, in units of an n-th of an
+  // eighth.
   const int64_t eighth = 8 * turns / n, past = 8 * turns - eighth * n;
-  // The distance to a multiple of a quarter of a turn.
+  // The distance from the nearest multiple of a quarter of a turn, in the same units.
   const int64_t near = eighth % 2 == 0 ? past : n - past;
   const long double c = std::cos(angle(near)), s = std::sin(angle(near));
   const int64_t quarter = (eighth + 1) / 2;
@@ -78,7 +79,7 @@ Number Root(int64_t turns, int64_t n) {
   }
 }
 
-// Many roots of unity as products of few that are stored.
+// The n-th roots of unity, each as a product of two numbers of which about 2 sqrt(n) are stored.
 class Roots {
  public:
   explicit Roots(int64_t n) : n_(n) {
@@ -118,7 +119,8 @@ int64_t HalfOf(int64_t n) {
   return 1;
 }
 
-// Returns the share of the vectors' lanes that are busy in transforms of two dims.
+// Returns the share of the vectors' lanes that are busy if rows of length n are transformed in two
+// dims.
 template <class T>
 double BusyPart(int64_t n) {
   const int64_t rows = HalfOf(n), width = BestKernels<T>().width;
@@ -195,8 +197,8 @@ template <class T>
 struct Plan {
   int64_t n = 0;
   Line<T> line;  // for a direct transform
-  // A transform in two dims, n = rows.n * cols.n. The columns, of rows.n elements, are transformed
-  // first.
+  // A transform in two dims: `first` transforms the columns. Then the elements are multiplied by
+  // the factors in `between`, and `second` transforms the rows.
   bool is_two = false;
   Line<T> first, second;
   std::vector<T> between;
@@ -218,8 +220,8 @@ enum class Shape { kRows, kColumns };
 template <class T>
 std::shared_ptr<const Plan<T>> MakePlan(int64_t n, Shape shape);
 
-// Returns the plan for a length. The plans of lengths used last are kept, up to a bound on their
-// bytes. A plan that is larger is used once and dropped.
+// Returns the plan for a length. The plans of the lengths that were used last are kept, up to a
+// bound on their bytes. A plan that is larger than the bound is used once and dropped.
 template <class T>
 std::shared_ptr<const Plan<T>> PlanOf(int64_t n, Shape shape) {
   constexpr int64_t kKept = int64_t{32} << 20;  // for each precision
@@ -426,7 +428,7 @@ class Run {
         f(r, z.get(), [&](bool inverse, T scale) {
           FewRows(plan, {1, z.get(), n, z.get(), n, inverse, scale});
           return absl::OkStatus();
-          // There is no error without threads.
+          // FewRows runs on this thread only, so there is no error.
         }).IgnoreError();
     });
   }
@@ -435,7 +437,7 @@ class Run {
   void FewRows(const Plan<T>& plan, const Rows& rows) const {
     if (plan.is_two || plan.inner) {
       for (int64_t r = 0; r < rows.count; ++r)
-        // There is no error without threads.
+        // InOrder runs on this thread only, so there is no error.
         OneRow(plan, Part(rows, r, r + 1), InOrder).IgnoreError();
       return;
     }
@@ -550,7 +552,7 @@ void SetChirp(int64_t n, Plan<T>* plan) {
     if (i > 0) Put(back, plan->spectrum.data() + 2 * (m - i));
   }
   T* const z = plan->spectrum.data();
-  // It has no error without threads.
+  // InOrder runs on this thread only, so there is no error.
   Run<T>(InOrder).OfRows(*plan->inner, {1, z, m, z, m, false, 1}).IgnoreError();
 }
 

@@ -5,14 +5,16 @@
 
 namespace tessera::ir::fourier {
 
-// One step of a transform of length n = l1 * radix * ido. It transforms groups of `radix` elements
-// that are ido apart, l1 groups in each block, and then multiplies each element by a factor.
+// One step of a transform of length n = l1 * radix * ido. The elements form l1 blocks, and a block
+// consists of ido groups of `radix` elements that are ido apart. The step transforms each group,
+// and then multiplies each element by a factor.
 struct Pass {
   int64_t radix = 0, l1 = 0, ido = 0;
-  // The index of its first factor. The factor for j > 0 and i < ido is at (j - 1) * ido + i behind
-  // it.
+  // The index of the step's first factor in Steps::factors, counted in complex numbers. The factor
+  // for element j > 0 of group i is (j - 1) * ido + i numbers behind it.
   int64_t twiddles = 0;
-  // The index of the first radix-th root of unity. Only radices without code of their own use it.
+  // The index of the first radix-th root of unity in Steps::factors, counted in complex numbers.
+  // Only radices without code of their own use it.
   int64_t roots = 0;
 };
 
@@ -31,10 +33,10 @@ struct Strides {
   int64_t element = 0, lane = 0;
 };
 
-// Transforms up to `width` lanes at once: sums of x_k exp(-2 pi i j k / n). The transform is the
-// inverse one if the real and imaginary parts are swapped both when reading and when writing. The
-// results are multiplied by `factors`, if given, at the strides of `out`, and then by `scale`. `in`
-// may be `out`.
+// The arguments of a call that transforms up to Kernels::width lanes (rows or columns) at once: it
+// computes the sums of x_k exp(-2 pi i j k / n). The transform is the inverse one if the real and
+// imaginary parts are swapped both when reading and when writing. The results are multiplied by
+// `factors`, if given, which lie at the strides of `out`, and then by `scale`. `in` may be `out`.
 template <class T>
 struct Lanes {
   Steps<T> steps;

@@ -1,7 +1,7 @@
 // The code of ir/fourier/kernels.h, as templates over the number of elements in a vector. One file
 // for each instruction set includes it. Everything in it is therefore in an anonymous namespace,
 // and it calls nothing from the standard library that could be compiled out of line: the linker
-// would keep a single copy for all machines.
+// would keep only one of the copies, and its instructions might not exist on the machine.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -11,6 +11,8 @@
 namespace tessera::ir::fourier {
 namespace {
 
+// Type is a vector of W elements of type T. Loose is such a vector at an address that is aligned
+// only for T.
 template <class T, int W>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(W * sizeof(T)), aligned(W * sizeof(T))));
@@ -78,7 +80,7 @@ struct Vectors {
 
 // ---- Transforms of few elements. ----
 
-// Computes the sums of x_k exp(-2 pi i j k / R), in place.
+// Computes the sums of x_k exp(-2 pi i j k / R) over R elements x, in place.
 template <class T, int W, int R>
 struct Butterfly;
 
@@ -158,8 +160,8 @@ struct Butterfly<T, W, 8> {
   }
 };
 
-// Transforms an odd prime number of elements. The elements k and R - k have the same cosines, and
-// sines of opposite sign. `roots` holds the cosines and sines of 2 pi m / radix.
+// Transforms an odd prime number of elements. In the sums, elements k and R - k have the same
+// cosines, and sines of opposite sign. `roots` holds the cosines and sines of 2 pi m / radix.
 template <class T, int W, class Get, class Put>
 void OddPrime(int64_t radix, const T* roots, const Get& get, const Put& put) {
   using Vs = Vectors<T, W>;

@@ -26,8 +26,8 @@ constexpr const char* kFiles[] = {"libopenblas.so.0",
 
 // OpenBLAS picks its kernels by the model of the processor. A model that is newer than the library,
 // or that a hypervisor does not name, gets the kernels of 2004, at a fifth of the speed. While the
-// library is opened, this class names kernels by what the processor can do, unless the user has
-// named some.
+// library is opened, this class sets the environment variable by which a user can name kernels
+// (kVariable) to those that the processor can run, unless the user has set it.
 class NamedKernels {
  public:
   NamedKernels() {
@@ -397,8 +397,9 @@ int Routines<T>::Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, in
   return info;
 }
 
-// Gesdd takes the most: 4 k^2 + 7 k numbers, blocks of 64 columns of each side, and 8 k ints. For
-// complex numbers it takes 2 k^2 fewer, and up to 5 k^2 + 5 k or 2 (m + n) k + k real ones.
+// With k = min(m, n), Gesdd takes the most: 4 k^2 + 7 k numbers, blocks of 64 columns of each side,
+// and 8 k ints. For complex numbers it takes 2 k^2 fewer, and in addition up to 5 k^2 + 5 k or 2 (m
+// + n) k + k real numbers.
 template <class T>
 double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
   const auto k = static_cast<double>(std::min(m, n)), sides = static_cast<double>(m + n);
@@ -406,8 +407,8 @@ double Routines<T>::ScratchBytes(int64_t m, int64_t n) {
   if (kIsComplex<T>) bytes += (5 * k * k + 2 * sides * k + 7 * k + 2 * sides) * sizeof(Part<T>);
   return bytes;
 }
-// Adds blocks of 64 columns, 65 x 64 numbers for products of reflectors, real vectors before they
-// become complex, and eigenvalues in separate parts.
+// The scratch memory consists of blocks of 64 columns, 65 x 64 numbers for products of reflectors,
+// real vectors before they become complex, and eigenvalues in separate parts.
 template <class T>
 double Routines<T>::MoreOfEigenvalues(int64_t n) {
   const auto size = static_cast<double>(n);

@@ -28,8 +28,8 @@ struct PartsOf<std::complex<T>> {
 template <class T>
 using Part = typename PartsOf<T>::Type;
 
-// The symbols of the library: the routine's name without the letter for the type of elements, first
-// for real and then for complex numbers.
+// The routines that are loaded, by name without the letter that stands for the type of elements:
+// the name for real numbers, then the name for complex numbers.
 #define TESSERA_LAPACK_ROUTINES(X) \
   X(trsm, trsm)                    \
   X(gemm, gemm)                    \
@@ -47,9 +47,9 @@ using Part = typename PartsOf<T>::Type;
   X(sytrd, hetrd)                  \
   X(gtsv, gtsv)
 
-// The calls for one type of elements. They return LAPACK's `info`: 0 for success, i > 0 as
+// The routines for one type of elements. They return LAPACK's `info`: 0 for success, i > 0 as
 // described at the routine, i < 0 for a NaN that the routine does not accept. Routines that need
-// scratch allocate it.
+// scratch memory allocate it.
 template <class T>
 class Routines {
  public:
@@ -64,46 +64,46 @@ class Routines {
   // Factors a = L L^H or U^H U in the triangle `uplo`; the other triangle is neither read nor
   // written. i > 0: a is not positive definite.
   int Potrf(char uplo, int n, T* a, int lda) const;
-  // Factors a = P L U; L has ones on its diagonal. Row i was swapped with row pivots[i], counted
-  // from 1. i > 0: U is singular.
+  // Factors a = P L U; L has ones on its diagonal. For each i in turn, row i was swapped with row
+  // pivots[i], counted from 1. i > 0: U is singular.
   int Getrf(int m, int n, T* a, int lda, int* pivots) const;
-  // Factors a = Q R. R replaces a, and below it are the reflectors of Q, whose factors are min(m,
-  // n) taus.
+  // Factors a = Q R. R replaces the upper triangle of a. Below it are the Householder reflectors
+  // whose product is Q; `taus` receives their min(m, n) scalar factors.
   int Geqrf(int m, int n, T* a, int lda, T* taus) const;
-  // Like Geqrf, but reorders the columns of a. `pivots` receives the order, counted from 1. Columns
-  // whose entry of `pivots` is not 0 before the call come first.
+  // Like Geqrf, but reorders the columns of a. `pivots` receives their order, counted from 1.
+  // Columns whose entry of `pivots` is not 0 before the call come first.
   int Geqp3(int m, int n, T* a, int lda, int* pivots, T* taus) const;
   // Computes the first n columns of the product of k reflectors, in place; m >= n >= k.
   int Orgqr(int m, int n, int k, T* a, int lda, const T* taus) const;
   // Computes the eigenvalues of a = a^H, ascending, and the eigenvectors as columns of a. Only the
-  // triangle `uplo` of a is read. i > 0: it did not converge.
+  // triangle `uplo` of a is read. i > 0: the iteration did not converge.
   int Syevd(char uplo, int n, T* a, int lda, Part<T>* w) const;
   // Compute singular values, descending. `job` is N for the values alone; S for min(m, n) columns
-  // of u and rows of vt; A for all of them. a is overwritten. i > 0: it did not converge. Gesvd
-  // takes longer and less scratch.
+  // of u and rows of vt; A for all of them. a is overwritten. i > 0: the iteration did not
+  // converge. Gesvd takes longer than Gesdd and less scratch memory.
   int Gesdd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
             int ldvt) const;
   int Gesvd(char job, int m, int n, T* a, int lda, Part<T>* s, T* u, int ldu, T* vt,
             int ldvt) const;
-  // Computes eigenvalues, and with `left` and `right` the vectors, as columns. a is overwritten. i
-  // > 0: it did not converge.
+  // Computes eigenvalues w, and with `left` and `right` the left and right eigenvectors, as columns
+  // of vl and vr. a is overwritten. i > 0: the iteration did not converge.
   int Geev(bool left, bool right, int n, T* a, int lda, std::complex<Part<T>>* w,
            std::complex<Part<T>>* vl, int ldvl, std::complex<Part<T>>* vr, int ldvr) const;
-  // Factors a = Z T Z^H: T replaces a, and with `vectors` Z is returned. i > 0: it did not
-  // converge.
+  // Factors a = Z T Z^H: T replaces a, and with `vectors` z receives Z. i > 0: the iteration did
+  // not converge.
   int Gees(bool vectors, int n, T* a, int lda, T* z, int ldz) const;
-  // Factors a = Q H Q^H. H replaces a; the reflectors of Q are below H's first subdiagonal, and
-  // their factors are n - 1 taus.
+  // Factors a = Q H Q^H. H replaces a; the Householder reflectors of Q are below H's first
+  // subdiagonal, and `taus` receives their n - 1 scalar factors.
   int Gehrd(int n, T* a, int lda, T* taus) const;
-  // Like Gehrd, for a = a^H; only the triangle `uplo` is read and written. It returns H's diagonal,
-  // n elements, and the n - 1 elements beside it, too.
+  // Like Gehrd, for a = a^H; only the triangle `uplo` is read and written. `d` receives the n
+  // elements of H's diagonal, and `e` the n - 1 elements beside it.
   int Sytrd(char uplo, int n, T* a, int lda, Part<T>* d, Part<T>* e, T* taus) const;
   // Computes b = a^-1 b for a tridiagonal a, with n - 1 elements below and above its diagonal. All
   // arguments are overwritten. b is n x nrhs. i > 0: a is singular.
   int Gtsv(int n, int nrhs, T* below, T* diagonal, T* above, T* b, int ldb) const;
 
-  // ScratchBytes bounds the scratch of Geqrf, Geqp3, Orgqr, Syevd, Gesdd and Gesvd.
-  // MoreOfEigenvalues bounds the scratch that Geev, Gees, Gehrd and Sytrd take in addition.
+  // ScratchBytes bounds the scratch memory of Geqrf, Geqp3, Orgqr, Syevd, Gesdd and Gesvd. Geev,
+  // Gees, Gehrd and Sytrd take at most MoreOfEigenvalues in addition.
   static double ScratchBytes(int64_t m, int64_t n);
   static double MoreOfEigenvalues(int64_t n);
 

@@ -13,9 +13,9 @@ namespace tessera::ir::ops {
 inline constexpr AttrSpec kAxesAttrs[] = {{"axes", AttrKind::kStrings}};
 inline const AxisList& AxesOf(const Attrs& attrs) { return attrs.Strings("axes"); }
 
-// MeshAxesAmong returns those of the given axes that belong to the mesh; only along these are
-// manual axes types tracked. MappedAxesAmong returns the others, which name the mapped axes of
-// vmaps.
+// MeshAxesAmong returns the given axes that belong to the mesh. Types say only of these axes
+// whether a value varies along them. MappedAxesAmong returns the other axes, which are mapped axes
+// of vmaps.
 AxisList MeshAxesAmong(const Scope& scope, AxisList axes);
 AxisList MappedAxesAmong(const Scope& scope, AxisList axes);
 inline AxisList MeshAxesOf(const InferContext& c) {
@@ -25,12 +25,13 @@ inline AxisList MeshAxesOf(const InferContext& c) {
 // Checks that each axis is a Manual axis of the mesh or a mapped axis of a vmap, and that no axis
 // is named twice. Returns NAME_ERROR or VALUE_ERROR otherwise.
 absl::Status CheckBound(std::string_view op, const Scope& scope, const AxisList& axes);
-// Like CheckBound for the axes of the op, and checks that the op names at least one axis.
+// Checks the axes of the op with CheckBound, and checks that the op names at least one axis.
 absl::Status CheckAxes(const InferContext& c);
 
 bool ContainsAll(const AxisSet& set, const AxisList& axes);
 bool Disjoint(const AxisSet& set, const AxisList& axes);
-// Returns the text of the error for an op whose operand is in different states along its axes.
+// Returns the error text for an op `op` whose operand, of type `t`, is not in one state (varying,
+// invarying, unreduced or reduced) along all of `axes`.
 std::string MixedStates(std::string_view op, const Type& t, const AxisList& axes);
 
 // The batching rule of an op that treats all dims alike: emits the op on the batched operand, whose

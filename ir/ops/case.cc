@@ -1,7 +1,7 @@
 // The op case (lax.cond, lax.switch), which runs one of several branches, chosen by an index.
 //
-// Operand 0 is the index, an s32 that is clamped to the number of branches. The other operands are
-// the params of every branch.
+// Operand 0 is the index, an s32 that is clamped to the numbers of the branches, 0 to n - 1. The
+// other operands are the params of every branch.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -98,7 +98,8 @@ std::vector<Value> CaseJvp(const RuleContext& c, Values tangents) {
       out_active);
 }
 
-// The residuals of all branches, which share one list because the branches share the op's operands.
+// The residuals of all branches, the values that the known part of a branch passes to its unknown
+// part. They share one list, because all branches of the unknown op take the same operands.
 // Residuals that are the same operand, or the same result, of the op are one entry. Other residuals
 // are shared by type: each branch fills as many entries of a type as it needs, and fills the rest
 // with zeros.

@@ -33,8 +33,8 @@ std::vector<FunctionRef> Branches() {
             return V{v[1], v[1] * v[1]};
           })};
 }
-// Returns (index, x, y) -> the branch's results, the first under cos. If `index` is given, it is a
-// constant.
+// Returns a function (index, x, y) -> (cos of the chosen branch's first result, its second result).
+// If `index` is given, the function uses this constant instead of its param.
 FunctionRef Chosen(std::optional<int> index = {}) {
   return Fn({S32(), F64({3}), F64({3})}, [&](Builder& b, const std::vector<Value>& p) {
     const Value i = index ? Constant(b, Array::ScalarInt(DType::kS32, *index)) : p[0];
@@ -164,7 +164,8 @@ TEST(A10, BranchesThatVaryOverDifferentAxesAreTold) {
   EXPECT_THAT(message, HasSubstr("pcast(..., ('x',), to='varying') to result 0 of branch 1"));
 }
 
-// Returns a function on four devices, in which those with an odd index along `i` take branch 1.
+// Returns a function on four devices, in which the devices with an odd index along `i` take branch
+// 1.
 FunctionRef OddsTakeTheOther(bool exchanges) {
   const Scope outer = MeshScope({{"i", 4, AxisType::kAuto}});
   const Scope inner = MeshScope({{"i", 4, AxisType::kManual}});

@@ -1,7 +1,7 @@
 // Casts between the states of a value along a Manual axis: equal on all devices (invarying),
 // different (varying), a term of a sum (unreduced), or equal with a cotangent that is unreduced
-// (reduced). A cast moves no data; its purpose is to determine its transpose. Harmonize inserts
-// these ops, and users call them through pcast.
+// (reduced). A cast moves no data. It only decides, by its transpose, what is done with the
+// cotangent. Harmonize inserts these ops, and users call them through pcast.
 //
 // Reference: JAX's pvary, preduced, vary_unreduced_cast and reduced_vary_cast.
 #include <algorithm>
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<Array>> EvalCast(const EvalContext&, absl::Span<const
   return std::vector<Array>{in[0]};
 }
 
-// Completes the row of a cast. `d` holds its names, its typing rule and its transpose.
+// Completes the OpDef of a cast. `d` holds its names, its typing rule and its transpose.
 consteval OpDef CastOp(OpDef d) {
   d.family = Family::kCast;
   d.num_operands = 1;

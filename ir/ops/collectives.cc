@@ -1,10 +1,11 @@
 // Collectives over named axes: their types, derivatives, batching and evaluation.
 //
-// Typing follows JAX's manual axes types. The ops are strict, and the functions of ops.h insert
-// `pvary`. Sums also take unreduced operands, and a gathered result may be reduced. In a scope with
-// check_vma=false no such types are tracked, and psum transposes to psum. Types are never tracked
-// along the mapped axis of a vmap either. Batch turns collectives over a mapped axis into ops on
-// the batch dim.
+// Typing follows JAX's manual axes types, which say along which axes a value is varying, unreduced
+// or reduced. The ops refuse an operand in a state that they do not take. The functions of ops.h
+// cast an invarying operand with `pvary` first. Sums also take unreduced operands, and a gathered
+// result may be reduced. In a scope with check_vma=false these states are not tracked, and psum
+// transposes to psum. They are never tracked along the mapped axis of a vmap either. Batch turns
+// collectives over a mapped axis into ops on the batch dim.
 #include <algorithm>
 #include <complex>
 #include <map>
@@ -35,8 +36,8 @@ absl::Status CheckDim(const InferContext& c, std::string_view attr, int rank) {
                     " for operand ", c.in[0].ToString());
 }
 
-// Checks that the operand is in the state of `set` along all the axes: that it varies, or that it
-// is unreduced.
+// Checks that `set` contains all mesh axes of the op. `set` is the axes along which the operand is
+// in one state, such as varying. The errors assume that it should vary.
 absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
   const Type& t = c.in[0];
   const AxisList axes = MeshAxesOf(c);
@@ -57,14 +58,15 @@ absl::Status CheckStates(const InferContext& c, const AxisSet& set) {
                     "); apply pcast(..., to='varying') first");
 }
 absl::Status CheckVaries(const InferContext& c) { return CheckStates(c, c.in[0].varying); }
-// Returns whether the operand of a sum is unreduced along all the axes. Otherwise it has to vary.
+// Returns whether the operand of a sum is unreduced along all mesh axes of the op. If it is not, it
+// has to vary along them.
 bool IsUnreduced(const InferContext& c) {
   const AxisList axes = MeshAxesOf(c);
   return !axes.empty() && ContainsAll(c.in[0].unreduced, axes);
 }
 
-// The result's manual axes type is that of the operand, without the axes along which the result
-// becomes equal.
+// The `varying` rules of the collectives. The result has the operand's manual axes type, without
+// the axes along which the collective makes the result equal.
 absl::Status StaysVarying(const InferContext& c, std::vector<Type>* out) {
   TESSERA_RETURN_IF_ERROR(CheckVaries(c));
   return SameVmaAsFirst(c, out);
@@ -106,8 +108,8 @@ absl::Status AxisIndexStates(const InferContext& c, std::vector<Type>* out) {
 }
 // ---- Shapes. ----
 
-// Returns the dtype and shape of the operand, as a type that is not weak and in no state along
-// axes.
+// Returns a type with the dtype and shape of the operand. It is not weak, and no axis is varying,
+// unreduced or reduced in it yet.
 absl::StatusOr<std::vector<Type>> InferStrong(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckAxes(c));
   return std::vector<Type>{MakeType(c.in[0].dtype, c.in[0].shape)};
@@ -307,7 +309,7 @@ std::vector<Value> AllGatherTranspose(const RuleContext& c, Values ct, const std
   if (c.attrs.Str("to") != "invarying" || !c.b.scope().check_vma ||
       MeshAxesAmong(c.b.scope(), axes).empty())
     return {PsumScatter(ct[0], axes, dim, tiled)};
-  // Every coordinate has the whole cotangent and takes its own slice.
+  // Every device has the whole cotangent and takes its own slice.
   const Value i = AxisIndex(c.b, axes);
   if (!tiled) return {DynamicIndexInDim(ct[0], i, dim)};
   const Dims& block = c.in_types[0].shape;
@@ -337,8 +339,8 @@ std::vector<Value> AllToAllTranspose(const RuleContext& c, Values ct, const std:
 
 // ---- Batching. ----
 
-// Returns the attributes for a batched operand. The attributes `names` are dims of the unbatched
-// operand, which has the same rank as the result.
+// Returns the attributes for a batched operand, whose batch dim is `batch_dim`. The attributes in
+// `names` are dims of the unbatched operand, and are moved past the batch dim.
 Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, int batch_dim) {
   Attrs out = attrs;
   for (std::string_view name : names) {
@@ -348,8 +350,8 @@ Attrs PastBatch(const Attrs& attrs, absl::Span<const std::string_view> names, in
   return out;
 }
 
-// Tiled collectives keep the rank. The others remove or insert a dim, so the batch dim goes in
-// front.
+// Tiled collectives keep the rank, so the batch dim stays where it is. The others remove or insert
+// a dim, so the batch dim is moved to the front first.
 Batched BatchExchange(const RuleContext& c, int batch_dim,
                       absl::Span<const std::string_view> names) {
   const bool tiled = c.attrs.Bool("tiled");
@@ -370,8 +372,9 @@ Batched BatchAllToAll(const RuleContext& c, absl::Span<const int> dims, int64_t)
 // ---- Batching of a call whose axes include the batch's own axis, which becomes an op on the batch
 // dim. The axes before and after it belong to the mesh, or to vmaps further out. ----
 
-// The axes of the call around the batch's axis, in the destination. Axes of the mesh that cut the
-// batch come just before the part of the batch that each coordinate has.
+// The axes of the call other than the batch's axis: those before it and those after it. If Manual
+// axes of the mesh cut the batch, each device has one part of it. These axes are then the last ones
+// of `before`.
 struct AxesAroundBatch {
   AxisList before, after, rest;  // `rest` has both
   int64_t num_before = 1, size = 1, num_after = 1;
@@ -406,8 +409,8 @@ Value FirstDimOver(Value x, const AxisList& axes) {
   return ShardedLike(x, type);
 }
 
-// BatchFirst returns the operand with the batch dim in front and unsharded. FirstIsBatch returns a
-// result whose batch dim is in front.
+// BatchFirst returns the operand with the batch dim in front and unsharded. FirstIsBatch returns
+// `x`, whose dim 0 is the batch, as a batched result, sharded as the batch is.
 Value BatchFirst(const RuleContext& c, absl::Span<const int> dims) {
   if (dims[0] >= 0) return FirstDimOver(MoveDim(c.in[0], dims[0], 0), {});
   return BroadcastNewDim(Pvary(c.in[0], walk::CutMissing(c.batch, c.in[0])), 0, c.batch.size);
@@ -444,6 +447,8 @@ Value ReduceCopies(ReduceKind kind, Value x, int64_t size) {
   return kind == ReduceKind::kSum ? Mul(x, FullLike(x, static_cast<double>(size))) : x;
 }
 
+// Emits the collective `def` along `axes` on `x`, which is made to vary along them. Returns `x` if
+// there are no axes.
 Value AlongAxes(const OpDef& def, Value x, const AxisList& axes) {
   if (axes.empty()) return x;
   const AxisList mesh_axes = MeshAxesAmong(x.builder().scope(), axes);
@@ -567,11 +572,13 @@ Batched IndexAlongBatch(const RuleContext& c, absl::Span<const int>, int64_t siz
 
 // ---- Reference semantics, evaluated on all shards at once. ----
 
-// The shards of one group, in group order, and the position of this shard among them.
+// The blocks that take part in the collective for one device, in the order of the group, and the
+// position of the device's own block among them.
 struct Group {
   std::vector<const Array*> blocks;
   int64_t position = 0;
 };
+// Returns the group of each shard. Throws if a device of a group is not running.
 std::vector<Group> Groups(const EvalContext& c, const Shards& in) {
   const std::vector<int64_t>& devices = c.evaluator.shard_devices();
   std::map<int64_t, const Array*> block_of;
@@ -603,7 +610,8 @@ T Combine(ReduceKind kind, T a, T b) {
   return scalar::math::Add(a, b);
 }
 
-// Folds integers, and bools as 0 and 1. Bools are never summed.
+// Combines the blocks of a group, element by element: integers, or bools as 0 and 1. Bools are
+// never summed.
 template <class T>
 void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   const absl::Span<T> acc = out->MutableAs<T>();
@@ -613,7 +621,7 @@ void FoldIntegers(ReduceKind kind, const Group& g, Array* out) {
   }
 }
 
-// Sums in double, in group order, and rounds once.
+// Adds up the blocks of a group in double precision, in the order of the group, and rounds once.
 template <class T>
 void FoldComplex(const Group& g, Array* out) {
   const absl::Span<T> to = out->MutableAs<T>();
@@ -624,7 +632,7 @@ void FoldComplex(const Group& g, Array* out) {
   }
 }
 
-// Folds floats in double, in group order, and rounds once.
+// Combines floats in double precision, in the order of the group, and rounds once.
 void FoldFloats(ReduceKind kind, const Group& g, Array* out) {
   for (int64_t i = 0; i < out->num_elements(); ++i) {
     double acc = g.blocks[0]->At(i);
@@ -670,8 +678,8 @@ Array Join(const std::vector<Array>& blocks, int64_t dim, bool tiled, const Type
   }
   return out;
 }
-// Returns piece `index` of the `n` pieces of `x` along `dim`. If it is not tiled, a piece has one
-// row and loses the dim.
+// Returns piece `index` of the `n` pieces of `x` along `dim`. If `tiled` is false, a piece has one
+// element along the dim, and the dim is dropped.
 Array Piece(const Array& x, int64_t dim, int64_t n, int64_t index, bool tiled) {
   Dims starts(x.rank(), 0), shape = x.shape();
   shape[dim] /= n;
@@ -751,7 +759,7 @@ constexpr AttrSpec kAllToAllAttrs[] = {{"axes", AttrKind::kStrings},
 
 constexpr Refused kPerShard{"a collective is already a per-shard op"};
 
-// Completes the row of a linear collective. `d` has the fields that differ.
+// Completes the OpDef of a collective with the fields that all of them share. `d` has the others.
 consteval OpDef Collective(OpDef d) {
   d.family = Family::kCollective;
   d.num_operands = 1;
@@ -763,7 +771,7 @@ consteval OpDef Collective(OpDef d) {
   return Checked(d);
 }
 
-// The row of a collective that returns the maximum or the minimum along axes.
+// Returns the OpDef of a collective that computes the maximum or the minimum along axes.
 consteval OpDef Extremum(std::string_view name, ReduceKind kind) {
   return Collective({.name = name,
                      .lax_name = name,
@@ -864,7 +872,8 @@ const OpDef kAxisIndex = Checked({.name = "axis_index",
 
 namespace {
 
-// Returns the operand, cast to vary along all of `axes`.
+// Returns the operand, cast to vary along all of `axes` if it is invarying along them. Throws if it
+// is in several states along them.
 Value Varying(Value x, const AxisList& axes, const OpDef& def) {
   const Scope& scope = x.builder().scope();
   ThrowIfError(ops::CheckBound(def.lax_name, scope, axes));

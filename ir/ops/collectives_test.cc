@@ -55,7 +55,7 @@ TEST(Psum, AccumulatesWide) {
   const auto out = OnGrid(blocks, [](Builder&, const std::vector<Value>& p) {
     return std::vector<Value>{Psum(p[0], {"i", "j"})};
   });
-  EXPECT_EQ(out[0].At(0), 260);  // step by step in bf16 it would stay 256
+  EXPECT_EQ(out[0].At(0), 260);  // summed step by step in bf16 it would stay 256
 }
 
 TEST(Psum, OfBoolsCounts) {
@@ -203,8 +203,8 @@ TEST(Typing, SizesMustFit) {
               HasSubstr("Found an unbound axis name: q"));
 }
 
-// Returns a manual_computation with `body` as its body, so that the generic checks drive all
-// shards.
+// Returns a manual_computation with `body` as its body, so that the generic checks of
+// transform_checks.h run it on all shards.
 FunctionRef Sharded(const Body& body, bool check_vma, Dims shape) {
   const Scope outer = MeshScope({{"i", 2}, {"j", 3}});
   const std::vector<PartitionSpec> specs = {{{{"i", "j"}}, {}, {}, {}}};

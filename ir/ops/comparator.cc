@@ -13,8 +13,8 @@
 namespace tessera::ir::ops {
 namespace {
 
-// A scalar of the comparator that compares as one of its params, possibly converted or with zeros
-// or NaNs made equal.
+// A scalar of the comparator that stands for one of its params in a comparison. It is the param
+// itself, possibly converted, or with -0 and +0, or all NaNs, made equal.
 struct Side {
   int param = 0;
   bool zeros_alike = false, nans_alike = false;
@@ -23,7 +23,8 @@ struct Side {
   bool is_left() const { return param % 2 == 0; }
 };
 
-// A comparison of the left and the right side of an operand.
+// A comparison of the left and the right side of an operand. `total` says that it is by IEEE's
+// total order, and `as_numbers` that it compares floats as numbers.
 struct Comparison {
   int operand = 0;
   std::string direction;  // with the left side first
@@ -81,7 +82,7 @@ class Reader {
     if (!op || f_.types[v].rank() != 0) return std::nullopt;
     return op->attrs.Literal("value").At(0);
   }
-  // Returns whether converting keeps order and equality.
+  // Returns whether converting from `from` to `to` keeps order and equality.
   static bool HoldsAll(DType to, DType from) {
     if (BitWidth(to) <= BitWidth(from)) return false;
     if (IsFloat(from)) return to == DType::kF32 || to == DType::kF64;
@@ -100,8 +101,8 @@ class Reader {
     return side && side->param == param;
   }
 
-  // Returns the side that `v` stands for. A depth of 3 is enough for one conversion, one select of
-  // zeros and one select of NaNs, in any order.
+  // Returns the side that `v` stands for, or nullopt if it stands for none. A depth of 3 is enough
+  // for one conversion, one select of zeros and one select of NaNs, in any order.
   std::optional<Side> SideOf(ValueId v, int depth = 3) const {
     if (v < f_.num_params) return Side{static_cast<int>(v)};
     if (depth == 0) return std::nullopt;
@@ -130,8 +131,9 @@ class Reader {
     return std::nullopt;
   }
 
-  // Returns the comparison that `v` is. A comparison of the right side with the left one is turned
-  // around. A comparison in the total order counts only if zeros and NaNs were made equal before.
+  // Returns the comparison of the two sides of an operand that `v` is the result of, if any. A
+  // comparison of the right side with the left one is turned around. A comparison in the total
+  // order counts only if zeros and NaNs were made equal before.
   std::optional<Comparison> ComparisonOf(ValueId v) const {
     const Op* const op = OpOf(v, kCompare);
     if (!op) return std::nullopt;

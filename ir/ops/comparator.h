@@ -11,9 +11,10 @@ namespace tessera::ir::ops {
 // An order by keys. Each key decides among elements that are equal by the keys before it.
 struct KeyOrder {
   std::vector<int> keys;    // operand numbers, the most significant first
-  bool descending = false;  // by every key
-  // Some key compares floats as numbers, which gives NaNs no place in the order. StableHLO then
-  // leaves open where the elements end up, and so may the backend that sorts.
+  bool descending = false;  // whether all keys descend; otherwise all ascend
+  // Whether some key compares floats as numbers, which gives NaNs no place in the order. If there
+  // are NaNs, StableHLO then does not define the order of the elements, and a backend may choose
+  // any.
   bool leaves_nans_open = false;
 };
 

@@ -230,8 +230,8 @@ Parts SqrtOf(const Parts& x) {
   const Value half = 0.5 * Abs(x.im);
   const Value other = half / Unless(IsZero(t), t, 1);
   const Value is_right = Compare(x.re, FullLike(x.re, 0), "GE");
-  // The total order tells -0, which is below 0 there, from 0: the root's imaginary part takes its
-  // sign too.
+  // The root's imaginary part takes the sign of im, also the sign of a zero. Only in the total
+  // order is -0 below 0.
   const Value below = CompareTotalOrder(x.im, FullLike(x.im, 0), "LT");
   const Value im = Select(is_right, other, t), minus = -im;
   const Value re = Select(is_right, t, other);

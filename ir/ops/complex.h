@@ -9,11 +9,11 @@
 namespace tessera::ir::ops {
 
 // Returns the composite of real ops that applies `def`, an elementwise op without attributes, to
-// operands of the same complex dtype and shape. Returns nullopt if complex numbers do not have the
-// function.
+// operands of the same complex dtype and shape. Returns nullopt if `def` is not defined on complex
+// numbers.
 std::optional<Value> ElementwiseOnParts(const OpDef& def, const std::vector<Value>& in);
 
-// The complex number re + i im, element by element.
+// The complex numbers re + i im of an array, element by element.
 struct Parts {
   Value re, im;
 };

@@ -15,12 +15,12 @@ namespace tessera::ir {
 namespace ops {
 namespace {
 
-// The number of tuples that are evaluated together, so large that the walk over the ops is cheap
-// beside their work.
+// The maximum number of tuples that are evaluated together. It is so large that the evaluator's own
+// work for each op is small compared with the arithmetic on the tuples.
 constexpr int64_t kTuplesMax = 4096;
 
-// Checks the values and ops of `f` and of the functions in it. A function that occurs often is
-// checked once.
+// Checks the values and ops of `f` and of the functions in it. A function that occurs more than
+// once is checked once.
 absl::Status CheckInside(const InferContext& c, const Function& f,
                          std::unordered_set<const Function*>& seen) {
   if (!seen.insert(&f).second) return absl::OkStatus();
@@ -91,8 +91,8 @@ double FlopsOf(const InferContext& c, int64_t times) {
 }
 
 // Batches the computation over a dim and runs it on blocks of tuples: evaluating it tuple by tuple
-// would cost a walk over its ops for each. Batched functions are kept, so that a call of few tuples
-// that comes often pays for the batching once.
+// would cost a walk over its ops for each tuple. Batched functions are kept, so that many calls
+// with few tuples each pay for the batching once.
 absl::StatusOr<std::vector<Array>> TupleEvaluator::Run(const std::vector<Array>& args) {
   const Function& f = *c_.regions[0];
   const int64_t n = args[0].num_elements();
@@ -117,7 +117,8 @@ absl::StatusOr<std::vector<Array>> TupleEvaluator::Run(const std::vector<Array>&
       Array& part = in.emplace_back(arg.dtype(), Dims{tuples});
       std::byte* const to = part.MutableData();
       std::copy_n(arg.data() + begin * width, count * width, to);
-      // Fill up the block with copies of the last tuple, on which a loop is known to end.
+      // Fill up the block with copies of the last tuple. With other values, a loop in the
+      // computation might never end.
       for (int64_t i = count; i < tuples; ++i)
         std::copy_n(to + (count - 1) * width, width, to + i * width);
     }
@@ -132,7 +133,7 @@ absl::StatusOr<std::vector<Array>> TupleEvaluator::Run(const std::vector<Array>&
 
 }  // namespace ops
 
-// There is no op for `map`. The batched computation is the same program, and needs one op less.
+// There is no op for `map`: the batched computation, inlined, does the same.
 std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs) {
   if (xs.empty() || static_cast<int>(xs.size()) != computation->num_params)
     Throw(ErrorKind::kTypeError, absl::StrCat("map: the computation has ", computation->num_params,

@@ -1,8 +1,9 @@
 // Shared by the ops whose region is a computation (RegionRole::kComputation): a closed function of
 // scalars that combines or compares elements. Internal to ir/; stateless; thread-safe.
 //
-// A computation stands in no mesh, whatever the scope of its op. It means the same on every shard,
-// so a transform that moves an op to another scope leaves the computation as it is.
+// The scope of a computation has no mesh, whatever the scope of its op is. The computation is the
+// same on every shard, so a transform that moves an op to another scope leaves the computation as
+// it is.
 #pragma once
 #include <map>
 #include <string_view>
@@ -23,8 +24,8 @@ absl::Status CheckComputation(const InferContext& c, absl::Span<const DType> par
 
 std::vector<DType> DTypesOf(absl::Span<const Type> types);
 
-// If the computation of two params is a single op on them, in either order, returns that op, else
-// null.
+// If the computation has two params and consists of a single op on them, in either order, returns
+// that op. Otherwise returns null.
 const OpDef* SoleOp(const Function& computation);
 // Returns the op that reduces by this computation, for example reduce_sum for `add`, or null if
 // there is none.
@@ -44,13 +45,13 @@ class TupleEvaluator {
  public:
   // `c` must outlive this object.
   explicit TupleEvaluator(const EvalContext& c) : c_(c) {}
-  // args[param] has one element for each tuple, in any shape. Each result has one element for each
-  // tuple, in shape {n}.
+  // Runs the computation on n tuples. args[param] has n elements, in any shape: element i belongs
+  // to tuple i. Each result has shape {n}.
   absl::StatusOr<std::vector<Array>> Run(const std::vector<Array>& args);
 
  private:
   const EvalContext& c_;
-  // the batched computations, by the number of tuples that they take
+  // the computation, batched for several tuples; the key is the number of tuples
   std::map<int64_t, FunctionRef> batched_;
 };
 

@@ -294,7 +294,8 @@ TEST(SortBy, IsAStableSortOfEveryLength) {
   }
 }
 
-// There are more pairs than are compared together, and the rows lie beside one another.
+// The sort compares more pairs than the evaluator takes in one call, and the elements of a row are
+// not contiguous.
 TEST(SortBy, ManyElements) {
   const int64_t n = 3000, rows = 3;
   const FunctionRef f = Fn({S32({n, rows})}, [&](Builder&, const V& v) {

@@ -153,13 +153,14 @@ bool PadsNothing(const Attrs& attrs, int64_t size, int d) {
          (size <= 1 || attrs.Ints("interior_padding")[d] == 0);
 }
 
-// Blocks of a dim pass through if padding puts each element among a fixed number of fills.
+// A dim that grows passes through in blocks if each element of x, with the fills around it, becomes
+// a block of the same size in the result. This holds if low + high == interior.
 Signature PadFactors(const InferContext& c, absl::Span<const Type> out) {
   return PassThroughInBlocks(c, out, [&](int d) -> int64_t {
     const int64_t size = c.in[0].shape[d], low = c.attrs.Ints("edge_padding_low")[d],
                   high = c.attrs.Ints("edge_padding_high")[d];
     if (PadsNothing(c.attrs, size, d)) return size;
-    // A block of one element has nothing between its elements.
+    // Block i of the result has `low` fills, element i and `high` fills.
     const bool puts = size > 0 && low >= 0 && high >= 0 && size <= out[0].shape[d] &&
                       low + high == c.attrs.Ints("interior_padding")[d];
     return puts ? size : 0;
@@ -207,7 +208,8 @@ std::vector<Value> TransposePad(const RuleContext& c, Values cts, const std::vec
   return out;
 }
 
-// If the padding value is batched, a padded mask tells where to choose it.
+// If the padding value is batched, pads with zeros, pads a mask in the same way, and selects the
+// padding value where the mask was padded.
 Batched BatchPad(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
   Value x = BatchInFront(c, dims, 0, size);
   const DimList low = WithInserted(c.attrs.Ints("edge_padding_low"), 0, int64_t{0});
@@ -278,8 +280,9 @@ bool IsZero(Value v) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Makes a padding value that is equal everywhere unreduced and reduced along the axes along which
-// `x` is. If `x` is unreduced, one shard's term is the value and those of the others are zeros.
+// Makes a padding value unreduced and reduced along the axes along which `x` is, if the value is
+// invarying along all axes. Where `x` is unreduced along Explicit axes, one shard has the value as
+// its term and the other shards have zeros. Along Manual axes, the value must be zero.
 Value PaddingLike(Value x, Value padding_value) {
   const Type &want = x.type(), &have = padding_value.type();
   if (have.unreduced == want.unreduced && have.reduced == want.reduced) return padding_value;

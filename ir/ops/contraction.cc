@@ -1,6 +1,6 @@
 // The op dot_general, the product of two arrays over named dims, and the checks that convolution
-// shares with it. The rules keep `precision` and `out_sharding`, so that derivatives multiply as
-// exactly as the user asked.
+// shares with it. The derivative rules keep `precision`, so that derivatives multiply as exactly as
+// the user asked.
 #include "ir/ops/contraction.h"
 
 #include <algorithm>
@@ -224,8 +224,8 @@ std::vector<Value> TransposeDot(const RuleContext& c, Values cts, const std::vec
   return out;
 }
 
-// ---- Batching: a batch dim if both operands have the mapped dim, else a free dim of the one that
-// has it. ----
+// ---- Batching: the mapped dim becomes a batch dim if both operands have it, else a free dim of
+// the operand that has it. ----
 
 // The mapped dim stands first in the result if both operands have it. If only one has it, it stands
 // among that operand's free dims, and no broadcast of the other is needed.

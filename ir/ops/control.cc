@@ -106,8 +106,8 @@ std::vector<ValueId> KeptValues(const Attrs& policy, const Function& body,
   return kept;
 }
 
-// Returns a function that computes `results` of the body from its params, followed by the values
-// `kept`.
+// Returns a function that computes the values `results` of the body. The params of that function
+// are the params of the body, followed by the values `kept`, which it does not compute again.
 FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
                      const std::vector<ValueId>& results) {
   std::vector<bool> needed(body.types.size(), false), given(body.types.size(), false);
@@ -140,8 +140,8 @@ FunctionRef BodyFrom(const Function& body, const std::vector<ValueId>& kept,
 // unknown side computes the rest of the body again, from the operands and the values that were
 // kept.
 void CheckpointPartialEval(PartialEvalContext& c) {
-  // Effects are held back to be run with values that the known side has computed. They need no
-  // second computation.
+  // With hold_effects, ops with effects go to the unknown side, which runs them with values that
+  // the known side has computed. No op is computed a second time.
   if (c.options.hold_effects) return CallPartialEval(c);
   const Function& body = *c.op.regions[0];
   const std::vector<ValueId> kept = KeptValues(c.op.attrs, body, c.known);
@@ -355,7 +355,8 @@ absl::StatusOr<std::vector<Type>> InferCheckpoint(const InferContext& c) {
   return InferCall(c);
 }
 
-// Completes the row of an op that calls its region. `d` has the fields that differ.
+// Completes the OpDef of an op that calls its region. `d` has the fields that differ between these
+// ops.
 consteval OpDef CallLike(OpDef d) {
   d.family = Family::kControlFlow;
   d.num_operands = kAnyNumber;

@@ -1,5 +1,5 @@
-// The op convolution: products of windows of one operand, lhs, with another operand, rhs, the
-// kernel.
+// The op convolution. Each element of the result is a sum of products: of the elements of a window
+// of operand 0, lhs, with elements of operand 1, rhs, which is the kernel.
 //
 // Reference: StableHLO's convolution, whose attribute names these are; and JAX's
 // lax/convolution.py, from which the rules of transposition and batching come.
@@ -16,9 +16,9 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<Type>>;
 
-// The attributes of a convolution. A spec lists the dims of an array: first two that have a role,
-// then the spatial dims. For an input and a result the two are the batch and the features. For a
-// kernel they are the features of the result and the features of the input.
+// The attributes of a convolution. A spec lists the dims of an array: two dims with a role of their
+// own, then the spatial dims. For lhs and the result the two dims are the batch and the features.
+// For the kernel they are the features of the result and the features of lhs.
 struct Convolution {
   ConvDimensionNumbers dims;
   ConvOptions options;
@@ -101,7 +101,8 @@ Value Emit(Value lhs, Value rhs, const Convolution& conv) {
 // The largest size of a dim, so that sums of a few sizes do not overflow.
 constexpr int64_t kSizeMax = int64_t{1} << 60;
 
-// Returns the size of `n` elements after dilation - 1 others were put between each two of them.
+// Returns the number of elements after dilation - 1 others were put between each two neighbours of
+// `n` elements.
 absl::StatusOr<int64_t> Dilated(const InferContext& c, int64_t n, int64_t dilation) {
   if (n == 0) return 0;
   const __int128 size = static_cast<__int128>(n - 1) * dilation + 1;
@@ -166,9 +167,9 @@ absl::Status CheckGroups(const InferContext& c, const Convolution& conv) {
   return absl::OkStatus();
 }
 
-// Checks the attributes and infers the result's shape. Every size is bounded by 2^60, also that of
-// the padded and dilated operand, which no value has: ConvolutionMap computes with these sizes, and
-// a program that was read may hold any.
+// Checks the attributes and infers the result's shape. Every size is bounded by 2^60, also the size
+// of lhs with padding and dilation, which exists nowhere as a value: ConvolutionMap computes with
+// these sizes, and a program that was read may hold any.
 Types InferConvolution(const InferContext& c) {
   const Type &lhs = c.in[0], &rhs = c.in[1];
   if (lhs.rank() != rhs.rank() || lhs.rank() < 2)
@@ -211,8 +212,8 @@ Types InferConvolution(const InferContext& c) {
   }
   for (int64_t& size : with_zeros) size = std::max<int64_t>(size, 1);
   TESSERA_RETURN_IF_ERROR(CountElements(c, with_zeros).status());
-  // Each element of the result is a sum of one product for each element of the kernel for its
-  // feature.
+  // Each element of the result is a sum of as many products as the kernel has elements for one
+  // feature of the result.
   TESSERA_ASSIGN_OR_RETURN(const int64_t elements, CountElements(c, t.shape));
   const int64_t features = rhs.shape[conv.dims.rhs_spec[0]];
   const int64_t products = features == 0 ? 0 : rhs.num_elements() / features;
@@ -223,10 +224,11 @@ Types InferConvolution(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Describes how a spatial dim of lhs can be cut together with another dim: the dim of places, at
-// which windows stand in the result, or the dim of the window in the kernel. This is possible if
-// the dilated lhs has `step` elements for each element of the other dim. Both dims are then cut at
-// the same points into blocks, and each shard needs a halo of lhs besides its block.
+// Describes how a spatial dim of lhs can be cut together with the same spatial dim of the result
+// (kPlaces: its elements are the places of windows) or of the kernel (kWindow). This is possible if
+// the dilated lhs has `step` elements for each element of the other dim, where `step` is the
+// distance in the dilated lhs between neighbours of that dim. Both dims are then cut at the same
+// points into blocks, and each shard needs a halo of lhs besides its block.
 struct Cut {
   enum Kind : uint8_t { kNone, kPlaces, kWindow } kind = kNone;
   int64_t size = 0;  // number of blocks, which are as small as possible
@@ -259,7 +261,8 @@ Cut CutOf(const InferContext& c, const Convolution& conv, const Type& out, size_
 
 // The factors of (g n, g c, in)(g o, c, window) -> (n, g o, out), where g are the groups of the
 // batch or of the features. A spatial dim passes through if the window is one element that moves by
-// one, because each element then stands for itself. For other windows see Cut.
+// one, because each element of the result then depends on one place of lhs. For other windows see
+// Cut.
 Signature ConvolutionFactors(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
   const ConvOptions& o = conv.options;
@@ -397,8 +400,8 @@ Value LhsCotangent(const RuleContext& c, const Convolution& conv, Value ct) {
     back.options.padding[d] = {before, e.lhs + e.rhs - 1 - e.out - before};
   }
   PartitionSpec spec;
-  // With groups of the batch, the product has another shape than the operand, so that its sharding
-  // does not fit.
+  // With groups of the batch, the product has another shape than the operand, so that the operand's
+  // sharding does not fit it.
   KeepSharding(x, sharded && conv.options.batch_group_count == 1, &spec, &back.options);
   const Value reversed = Reverse(Convert(kernel, ct.dtype()), Spatial(r));
   Value out = Emit(ct, reversed, back);
@@ -511,8 +514,9 @@ struct Halo {
 };
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 // Computes the part of the dilated operand that this shard's places, or this shard's elements of
-// the window, read. The halo is the part beyond the shard's block, in whole elements. The padding
-// is what remains of the distance, so that windows stand in the same places as without the cut.
+// the window, read. The halo is the part of it beyond the shard's block, in whole elements of lhs.
+// The padding makes up the difference between the halo and the exact distance, which may end among
+// the zeros of the dilation. Windows then stand in the same places as without the cut.
 Halo HaloOf(const RuleContext& c, const PartitionContext& p, const Convolution& conv, size_t d) {
   const auto& [l, r, t] = conv.dims;
   const ConvOptions& o = conv.options;
@@ -579,9 +583,9 @@ struct Index {
   int64_t lhs = 0, rhs = 0, out = 0;
 };
 
-// Forms matrices that are as large as the order of the result's dims allows. The dims before the
-// features of the result become m and the features n, or, if other dims come after the features,
-// the features become m, the later dims n and the earlier dims a batch. The windows become rows of
+// Forms matrices that are as large as the order of the result's dims allows. If the features are
+// the last dim of the result, they become n and the dims before them m. Otherwise the features
+// become m, the dims after them n, and the dims before them a batch. The windows become rows of
 // lhs, which overlap.
 ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out) {
   const Convolution conv(c.attrs);
@@ -634,7 +638,8 @@ ContractionMap ConvolutionMap(const InferContext& c, absl::Span<const Type> out)
   std::vector<Index> batch, m, n;
   const auto before = absl::MakeConstSpan(kept).first(t[1]),
              after = absl::MakeConstSpan(kept).subspan(t[1] + 1);
-  // A matrix would have one row or column: no two products of a window share an element.
+  // With one feature per group, the matrices would have a single row or column, so all dims of the
+  // result become batch dims.
   if (per_group == 1 && groups > 1) {
     batch.assign(before.begin(), before.end());
     batch.push_back(group);

@@ -125,7 +125,7 @@ Value Combine(ReduceKind kind, Value a, Value b) {
   }
 }
 
-// Returns the element that changes nothing when it is combined.
+// Returns the element that changes nothing when it is combined with another.
 Array Identity(ReduceKind kind, DType dtype) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto bits = static_cast<int>(8 * ByteWidth(dtype));
@@ -171,8 +171,8 @@ std::pair<Value, Value> CombineTangents(ReduceKind kind, Value a, Value da, Valu
   return {both, Select(Compare(a, b, "EQ"), mean, not_a)};
 }
 
-// Returns `x` moved by `step` along `dim`, away from the end where the combination begins. Elements
-// of `fill` come in there.
+// Returns `x` moved by `step` along `dim`, away from the end where the combination begins. The
+// first `step` elements of `fill` along `dim` take the places that become free at that end.
 Value Shifted(Value x, int dim, int64_t step, bool reverse, Value fill) {
   const int64_t n = x.dim(dim);
   const Value kept = SliceInDim(x, dim, reverse ? step : 0, reverse ? n : n - step);
@@ -208,7 +208,8 @@ std::vector<Value> TransposeCumsum(const RuleContext& c, Values cts, const std::
 
 // ---- Shards. ----
 
-// If the dim is cut, combines each block with the combination of all blocks before it.
+// If the dim is cut, combines each element of a block with the combination of all blocks before it,
+// or after it with `reverse`.
 std::vector<Value> PartitionCumulative(const RuleContext& c, const PartitionContext& p) {
   const ReduceKind kind = KindOf(c.def);
   const int dim = DimOf(c.attrs);

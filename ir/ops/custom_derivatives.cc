@@ -1,10 +1,11 @@
 // The ops custom_jvp_call and custom_vjp_call, which are functions whose derivatives the user
-// gives. The op custom_lin is the linear map that the derivative of a custom_vjp_call is.
+// gives. The derivative of a custom_vjp_call is the op custom_lin, a linear map of tangents of
+// which only the transpose is known.
 //
 // The first region of a call is the function, and the others are derivative rules. The operands are
 // the constants, which stand for the values that the user's functions capture, and then the
-// arguments. All regions except that of custom_lin take the constants first. Rules have tangents
-// for floats and complex numbers only. Reference: docs/decisions/0015.
+// arguments. All regions of the calls take the constants first. Rules have tangents for floats and
+// complex numbers only. Reference: docs/decisions/0015.
 #include <algorithm>
 #include <utility>
 
@@ -44,7 +45,8 @@ bool DropsAbsent(const RuleContext& c) {
 }
 
 // Returns the tangents that a rule takes, with zeros for absent ones. A captured value must not
-// have a tangent; `rules` are the rules that the user would have to adapt for that, for the error.
+// have a tangent. The error for it names the rules that the user would have to adapt by the text
+// `rules`.
 std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::string_view rules) {
   const int num_consts = NumConsts(c);
   // All operands are constants and the rule drops absent tangents: WithoutTangent made this
@@ -74,14 +76,15 @@ std::vector<Value> RuleTangents(const RuleContext& c, Values tangents, std::stri
   return out;
 }
 
-// linear_transpose transposes the function itself, because it does not differentiate.
+// The transpose rule of the calls. It applies to a call that is transposed without being
+// differentiated first (linear_transpose), and transposes the function itself.
 std::vector<Value> TransposeFirst(const RuleContext& c, Values cts,
                                   const std::vector<bool>& linear) {
   return TransposeCall(c, cts, linear, kCall, {});
 }
 
-// Returns dims for Batch to force on results: 0 for a result that any of the functions gives a
-// batch, else no preference.
+// Returns the dims that Batch is to force on results: 0 for a result that has a batch dim in any of
+// the functions, else -2, which leaves the choice to Batch.
 std::vector<int> ForceBatched(std::initializer_list<std::vector<int>> dims) {
   std::vector<int> out(dims.begin()->size(), -2);
   for (const std::vector<int>& of_one : dims)
@@ -177,7 +180,7 @@ Batched CustomJvpBatch(const RuleContext& c, absl::Span<const int> dims, int64_t
       Concat<int>(in, InexactOf(ArgsOf(in, NumConsts(c)), ArgsOf(c.in_types, NumConsts(c))));
   const std::vector<int> of_function = ValueOrThrow(Batch(*c.regions[0], in, c.batch)).out_dims;
   const std::vector<int> of_rule = ValueOrThrow(Batch(*c.regions[1], rule_in, c.batch)).out_dims;
-  // A result has a batch if the function gives it one, or the rule, or if its tangent has one.
+  // A result has a batch dim if it, or its tangent, has one in the function or in the rule.
   const auto n = static_cast<int>(of_function.size());
   std::vector<int> of_tangents(n, -1);
   int next = n;

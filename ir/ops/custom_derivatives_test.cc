@@ -1,6 +1,6 @@
 // The ops custom_jvp_call, custom_vjp_call and custom_lin: that the function runs, that derivatives
-// follow the user's rules under every transform, and that rules which do not fit are refused. The
-// rules are right ones, or wrong on purpose, so that it shows which one was used.
+// follow the user's rules under every transform, and that rules which do not fit are refused. Some
+// rules are wrong on purpose, so that a test can see whether the rule was used.
 #include <cmath>
 #include <limits>
 
@@ -31,8 +31,9 @@ int Count(const Function& f, std::string_view name) {
 
 // ---- custom_jvp_call. ----
 
-// Returns x y, and an s32 that counts along. The rule is right. It contains a sine, which the
-// product rule does not, so that tests can see which of the two a program contains.
+// Product returns the function (x, y, n) -> (x y, n + 1), and ProductRule its JVP rule. The rule is
+// right. It contains a sine, which the derivative of the function itself does not, so that tests
+// can see which of the two a program contains.
 FunctionRef Product() {
   return Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})}, [](Builder& b, const V& v) {
     return V{v[0] * v[1], v[2] + Constant(b, DType::kS32, 1)};
@@ -45,7 +46,7 @@ FunctionRef ProductRule() {
     return V{v[0] * v[1], v[2] + Constant(b, DType::kS32, 1), one * (v[3] * v[1] + v[0] * v[4])};
   });
 }
-// Returns (x, y, n) -> (cos(x y), n + 1), which calls the product with its rule.
+// Returns the function (x, y, n) -> (cos(x y), n + 1), which calls Product with its rule.
 FunctionRef CallsProduct() {
   return Fn({F64({3}), F64({3}), MakeType(DType::kS32, {})}, [](Builder& b, const V& v) {
     const V out = CustomJvpCall(b, Product(), ProductRule(), v, 0);
@@ -55,7 +56,8 @@ FunctionRef CallsProduct() {
 
 TEST(CustomJvp, Derivatives) { CheckDerivatives(*CallsProduct(), 2, 1e-5); }
 
-// Returns f(x) = x^2, whose rule gives the wrong tangent 10 dx + x.
+// Square returns f(x) = x^2. WithOtherRule calls it with a rule that gives the wrong tangent 10 dx
+// + x.
 FunctionRef Square() {
   return Fn({F64({2})}, [](Builder&, const V& v) { return V{v[0] * v[0]}; });
 }
@@ -131,8 +133,8 @@ TEST(CustomJvp, ATransposeIsThatOfTheFunctionAsNothingIsDifferentiated) {
   EXPECT_THAT(Eval1(*transposed, {F64s({2, 3}), F64s({10, 100})}), ElementsAre(20, 300));
 }
 
-// f(x, y) = x y has the rule dx log y + dy x / y. At (1, 0) the tangent by x alone is minus
-// infinity, by y alone it is infinity, and by both it is NaN.
+// f(x, y) = x y has the rule dx log y + dy x / y, which is wrong on purpose. At (1, 0) the tangent
+// by x alone is minus infinity, by y alone it is infinity, and by both it is NaN.
 TEST(CustomJvp, WithSymbolicZerosTermsOfAbsentTangentsAreLeftOut) {
   const auto f = [](bool symbolic_zeros) {
     return Fn({F64({1}), F64({1})}, [=](Builder& b, const V& v) {
@@ -219,7 +221,8 @@ TEST(CustomJvp, TheRuleMustFitTheFunction) {
 
 // ---- custom_vjp_call. ----
 
-// Returns the functions of (x, y, n) -> (x y, n), with residuals x and y and a rule that is right.
+// Returns the function (x, y, n) -> (x y, n), its fwd rule with the residuals x and y, and its bwd
+// rule. The rules are right.
 std::vector<FunctionRef> ProductVjp() {
   const std::vector<Type> in = {F64({3}), F64({3}), MakeType(DType::kS32, {})};
   return {Fn(in,
@@ -277,7 +280,7 @@ TEST(CustomVjp, Batches) {
 }
 
 TEST(CustomVjp, NestsOfTransforms) {
-  // The batch shares y, so its cotangent is a sum.
+  // If the whole batch shares an argument, its cotangent is a sum over the batch.
   for (const std::vector<int>& dims :
        {std::vector<int>{0, -1, -1}, {-1, 1, -1}, {1, 0, -1}, {0, 0, 0}})
     CheckDerivatives(*Batch(*CallsProductVjp(), dims, 3)->fn, 1, 1e-5);

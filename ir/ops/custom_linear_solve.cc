@@ -1,9 +1,10 @@
-// The op custom_linear_solve: the x of A x = b by a solver of the user's, differentiated implicitly
-// by dA x + A dx = db. Reference: JAX's lax.custom_linear_solve.
+// The op custom_linear_solve finds the x of A x = b by a solver that the user gives. The derivative
+// dx follows from dA x + A dx = db, without differentiating the solver. Reference: JAX's
+// lax.custom_linear_solve.
 //
 // The operands are constants, which all regions take first, then b. The regions are solve (b to x),
-// which is the one that runs, and matvec (x to A x). For reverse mode there may also be the same
-// two functions of the transpose of A.
+// which is the one that runs, and matvec (x to A x). For reverse mode there may be two more
+// regions, solve and matvec for the transpose of A.
 #include <algorithm>
 #include <utility>
 
@@ -57,7 +58,8 @@ absl::StatusOr<std::vector<Type>> InferSolve(const InferContext& c) {
 
 // ---- Differentiation. ----
 
-// Returns the tangents dA x of A x. They are absent if no constant of matvec has a tangent.
+// Returns the tangents dA x that A x has if x is held fixed. They are absent if no constant of
+// matvec has a tangent.
 std::vector<Value> MatvecTangents(const RuleContext& c, Values const_tangents, Values x) {
   std::vector<bool> active = IsValid(const_tangents);
   active.resize(c.in.size(), false);

@@ -34,8 +34,8 @@ LinearSolveFns Fns(bool with_transpose = true) {
   });
   return fns;
 }
-// Returns (a0, a1, b0, b1) -> the solution, its first element under sin. The constants are kept
-// away from zero.
+// Returns a function (a0, a1, b0, b1) -> (sin(x0), x1), where x is the solution for the constants
+// exp(a0) and exp(a1), which are never zero.
 FunctionRef Solves(bool with_transpose = true) {
   return OnPair([&](Value a, Value c, Value x, Value y) {
     const Value a2 = Exp(a), c2 = Exp(c);
@@ -70,7 +70,7 @@ TEST(CustomLinearSolve, NestsOfTransforms) {
   CheckBatch(*VjpFn(*Solves(), {true, true, true, true}), {0, -1, 0, -1, 0, -1});
 }
 
-// The solver loops until the residual is small, so it could not be transposed.
+// The solver is a `while` that runs until b - a x is small, so it could not be transposed.
 TEST(CustomLinearSolve, TheSolverIsNotDifferentiated) {
   const FunctionRef f = Fn({F64({}), F64({})}, [](Builder& b, const V& v) {
     const Type s = F64({});

@@ -1,5 +1,6 @@
-// Ops whose result consists of operand elements and fills, with one section for each op. Attributes
-// and semantics are StableHLO's. The labels C1, C2 ... name the constraints of its specification.
+// The ops constant, iota, broadcast_in_dim, reshape, transpose, slice and reverse, with one section
+// for each. Attributes and semantics are StableHLO's. The labels C1, C2 ... name constraints in
+// StableHLO's specification.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -55,7 +56,7 @@ Types InferConstant(const InferContext& c) {
   return std::vector<Type>{MakeType(value.dtype(), value.shape())};
 }
 
-// A literal usually has rank 0. From a larger one, every device slices its own shard.
+// A literal usually has rank 0. From a literal of a higher rank, every device slices its own shard.
 std::vector<Value> PartitionConstant(const RuleContext& c, const PartitionContext& p) {
   Value whole = c.b.Emit1(c.def, {}, c.attrs);
   const Dims& local = p.local_out[0].shape;
@@ -106,7 +107,7 @@ Types InferIota(const InferContext& c) {
 }
 
 // Returns the indices of this device's shard. They are counted in integers and converted at the
-// end, so that every sharding rounds alike.
+// end, so that they are rounded in the same way whatever the sharding is.
 std::vector<Value> PartitionIota(const RuleContext& c, const PartitionContext& p) {
   const int dim = static_cast<int>(c.attrs.Int("iota_dimension"));
   const DType dtype = c.attrs.Dtype("dtype");
@@ -357,6 +358,7 @@ class CommonFactors {
   Signature s_;
   size_t i_ = 0, j_ = 0;          // the current dims of `from_` and `to_`
   int64_t left_ = 1, right_ = 1;  // the parts of them that have no factor yet
+  // the dims that are current or used up, each as the list of its side and its index
   std::set<std::pair<const TensorFactors*, size_t>> started_;
 };
 
@@ -520,8 +522,8 @@ Types InferSlice(const InferContext& c) {
   return std::vector<Type>{WithShape(x, shape)};
 }
 
-// Returns whether each element of the result along dim `d` comes from one block of `stride`
-// elements of the operand.
+// Returns whether dim `d` of the operand, of `size` elements, consists of blocks of `stride`
+// elements and the result takes one element from each. `kept` is the size of the dim in the result.
 bool TakesOnePerBlock(const Attrs& attrs, int d, int64_t size, int64_t kept) {
   const int64_t start = attrs.Ints("start_indices")[d], stride = attrs.Ints("strides")[d];
   return kept > 0 && start < stride && static_cast<__int128>(kept) * stride == size;
@@ -683,8 +685,8 @@ Value Full(Builder& b, DType dtype, Dims shape, double value) {
 
 Value Full(Builder& b, const Type& like, double value) {
   Value x = Pvary(Constant(b, like.dtype, value), like.varying);
-  // Outside shard_map, one shard gets the value as its term and the others get zeros. Inside, all
-  // shards have the same term, so that the sum is right for zero alone.
+  // Along Explicit axes, one shard gets the value as its term and the others get zeros. Along
+  // Manual axes, all shards have the same term, so the sum is right only if the value is zero.
   AxisSet terms;
   for (const std::string& a : like.unreduced)
     if (b.mesh().IsManual(a)) terms.insert(a);

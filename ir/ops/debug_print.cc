@@ -1,6 +1,6 @@
-// The op debug_print, which tells the evaluator its operands. Only functions inside the client
-// contain it: before a program is sent, the client splits off what is printed and evaluates it
-// itself. Reference: jax.debug.print; docs/decisions/0026.
+// The op debug_print, which makes the evaluator print its operands. Only functions inside the
+// client contain it: before the client sends a program, it splits off the ops that print and
+// evaluates them itself. Reference: jax.debug.print; docs/decisions/0026.
 #include "ir/debug_print.h"
 
 #include <algorithm>

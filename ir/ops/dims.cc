@@ -114,7 +114,8 @@ PartitionSpec SpecLike(const Type& like, Value x) {
   spec.reduced = ExplicitOf(x.builder().mesh(), x.type().reduced);
   return spec;
 }
-// Moves the value to `spec`. A sharding_constraint would not do: on Explicit axes it only asserts.
+// Returns the value resharded to `spec`. A sharding_constraint would not do: on Explicit axes it
+// only checks that the value already has the sharding.
 Value ReshardTo(Value x, PartitionSpec spec) {
   return x.builder().Emit1(kBroadcastInDim, {x},
                            {{"shape", x.shape()},

@@ -24,12 +24,14 @@ absl::Status CheckDistinctDims(const InferContext& c, std::string_view what,
 absl::Status CheckDimension(const InferContext& c);
 
 // ---- Explicit shardings. ----
-// If the op has an out_sharding, writes its dims to `out` and returns true. It may name unreduced
-// and reduced axes if the op `takes_terms`.
+// If the op has the attribute out_sharding, writes the sharding of its dims to `out` and returns
+// true. The attribute may name unreduced and reduced axes only if `takes_terms` is set; they are
+// checked, but not written to `out`.
 absl::StatusOr<bool> ApplyOutSharding(const InferContext& c, Type* out, bool takes_terms = false);
-// Gives the result the sharding of operand 0. A dim whose size changes keeps its axes too, and must
-// be divisible by them. A result of a single element is not sharded. `doing` names the op as JAX's
-// error does ("slicing").
+// Gives the result the sharding of operand 0. A dim whose size changes keeps its axes too, so its
+// new size must be divisible by the number of shards along them. A result of a single element is
+// not sharded, unless operand 0 has one element too. `doing` is the name that JAX's error text
+// gives to the op, such as "slicing".
 absl::Status KeepWhereDivisible(const InferContext& c, std::string_view doing, Type* out);
 // Gives the result the sharding of operand 0.
 absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
@@ -37,12 +39,13 @@ absl::Status ShardingOfFirst(const InferContext& c, std::vector<Type>* out);
 // is unreduced or reduced stay the same.
 Value ShardedLike(Value x, Type like);
 // Returns `x`, resharded if the Explicit axes along which it is unreduced and reduced are not
-// exactly these.
+// exactly the Explicit axes in `unreduced` and in `reduced`.
 Value WithStates(Value x, const AxisSet& unreduced, const AxisSet& reduced);
 // Returns `x` broadcast to the shape and sharding of `like`. Dim i of `x` becomes dim `dims[i]`.
 Value BroadcastLike(Value x, const Type& like, DimList dims);
-// Sets out_sharding to the sharding of `like`'s dims, if they are sharded. The op's result then
-// stays unreduced and reduced along the axes along which `x` is.
+// Sets the attribute out_sharding to the sharding of `like`'s dims, if they are sharded. It also
+// names the Explicit axes along which `x` is unreduced or reduced, so that the op's result is so
+// along the same axes.
 void SetOutSharding(Attrs* attrs, const Type& like, Value x);
 
 // ---- Batching. ----
@@ -55,11 +58,12 @@ std::vector<T> WithInserted(std::vector<T> list, int at, T value) {
   list.insert(list.begin() + at, std::move(value));
   return list;
 }
-// Returns the axes that shard the mapped dim. All batched operands share them.
+// Returns the axes that shard the dim over which vmap maps. They are the same in all batched
+// operands.
 AxisList BatchAxes(const RuleContext& c, absl::Span<const int> dims);
 // Returns operand `i` with the batch dim in front. An operand without a batch dim is broadcast.
 Value BatchInFront(const RuleContext& c, absl::Span<const int> dims, size_t i, int64_t size);
-// Returns `attrs` with `axes` inserted at dim `at` of its out_sharding, if it has one.
+// Returns `attrs`. If it has an out_sharding, a new dim `at`, sharded by `axes`, is inserted in it.
 Attrs WithBatchSharding(Attrs attrs, int at, const AxisList& axes);
 
 // Returns `x`, converted to the dtype of `like` if `x` is weakly typed.
@@ -75,11 +79,11 @@ Attrs LocalShape(const RuleContext& c, const PartitionContext& p);
 DType IndexTypeFor(int64_t n);
 // Extends `x`, this shard's block of a dim that is cut by `axes`, with the `low` elements before it
 // and the `high` elements after it, which are exchanged with the neighbouring shards. Beyond the
-// ends of the dim the elements are zeros. A negative number leaves elements of the block out.
-// Requires: 0 < x.dim(dim).
+// ends of the dim the elements are zeros. A negative `low` or `high` instead leaves out that many
+// elements at the beginning or the end of the block. Requires: 0 < x.dim(dim).
 Value WithHalo(Value x, int dim, const AxisList& axes, int64_t low, int64_t high);
 // Returns the index at which this shard's block begins, in a dim that is cut by `axes` into blocks
-// of `size`.
+// of `size` elements.
 Value BlockBegin(Builder& b, const AxisList& axes, int64_t size, DType index = DType::kS32);
 
 }  // namespace tessera::ir::ops

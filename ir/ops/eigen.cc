@@ -18,8 +18,8 @@ namespace {
 using Types = absl::StatusOr<std::vector<Type>>;
 using Arrays = absl::StatusOr<std::vector<Array>>;
 
-// The largest side of a matrix. The size in bytes of the scratch for larger ones does not fit in
-// LAPACK's integers.
+// The maximum length of the shorter side of a matrix. For larger matrices, the size of LAPACK's
+// scratch in bytes does not fit in its integers.
 constexpr int64_t kSizeMax = 16384;
 
 absl::Status CheckSize(const InferContext& c) {
@@ -46,7 +46,7 @@ Types InferEigh(const InferContext& c) {
                            WithBatchDimsOfFirst(c, RealDType(a.dtype), {ColsOf(a)})};
 }
 
-// With m = v^H da v, dw is its diagonal, and dv = v (m / (w of the column - w of the row)).
+// With m = v^H da v, dw is the diagonal of m, and dv = v (m / (w of the column - w of the row)).
 std::vector<Value> EighJvp(const RuleContext& c, Values tangents) {
   const Value v = c.out[0], w = c.out[1];
   const Value da = Symmetrized(tangents[0], c.attrs.Bool("lower"));
@@ -101,10 +101,10 @@ std::string_view AlgorithmOf(const Attrs& attrs) {
   return attrs.Has("algorithm") ? std::string_view(attrs.Str("algorithm")) : "";
 }
 
-// With x = u^H da v, ds is its diagonal. With f = 1 / (s of the column^2 - s of the row^2), du = u
-// (f (x s + s x^H)) and dv = v (f (s x + x^H s)). To these come the parts of da beyond the span of
-// u and of v. If the vectors are complex, u alone turns, by the imaginary part of x's diagonal over
-// s.
+// With x = u^H da v, ds is the diagonal of x. With f = 1 / (s of the column^2 - s of the row^2), du
+// = u (f (x s + s x^H)) and dv = v (f (s x + x^H s)). The parts of da beyond the span of u are
+// added to du, and those beyond the span of v to dv. If the vectors are complex, u alone turns, by
+// the imaginary part of x's diagonal over s.
 std::vector<Value> SvdJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = RowsOf(a), n = ColsOf(a), k = std::min(m, n);
@@ -158,7 +158,7 @@ Arrays EvalSvd(const EvalContext& c, absl::Span<const Array> in) {
   const bool by_qr = c.attrs.Has("algorithm");
   const int64_t of_u = !vectors ? 0 : full ? m : k, of_v = !vectors ? 0 : full ? n : k;
   std::vector<Array> out = ResultsOf(c);
-  if (k == 0 && full && vectors) {  // the vectors of nothing are the identity
+  if (k == 0 && full && vectors) {  // without rows or columns, u and vt are identities
     for (size_t r = 1; r < out.size(); ++r) {
       const int64_t side = out[r].shape().back();
       for (int64_t i = 0; i < out[r].num_elements(); ++i)
@@ -210,9 +210,9 @@ Types InferEig(const InferContext& c) {
 
 Value SumOfRows(Value x) { return ReduceSum(x, {x.rank() - 2}); }
 
-// With p = v^-1 da v, dw is its diagonal, and dv = v (p / (w of the column - w of the row)) plus a
-// multiple of v. That multiple keeps the length of v, and keeps its largest element real, because
-// LAPACK normalises vectors in this way.
+// With p = v^-1 da v, dw is the diagonal of p, and dv = v (p / (w of the column - w of the row))
+// plus a multiple of v. That multiple keeps the length of v, and keeps its largest element real,
+// because LAPACK normalises vectors in this way.
 std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   const Value solved = SolvedByLu(v, da);
   const Value p = Matmul(solved, v);
@@ -235,8 +235,8 @@ std::pair<Value, Value> EigTangents(Value w, Value v, Value da) {
   return {dw, u + v * by};
 }
 
-// The derivative needs the right eigenvectors, so it computes them if the op did not. Without any
-// vectors asked for, only dw is returned, which takes one solve. The left vectors are the right
+// The derivative needs the right eigenvectors, so it computes them if the op did not. If the op
+// returns no vectors, only dw is computed, which takes one solve. The left vectors are the right
 // ones of the adjoint matrix.
 std::vector<Value> EigJvp(const RuleContext& c, Values tangents) {
   const bool left = c.attrs.Bool("compute_left_eigenvectors"),
@@ -333,9 +333,10 @@ Arrays EvalSchur(const EvalContext& c, absl::Span<const Array> in) {
 
 constexpr AttrSpec kSchurAttrs[] = {{"compute_schur_vectors", AttrKind::kBool}};
 
-// ---- hessenberg and tridiagonal: a = q h q^H. The first result is h, with the reflectors of q
-// beyond its diagonals. tridiagonal then returns the main diagonal and the one beside it. The last
-// result has the factors of the reflectors. ----
+// ---- hessenberg and tridiagonal: a = q h q^H, where q is a product of Householder reflectors. The
+// first result is h, with the reflectors in the place of the zeros beyond its diagonals.
+// tridiagonal then returns the main diagonal of h and the diagonal beside it. The last result has
+// the factors of the reflectors. ----
 
 absl::Status CheckNotEmpty(const InferContext& c) {
   if (ColsOf(c.in[0]) > 0) return absl::OkStatus();

@@ -119,8 +119,10 @@ Value ErfInvJvp(Value dx, Value, Value y) {
   return (0.5 / std::numbers::inv_sqrtpi) * (dx * Exp(Square(y)));
 }
 
-// Polynomials in w = -log(1 - x^2), highest power first.  Reference: Giles, "Approximating the
-// erfinv function", GPU Computing Gems 2 (2011), which is also what XLA evaluates.
+// Coefficients of polynomials, highest power first. Central is for a polynomial in w = -log(1 -
+// x^2), Middle and Tail are for polynomials in the square root of w, each minus a constant.
+// Reference: Giles, "Approximating the erfinv function", GPU Computing Gems 2 (2011), which is also
+// what XLA evaluates.
 constexpr float kCentral32[] = {2.81022636e-08f,  3.43273939e-07f, -3.5233877e-06f,
                                 -4.39150654e-06f, 0.00021858087f,  -0.00125372503f,
                                 -0.00417768164f,  0.246640727f,    1.50140941f};
@@ -490,8 +492,8 @@ void EvalConvert(const Attrs&, DType operand, DType result, const void* const* i
                  int64_t n) {
   ConvertElements(operand, in[0], result, out[0], n);
 }
-// Converts by way of the dtypes that are computed in. f64 becomes f16 in one step, so that it is
-// rounded only once.
+// Converts by way of the dtypes in which operand and result are computed (ComputeDType). f64
+// becomes f16 in one step, so that it is rounded only once.
 ScalarGraph RecordConvert(const Attrs&, DType operand, DType result) {
   ScalarGraph graph;
   int id = graph.Add(ScalarPrim::kInput, operand, {}, 0);

@@ -299,7 +299,7 @@ TEST(Elementwise, ErfInvUndoesErf) {
     EXPECT_TRUE(std::isnan(edge.At(3)));
     EXPECT_TRUE(std::isnan(edge.At(4)));
   }
-  // In the tail of f64, 1 - p is far smaller than the other branches can reach.
+  // In f64, this p is so close to 1 that only the polynomial for the tail is accurate.
   const double x = Eval(ops::kErfInv, {F64({1 - 1e-12})}).At(0);
   EXPECT_NEAR(std::erfc(x) / 1e-12, 1, 2e-4);  // 1 - p has four digits left
 }
@@ -322,7 +322,7 @@ TEST(Elementwise, ComparisonsAreIeee) {
       for (size_t i = 0; i < a.size(); ++i)
         EXPECT_EQ(z.IntAt(i), f(a[i], b[i])) << a[i] << direction << b[i];
     }
-  // Unsigned order.
+  // Unsigned integers are ordered by their unsigned values.
   EXPECT_THAT(IntsOf(Eval(ops::kCompare, {Ints(DType::kU32, {0x80000000}), Ints(DType::kU32, {1})},
                           Direction("GT"))),
               ElementsAre(1));
@@ -703,7 +703,8 @@ struct JvpRow {
   const OpDef& def;
   std::vector<std::vector<double>> points;
 };
-// At points where the functions are smooth, including those around the bounds of clamp.
+// Compares at points where the functions are smooth, also at points on both sides of the bounds of
+// clamp.
 TEST(Elementwise, DerivativesAreFiniteDifferences) {
   const std::vector<std::vector<double>> unary = {{0.3}, {-0.7}, {0.95}},
                                          positive = {{0.3}, {2.7}, {11}};
@@ -974,7 +975,7 @@ TEST(ElementwiseTypes, TangentsHaveTheShardingOfTheResult) {
   EXPECT_EQ(t->result_types()[1].ToString(), "f64[8@x]");
 }
 
-// Which states along a Manual axis each op accepts, and which it refuses.
+// Checks which states along a Manual axis each op accepts, and which it refuses.
 TEST(ElementwiseTypes, ManualStatesMatchOrAreRefused) {
   const Scope s = ManualScope();
   EXPECT_EQ(TypeOf(ops::kMul, s, {T("f32[3]{V:x}"), T("f32[3]{V:x}")}), "f32[3]{V:x}");
@@ -1067,7 +1068,8 @@ TEST(ElementwiseTypes, PadOfTermsTakesTermsOrZero) {
   EXPECT_THAT(CatchStatus([&] { Pad(x, Constant(b, DType::kF32, 5), {1}, {0}); }),
               ReasonIs("NOT_IMPLEMENTED", "unreduced rule for pad is not implemented"));
   EXPECT_THAT(CatchStatus([&] { Pad(x, fill, {1}, {0}); }), ReasonIs("NOT_IMPLEMENTED"));
-  // Outside shard_map, one shard's term of the padding is the value, and the others are zeros.
+  // Along an Explicit axis, one shard has the padding value as its term, and the other shards have
+  // zeros.
   Builder typed(ExplicitScope());
   const Value terms = Reshard(typed.Param(T("f32[4]")), {{}}, {"x"});
   EXPECT_EQ(type(Pad(terms, Constant(typed, DType::kF32, 5), {1}, {0})), "f32[5]{U:x}");

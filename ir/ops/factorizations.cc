@@ -154,7 +154,7 @@ Arrays EvalLu(const EvalContext& c, absl::Span<const Array> in) {
   return done;
 }
 
-// ---- geqrf and householder_product: QR by reflectors, and the product of the reflectors. ----
+// ---- geqrf, geqp3 and householder_product: QR by Householder reflectors, and their product. ----
 
 Types InferGeqrf(const InferContext& c) {
   TESSERA_RETURN_IF_ERROR(CheckMatrix(c, 0));
@@ -278,8 +278,8 @@ std::pair<Value, Value> ThinQrTangents(Value q, Value r, Value da) {
   return {dq, Matmul(y - w, r)};
 }
 
-// Beyond the first min(m, n) columns, the columns of r follow from q. The columns of q there are
-// not unique, and move as little as the first columns do.
+// Beyond the first min(m, n) columns, the columns of r follow from q. If q is full, its columns
+// there are not unique, and their tangents are chosen as in the paper on the full QR decomposition.
 std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
   const Type& a = c.in_types[0];
   const int64_t m = RowsOf(a), n = ColsOf(a);
@@ -303,7 +303,8 @@ std::vector<Value> QrJvp(const RuleContext& c, Values tangents) {
     std::tie(out[0], out[1]) = ThinQrTangents(q, r, da);
     return out;
   }
-  // With q = [[q11, q12], [q21, q22]] and z = q21 (q11 - 1)^-1.
+  // With q = [[q11, q12], [q21, q22]], where q11 is n x n, and z = q21 (q11 - 1)^-1, where 1 is the
+  // identity.
   const Value q_first = SliceInDim(q, cols, 0, n), q_rest = SliceInDim(q, cols, n, m);
   const Value r_first = SliceInDim(r, rows, 0, n);
   const auto [dq, dr] = ThinQrTangents(q_first, r_first, da);

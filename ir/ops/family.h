@@ -1,5 +1,5 @@
 // Helpers that all op files share: rules that many families use, and small checks whose errors
-// begin with the op's lax name. Stateless; thread-safe.
+// begin with the op's name in jax.lax (OpDef::lax_name). Stateless; thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,9 @@
 
 namespace tessera::ir::ops {
 
-// Return "mul: <message>" as an error of the named kind. Builder adds the source location.
+// ValueError, TypeError and ShardingError return an error of the kind that is their name. The text
+// of the error is the op's lax name and the message, as in "mul: <message>". Builder adds the
+// source location.
 template <class... Parts>
 absl::Status ValueError(const InferContext& c, const Parts&... parts) {
   return MakeError(ErrorKind::kValueError, absl::StrCat(ToAbsl(c.def.lax_name), ": ", parts...));
@@ -31,19 +33,22 @@ absl::Status ShardingError(const InferContext& c, const Parts&... parts) {
 // Returns NOT_IMPLEMENTED, with the list of the dtypes that have kernels, if `dtype` has none.
 absl::Status CheckComputable(const InferContext& c, DType dtype);
 
-// Adds a factor of this kind for every dim of `t`, and returns them.
+// Adds to `s` a new factor of kind `kind` for every dim of `t`. Returns the factors of each dim of
+// `t`.
 TensorFactors AddFactors(Signature* s, const Type& t, FactorKind kind);
 // The signature of elementwise ops: one pass-through factor per dim of the result. Operands of the
 // same rank share the factors; operands of rank 0 have none.
 Signature Pointwise(const InferContext&, absl::Span<const Type> out);
-// Gives every dim of operands and results its own need-replication factor, so that nothing may be
-// sharded.
+// Gives every dim of operands and results a factor of its own of kind kReplicated, so that nothing
+// may be sharded.
 Signature ReplicateAll(const InferContext&, absl::Span<const Type> out);
-// Gives the results the manual axes type of operand 0. For ops of one array.
+// The `varying` rule of ops of one array: gives the results the manual axes type (the varying,
+// unreduced and reduced axes) of operand 0.
 absl::Status SameVmaAsFirst(const InferContext&, std::vector<Type>* out);
-// Changes nothing: for ops whose infer rule gives the types in full.
+// A `sharding` or `varying` rule that changes nothing, for ops whose infer rule gives complete
+// types.
 absl::Status Inferred(const InferContext&, std::vector<Type>* out);
-// Returns a cost of zero, for casts.
+// Returns a cost of zero, for ops whose work is too little to count, such as casts.
 Cost NoCost(const InferContext&, absl::Span<const Type> out);
 
 }  // namespace tessera::ir::ops

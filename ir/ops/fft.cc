@@ -29,14 +29,14 @@ FftKind KindOf(const Attrs& attrs) {
   return static_cast<FftKind>(at - kKinds.begin());
 }
 const std::vector<int64_t>& LengthsOf(const Attrs& attrs) { return attrs.Ints("fft_length"); }
-// Returns whether the transform is from real numbers or to them, so that the complex side has only
-// half of the last dim.
+// Returns whether the transform is from real numbers or to them, so that the complex array has only
+// half of the last dim (length / 2 + 1 elements).
 bool HalvesLast(FftKind kind) { return kind == FftKind::kRfft || kind == FftKind::kIrfft; }
 DType NumberOf(DType d) { return d == DType::kF32 ? DType::kC64 : DType::kC128; }
 
-// Checks the lengths against the operand's last dims. Lengths are bounded because the factors of a
-// length are computed at once, on one thread. The bound is lower for a length with a large prime
-// factor.
+// Checks the lengths against the operand's last dims. Lengths are bounded, because the tables for a
+// length are computed at once, on one thread (fourier::LengthMax). The bound is lower for a length
+// with a large prime factor.
 Types InferFft(const InferContext& c) {
   const Type& x = c.in[0];
   if (std::find(kKinds.begin(), kKinds.end(), c.attrs.Str("fft_type")) == kKinds.end())
@@ -161,8 +161,9 @@ Value AlongDim(Value x, int dim, FftKind kind) {
   const int64_t length = x.dim(dim);
   return MoveDim(Emit(MoveDim(x, dim, last), kind, {length}), last, dim);
 }
-// If the dim is cut, an all-to-all makes it whole and cuts another dim instead, if the shards
-// divide one. Otherwise the dim is gathered, and each shard keeps its own block of the result.
+// If the dim is cut, an all-to-all makes it whole and cuts another dim instead, if there is one
+// whose size is a multiple of the number of shards. Otherwise the dim is gathered, and each shard
+// keeps its own block of the result.
 Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
   Builder& b = x.builder();
   const int64_t shards = b.mesh().SizeOf(axes);
@@ -177,9 +178,9 @@ Value AlongCutDim(Value x, int dim, FftKind kind, const AxisList& axes) {
   return DynamicSlice(whole, std::move(starts), x.shape());
 }
 
-// The last dims are transformed at once as far as they are not cut. The dims before them are
-// transformed one by one. They come after the halved dim in a transform from real numbers, and
-// before it in a transform to real numbers.
+// The last dims that are not cut are transformed at once, by one op. The dims before these are
+// transformed one by one: after the last dims in a transform from real numbers, and before the last
+// dims in a transform to real numbers.
 std::vector<Value> PartitionFft(const RuleContext& c, const PartitionContext& p) {
   const FftKind kind = KindOf(c.attrs);
   const std::vector<int64_t>& lengths = LengthsOf(c.attrs);
@@ -228,10 +229,10 @@ int64_t FftScratch(const InferContext& c, absl::Span<const Type> out) {
   return most;
 }
 
-// Transforms the dims one by one, the last dim first. A transform to real numbers has its last dim
-// last, because only its result is real, and transforms the other dims before in a copy. The factor
-// 1 / elements of an inverse transform is applied along the last dim. The evaluator's threads share
-// the rows of each transform.
+// Transforms the dims one by one, the last dim first. A transform to real numbers transforms the
+// last dim after the others, because only the result of the last step is real. It transforms the
+// other dims in a copy of the operand. The factor 1 / elements of an inverse transform is applied
+// along the last dim. The evaluator's threads share the rows of each transform.
 template <class T>
 Arrays Evaluate(const EvalContext& c, const Array& x) {
   const FftKind kind = KindOf(c.attrs);

@@ -21,8 +21,8 @@ Value Formula::Beside(Value like) const {
 
 namespace {
 
-// Emits two formulas from left to right. Requires: one of them is not a number; it gives a number
-// its type.
+// Emits two formulas from left to right. Requires: at most one of them is a number. The number
+// takes the type and shape of the other formula.
 std::pair<Value, Value> Both(const Formula& x, const Formula& y) {
   if (x.is_number()) {
     const Value right = y.value();

@@ -295,13 +295,13 @@ template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
 
 // Adds or subtracts `step` in the bits of x to get to its neighbour. bf16 and f16 are computed in
-// f32, whose upper bits they are, so that their step is larger than 1. f16 also needs the other
-// numbers: `least` is its smallest positive number, `normal` its smallest normal one and `largest`
-// its largest finite one. Below `normal` the neighbours in f16 are `least` apart, while those in
-// f32 are closer.
+// f32, which has more mantissa bits, so that their step in the bits of an f32 is larger than 1. f16
+// also needs the other numbers: `least` is its smallest positive number, `normal` its smallest
+// normal one and `largest` its largest finite one. Below `normal` the neighbours in f16 are `least`
+// apart, while one step in the bits of an f32 is less than that.
 struct NextAfterBody {
   int64_t step = 1;
-  // All are 0 if the neighbours are those in the dtype that is computed in.
+  // These three are set for f16 only, and are 0 for other dtypes.
   double least = 0, normal = 0, largest = 0;
 
   template <class X>

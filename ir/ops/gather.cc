@@ -1,5 +1,5 @@
-// The op gather: reads the windows of an operand at positions that index vectors give
-// (ir/ops/windows.h).
+// The op gather: reads windows of an operand that begin where index vectors say (ir/ops/windows.h).
+// The result holds one window for each index vector.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -118,7 +118,7 @@ IndexMap GatherMap(const InferContext& c, absl::Span<const Type> out) {
   IndexPiece piece = ContiguousPiece(0, out[0].shape);
   piece.fills = ModeOf(c.attrs) == GatherScatterMode::kFillOrDrop;
   if (piece.fills) map.literal = FillOf(c.attrs, x.dtype);
-  Dims vector(out[0].rank(), 0);  // strides by which the index vectors lie
+  Dims vector(out[0].rank(), 0);  // per dim of the result: the stride of the index vectors
   for (int d = 0; d < indices.rank(); ++d)
     if (const int64_t at = g.indices_to_block[d]; at >= 0 && indices.shape[d] > 1)
       vector[at] = index_strides[d];
@@ -146,7 +146,7 @@ Attrs ScatterAttrsOf(const Attrs& gather, const Type& operand) {
   return attrs;
 }
 
-// Tangents of elements beyond the operand are zero.
+// Gathers the tangent at the same indices. Where the result is the fill value, its tangent is zero.
 std::vector<Value> GatherJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0]) return {Value()};
   Attrs attrs = c.attrs;
@@ -181,7 +181,7 @@ Batched BatchGather(const RuleContext& c, absl::Span<const int> dims, int64_t si
   return {{EmitMatched(c.def, {x, at}, std::move(attrs))}, {0}};
 }
 
-// Windows that take a dim whole take it whole on every shard.
+// Where a window takes a dim whole, it takes the whole of the shard's block.
 Attrs LocalizeGather(const RuleContext& c, const PartitionContext&) {
   Attrs attrs = c.attrs;
   attrs.Erase("out_sharding");
@@ -203,7 +203,7 @@ std::vector<Value> PartitionGather(const RuleContext& c, const PartitionContext&
   Attrs attrs = LocalizeGather(c, p);
   for (const char* promise : {"indices_are_sorted", "unique_indices"}) attrs.Erase(promise);
   attrs.Set("mode", NameOf(GatherScatterMode::kFillOrDrop));
-  // Zeros that change nothing when the shards are summed.
+  // Fill with zeros that change nothing when the shards are summed.
   attrs.Set("fill_value", Array::Scalar(dtype, IsFloat(dtype) ? -0.0 : 0.0));
   const Value mine = EmitMatched(kGather, {c.in[0], local.indices}, std::move(attrs));
   Value all = Convert(Psum(Convert(mine, summed), local.axes), dtype);

@@ -54,9 +54,10 @@ std::vector<Value> MatchDTypes(std::vector<Value> operands) {
 }
 
 // Returns the shape and sharding that the operands share once scalars, and dims of size 1 in arrays
-// of the same rank, are repeated. Returns nullopt where that does not make the shapes equal, which
-// inference reports, and where nothing has to be repeated. Throws if the operands' shardings do not
-// fit together: unlike shapes they would otherwise be combined silently.
+// of the same rank, are repeated. Returns nullopt if nothing has to be repeated, and also if
+// repeating does not make the shapes equal, which inference reports. Throws if the operands'
+// shardings do not fit together, because inference would not notice: GrownTo gives an operand that
+// it broadcasts the common sharding.
 std::optional<Type> CommonShape(Values operands) {
   if (std::all_of(operands.begin(), operands.end(),
                   [&](const Value& v) { return v.shape() == operands[0].shape(); }))
@@ -91,8 +92,8 @@ std::optional<Type> CommonShape(Values operands) {
   return common;
 }
 
-// Drops the dims of size 1 that grow, and then broadcasts: broadcast_in_dim maps each dim of its
-// operand once.
+// Returns `x` broadcast to the shape and sharding of `like`. Dims of size 1 that grow are dropped,
+// and broadcast_in_dim adds them anew.
 Value GrownTo(Value x, const Type& like) {
   std::vector<int64_t> dropped, kept;
   for (int d = 0; d < x.rank(); ++d) (x.shape()[d] == like.shape[d] ? kept : dropped).push_back(d);
@@ -107,7 +108,8 @@ std::vector<Value> MatchShapes(std::vector<Value> operands) {
   return operands;
 }
 
-// Makes dtypes agree, and gives literals the shape and sharding of the first array.
+// Makes dtypes agree, and gives literals the shape and sharding of the first array. A literal is a
+// scalar that is weakly typed or a constant.
 std::vector<Value> MatchLiterals(std::vector<Value> operands) {
   std::vector<bool> is_literal;
   for (const Value& v : operands)
@@ -139,8 +141,8 @@ std::vector<Value> MatchVarying(std::vector<Value> operands) {
 
 namespace {
 
-// Makes a scalar reduced along the axes along which another operand is. The scalar must be equal
-// along all axes.
+// Makes scalars reduced along the axes along which other operands are. Changes only scalars that
+// are invarying along all axes.
 std::vector<Value> MatchReduced(std::vector<Value> operands) {
   AxisSet reduced;
   for (const Value& v : operands) reduced.insert(v.type().reduced.begin(), v.type().reduced.end());
@@ -171,8 +173,8 @@ std::optional<DType> WideFor(const std::vector<Value>& operands) {
                                  [&](const Value& v) { return v.dtype() == operands[0].dtype(); });
   return alike && !operands.empty() ? WideFor(operands[0].dtype()) : std::nullopt;
 }
-// Returns whether the op may be computed on operands that are extended by their sign, because the
-// low bits of its result are then the result on the narrow operands.
+// Returns whether the op may be computed on integers that were converted to more bits: the low bits
+// of its result are then the result on the narrow integers.
 bool ExtendsToMoreBits(const OpDef& def) {
   const OpDef* const known[] = {&ops::kAdd, &ops::kSub,  &ops::kMul, &ops::kDiv, &ops::kRem,
                                 &ops::kNeg, &ops::kAbs,  &ops::kMax, &ops::kMin, &ops::kAnd,
@@ -240,7 +242,8 @@ Value Select(Value pred, Value on_true, Value on_false) {
 }
 
 Value Clamp(Value min, Value x, Value max) {
-  // Bounds may stay scalars. A literal that is clamped by arrays may not.
+  // The bounds may stay scalars, so their dtypes alone are matched. A literal x between bounds that
+  // are arrays must get their shape.
   std::vector<Value> in = x.rank() == 0 ? MatchLiterals({min, x, max}) : MatchDTypes({min, x, max});
   return x.builder().Emit1(ops::kClamp, MatchVarying(std::move(in)));
 }

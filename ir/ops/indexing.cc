@@ -128,7 +128,8 @@ std::vector<Value> DynamicSliceJvp(const RuleContext& c, Values tangents) {
   return {DynamicSlice(tangents[0], OperandsFrom(c.in, 1), c.attrs.Ints("slice_sizes"))};
 }
 
-// Returns the start operands of an op that is transposed.
+// Returns the operands from `first` on, for a transpose rule. They are start indices, in which the
+// op is not linear.
 std::vector<Value> KnownFrom(const RuleContext& c, int first) {
   std::vector<Value> out;
   for (int i = first; i < static_cast<int>(c.in.size()); ++i) out.push_back(NonLinearOperand(c, i));

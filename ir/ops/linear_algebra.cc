@@ -1,6 +1,6 @@
-// The rules that all ops of linear algebra share, and functions on batches of matrices with which
-// their derivatives are written. The op tables of solves.cc, factorizations.cc and eigen.cc refer
-// to the rules by LinearAlgebra.
+// The rules that all ops of linear algebra share, and functions on batches of matrices from which
+// their derivatives are built. The OpDefs in solves.cc, factorizations.cc and eigen.cc get the
+// rules from LinearAlgebra().
 #include "ir/ops/linear_algebra.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ Cost MatrixCost(const InferContext& c, absl::Span<const Type> out) {
   const auto elements = static_cast<double>(x.num_elements());
   const int64_t shorter = x.rank() < 2 ? 1 : std::min(RowsOf(x), ColsOf(x));
   cost.flops = elements * static_cast<double>(std::max<int64_t>(shorter, 1));
-  // A triangular solve costs as much again for each right-hand side.
+  // A solve adds `shorter` flops for each element of the right-hand sides.
   for (size_t i = 1; i < c.in.size(); ++i)
     cost.flops += static_cast<double>(c.in[i].num_elements()) * static_cast<double>(shorter);
   return cost;

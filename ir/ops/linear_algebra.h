@@ -12,7 +12,8 @@ namespace tessera::ir::ops {
 // Checks that operand `i` is a batch of matrices, or, with `min_rank` 1, a batch of vectors.
 absl::Status CheckMatrix(const InferContext& c, size_t i, int min_rank = 2);
 absl::Status CheckSquare(const InferContext& c, size_t i);
-// Checks that operand 0 is small enough for LAPACK's blocked routines to count their memory.
+// Checks that the matrices of operand 0 have at most 2^24 rows and columns. LAPACK's blocked
+// routines cannot count their scratch memory for larger ones.
 absl::Status CheckWorkspace(const InferContext& c);
 inline int64_t RowsOf(const Type& t) { return t.shape[t.rank() - 2]; }
 inline int64_t ColsOf(const Type& t) { return t.shape[t.rank() - 1]; }
@@ -22,10 +23,12 @@ DType RealDType(DType dtype);
 Type WithBatchDimsOfFirst(const InferContext& c, DType dtype, const Dims& last);
 
 // ---- Rules. ----
-// The last `last` dims of operand 0 are its matrices, or its vectors. The dims before them are the
-// batch, with which every operand and result begins.
+// The signature in which the dims of the batch pass through and all others need replication. The
+// last `last` dims of operand 0 are its matrices (2) or its vectors (1). The dims before them are
+// the batch, and every operand and result begins with the same batch.
 Signature BatchFactors(const InferContext& c, absl::Span<const Type> out, int last);
-// JAX's rule: matrices must be unsharded, and the batches of all operands sharded alike.
+// JAX's sharding rule: matrices must be unsharded, and the batches of all operands must be sharded
+// alike. The batches of the results are then sharded in the same way.
 absl::Status BatchSharding(const InferContext& c, std::vector<Type>* out, int last);
 template <int kLast>
 Signature FactorsOfBatch(const InferContext& c, absl::Span<const Type> out) {
@@ -36,13 +39,16 @@ absl::Status ShardingOfBatch(const InferContext& c, std::vector<Type>* out) {
   return BatchSharding(c, out, kLast);
 }
 Batched BatchMatrices(const RuleContext& c, absl::Span<const int> dims, int64_t size);
-// Counts rows times columns times the shorter of them, for each matrix of operand 0.
+// Counts, for each matrix of operand 0, rows times columns times the smaller of the two as flops.
+// Each element of a further operand adds the smaller number once more.
 Cost MatrixCost(const InferContext& c, absl::Span<const Type> out);
-// The number of matrices of a batch that an evaluation factors at the same time, at most.
+// The maximum number of matrices of a batch that an evaluation computes at the same time.
 inline constexpr int64_t kMatricesAtOnceMax = 8;
-// Returns the bytes for all matrices that are factored at the same time. Each takes copies of one
-// matrix of every operand and result, and the memory that LAPACK takes for a matrix of operand 0.
+// Returns the scratch memory of an evaluation in bytes: MatricesAtOnce times the bytes for one
+// matrix of the batch. These are a copy of one matrix of every operand and result, and the memory
+// that LAPACK needs for a matrix of operand 0.
 int64_t MatrixScratch(const InferContext& c, absl::Span<const Type> out);
+// Returns how many matrices of the batch an evaluation computes at the same time.
 int64_t MatricesAtOnce(const InferContext& c);
 
 template <int kLast = 2>
@@ -68,18 +74,20 @@ Value Matmul(Value x, Value y);
 // zero.
 Value Tril(Value x, int64_t k = 0);
 Value Triu(Value x, int64_t k = 0);
-// Returns the symmetric, or Hermitian, matrix for which a triangle stands: that on and below the
-// diagonal, or that on and above it.
+// Returns symmetric matrices, or Hermitian ones if x is complex, of which x holds one triangle: the
+// elements on and below the diagonal if `lower`, else those on and above it. The other elements of
+// x are ignored.
 Value Symmetrized(Value x, bool lower);
-// DiagonalOf returns the diagonals of square matrices. OnDiagonal returns bools that are true on
-// the diagonal, from row `first` on.
+// DiagonalOf returns the diagonals of square matrices. OnDiagonal returns bools in the shape of
+// `like`, which are true on the diagonal from row `first` on.
 Value DiagonalOf(Value x);
 Value OnDiagonal(Value like, int64_t first = 0);
-// Return vectors as matrices of one row, or of one column, repeated to the shape of `like`.
+// Repeat vectors to matrices of the shape of `like`. In the result of AsRows every row is the
+// vector, in the result of AsColumns every column.
 Value AsRows(Value x, Value like);
 Value AsColumns(Value x, Value like);
-// These work for real and complex x alike: the real part of x, and x times, or divided by, real
-// numbers `by`.
+// RealPart returns the real part of x, Scaled returns x times `by`, and Over returns x divided by
+// `by`. x may be real or complex, but `by` is real.
 Value RealPart(Value x);
 Value Scaled(Value by, Value x);
 Value Over(Value x, Value by);

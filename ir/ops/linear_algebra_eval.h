@@ -18,9 +18,9 @@
 
 namespace tessera::ir::ops {
 
-// Writes the transpose of m rows of n elements, which are `ld` apart, as n rows of m elements,
-// which are `ldt` apart. It goes by squares that stay in the caches, and writes their rows as a
-// whole.
+// Writes the transpose of a matrix of m rows of n elements. The rows begin `ld` elements apart in
+// `rows`, and the n rows of the result begin `ldt` elements apart in `transpose`. Works square by
+// square, so that a square stays in the cache, and writes each row of a square contiguously.
 template <class T>
 void TransposeMatrix(int64_t m, int64_t n, const T* rows, int64_t ld, T* transpose, int64_t ldt) {
   constexpr int64_t kSide = 16;
@@ -40,15 +40,17 @@ std::vector<T> ColumnsOf(const Array& x, int64_t index, int64_t m, int64_t n) {
   TransposeMatrix(m, n, reinterpret_cast<const T*>(x.data()) + index * m * n, n, columns.data(), m);
   return columns;
 }
-// Writes the first m rows and n columns of a matrix, whose columns are `ld` apart, as matrix
-// `index` of `out`.
+// Writes a matrix as matrix `index` of `out`, whose matrices have m rows and n columns. `columns`
+// holds its columns, which begin `ld` elements apart. Only the first m rows and n columns are
+// written.
 template <class T>
 void PutColumns(const std::vector<T>& columns, int64_t ld, int64_t m, int64_t n, Array* out,
                 int64_t index) {
   TransposeMatrix(n, m, columns.data(), ld,
                   reinterpret_cast<T*>(out->MutableData()) + index * m * n, n);
 }
-// Returns the elements of matrix or vector `index` of an array in which each has `size` elements.
+// Returns the first element of matrix or vector `index` of an array. Each matrix or vector has
+// `size` elements.
 template <class T>
 T* At(Array* out, int64_t index, int64_t size) {
   return reinterpret_cast<T*>(out->MutableData()) + index * size;
@@ -68,8 +70,8 @@ void FillWithNan(T* to, int64_t n) {
     std::fill_n(to, n, T{kNan, kNan});
 }
 
-// Estimates the multiplications for one of `count` matrices as a few times the third power of its
-// side.
+// Estimates the multiplications for one of `count` matrices as four times the third power of its
+// side. The side is the square root of the largest number of elements that a result has per matrix.
 inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
   double elements = 1;
   for (const Type& t : c.out_types)
@@ -78,8 +80,9 @@ inline int64_t CostOfMatrix(const EvalContext& c, int64_t count) {
 }
 
 // Calls f(routines, index) for each of `count` matrices of `dtype`, and returns `out`, whose
-// elements f wrote. Threads share the matrices if there are several. A count of 0 leaves the arrays
-// as they are.
+// elements f wrote. If there are several matrices and the evaluator has a parallel_for, threads
+// share them. A count of 0 leaves `out` as it is. If the evaluation is cancelled, returns the error
+// without visiting all matrices.
 template <class F>
 absl::StatusOr<std::vector<Array>> ForEachMatrix(const EvalContext& c, DType dtype, int64_t count,
                                                  std::vector<Array>& out, const F& f) {

@@ -1,5 +1,5 @@
-// The op manual_computation (shard_map), whose body runs once per coordinate of the manual axes, on
-// shards.
+// The op manual_computation (shard_map), whose body runs once for each device along the manual
+// axes, on that device's shards of the operands.
 //
 // The region is typed in the scope in which `manual_axes` are Manual. The specs say how arguments
 // are sharded and how results are assembled. The op moves no data.
@@ -336,7 +336,7 @@ struct ManualAttrs {
         check_vma(attrs.Bool("check_vma")),
         in_specs(attrs.Specs("in_specs")),
         out_specs(attrs.Specs("out_specs")) {}
-  // Emits the same op with another body and other specs. The types of the body already fit the
+  // Emits the same op with another body and other specs. Requires: the types of the body fit the
   // specs.
   std::vector<Value> Emit(Builder& b, FunctionRef body, Values args, Specs in, Specs out) const {
     return b.Emit(kManualComputation, args,
@@ -368,8 +368,9 @@ std::vector<Value> ManualJvp(const RuleContext& c, Values tangents) {
                         jvp.out_active);
 }
 
-// Returns the spec of a residual. It is concatenated over all axes along which it may differ, and
-// it stays unreduced or reduced along the axes along which it is.
+// Returns the spec of a residual, a value that the known shard_map passes to the unknown one. The
+// shards of a residual are concatenated along dim 0 over all axes along which they may differ. It
+// stays unreduced or reduced along the axes along which it is so in the body.
 PartitionSpec ResidualSpec(const ManualAttrs& p, const Mesh& mesh, const Type& t) {
   AxisList axes;
   for (const std::string& a : InMeshOrder(mesh, p.manual_axes))
@@ -386,9 +387,10 @@ bool NeedsSingleton(const PartitionSpec& spec, const Type& t) {
   return t.rank() == 0 && !spec.dims.empty();
 }
 
-// The body with the residuals, which are the results from `num_out` on, in the form that `specs`
-// need; and the body that takes residuals in this form as params. A scalar gets a dim of size 1
-// along which it can be concatenated.
+// A residual that is a scalar gets a dim of size 1, along which its shards can be concatenated.
+// WithSingletonResults adds this dim to the results from `num_out` on, the residuals, where `specs`
+// need it. WithSingletonParams returns a body that takes the params marked in `singleton` with this
+// dim, and drops it.
 FunctionRef WithSingletonResults(const Function& f, int num_out, const Specs& specs) {
   return WithMappedResults(f, [&](int k, Value v) {
     return k >= num_out && NeedsSingleton(specs[k], v.type()) ? ExpandDims(v, {0}) : v;
@@ -413,8 +415,8 @@ void ManualPartialEval(PartialEvalContext& c) {
   const PartialEvalResult pe = ValueOrThrow(PartialEval(*c.op.regions[0], c.known, {}, c.options));
   const std::vector<int> known_params = walk::Where(c.known), known_out = walk::Where(pe.out_known);
   const auto num_out = static_cast<int>(known_out.size());
-  // Without checks a result may break its promise and differ between shards, so it cannot stand for
-  // a residual.
+  // With check_vma=false, a result may differ between shards although its out spec says that it is
+  // equal, so it cannot stand for a residual.
   const DedupedResiduals deduped =
       DedupeResiduals(*pe.known, num_out, /*search_results=*/p.check_vma);
 
@@ -450,8 +452,9 @@ void ManualPartialEval(PartialEvalContext& c) {
   for (size_t k = 0; k < unknown_out.size(); ++k) c.unknown_out[unknown_out[k]] = out[k];
 }
 
-// Without tracked types the body has no casts, and the boundary compensates for them. The cotangent
-// of a replicated result is divided among its copies, and that of a replicated argument is summed.
+// If states are not tracked (check_vma=false), the body has no casts whose transposes would add up
+// cotangents, so this is done at the boundary. The cotangent of a replicated result is divided
+// among its copies, and that of a replicated argument is summed.
 FunctionRef Compensated(const Function& f, const ManualAttrs& p, size_t num_args,
                         const Specs& ct_specs, const Specs& out_specs) {
   Builder b(f.scope, f.name);
@@ -491,8 +494,10 @@ std::vector<Value> ManualTranspose(const RuleContext& c, Values cts,
       linear);
 }
 
-// ---- Batching: coordinates have the whole batch, except along vmap's spmd_axis_name. ----
+// ---- Batching: every device has the whole batch, unless vmap's spmd_axis_name cuts it. ----
 
+// Returns the specs of the batched values, in which dim dims[i] of value i is the batch, sharded by
+// the axes `cut`. Values without a batch have dims[i] < 0.
 Specs WithBatchAxes(Specs specs, absl::Span<const int> dims, const AxisList& cut) {
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto dim = static_cast<size_t>(dims[i]);
@@ -547,8 +552,8 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   const ManualAttrs p(c.attrs);
   const Function& body = *c.regions[0];
   const Mesh& mesh = c.scope.mesh;
-  // There is one shard per coordinate of the manual axes for each shard outside. They are sorted by
-  // device.
+  // Each shard outside the op belongs to a device, and the body runs on all devices of its group
+  // along the manual axes. The pairs are sorted by device.
   std::vector<std::pair<int64_t, size_t>> shards;  // pairs of device and shard outside
   const std::vector<int64_t> outside = c.evaluator.shard_devices();
   for (size_t o = 0; o < outside.size(); ++o)
@@ -596,7 +601,8 @@ absl::StatusOr<std::vector<Shards>> EvalManual(const EvalContext& c, absl::Span<
   return out;
 }
 
-// Inside the body, an operand's shard no longer has the axes that its spec names.
+// The axes that a spec names for the dims of a value shard it outside the op only. They are the
+// edge's prefix.
 DataFlow ManualDataFlow(const InferContext& c) {
   const Function& body = *c.regions[0];
   RegionDataFlow edges = EdgesOf(body, 0);
@@ -661,8 +667,8 @@ const OpDef kManualComputation = Checked({.name = "manual_computation",
 
 namespace {
 
-// Returns the body with a cast on each result that varies by its spec but not in the body. The
-// shards of such a result are equal and are concatenated.
+// Returns the body with a cast to varying on each result that does not vary along all axes in its
+// spec's dims. The shards of such a result are equal, and are concatenated along these axes.
 FunctionRef WithVaryingResults(FunctionRef body, const std::vector<PartitionSpec>& out_specs) {
   if (!body->scope.check_vma || out_specs.size() != body->results.size()) return body;
   std::vector<AxisSet> missing(out_specs.size());

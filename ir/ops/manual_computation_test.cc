@@ -1,5 +1,6 @@
 // Programs of per-shard code: values, types, derivatives, batching, and the errors at the boundary
-// of shard_map. The A-numbers are those of JAX's documented programs that the SDK must match.
+// of shard_map. Names such as A05 are the numbers of programs from JAX's documentation, whose
+// behaviour the SDK must match.
 #include "ir/transform/testing/transform_checks.h"
 
 namespace tessera::ir {
@@ -354,8 +355,8 @@ FunctionRef Mixed(bool check_vma) {
 }
 
 TEST(Derivatives, OfMixedBodiesInBothModes) {
-  // Without checks, a result that does not vary over j is still one of several equal copies, so its
-  // derivatives are right.
+  // With check_vma=false too, a result that does not vary over j is one of several equal copies, so
+  // its derivatives are right.
   for (bool check_vma : {true, false}) {
     SCOPED_TRACE(check_vma);
     CheckDerivatives(*Mixed(check_vma), 2, 1e-5);

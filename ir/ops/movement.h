@@ -8,8 +8,9 @@
 
 namespace tessera::ir::ops {
 
-// Fills in the rules that these ops share. They are linear in every operand, and the results have
-// the manual axes type of operand 0.
+// Fills in the rules that the data movement ops share. Unless `d` has other rules, the op is linear
+// in all operands at once, and its results have the manual axes type (the varying, unreduced and
+// reduced axes) of operand 0.
 consteval OpDef Movement(OpDef d) {
   d.family = Family::kDataMovement;
   d.lowering = Lowering::kIndexMap;
@@ -21,18 +22,20 @@ consteval OpDef Movement(OpDef d) {
   return Checked(d);
 }
 
-// Returns type `x` with another shape. Keeps dtype and weak flag.
+// Returns an unsharded type of shape `shape` with the dtype and the weak flag of `x`.
 Type WithShape(const Type& x, Dims shape);
-// Checks that attribute `what`, which has `length` entries, has one entry per dim of operand 0,
-// which has rank `rank`.
+// Checks that `length` equals `rank`. `length` is the number of entries of the attribute `what`,
+// which must have one entry for each of `rank` dims of operand 0.
 absl::Status CheckLength(const InferContext& c, std::string_view what, size_t length, int rank);
-// Returns the piece that copies the flat elements of `source`, in order, to the box `shape` at the
-// result's origin.
+// Returns the piece that copies elements of `source` (an operand number or an IndexPiece constant)
+// to the result. It fills the box of shape `shape` at index 0 of every dim, row-major, from the
+// first flat element of the source on.
 IndexPiece ContiguousPiece(int source, const Dims& shape);
 
 // Returns the signature of an op that moves elements within blocks of a dim. Dim d of operand 0 and
-// of the result is cut into blocks(d) blocks of equal size, and each block of the result comes from
-// the same block of operand 0. If blocks(d) is 0, the dim needs replication on both sides.
+// of the result is cut into blocks(d) blocks of equal size, and block i of the result consists of
+// elements of block i of operand 0. If blocks(d) is 0, the dim needs replication in the operand and
+// in the result.
 template <class Blocks>
 Signature PassThroughInBlocks(const InferContext& c, absl::Span<const Type> out, Blocks blocks) {
   Signature s;

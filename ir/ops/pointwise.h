@@ -14,12 +14,15 @@ using scalar::Domain;
 // ---- Checks, with lax's error texts. -----------------------------------------------------------
 // Checks that every operand's dtype is in `domain` and has kernels.
 absl::Status CheckDomain(const InferContext& c, int domain);
-// Check that all operands have the same dtype, and that all have the same shape.
+// CheckSameDType checks that all `types` have the same dtype, CheckSameShape that they have the
+// same shape.
 absl::Status CheckSameDType(const InferContext& c, absl::Span<const Type> types);
 absl::Status CheckSameShape(const InferContext& c, absl::Span<const Type> types);
 // Formats dims as Python prints tuples, such as (3,) and (2, 3).
 std::string TupleOf(const Dims& dims);
 
+// Infers a result of the operands' dtype and shape. All operands must have the same dtype, which is
+// in `domain`, and the same shape.
 absl::StatusOr<std::vector<Type>> InferSame(const InferContext& c, int domain);
 template <int kDomain>
 absl::StatusOr<std::vector<Type>> InferPointwise(const InferContext& c) {
@@ -42,14 +45,16 @@ X Horner(const C (&coefficients)[kN], X w) {
 }
 
 // ---- Reference semantics. ----------------------------------------------------------------------
-// Each op states once, as a generic lambda, which body it runs for which dtypes:
+// A body is a generic lambda on scalars (scalar_eval.h). Each op states once, in another generic
+// lambda, which body it runs for which dtypes:
 //
 //   [](const Attrs&, DType operand, DType result, auto run) {
 //     ... run.template Call<kResult, kOperands...>(body);
 //   }
 //
-// kResult and kOperands are the dtypes in which the body computes (ComputeDType). The op's loop
-// (RunLoop) and its scalar graph (RunRecord) both follow from this lambda.
+// kResult and kOperands are the dtypes in which the body computes (ComputeDType). Called with a
+// RunLoop as `run`, the lambda computes elements. Called with a RunRecord, it records the op's
+// scalar graph.
 struct RunLoop {
   scalar::Elements elements;
   template <DType kOut, DType... kIn, class Body>
@@ -89,9 +94,9 @@ void RunSame(DType dtype, const Body& body, const Run& run) {
     (std::make_index_sequence<kArity>());
   });
 }
-// A class rather than a lambda. When a lambda inside a template depends on the template's
-// parameters and is itself a template argument, clang 14 treats the lambdas of different template
-// arguments as one.
+// SameDType is a class rather than a lambda. When a lambda inside a template depends on the
+// template's parameters and is itself a template argument, clang 14 treats the lambdas of different
+// template arguments as one.
 template <int kDomain, int kArity, auto kBody>
 struct SameDType {
   template <class Run>
@@ -102,7 +107,7 @@ struct SameDType {
 template <int kDomain, int kArity, auto kBody>
 constexpr Scalar kScalarOf = kScalarFrom<SameDType<kDomain, kArity, kBody>{}>;
 
-// ---- Rows. -------------------------------------------------------------------------------------
+// ---- OpDefs. -----------------------------------------------------------------------------------
 inline constexpr Refused kNotLinear{"it is not linear"};
 struct AutodiffRules {
   Rule<JvpFn> jvp;
@@ -159,7 +164,8 @@ template <Formula1 kFormula>
 std::vector<Value> Chain(const RuleContext& c, Values d) {
   return {d[0] ? kFormula(d[0], c.in[0], c.out[0]) : Value()};
 }
-// One summand in the chain rule of z = f(x, y): the part of dz that comes from one operand.
+// One summand in the chain rule of z = f(x, y): the part of dz that comes from one operand, whose
+// tangent is `d`.
 using Formula2 = Value (*)(Value d, Value x, Value y, Value z);
 template <Formula2 kFromX, Formula2 kFromY>
 std::vector<Value> Chain(const RuleContext& c, Values d) {
@@ -167,7 +173,8 @@ std::vector<Value> Chain(const RuleContext& c, Values d) {
   const Value b = d[1] ? kFromY(d[1], c.in[0], c.in[1], c.out[0]) : Value();
   return {AddTangents(a, b, c.out_types[0])};
 }
-// The cotangent of one operand. The rule of an operand in which the op is not linear is nullptr.
+// Returns the cotangent of one operand, given the result's cotangent `ct`. For an operand in which
+// the op is not linear, nullptr stands in place of the rule.
 using AdjointRule = Value (*)(const RuleContext& c, Value ct);
 template <AdjointRule... kAdjoints>
 std::vector<Value> Adjoints(const RuleContext& c, Values ct, const std::vector<bool>& linear) {

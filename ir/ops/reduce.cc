@@ -140,15 +140,15 @@ std::vector<Value> RowsInPairs(const FunctionRef& computation, std::vector<Value
 }
 
 // Reduces the arrays as ordinary ops. `inits` have the results' shape. If a dim is cut by
-// axes[dim], the blocks' reductions are gathered and reduced. Rows are reduced before columns, so
-// that the elements keep their order.
+// axes[dim], each shard reduces its block, and the results of all blocks are gathered and reduced
+// again. Rows are reduced before columns, so that the elements keep their order.
 std::vector<Value> ReduceInPairs(const FunctionRef& computation, std::vector<Value> xs,
                                  const std::vector<Value>& inits, const DimList& dimensions,
                                  const DimAxes& axes) {
   for (const int64_t d : FromMinor(dimensions)) {
     const int dim = static_cast<int>(d);
     if (xs[0].dim(dim) == 0) return inits;
-    // The axes need not divide the halves.
+    // Unshard the dim: its axes need not divide the halves.
     for (Value& x : xs) {
       Type whole = x.type();
       whole.set_axes_of(dim, {});
@@ -296,7 +296,8 @@ constexpr OpDef kReduce = Checked({.name = "reduce",
 // ---- The function of ops.h. ---------------------------------------------------------------------
 namespace {
 
-// A reduction that has an op of its own.
+// A computation that is the single op `combine`, for which there is the op `reduction`. `pair`
+// emits `combine`.
 struct Monoid {
   const OpDef* combine;
   Value (*pair)(Value, Value);

@@ -120,8 +120,8 @@ bool IsNan(W v) {
   if constexpr (std::is_floating_point_v<W>) return std::isnan(v);
   return false;
 }
-// The type in which sums and products are computed. Integers wrap, so theirs is unsigned, where
-// overflow is defined.
+// The type in which sums and products are computed. Integers wrap, so they are computed in an
+// unsigned type, in which C++ defines overflow.
 template <class W>
 using Wrap = std::conditional_t<std::is_floating_point_v<W>, W, uint64_t>;
 
@@ -249,7 +249,7 @@ std::vector<Value> ProdJvp(const RuleContext& c, Values tangents) {
   for (int64_t d : Reduced(c.attrs)) {
     const int dim = static_cast<int>(d);
     if (p.dim(dim) == 0) return {Zeros(c.b, c.out[0].type())};
-    // Halves may not be divisible by the axes.
+    // Unshard the dim: its axes need not divide the halves.
     if (!p.type().axes_of(dim).empty()) {
       Type whole = p.type();
       whole.set_axes_of(dim, {});
@@ -345,7 +345,8 @@ Batched BatchArg(const RuleContext& c, absl::Span<const int> dims, int64_t) {
 }
 
 // If the dim is cut, finds the best of all blocks' best elements, and the lowest index in the
-// blocks that have this element. If there is a NaN, the blocks that contain one have it.
+// blocks that have this element. If there is a NaN, the blocks that contain one count as having the
+// best element.
 std::vector<Value> PartitionArg(const RuleContext& c, const PartitionContext& p) {
   const auto dim = static_cast<int>(c.attrs.Int("dimension"));
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];

@@ -1,5 +1,6 @@
-// One generic lambda defines an elementwise op. Called with Num<T> it computes; called with Expr<T>
-// it records a ScalarGraph. Included by op files only; everything here is pure.
+// One generic lambda defines an elementwise op. Called with arguments Num<T>, the lambda computes
+// numbers. Called with arguments Expr<T>, it records a ScalarGraph. Included by op files only;
+// everything here is pure.
 //
 //   Unary<kFloats, [](auto x) { return 1.0 / (1.0 + Exp(-x)); }>("logistic", "logistic", {...})
 //
@@ -206,8 +207,8 @@ std::array<X, kN> AsArray(std::array<X, kN> x) {
   return x;
 }
 
-// The arrays on which a lambda runs. in[j] is operand j. The last operand has dtype `operand`; the
-// results have dtype `result`.
+// The arrays on which a lambda runs. in[j] is operand j and out[k] is result k, each with `n`
+// elements. The last operand has dtype `operand`, and the results have dtype `result`.
 struct Elements {
   DType operand, result;
   const void* const* in;
@@ -241,11 +242,12 @@ const StorageType<kD>* Widened(DType dtype, const void* in, int64_t begin, int64
 }
 
 // Computes out[k][i] = body(in[0][i], in[1][i], ...)[k]. The lambda takes scalars of dtypes kIn and
-// returns scalars of dtype kOut, which are dtypes that are computed in. Works chunk by chunk, so
-// that narrow floats are widened and rounded in the cache.
+// returns scalars of dtype kOut. These are dtypes in which ops compute (ComputeDType), so never
+// bf16 or f16. Works chunk by chunk, so that narrow floats are widened and rounded in the cache.
 template <DType kOut, DType... kIn, class Body>
 void Loop(const Body& body, const Elements& e) {
-  // Every operand has the dtype of the last one, except for predicates.
+  // An operand has the dtype of the last operand. Only a predicate, which the lambda takes as a
+  // bool, may have another dtype than that.
   const auto dtype_of = [&](DType computed) {
     return computed == ComputeDType(e.operand) ? e.operand : computed;
   };
@@ -279,7 +281,7 @@ void Loop(const Body& body, const Elements& e) {
 // Adds an input node for operand `index` of dtype `from`, and a conversion if the lambda sees it as
 // another dtype `to`. Returns the node that the lambda uses.
 int AddInput(ScalarGraph* graph, int index, DType from, DType to);
-// Makes the node the next root, converted to dtype `to` if needed.
+// Makes the node, converted to dtype `to` if needed, the next root of the graph: the next result.
 void AddRoot(ScalarGraph* graph, int node, DType to);
 
 // Returns the graph of the lambda that Loop runs.

@@ -2,8 +2,9 @@
 // compared with it, bit for bit.
 //
 // Integers follow XLA: arithmetic wraps, x / 0 is -1 (all ones), INT_MIN / -1 is INT_MIN, x rem 0
-// is x, and a shift by the width or more gives 0 (or the sign). f32 functions are computed in
-// double and rounded once. Stateless; thread-safe. All functions assume the default rounding mode.
+// is x, and a shift by the width or more gives 0 (ShrA gives copies of the sign bit). f32 functions
+// are computed in double and rounded once. Stateless; thread-safe. All functions assume the default
+// rounding mode.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -70,7 +71,7 @@ T Div(T x, T y) {
   }
   return x / y;
 }
-// The result has the sign of the dividend.
+// The remainder has the sign of the dividend x.
 template <Float T>
 T Rem(T x, T y) {
   return std::fmod(x, y);

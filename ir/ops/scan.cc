@@ -125,8 +125,9 @@ Cost ScanCost(const InferContext& c, absl::Span<const Type>) {
 
 // ---- Forward differentiation. ----
 
-// The indices of the tangents that belong to a range of primals. Active tangents follow
-// `num_primals` values.
+// A list of `num_primals` primals, followed by a tangent for each primal that is marked in
+// `active`. In() returns the indices of the tangents that belong to the primals [begin, begin +
+// count).
 struct TangentPositions {
   const std::vector<bool>& active;
   int num_primals;
@@ -182,8 +183,8 @@ std::vector<Value> ScanJvp(const RuleContext& c, Values tangents) {
 
 // ---- Partial evaluation. ----
 
-// The residuals of the unknown loop. Loop-invariant residuals are constants of it, and the others
-// are scanned.
+// The residuals, which the known loop passes to the unknown loop. The unknown loop takes
+// loop-invariant residuals as constants, and scans the others.
 struct LoopResiduals {
   std::vector<bool> invariant;  // one entry per residual
   std::vector<Value> values;    // values outside the loop, on the known side
@@ -310,9 +311,10 @@ void ScanPartialEval(PartialEvalContext& c) {
 
 // ---- Transpose: the loop backwards. ----
 
-// Returns the body of the backward loop. It takes the constants that are not linear; the cotangents
-// of the constants, summed up so far, and the cotangents of the carries; the slices that are not
-// linear, and the cotangents of the result slices.
+// Returns the body of the backward loop. The constants of that body are the constants that are not
+// linear. The carries are the sums, so far, of the cotangents of the linear constants, and the
+// cotangents of the carries. The slices are the slices that are not linear, and the cotangents of
+// the result slices.
 FunctionRef BackwardBody(const Function& body, const std::vector<bool>& linear, const Layout& l) {
   const FunctionRef step = ValueOrThrow(TransposeFunction(body, linear));
   const std::vector<int> others = walk::Where(linear, false);
@@ -338,8 +340,8 @@ FunctionRef BackwardBody(const Function& body, const std::vector<bool>& linear, 
 }
 
 // Emits a loop that runs backwards over the slices. Cotangents of the carries are carried from
-// iteration to iteration, those of constants are summed up as further carries, and those of slices
-// are results of the iteration that read them.
+// iteration to iteration. Cotangents of constants are summed up in further carries. The cotangent
+// of a slice is a result of the iteration whose forward step read the slice.
 std::vector<Value> ScanTranspose(const RuleContext& c, Values cts,
                                  const std::vector<bool>& linear_in) {
   const Layout l(c);

@@ -1,10 +1,10 @@
-// The ops scatter, scatter_add, scatter_mul, scatter_min and scatter_max: an operand into which
-// updates are written, or with which they are combined, at positions that index vectors give
+// The ops scatter, scatter_add, scatter_mul, scatter_min and scatter_max: they write updates into
+// an operand, or combine them with its elements, in windows that begin where index vectors say
 // (ir/ops/windows.h). The op scatter_by combines the elements of several operands at once by any
 // computation.
 //
-// Updates are written in the order of their positions, row-major. If several updates write the same
-// element, the last one stays.
+// Updates are written in the order of their positions, row-major. If several updates of a scatter
+// write the same element, the last one stays.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
@@ -72,9 +72,9 @@ Types InferScatter(const InferContext& c) {
   return std::vector<Type>{t};
 }
 
-// Indexed dims pass through: every shard has all index vectors, and writes the updates in its own
-// block. Positions may also be cut if updates are combined in any order. If updates replace
-// elements, or are combined in a fixed order, the positions are gathered.
+// Indexed dims pass through: every shard has all index vectors, and writes only the updates that
+// lie in its own block. Positions may also be cut if updates are combined in any order. If updates
+// replace elements, or are combined in a fixed order, the positions are gathered.
 Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
   const FactorKind positions =
       c.def.reduce == ReduceKind::kNone ? FactorKind::kReplicated : FactorKind::kReduction;
@@ -86,8 +86,8 @@ Signature ScatterFactors(const InferContext& c, absl::Span<const Type>) {
   return f.s;
 }
 
-// The result has the operand's sharding. Dims that are batched with the indices take theirs where
-// the operand has none.
+// The result has the operand's sharding. A dim of the operand that is batched with a dim of the
+// indices may be unsharded: it then takes the axes of that dim, or of the updates.
 absl::Status ScatterSharding(const InferContext& c, std::vector<Type>* out) {
   const Type &x = c.in[0], &indices = c.in[1], &updates = c.in[2];
   Type& t = (*out)[0];
@@ -138,7 +138,8 @@ ScatterMap MapScatter(const InferContext& c) {
   const Geometry g(w, x.rank(), indices.rank());
   const Dims strides = StridesOf(x.shape), index_strides = StridesOf(indices.shape);
   struct Dim {
-    // `vector` is the stride of the index vectors along the dim.
+    // The size of the dim, and its strides in the updates (`read`), in the result (`write`) and
+    // from one index vector to the next (`vector`).
     int64_t size, read, write = 0, vector = 0;
   };
   std::vector<Dim> parallel, positions, windows;
@@ -292,7 +293,7 @@ std::vector<Value> TransposeScatterAdd(const RuleContext& c, Values cts,
 }
 
 // Scatters the numbers of the updates, from 1 on, to find out which update each element of the
-// result has. This tells which tangents count. Reference: JAX's _scatter_jvp.
+// result holds at the end. Only the tangents of these updates count. Reference: JAX's _scatter_jvp.
 std::vector<Value> ScatterJvp(const RuleContext& c, Values tangents) {
   if (!tangents[0] && !tangents[2]) return {Value()};
   const Value dx = OrZeros(c, tangents[0], 0), du = OrZeros(c, tangents[2], 2);

@@ -1,5 +1,6 @@
-// The op sliding_window_view, which shows the windows of an array as dims behind its own, and the
-// composites built on it: ReduceWindow and SelectAndScatter.
+// The op sliding_window_view, and the composites built on it: ReduceWindow and SelectAndScatter.
+// The dims of its result are the dims of the array, which count the windows, and then one dim for
+// each windowed dim, along which the elements of a window lie.
 //
 // Reference: NumPy's sliding_window_view, with strides and dilations. StableHLO's reduce_window is
 // a reduction of the last dims of such a view.
@@ -219,8 +220,8 @@ int64_t WindowDimensions::places() const {
 
 namespace {
 
-// Combines the elements of each window one after the other, row-major, beginning with the initial
-// value. The dims from `rank` on are those of the windows.
+// Combines the elements of each window one after the other, in row-major order, beginning with the
+// initial value. The dims from `rank` on are those of the windows.
 std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
                           const FunctionRef& computation, int rank) {
   const Dims shape = windows[0].shape();
@@ -246,10 +247,10 @@ std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<V
 }  // namespace
 
 // Pads the arrays with the initial values, views their windows, and reduces the dims of the view. A
-// computation without a reduction op of its own may not be associative, as StableHLO allows here;
-// the windows of such a computation are combined in turn as long as they are small. Larger ones are
-// reduced in pairs, because in turn each place of a window adds a copy of the computation to the
-// program.
+// computation for which there is no reduction op such as reduce_sum may not be associative, as
+// StableHLO allows here; the windows of such a computation are combined in turn as long as they are
+// small. Larger ones are reduced in pairs, because in turn each place of a window adds a copy of
+// the computation to the program.
 std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
                                 FunctionRef computation, const WindowDimensions& window) {
   if (xs.empty() || xs.size() != inits.size())
@@ -290,7 +291,8 @@ std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
 namespace {
 
 // Returns the computation (a, place of a, b, place of b) -> (the chosen element, its place).
-// Elements outside of the array have a negative place, and are never chosen over another.
+// Elements outside of the array have a negative place, and are never chosen over an element of the
+// array.
 FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
   Builder b({}, "select");
   const Type value = MakeType(dtype, {}), index = MakeType(place, {});
@@ -310,8 +312,8 @@ FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
 
 // A reduction over windows, with the elements' places carried along, finds the winner of each
 // window. A scatter then combines `source` at the winners' places. The windowed dims are flattened
-// to one, so that a place is a single index, and the plain dims become batching dims, which
-// shardings can cut.
+// to one, so that a place is a single index, and the plain dims, which have no window, become
+// batching dims, which shardings can cut.
 Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
                        const WindowDimensions& window) {
   Builder& b = x.builder();

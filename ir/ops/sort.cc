@@ -53,8 +53,8 @@ Value TakeAlong(Value x, Value indices, int dim) {
 
 // ---- The order. ----
 
-// Returns a number whose unsigned order is the order of the elements. `total` selects IEEE's total
-// order, which SortRule::descending requires.
+// Returns a number for the element of `x` at the flat index `at`. The numbers are ordered as the
+// elements are. `total` selects IEEE's total order, which SortRule::descending requires.
 uint64_t Rank(const Array& x, int64_t at, bool total) {
   constexpr uint64_t kSign = uint64_t{1} << 63;
   if (total && IsComputable(x.dtype()) && IsFloat(x.dtype())) {
@@ -74,8 +74,9 @@ uint64_t Rank(const Array& x, int64_t at, bool total) {
   return (bits & kSign) != 0 ? ~bits : bits | kSign;
 }
 
-// Returns the order by the keys of the elements of a row, or only its first `k` entries. Element i
-// of the row is at begin + i * stride. Elements that are equal stay in their order.
+// Returns the indices of the n elements of a row in the order of their keys. If k < n, only the
+// first `k` entries are in order. Element i of the row is at begin + i * stride. Elements that are
+// equal stay in their order.
 std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_t stride, int64_t n,
                              bool descending, int64_t k) {
   std::vector<std::vector<uint64_t>> ranks;
@@ -98,8 +99,8 @@ std::vector<int64_t> OrderOf(absl::Span<const Array> keys, int64_t begin, int64_
   return order;
 }
 
-// Calls f(begin, row) for each row of `shape` along `dim`, with the flat element where it begins
-// and its number.
+// Calls f(begin, row) for each row along `dim` of an array of this shape. `begin` is the flat index
+// of the row's first element, and `row` is the number of the row.
 template <class F>
 void ForEachRow(const Dims& shape, int dim, const F& f) {
   const int64_t stride = StridesOf(shape)[dim], n = shape[dim];
@@ -196,9 +197,9 @@ Batched BatchSort(const RuleContext& c, absl::Span<const int> dims, int64_t size
   return {out, std::vector<int>(out.size(), 0)};
 }
 
-// If the sorted dim is cut, an all-to-all makes it whole and cuts another dim instead, if the
-// shards divide one. Another all-to-all undoes this after sorting. Otherwise the dim is gathered,
-// and each shard keeps its own block of the sorted result.
+// If the sorted dim is cut, an all-to-all makes it whole and cuts another dim instead, if there is
+// one whose size is a multiple of the number of shards. Another all-to-all undoes this after
+// sorting. Otherwise the dim is gathered, and each shard keeps its own block of the sorted result.
 std::vector<Value> PartitionSort(const RuleContext& c, const PartitionContext& p) {
   const int dim = DimOf(c.attrs);
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];
@@ -352,8 +353,8 @@ class Rows {
   const std::vector<Array>& xs() const { return xs_; }
 
   // Returns the pairs of elements at `places` and `by` places after them, in every row, as a
-  // comparator takes them: for every operand the elements that came later at first, then the
-  // elements that came earlier.
+  // comparator takes them: for every operand first the elements of the pairs that stood later
+  // before sorting, then those that stood earlier.
   std::vector<Array> Pairs(int64_t by, const std::vector<int64_t>& places) const {
     std::vector<Array> sides;
     const auto pairs = static_cast<int64_t>(places.size()) * num_rows();
@@ -371,8 +372,8 @@ class Rows {
       }
     return sides;
   }
-  // Puts each pair in order. The element that came later goes first if `is_less` holds for the
-  // pair, else the other one.
+  // Puts each pair in order. The element that stood later before sorting goes first if `is_less`
+  // holds for the pair. Otherwise the other element goes first.
   void Exchange(int64_t by, const std::vector<int64_t>& places, const bool* is_less) {
     for (Array& x : xs_)
       WithElement(ByteWidth(x.dtype()), [&](auto element) {
@@ -402,8 +403,8 @@ class Rows {
 
 // Sorts with a network, which makes the same comparisons whatever their answers are. So all pairs
 // of a stage are compared at once, and a comparator that contradicts itself ends with some
-// permutation. In a pair, the element that came first stays first unless the other one is less:
-// elements that are equal stay in their order.
+// permutation. In a pair, the element that stood first before sorting stays first unless the other
+// one is less: elements that are equal stay in their order.
 Arrays EvalSortBy(const EvalContext& c, absl::Span<const Array> in) {
   if (in[0].num_elements() == 0) return std::vector<Array>(in.begin(), in.end());
   const int dim = DimOf(c.attrs);
@@ -493,8 +494,8 @@ Batched BatchTopK(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   return {c.b.Emit(c.def, {c.in[0]}, std::move(attrs)), {dims[0], dims[0]}};
 }
 
-// Takes the best of each block, then the best of these. They are in the order of the blocks, so
-// that ties keep theirs.
+// Takes the k largest elements of each block, then the k largest of these. They are gathered in the
+// order of the blocks, so that equal elements stay in their order.
 std::vector<Value> PartitionTopK(const RuleContext& c, const PartitionContext& p) {
   const int dim = DimOf(c.attrs);
   const AxisList& axes = p.factor_axes[p.signature.operands[0][dim][0]];

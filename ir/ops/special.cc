@@ -122,8 +122,9 @@ F PolygammaOf(const F& m, const F& x) {
   const F out = Where(m == 0, Digamma(x), of_order);
   return Where((m != Floor(m)) | (m < 0), kNaN, out);
 }
-// The number of derivatives that have a rule of their own, polygamma of the next order. The rules
-// are nested in one another. Still higher derivatives are those of the series.
+// The number of derivatives, from the first on, that follow the rule that the derivative of
+// polygamma is polygamma of the next order. The rules are nested in one another. Higher derivatives
+// are computed by differentiating the series.
 constexpr int kNestedRules = 3;
 
 Value NestedPolygamma(Value m, Value x, int rules) {
@@ -145,9 +146,10 @@ Value NestedPolygamma(Value m, Value x, int rules) {
 // sample of Gamma(a, 1) with respect to a.
 enum class Gamma { kValue, kDerivative, kSampleDerivative };
 
-// For x below 1 or below a: returns the sum of x^n / (a (a + 1) ... (a + n)) times `ax`, which is
-// x^a exp(-x) / gamma(a), or what `mode` asks for. Elements that are not enabled keep their initial
-// values, so that they do not prolong the loop. An element whose sum does not converge is NaN.
+// For x below 1 or below a: returns `ax` times the sum of x^n / (a (a + 1) ... (a + n)), or the
+// derivative that `mode` asks for. `ax` is x^a exp(-x) / gamma(a). Elements that are not enabled
+// keep their initial values, so that they do not prolong the loop. An element whose sum does not
+// converge is NaN.
 F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
   const bool derivative = mode != Gamma::kValue;
   const double eps = Limits(x.value().dtype()).eps;
@@ -192,10 +194,10 @@ F IgammaSeries(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode
   return -(dsum + sum * dlogax) * x / a;
 }
 
-// For larger x: returns the complement, by a continued fraction p(k) / q(k), or what `mode` asks
-// for. The derivatives of p and q with respect to a are carried along in the same loop. p and q are
-// scaled down together whenever p grows too large for the dtype. Elements that are not enabled stay
-// as they are.
+// For larger x: returns 1 minus the value of IgammaSeries, by a continued fraction p(k) / q(k), or
+// the derivative of this that `mode` asks for. The derivatives of p and q with respect to a are
+// carried along in the same loop. p and q are scaled down together whenever p grows too large for
+// the dtype. Elements that are not enabled stay as they are.
 F IgammacFraction(const F& ax, const F& x, const F& a, const F& enabled, Gamma mode) {
   const bool derivative = mode != Gamma::kValue;
   const DType dtype = x.value().dtype();
@@ -270,7 +272,7 @@ struct GammaFactors {
   GammaFactors(const F& a, const F& x, DType dtype)
       : ax(a * Log(x) - x - Lgamma(a)), underflow(ax < -std::log(Limits(dtype).max)) {
     // `underflow` was made from the logarithm of x^a exp(-x) / gamma(a), and from here on `ax` is
-    // the number itself. It is a formula, emitted before the first op that uses it.
+    // the number itself. A formula emits its op only when it is first used.
     ax = Exp(ax);
   }
 };
@@ -409,8 +411,8 @@ F BetaOf(const F& a0, const F& b0, const F& x0) {
 
 // ---- Bessel functions. --------------------------------------------------------------------------
 
-// Coefficients of Chebyshev series in Cephes. `near` is a series in x / 2 - 2 for x up to 8, `far`
-// one in 32 / x - 2 beyond. f32 needs only the last coefficients of each.
+// Coefficients of Chebyshev series in Cephes. `near` is a series in x / 2 - 2 for x up to 8, and
+// `far` is a series in 32 / x - 2 for x above 8. f32 needs only the last coefficients of each.
 struct BesselCoefficients {
   std::vector<double> near, far;
 };

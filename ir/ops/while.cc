@@ -142,8 +142,9 @@ std::vector<Value> WhileJvp(const RuleContext& c, Values tangents) {
 
 // ---- The effects of a body. ----
 
-// The values that the effects of an iteration read are kept for this many iterations, or for fewer
-// if the values are large. The iterations that are kept are the first ones and the last one.
+// An effect is an op, such as debug_print, that is run for more than its results. The values that
+// the effects of an iteration read are kept for this many iterations, or for fewer if the values
+// are large. The iterations that are kept are the first ones and the last one.
 constexpr int64_t kKeptIterations = 1000, kKeptBytes = int64_t{64} << 20;
 
 // A body that is split into its effects and the rest. The effects read residuals. Residuals that
@@ -153,7 +154,7 @@ struct HeldEffects {
   PartialEvalResult pe;
   DedupedResiduals deduped;
   std::vector<int> stacked;  // indices in `deduped.sources`
-  int64_t kept = 1;          // number of iterations that are kept
+  int64_t kept = 1;          // number of iterations whose residuals are kept
 
   HeldEffects(const Function& body, int num_consts, PartialEvalOptions options)
       : pe(ValueOrThrow(PartialEval(body, std::vector<bool>(body.num_params, true), {}, options))),
@@ -367,7 +368,7 @@ Batched WhileBatch(const RuleContext& c, absl::Span<const int> dims, int64_t) {
   std::vector<int> body_dims = Part(all, l.body0(), l.num_body_consts);
   for (int k = 0; k < l.num_carry; ++k) body_dims.push_back(dims[l.carry0() + k] >= 0 ? 0 : -1);
   // A carry is batched if any iteration makes it batched. If the predicate is batched, all carries
-  // are.
+  // are batched.
   BatchResult batched_predicate, batched_body;
   bool ends_apart = false;
   for (bool grew = true; grew;) {

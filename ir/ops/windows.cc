@@ -135,9 +135,9 @@ Value EmitMatched(const OpDef& def, std::vector<Value> in, Attrs attrs) {
   return b.Emit1(def, MatchVarying(std::move(in)), std::move(attrs));
 }
 
-// Assigns the factors of the indices first, because the block shares those of the positions, and
-// the operand those of the batched dims. A dim of the block whose window is smaller than the
-// operand gets a factor of its own that needs replication.
+// Assigns the factors of the indices first, because the block shares the factors of the positions,
+// and the operand shares the factors of the dims with which it is batched. A dim of the block whose
+// window is smaller than the operand gets a factor of its own that needs replication.
 WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, const Type& block,
                         WindowFactorKinds kinds) {
   WindowFactors f;
@@ -221,10 +221,10 @@ WindowDims BatchedDims(WindowDims w, bool operand, bool indices) {
   return w;
 }
 
-// Clamps each entry to the whole operand, because the mode of the op refers to whole arrays, and
-// then subtracts the beginning of this shard's block. The arithmetic is done in a signed type that
-// holds every start. With fill_or_drop, entries that are out of bounds of the whole operand become
-// -1, so that no shard has their window.
+// Clamps each entry to the starts of windows within the whole operand, because the mode of the op
+// refers to whole arrays. Then subtracts the beginning of this shard's block. The arithmetic is
+// done in a signed type that holds every start. With fill_or_drop, entries that are out of bounds
+// of the whole operand become -1, so that no shard has their window.
 LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, const WindowDims& w,
                             const Dims& window) {
   LocalIndices local;

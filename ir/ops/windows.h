@@ -1,14 +1,14 @@
-// Shared by gather and the scatters, which read or write windows of an operand at positions that
-// index vectors give. Internal to ir/ops. Stateless; thread-safe.
+// Shared by gather and the scatters, which read or write windows of an operand. Index vectors say
+// where the windows begin. Internal to ir/ops. Stateless; thread-safe.
 //
-// All of these ops have the same geometry. `indices` holds an index vector at each of its
-// positions, and each vector gives the place where a window of the operand begins. A block holds
-// the windows of all positions; it is the result of gather and the updates of a scatter. The dims
-// of a block are the dims of a window and the dims of the positions. The attributes are
-// StableHLO's. `mode` is lax's GatherScatterMode, which decides about windows that are not within
-// the operand. `clip` moves such a window inside. `fill_or_drop` reads it as the fill value and
-// drops its updates. `promise_in_bounds` promises that there are none; if there is one, it is
-// treated as with `clip`.
+// All of these ops have the same geometry. The array `indices` consists of index vectors. A
+// position is the place of a vector in `indices`, and each position has one window: the vector says
+// where in the operand it begins. A block holds the windows of all positions; it is the result of
+// gather and the updates of a scatter. The dims of a block are the dims of a window and the dims of
+// the positions. The attributes are StableHLO's. `mode` is lax's GatherScatterMode, which decides
+// about windows that are not within the operand. `clip` moves such a window inside. `fill_or_drop`
+// reads it as the fill value and drops its updates. `promise_in_bounds` promises that there is no
+// such window; if there is one nevertheless, it is treated as with `clip`.
 //
 // Reference: StableHLO's gather and scatter; JAX's lax/slicing.py.
 #pragma once
@@ -37,12 +37,13 @@ struct WindowDims {
   DimList window;  // dims of the block that are dims of a window, in the operand's order
   // Dims of the operand along which a window has one element. The block has no dim for them.
   DimList collapsed;
-  // Dims of the operand like the collapsed ones, but there the position determines the element.
+  // Dims of the operand along which a window has one element too. The index of a window along such
+  // a dim is the index of the position along the corresponding dim in `indices_batching`.
   DimList batching;
   DimList indices_batching;  // dims of `indices` that belong to the `batching` dims
   DimList index_map;         // the operand dim for each entry of an index vector
   // The dim of `indices` along which the vectors lie. If it is the rank of `indices`, each element
-  // is a vector.
+  // of `indices` is a vector of one entry.
   int64_t index_vector_dim = 0;
 
   WindowDims(const Attrs& attrs, const Names& names)
@@ -65,7 +66,7 @@ struct WindowDims {
 // The correspondence between the dims of operand, indices and block. An entry is -1 if the dim has
 // no counterpart.
 struct Geometry {
-  DimList vector_of;           // per operand dim: its entry in an index vector
+  DimList vector_of;           // per operand dim: the entry of an index vector for it
   DimList operand_to_block;    // per operand dim: the block's dim for it, a dim of the windows
   DimList operand_to_indices;  // per operand dim: the dim of `indices` with which it is batched
   DimList indices_to_block;  // per dim of `indices`: the block's dim for it, a dim of the positions
@@ -74,7 +75,7 @@ struct Geometry {
   Geometry(const WindowDims& w, int operand_rank, int indices_rank);
 };
 
-// Checks everything except the sizes of the windows.
+// Checks the dimension numbers. The sizes of the windows are checked by CheckWindow.
 absl::Status CheckDimensionNumbers(const InferContext& c, const WindowDims& w, const Names& names);
 // Checks the window sizes, one for each dim of the operand.
 absl::Status CheckWindow(const InferContext& c, const WindowDims& w, const Dims& sizes);
@@ -84,8 +85,10 @@ std::string NameOf(GatherScatterMode mode);
 
 inline constexpr AttrSpec kOutSharding = {"out_sharding", AttrKind::kSpec, /*required=*/false};
 void SetOptions(const GatherScatterOptions& options, Attrs* attrs);
-// Returns the mode of another op, and what its caller has promised about the indices.
+// Returns new attributes with the mode of `other` and its promises about the indices (that they are
+// sorted, or unique).
 Attrs WithOptionsOf(const Attrs& other);
+// Emits the op after making all operands vary along the same axes. Returns its only result.
 Value EmitMatched(const OpDef& def, std::vector<Value> in, Attrs attrs);
 
 // ---- Factors and shardings of an operand, its indices and a block. ----
@@ -94,20 +97,22 @@ struct WindowFactors {
   Signature s;  // the factors; its lists of operands and results are empty
   TensorFactors operand, indices, block;
 };
-// Dims that windows take whole pass through, and so do dims of positions with which the operand is
-// batched. The other positions have factors of the kind `positions`. Dims of the operand in which
-// the index vectors pick single elements have factors of the kind `indexed`.
+// The kinds of the factors that differ between the ops. Dims that windows take whole pass through,
+// and so do dims of positions with which the operand is batched. The other dims of positions have
+// factors of kind `positions`. Dims of the operand along which the index vectors pick single
+// elements are called indexed, and have factors of kind `indexed`. All other dims need replication.
 struct WindowFactorKinds {
   FactorKind positions, indexed;
 };
 WindowFactors FactorsOf(const Geometry& g, const Type& x, const Type& indices, const Type& block,
                         WindowFactorKinds kinds);
-// Returns the axes of two dims that belong together, one of which may be unsharded. Returns nullopt
-// if both are sharded and differ.
+// Returns the axes for two dims that must be sharded alike, given the axes of each. Either dim may
+// be unsharded. Returns nullopt if both are sharded and differ.
 std::optional<AxisList> Resolved(const AxisList& a, const AxisList& b);
+// Returns whether an axis occurs twice in the sharding of `t`.
 bool NamesAxisTwice(const Type& t);
-// Returns the error for a sharding that the operands leave open. `method` is the method of
-// `.at[...]` to recommend.
+// Returns the error for a result whose sharding does not follow from the operands. `method` is the
+// method of JAX's `x.at[...]` that the error recommends, such as "get".
 absl::Status AskForOutSharding(const InferContext& c, std::string_view method);
 
 // ---- Batching: the mapped dim comes first everywhere. ----
@@ -119,8 +124,8 @@ WindowDims BatchedDims(WindowDims w, bool operand, bool indices);
 // ---- Partition. ----
 
 // Index vectors for the block of an operand that one shard has. If indexed dims are cut, the
-// entries along them count from the beginning of the block, and the mode is fill_or_drop: windows
-// in the block of another shard are out of bounds.
+// entries along them count from the beginning of the block, and the op on the shard must use the
+// mode fill_or_drop: windows in the block of another shard are out of bounds there.
 struct LocalIndices {
   // The axes by which indexed dims are cut. If there are none, `indices` are unchanged.
   AxisList axes;
@@ -129,8 +134,7 @@ struct LocalIndices {
   // dims are cut.
   Value in_bounds;
 };
-// The operands in `c` are shards, but its in_types are those of whole arrays. Operand 1 has the
-// indices.
+// `c.in` are shards, but `c.in_types` are the types of whole arrays. Operand 1 holds the indices.
 LocalIndices LocalIndicesOf(const RuleContext& c, const PartitionContext& p, const WindowDims& w,
                             const Dims& window);
 // Returns zeros that change nothing when they are added: -0 for floats.
@@ -142,9 +146,9 @@ Value AddedZeros(Value like);
 // beyond every array.
 int64_t IndexAt(const Array& indices, int64_t at);
 
-// Calls f(operand, block) for each position, row-major. The arguments are the flat elements at
-// which the position's window begins in the operand and in the block. The first is -1 if the window
-// is out of bounds and the mode is fill_or_drop.
+// Calls f(operand, block) for each position, in row-major order. The arguments are the flat indices
+// at which the position's window begins in the operand and in the block. The first argument is -1
+// if the window is out of bounds and the mode is fill_or_drop.
 template <class F>
 void ForEachWindow(const WindowDims& w, const Geometry& g, GatherScatterMode mode,
                    const Dims& operand, const Dims& window, const Array& indices, const Dims& block,
@@ -181,11 +185,11 @@ void ForEachWindow(const WindowDims& w, const Geometry& g, GatherScatterMode mod
   }
 }
 
-// The elements of a window relative to its first one, as runs of `length` elements that are
-// contiguous in both arrays.
+// The elements of a window as runs of `length` elements that are contiguous in the operand and in
+// the block.
 struct WindowRuns {
   int64_t length = 1;
-  std::vector<int64_t> operand, block;  // the elements at which each run begins
+  std::vector<int64_t> operand, block;  // flat index where each run begins, relative to the window
 
   WindowRuns(const Geometry& g, const Dims& operand_shape, const Dims& window,
              const Dims& block_shape);

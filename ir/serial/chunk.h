@@ -17,8 +17,8 @@ std::string BeforeData(const v1::WriteRequest& rest, int64_t size);
 std::string BeforeData(const v1::ReadResponse& rest, int64_t size);
 
 // Parses the message that is the concatenation of `pieces`. The data of the message become views
-// into the pieces; the other fields go to `*rest`. Returns false, with unspecified outputs, if it
-// does not parse.
+// into the pieces; the other fields go to `*rest`. Returns false, with unspecified outputs, if the
+// bytes do not parse.
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::WriteRequest* rest,
                 std::vector<absl::string_view>* data);
 bool SplitChunk(absl::Span<const absl::string_view> pieces, v1::ReadResponse* rest,

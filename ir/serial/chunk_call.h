@@ -21,7 +21,7 @@
 
 namespace tessera::ir::serial {
 
-// A received message. The views in `data` are valid as long as the message lives.
+// A received message. The views that data() returns are valid as long as the Chunk lives.
 // Thread-compatible.
 template <class Message>
 class Chunk {
@@ -45,13 +45,13 @@ grpc::ByteBuffer MakeChunk(const v1::WriteRequest& rest, const Array& array, int
 grpc::ByteBuffer MakeChunk(const v1::ReadResponse& rest, const Array& array, int64_t at,
                            int64_t size);
 
-// Convert all other messages.
+// Convert messages that carry no bulk bytes.
 grpc::ByteBuffer ToBuffer(const google::protobuf::MessageLite& message);
 bool FromBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
-// One call of `method`, such as "/tessera.v1.DataService/Read", made by blocking steps. The
-// context's deadline bounds each step. If a step fails, Finish tells why; it must always be called,
-// and last. Thread-compatible, but any thread may call context->TryCancel().
+// One call of `method`, such as "/tessera.v1.DataService/Read", whose steps block. The context's
+// deadline bounds each step. If a step returns false, Finish tells why; Finish must always be
+// called, and last. Thread-compatible, but any thread may call context->TryCancel().
 class ChunkCall {
  public:
   ChunkCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
@@ -70,10 +70,11 @@ class ChunkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// Reads ReadResponses into `*block`, starting at `*received`, until the stream ends. `*received`
-// counts the bytes. Calls `tell` after each chunk; an error of `tell` ends the reading. INTERNAL: a
-// chunk leaves a gap, overruns the block or does not parse. DATA_LOSS (CHECKSUM_MISMATCH): a chunk
-// was damaged; the bytes before it are good. OK does not mean that the call succeeded.
+// Reads ReadResponses into `*block`, starting at byte `*received`, until the stream ends.
+// `*received` counts the bytes that are in the block. Calls `tell` after each chunk; an error of
+// `tell` ends the reading. INTERNAL: a chunk leaves a gap, overruns the block or does not parse.
+// DATA_LOSS (CHECKSUM_MISMATCH): a chunk was damaged; the bytes before it are good. OK means only
+// that the stream has ended; Finish tells whether the call succeeded.
 absl::Status ReceiveBlock(ChunkCall& call, absl::string_view peer, Array* block, int64_t* received,
                           const std::function<absl::Status(int64_t bytes)>& tell);
 

@@ -8,7 +8,7 @@
 
 namespace tessera::ir::serial {
 
-// Converts a status. Messages are cut at 3000 bytes, since they travel in headers.
+// ToGrpc cuts messages at 3000 bytes, since they travel in headers.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 // Returns the peer's status, or nullopt if the error comes from the transport.

@@ -29,7 +29,8 @@ bool Answers(const std::string& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials, absl::Duration limit) {
   const auto end = std::chrono::system_clock::now() + absl::ToChronoNanoseconds(limit);
   grpc::ChannelArguments arguments;
-  // A subchannel of its own is not slowed down by the backoff of other channels.
+  // The channel gets a subchannel of its own, which the backoff of other channels does not slow
+  // down.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);

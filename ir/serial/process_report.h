@@ -21,7 +21,7 @@ inline constexpr absl::Duration kLogLevelTimeMax = absl::Hours(24);
 absl::StatusOr<LogLevelState> ReadLogLevel(const std::string& level,
                                            const google::protobuf::Duration* time);
 
-// Sources of a process's details.
+// The parts of a report that AnswerInquiry cannot find out itself.
 struct ProcessSources {
   std::string build = {};
   std::vector<std::string> options = {};  // flags, "--name=value"

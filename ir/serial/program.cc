@@ -1,6 +1,6 @@
-// Programs as protobuf messages. The client writes them, the server reads them first in its jail
-// and then again itself (docs/decisions/0019), and the coordinator sends device programs to
-// executors in this form.
+// Programs as protobuf messages. The client writes them, the server reads them first in its jail (a
+// process for untrusted bytes) and then again itself (docs/decisions/0019), and the coordinator
+// sends device programs to executors in this form.
 #include "ir/serial/program.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@
 namespace tessera::ir::serial {
 namespace {
 
-// The bounds are far above any real program. Each bounds memory that outlives the request.
+// These bounds are far above any real program. Each bounds memory that is still held after the
+// request.
 constexpr int kFilesMax = 1024;
 constexpr size_t kFileNameMax = 256;
 constexpr size_t kNameMax = 256;
@@ -136,7 +137,7 @@ class Writer {
   }
 
  private:
-  // Returns the index plus one, or 0 if the table is full.
+  // Returns the index of a file name in the message's table, plus one, or 0 if the table is full.
   int File(const char* file) {
     auto [it, added] = files_.try_emplace(file, out_->files_size() + 1);
     if (!added) return it->second;
@@ -311,7 +312,7 @@ class Reader {
           return Malformed(absl::StrCat(Quoted(op.name()), " refers to function ", r,
                                         ", which does not come before it"));
         regions.push_back(functions_[r]);
-        // A region without ops is some work to read, too.
+        // Count a region as one op more: even a region without ops takes some work to read.
         ops += 1 + ops_[r];
         depth = std::max(depth, depth_[r] + 1);
         if (ops > limits_.ops) return TooMany("ops", ops, limits_.ops);
@@ -403,7 +404,8 @@ class Reader {
   const Limits& limits_;
   std::vector<const char*> files_;
   std::vector<FunctionRef> functions_;
-  // The counts for each function.
+  // For each function, the number of its ops and the depth of its regions, as ReadFunction counts
+  // them.
   std::vector<int64_t> ops_, depth_;
 };
 

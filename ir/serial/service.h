@@ -27,8 +27,8 @@ v1::PendingReason ToProto(const api::PendingReason& reason);
 v1::CompileProgramRequest ToProto(const api::CompileRequest& request);
 absl::StatusOr<api::CompileRequest> FromProto(const v1::CompileProgramRequest& proto,
                                               const Limits& limits = {});
-// Returns the request for `program`. The message may refer to the program in another way than by
-// value.
+// Like FromProto, but for a request whose program has been read already, since the message may name
+// the program instead of holding it.
 absl::StatusOr<api::CompileRequest> CompileRequestOf(const v1::CompileProgramRequest& proto,
                                                      Program program, const Limits& limits = {});
 v1::CompileProgramResponse ToProto(const api::CompileReply& reply);

@@ -1,5 +1,6 @@
-// Reads uploaded programs of every form, and describes them. The server's jail calls it for
-// requests that carry a text, an artifact or a message.
+// Reads uploaded programs of every form, and describes them. The server's jail (a process for
+// untrusted bytes, docs/decisions/0019) calls it for requests that carry a text, an artifact or a
+// message.
 #include "ir/serial/source.h"
 
 #include <string>

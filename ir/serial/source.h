@@ -1,4 +1,4 @@
-// Converts programs in the forms in which clients send them to programs and to descriptions.
+// Reads and describes programs in the forms in which clients send them (api::ProgramSource).
 // Stateless; thread-safe.
 #pragma once
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace tessera::ir::serial {
 // UNKNOWN_OP, NOT_IMPLEMENTED and the errors of ops' rules.
 absl::StatusOr<Program> ReadSource(const api::ProgramSource& source, const Limits& limits);
 
-// Describes the program. It is an error only if nothing can be said about the program. If the
-// program would be refused, the reason is a field of the description.
+// Describes the program. Fails only if nothing can be said about the program. If the program would
+// be refused, the reason is a field of the description.
 absl::StatusOr<v1::InspectProgramResponse> InspectSource(const api::ProgramSource& source,
                                                          const Limits& limits);
 v1::InspectProgramResponse Inspect(const Program& program);

@@ -158,8 +158,8 @@ class Decoder {
     ++out.ints.size;
   }
 
-  // Decodes MLIR's integer type: a width, and in the two low bits 0 for no sign of its own, which
-  // StableHLO takes as signed, 1 for signed, 2 for unsigned.
+  // Decodes MLIR's integer type: a width, and in the two low bits 0 for signless, which StableHLO
+  // takes as signed, 1 for signed, 2 for unsigned.
   void FitInteger(DecodedType& type) {
     const uint64_t encoded = out_.ints[type.ints.begin];
     const bool is_unsigned = (encoded & 3) == 2;
@@ -253,7 +253,7 @@ class OpDecoder {
         ": only ops of VHLO and Shardy are read; send a portable artifact, as jax.export writes"));
   }
 
-  // Reads the op's attributes into `named`; `out->begin` says where they begin there.
+  // Reads the op's own attributes into `named`, and sets `*out` to their range there.
   absl::Status ReadAttrs(const RawOp& op, const OpRow& row, Range* out) {
     std::string_view words = row.attributes;
     if (op.properties != kNone && code_.op_names[op.name].registered) {
@@ -270,7 +270,8 @@ class OpDecoder {
       out->size = out_.named.size() - out->begin;
       return in.Finish();
     }
-    // They are in a dictionary, among those that the op only carries.
+    // Otherwise the op's own attributes are in a dictionary, among attributes that other tools
+    // attached.
     const uint32_t dictionary = op.properties != kNone ? op.properties : op.attrs;
     if (dictionary == kNone) return absl::OkStatus();
     if (out_.attrs[dictionary].kind != AttrKind::kDictionary)

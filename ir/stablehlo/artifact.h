@@ -5,9 +5,10 @@
 // its depth. Unknown attributes and types stay opaque; they are an error only for code that needs
 // them.
 //
-// Versions: an op's version is part of its name in the artifact (add_v1). Here the name is without
-// it. An attribute that an older version lacks is absent, which means what the op did in that
-// version. Thread-compatible; safe to read from several threads.
+// Versions: an op's version is part of its name in the artifact (add_v1). OpForm has the name
+// without it. Where an older version of an op lacks an attribute, the attribute is absent, and its
+// absence means what the op did in that version. Thread-compatible; safe to read from several
+// threads.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -96,7 +97,7 @@ enum class TypeKind : uint8_t {
 
 // The fields of an attribute or a type, in the order of entries.def. `refs` holds references to
 // attributes and types (kNone for an absent one). `ints` holds numbers; the length of a list stands
-// before the list. `bytes` holds a text or bytes.
+// before the elements of the list. `bytes` holds a text or bytes.
 struct Fields {
   Range refs;
   Range ints;
@@ -137,8 +138,8 @@ struct Artifact {
   std::vector<int64_t> ints;
 
   const OpForm& form(const RawOp& op) const { return forms[op.name]; }
-  // Returns one of the op's own attributes by its name, or kNone. Attributes that the op only
-  // carries for others (mhlo.frontend_attributes, sdy.sharding) are in the dictionary
+  // Returns one of the op's own attributes by its name, or kNone. Attributes that other tools have
+  // attached to the op (mhlo.frontend_attributes, sdy.sharding) are in the dictionary
   // code.ops[op].attrs.
   uint32_t Find(uint32_t op, std::string_view name) const;
   // Returns the value under `name` in a dictionary, or kNone, also if `attr` is not a dictionary.

@@ -24,8 +24,8 @@
 
 namespace {
 
-// A program that was read can be exported, or is refused by name. The exported artifact can be read
-// again.
+// Checks that an imported program can be exported, or is refused as not implemented or too large.
+// The exported artifact must be readable again.
 void CheckExport(const tessera::ir::Program& program) {
   using namespace tessera::ir::stablehlo;
   const absl::StatusOr<std::string> bytes = ExportProgram(program);

@@ -352,7 +352,7 @@ class Reader {
     return regions == 0 ? absl::OkStatus() : OpenRegions(frame, op, isolated);
   }
 
-  // `outer` is invalid after this call.
+  // Begins the regions of `op`. `outer` is invalid after this call, because frames_ grows.
   absl::Status OpenRegions(const Frame& outer, const RawOp& op, bool isolated) {
     if (frames_.size() >= static_cast<size_t>(limits_.nesting))
       return TooMany("regions within each other", limits_.nesting);

@@ -1,10 +1,10 @@
 // Reads MLIR bytecode, versions 0 to 6, into flat tables. It knows the container only; artifact.h
 // decodes the meaning of attributes, types and ops. Thread-compatible.
 //
-// References: MLIR's BytecodeFormat.md. Artifacts of StableHLO and JAX also hold what that document
-// does not say: from version 4 on, the section of dialects has the count of all op names; the
-// regions of an isolated op share one section; a region's values are numbered after all values of
-// its parent.
+// References: MLIR's BytecodeFormat.md. Artifacts of StableHLO and JAX follow some rules that the
+// document does not mention: from version 4 on, the section of dialects has the count of all op
+// names; the regions of an isolated op share one section; a region's values are numbered after all
+// values of its parent.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -43,14 +43,15 @@ absl::Span<const T> Slice(const std::vector<T>& table, Range range) {
 // An attribute or a type in its encoded form.
 struct Entry {
   uint32_t dialect = 0;
-  bool custom = false;  // encoded by its dialect; otherwise it is MLIR's text
+  bool custom = false;  // whether its dialect encoded it; otherwise it is MLIR's text
   Bytes bytes;
 };
 
 struct OpName {
   uint32_t dialect = 0;
   std::string_view name;  // "add_v1"
-  // The op's properties have a form of their own; otherwise they are an attribute.
+  // Whether the properties of ops with this name have a form of their own; otherwise they are an
+  // attribute.
   bool registered = true;
 };
 
@@ -59,9 +60,9 @@ struct RawOp {
   uint32_t name = 0;       // index into op_names
   uint32_t location = 0;   // index into attrs
   uint32_t attrs = kNone;  // index into attrs: a dictionary
-  // Index into properties, or into attrs for a name that is not registered.
+  // Index into Bytecode::properties, or into attrs if the op's name is not registered.
   uint32_t properties = kNone;
-  uint32_t end = 0;       // past its last op: index of the next op of its block
+  uint32_t end = 0;       // index of the op's successor in its block, behind the ops in its regions
   Range results;          // range of value_types
   Range operands;         // range of operands
   Range regions;          // range of regions
@@ -76,7 +77,8 @@ struct RawRegion {
   // The region's ops are begin, ops[begin].end and so on, up to end.
   uint32_t begin = 0;
   uint32_t end = 0;
-  // The values that the region and the regions within it define: from first_value up to end_value.
+  // The values that the region and the regions nested in it define: from first_value up to, but not
+  // including, end_value.
   uint32_t first_value = 0, end_value = 0;
 };
 

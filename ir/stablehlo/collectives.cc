@@ -17,12 +17,13 @@ using Group = std::vector<int64_t>;
 
 // The largest group that is reduced by a computation other than a sum, a maximum or a minimum.
 constexpr int64_t kFoldMax = 64;
-// The largest number of entries of a splat, which names one device again and again.
+// The largest number of entries of a splat: groups that all consist of one and the same device.
 constexpr int64_t kSplatMax = 4096;
 
-// Whether the order of the positions in a group matters, or the group only names them.
+// Whether the order of the devices in a group matters to an op, or only which devices they are.
 enum class Order : uint8_t { kMatters, kAny };
-// The ways in which an attribute is read. An attribute of groups may be read as pairs, too.
+// The ways in which an attribute is read. Ops that share an attribute may read it in different
+// ways.
 enum Reading : int { kOrderedGroups, kGroups, kRoots, kPairs };
 
 AxisList AllAxes(const Mesh& mesh) {
@@ -43,7 +44,8 @@ std::vector<Group> RowsOf(const OpReader& op, std::string_view attr) {
   const Type& type = matrix.type;
   if (type.rank() != 2) op.Malformed("has groups that are not a matrix");
   if (!IsInteger(type.dtype)) op.Malformed("has groups that are not of integers");
-  // There are as many entries as bytes for them, or a splat that stands for a few.
+  // The attribute has bytes for each entry, or it is a splat, whose few bytes may stand for any
+  // number.
   const int64_t count = type.num_elements();
   if (count > (matrix.is_splat ? kSplatMax : 2 * Limits().mesh_devices))
     op.NotSupported(absl::StrCat("has groups of ", count, " devices"));
@@ -207,8 +209,9 @@ Results ImportAllReduce(const OpReader& op) {
     return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);
   });
 }
-// Returns this device's part of whether any, or all, of the shards' booleans are true. Any are if
-// the number of true ones is not 0, and all are if the number of false ones is 0.
+// Returns this device's block of a reduction of the shards' booleans by "or" (`any`) or by "and".
+// Some are true if the number of true ones is not 0, and all are true if the number of false ones
+// is 0.
 Value ScatterBooleans(Value v, const AxisList& axes, int dim, bool any) {
   const Value count = PsumScatter(any ? v : Not(v), axes, dim, /*tiled=*/true);
   return Compare(count, FullLike(count, 0), any ? "NE" : "EQ");

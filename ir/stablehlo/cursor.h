@@ -1,8 +1,8 @@
 // Reads untrusted bytes from front to back, and never past their end.
 //
-// The first error is kept. Reads after it return 0 or an empty result, so that a reader may check
-// once after a group of reads. Loops over a count end: Count refuses a count that the remaining
-// bytes cannot hold.
+// The first error is kept. Reads after an error return 0 or an empty result, so that the caller may
+// check once after a group of reads. A loop over a count that was read always ends soon: Count
+// refuses a count that the remaining bytes cannot hold.
 //
 // Thread-compatible.  Borrows the bytes.
 #pragma once
@@ -31,15 +31,16 @@ class Cursor {
   size_t offset() const { return base_ + at_; }
 
   uint8_t Byte();
-  // Reads a prefix varint. The number of zero bits at the low end of its first byte is the number
+  // Reads a varint of MLIR. The number of zero bits at the low end of its first byte is the number
   // of bytes that follow.
   uint64_t VarInt();
   // Like VarInt, but zigzag-encoded.
   int64_t SignedVarInt();
   // Reads a varint whose low bit is a flag.
   uint64_t VarInt(bool* flag);
-  // Reads a varint that must be below `size`, the size of a table that `of` names.
+  // Reads a varint that must be below `size`, the size of a table. `of` names the table in errors.
   uint32_t Index(size_t size, const char* of);
+  // Returns `index` if it is below `size`; otherwise fails like Index.
   uint32_t Checked(uint64_t index, size_t size, const char* of);
   // Reads a count of items that follow, each of at least `bytes_each` bytes.
   size_t Count(const char* of, size_t bytes_each = 1);

@@ -282,7 +282,8 @@ std::vector<int64_t> HighestOf(const WindowDims& w, const Type& x, const Dims& w
   for (const int64_t dim : w.index_map) out.push_back(x.shape[dim] - window[dim]);
   return out;
 }
-// Returns indices whose vectors lie along a dim.
+// Returns the indices with a dim for their vectors: if that dim is implicit, it is added with size
+// 1.
 Value WithVectors(Value indices, int64_t* vector_dim) {
   *vector_dim = std::min<int64_t>(*vector_dim, indices.rank());
   return *vector_dim == indices.rank() ? ExpandDims(indices, {indices.rank()}) : indices;
@@ -290,7 +291,7 @@ Value WithVectors(Value indices, int64_t* vector_dim) {
 
 }  // namespace
 
-// Gathers, along each dim that has windows, the elements at the positions that the windows count.
+// Gathers the elements of all windows, one dim after the other, by their computed positions.
 std::vector<Value> ExpandWindows(const RuleContext& c) {
   const std::vector<int64_t>&dims = c.attrs.Ints("dimensions"),
         &sizes = c.attrs.Ints("window_dimensions"), &strides = c.attrs.Ints("window_strides"),

@@ -45,8 +45,8 @@ void CheckAxes(const Program& program, const Specs& specs, const std::vector<Typ
 
 // Writes the module: its attributes, the mesh, the entry function as "main", and every function
 // that is called. Locations are registered first so that they get the smallest numbers, which make
-// the artifact small. Only Auto axes can be written, because the other types of axes are part of
-// our types and StableHLO has none.
+// the artifact small. Only Auto axes can be written: Explicit and Manual axes are part of the types
+// of values, and StableHLO's types have no axes.
 void Exporter::Run(const Program& program) {
   const Function& entry = *program.entry;
   const Mesh& mesh = entry.scope.mesh;

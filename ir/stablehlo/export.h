@@ -10,8 +10,8 @@
 namespace tessera::ir::stablehlo {
 
 // Returns the program as a module with the function "main" and the functions that it calls. The
-// artifact is for the oldest version of StableHLO, 1.0 or later, that can express it. Ops carry
-// their file and line, arguments and results their names.
+// artifact is for the oldest version of StableHLO, 1.0 or later, that can express it. Ops carry the
+// file and line of their call sites; arguments and results carry their names.
 //
 // Ops that StableHLO lacks become composites "tessera.<name>". A reader that does not know a
 // composite replaces it by its decomposition; ImportProgram turns it back into the op.

@@ -56,8 +56,8 @@ ValueIds Then(Exporter& out, const ValueIds& in, const std::vector<Type>& types,
   for (const Type& t : types) params.push_back(b.Param(MakeType(t.dtype, t.shape)));
   return out.Body(*b.Build(make(params)), in);
 }
-// Returns x, or NaNs for the members of the batch whose info is not 0. The leading dims of x are
-// that batch.
+// Returns x, or NaNs for the members of the batch whose `info`, LAPACK's result code, is not 0. The
+// leading dims of x are that batch.
 Value UnlessFailed(Value info, Value x) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Value failed = Compare(info, FullLike(info, 0), "NE");

@@ -92,7 +92,7 @@ ValueIds WriteComposite(Exporter& out, const SourceOp& op) {
   return out.Composite(absl::StrCat("tessera.", ToAbsl(op.op.def->name)), op.attrs(), f, op.in);
 }
 
-// StableHLO has no sign of unsigned integers.
+// StableHLO's op `sign` does not take unsigned integers.
 ValueIds WriteSign(Exporter& out, const SourceOp& op) {
   const DType dtype = op.in_type(0).dtype;
   if (IsInteger(dtype) && !IsSignedInt(dtype)) return WriteExpanded<ExpandElementwise>(out, op);
@@ -208,7 +208,7 @@ ValueIds WriteGather(Exporter& out, const SourceOp& op) {
   if (HasMode(op, "fill_or_drop")) return WriteExpanded<ExpandFilledGather>(out, op);
   return WriteSameName(out, op);
 }
-// StableHLO drops a window that is not within the operand.
+// StableHLO drops a window that is not within the operand, so the mode "clip" must be expanded.
 ValueIds WriteScatter(Exporter& out, const SourceOp& op) {
   if (HasMode(op, "clip")) return WriteExpanded<ExpandClippedScatter>(out, op);
   if (!op.op.regions.empty()) return EmitComputing(out, op, "scatter", AttrsOf(out, op));
@@ -266,7 +266,8 @@ ValueIds WriteCase(Exporter& out, const SourceOp& op) {
   return out.Emit("case", {index}, op.out_types(), {}, branches);
 }
 
-// Writes a loop that counts. It slices the xs, and writes the ys slice by slice.
+// Writes a scan as a loop that counts. Each iteration takes a slice of the xs and writes a slice of
+// the ys.
 ValueIds WriteScan(Exporter& out, const SourceOp& op) {
   Module& m = out.module();
   const Function& f = *op.op.regions[0];
@@ -297,7 +298,8 @@ ValueIds WriteScan(Exporter& out, const SourceOp& op) {
                       {{"compare_type", m.Enum(AttrKind::kComparisonType, 3)},
                        {"comparison_direction", m.Enum(AttrKind::kComparisonDirection, 5)}})};
   };
-  // Returns the offsets of slice `at`, and its shape with the leading dim.
+  // `offsets` returns the start indices of slice `at`, and `row_of` the type of one slice of an
+  // array.
   const auto offsets = [&](uint32_t at, int rank) {
     ValueIds starts(rank, zero);
     starts[0] = at;

@@ -20,7 +20,7 @@ ValueIds WriteConstraint(Exporter& out, const SourceOp& op) {
                         {{"sharding", out.Sharding(spec, op.in_type(0).rank())}});
 }
 
-// Leaves the dims open along the axes that are not manual, so that the planner decides there.
+// Returns the shardings at a boundary. Unless all axes are manual, dims stay open for the planner.
 uint32_t Boundary(Exporter& out, std::vector<PartitionSpec> specs, const std::vector<Type>& types,
                   bool all_manual) {
   ValueIds each;

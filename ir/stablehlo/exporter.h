@@ -66,6 +66,7 @@ class Exporter {
   ValueIds CustomCall(std::string_view target, absl::Span<const uint32_t> in,
                       const std::vector<Type>& in_types, const std::vector<Type>& out,
                       const Module::NamedAttrs& config);
+  // Writes a constant op and returns its result.
   uint32_t Constant(const Array& literal);
   // Returns the sharding attribute. Throws if the spec has unreduced or reduced axes.
   uint32_t Sharding(const PartitionSpec& spec, int rank);
@@ -100,11 +101,11 @@ class Exporter {
   uint32_t Cast(uint32_t value, uint32_t type);
   // `program` is the program whose entry the function is, or null.
   void WriteFunction(const Function& f, std::string_view name, const Program* program);
-  // Returns the list of what each value carries: a name and a sharding.
+  // Returns the list of the attributes that each value carries: a name and a sharding.
   uint32_t Carried(const std::vector<Type>& types, const std::vector<std::string>& names,
                    const std::vector<std::optional<PartitionSpec>>& shardings);
   ValueIds WriteOp(const SourceOp& op);
-  // Returns the name of the function in the module.
+  // Returns the name under which the module contains `f`. A new function gets a name like `hint`.
   std::string NameOf(const FunctionRef& f, std::string_view hint);
 
   Module module_;

@@ -38,7 +38,8 @@ Importer::Importer(const Artifact& artifact, HostProgram* for_host)
   const std::vector<RawOp>& ops = a_.code.ops;
   for (uint32_t i = 0; i < ops.size(); ++i)
     for (uint32_t r = 0; r < ops[i].results.size; ++r) defined_by_[ops[i].results.begin + r] = i;
-  // Functions stand in the module. A function inside the region of another op belongs to nobody.
+  // Only functions directly in the module can be called. Functions in regions of other ops are
+  // ignored.
   if (ops.empty() || ops[0].regions.size != 1) ThrowMalformed("is not a module with one region");
   const RawRegion& module = a_.code.regions[ops[0].regions.begin];
   for (uint32_t i = module.begin; i < module.end; i = ops[i].end) {
@@ -76,7 +77,8 @@ std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<V
 }
 
 bool Importer::CallsHost(uint32_t function) {
-  // This entry is right for a function that calls itself, too.
+  // The entry is false while the function is searched, so a function that calls itself is searched
+  // once.
   const auto [it, is_new] = calls_host_.try_emplace(function, false);
   if (!is_new) return it->second;
   const Range regions = a_.code.ops[function].regions;
@@ -250,7 +252,7 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::st
     const absl::Span<const Value> arrays = ArraysOfValue(value);
     if (arrays.size() > 1) CountOps(static_cast<int64_t>(arrays.size()) - 1);
     for (const Value v : arrays) {
-      // The value is from outside of the module's functions.
+      // The value is not one that the function under construction can use.
       if (!v || &v.builder() != builder_)
         ThrowMalformed(absl::StrCat(ToAbsl(what), " uses a value that it cannot access"));
       out.push_back(v);
@@ -491,7 +493,8 @@ std::optional<Array> OpReader::KnownLiteral(size_t operand) const {
     made = element.rank() == 0 ? b().DefiningOp(element) : nullptr;
   }
   if (made != nullptr && made->def == &ops::kConstant) return made->attrs.Literal("value");
-  // A value from outside of a region is an argument of the region here.
+  // A value from outside of a region is a param here, so look for the op that defines it in the
+  // artifact.
   const std::optional<OpReader> outside = Defining(operand);
   if (!outside || outside->What() != "constant") return std::nullopt;
   return outside->Constant("value").literal;

@@ -15,18 +15,19 @@
 namespace tessera::ir::stablehlo {
 
 // Returns the artifact's function "main" at logical types. Ops carry the file and line that the
-// artifact gives, arguments and results their names there, and the entry the module's name.
+// artifact gives, arguments and results the names that they have there, and the entry function the
+// module's name.
 //
 // Shardings are those of Shardy or GSPMD in the artifact, on Auto axes of the artifact's mesh. The
 // caller may lay the mesh on any devices. An artifact for several devices without a mesh gets one
 // whose axes are named axis0, axis1, .... Code that runs on shards becomes a manual_computation, in
 // which groups of devices are axes again.
 //
-// The accuracy that an artifact asks for in functions is left out; the precision and the algorithm
-// of products are read (import_products.cc). A scatter drops a window that is partly outside, as
-// XLA does; by StableHLO's text only its outside elements are dropped. The padding of a window
-// holds the initial value, as in StableHLO's text. XLA on CPUs leaves the padding out, which
-// differs if the initial value is not neutral.
+// The accuracy that an artifact asks for in functions such as exp is ignored; the precision and the
+// algorithm of products are read (import_products.cc). A scatter drops a window that is partly
+// outside, as XLA does; StableHLO's text says that only the elements outside are dropped. The
+// padding of a window holds the initial value, as StableHLO's text says. XLA on CPUs leaves the
+// padding out, which differs if the initial value is not neutral.
 //
 // Errors: those of ReadArtifact; MALFORMED_PROGRAM for a function that is missing or calls itself,
 // for attributes of the wrong kind, and for results of other types than the op gives;
@@ -42,7 +43,8 @@ struct HostCall {
   std::vector<Type> results;  // types of the results, which are params of the program
 };
 
-// A program that runs for the process which wrote the artifact.
+// A program for the process that wrote the artifact. That process runs the callbacks which the
+// program calls.
 struct HostProgram {
   Program program;
   // The calls in their order. The operands of the calls are the last results of the program, and
@@ -54,15 +56,16 @@ struct HostProgram {
   // planner. Here the value lies as the artifact says along the other axes, and is whole along
   // these axes.
   std::vector<AxisList> in_sums, out_sums;
-  // One entry for each argument. It is set for an argument that lies elsewhere, as "device_put"
-  // between meshes produces it; the program takes a copy, which lies where the plan says.
-  // ImportProgram refuses such arguments, and both functions refuse such results.
+  // One entry for each argument. It is set for an argument that lies on the program's devices in
+  // another order, as "device_put" between meshes produces it; the program takes a copy, which lies
+  // where the plan says. ImportProgram refuses such arguments, and both functions refuse such
+  // results.
   std::vector<std::optional<OtherPlacement>> in_other_placements;
   std::vector<std::string> callbacks;  // the callbacks that the program calls, each once
-  // Callbacks with results inside a loop, a branch or a shard_map. There the program continues with
-  // NaN, on which loops end, or with zeros in place of integers. They are called like callbacks
-  // without results. The run is as it should be only if such a callback fails, which is then the
-  // run's error, or returns these very values.
+  // Callbacks with results inside a loop, a branch or a shard_map. In place of their results the
+  // program uses NaN, which ends loops, or zeros for integers. They are called like callbacks
+  // without results. The run is right only if such a callback fails, and its error becomes the
+  // run's error, or if it returns these very values.
   std::vector<HostCall> nested_calls;
 };
 // Like ImportProgram, for a caller that keeps the terms of sums and runs callbacks. Custom calls of

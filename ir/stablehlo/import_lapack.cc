@@ -199,8 +199,8 @@ Value Moved(Value x, int64_t before) {
   high.back() = -before;
   return Pad(x, Constant(x.builder(), x.dtype(), 0), std::move(low), std::move(high));
 }
-// Returns, for blocks of 2, [a b; c a], on the diagonal of t, the square root of b c, and its
-// negative.
+// Returns the imaginary parts of the eigenvalues of t. A block of 2, [a b; c a], on the diagonal of
+// t gives sqrt(|b c|) and its negative. All other eigenvalues are real and give 0.
 Value ImaginaryEigenvalues(Value t) {
   const int rows = t.rank() - 2, cols = t.rank() - 1;
   const int64_t n = t.dim(cols);

@@ -60,7 +60,7 @@ Results ImportComplex(const OpReader& op) {
   return {Complex(op.in[0], op.in[1])};
 }
 
-// JAX writes the position along an axis as the remainder of another number.
+// JAX writes the position along an axis as the remainder of a quotient (see PositionAlongAxis).
 Results ImportRemainder(const OpReader& op) {
   const std::optional<Value> position = PositionAlongAxis(op);
   return position ? Results{*position} : SameName(op);

@@ -115,7 +115,7 @@ constexpr Algorithm kAlgorithms[] = {
     {AlgorithmType::kF32, AlgorithmType::kF32, 1},  {AlgorithmType::kF64, AlgorithmType::kF64, 1},
 };
 
-// Returns a number of the algorithm.
+// Returns an integer attribute of the algorithm, or 0 if the op does not have it.
 int64_t CountOf(const OpReader& op, std::string_view name) {
   return op.Has(name) && op.KindOf(name) == AttrKind::kInteger ? op.Int(name) : 0;
 }

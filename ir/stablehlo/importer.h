@@ -35,7 +35,7 @@ class Importer {
 
   // Returns the function "main" with the shardings of its params and results.
   Program Main();
-  // Returns the function of this name as a function of ours in a scope. Throws if it is missing or
+  // Returns the function of this name, imported for calls from a scope. Throws if it is missing or
   // calls itself.
   FunctionRef Function(std::string_view name, const Scope& scope);
 
@@ -44,8 +44,8 @@ class Importer {
   // Emits a call of the host. Only for ImportForHost.
   std::vector<Value> CallHost(std::string_view name, const std::vector<Value>& operands,
                               const std::vector<Type>& results);
-  // Emits, in place of its call, a function that calls the host for results, and returns its
-  // results. Returns nullopt for any other function.
+  // If the function of this name calls the host for results, emits its body in place of a call and
+  // returns the body's results. Returns nullopt for any other function.
   std::optional<std::vector<Value>> InlineCallOfHost(std::string_view name,
                                                      const std::vector<Value>& args);
   const Shardings& shardings() const { return shardings_; }
@@ -64,18 +64,20 @@ class Importer {
   // what they meant before.
   FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                       absl::FunctionRef<std::vector<Value>()> body);
-  // Counts ops, params and inlined ops. Throws LIMIT_EXCEEDED above the limit of a program.
+  // Adds to the number of ops, params and inlined ops so far. Throws LIMIT_EXCEEDED above the limit
+  // of a program.
   void CountOps(int64_t ops);
   // Returns the number of ops of a function. The ops of a called function count at each call.
   int64_t SizeOf(const FunctionRef& f);
   // Returns the values of builder_ for values of the artifact; a tuple is replaced by its arrays,
   // each of which counts as an op. Throws for a value that is missing.
   std::vector<Value> ValuesOf(absl::Span<const uint32_t> values, std::string_view what);
-  // ArraysOfValue returns the arrays of one value. Keep stores them, as many as the value consists
-  // of.
+  // ArraysOfValue returns the arrays of which one value consists. Keep stores them; their number
+  // must be that of the value's type.
   absl::Span<const Value> ArraysOfValue(uint32_t value) const;
   void Keep(uint32_t value, absl::Span<const Value> arrays);
-  // Like Keep, with as many of `arrays`, from `*next` on, as the value consists of.
+  // Like Keep, but takes the arrays of the value from `arrays`, beginning at `*next`, which it
+  // moves on.
   void KeepNext(uint32_t value, const std::vector<Value>& arrays, size_t* next);
   void Forget(uint32_t begin, uint32_t end);
   uint32_t type_of(uint32_t value) const { return a_.code.value_types[value]; }
@@ -188,12 +190,14 @@ class OpReader {
   int num_regions() const { return static_cast<int>(raw().regions.size); }
   // Returns a computation of scalars: a region that uses no values from outside except constants.
   FunctionRef Computation(int region) const;
-  // Like Computation, for an op whose function inlines the calls in it.
+  // Like Computation, for a computation that is inlined into the emitted ops. Adds the ops of the
+  // computation to the count.
   FunctionRef Inlined(int region) const;
-  // Counts the ops that will be emitted from `f`, repeated this many times, with an op or two for
-  // each.
+  // Counts the ops that are emitted if `f` is inlined `times` times, and two more ops for each
+  // time.
   void CountRepeatedOps(const FunctionRef& f, int64_t times) const;
-  // Counts ops that will be emitted, if they are many.
+  // Adds `ops` to the number of emitted ops. Call it before many ops are emitted for one op of the
+  // artifact.
   void CountOps(int64_t ops) const;
   // Returns the name of the only op of a region with two arguments, or "" for any other region.
   std::string_view SoleOp(int region) const;
@@ -209,7 +213,7 @@ class OpReader {
   // Returns the reader of the op that defines an operand, or nullopt for a param.
   std::optional<OpReader> Defining(size_t operand) const;
 
-  // Returns "slice", and "slice: strides".
+  // Return the name of the op, "slice", and of one of its attributes, "slice: strides", for errors.
   std::string What() const;
   std::string What(std::string_view attr) const;
   // Returns "slice (model.py:7)", and "slice (model.py:7): strides", for values that are read
@@ -273,8 +277,8 @@ std::vector<Value> EmitManual(Builder& b, const FunctionRef& body, std::vector<V
                               const std::vector<PartitionSpec>& out_specs, const AxisList& manual);
 // Imports a custom call of @Sharding, which is a constraint.
 std::vector<Value> ImportShardingCall(const OpReader& op);
-// Returns the position along an axis if `remainder` is that of partition_id divided by the axis's
-// stride.
+// If the op `remainder` computes (partition_id / stride) % size for axes that have this stride and
+// size, returns the position along these axes.
 std::optional<Value> PositionAlongAxis(const OpReader& remainder);
 // Returns whether a custom_call with this target is known.
 bool KnowsTarget(std::string_view target);

@@ -39,7 +39,7 @@ using OpCounts = std::vector<std::pair<std::string, int64_t>>;
 struct Inspection {
   std::string name;      // name of the module ("jit_f") or of the entry function
   std::string producer;  // "StableHLO_v1.13.0"
-  // The version of StableHLO that reads it: "1.13.0"; "" if the artifact does not say.
+  // The version of StableHLO for which the artifact was written: "1.13.0"; "" if it does not say.
   std::string version;
   Signature main;
   // The counts of CountOps, without functions, terminators and MLIR's own ops.

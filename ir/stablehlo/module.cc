@@ -1,5 +1,6 @@
 // Encodes attributes, types and ops of an artifact for one version of StableHLO, and remembers
-// which version they would need. Exporter fills it and WriteBytecode turns its tables into bytes.
+// which version would be needed to express them. Exporter fills it and WriteBytecode turns its
+// tables into bytes.
 #include "ir/stablehlo/module.h"
 
 #include <bit>
@@ -218,7 +219,7 @@ uint32_t Module::PlainTensorType(const Type& type) {
     for (const TypeRow& row : kTypeRows)
       if (row.dialect == Dialect::kBuiltin && row.kind == TypeKind::kScalar && row.dtype == of)
         return PlainType(EntryBytes(row.code).Take());
-    // They are written as a text with MLIR's capitals: "f8E4M3FN".
+    // Floats of 8 bits and fewer are written as a text with MLIR's capitals: "f8E4M3FN".
     if (IsFloat(of)) {
       std::string text = absl::AsciiStrToUpper(ToAbsl(DTypeName(of)));
       text[0] = 'f';

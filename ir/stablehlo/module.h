@@ -53,8 +53,8 @@ class Module {
   uint32_t Dense(const Array& array);
   // Returns an order of dims in memory, the innermost first, as a tensor of indices.
   uint32_t Layout(absl::Span<const int64_t> minor_to_major);
-  // Return a text of MLIR's own and places in files. Attributes that are created first get the
-  // smallest numbers and take the least space.
+  // PlainText returns a text attribute of MLIR's own, Location and NamedLocation return places in
+  // files. Attributes that are created first get the smallest numbers, which take the least space.
   uint32_t PlainText(std::string_view text);
   uint32_t Location(const Site& site);
   uint32_t NamedLocation(std::string_view name);
@@ -65,9 +65,9 @@ class Module {
   uint32_t Sharding(const PartitionSpec& spec, int rank);
   uint32_t Shardings(absl::Span<const uint32_t> shardings);
   uint32_t ManualAxes(const AxisList& axes);
-  // Returns a dictionary of MLIR's own with one number.
+  // Returns a dictionary of MLIR's own with one entry, a number.
   uint32_t PlainDictionary(std::string_view name, int32_t value);
-  // Returns a dictionary of MLIR's own with one attribute.
+  // Returns a dictionary of MLIR's own with one entry, an attribute.
   uint32_t PlainDictionaryOf(std::string_view name, uint32_t attr);
 
   // ---- Ops. ----
@@ -99,18 +99,18 @@ class Module {
   }
   uint32_t ScalarType(DType dtype);
   uint32_t NoneType();
-  // Returns the value of an attribute of this version that was not given.
+  // Returns the value that an attribute of this name gets if the caller has given none.
   uint32_t Default(std::string_view name);
   void Require(int minor) { required_ = std::max(required_, minor); }
 
-  using Table = std::unordered_map<std::string_view, uint32_t>;  // of texts in bytes_
+  using Table = std::unordered_map<std::string_view, uint32_t>;  // text in bytes_ -> index
   // Returns the index of a text in a list. A new text is appended.
   uint32_t Place(std::string_view text, Table* table, std::vector<std::string_view>* list);
   uint32_t Dialect(std::string_view name);
   uint32_t String(std::string_view text);
   uint32_t OpNameOf(std::string_view dialect, std::string_view name, int version);
   uint32_t PropertiesOf(std::string bytes);
-  // Returns the entry with these bytes, which may be new or may exist already.
+  // Returns the index of the entry with these bytes. A new entry is appended.
   uint32_t Intern(std::string_view dialect, std::string bytes, Table* table,
                   std::vector<Entry>* entries, bool custom = true);
   uint32_t AttrEntry(std::string bytes) {

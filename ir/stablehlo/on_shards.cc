@@ -90,7 +90,7 @@ void OnShards::Enter(uint32_t index, std::string_view target) {
     if (operands.size() != 1) Malformed(what, "does not have exactly one operand");
     manual = shardings.ManualAxesFromText(
         TextOf(a_, InDictionary(a_, op.attrs, "mhlo.sharding"), what), what);
-    // The call before it has the sharding of the whole value.
+    // The op that defines the operand carries the sharding of the whole value.
     in_specs_.push_back(CarriedBy(in_.defined_by_[operands[0]], what));
   } else {
     constexpr std::string_view kShardings = "xla.sdy.in_shardings";

@@ -1,4 +1,4 @@
-// The position of an argument that is not where its program takes it.
+// The placement of an argument whose devices are in another order than the program's.
 #pragma once
 #include <cstdint>
 #include <vector>

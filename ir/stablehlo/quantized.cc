@@ -136,9 +136,9 @@ Value Quantize(Value given, const Quantization& q) {
   return Convert(rounded, q.storage);
 }
 
-// ---- The kinds of ops.
-// ----------------------------------------------------------------------------- These ops move
-// numbers, or pass them to their regions, whatever the numbers stand for.
+// ---- The kinds of ops. -------------------------------------------------------------------------
+// These ops move numbers, or pass them to their regions, whatever the numbers stand for. They need
+// no conversion of the integers.
 constexpr std::string_view kMoves[] = {"all_gather",
                                        "all_to_all",
                                        "bitcast_convert",
@@ -307,12 +307,12 @@ constexpr ImportRow kRows[] = {{"uniform_dequantize", NotQuantized},
 // of the lists is refused rather than computed wrongly.
 Results ImportQuantized(const OpReader& op, const ImportRow& row) {
   const std::string name = op.What();
-  // Functions and regions pass such values, too.
+  // Ops that pass values to functions and regions pass quantized values as their integers.
   if (TakesTuples(name)) return row.import(op);
   OpQuantizations q;
   for (int i = 0; i < op.num_operands(); ++i) q.operands.push_back(op.OperandQuantization(i));
   for (int r = 0; r < op.num_results(); ++r) q.results.push_back(op.ResultQuantization(r));
-  // Scales along a dim become literals of the program.
+  // Scales along a dim become literals of the program, which count as ops.
   constexpr size_t kScalesOfOp = 16;
   for (const auto* list : {&q.operands, &q.results})
     for (const std::optional<Quantization>& one : *list)

@@ -1,4 +1,4 @@
-// Quantized numbers: integers, each of which stands for (it - zero point) * scale.
+// Quantized numbers: integers, each of which stands for (integer - zero point) * scale.
 //
 // In a program they are these integers. Only the artifact's types say what the integers stand for,
 // and the import of an op looks at these types. Sums of products are computed on integers and are
@@ -16,7 +16,7 @@ namespace tessera::ir::stablehlo {
 
 struct Quantization {
   DType storage = DType::kS8, expressed = DType::kF32;
-  // There is one scale and one zero point, or one for each index along `dim`.
+  // There is one scale and one zero point, or one of each for each index along `dim`.
   std::vector<double> scales;
   std::vector<int64_t> zero_points;
   int64_t dim = -1;
@@ -32,8 +32,8 @@ bool IsQuantized(const Artifact& artifact, uint32_t type);
 
 // Imports an op that has a quantized operand or result. `row` is its row for ordinary numbers.
 std::vector<Value> ImportQuantized(const OpReader& op, const ImportRow& row);
-// Returns rows for uniform_quantize and uniform_dequantize of numbers that are not quantized at
-// all. An op of this kind is malformed.
+// Finds the rows of uniform_quantize and uniform_dequantize for operands and results of which none
+// is quantized. An op without any quantized type is malformed.
 const ImportRow* FindQuantize(std::string_view name);
 
 }  // namespace tessera::ir::stablehlo

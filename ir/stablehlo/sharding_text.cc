@@ -143,8 +143,8 @@ std::vector<int64_t> ReadIota(Text& in) {
   return devices;
 }
 
-// Finds the axes along which a row of places moves, minor to major. Returns false if they are not
-// axes.
+// Finds the axes along which the places of a row lie, minor to major. Returns false if the places
+// do not lie along axes.
 bool AxesOfRow(const std::vector<int64_t>& row, std::vector<AxisRange>* out) {
   for (size_t done = 1; done < row.size();) {
     const int64_t stride = row[done];

@@ -32,12 +32,13 @@ struct TiledSharding {
 };
 inline constexpr int64_t kTiledDevicesMax = 4096;
 TiledSharding ParseTiled(std::string_view text, std::string_view what);
-// Finds the axes along which the places of a group lie, in their order or else in any order.
-// Returns false if they lie along none.
+// Finds the axes along which the places of a group of devices lie in row-major order. If there are
+// none, it looks at the places in ascending order. Returns false if that finds no axes either.
 bool GroupRanges(const std::vector<int64_t>& places, std::vector<AxisRange>* out);
 
 // ---- Shardy's, in frontend attributes. ----------------------------------------------------------
-// An axis of a mesh, or the part of it with `size`, after parts whose sizes multiply to `before`.
+// An axis of a mesh or, if `size` is not 0, one of the parts into which the axis is divided. The
+// sizes of the parts before it multiply to `before`.
 struct AxisPart {
   std::string name;
   int64_t before = 1;

@@ -589,7 +589,8 @@ std::optional<OtherPlacement> Shardings::CarriedOtherPlacement(uint32_t dictiona
     }
   }
   while (!out.spec.dims.empty() && out.spec.dims.back().empty()) out.spec.dims.pop_back();
-  // A value that is whole everywhere lies so in any order. Other content is refused elsewhere.
+  // A value that is whole on every device needs no entry. Parts of axes are left to Carried to
+  // refuse.
   if (out.spec.dims.empty() || !whole_axes) return std::nullopt;
   if (out.devices.empty()) {
     out.devices.resize(static_cast<size_t>(mesh_.num_devices()));

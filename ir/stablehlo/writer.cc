@@ -91,7 +91,7 @@ class Writer {
     return out.bytes();
   }
 
-  // Returns the index after the neighbours of one dialect.
+  // Returns the end of the run of entries, from `begin` on, that belong to the same dialect.
   template <typename T>
   static size_t EndOfGroup(const std::vector<T>& table, size_t begin) {
     size_t end = begin;

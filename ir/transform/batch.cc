@@ -61,8 +61,8 @@ struct BatchWalk {
         env(fn.types.size()),
         dims(fn.types.size(), -1) {}
 
-  // Returns the type of a batched value whose members have type `t`. Inside a shard_map it varies
-  // over the axes that cut the batch.
+  // Returns the type of a batched value whose members have type `t`. Inside a shard_map the value
+  // varies over the axes that cut the batch (MappedAxis::spmd).
   Type BatchedType(const Type& t, int dim) const {
     Type out = walk::InsertDim(t, dim, axis.size);
     out.set_axes_of(dim, axis.sharding);

@@ -127,7 +127,8 @@ class Liveness {
     DataFlow flow;
     Mask operands, results;
     std::vector<Liveness> inner;  // one for each region
-    // Indices of the op's operands and results, or -1.
+    // For each region: the op's operand for each param, and the op's result for each result; -1 for
+    // none.
     std::vector<std::vector<int>> operand_of, result_of;
   };
 

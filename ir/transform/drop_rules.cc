@@ -1,5 +1,5 @@
-// Replaces each op that has derivative rules by its body, since only the body runs. MakePlan does
-// this first, so that nothing behind it has to know about rules (docs/decisions/0015).
+// Replaces each op that has derivative rules by its body, since only the body runs. The planner
+// (MakePlan) does this first, so that no later step has to know about rules (docs/decisions/0015).
 #include <algorithm>
 #include <utility>
 

@@ -37,8 +37,8 @@ struct JvpWalk {
   }
 
   // Emits one op and its tangents. An op without active operands or without inexact results is
-  // copied. A rule of an op with regions emits the primals itself, because it makes both in one
-  // pass over its regions. Each tangent gets the manual axes type of its primal.
+  // copied. The rule of an op with regions emits the primal results itself, because one pass over
+  // the regions makes results and tangents. Each tangent gets the manual axes type of its primal.
   void Visit(const Op& op, const Site& site) {
     std::vector<Value> in = ElementsAt(primal, op.operands);
     const std::vector<Value> dot = ElementsAt(tangent, op.operands);

@@ -202,8 +202,8 @@ TEST(MappedAxis, DerivativesInsideAreThoseAmongDevicesUnchecked) {
   }
 }
 
-// ---- Regions: all of them lose the axis from their scope.
-// ----------------------------------------
+// ---- Regions. ----------------------------------------------------------------------------------
+// All regions lose the axis from their scope.
 
 // The regions of loops, branches and calls either name the axis or are the same for all members.
 TEST(MappedAxis, RegionsThatNameItAreBatchedAndOthersAreNot) {
@@ -261,8 +261,8 @@ TEST(MappedAxis, TheInnermostOfAName) {
   EXPECT_THAT(batched.out_dims, ElementsAre(0, -1));
 }
 
-// ---- Errors, and axes that must not leave the body.
-// ----------------------------------------------
+// ---- Errors. -----------------------------------------------------------------------------------
+// Some are errors about axes that must not leave the body.
 
 // Each refusal comes with its reason and with words that tell the user what to do.
 TEST(MappedAxis, RefusesWhatItDoesNotDo) {

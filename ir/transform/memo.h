@@ -1,6 +1,7 @@
 // Keeps the results of transforms for as long as the outermost transform on this thread runs. The
-// rules of loops transform their bodies several times, until a set of carries no longer grows.
-// Without the memo, a nest of loops would take a time exponential in its depth. Internal to ir/.
+// rules of loops transform their bodies several times, until the set of active or batched carries
+// no longer grows. Without the kept results, a nest of loops would take a time exponential in its
+// depth. Internal to ir/.
 #pragma once
 #include <map>
 #include <utility>
@@ -37,9 +38,9 @@ class MemoScope {
   }
 };
 
-// Returns the result for (f, key). `compute`, () -> absl::StatusOr<Result>, makes it the first
-// time. `Tag` distinguishes transforms whose types are equal. Errors are not kept, nor are results
-// for a function that no FunctionRef owns.
+// Returns the result of a transform for (f, key): the kept one, or else the one that `compute`, ()
+// -> absl::StatusOr<Result>, makes. `Tag` distinguishes transforms whose types are equal. Errors
+// are not kept, nor are results for a function that no FunctionRef owns.
 template <class Tag, class Result, class Key, class Compute>
 absl::StatusOr<Result> Memoized(const Function& f, const Key& key, Compute compute) {
   using Kept = std::map<std::pair<const Function*, Key>, std::pair<FunctionRef, Result>>;

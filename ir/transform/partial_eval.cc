@@ -61,8 +61,8 @@ class Splitter {
       else
         unknown_results.push_back(OnUnknownSide(v));
     }
-    // The params of the unknown side come first, then its residuals in the order of use. Unused
-    // residuals are dropped.
+    // In unknown_b_ the unknown params come first and the residuals after them, in the order of
+    // their first use. Reorder puts the residuals first and drops those that are unused.
     FunctionRef unknown = unknown_b_.Build(unknown_results);
     const std::vector<bool> used = walk::UsedParams(*unknown);
     std::vector<int> order;

@@ -23,7 +23,7 @@ struct PartialEvalContext {
   // Turns a value of known_b into a value of unknown_b.
   std::function<Value(Value)> residual;
   PartialEvalOptions options;  // options for the regions of ops that are not loops
-  // The rule fills these. For each result exactly one of the two must be valid.
+  // The rule fills in these lists. For each result exactly one of the two entries must be valid.
   std::vector<Value> known_out, unknown_out;
 };
 

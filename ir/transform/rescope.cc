@@ -1,7 +1,7 @@
 // Infers the types of a body again in another scope, including its regions. Each param of a region
-// keeps its relation to its operand; the types of derivative rules follow from the op's own rule.
-// Computations do not depend on the scope and stay as they are. The rules of computations on whole
-// arrays use it.
+// keeps its relation to its operand; the types of derivative rules follow from the op's rule
+// `rule_params`. Computations of scalars do not depend on the scope and stay as they are.
+// MapComputation, which applies a computation to whole arrays, uses it.
 #include <algorithm>
 #include <utility>
 

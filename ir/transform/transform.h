@@ -19,12 +19,13 @@ struct JvpResult {
 };
 absl::StatusOr<JvpResult> Jvp(const Function& f, const std::vector<bool>& active,
                               bool instantiate = false);
-// Like Jvp, but exactly the results with `want[i]` get a tangent (zeros if need be). The rules use
-// it for carries.
+// Like Jvp, but exactly the results with `want[i]` get a tangent (zeros if nothing active reaches
+// them). The rules of loops use it for carries.
 absl::StatusOr<JvpResult> JvpWithOutputs(const Function& f, const std::vector<bool>& active,
                                          const std::vector<bool>& want);
 
-// Splits f into a known and an unknown function, given the params that are known first:
+// Splits f into a known function, which needs only the params that `known_in` marks, and an unknown
+// function that does the rest:
 //   known:   known params -> known results, then residuals
 //   unknown: residuals, then unknown params -> unknown results
 // out_known[i] says whether result i is known. A residual that is itself a known param is still
@@ -44,7 +45,7 @@ absl::StatusOr<PartialEvalResult> PartialEval(const Function& f, const std::vect
                                               const std::vector<bool>& force_unknown_out = {},
                                               PartialEvalOptions options = {});
 
-// A jvp, split by partial evaluation.
+// The jvp of a function, split by partial evaluation into two functions:
 //   forward: params -> results, residuals
 //   linear:  residuals, tangents of the active params -> tangents of the active (inexact) results
 struct Linearized {
@@ -58,11 +59,11 @@ absl::StatusOr<Linearized> Linearize(const Function& f, const std::vector<bool>&
 // and one cotangent per result to one cotangent per linear param (zeros if nothing reaches it).
 absl::StatusOr<FunctionRef> TransposeFunction(const Function& f, const std::vector<bool>& linear);
 
-// vmap. Param i carries the batch at dims[i], or is not batched if that is -1. Results carry it at
-// out_dims[i], or are not batched if that is -1. `force_out[i]` is the wanted dim, -1 for a result
-// that must not be batched, or -2 for no wish. The scope of the result is f's scope. If `axis` is
-// listed in that scope, as its last mapped axis, it is removed; collectives along it become ops on
-// the batch dim.
+// vmap. Param i carries the batch as its dim dims[i], or is not batched if dims[i] is -1. Results
+// carry it as their dim out_dims[i], or are not batched if out_dims[i] is -1. `force_out[i]` is the
+// wanted dim, -1 for a result that must not be batched, or -2 if any dim will do. The scope of the
+// result is f's scope, but without `axis` if that is the last mapped axis listed there; collectives
+// along `axis` become ops on the batch dim.
 struct BatchResult {
   FunctionRef fn;
   std::vector<int> out_dims;
@@ -75,17 +76,17 @@ absl::StatusOr<BatchResult> Batch(const Function& f, const std::vector<int>& dim
 // not null, receives which params remain.
 FunctionRef Dce(const Function& f, bool keep_params = true, std::vector<bool>* kept = nullptr);
 // Returns f in the form that runs, once no one differentiates it any more: each op with derivative
-// rules (RegionRole::kRule) is replaced by its body, also in regions. An op that is only a rule
-// belongs to a derivative that should have been transposed. It is an error, with the reason of the
-// op's `partition`.
+// rules (RegionRole::kRule) is replaced by its body, also in regions. An op that has rules but no
+// body (custom_lin) stands for a derivative that should have been transposed. It is an error, whose
+// text is the reason of the op's `partition` rule.
 absl::StatusOr<FunctionRef> DropRules(FunctionRef f);
 // Returns f without ops that have effects. Ops with regions lose such ops inside.
 FunctionRef DropEffects(FunctionRef f);
 // Returns f with one more result, a bool scalar: whether any of its results has a NaN.
 FunctionRef WithNanFlag(const Function& f);
 // Returns a function from f's params to two s32 scalars. The first is the index of the first op of
-// f that makes a NaN: a result has one although no operand has. The second is the index of the
-// first param with a NaN. Each is -1 if there is none. An op with regions counts as one op.
+// f that makes a NaN: one of its results has a NaN although no operand has. The second is the index
+// of the first param with a NaN. Each is -1 if there is none. An op with regions counts as one op.
 FunctionRef FirstNan(const Function& f);
 // Returns the same body typed in another scope (axes that become Manual, check_vma). The types of
 // all ops are inferred anew from the given param types.

@@ -17,8 +17,9 @@ RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Val
 // Emits `op` on mapped operands.
 std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in);
 
-// Returns `v` with the manual axes type of `want`: `pvary` over the axes that it lacks, and `psum`
-// over the axes that it has in addition (the transpose of an implicit pvary). An absent `v` stays
+// MatchTangent casts `v` to the manual axes type of `want`: by `pvary` over axes along which only
+// `want` varies, and by `psum` over axes along which only `v` varies (the transpose of an implicit
+// pvary). MatchCotangent does so for the type of the cotangents of `primal`. An absent `v` stays
 // absent.
 Value MatchTangent(Value v, const Type& want);
 Value MatchCotangent(Value v, const Type& primal);
@@ -45,8 +46,8 @@ Type DropDim(Type type, int dim);
 std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef> regions,
                                       const std::vector<MappedAxis>& mapped);
 
-// For batching in a shard_map whose Manual axes cut the batch (MappedAxis::spmd): returns those of
-// these axes over which `v` does not vary.
+// Returns the axes that `v` lacks in a batch inside a shard_map whose Manual axes cut the batch
+// (MappedAxis::spmd): those of the axes over which `v` does not vary.
 AxisSet CutMissing(const MappedAxis& axis, Value v);
 // Returns `v`, which is the same for the whole batch, with a batch dim at `dim`.
 Value WithBatchDim(const MappedAxis& axis, Value v, int dim);

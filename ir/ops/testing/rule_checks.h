@@ -1,7 +1,8 @@
-// Checks of an op's rules against its evaluator, for unit tests: jvp = finite differences,
-// transpose = dot-product test, batch = loop, partition = whole. They call the rules as the generic
-// walks do, but without any transform around them. Stateless; failures are reported to the running
-// test.
+// Checks of an op's rules against its evaluator, for unit tests. The jvp is compared with finite
+// differences, the transpose by the dot-product test, the batching rule with a loop over the batch,
+// and the partition on shards with the op on whole arrays. The checks call the rules directly, with
+// the same arguments as the transforms (ir/transform). Stateless; failures are reported to the
+// running test.
 #pragma once
 #include <cmath>
 #include <random>
@@ -83,8 +84,8 @@ inline std::vector<int> FloatOperands(const Case& c) {
   return out;
 }
 
-// Returns a function of the operands, followed by tangents of those in `active`, that computes the
-// tangent of the result.
+// Returns a function that computes the tangent of result 0. The params of that function are the
+// operands, then the tangents of the operands in `active`.
 inline FunctionRef JvpFunction(const Case& c, const std::vector<int>& active) {
   Builder b(Scope{});
   std::vector<Value> in, tangents(c.in.size());
@@ -97,8 +98,8 @@ inline FunctionRef JvpFunction(const Case& c, const std::vector<int>& active) {
   return b.Build({t.at(0) ? t[0] : Zeros(b, out[0].type())});
 }
 
-// Checks the tangent with respect to all float operands at once, and with respect to each of them
-// alone.
+// Checks the jvp rule with tangents of all float operands at once, and with a tangent of each of
+// them alone.
 inline void CheckJvp(const Case& c) {
   std::vector<std::vector<int>> choices = {FloatOperands(c)};
   for (int i : FloatOperands(c)) choices.push_back({i});
@@ -147,7 +148,7 @@ inline void CheckTranspose(const Case& c) {
   }
 }
 
-// Returns row `k` of dim `dim`, without that dim.
+// Returns the elements at index `k` of dim `dim`, as an array without that dim.
 inline Array Row(const Array& a, int dim, int64_t k) {
   Dims start(a.rank(), 0), shape = a.shape();
   start[dim] = k;
@@ -157,8 +158,8 @@ inline Array Row(const Array& a, int dim, int64_t k) {
   return block.Reshaped(shape);
 }
 
-// Checks the batching rule. `c.in` are the batched operands, and dims[i] is the batch dim of
-// operand i, or -1.
+// Checks the batching rule: row k of its result must be the op on rows k of the operands. `c.in`
+// are the batched operands, and dims[i] is the batch dim of operand i, or -1.
 inline void CheckBatch(const Case& c, const std::vector<int>& dims, double tolerance = 0) {
   int64_t size = -1;
   std::vector<Type> unbatched;
@@ -209,8 +210,8 @@ inline Array BlockOf(const Array& whole, const TensorFactors& dims,
   return SliceBlock(whole, start, shape);
 }
 
-// Runs the op on every device's blocks, with the factors cut by `axes`, and compares the results
-// with the blocks of the whole result.
+// Runs the partitioned op on every device's blocks, where axes[i] cuts factor i, and compares
+// result 0 with the blocks of the whole result.
 inline void CheckPartition(const Case& c, Mesh mesh, const std::vector<AxisList>& axes,
                            double tolerance = 0) {
   for (MeshAxis& a : mesh.axes) a.type = AxisType::kManual;
@@ -250,7 +251,8 @@ inline void CheckPartition(const Case& c, Mesh mesh, const std::vector<AxisList>
   }
 }
 
-// Returns the type of the result on Explicit axes, or the error.
+// Returns the text of result 0's type, inferred for operands of the types `in` in `mesh`, or the
+// error of inference.
 inline absl::StatusOr<std::string> TypeOn(const Mesh& mesh, const OpDef& def,
                                           const std::vector<std::string>& in, const Attrs& attrs) {
   std::vector<Type> types;
