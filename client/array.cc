@@ -22,8 +22,8 @@ using internal::ConcreteState;
 using internal::RequireConcrete;
 using internal::ThrowError;
 
-// Calls `get` again and again until the operation has ended: the server bounds the wait of one
-// call.
+// Calls `get` again and again until the operation has ended, because the server bounds the wait of
+// one call.
 template <class Get>
 ir::Array Await(const Get& get, const Site& site) {
   const absl::Time end = SteadyNow() + internal::BoundedResultWait(absl::InfiniteDuration());
@@ -32,7 +32,8 @@ ir::Array Await(const Get& get, const Site& site) {
     const absl::Duration wait =
         std::clamp(end - start, absl::ZeroDuration(), internal::kMaxWaitPerCall);
     absl::StatusOr<ir::Array> value = get(wait);
-    // After the whole wait, DEADLINE_EXCEEDED means not ready yet; earlier, it is the run's error.
+    // If the call lasted for the whole wait, DEADLINE_EXCEEDED means that the array is not ready
+    // yet. If the call returned earlier, it is the error of the run.
     const bool not_yet = value.status().code() == absl::StatusCode::kDeadlineExceeded &&
                          SteadyNow() - start >= wait && SteadyNow() < end;
     if (!not_yet) return internal::OrThrow(std::move(value), site);
@@ -107,7 +108,8 @@ const Array& Array::wait(absl::Duration timeout, Site site) const {
   const absl::Duration limit = internal::BoundedResultWait(timeout);
   const absl::StatusOr<api::Operation> op = internal::WaitForOperation(service, c.operation, limit);
   if (KindOf(op.status()) == ErrorKind::kOperationNotFound) {
-    // The operation ended so long ago that its record is gone. A failed array still has its error.
+    // The operation ended so long ago that its record is gone. If the operation failed, reading its
+    // array still returns the error.
     internal::ThrowIfError(service.GetShard(c.id, 0, internal::kMaxWaitPerCall).status(), site);
   } else {
     internal::ThrowIfError(op.status(), site);

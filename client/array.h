@@ -1,7 +1,7 @@
 // Array: the user's value. An array is concrete (a session owns it, and its shards are on devices),
 // traced (a value of the function that is being recorded) or abstract (only a type, to trace with).
 //
-// Reference-counted: copies share the value, and the last copy deletes it on the server.
+// Reference-counted: copies share the value, which is deleted on the server with the last copy.
 // Thread-safe, except for a traced array, which belongs to the thread that traces.
 #pragma once
 #include <complex>
@@ -92,8 +92,8 @@ class Array {
   bool is_traced() const;
 
   // value(), get() and item() block until the array is ready, but not beyond the `deadline` in
-  // scope. They throw the error of the launch that computes the array, and TYPE_ERROR while
-  // tracing. get() returns the elements in row-major order, converted to T.
+  // scope (client/session.h). They throw the error of the launch that computes the array, and
+  // TYPE_ERROR while tracing. get() returns the elements in row-major order, converted to T.
   ir::Array value(Site site = Site::Here()) const;
   template <class T>
   std::vector<T> get(Site site = Site::Here()) const {
@@ -171,8 +171,8 @@ namespace tessera {
 // Return abstract arrays, like jax.ShapeDtypeStruct: a shape and a dtype without contents.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);
-// Returns an abstract array that lies on `mesh`, where put would place it: jax.ShapeDtypeStruct
-// with a sharding.
+// Returns an abstract array with the placement that put would give it on `mesh`, like a
+// jax.ShapeDtypeStruct with a sharding.
 Array abstract(Dims shape, DType dtype, const Mesh& mesh, const PartitionSpec& spec,
                Site site = Site::Here());
 

@@ -46,8 +46,8 @@ std::vector<Array> WeakLike(std::vector<Array> cotangents, const std::vector<Typ
   return cotangents;
 }
 
-// Sets the mesh on which a linear map's point was computed, if no mesh is in context, as shard_map
-// does with its own mesh.
+// While the object lives, the mesh on which the point of a linear map was computed is the context
+// mesh, unless there is one already.
 class MeshOfLinear {
  public:
   explicit MeshOfLinear(const Linear& linear) {
@@ -155,9 +155,9 @@ std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<
   return out;
 }
 
-// Linearizes the loss and transposes the linear part, so that the forward pass runs once and
-// everything is one program. Gradients of integers have no value, so they are left out of the
-// program and put back at the end.
+// Linearizes the loss and transposes the linear part, so that one program runs the forward pass
+// once and computes all gradients. The gradient by an integer has no value: it is left out of the
+// program, and an Array without a value is put in its place at the end.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& asked, const GradOptions& options,
                                     const Site& site, FlatBody body) {
@@ -198,8 +198,9 @@ std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
   return all;
 }
 
-// The tangents of results must have the axes of the results' primals. So if casts were needed, the
-// tangents come from the cast arguments and the results from the arguments themselves.
+// A primal and its tangent may vary over different axes, and are then cast to the same axes. If
+// casts were needed, the tangents of the results are computed from the cast arguments, and the
+// results from the arguments as they were given.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body) {
   std::vector<Array> active_tangents;
@@ -220,8 +221,8 @@ std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& ta
     }
     active_tangents.push_back(tangents[i]);
   }
-  // A primal and its tangent may vary over different axes. The rules want the same axes for both,
-  // and make the tangents; the results come from the primals as they were given.
+  // The derivative rules, which make the tangents, want the same axes for a primal and its tangent.
+  // The results still come from the primals as they were given.
   FlatArgs cast = primals;
   std::vector<Array> cast_tangents = tangents;
   for (size_t i = 0; i < tangents.size(); ++i) {
@@ -264,7 +265,7 @@ LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site&
     linear->parts = OrThrow(
         ir::Linearize(*n.fn, Extended(HaveTangents(linear->in_types), n.captures.size(), false)),
         site);
-    // The map leaves out aux, which is the last results.
+    // The last results are aux, which is not part of the map.
     const size_t kept = linear->out_types.size() - num_aux();
     const std::vector<bool>& given = linear->parts.out_active;
     if (kept < given.size()) {

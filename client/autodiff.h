@@ -1,5 +1,5 @@
-// Derivatives: grad, jvp, vjp, linearize, linear_transpose, and checkpoint, which recomputes
-// values.
+// Derivatives: grad, jvp, vjp, linearize and linear_transpose. The header also has checkpoint,
+// which makes a gradient recompute intermediate values instead of keeping them.
 #pragma once
 #include <cstddef>
 #include <initializer_list>
@@ -23,20 +23,23 @@ struct GradOptions {
 
 namespace internal {
 
-// Returns for each leaf of the tuple `args` whether it belongs to one of these arguments.
+// Returns for each leaf of the tuple `args` whether it belongs to an argument whose index is in
+// `arguments`.
 std::vector<bool> LeavesOfArguments(const TreeNode& args, std::initializer_list<size_t> arguments);
 
-// The body's result 0 is the loss. Returns the body's results, then the gradients of the active
-// arguments. The gradient of an integer is an Array without a value.
+// The body's result 0 is the loss. Returns the body's results, then the gradient of the loss by
+// each leaf that `active` marks. The gradient by an integer is an Array without a value.
 std::vector<Array> ValueAndGradFlat(const char* name, const FlatArgs& args,
                                     const std::vector<bool>& active, const GradOptions& options,
                                     const Site& site, FlatBody body);
 
-// Returns the results, then their tangents. The tangent of a result without one is zeros.
+// Returns the results of the body, then a tangent for each result. A result that has no tangent,
+// such as an integer, gets zeros.
 std::vector<Array> JvpFlat(const FlatArgs& primals, const std::vector<Array>& tangents,
                            const Site& site, FlatBody body);
 
-// The linear map at a point, with its residuals.
+// The derivative of a body at a point, as a linear map from tangents of the arguments to tangents
+// of the results. `residuals` are the values at the point that the map is computed from.
 struct Linear {
   ir::Linearized parts;
   std::vector<Array> residuals;
@@ -49,15 +52,18 @@ struct LinearizedFlat {
   std::vector<Array> results;
   std::shared_ptr<const Linear> linear;
 };
-// Linearizes the body. `num_aux`, called after the body, returns how many of its last results the
-// map leaves out.
+// Linearizes the body at `args`. `num_aux`, called after the body, returns how many of the body's
+// last results are not part of the linear map.
 inline size_t NoAux() { return 0; }
 LinearizedFlat LinearizeFlat(const char* name, const FlatArgs& args, const Site& site,
                              FlatBody body, absl::FunctionRef<size_t()> num_aux = NoAux);
+// PushForward applies the map to tangents of the arguments. PullBack applies the transpose of the
+// map to cotangents of the results.
 std::vector<Array> PushForward(const Linear& linear, const std::vector<Array>& tangents);
 std::vector<Array> PullBack(const Linear& linear, const std::vector<Array>& cotangents);
 
-// Transposes `body`, which must be linear in all of its arguments. They have the types of `like`.
+// Transposes `body`, which must be linear in all of its arguments, and applies the transpose to
+// `cotangents`. The arguments have the types of `like`.
 std::vector<Array> LinearTransposeFlat(const FlatArgs& like, const std::vector<Array>& cotangents,
                                        const Site& site, FlatBody body);
 
@@ -68,8 +74,9 @@ std::vector<Array> CheckpointFlat(const FlatArgs& args, const ir::CheckpointPoli
 
 // ---- grad ---------------------------------------------------------------------------------------
 
-// value_and_grad<I...>(f)(args...) returns {f's result, gradient by argument I}. The gradient is a
-// tuple if there are several I. f returns a scalar loss, or a pair {loss, aux}.
+// value_and_grad<I...>(f)(args...) returns {f's result, gradient by argument I}. Without I,
+// argument 0 is differentiated. The gradient is a tuple if there are several I. f returns a scalar
+// loss, or a pair {loss, aux}.
 template <class F, size_t... I>
 class ValueAndGrad {
  public:
@@ -179,7 +186,8 @@ auto jvp(F f, const std::tuple<A...>& primals, const std::tuple<T...>& tangents,
 }
 
 // A linear map between trees, returned by linearize. Takes tangents of the arguments and returns
-// the tangent of the result. Throws TYPE_ERROR for another tree, VALUE_ERROR for another type.
+// the tangent of the result. Throws TYPE_ERROR if the tangents have another tree than the
+// arguments, VALUE_ERROR if they have other types.
 template <class R, class... A>
 class LinearFn {
  public:
@@ -198,7 +206,8 @@ class LinearFn {
   std::tuple<A...> args_;
 };
 // The transpose of the linear map at a point, returned by vjp. Takes cotangents of the result and
-// returns the tuple of cotangents of the arguments. Throws VALUE_ERROR for another tree or type.
+// returns the tuple of cotangents of the arguments. Throws VALUE_ERROR if the cotangents have
+// another tree or other types than the result.
 template <class R, class... A>
 class VjpFn {
  public:
@@ -325,7 +334,7 @@ auto linear_transpose(F f, const A& like, Site site = Site::Here()) {
 // ---- checkpoint ---------------------------------------------------------------------------------
 
 using ir::CheckpointPolicy;
-// Policies: they say which intermediate values of f checkpoint keeps for the gradient. Reference:
+// A policy says which intermediate values of f `checkpoint` keeps for the gradient. Reference:
 // jax.checkpoint_policies.
 namespace checkpoint_policies {
 inline const CheckpointPolicy nothing_saveable = {CheckpointPolicy::kNothing};
@@ -360,8 +369,8 @@ requires(!std::is_convertible_v<const T&, Arg>) T
 struct CheckpointOptions {
   CheckpointPolicy policy = {};
 };
-// Returns f, but for the gradient its intermediate values are computed again instead of kept,
-// except for those that the policy keeps. Reference: jax.checkpoint.
+// Returns a function with f's results and derivatives. A gradient computes the intermediate values
+// of f again, except for those that the policy keeps. Reference: jax.checkpoint.
 template <class F>
 auto checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
   return [ f = std::move(f), options = std::move(options),

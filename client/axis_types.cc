@@ -1,5 +1,5 @@
 // auto_axes and explicit_axes below their templates: traces the body in a scope with other axis
-// types, and emits a call of it.
+// types, and emits a call of the traced function.
 #include "client/axis_types.h"
 
 #include <algorithm>
@@ -36,7 +36,8 @@ ir::Scope ScopeInside(const AxisTypesFlat& call, const ir::Scope& outer, const S
   return inside;
 }
 
-// Returns the type of an argument inside, where the mesh axes have the types of `inside`.
+// Returns the type that an argument of type `outer` has in the body, where the mesh is `inside`:
+// only axes that are Explicit there remain in the sharding.
 Type TypeInside(const Type& outer, const ir::Mesh& inside) {
   Type type = outer;
   for (ir::AxisList& axes : type.sharding) {

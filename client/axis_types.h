@@ -1,5 +1,5 @@
 // auto_axes and explicit_axes: a part of a program in which Explicit axes of the mesh are Auto, or
-// Auto axes are Explicit. Values are the same; only who decides the shardings changes.
+// Auto axes are Explicit. They change no value, only who decides the shardings.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,10 +26,11 @@ std::vector<Array> RunWithAxisTypes(const AxisTypesFlat& call, const Site& site,
 
 }  // namespace internal
 
-// Returns f with `axes` Auto inside it; if `axes` is empty, all axes that are not Manual. The
-// planner decides the shardings there, and no op asks for an out_sharding. The results are
-// resharded to `out_sharding`, one spec or a tree of specs. Throws VALUE_ERROR without a mesh in
-// context or for an unknown axis, and NOT_IMPLEMENTED for a Manual axis.
+// Returns f with `axes` Auto inside it; an empty `axes` stands for all axes that are not Manual.
+// Inside f the planner decides the shardings along these axes, and no op needs an out_sharding for
+// them. The results are resharded to `out_sharding`, one spec or a tree of specs. Throws
+// VALUE_ERROR without a mesh in context or for an unknown axis, and NOT_IMPLEMENTED for a Manual
+// axis.
 template <class F>
 auto auto_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> out_sharding,
                Site site = Site::Here()) {
@@ -51,9 +52,9 @@ auto auto_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> out_sha
   };
 }
 
-// Returns f with `axes` Explicit inside it; if `axes` is empty, all axes that are not Manual. The
-// types of its arguments have the shardings `in_sharding`, one spec or a tree of specs. Throws the
-// errors of auto_axes.
+// Returns f with `axes` Explicit inside it; an empty `axes` stands for all axes that are not
+// Manual. Inside f the types of the arguments have the shardings `in_sharding`, one spec or a tree
+// of specs. Throws the same errors as auto_axes.
 template <class F>
 auto explicit_axes(F f, std::vector<std::string> axes, Prefix<PartitionSpec> in_sharding,
                    Site site = Site::Here()) {

@@ -58,9 +58,9 @@ class TracedAs {
   template <uint64_t kStatic>
   using With = decltype(Types<kStatic>(std::index_sequence_for<A...>{}));
 
-  // Finds the smallest set kStatic that F accepts. It tries the subsets of kNumbers in ascending
-  // order, in which each subset follows its own subsets. (kStatic - kNumbers) & kNumbers is the
-  // next one.
+  // Finds the smallest set kStatic of numbers that must stay static for F to be callable. It tries
+  // the subsets of kNumbers in ascending order, in which each subset follows its own subsets. The
+  // subset after kStatic is (kStatic - kNumbers) & kNumbers.
   template <uint64_t kStatic>
   static auto SmallestTaken() {
     if constexpr (kStatic == kNumbers || kTakes<F, With<kStatic>>) {
@@ -77,7 +77,8 @@ template <class F, class... A>
 using Traced = typename TracedAs<F, std::decay_t<const A&>...>::Tuple;
 template <class F, class... A>
 concept Traceable = kTakes<F, Traced<F, A...>>;
-// The callables of transforms in which all numbers are static.
+// Whether F is callable with the arguments as they are. Transforms in which all numbers are static
+// require this concept instead of Traceable.
 template <class F, class... A>
 concept Callable = kTakes<F, ArgTuple<A...>>;
 
@@ -113,7 +114,8 @@ FlatArgs FlattenArgs(const T& t, std::string_view root) {
   return {FlattenFilled(t), root};
 }
 
-// Calls f with the arrays of `like` replaced, stores the result in `*out`, and flattens the result.
+// Calls f with `like`, whose arrays are replaced by the given ones. Stores the result in `*out` and
+// returns the arrays of the result.
 template <class F, class Tuple, class R>
 struct TreeBody {
   const F& f;

@@ -11,7 +11,8 @@
 namespace tessera::internal {
 namespace {
 
-// Returns `a` as an argument of type `want`. Throws if its type differs by more than weakness.
+// Returns `a` as an argument of type `want`. Throws if the types differ in more than whether they
+// are weak.
 Array Matched(const Array& a, const Type& want, const std::string& path, const Site& site) {
   ThrowIfNoValue(a, site);
   const Type& got = a.type();

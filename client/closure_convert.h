@@ -1,4 +1,4 @@
-// closure_convert: makes arguments of the values that a function captures.
+// closure_convert: turns values that a function captures into arguments of the function.
 #pragma once
 #include <memory>
 #include <optional>
@@ -14,7 +14,8 @@ namespace tessera {
 
 namespace internal {
 
-// A function that was traced for arguments of certain types.
+// A function that was traced for arguments of certain types. A hoisted value is a captured value
+// that has become an argument.
 struct Closure {
   ir::FunctionRef fn;           // params are the arguments, then the captures
   TreeNode args;                // structure of the arguments
@@ -52,14 +53,14 @@ class ConvertedFn {
 };
 
 // Returns {g, hoisted} for a function f and example arguments, which are concrete, traced or
-// abstract (a tuple for several). g(args..., hoisted) is f(args...): values of the functions being
-// traced that f, or a function called by f, captures are arguments of g. So g can be passed through
-// custom_jvp and custom_vjp, whose functions must not capture anything that is differentiated. f
-// runs once, in this call. g is the recorded function: it takes only arguments of these types with
-// the same static values.
+// abstract (a tuple for several). g(args..., hoisted) is f(args...). If f, or a function that f
+// calls, captures values of functions that are being traced, g takes these values as the argument
+// `hoisted`. So g can be passed through custom_jvp and custom_vjp, whose functions must not capture
+// anything that is differentiated. f runs once, in this call. g is the recorded function: it takes
+// only arguments with the types and static values of the example.
 //   const auto [g, hoisted] = closure_convert(objective, x0);
 //   return minimize_by_rule(x0, hoisted);  // a custom_vjp, in which g(x, hoisted) is objective(x)
-// Only floats and complex numbers that are traced are hoisted. Other captures, including concrete
+// Only traced arrays of floats or complex numbers are hoisted. Other captures, including concrete
 // arrays, have no derivative and stay captured. JAX also leaves traced values captured if it knows
 // that they do not depend on what is differentiated. Reference: jax.closure_convert.
 template <class F, class... A>

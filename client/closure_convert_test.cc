@@ -38,7 +38,7 @@ TEST(ClosureConvertTest, GivesWhatTheFunctionGives) {
     EXPECT_EQ(hoisted.size(), 2) << "b and a";
     EXPECT_EQ(runs, 1);
     const auto [first, second] = g(a + 1, a, hoisted);
-    // Other values stand in place of the hoisted ones: b is 0.
+    // Pass other values in place of the hoisted ones: b is 0.
     const auto [third, fourth] = g(a + 1, a, {hoisted[0] * 0, hoisted[1]});
     EXPECT_EQ(runs, 1) << "it is not traced again";
     return std::tuple(first, second, third, fourth);
@@ -151,7 +151,7 @@ TEST(ClosureConvertTest, RefusesOtherTypesAndCounts) {
 }
 
 TEST(ClosureConvertTest, ArgumentsHaveTheTypesOfTheExamples) {
-  // Calls `call` in a body where a varies over x, and b over nothing.
+  // Calls `call`(a, b) in a shard_map where a varies over the axis x, and b varies over no axis.
   const auto in_body = [](auto call) {
     trace(
         [&](Array x, Array y) {

@@ -137,8 +137,8 @@ TEST(ComplexTest, ProductsSumsAndComparisons) {
   EXPECT_THAT(Values(same, Re(), Im()), Near({1, 1, 0, 1}));
 }
 
-// JAX does the same: jnp.astype compares a number with zero, while lax.convert_element_type
-// compares its real part.
+// As in JAX, jnp.astype(bool) compares the complex number with zero, while lax.convert_element_type
+// compares only its real part.
 TEST(ComplexTest, TruthIsOfTheNumberInNumpyAndOfTheRealPartInLax) {
   const auto truths = [](Array re, Array im) {
     const Array z = lax::complex(re, im);

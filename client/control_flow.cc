@@ -89,8 +89,9 @@ ir::FunctionRef CapturesFirst(const Nested& n, const Site& site) {
 
 namespace {
 
-// Returns `count` steps of a scan as one function. It takes the constants, the carry and blocks of
-// `count` x, and returns the carry and blocks of `count` y.
+// Returns `count` steps of a scan as one function. The function takes the constants, the carry, and
+// a block of `count` rows of each of xs. It returns the carry and a block of `count` rows of each
+// of ys.
 ir::FunctionRef Steps(const ir::Function& step, int num_consts, int num_carry, int64_t count,
                       bool reverse) {
   ir::Builder b(step.scope, step.name);
@@ -128,7 +129,7 @@ std::vector<ir::Value> UnrolledScan(ir::Builder& b, const ir::FunctionRef& step,
                                     const std::vector<ir::Value>& operands, int num_consts,
                                     int num_carry, int64_t length, bool reverse, int64_t unroll) {
   const int64_t turns = length / unroll, rest = length % unroll, whole = turns * unroll;
-  // In reverse, the rows at the beginning come last.
+  // A reverse scan takes the rows at the beginning last, so they are the remaining ones.
   const int64_t first_of_turns = reverse ? rest : 0, first_of_rest = reverse ? 0 : whole;
   const std::vector<ir::Value> consts(operands.begin(), operands.begin() + num_consts);
   std::vector<ir::Value> carry(operands.begin() + num_consts,
@@ -257,7 +258,7 @@ void CheckBranches(const char* name, const std::vector<Nested>& branches,
 
 }  // namespace
 
-// Traces all branches, because only the index that a run computes decides between them. The
+// Traces all branches, because the index that selects one is known only when the program runs. The
 // branches of a case op have common operands, so every branch gets the captures of all as params.
 std::vector<Array> RunBranches(const char* name, const Array& index, const FlatArgs& args,
                                const Site& site, const std::vector<FlatBody>& branches,
@@ -374,8 +375,8 @@ namespace {
 using Arrays = std::vector<Array>;
 using Combine = absl::FunctionRef<Arrays(const Arrays&, const Arrays&)>;
 
-// Returns of each array every `stride`-th element along `axis`, from `start` on, without the last
-// `but` elements.
+// Returns every `stride`-th element of each array along `axis`, from `start` on. The last `but`
+// elements of the arrays are left out.
 Arrays Every(const Arrays& xs, int axis, int64_t start, int64_t stride, int64_t but,
              const Site& site) {
   Arrays out;
@@ -393,7 +394,8 @@ Array Joined(const Arrays& parts, int axis, const Site& site) {
   return Apply1("concatenate", site, parts,
                 [&](ir::Builder&, std::vector<ir::Value> in) { return ir::Concatenate(in, axis); });
 }
-// Returns the elements of `even` and `odd` in turns. `even` may have one more.
+// Returns arrays in which the elements of `even` and `odd` along `axis` alternate. `even` may have
+// one element more than `odd`.
 Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& site) {
   Arrays out;
   for (size_t i = 0; i < even.size(); ++i) {
@@ -414,8 +416,9 @@ Arrays Interleaved(const Arrays& even, const Arrays& odd, int axis, const Site& 
   return out;
 }
 
-// Combines neighbours to pairs and scans the pairs, which gives the elements at odd places. An
-// element at an even place is the scanned element before it, combined with the element there.
+// Combines neighbours to pairs and scans the pairs, which gives the elements at odd places. The
+// result at an even place is the scanned element before it, combined with the element of xs at this
+// place.
 Arrays ScanPairs(const Arrays& xs, int axis, const Site& site, Combine combine) {
   const int64_t n = xs[0].dim(axis);
   if (n < 2) return xs;

@@ -21,8 +21,8 @@ struct ScanFlat {
   bool reverse = false;
   int64_t unroll = 1;  // 0 unrolls all steps
 };
-// `body` takes the carry, then slices of xs, and returns the carry, then slices of ys. Returns the
-// carry, then the stacked ys.
+// `body` takes the carry, then slices of xs, and returns the carry, then slices of ys. RunScan
+// returns the last carry, then the stacked ys.
 std::vector<Array> RunScan(const ScanFlat& call, const Site& site, FlatBody body);
 
 // `predicate` takes the carry and returns a bool; `body` takes the carry and returns a carry.
@@ -36,8 +36,8 @@ std::vector<Array> AssociativeScanFlat(
         combine);
 // Returns the common size of the leading dims of `xs`, for lax::map.
 int64_t LeadingSize(const FlatArgs& xs, const Site& site);
-// Returns elements [first, last) of the leading dim. If `size` is not 0, the leading dim is split
-// into rows of `size` elements.
+// Returns the elements [first, last) of x along its leading dim. If `size` is not 0, the leading
+// dim is split into rows of `size` elements.
 Array LeadingPart(const Array& x, int64_t first, int64_t last, int64_t size, const Site& site);
 // Returns `parts` with its first two dims joined, followed by the elements of `rest` if it is
 // valid.
@@ -204,10 +204,11 @@ C while_loop(const P& cond_fun, const F& body_fun, const C& init, Site site = Si
 //
 // If both bounds are numbers, i is a weak s32 and the derivatives are those of scan. A bound may
 // also be an array, an integer scalar; the derivatives are then those of while_loop. i is still a
-// weak s32 if no array is traced, is u32 or has more than 32 bits. Otherwise i has the dtype of
-// lower or, if lower is a number, of upper. JAX reads bounds that are known while it traces, so
-// there the derivatives are those of scan in that case too. Errors: TYPE_ERROR for a bound that is
-// no integer, VALUE_ERROR for a number that an s32 cannot hold.
+// weak s32, unless an array among the bounds is traced, is u32 or has more than 32 bits. Otherwise
+// i has the dtype of lower or, if lower is a number, of upper. JAX reads array bounds whose
+// contents are known while it traces. In JAX the derivatives are those of scan for such bounds,
+// too. Errors: TYPE_ERROR for a bound that is no integer, VALUE_ERROR for a number that an s32
+// cannot hold.
 template <class F, class C>
 C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init) {
   const auto next = [&](const Array& i, const C& val) {
@@ -231,7 +232,7 @@ C fori_loop(const Arg& lower, const Arg& upper, const F& body_fun, const C& init
 }
 
 namespace internal {
-// Applies to args the one of `branches` that `index` selects.
+// Calls the branch that `index` selects with `args`.
 template <class Branches, class... A>
 auto CallBranches(const char* name, const Array& index, const Branches& branches, const Site& site,
                   const A&... args) {
@@ -269,9 +270,9 @@ auto CallBranches(const char* name, const Array& index, const Branches& branches
 }  // namespace internal
 
 // Returns true_fun(operands...) if pred, a bool scalar or a number, is true or not 0, else
-// false_fun(operands...). Only that function runs. Under vmap with a different pred for each member
-// both run, and the results are selected. Errors: TYPE_ERROR if their results differ in type.
-// Reference: jax.lax.cond.
+// false_fun(operands...). Only that function runs. Under a vmap that maps pred, both functions run,
+// and each element of the batch takes the result that its pred selects. Errors: TYPE_ERROR if the
+// results of the functions differ in type. Reference: jax.lax.cond.
 template <class F, class G, class... A>
 auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... operands) {
   return internal::CallBranches("cond", internal::IndexOfPredicate(pred),
@@ -279,7 +280,7 @@ auto cond(const Arg& pred, const F& true_fun, const G& false_fun, const A&... op
 }
 
 // Returns branches[index](operands...). `branches` is a tuple of functions; index, an integer
-// scalar, is clamped to its range. Otherwise like cond. Reference: jax.lax.switch.
+// scalar, is clamped to [0, number of branches). Otherwise like cond. Reference: jax.lax.switch.
 template <class... F, class... A>
 auto switch_(const Arg& index, const std::tuple<F...>& branches, const A&... operands) {
   static_assert(sizeof...(F) > 0, "switch_ needs at least one branch");

@@ -51,7 +51,7 @@ TEST(ScanTest, GradientThroughMatchesTheProduct) {
   EXPECT_THAT(Values(f, Host({3}, {})), ElementsAre(108));  // the derivative of w^4 is 4 w^3
 }
 
-// Covers every number of unrolled steps, also numbers that leave a rest.
+// Covers every number of unrolled steps, also numbers that do not divide the number of steps.
 TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
   const auto with = [](Unroll unroll, bool reverse) {
     return [=](Array w, Array xs) {
@@ -96,7 +96,7 @@ TEST(ScanTest, UnrollChangesNoValueAndNoGradient) {
   EXPECT_THAT(e.what(), HasSubstr("non-negative `int`, got -1"));
 }
 
-// Computes the square root by Newton's method, until it no longer moves.
+// Computes the square root by Newton's method, until the value no longer changes.
 Array NewtonSqrt(const Array& x) {
   const auto moves = [&](const std::pair<Array, Array>& c) {
     return lax::gt(abs(c.first - c.second), 1e-6 * x);
@@ -208,7 +208,7 @@ TEST(CondTest, GradientIsThatOfTheFunctionThatRan) {
   };
   EXPECT_THAT(Values(f, Host({4}, {})), ElementsAre(8));
   EXPECT_NEAR(Values(f, Host({-1}, {}))[0], 3 * std::exp(-1), 1e-6);
-  // Under vmap each member takes its own branch.
+  // Under vmap each element of the batch takes its own branch.
   const auto batched = [&](Array x) { return vmap(f)(x); };
   EXPECT_THAT(Values(batched, Vec({4, -1})),
               ElementsAre(DoubleNear(8, 1e-6), DoubleNear(3 * std::exp(-1), 1e-6)));
@@ -314,8 +314,8 @@ TEST(AssociativeScanTest, KeepsTheOrderOfWhatDoesNotCommute) {
   EXPECT_THAT(Values(f, m), ElementsAre(1, 2, 0, 1, 7, 2, 3, 1, 16, 9, 7, 4));
 }
 
-// Computes a linear recurrence, x[t] = a[t] x[t - 1] + b[t], as a scan of pairs. Its gradient must
-// equal that of scan.
+// Computes a linear recurrence, x[t] = a[t] x[t - 1] + b[t], as a scan of pairs. The gradient of
+// the scan must equal that of scan.
 TEST(AssociativeScanTest, OfTreesAndItsGradient) {
   const auto recurrence = [](Array a, Array b) {
     const auto fn = [](const std::pair<Array, Array>& l, const std::pair<Array, Array>& r) {

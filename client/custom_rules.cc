@@ -1,6 +1,6 @@
 // Derivative rules below their templates: traces the function and its rules, checks that their
-// types fit, and emits one op whose regions they are (docs/decisions/0015). grad, jvp and vmap find
-// the rules there.
+// types fit, and emits one op with the function and the rules as its regions (docs/decisions/0015).
+// grad, jvp and vmap find the rules in these regions.
 #include "client/custom_rules.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace tessera::internal {
 namespace {
 
 // Counts the rules that are being traced within one another. A rule that calls the function to
-// which it belongs would be traced without end, so tracing stops at a depth.
+// which it belongs would be traced without end, so tracing fails when the rules are nested too
+// deeply.
 class RuleTrace {
  public:
   RuleTrace(const char* name, const Site& site) {
@@ -99,8 +100,9 @@ std::vector<Array> ApplyWithCaptures(
 
 }  // namespace
 
-// Traces f first: the rule is checked against the types of its results. Only inexact values have
-// tangents in the op, so the rule gets zeros for the others, and their tangents are dropped.
+// Traces f first: the rule is checked against the types of its results. Only floats and complex
+// numbers have tangents in the op. The rule gets zeros as the tangents of other arguments, and the
+// tangents that it returns for other results are dropped.
 std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody rule) {
   return InProgram("custom_jvp", site, args.leaves, [&] {
@@ -146,8 +148,8 @@ std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBod
 
 namespace {
 
-// Returns the cotangents that a bwd rule gave for the arguments that have cotangents. Absent ones
-// become zeros.
+// Returns the cotangents that a bwd rule gave for the arguments that have cotangents. A cotangent
+// without a value becomes zeros.
 std::vector<Array> CheckedCotangents(const FlatArgs& args, const std::vector<Array>& got,
                                      const Site& site) {
   std::vector<Array> out;
@@ -209,8 +211,8 @@ std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBod
   });
 }
 
-// Checks and traces the functions that the caller gave, and emits one op. The rules of this op
-// differentiate through matvec and the solvers, without looking into solve.
+// Checks and traces the functions that the caller gave, and emits one op. The derivative rules of
+// this op use matvec and call the solvers; they do not differentiate solve.
 std::vector<Array> RunLinearSolve(const LinearSolveFlat& call, const Site& site) {
   return InProgram("custom_linear_solve", site, call.b.leaves, [&] {
     const std::vector<Type> types = TypesOf(call.b.leaves);

@@ -19,12 +19,12 @@ namespace internal {
 std::vector<Array> CustomJvpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody rule);
 // `fwd` is like `body`, but returns residuals after the results. `bwd` takes the residuals, then a
-// cotangent for each result (zeros for integers). It returns a cotangent for each argument; one
-// without a value is zero. body, fwd and bwd are called in this order.
+// cotangent for each result (zeros for integers). `bwd` returns a cotangent for each argument; an
+// Array without a value stands for zero. body, fwd and bwd are called in this order.
 std::vector<Array> CustomVjpFlat(const FlatArgs& args, const Site& site, FlatBody body,
                                  FlatBody fwd, FlatBody bwd);
-// Each function takes and returns leaves like those of b. Without the transposed functions there is
-// no gradient.
+// Each function takes and returns leaves like those of b. Without transpose_solve and
+// transpose_matvec there is no gradient.
 struct LinearSolveFlat {
   FlatArgs b;
   FlatBody solve, matvec;
@@ -170,11 +170,11 @@ struct LinearSolveOptions {
 };
 // Returns the x of the linear equation matvec(x) = b that solve(matvec, b) finds. Derivatives are
 // found by implicit differentiation: solve itself, which may loop until it has converged, is not
-// differentiated. x and b are trees of the same kind. The result has derivatives by what matvec
-// captures, but not by what only solve captures. A gradient runs transpose_solve(vecmat, b), where
-// vecmat is the transpose of matvec. Errors: TYPE_ERROR or VALUE_ERROR if the result of one of the
-// functions has another structure or type than b. Without transpose_solve, grad throws TYPE_ERROR
-// ("transpose_solve required for backwards mode automatic differentiation"). Reference:
+// differentiated. x and b are trees of the same kind. The result has derivatives by b and by what
+// matvec captures, but not by what only solve captures. A gradient runs transpose_solve(vecmat, b),
+// where vecmat is the transpose of matvec. Errors: TYPE_ERROR or VALUE_ERROR if the result of one
+// of the functions has another structure or type than b. Without transpose_solve, grad throws
+// TYPE_ERROR ("transpose_solve required for backwards mode automatic differentiation"). Reference:
 // jax.lax.custom_linear_solve.
 template <class M, class B, class S, class T = NoneType>
 B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& transpose_solve = {},
@@ -224,14 +224,14 @@ B custom_linear_solve(const M& matvec, const B& b, const S& solve, const T& tran
   }
 }
 
-// Returns the x of f(x) = 0 that solve(f, initial_guess) finds. Derivatives are found by implicit
-// differentiation, by what f captures; there are none by the guess or by what only solve captures.
-// All are trees of the guess's type. tangent_solve(g, y) returns the x of g(x) = y, where g is f
-// linearized at the root; for scalars that is y / g(1). It must not capture anything that is
-// differentiated. First and second derivatives do not differentiate solve, which may loop until it
-// has converged; third derivatives do. Errors: TYPE_ERROR if one of the functions returns another
-// structure than the guess's, VALUE_ERROR if it returns another type. Reference:
-// jax.lax.custom_root.
+// Returns the x of f(x) = 0 that solve(f, initial_guess) finds. The result has derivatives by what
+// f captures, which are found by implicit differentiation, but not by the guess or by what only
+// solve captures. x, f(x) and y below are trees of the guess's type. tangent_solve(g, y) returns
+// the x of g(x) = y, where g is f linearized at the root; for scalars that is y / g(1).
+// tangent_solve must not capture anything that is differentiated. First and second derivatives do
+// not differentiate solve, which may loop until it has converged; third derivatives do. Errors:
+// TYPE_ERROR if one of the functions returns another structure than the guess's, VALUE_ERROR if it
+// returns another type. Reference: jax.lax.custom_root.
 template <class F, class X, class S, class T>
 X custom_root(const F& f, const X& initial_guess, const S& solve, const T& tangent_solve,
               Site site = Site::Here()) {

@@ -33,7 +33,7 @@ using testing::Vec;
 
 // ---- custom_jvp. --------------------------------------------------------------------------------
 
-// log(1 + exp(x)). Its plain derivative is inf / inf if exp overflows.
+// log(1 + exp(x)). The plain derivative is inf / inf if exp overflows.
 const auto kNaiveLog1pExp = [](const Array& x) { return lax::log1p(lax::exp(x)); };
 Array Log1pExp(const Array& x) {
   return custom_jvp(kNaiveLog1pExp, [](const auto& primals, const auto& tangents) {
@@ -60,7 +60,7 @@ TEST(CustomJvpTest, SecondDerivativesGoThroughTheRule) {
   EXPECT_THAT(Values(second, Host({0}, {})), Pointwise(DoubleNear(1e-6), {0.25}));
 }
 
-// Returns x n and y. The rule says that x n grows ten times as fast; n is static.
+// Returns x * n and y, where n is static. The rule gives ten times the derivative of x * n.
 Point Scaled(const Point& p, int n) {
   return custom_jvp(
       [](const Point& q, int by) {
@@ -226,7 +226,7 @@ TEST(CustomJvpTest, ARuleThatCallsItsOwnFunctionIsRefused) {
   const Error e = ErrorOf([] { trace(CallsItself, abstract({3})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(), HasSubstr("a rule calls the function that it belongs to"));
-  // The depth of nested rules was reset.
+  // The count of nested rules is 0 again after the error.
   EXPECT_THAT(Values([](Array x) { return Log1pExp(x) * 0; }, Vec({1})), ElementsAre(0));
 }
 
@@ -427,7 +427,7 @@ TEST(LinearSolveTest, IsDifferentiatedAtTheSolution) {
   EXPECT_THAT(Values(forward, Vec({1, 2}), Vec({3, 5})), Pointwise(DoubleNear(1e-5), {-3., -1.25}));
 }
 
-// Solves [[p, q], [0, q]] z = b. The transform makes the transpose of matvec.
+// Solves [[p, q], [0, q]] z = b. custom_linear_solve makes the transpose of matvec.
 Point SolvePair(const Array& p, const Array& q, const Point& b) {
   const auto matvec = [&](const Point& z) { return Point{p * z.x + q * z.y, q * z.y}; };
   const auto solve = [&](const auto& mv, const Point& r) {
@@ -475,8 +475,8 @@ TEST(LinearSolveTest, UnderVmapAndSecondOrder) {
               Pointwise(DoubleNear(1e-4), {6., 1.25}));  // the gradient is 2 b / a^3
 }
 
-// Finds a fixed point x = cos(x) w, which is differentiated implicitly. With f(x, w) = x there, dx
-// = (1 - f_x)^-1 f_w dw, and only a tangent is solved for.
+// Finds a fixed point x = cos(x) w, which is differentiated implicitly. At the fixed point f(x, w)
+// = x, so dx = (1 - f_x)^-1 f_w dw. Only dx is found by a linear solve.
 Array FixedPoint(const Array& w) {
   const auto f = [](const Array& x, const Array& k) { return cos(x) * k; };
   const auto run = [f](const Array& k) {

@@ -1,5 +1,6 @@
-// debug_nans. jit and InProgram call RunCheckingNans in place of a plain run; it adds a flag to the
-// program, and on a NaN runs variants of the program until it knows the op.
+// debug_nans. jit and InProgram call RunCheckingNans in place of a plain run; it adds a result to
+// the program that tells of NaNs. If there is one, it runs variants of the program until it knows
+// the op that made it.
 #include "client/debug.h"
 
 #include <cmath>
@@ -24,8 +25,8 @@ namespace {
 enum : int { kFromEnvironment, kOff, kOn };
 thread_local int nans_in_scope = kFromEnvironment;
 
-// If the operands of an op with regions are at most this large, they are fetched and the op is
-// evaluated here.
+// If the operands of an op with regions have at most this many bytes together, they are fetched,
+// and the op is evaluated in this process to find the op in its regions that made the NaN.
 constexpr int64_t kEvaluatedBytesMax = int64_t{256} << 20;
 
 template <class T>
@@ -57,8 +58,8 @@ std::string Element(int64_t i, const Dims& shape) {
   }
   return absl::StrCat("[", absl::StrJoin(index, ", "), "]");
 }
-// Returns "element [3, 1] of f32[8,4]" and, if all operands have that shape, the operands' values
-// there.
+// Returns "element [3, 1] of f32[8,4]" for the first NaN of `result`. If all operands have the
+// result's shape, the text also has the operands' values at this element.
 std::string Where(const ir::Array& result, const std::vector<ir::Array>& operands) {
   const int64_t i = *FindNan(result);
   std::string text = result.shape().empty()
@@ -144,8 +145,9 @@ class Finder {
                          args_, /*donate=*/{}, site_);
   }
 
-  // Runs the program once more with the op's results and operands as results, because the first run
-  // told only the op's index. Large operands are not fetched: the message is then less detailed.
+  // Runs the program once more with the results and operands of op `index` as its results, because
+  // the earlier runs told only the index. Large operands are not fetched, and the message is then
+  // less detailed.
   [[noreturn]] void ThrowOf(int index) const {
     const ir::Op& op = fn_->ops[index];
     ir::Function f = *fn_;

@@ -1,6 +1,6 @@
-// debug_print: checks the format, and emits an op with an effect or prints at once. The compile
-// path splits these ops off the program (SplitPrints) and prints from the run's results. Reference:
-// docs/decisions/0026.
+// debug_print: checks the format, and emits an op with an effect or prints at once. When a program
+// is compiled, SplitPrints splits these ops off; the SDK then prints from the results of each run.
+// Reference: docs/decisions/0026.
 #include "client/debug_print.h"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ std::optional<int> ArgumentOf(const std::string& name, const std::string& format
 }
 
 // Splits a format into texts and fields, which alternate. The syntax is that of Python's str.format
-// without names: one format uses either {} or numbers, as in Python.
+// without names. A format uses, as in Python, either {} or numbers, not both.
 std::vector<Piece> Parsed(const std::string& format) {
   std::vector<Piece> out(1);
   bool counted = false, numbered = false;

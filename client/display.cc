@@ -1,5 +1,5 @@
-// Detects what the process can print, and measures and cuts texts with escape sequences. Used by
-// the pictures of plans and by the command line's tables.
+// Detects the capabilities of the process's terminal, and measures and truncates texts that have
+// escape sequences. Used by the pictures of plans and by the command line's tables.
 #include "client/display.h"
 
 #include <sys/ioctl.h>
@@ -26,8 +26,8 @@ std::string Colored(bool color, Style style, const std::string& text) {
   return absl::StrCat("\x1b[", kStyleCodes[static_cast<size_t>(style)], "m", text, "\x1b[0m");
 }
 
-// Returns the end of the escape sequence or code point at byte `at`. A code point is visible: it
-// takes one column.
+// Returns the end of the escape sequence or code point at byte `at`. Sets `visible` to whether it
+// is a code point, which takes one column.
 size_t NextOf(const std::string& text, size_t at, bool* visible) {
   size_t end = at + 1;
   *visible = text[at] != '\x1b';

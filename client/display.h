@@ -1,7 +1,7 @@
 // The capabilities of a terminal, and the width of a text on it.
 //
 // Colours are used only on a terminal, and not if NO_COLOR is set. Lines and blocks are drawn with
-// Unicode if the locale supports it. Values. Used by the SDK and the command line.
+// Unicode if the locale supports it. A Display is a value. Used by the SDK and the command line.
 #pragma once
 #include <cstdint>
 #include <string>

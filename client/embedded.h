@@ -2,7 +2,7 @@
 // may include the coordinator and the executor.
 //
 // A program that uses it must link tessera_embed; in other programs Session::Embedded throws. The
-// returned service owns its threads, and its destructor stops them.
+// service that TesseraStartEmbedded returns owns its threads, and its destructor stops them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,7 +27,8 @@ struct ConnectOptions;
 
 }  // namespace tessera
 
-// Defined by tessera_embed and tessera_client_remote. Null in programs that do not link them.
+// tessera_embed defines the first function, tessera_client_remote the second. In a program that
+// does not link the library, the address of its function is null.
 extern "C" {
 __attribute__((weak)) void TesseraStartEmbedded(
     const tessera::EmbeddedOptions& options,

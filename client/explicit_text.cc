@@ -1,5 +1,5 @@
 // The text of explain_as_explicit and of `tessera explain --as-explicit`. The input is a PlanView,
-// which visualize.cc and the command line make of a plan.
+// which visualize.cc and the command line make from a plan.
 #include "client/explicit_text.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool Shards(const ir::PartitionSpec& spec) {
                      [](const ir::AxisList& axes) { return !axes.empty(); });
 }
 
-// Appends each distinct row once, with the number of equal rows, in the order of their first
+// Appends each distinct row once, with the number of rows that equal it, in the order of first
 // occurrence. The columns are aligned.
 void AppendRows(const std::vector<Row>& rows, std::string* out) {
   std::vector<std::pair<Row, int>> distinct;

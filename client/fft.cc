@@ -30,7 +30,8 @@ ir::Value AsComplex(ir::Value x) {
 }
 ir::Value AsReal(ir::Value x) { return x.dtype() == DType::kF64 ? x : ir::Convert(x, DType::kF32); }
 
-// Transforms along one axis of `n` numbers; without `n`, the size of the axis.
+// Applies the transform `kind` along one axis. The length of the transform is `n` or, without `n`,
+// the size of the axis.
 Array AlongAxis(std::string_view name, const Array& x, int axis, ir::FftKind kind,
                 std::optional<int64_t> n, const Site& site) {
   const int dim = AxisOf(x, axis, name, site);

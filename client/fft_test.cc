@@ -89,13 +89,14 @@ TEST(FftTest, OfAnyLengthIsWhatTheDefinitionSays) {
   }
 }
 
-// Factors of larger transforms are computed when the program runs.
+// The complex factors of larger transforms are not constants: the program computes them when it
+// runs.
 TEST(FftTest, OfMuchIsUndone) {
   for (const int64_t n : {int64_t{1} << 17, int64_t{100'003}, int64_t{3 * 5 * 7 * 11 * 13 * 17}}) {
     const Numbers x = Some(n);
     const auto both = [](const Array& z) { return fft::ifft(fft::fft(z)); };
     EXPECT_LT(Off(Transformed(both, x, DType::kF32), x), 1e-7) << n;
-    // A wave has one frequency only.
+    // The transform of a wave of one frequency has one element that is not 0.
     Numbers wave(n), line(n);
     for (int64_t j = 0; j < n; ++j)
       wave[j] = std::polar(

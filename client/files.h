@@ -28,8 +28,8 @@ struct SaveOptions {
 
 // Name, dtype and shape of an array in a file.
 using SavedArray = api::FileArrayInfo;
-// Returns the arrays of a file on the default session, in the file's order. Throws FILE_NOT_FOUND
-// if there is no such file.
+// Lists the arrays that a file has, in the file's order. Asks the cluster of the default session.
+// Throws FILE_NOT_FOUND if there is no such file.
 std::vector<SavedArray> saved_arrays(const std::string& path, Site site = Site::Here());
 
 namespace internal {

@@ -1,4 +1,4 @@
-// The parts of filters.h that are no templates. They work on the flat leaves of trees.
+// The parts of filters.h that are no templates. They work on flattened trees (Flat), leaf by leaf.
 #include "client/filters.h"
 
 namespace tessera {

@@ -2,11 +2,11 @@
 // (github.com/patrick-kidger/equinox).
 //
 // In a C++ tree every value that is no array is static everywhere. jit, vmap and the other
-// transforms compile a program for each of its values, and return it unchanged. So filter_jit is
-// jit, and numbers, names and functions, which Equinox filters out of a tree, need no filter. A
-// filter only says which arrays have derivatives, are mapped or are placed. An Array without a
-// value stands for an array that is left out (Equinox's None); transforms, tree_map and optimizers
-// skip it.
+// transforms compile a program for each value of a static leaf, and return static leaves unchanged.
+// So filter_jit is jit, and numbers, names and functions, which Equinox filters out of a tree, need
+// no filter. A filter only says which arrays have derivatives, are mapped or are placed. An Array
+// without a value is a hole: it stands for an array that is left out (Equinox's None). Transforms,
+// tree_map and optimizers skip holes.
 //
 //   struct Linear {
 //     Array weight, bias;
@@ -68,7 +68,7 @@ std::vector<Array> FirstOfEach(const std::vector<Flat>& trees, const Site& site)
 
 // Returns `tree`, with `replace` in place of each array that `spec` does not choose. `spec` is a
 // function of an array, such as is_array, or a prefix of the tree with bools. With `inverse`, the
-// arrays that it chooses are replaced. Reference: equinox.filter.
+// arrays that `spec` chooses are replaced instead. Reference: equinox.filter.
 template <class T, class Spec>
 T filter(const T& tree, const Spec& spec, bool inverse = false, const Array& replace = {},
          Site site = Site::Here()) {
@@ -85,8 +85,9 @@ std::pair<T, T> partition(const T& tree, const Spec& spec, Site site = Site::Her
   return {unflatten(tree, internal::Replaced(flat.leaves, chosen, true, {})),
           unflatten(tree, internal::Replaced(flat.leaves, chosen, false, {}))};
 }
-// Joins trees: each leaf is the first array that has a value. combine of the two trees of partition
-// is the original tree. Errors: VALUE_ERROR if their structures differ. Reference: equinox.combine.
+// Joins trees: each leaf of the result is the first of the trees' arrays at this place that has a
+// value. combine undoes partition. Errors: VALUE_ERROR if the structures of the trees differ.
+// Reference: equinox.combine.
 template <class T, class... Rest>
 T combine(const T& tree, const Rest&... rest) {
   return unflatten(tree, internal::FirstOfEach({flatten(tree), flatten(rest)...}, Site{}));
@@ -216,7 +217,7 @@ T filter_shard(const T& tree, const Mesh& mesh, const Prefix<PartitionSpec>& sha
   return unflatten(tree, out);
 }
 
-// These functions do not filter anything: they have Equinox's names only.
+// These functions do not filter anything: each is Equinox's name for another function.
 template <class F>
 auto filter_checkpoint(F f, CheckpointOptions options = {}, Site site = Site::Here()) {
   return checkpoint(std::move(f), std::move(options), site);

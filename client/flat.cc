@@ -94,8 +94,8 @@ Type WithoutDim(Type type, int d) {
 }
 
 // Outside a trace a number becomes a NumberState rather than a constant, so that one program serves
-// all values: each run uploads the number. An unsigned number of 2^63 or more shows here as
-// negative `integer` with positive `number`, and does not fit s64.
+// all values: each run uploads the number. An unsigned number of 2^63 or more does not fit s64; in
+// an Arg it has a negative `integer` and a positive `number`.
 Array NumberArgument(const Arg& number, bool use_f64) {
   DType dtype = DType::kBool;
   if (number.kind == Arg::kReal) {

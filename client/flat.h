@@ -37,8 +37,8 @@ ir::FunctionRef Transposed(const ir::Function& f, const std::vector<bool>& linea
                            const Site& site);
 // Returns `f` with only the results whose indices are `which`.
 ir::FunctionRef KeepResults(const ir::Function& f, const std::vector<int>& which);
-// Returns "pcast(...)" if this cast gives a value of type `have` the manual axes type of `want`,
-// else "".
+// Returns the source text of a cast, "pcast(..., to='varying')", if the cast turns the type `have`
+// into `want`. Returns "" if no such cast does.
 std::string PcastHint(const Type& have, const Type& want);
 
 // Returns a C++ number as an argument of a traced function. It is a weakly typed scalar: s32 or
@@ -48,8 +48,9 @@ Array NumberArgument(const Arg& number, bool use_f64);
 // Returns whether any of the arrays is f64 or c128.
 bool HasFloat64(const std::vector<Array>& arrays);
 
-// Returns the arrays of a function's result, without its holes. A result that is a single Array
-// without a value stays in the list: it was forgotten, and the caller that uses the leaves throws.
+// Returns the arrays of a function's result, without its holes. If the whole result is one Array
+// without a value, the array stays in the list: the user forgot to set it, and the caller that uses
+// the leaves throws.
 std::vector<Array> ResultLeaves(Flat result);
 // Removes the first `n` arrays.
 void DropFront(std::vector<Array>* arrays, size_t n);

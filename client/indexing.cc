@@ -1,5 +1,5 @@
-// Indexing: checks an index against the array's shape, and emits slices for numbers and slices
-// alone, else one gather or scatter. Array::operator[] and Array::at call it.
+// Indexing: checks an index against the array's shape. An index of numbers and slices alone becomes
+// slice ops, any other index one gather or scatter. Array::operator[] and Array::at call it.
 #include "client/indexing.h"
 
 #include <algorithm>
@@ -42,7 +42,8 @@ struct Parsed {
   std::vector<Entry> entries;
   std::vector<Array> arrays;
   Site site;
-  // Whether arrays and numbers index elements together: at least one array has dims.
+  // Whether at least one array of the index has dims. The numbers then count as arrays, too, and
+  // all arrays broadcast to one shape.
   bool advanced = false;
   bool contiguous = true;  // whether these arrays and numbers stand side by side
 };
@@ -66,8 +67,8 @@ Entry EntryOf(const Slice& s, int64_t size, const Site& site) {
   const int64_t start = s.start ? clamped(*s.start) : s.step > 0 ? 0 : size - 1;
   const int64_t stop = s.stop ? clamped(*s.stop) : s.step > 0 ? size : -1;
   const int64_t distance = s.step > 0 ? stop - start : start - stop;
-  // Clamp the step: a step that reaches beyond the dim acts like the dim's size, and cannot
-  // overflow.
+  // Clamp the step: a step of more than the dim's size has the effect of a step of the size, which
+  // cannot overflow.
   const int64_t step = std::clamp<int64_t>(s.step, -size - 1, size + 1);
   const int64_t count = distance <= 0 ? 0 : 1 + (distance - 1) / std::abs(step);
   return {Entry::kSlice, start, count, step, -1, count == size && step == 1};
@@ -146,7 +147,8 @@ Value IndicesOf(Value i, int64_t size) {
 
 // ---- Numbers and slices alone. ------------------------------------------------------------------
 
-// The box of x that a static index names, and the changes of its dims.
+// The box of elements of x that an index without arrays names, and how the dims of the result
+// differ from those of x.
 struct Box {
   Dims low, high, strides;        // per dim of x
   std::vector<int64_t> reversed;  // dims of x that are read from the end
@@ -197,9 +199,10 @@ struct GatherIndex {
   std::vector<int64_t> added;  // new dims of the result, which the gather does not give
 };
 
-// Turns the index into index vectors and dimension numbers. If arrays are not side by side, their
-// dims come first in the result, as in numpy; else they stand at the place of the first array. A
-// slice with steps becomes a column of indices, because the window of a gather has no steps.
+// Turns the index into index vectors and dimension numbers. If the arrays do not stand side by side
+// in the index, their common dims come first in the result, as in numpy; otherwise these dims stand
+// at the place of the first array. A slice with steps becomes a column of indices, because the
+// window of a gather has no steps.
 GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Dims& x) {
   GatherIndex g;
   // The columns of the index vectors, each with the position of its first dim among `positions`.
@@ -296,7 +299,8 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
   return g;
 }
 
-// Removes the dims `added` from a result's spec, which gives the spec of the gather's result.
+// Removes the dims `added`, which the gather does not give, from the spec of a result. Returns the
+// spec for the gather.
 PartitionSpec WithoutDims(PartitionSpec spec, const std::vector<int64_t>& added) {
   for (size_t k = added.size(); k-- > 0;) spec.dims.erase(spec.dims.begin() + added[k]);
   return spec;
@@ -381,7 +385,8 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
     Value u = broadcast(g.shape);
     if (!g.added.empty()) u = ir::Squeeze(u, g.added);
     if (to.type().is_sharded() && !u.type().is_sharded() && given.shape() != u.shape()) {
-      // A dim along which the update was repeated gets the sharding of the windows that it fills.
+      // A dim along which the update was broadcast gets the sharding of the windows that the update
+      // fills.
       Type like = u.type();
       size_t k = 0;
       for (int d = 0; d < to.rank(); ++d) {
@@ -456,7 +461,7 @@ Array IndexUpdateRef::max(const Arg& v, const OutSharding& out_sharding) const {
 Array IndexUpdateRef::apply(absl::FunctionRef<Array(const Array&)> func,
                             const OutSharding& out_sharding) const {
   const Site site = index_.empty() ? Site::Here() : index_[0].site;
-  // The scatter also needs updates, but no value of them is used.
+  // The scatter op also takes updates, but this computation does not use their values.
   const auto computation = [&](int params) {
     return internal::TraceComputation(
         "apply", std::vector<DType>(params, array_.dtype()), site,

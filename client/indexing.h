@@ -54,10 +54,11 @@ struct Index {
 // The elements of an array at an index, which its methods update: Array::at returns it. Each method
 // returns the whole array, with these elements combined with `v`. `v` broadcasts to their shape,
 // and its dtype must be promotable to the array's. If an index names an element twice, both updates
-// count; of two sets one stays. `out_sharding` decides the sharding on Explicit axes if the types
-// of array, index and update leave it open. Without it the whole array keeps its own sharding
-// (client/sharding.h: strict_sharding), and `get` throws. Errors: VALUE_ERROR, TYPE_ERROR,
-// SHARDING_TYPE_ERROR.
+// are applied; after two sets, the element has one of the two values. `out_sharding` decides the
+// sharding on Explicit axes if the types of array, index and update leave it open. If the sharding
+// is open and there is no `out_sharding`, the array that an update returns keeps the sharding of
+// the old one (client/sharding.h: strict_sharding), and `get` throws. Errors: VALUE_ERROR,
+// TYPE_ERROR, SHARDING_TYPE_ERROR.
 class IndexUpdateRef {
  public:
   IndexUpdateRef(Array array, std::vector<Index> index)

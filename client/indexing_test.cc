@@ -243,7 +243,7 @@ TEST(IndexingTest, OfDimsWithoutElementsIsEmpty) {
   EXPECT_EQ(shape([](Array x) { return x[Slice{.step = INT64_MIN}]; }, {3}), (Dims{1}));
 }
 
-// The amount by which a wide index is out of bounds must not be reduced to 32 bits.
+// An index of 64 bits that is out of bounds must not become valid when it is converted to 32 bits.
 TEST(IndexingTest, WideIndicesDoNotWrap) {
   const auto f = [](Array x, Array i) { return x[i]; };
   const ir::Array wide = ir::Array::Of(kS64, {3}, {0x1p32 + 1, -0x1p40, 1});

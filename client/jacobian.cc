@@ -1,5 +1,5 @@
 // Jacobians below their templates. Each batches a jvp or a transposed linearization over a standard
-// basis, so that all rows or columns are one program.
+// basis, so that one program computes all rows or columns.
 #include "client/jacobian.h"
 
 #include <algorithm>
@@ -18,9 +18,10 @@ int64_t NumElements(const std::vector<Type>& types) {
                          [](int64_t n, const Type& t) { return n + t.num_elements(); });
 }
 
-// Returns for each type its part of an identity matrix: row n is 1 in the n-th element of all types
-// together, else 0. Each part has the rows as a dim before its own dims, and the sharding and
-// manual axes of its type.
+// Returns for each type its part of an identity matrix. Row n of the matrix is 1 at element n and
+// else 0, where the elements of all types are counted one type after another. Each part has the
+// rows as its first dim, followed by the dims of its type, and has the sharding and the Manual axes
+// of its type.
 std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& site) {
   const int64_t rows = NumElements(types);
   const DType index = rows > kS32Max ? DType::kS64 : DType::kS32;
@@ -48,8 +49,8 @@ std::vector<Array> StandardBasis(const std::vector<Type>& types, const Site& sit
   return out;
 }
 
-// Dim `dim` of `x` counts the elements of all of `types`. Returns one block for each type, with
-// that type's dims in place of `dim`.
+// Dim `dim` of `x` runs over the elements of all of `types`, one type after another. Returns one
+// block for each type, with that type's dims in place of `dim`.
 std::vector<Array> Unravel(const Array& x, int dim, const std::vector<Type>& types,
                            const Site& site) {
   std::vector<Array> out;
@@ -123,7 +124,7 @@ struct Call {
 };
 
 // Calls `f` for each row of `basis`: the last params of `f` take a row. The last results have the
-// rows as dims `out_dims`; the others are the same for all rows.
+// rows along the dims `out_dims`; the earlier results do not depend on the row.
 std::vector<Array> CallForEachRow(const Call& call, const ir::Function& f,
                                   const std::vector<Array>& in, const std::vector<Array>& basis,
                                   std::vector<int> out_dims) {
@@ -153,15 +154,17 @@ std::vector<Array> ByColumns(const Call& call) {
   return Concat(std::move(out), {all.begin() + call.out.size(), all.begin() + results});
 }
 
-// Runs the forward pass once and the transposed linear part for all rows at once. Results that do
-// not depend on the arguments have no cotangent to start from; their blocks are zeros.
+// Runs the forward pass once and the transposed linear part for all rows at once. A result that
+// does not depend on the active arguments is not part of the linear part, so its blocks are filled
+// with zeros.
 std::vector<Array> ByRows(const Call& call) {
   const ir::Linearized lin =
       OrThrow(ir::Linearize(*call.nested.fn, call.ActiveParams()), call.site);
   std::vector<Array> results = CallFunction(lin.forward, call.Inputs(), call.name, call.site);
   const std::vector<Array> residuals(results.end() - lin.num_residuals, results.end());
   results.resize(results.size() - lin.num_residuals);
-  // The tangents that depend on the arguments, and the types of the cotangents to begin with.
+  // The indices of the linear part's results that are kept, and the types of the cotangents of
+  // these results.
   std::vector<int> kept;
   std::vector<Type> cotangents;
   for (size_t r = 0, tangent = 0; r < results.size(); ++r) {

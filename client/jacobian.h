@@ -16,10 +16,11 @@ namespace tessera {
 
 namespace internal {
 
-// Returns the blocks of a Jacobian, in the order (result, active argument), then the results that
-// are not differentiated. Each block has the result's dims, then the argument's. `num_results`,
-// called after `body`, returns how many results are differentiated. With `reverse`, rows are found
-// from the results' cotangents, else columns from the arguments' tangents.
+// Returns the blocks of a Jacobian, then the results that are not differentiated. There is one
+// block for each pair of a result and an active argument, in the order of the results and then of
+// the arguments. A block has the result's dims, then the argument's. `num_results`, called after
+// `body`, returns how many results are differentiated. With `reverse`, rows are found from the
+// results' cotangents, else columns from the arguments' tangents.
 std::vector<Array> JacobianFlat(const char* name, bool reverse, bool holomorphic,
                                 const FlatArgs& args, const std::vector<bool>& active,
                                 const Site& site, FlatBody body,

@@ -26,7 +26,8 @@ using testing::Host;
 using testing::Values;
 using testing::Vec;
 
-// Runs `check` with both ways, which must find the same: by columns, then by rows.
+// Runs `check` with jacfwd (by columns) and then with jacrev (by rows), which must give the same
+// results.
 template <class Check>
 void InBothWays(const Check& check) {
   check([](auto f) { return jacfwd(f); });
@@ -166,9 +167,9 @@ TEST(HessianTest, KeepsAuxBeside) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(2, 4));
 }
 
-// On Explicit axes a block has the sharding of the result or of the argument whose rows or columns
-// it has. Inside shard_map, a gradient by an array that does not vary is summed. Both are as in
-// JAX.
+// On Explicit axes a block of jacfwd is sharded along the result's dims, and a block of jacrev
+// along the argument's dims. Inside shard_map, jacrev by an argument that does not vary sums over
+// the devices, and jacfwd does not. Both are as in JAX.
 TEST(JacobianTest, KeepsShardingsAndManualAxes) {
   const Mesh explicit_mesh = abstract_mesh({2}, {"x"}, {AxisType::kExplicit});
   Type sharded = ir::MakeType(kF32, {4});

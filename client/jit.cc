@@ -20,7 +20,8 @@
 namespace tessera::internal {
 namespace {
 
-// Turns a path in a tree into the name of a value. Long paths are truncated at the front.
+// Turns a path in a tree into the name of a value in a program. Long paths are truncated at the
+// front.
 std::string ValueName(const std::string& path) {
   const size_t over = path.size() > ir::kValueNameMax ? path.size() - ir::kValueNameMax + 2 : 0;
   std::string name = over > 0 ? ".." + path.substr(over) : path;
@@ -145,7 +146,7 @@ std::vector<bool> DonatedLeaves(const std::string& name, const std::vector<int>&
   return leaves;
 }
 
-// The options of a call, spread over the leaves of its arguments.
+// The options of a call that concern arguments, with one entry for each leaf of the arguments.
 struct LeafOptions {
   std::vector<bool> donate;                                // empty if nothing is donated
   std::vector<std::optional<PartitionSpec>> in_shardings;  // empty if the arguments keep their own
@@ -186,8 +187,8 @@ TracedProgram TraceForJit(const JitCall& call, const LeafOptions& leaf_options) 
   return traced;
 }
 
-// Returns a hash that is quick to compute: it looks at shapes and dtypes alone. Calls with equal
-// hashes are told apart by JitCache::Matches.
+// Returns a hash that is quick to compute: it looks at shapes and dtypes alone. JitCache::Matches
+// then decides whether an entry with the same hash fits the call.
 size_t HashOf(const std::type_info& type, const std::vector<Array>& leaves) {
   size_t hash = type.hash_code();
   for (const Array& a : leaves) hash = absl::HashOf(hash, a.type().dtype, a.type().shape);
@@ -280,9 +281,9 @@ std::shared_ptr<const JitCache::Entry> JitCache::Find(size_t hash, const JitCall
 }
 
 // Within a trace, `jit` is a call op, so that the planner sees the whole program. Otherwise the
-// entry is looked up under the lock but compiled without it, because compiling takes long. Two
-// threads may compile the same entry; the first one is kept. Captured arrays are passed to every
-// run after the arguments.
+// entry is looked up under the lock but compiled without it, because compiling takes long. If two
+// threads compile the same entry, the first one to finish is kept. Captured arrays are passed to
+// every run after the arguments.
 std::vector<Array> JitCache::Call(const JitCall& call) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;
@@ -355,8 +356,8 @@ void BlankLeaf(Array& a) {
   if (a.valid()) a = abstract({});
 }
 
-// Traces and plans without running anything. Absent devices get a plan of their own mesh, which the
-// server does not keep; for present ones the plan is that of the executable.
+// Traces and plans without running anything. For absent devices the server makes a plan that it
+// does not keep. For devices of the cluster the plan is that of the executable, which is compiled.
 api::CompileReply ExplainJitted(const JitCall& call, const AbsentDevices* absent) {
   const FlatArgs& args = call.args;
   const std::string& name = call.options.name;

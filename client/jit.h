@@ -25,12 +25,14 @@ std::vector<Type> ResultTypes(const std::vector<Array>& args, FlatBody body);
 struct JitOptions {
   std::string name = {};  // appears in errors and logs; if empty, the call site
   // Indices of the arguments whose memory may be reused. Negative numbers count from the end. Using
-  // such an argument again throws ARRAY_DELETED, unless the run ended before it began.
+  // such an argument again throws ARRAY_DELETED, unless the run failed or was cancelled before it
+  // began.
   std::vector<int> donate_argnums = {};
-  // Names of what is donated. C++ parameters have no names, so a name is that of a field or key of
-  // an argument ("state"), that of a part of it ("state.mu[0]"), or the path that errors and plans
-  // show ("args[1]", "args[0].state"). All arrays below it are donated. VALUE_ERROR for a name that
-  // no argument has, and for one without "args[...]" that several arguments have.
+  // Names of the arguments, or of parts of arguments, that are donated. C++ parameters have no
+  // names, so a name is that of a field or key of an argument ("state"), that of a part of it
+  // ("state.mu[0]"), or the path that errors and plans show ("args[1]", "args[0].state"). All
+  // arrays in the named part are donated. VALUE_ERROR for a name that no argument has, and for one
+  // without "args[...]" that several arguments have.
   std::vector<std::string> donate_argnames = {};
   // Shardings on Auto axes. Where none is given, the planner decides.
   Prefix<PartitionSpec> in_shardings = {}, out_shardings = {};

@@ -1,5 +1,6 @@
 // The ops of lax.h. Each converts C++ numbers to the dtype of the arrays and emits one op of
-// ir/ops.def, which checks the types; collectives first check that their axes are bound.
+// ir/ops.def, which checks the types; collectives first check that their axes are bound: Manual
+// axes, or axis_names of a vmap.
 #include "client/lax.h"
 
 #include <algorithm>
@@ -376,7 +377,7 @@ std::vector<Array> optimization_barrier(const std::vector<Array>& xs, Site site)
 
 namespace {
 
-// Returns the values of all devices of the device's own group, along a new first dim.
+// Returns on each device the values of all devices of its group, along a new first dim.
 Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
                        const AxisIndexGroups& groups) {
   RequireBound(name, axes, x.site);
@@ -509,9 +510,9 @@ int64_t axis_size(const AxisNames& axes, Site site) {
   return internal::CurrentScope().SizeOf(axes.names);
 }
 
-// Looks up the state of the operand over the axes, which must be the same over all of them, and
-// emits the cast that JAX has from this state. The texts are JAX's. Without check_vma types have no
-// states, so there is nothing to cast.
+// Looks up the state of the operand along the axes (varying, invarying, reduced or unreduced),
+// which must be the same along all of them, and emits JAX's cast from this state to `to`. The error
+// texts are JAX's. Without check_vma types have no states, so there is nothing to cast.
 Array pcast(const Arg& x, const AxisNames& axes, std::string_view to) {
   const ir::Scope scope = internal::CurrentScope();
   if (scope.mesh.AxesOfType(AxisType::kManual).empty()) {

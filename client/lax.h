@@ -93,10 +93,10 @@ Array dynamic_index_in_dim(const Arg& x, const Arg& index, int dim = 0);
 Array dynamic_update_index_in_dim(const Arg& x, const Arg& row, const Arg& index, int dim = 0);
 
 // gather returns the windows of x at the positions that the index vectors name. The scatters return
-// x with windows of updates written there, or combined with the old elements. If several updates
-// write one element, the last one stays, in row-major order of the vectors. gather reads
-// `fill_value` out of bounds. If it is not given, that is NaN, the lowest signed or the highest
-// unsigned number, or true.
+// x with windows of updates written there, or combined with the old elements. If several updates of
+// `scatter` write one element, the last one stays, in row-major order of the index vectors. In the
+// mode kFillOrDrop a window of gather that is out of bounds reads as `fill_value`. The default of
+// fill_value is NaN, the lowest signed or the highest unsigned number, or true.
 using ir::GatherDimensionNumbers;
 using ir::GatherScatterMode;
 using ir::GatherScatterOptions;
@@ -127,9 +127,9 @@ Array scatter_apply(const Arg& x, const Arg& indices, absl::FunctionRef<Array(co
                     const GatherScatterOptions& options = {});
 
 // Combines arrays of one shape over `dimensions`. `computation` takes one element of each array,
-// and another element of each, and returns one element for each array. It must be associative, and
-// the initial values must not change anything. It takes and returns scalars, and must not use an
-// array from outside.
+// and another element of each, and returns one element for each array. `computation` must be
+// associative, and the initial values must be its neutral elements. It takes and returns scalars,
+// and must not use an array from outside.
 std::vector<Array> reduce(
     const std::vector<Array>& operands, const std::vector<Arg>& init_values,
     absl::FunctionRef<std::vector<Array>(const std::vector<Array>&, const std::vector<Array>&)>
@@ -158,7 +158,8 @@ Array sort(const Array& operand, int dimension = -1, bool is_stable = true,
            Site site = Site::Here());
 // Sorts arrays of one shape along `dimension`. `comparator` takes one element of each array, and
 // another element of each, and returns whether the first ones come before the others. Equal
-// elements keep their order. It takes and returns scalars, and must not use an array from outside.
+// elements keep their order. `comparator` takes and returns scalars, and must not use an array from
+// outside.
 std::vector<Array> sort_by(
     const std::vector<Array>& operands,
     absl::FunctionRef<Array(const std::vector<Array>&, const std::vector<Array>&)> comparator,
@@ -176,7 +177,7 @@ struct DotDimensions {
   std::vector<int64_t> lhs_contract, rhs_contract, lhs_batch, rhs_batch;
 };
 struct DotOptions {
-  PrecisionLike precision = {};  // by default default_matmul_precision's
+  PrecisionLike precision = {};  // by default that of default_matmul_precision
   // The dtype in which products are summed and which the result has. It must be of the operands'
   // kind; for integers it must not have fewer bits. By default the operands' dtype.
   std::optional<DType> preferred_element_type = {};
@@ -202,7 +203,8 @@ struct Padding {
 };
 // The dims of each array as letters. N is the batch and C the features, of the input and of the
 // result. I is the kernel's input features, O its output features. All other letters are spatial
-// dims. Empty strings stand for these letters first, then the spatial dims.
+// dims. If all three strings are empty, the input and the result are N, C and the spatial dims, and
+// the kernel is O, I and the spatial dims.
 struct ConvDimensionNumbers {
   std::string lhs, rhs, out;  // "NHWC", "HWIO", "NHWC"
 };
@@ -212,7 +214,7 @@ struct ConvOptions {
   int64_t feature_group_count = 1, batch_group_count = 1;
   std::optional<DType> preferred_element_type = {};
   const PartitionSpec* out_sharding = nullptr;
-  std::optional<Precision> precision = {};  // by default default_matmul_precision's
+  std::optional<Precision> precision = {};  // by default that of default_matmul_precision
 };
 // Returns the products of windows of `lhs` with `rhs`, a kernel, which is not reversed.
 Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> window_strides,
@@ -223,7 +225,7 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
 // rhs_dilation, dimension_numbers, preferred_element_type and precision are used.
 Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> strides,
                      const Padding& padding, const ConvOptions& options = {});
-// One number per dim; empty means 1.
+// The dilations of the array and of the window: one number per dim; an empty list means 1.
 struct WindowOptions {
   std::vector<int64_t> base_dilation = {}, window_dilation = {};
 };
@@ -259,9 +261,9 @@ struct AxisNames {
 };
 
 // Splits the indices along the axes into groups of equal size, in which each index occurs once. A
-// reduction then combines the values of the devices of one group. Every device first gets the
-// values of all groups. Allowed under shard_map with check_vma = false and under pmap;
-// NOT_IMPLEMENTED elsewhere, as in JAX. An empty list means one group.
+// reduction then combines the values of the devices of one group. Each device receives the values
+// of all groups before it combines those of its own group. Allowed under shard_map with check_vma =
+// false and under pmap; NOT_IMPLEMENTED elsewhere, as in JAX. An empty list means one group.
 using AxisIndexGroups = std::vector<std::vector<int64_t>>;
 Array psum(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
 Array pmax(const Arg& x, const AxisNames& axes, const AxisIndexGroups& axis_index_groups = {});
@@ -294,8 +296,8 @@ Array pshuffle(const Arg& x, const AxisNames& axes, const std::vector<int64_t>& 
 Array pbroadcast(const Arg& x, const AxisNames& axes, int64_t source);
 Array all_to_all(const Arg& x, const AxisNames& axes, int split_axis, int concat_axis,
                  bool tiled = false);
-// all_to_all with one axis for both roles: dim `axis`, whose size is that of the axes, is swapped
-// with the axes.
+// all_to_all with one axis for both roles: dim `axis`, whose size is that of the mesh axes, is
+// swapped with the mesh axes.
 Array pswapaxes(const Arg& x, const AxisNames& axes, int axis);
 Array axis_index(const AxisNames& axes, Site site = Site::Here());
 int64_t axis_size(const AxisNames& axes, Site site = Site::Here());

@@ -49,8 +49,8 @@ TEST(BroadcastTest, OfBinaryOps) {
               HasSubstr("add: got incompatible shapes for broadcasting: (3, 1), (2, 2)"));
 }
 
-// Numbers of at most 8 bits without kernels are converted to a wider dtype, and rounded or cut to
-// their bits only once.
+// Some dtypes of at most 8 bits have no kernels. Numbers of these dtypes are converted to a wider
+// dtype for the arithmetic, and the result is rounded or truncated only once.
 TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
   constexpr DType kS4 = DType::kS4, kF8 = DType::kF8E4M3FN;
   const ir::Array x = Vec({7, -8, 3, -1}, kS4), y = Vec({1, 1, 5, -4}, kS4);
@@ -212,7 +212,7 @@ TEST(SortByTest, OrdersByTheComparator) {
                   },
                   x),
               ElementsAre(0, -1, 2, 3, -5, 4));
-  // Sorts by two keys. The array that is only moved along has a gradient.
+  // Sorts by two keys, of which v is the second. v has a gradient.
   const auto ordered = [](Array key, Array v) {
     return lax::sort_by({key, v}, [](const Arrays& a, const Arrays& b) {
       return logical_or(a[0] < b[0], logical_and(equal(a[0], b[0]), a[1] > b[1]));

@@ -1,6 +1,6 @@
 // Linear algebra from the ops of ir/ops (factorizations.cc, eigen.cc): checks and converts operands
-// as numpy does, and computes what no op computes from factorizations. The derivatives that JAX
-// defines by rules are custom_jvp or custom_linear_solve here.
+// as numpy does, and computes functions that are no ops from factorizations. The derivatives that
+// JAX defines by rules are custom_jvp or custom_linear_solve here.
 #include "client/linalg.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// Like numpy, computes integers as floats.
+// Returns the dtype in which an array of `dtype` is computed: like numpy, integers become floats.
 DType InexactDType(DType dtype) {
   if (ir::IsInexact(dtype)) return dtype;
   return dtype == DType::kS64 || dtype == DType::kU64 ? DType::kF64 : DType::kF32;
@@ -69,7 +69,7 @@ Array Adjoint(const Array& x) {
   const Array transposed = Transposed(x);
   return IsComplexArray(x) ? conj(transposed) : transposed;
 }
-// JAX multiplies with the highest precision here too: errors of the factors would grow.
+// Multiplies with the highest precision, as JAX does where errors of the factors would grow.
 Array PreciseMatmul(const Array& x, const Array& y) {
   return matmul(x, y, {.precision = lax::Precision::kHighest});
 }
@@ -85,7 +85,8 @@ Array Triangle(const Array& x, bool upper, int64_t k) {
   const Array cols = arange(ColsOf(x));
   return where(upper ? rows <= cols : rows >= cols, x, zeros_like(x));
 }
-// Applies f to b as a matrix: a vector becomes one column, and the result a vector again.
+// Applies f to b as a matrix. If b is a vector, f gets it as a matrix of one column, and the result
+// becomes a vector again.
 template <class F>
 Array OfMatrix(const Array& b, const F& f) {
   return b.rank() == 1 ? squeeze(f(expand_dims(b, 1)), -1) : f(b);
@@ -115,7 +116,8 @@ Array OnDiagonal(const Array& x) {
 }
 Array DiagonalOf(const Array& x) { return sum(where(OnDiagonal(x), x, zeros_like(x)), -1); }
 
-// Returns the product along the last axis. Complex numbers are multiplied in pairs.
+// Returns the product along the last axis. Complex numbers are multiplied pair by pair until one is
+// left.
 Array ProductOf(Array x) {
   if (!IsComplexArray(x)) return prod(x, -1);
   const int last = x.rank() - 1;
@@ -158,8 +160,8 @@ Array SolvedByLu(const Array& lu, const Array& permutation, const Array& b, int 
   const Array y = lax::linalg::triangular_solve(lu, b, of_u);
   return rows(lax::linalg::triangular_solve(lu, y, of_l), argsort(permutation));
 }
-// Solves a x = b for matrices of one batch. The equation is differentiated, so a is factored only
-// once.
+// Solves a x = b for matrices of one batch. The derivative is that of the equation and uses the
+// same factors, so a is factored only once.
 Array Solved(const Array& a, const Array& b, const Site& site) {
   const lax::linalg::Lu lu = lax::linalg::lu(stop_gradient(a), site);
   const auto by_lu = [&lu](int trans) {
@@ -171,7 +173,8 @@ Array Solved(const Array& a, const Array& b, const Site& site) {
   return lax::custom_linear_solve(product, b, by_lu(0), by_lu(1), {}, site);
 }
 
-// Returns det(a), and det(a) a^-1 b. The second value is finite even if one singular value is 0.
+// Returns det(a), and det(a) a^-1 b. The second value is finite even if one singular value of a is
+// 0.
 std::pair<Array, Array> CofactorSolved(const Array& a, const Array& b, const Site& site) {
   const int64_t n = ColsOf(a);
   if (n == 1) return {squeeze(a, {-1, -2}), b};
@@ -462,7 +465,7 @@ Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
   const Array re = real(x), im = imag(x);
   return sqrt(sum(re * re + im * im, axis, keepdims));
 }
-// Returns the maximum along axes, or 0 if there are no elements.
+// Returns the maximum along the axes, or 0 if there are no elements along them.
 Array MostOf(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
   const std::vector<int64_t> dims = internal::NormalAxes("norm", axis, x.rank(), site);
   return internal::NumReduced(x.shape(), dims) == 0 ? sum(x, axis, keepdims)
@@ -611,8 +614,8 @@ Array multi_dot(const std::vector<Array>& arrays, const lax::PrecisionLike& prec
                  ColsOf(xs[i - 1]), " columns; expected ", RowsOf(xs[i]),
                  ", the number of rows of the next array");
   }
-  // cost[i][j] is the fewest multiplications for operands i to j, split[i][j] the place of the last
-  // one.
+  // cost[i][j] is the fewest multiplications of numbers for the product of the operands i to j.
+  // split[i][j] says after which operand that product is split in two.
   std::vector<std::vector<double>> cost(n, std::vector<double>(n, 0));
   std::vector<std::vector<int>> split(n, std::vector<int>(n, 0));
   for (int length = 1; length < n; ++length) {
@@ -663,8 +666,8 @@ Array tensorinv(const Array& a, int ind, Site site) {
   return reshape(inv(reshape(a, {rows, cols}), site), std::move(result));
 }
 
-// Moves the given axes of a to its end, and solves one system of matrices: rows are b's dims,
-// columns x's dims.
+// Moves the given axes of a to its end, and solves one linear system whose matrix is a, with b's
+// dims as the rows and x's dims as the columns.
 Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>& axes, Site site) {
   internal::ThrowIfNoValue(a_in, site);
   internal::ThrowIfNoValue(b, site);
@@ -861,7 +864,8 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
   const auto whole = [](const Array& x) { return expand_dims(expand_dims(x, -1), -1); };
   const Array x = a * whole(exp2(-doublings));
   const Array one = where(OnDiagonal(x), ones_like(x), zeros_like(x));
-  // `even` has the even powers of x, u the odd terms, v the even terms.
+  // `even` is the even power of x in turn. `odd_terms` is the sum of the polynomial's odd terms
+  // without their common factor x, `even_terms` the sum of its even terms.
   Array even = one, odd_terms = b[1] * one, even_terms = b[0] * one;
   const Array xx = PreciseMatmul(x, x);
   for (size_t i = 2; i < b.size(); i += 2) {
@@ -881,8 +885,9 @@ Array expm(const Array& a_in, int max_squarings, Site site) {
                std::numeric_limits<double>::quiet_NaN(), out);
 }
 
-// Computes the root u of the triangular factor t column by column. Column j above its diagonal is
-// the x of (u + u_jj) x = t's column j above its diagonal, where u has the columns before j.
+// Computes the root u of the triangular factor t column by column. The part of column j above the
+// diagonal is the x of (u + u_jj I) x = y, where u has the columns before j, and y is the part of
+// t's column j above the diagonal.
 Array sqrtm(const Array& a, Site site) {
   NeedSquare(a, "sqrtm", site);
   if (a.rank() != 2)

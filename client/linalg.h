@@ -44,8 +44,8 @@ Lu lu(const Array& x, Site site = Site::Here());
 Array tridiagonal_solve(const Array& dl, const Array& d, const Array& du, const Array& b,
                         Site site = Site::Here());
 
-// Returns the first columns of the product of the Householder reflectors that are below the
-// diagonal of a. `taus` has their factors.
+// Returns the first n columns of the product of the Householder reflectors that lie below the
+// diagonal of a [..., m, n]. `taus` has the scalar factor of each reflector.
 Array householder_product(const Array& a, const Array& taus, Site site = Site::Here());
 struct QrOptions {
   bool pivoting = false;  // q r is x with its columns in the order p
@@ -83,7 +83,7 @@ Tridiagonal tridiagonal(const Array& x, bool lower = true, Site site = Site::Her
 
 namespace linalg {
 
-// Returns the lower factor of (x + x^H) / 2, or the upper one.
+// Returns the lower Cholesky factor of (x + x^H) / 2 or, if `upper`, the upper one.
 Array cholesky(const Array& x, bool upper = false, Site site = Site::Here());
 // Returns the x of a x = b. If b is a vector it is one right-hand side, else its last two dims are
 // a matrix of right-hand sides. Batches broadcast. The equation is differentiated, not the
@@ -99,11 +99,11 @@ std::pair<Array, Array> slogdet(const Array& a, Site site = Site::Here());
 // derivative.
 std::pair<Array, Array> qr(const Array& a, std::string_view mode = "reduced",
                            Site site = Site::Here());
-// Returns the eigenvalues of matrices x = x^H, ascending, and their vectors as columns. With
-// symmetrize_input the two triangles are averaged, otherwise the lower one is read.
+// Returns the eigenvalues of matrices a = a^H, ascending, and their vectors as columns. With
+// symmetrize_input the two triangles of a are averaged, otherwise only the lower triangle is read.
 std::pair<Array, Array> eigh(const Array& a, bool symmetrize_input = true,
                              Site site = Site::Here());
-// Like eigh above. `UPLO` is "L" or "U": the triangle that is read if they are not averaged.
+// Like eigh above. `UPLO` is "L" or "U": the triangle that is read without symmetrize_input.
 std::pair<Array, Array> eigh(const Array& a, const char* UPLO, bool symmetrize_input = true,
                              Site site = Site::Here());
 Array eigvalsh(const Array& a, Site site = Site::Here());
@@ -155,8 +155,8 @@ struct MatrixNormOptions {
   NormOrder ord = "fro";
 };
 Array matrix_norm(const Array& x, const MatrixNormOptions& options = {}, Site site = Site::Here());
-// Returns the norm of x times the norm of its inverse. By default it is the largest singular value
-// divided by the least.
+// Returns the condition number: the norm of x times the norm of x's inverse, for norms of the order
+// p. By default it is the largest singular value divided by the least.
 Array cond(const Array& x, const NormOrder& p = {}, Site site = Site::Here());
 // Returns the number of singular values (s32) above rtol, an absolute bound. By default it is
 // max(m, n) eps times the largest singular value.

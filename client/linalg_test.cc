@@ -220,7 +220,7 @@ Array AdjointOf(const Array& x) {
   return ir::IsComplex(x.dtype()) ? conj(swapaxes(x, -1, -2)) : swapaxes(x, -1, -2);
 }
 Array Product(const std::vector<Array>& xs) { return linalg::multi_dot(xs); }
-// Return how far a is from b, and how far q is from having orthonormal columns.
+// Distance returns how far a is from b, FromUnitary how far q is from having orthonormal columns.
 Array Distance(const Array& a, const Array& b) { return max(abs(a - b)); }
 Array FromUnitary(const Array& q) {
   const Array product = matmul(AdjointOf(q), q);
@@ -307,7 +307,7 @@ TEST(LinalgTest, SolvesOfComplexMatrices) {
   ExpectGradient([](Array z) { return abs(linalg::det(z)) + linalg::slogdet(z).second; });
   ExpectGradient([](Array z) { return imag(linalg::slogdet(z).first); });
   ExpectGradient([](Array z) { return real(linalg::det(linalg::block_diag({z, z}))); });
-  // A batch of one of the operands, and of both.
+  // Solve with a batch of only one operand, and with a batch of both.
   EXPECT_THAT(Values([](Array a, Array b) { return linalg::solve(a, b); },
                      Matrix({2, 0, 0, 4}, {2, 2}), Matrix({2, 4, 6, 8}, {2, 2, 1})),
               Near({1, 1, 3, 2}));

@@ -70,6 +70,7 @@ inline constexpr NoneType None;
 // The mesh axes that shard one dim.
 struct DimSpec {
   ir::AxisList axes;
+  // false only for an argument that P was not given
   bool given = true;
   // NOLINTBEGIN(google-explicit-constructor): reads as the dim
   DimSpec(NoneType);

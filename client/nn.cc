@@ -54,7 +54,8 @@ F hard_tanh(const F& x) {
 }
 F sigmoid(const F& x) { return ir::Logistic(x); }
 F silu(const F& x) { return x * ir::Logistic(x); }
-// log(1 + exp(x)). The derivative by this formula would not exist at 0.
+// log(1 + exp(x)). The derivative of this formula would not exist at 0, so it is given as
+// `sigmoid`.
 F softplus(const F& x) {
   return Ruled(
       x, [](const F& v) { return ir::Max(v, 0) + ir::Log1p(ir::Exp(-ir::Abs(v))); }, sigmoid);
@@ -153,7 +154,7 @@ Array glu(const Arg& x, int axis) {
 
 namespace {
 
-// Returns the maximum, without a derivative, or 0 where it is not finite.
+// Returns the maximum, or 0 where the maximum is not finite. The result has no derivative.
 Value SafeMax(Value x, const std::vector<int64_t>& axes) {
   const Value m = ir::StopGradient(ir::ReduceMax(x, axes));
   return ir::Select(ir::IsFinite(m), m, ir::FullLike(m, 0));
@@ -286,8 +287,8 @@ void CheckAttention(const Attention& a) {
     if (*x) CheckLike(a, name, **x, {a.batch()}, DType::kS32);
 }
 
-// Returns which scores count, as [batch or 1, 1 or heads, length, key_length], or nullopt if all
-// count.
+// Returns which keys each query sees, as bools [batch or 1, 1 or heads, length, key_length], or
+// nullopt if every query sees all keys.
 std::optional<Array> Seen(const Attention& a) {
   std::optional<Array> seen = a.options.mask;
   const auto require = [&](const Array& x) { seen = seen ? logical_and(*seen, x) : x; };
@@ -307,8 +308,8 @@ std::optional<Array> Seen(const Attention& a) {
 }
 
 // Computes softmax(query key^T) value for groups of heads that share a key, as one contraction for
-// all. Scores that do not count get a large negative number instead of -infinity, so that a query
-// without any key has finite weights.
+// all. The score of a key that a query does not see becomes a large negative number instead of
+// -infinity, so that a query that sees no key has finite weights.
 Array Attend(const Attention& a) {
   const int64_t group = a.heads() / a.key_heads();
   // These shapes are [batch, key heads, length, group, size] and [batch, key heads, key length,

@@ -70,7 +70,8 @@ struct AttentionOptions {
   // factor of the products of queries and keys; by default 1 / sqrt(size)
   std::optional<double> scale = {};
   bool is_causal = false;  // hides the later keys from each query
-  // s32[batch]: the lengths that count. The result of a query beyond its length is 0.
+  // s32[batch]: how many of the first queries, and of the first keys and values, of each batch
+  // element are used. The result of a query beyond this number is 0.
   std::optional<Array> query_seq_lengths = {}, key_value_seq_lengths = {};
   // How far to the left and to the right a query sees keys.
   std::optional<std::pair<int64_t, int64_t>> local_window_size = {};
@@ -116,8 +117,9 @@ Initializer uniform(double scale = 1e-2, DType dtype = DType::kF32);  // in [0, 
 Initializer normal(double stddev = 1e-2, DType dtype = DType::kF32);
 Initializer truncated_normal(double stddev = 1e-2, DType dtype = DType::kF32, double lower = -2,
                              double upper = 2);
-// The weights as a matrix, whose columns are `column_axis`, have orthogonal columns or rows,
-// whichever are fewer, of length `scale`.
+// Makes weights that form an orthogonal matrix times `scale`: dim `column_axis` numbers the
+// columns, and all other dims together number the rows. The columns or the rows, whichever are
+// fewer, are orthogonal.
 Initializer orthogonal(double scale = 1, int column_axis = -1, DType dtype = DType::kF32);
 
 // The axes of weights: the axes of inputs, of outputs, and the batch axes, along which each index

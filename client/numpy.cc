@@ -47,7 +47,7 @@ Value ToBool(Value x) {
 // ---- Arithmetic. --------------------------------------------------------------------------------
 
 Array operator-(const Arg& x) { return Unary("neg", x, ir::Neg); }
-// On bools, + is or, and * is and.
+// For bools, + is a logical or, and * a logical and.
 Array operator+(const Arg& x, const Arg& y) {
   return Promoted("add", x, y, [](Value a, Value b) {
     return a.dtype() == DType::kBool ? ir::Or(a, b) : ir::Add(a, b);
@@ -180,7 +180,7 @@ Array nextafter(const Arg& x, const Arg& y) {
   return Promoted("nextafter", x, y, ir::Nextafter, InexactOf(internal::CommonDType({x, y})));
 }
 
-// Integers need no rounding, and are finite.
+// floor, ceil and round return integers unchanged, and is_finite is true for them.
 Array floor(const Arg& x) {
   return Unary("floor", x, [](Value v) { return ir::IsInexact(v.dtype()) ? ir::Floor(v) : v; });
 }
@@ -333,7 +333,8 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
     Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
     const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
     const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
-    // A matrix on the right needs no broadcasting to the leading dims of the left.
+    // If the right operand has no leading dims, nothing is broadcast: the leading dims of the left
+    // operand are then dims of one product, like its rows.
     const Dims lead =
         lead_b.empty() ? Dims{} : internal::BroadcastShapes("matmul", {lead_a, lead_b}, site);
     const int64_t nb = static_cast<int64_t>(lead.size());
@@ -389,11 +390,12 @@ void SumOut(EinsumTerm* x, const std::string& keep) {
   if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
 }
 
-// Returns the requested sharding of a term with these letters, or nullopt if none is requested.
+// Returns the sharding that the caller requested for a term with these letters, or nullopt if the
+// caller requested none.
 using ShardingOf = absl::FunctionRef<std::optional<PartitionSpec>(const std::string& letters)>;
 
-// Multiplies two terms, and sums over the letters that are not in `later`. These are the letters of
-// the result and of the terms that follow.
+// Multiplies two terms, and sums over the letters that are not in `later`. `later` has the letters
+// of the result and of the terms that follow.
 EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
                     const lax::PrecisionLike& precision, const ShardingOf& sharding_of,
                     const Site& site) {

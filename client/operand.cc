@@ -131,7 +131,8 @@ Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const
 
 ir::Value BroadcastTo(ir::Value x, const Dims& shape) {
   if (x.shape() == shape) return x;
-  // Drop dims of size 1 that grow first: broadcast_in_dim then maps each remaining dim once.
+  // First drop the dims of size 1 that are broadcast, so that broadcast_in_dim keeps the size of
+  // each remaining dim.
   std::vector<int64_t> dropped, dims;
   const int offset = static_cast<int>(shape.size()) - x.rank();
   for (int d = 0; d < x.rank(); ++d) {
@@ -181,8 +182,8 @@ Array ApplyArgs(std::string_view name, const std::vector<Arg>& args, Operands ho
   const Dims shape =
       how == Operands::kPromote || shapes.empty() ? BroadcastShapes(name, shapes, site) : shapes[0];
   return Apply1(name, site, arrays, [&](ir::Builder& b, std::vector<ir::Value> values) {
-    // Match the axes before broadcasting: the derivative then sums on each device first, and
-    // exchanges only these sums.
+    // Match the axes before broadcasting: the derivative then sums over the broadcast dims on each
+    // device first, and the devices exchange only these sums.
     if (how == Operands::kPromote) values = ir::MatchVarying(std::move(values));
     std::vector<ir::Value> in;
     size_t next = 0;

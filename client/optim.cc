@@ -31,8 +31,8 @@ void ForEachMoment(const Rule& rule, State& state, const F& f) {
   if (rule.nu) f("nu", state.nu, *rule.nu, std::optional<DType>());
 }
 
-// Returns the sharding of a concrete array. Returns nullopt while tracing, and for an array that is
-// whole on a device.
+// Returns the sharding of a concrete array. Returns nullopt while tracing, and for an array without
+// a mesh.
 std::optional<PartitionSpec> SpecOf(const Array& x) {
   if (CurrentFrame() != nullptr || !x.is_concrete() || x.placement().mesh.empty())
     return std::nullopt;
@@ -115,7 +115,8 @@ std::vector<internal::FlatState> StatesOf(const Flat& flat, const std::vector<Ru
   const auto is_none = [](const TreeNode& n) {
     return n.kind == TreeNode::kNode && n.text == "none" && n.children.empty();
   };
-  // A tree of parameters may itself be an empty optional.
+  // If the tree of parameters is itself an empty optional, a moment that the rule has looks like
+  // one that it does not have.
   const bool ambiguous = is_none(updates.tree);
   auto next = flat.leaves.begin();
   const auto take = [&](const TreeNode& tree, bool wanted) -> std::optional<Flat> {
@@ -204,8 +205,8 @@ void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, con
     ThrowError(ErrorKind::kValueError, site, "optim: ", rule.name,
                " needs the parameters; give update(grads, state, params)");
   }
-  // The body may be traced a second time, with a mesh that the first trace found to be needed. It
-  // must then start from the same values.
+  // The body may be traced a second time, with a mesh that the first trace found to be needed. So
+  // the body works on copies, and each trace starts from the same values.
   const auto made = InProgram("optim_update", site, AllLeaves(*updates, state, params), [&] {
     Flat next = *updates;
     std::vector<FlatState> next_state = state;
@@ -215,7 +216,7 @@ void Update(const std::vector<Rule>& rules, Flat* updates, Flat* flat_state, con
     return AllLeaves(next, next_state, nullptr);
   });
   SetLeaves(made, updates, &state);
-  // The holes of the moments are leaves of `flat_state` only.
+  // In `flat_state` the holes of the moments are leaves; `made` has no entries for them.
   auto next = made.begin() + static_cast<int64_t>(updates->leaves.size());
   for (Array& leaf : flat_state->leaves)
     if (leaf.valid()) leaf = *next++;
@@ -404,7 +405,7 @@ std::vector<Array> Squares(const std::vector<Array>& xs) {
   return out;
 }
 
-// Corrects the bias of means that begin with zero, after `count` updates.
+// Corrects the bias that a decaying mean has after `count` updates because it began with zero.
 class BiasCorrection {
  public:
   BiasCorrection(double decay, const Array& count) : decay_(decay), count_(count) {}
@@ -496,7 +497,7 @@ GradientTransformation clip_by_global_norm(double max_norm) {
 
 namespace {
 
-// Returns the norm, or `min_norm` if that is larger. Every derivative is finite.
+// Returns the norm of x, or `min_norm` if that is larger. The derivative is finite also at 0.
 Array SafeNorm(const Array& x, double min_norm) {
   const Array small = NormOf({x}) <= min_norm;
   return where(small, min_norm, NormOf({where(small, 1, x)}));
@@ -541,8 +542,8 @@ GradientTransformation ema(double decay, bool debias, std::optional<DType> accum
                                     for (Array& g : s.updates) g = correction.Of(g);
                                   }}});
 }
-// Optax's order of operations: nesterov mixes the corrected mean of the next step with the
-// corrected gradient. An eps_root of 0 adds no op.
+// The operations have Optax's order. With nesterov, the bias-corrected mean of the next step is
+// mixed with the bias-corrected gradient. An eps_root of 0 adds no op.
 GradientTransformation scale_by_adam(const ScaleByAdamOptions& o) {
   return GradientTransformation({{.name = "scale_by_adam",
                                   .counts = true,

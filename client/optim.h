@@ -5,9 +5,10 @@
 //   auto [updates, next] = optimizer.update(grads, state, params);
 //   params = optim::apply_updates(params, updates);
 //
-// They work on arrays outside transforms, where each call is one program, and inside transforms.
-// States are trees, whose moments are sharded like the parameters; specs() returns their shardings.
-// Transformations are values that can be copied freely; thread-safe. All throw tessera::Error.
+// Optimizers work inside transforms, and on arrays outside them, where each call is one program.
+// States are trees. The moments in a state are sharded like the parameters; specs() returns the
+// shardings of a state. Transformations are values that can be copied freely; thread-safe. All
+// throw tessera::Error.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -207,8 +208,8 @@ class Mask {
 inline GradientTransformation identity() { return {}; }
 GradientTransformation scale(const ScalarOrSchedule& step_size);
 GradientTransformation scale_by_schedule(const Schedule& step_size);
-// Scales by the negative learning rate, because updates are added. Without flip_sign the sign
-// stays.
+// Scales by the negative learning rate, because updates are added. Without flip_sign, scales by the
+// learning rate itself.
 GradientTransformation scale_by_learning_rate(const ScalarOrSchedule& learning_rate,
                                               bool flip_sign = true);
 GradientTransformation add_decayed_weights(const ScalarOrSchedule& weight_decay = 0.0,

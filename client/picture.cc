@@ -32,7 +32,7 @@ constexpr int kMaxPictures = 12;
 constexpr size_t kMaxGroupDevices = 5;  // devices drawn per group
 constexpr int kGroupsColumns = 32;      // width of the text of all groups
 constexpr int kMinCellColumns = 10, kMaxIdColumns = 13;
-constexpr size_t kNameInCell = 24;  // of a longer name the end is shown
+constexpr size_t kNameInCell = 24;  // only the end of a longer name is shown
 
 // Box-drawing characters: horizontal, vertical, corners, and the joints of a border with an inner
 // line.
@@ -174,7 +174,8 @@ std::vector<std::string> DeviceCell(const PlanView& plan, const Display& display
   return cell;
 }
 
-// Columns are the last mesh axis with a size above 1, rows are the axes before it.
+// Draws the mesh as a grid of devices. The columns run along the last mesh axis with a size above
+// 1, the rows along the axes before it.
 void AppendMesh(const PlanView& plan, const Display& display, std::string* out) {
   const Lines& l = LinesOf(display);
   const int64_t devices = plan.mesh.num_devices();
@@ -217,7 +218,8 @@ void AppendMesh(const PlanView& plan, const Display& display, std::string* out) 
   }
 }
 
-// Fixes the block along each of some dims.
+// The number of a block along each of some dims; it selects the part of an array that one picture
+// shows.
 using Slice = std::map<size_t, int64_t>;
 
 // Returns the dims of an array that are cut.
@@ -248,8 +250,8 @@ struct Blocks {
   int columns() const { return static_cast<int>(holders[0].size()); }
   bool truncated() const { return rows() < rows_all || columns() < columns_all; }
 };
-// Sorts the devices into the blocks that they hold. It goes over devices rather than blocks, since
-// a device knows its shard, and several devices may hold one block.
+// Sorts the devices into the blocks that they hold. The loop is over the devices, because the shard
+// of a device is easy to compute, and several devices may hold one block.
 Blocks LayOut(const PlanView& plan, const PlanArray& array, const Slice& slice, int64_t rows_max,
               int64_t columns_max) {
   std::set<size_t> dims;
@@ -342,7 +344,8 @@ std::vector<std::string> DrawSlice(const PlanView& plan, const PlanArray& array,
   }
 }
 
-// Returns the blocks along the dims that do not fit into a picture, at most `most` of them.
+// Returns the slices of an array that are drawn as one picture each: all combinations of blocks
+// along the cut dims that are not dims of the picture, but at most `most` of them.
 std::vector<Slice> SlicesOf(const PlanView& plan, const PlanArray& array, size_t most) {
   std::vector<Slice> slices = {{}};
   const std::vector<size_t> dims = CutDims(plan.mesh, array);
@@ -410,7 +413,7 @@ void AppendArrayLines(const PlanView& plan, const Display& display, std::string*
   }
 }
 
-// Returns the groups of devices that exchange data, as "{0 1} {2 3}".
+// Returns the groups of devices that exchange data along these axes, as "{0 1} {2 3}".
 std::string GroupsText(const PlanView& plan, const std::vector<std::string>& axes) {
   std::set<int64_t> seen;
   std::vector<std::string> groups;

@@ -41,7 +41,7 @@ struct PlanView {
     std::string name;                 // name of a checkpoint_name
     int depth = 0;                    // number of regions around the op
     std::vector<std::string> manual;  // axes of the shard_maps around the op
-    std::vector<PlanArray> values;    // results of the op; their types say what they vary over
+    std::vector<PlanArray> values;    // results of the op; the types have the axes they vary along
     // The changes that the op needs on Explicit axes to compute the same values: operands and
     // results to be resharded, by index, or an out_sharding.
     std::vector<std::pair<int, ir::PartitionSpec>> reshard_operands, reshard_results;

@@ -18,7 +18,8 @@ struct PmapOptions {
   // promises that all elements have the same result.
   Prefix<int> in_axes = 0, out_axes = 0;
   int64_t axis_size = -1;  // if given, must be the size of the arguments' mapped axes
-  // Ids of devices of the session, in the order of the elements. By default its first ones.
+  // Ids of devices of the session, in the order of the elements. By default the session's first
+  // devices.
   std::optional<std::vector<int64_t>> devices = {};
   std::vector<int> donate_argnums = {};  // same meaning as in JitOptions
   std::vector<std::string> donate_argnames = {};
@@ -80,7 +81,8 @@ struct PmapBody {
 
 }  // namespace internal
 
-// Compiled as by jit: once for each structure, types and placement of the arguments.
+// The function that pmap returns. It is compiled as by jit: once for each structure, types and
+// placement of the arguments.
 template <class F>
 class Pmapped {
  public:

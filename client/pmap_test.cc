@@ -58,7 +58,8 @@ TEST(PmapTest, AxesOfArgumentsAndResults) {
   const auto kept = [&](Array x) { return pmap(twice, "i", {.in_axes = 1, .out_axes = 1})(x); };
   EXPECT_EQ(Evaluated(kept, rows)[0].shape(), (Dims{2, 4}));
   EXPECT_THAT(Values(kept, rows), ElementsAre(0, 2, 4, 6, 8, 10, 12, 14));
-  // One copy of a result is taken, whether the other copies are equal or not.
+  // With out_axes None, the result of one element is taken, whether the results of the other
+  // elements equal it or not.
   const auto one = [](const auto& f) {
     return [=](Array x) { return pmap(f, "i", {.out_axes = None})(x); };
   };

@@ -105,8 +105,9 @@ DType SumOf(DotAlgorithmPreset algorithm) {
       return DType::kF32;
   }
 }
-// Returns a precision that is at least as exact as the algorithm. TF32 has more bits than one bf16,
-// and fewer than two.
+// Returns a precision that is at least as exact as the algorithm. TF32 is exact enough for one
+// product of bf16 numbers, but not for the algorithms that split a factor into several bf16
+// numbers.
 Precision PrecisionOf(DotAlgorithmPreset algorithm) {
   switch (algorithm) {
     case DotAlgorithmPreset::kBF16_BF16_F32_X3:

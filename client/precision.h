@@ -21,16 +21,16 @@ using ir::Precision;
   X(ANY_F8_ANY_F8_ANY_FAST_ACCUM) X(F16_F16_F16) X(F16_F16_F32) X(BF16_BF16_BF16)                  \
   X(BF16_BF16_F32) X(BF16_BF16_F32_X3) X(BF16_BF16_F32_X6) X(BF16_BF16_F32_X9) X(TF32_TF32_F32)    \
   X(TF32_TF32_F32_X3) X(F32_F32_F32) X(F64_F64_F64)
-// clang-format on
-// How a product of floats is computed: the dtypes of the factors and of the sums, and the number of
-// products of parts of a factor. Operands of another dtype are converted. The result is converted
-// to the dtype that it has without an algorithm.
+// clang-format on How a product of floats is computed: the dtypes of the two factors and of the
+// sums. _X3, _X6 and _X9 split each factor into parts of fewer bits and sum that many products of
+// parts. Operands of another dtype are converted. The result is converted to the dtype that it has
+// without an algorithm.
 //
 // The computation is at least as exact as the algorithm. BF16 factors with sums of F32, and
-// algorithms with several products, leave f32 operands in f32, with the highest precision. TF32
-// rounds them, also on CPUs. Products of cotangents have the same precision, and round nothing.
-// Errors: TYPE_ERROR for operands that are no floats; VALUE_ERROR for ANY_F8 with other than floats
-// of 8 bits. Reference: jax.lax.DotAlgorithmPreset.
+// algorithms with several products, leave f32 operands in f32, with the highest precision.
+// TF32_TF32_F32 rounds the operands to TF32, also on CPUs. Products of cotangents have the same
+// precision, and round nothing. Errors: TYPE_ERROR for operands that are no floats; VALUE_ERROR for
+// ANY_F8 with other than floats of 8 bits. Reference: jax.lax.DotAlgorithmPreset.
 #define TESSERA_ENUMERATOR(name) k##name,
 enum class DotAlgorithmPreset : uint8_t { TESSERA_DOT_ALGORITHMS(TESSERA_ENUMERATOR) };
 #undef TESSERA_ENUMERATOR

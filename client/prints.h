@@ -1,5 +1,6 @@
-// The printing part of a traced program. It is split off before the program is sent, and it prints
-// from the program's results. Used by the SDK only.
+// Prints the values that debug_print marks in a program. The printing part is split off from the
+// traced program before the program is sent. It prints from the program's results. Used by the SDK
+// only.
 #pragma once
 #include <functional>
 #include <string>

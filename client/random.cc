@@ -1,6 +1,6 @@
 // Keys, bits, uniform numbers and choices, and the draws that the other samplers build on
-// (random_draws.h). Numbers follow jax.random to the bit where integers decide, so the order of
-// operations is that of JAX's code.
+// (random_draws.h). Numbers that are made from integers equal those of jax.random to the bit, so
+// the order of operations is that of JAX's code.
 #include "client/random.h"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ Value U32(ir::Builder& b, uint32_t n, const Dims& shape = {}) {
   return Splat(b, DType::kU32, n, shape);
 }
 
-// Returns the row-major index of each element, by one iota per dim, so that each shard computes its
-// own.
+// Returns the row-major index of each element. It is the sum of one iota per dim, so that each
+// device can compute the indices of its own shard.
 Value FlatIndex(ir::Builder& b, const Dims& shape, const Site& site) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
@@ -199,7 +199,7 @@ KeyWords CipherWords(const KeyWords& key, const Dims& shape, const Site& site) {
   const Value k0 = of_each ? key.high : ir::BroadcastInDim(key.high, shape, {});
   const Value k1 = of_each ? key.low : ir::BroadcastInDim(key.low, shape, {});
   const Value zero = U32(b, 0, shape);
-  // Each device draws the numbers that it holds.
+  // With this sharding of the counters, each device draws the numbers of its own shard.
   const Value count = of_each ? zero
                               : tessera::internal::Resharded("random", FlatIndex(b, shape, site),
                                                              key.out_sharding, site);
@@ -245,7 +245,7 @@ Value Normal(const KeyWords& key, const Dims& shape, DType dtype, const Site& si
     const Value scaled = *(re / std::sqrt(2.0));
     return ir::Complex(scaled, *(im / std::sqrt(2.0)));
   }
-  // Starts at the number after -1, for which erf_inv is finite.
+  // The range starts at the number after -1, because erf_inv(-1) is infinite.
   const double low = std::ldexp(1.0, -MantissaBits(dtype) - 1) - 1;
   const Value u = Uniform(key, shape, dtype, low, 1, site);
   return ir::FullLike(u, std::sqrt(2.0)) * ir::ErfInv(u);
@@ -283,8 +283,8 @@ std::pair<F, F> Halves(Value both) {
 }  // namespace
 
 // JAX's three modes: "low" takes the logarithm of one uniform number, which has few digits near 1.
-// The other modes draw two numbers per element, and take the logarithm of the part that keeps
-// digits.
+// The other modes draw two numbers per element, the second for further digits, and compute from the
+// distance to 1, which keeps these digits.
 Value Gumbel(const KeyWords& key, const Dims& shape, DType dtype, std::string_view mode,
              const Site& site) {
   Dims two = shape;
@@ -399,7 +399,7 @@ void CheckPopulation(std::string_view name, const Arg& x, const Site& site) {
   if (!ok)
     ThrowError(ErrorKind::kTypeError, site, "random::", ToAbsl(name),
                ": a whole number or an array of at least 1 dim is expected");
-  // Positions in it are s32.
+  // Positions in the array are s32.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   int64_t most = x.kind == Arg::kArray ? 0 : x.integer;
   if (x.kind == Arg::kArray)
@@ -426,7 +426,7 @@ Value IntegerLike(Value like, int64_t n) {
   const Value one = ir::Constant(like.builder(), ir::Array::ScalarInt(like.dtype(), n));
   return BroadcastTo(one, like.shape());
 }
-// Moves numbers beyond the range of either dtype to the end of the range.
+// Clamps x to the numbers that both its own dtype and `dtype` hold.
 Value ClipTo(Value x, DType dtype) {
   const auto [low, high] = RangeOf(dtype);
   const auto [x_low, x_high] = RangeOf(x.dtype());
@@ -443,8 +443,8 @@ Value IsAbove(Value high, DType dtype) {
   return ir::Compare(high, IntegerLike(high, most), "GT");
 }
 
-// Two draws make a number of twice as many bits, which is reduced modulo the span. A span of 0
-// stands for all numbers of the dtype.
+// Two words per element, which together are one number of twice as many bits. Below(span) returns
+// this number modulo `span`. A span of 0 stands for all numbers of the dtype.
 struct Offsets {
   Value high, low;
 
@@ -455,7 +455,7 @@ struct Offsets {
   Value Below(uint64_t span) const {
     const int width = ir::BitWidth(low.dtype());
     if (span == 0) return low;
-    // All steps are in the width of the dtype, as in JAX.
+    // All steps, as in JAX, are computed in integers of the dtype's width.
     const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
     const uint64_t half = (uint64_t{1} << (width / 2)) % span;
     const uint64_t multiplier = ((half * half) & mask) % span;
@@ -476,7 +476,8 @@ struct Offsets {
 
 // ---- Orders. ------------------------------------------------------------------------------------
 
-// Sorts x by random words, in as many rounds as make equal words harmless.
+// Sorts x by random words. Equal words bias the order, so the sort is repeated with new words, more
+// often for larger x.
 Value Shuffled(KeyWords key, Value x, int axis, const Site& site) {
   const auto size = static_cast<double>(std::max<int64_t>(1, SizeOf(x.shape())));
   const double most = std::log(static_cast<double>(std::numeric_limits<uint32_t>::max()));
@@ -520,8 +521,8 @@ Array split(const Arg& k, int64_t n) {
   });
 }
 
-// Encrypts `data` with the key, as JAX does. A number is checked before anything is emitted:
-// numbers of more than 32 bits would lose bits.
+// Encrypts `data` with the key, as JAX does. A C++ number is checked before anything is emitted,
+// because a number of more than 32 bits would lose bits.
 Array fold_in(const Arg& k, const Arg& data) {
   std::vector<Array> in = {CheckedKey("fold_in", k)};
   if (data.kind == Arg::kArray) {
@@ -602,7 +603,7 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
                  "; expected a bound of at most 63 bits, or an array of u64");
   }
   SampleShape("randint", shape, {ShapeOf(low), ShapeOf(high)}, k.site);
-  // A dtype of few bits would be biased, so 32 bits are drawn.
+  // Numbers drawn from fewer than 32 bits would be visibly biased, so 32 bits are drawn.
   const bool narrow = ir::BitWidth(dtype) < 32;
   const DType drawn = narrow ? DType::kS32 : dtype;
   const DType word = ir::BitWidth(drawn) == 64 ? DType::kU64 : DType::kU32;
@@ -631,7 +632,7 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
     };
     Value from = bound(low), to = bound(high);
     if (narrow) {
-      // As in JAX, bounds are first converted to 32 bits; `high` may be one more than the dtype
+      // Bounds are, as in JAX, first converted to 32 bits; `high` may be one more than the dtype
       // holds.
       from = ClipTo(ir::Convert(from, DType::kS32), dtype);
       from = ir::Convert(from, DType::kS32);
@@ -650,8 +651,9 @@ Array randint(const Arg& k, Dims shape, const Arg& low, const Arg& high, DType d
   });
 }
 
-// In mode "high" the first number is subtracted from p before the comparison, so that the digits of
-// the second number count. That mode's numbers are drawn whole and resharded.
+// Mode "high" draws two numbers. The first is subtracted from p before the comparison, so that the
+// digits of the second number count. In this mode all devices draw all numbers, and the result is
+// resharded.
 Array bernoulli(const Arg& k, const Arg& p, Shape shape, std::string_view mode,
                 const OutSharding& out_sharding) {
   const Array& key = CheckedKey("bernoulli", k);
@@ -777,8 +779,9 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
   });
 }
 
-// Adds Gumbel noise to the logits. The largest score is a sample with replacement; the largest k
-// scores are k samples without it, for which one noise per category is enough.
+// Adds Gumbel noise to the logits. The category of the largest score is a sample with replacement.
+// The categories of the k largest scores are k samples without replacement, for which one noise per
+// category is enough.
 Array categorical(const Arg& k, const Arg& logits, int axis, Shape shape, bool replace,
                   std::string_view mode) {
   const Array& key = CheckedKey("categorical", k);

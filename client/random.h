@@ -7,17 +7,17 @@
 // `shape` is the shape of the result. Where it is optional, the default is the shape to which the
 // parameters broadcast; they must broadcast to a given shape. Parameters are numbers or arrays,
 // whose dtype must be promotable to `dtype`, the dtype of the result. Unless a function says
-// otherwise, that is a float of 16 bits or more. Samples have derivatives with respect to their
+// otherwise, `dtype` is a float of 16 bits or more. Samples have derivatives with respect to their
 // parameters if they have them in JAX.
 //
-// bits, uniform, randint, permutation, bernoulli and functions that select by them equal JAX's to
-// the bit. Other functions compute from the same bits by the same formulas, and differ by a few
-// units in the last place. A sampler that rejects, or a choice among close numbers, may therefore
-// differ once in a great many samples. docs/from_jax.md has the figures.
+// bits, uniform, randint, permutation and bernoulli, and functions that select elements by their
+// numbers, equal JAX's to the bit. Other functions compute from the same bits by the same formulas,
+// and differ by a few units in the last place. A sampler that rejects, or a choice among close
+// numbers, may therefore differ once in a great many samples. docs/from_jax.md has the figures.
 //
-// Numbers do not depend on their placement. bits, uniform, randint, bernoulli and normal take the
-// sharding of the result on the Explicit axes of the mesh in context, and each device draws its own
-// numbers. Samples of other functions are moved by reshard.
+// bits, uniform, randint, bernoulli and normal take the sharding of the result on the Explicit axes
+// of the mesh in context (`out_sharding`), and each device draws the numbers of its own shard. To
+// shard the samples of another function, call reshard on them.
 //
 // Errors: TYPE_ERROR for an argument that is no key, and for a parameter that would lose digits;
 // VALUE_ERROR for a shape, a dtype, a mode or an axis that does not fit; LIMIT_EXCEEDED for 2^32 or
@@ -61,15 +61,15 @@ Array rademacher(const Arg& key, Dims shape = {}, DType dtype = DType::kS32);
 // Returns x in a random order along an axis. A number x stands for the s32 numbers below it. All
 // rows have the same order, or each has its own if `independent`.
 Array permutation(const Arg& key, const Arg& x, int axis = 0, bool independent = false);
-// Returns elements of `a` along an axis, or of the s32 numbers below a number. `shape` takes the
-// place of the axis. `p` is a vector of weights. With `replace` the weights need not add up to 1:
-// they are scaled.
+// Returns elements of `a`, chosen at random along an axis. A number `a` stands for the s32 numbers
+// below it. In the result, `shape` takes the place of the axis. `p` is a vector of weights. With
+// `replace` the weights need not add up to 1: they are scaled.
 Array choice(const Arg& key, const Arg& a, Dims shape = {}, bool replace = true,
              const std::optional<Array>& p = std::nullopt, int axis = 0,
              std::string_view mode = "low");
 // Returns indices (s32) along an axis, with probabilities proportional to exp(logits). `shape` ends
-// with the logits' shape without the axis, which is the default. Without `replace` the indices
-// along the dims before it are distinct.
+// with the logits' shape without the axis; by default it is only that. Without `replace`, the
+// indices along the leading dims of `shape`, which the logits do not have, are distinct.
 Array categorical(const Arg& key, const Arg& logits, int axis = -1, Shape shape = {},
                   bool replace = true, std::string_view mode = "low");
 // Gumbel numbers. Mode "high" has more digits at the upper end than "low", "highest" the most.
@@ -119,8 +119,8 @@ Array weibull_min(const Arg& key, const Arg& scale, const Arg& concentration, Di
 
 // ---- Samplers by rejection: gamma and distributions derived from it, counts. --------------------
 
-// Samples have derivatives with respect to `a`. The logarithm is exact even if a sample rounds to
-// 0.
+// gamma and loggamma have derivatives with respect to `a`. loggamma returns the logarithms of
+// gamma's samples; they are exact even where the sample itself would round to 0.
 Array gamma(const Arg& key, const Arg& a, Shape shape = {}, DType dtype = DType::kF32);
 Array loggamma(const Arg& key, const Arg& a, Shape shape = {}, DType dtype = DType::kF32);
 Array beta(const Arg& key, const Arg& a, const Arg& b, Shape shape = {}, DType dtype = DType::kF32);

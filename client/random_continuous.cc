@@ -76,7 +76,7 @@ Array truncated_normal(const Arg& k, const Arg& lower, const Arg& upper, Shape s
     const Value low = *from;
     const F u = internal::Uniform(d.key, d.shape, d.dtype, low, *to, d.site);
     const F x = root * ir::ErfInv(u);
-    // Rounding must not leave the open interval.
+    // Clamp to the open interval: rounding may have moved a number to an end of it.
     const F least =
         ir::Nextafter(F(ir::StopGradient(*d[0])), std::numeric_limits<double>::infinity());
     const F most =
@@ -238,7 +238,7 @@ Array orthogonal(const Arg& k, int64_t n, Dims shape, DType dtype, std::optional
     const Value z = internal::Normal(KeyWordsOf(v[0]), full, dtype, k.site);
     const auto [q, r] = ir::Qr(z);
     const int rank = r.rank();
-    // The signs of the diagonal of r make the distribution uniform.
+    // Multiplying by the signs of r's diagonal makes the distribution of q uniform.
     const Value row = ir::Iota(r.builder(), DType::kS32, r.shape(), rank - 2);
     const Value column = ir::Iota(r.builder(), DType::kS32, r.shape(), rank - 1);
     const F diagonal = ir::Where(F(row) == F(column), F(r), 0);

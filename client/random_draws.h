@@ -14,7 +14,7 @@ namespace tessera::random::internal {
 using ir::Formula;
 using ir::Value;
 
-// The words of a key, or of one key for each element of an array.
+// The two u32 words of a key, or of one key for each element of an array.
 struct KeyWords {
   Value high, low;
   OutSharding out_sharding = std::nullopt;  // sharding of the numbers that are drawn
@@ -41,7 +41,8 @@ void CheckCast(std::string_view name, const Arg& param, DType dtype, const Site&
 // ---- These draw numbers of a shape from one key. From one key for each element of the shape, they
 // draw each key's first number. ----
 //
-// CipherWords returns the words of the cipher, from which the other functions make their numbers.
+// CipherWords returns the output words of the cipher (threefry), from which the other functions
+// make their numbers.
 KeyWords CipherWords(const KeyWords& key, const Dims& shape, const Site& site);
 Value Bits(const KeyWords& key, const Dims& shape, DType dtype, const Site& site);
 Value Uniform(const KeyWords& key, const Dims& shape, DType dtype, double low, double high,
@@ -75,7 +76,7 @@ using Sampler = absl::FunctionRef<Formula(const Draw&)>;
 Array Sampled(std::string_view name, const Arg& key, const std::optional<Dims>& shape,
               const std::vector<Arg>& params, DType dtype, Sampler sampler);
 // Returns a parameter in the function that is being recorded. `values` are the values of the arrays
-// among the parameters in turn; an array parameter takes the next one.
+// among the parameters in turn; an array parameter takes values[*next] and increments `*next`.
 Value NextParam(ir::Builder& b, const Arg& param, DType dtype, const std::vector<Value>& values,
                 size_t* next);
 std::vector<Array> ArraysOf(const Array& key, const std::vector<Arg>& params);

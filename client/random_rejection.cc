@@ -1,7 +1,8 @@
 // Samplers that draw until a sample is accepted: gamma numbers and distributions derived from them,
 // and counts.
 //
-// Each element has a state of its own. Elements that are done keep theirs while others go on.
+// The loops run for all elements at once. Each element has a state of its own, and keeps it once
+// its sample is accepted, while other elements go on.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,9 +42,9 @@ using Vs = std::vector<Value>;
 // ---- Gamma. Reference: G. Marsaglia and W. Tsang, "A simple method for generating gamma
 // variables" (2000). ------
 
-// Samples Gamma(a, 1), or its logarithm. An `a` below 1 uses a + 1 and multiplies by a power of a
-// uniform number. Each element draws from its own keys in a loop, so that a sample does not depend
-// on the attempts of others.
+// Samples Gamma(a, 1), or its logarithm. For an `a` below 1 it samples Gamma(a + 1, 1) and
+// multiplies the sample by a power of a uniform number. Each element draws from its own keys in a
+// loop, so that a sample does not depend on the attempts of others.
 Value GammaSample(const KeyWords& key, Value a, bool log_space, const Site& site) {
   const DType dtype = a.dtype();
   const Dims shape = a.shape();
@@ -176,8 +177,8 @@ Value PoissonKnuth(const KeyWords& key, Value lam, DType dtype, double most, con
   return *(F(end[kK]) - 1);
 }
 // Reference: W. Hormann, "The transformed rejection method for generating Poisson random variables"
-// (1993). It rounds like XLA (random_rounding.h). If the rate is a number, XLA computes the values
-// that follow from it at compile time, and rounds them as written.
+// (1993). It rounds like XLA (random_rounding.h). If the rate is a C++ number, XLA computes the
+// values that depend on it alone at compile time, where it rounds each operation by itself.
 Value PoissonRejection(const KeyWords& key, Value lam, bool is_number, DType dtype, double most,
                        const Site& site) {
   ir::Builder& builder = lam.builder();
@@ -242,8 +243,8 @@ Value BinomialInversion(const KeyWords& key, Value count, Value prob, const Site
       });
   return *(F(end[kNumber]) - 1);
 }
-// Returns the error of Stirling's approximation of log k!. Above 9 it is an asymptotic formula at
-// 9, as in JAX.
+// Returns the error of Stirling's approximation of log k!. For k above 9 it returns the asymptotic
+// formula's value at 9, as JAX does.
 F StirlingTail(const F& k) {
   constexpr double kTail[] = {0.0810614667953272,  0.0413406959554092, 0.0276779256849983,
                               0.02079067210376509, 0.0166446911898211, 0.0138761288230707,
@@ -258,8 +259,8 @@ F StirlingTail(const F& k) {
   return ir::Where(k <= 9, of_small, approximate);
 }
 // Reference: W. Hormann, "The generation of binomial random variates" (1993), BTRS. In f32 it
-// rounds like XLA (random_rounding.h), which computes values that follow from numbers at compile
-// time.
+// rounds like XLA (random_rounding.h), which computes values that depend only on C++ numbers at
+// compile time.
 Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool are_numbers,
                         const Site& site) {
   const DType dtype = prob_in.dtype();
@@ -288,7 +289,8 @@ Value BinomialRejection(const KeyWords& key, Value count_in, Value prob_in, bool
   const Value k0 = ir::FullLike(prob_in, -1);
   const F nan = prob0 != prob0;
   const Value none = *(nan & ~nan);
-  // Each attempt succeeds more often than not. The bound ends elements that never succeed.
+  // Each attempt succeeds more often than not. The bound ends the loop for elements whose attempts
+  // never succeed.
   constexpr double kAttemptsMax = 1000;
   const Value attempts0 = ir::Constant(prob_in.builder(), DType::kS32, 0);
   enum { kK, kAccepted, kHigh, kLow, kAttempts };
@@ -460,9 +462,9 @@ Array poisson(const Arg& k, const Arg& lam, Shape shape, DType dtype) {
   });
 }
 
-// Draws with probability q of at most 1/2, and returns n minus the sample if p is larger. Small
-// counts use inversion, others rejection; each method gets harmless parameters for the elements of
-// the other, because both run for all elements. Invalid parameters give NaN.
+// Draws with the probability q = min(p, 1 - p), and returns n minus the sample if p is above 1/2.
+// Small counts use inversion, others rejection; each method gets harmless parameters for the
+// elements of the other, because both run for all elements. Invalid parameters give NaN.
 Array binomial(const Arg& k, const Arg& n, const Arg& p, Shape shape, DType dtype) {
   const Array& key = CheckedKey("binomial", k);
   CheckFloat("binomial", dtype, k.site);

@@ -22,8 +22,8 @@ F Wide(const F& x) { return As(DType::kF64, x); }
 
 // ---- Functions of f64 numbers that hold f32 numbers, whose products are exact. ----
 //
-// Their sum is rounded twice. That equals one rounding except for a few in 2^29 sums; no set of
-// samples that was tried had such a sum.
+// A sum of such numbers is rounded twice: to f64, then to f32. The result is that of a single
+// rounding except for a few in 2^29 sums; no set of samples that was tried had such a sum.
 
 F Rounded(const F& wide) { return Wide(Narrow(wide)); }
 F Fused(const F& x, const F& y, const F& z) { return Rounded(x * y + z); }

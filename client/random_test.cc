@@ -22,7 +22,8 @@ using ::testing::Pointwise;
 using testing::Values;
 using testing::Vec;
 
-// Evaluates f(key(0)). The unused argument only makes it a function.
+// Evaluates f(key(0)). The argument of the lambda is unused: Values needs a function with an
+// argument.
 template <class F>
 std::vector<double> FromKey0(const F& f) {
   return Values([&](Array) { return f(random::key(0)); }, Vec({0}));
@@ -40,7 +41,8 @@ TEST(RandomTest, FoldIn) {
 TEST(RandomTest, Bits) {
   EXPECT_THAT(FromKey0([](Array k) { return random::bits(k, {4}); }),
               ElementsAre(4070199207, 4202968722, 1427181096, 2012915765));
-  // The counter is the flat index, so the shape does not matter.
+  // The counter of an element is its index in the flattened array, so the shape does not change the
+  // bits.
   EXPECT_THAT(FromKey0([](Array k) {
                 return random::bits(k, {2, 2});
               }),

@@ -47,7 +47,7 @@ int NumDigits(double x, DType dtype) {
   return digits;
 }
 
-// The parts of a number: -12, 5 and +03 of -12.5e+03. The last is empty without an exponent.
+// The parts of a number: -12, 5 and +03 of -12.5e+03. `exponent` is empty if the number has none.
 struct Parts {
   std::string whole, fraction, exponent;
 };
@@ -163,7 +163,8 @@ class Printer {
       Collect(axis + 1, first * value_.shape()[axis] + i, out);
   }
 
-  // Sets `element_`, which formats one element, from the elements that are shown.
+  // Sets `element_`, the function that formats one element, to the format that fits the elements
+  // that are shown.
   void Choose(const std::vector<int64_t>& shown) {
     const DType dtype = value_.dtype();
     const bool is_scalar = value_.shape().empty();

@@ -26,11 +26,11 @@ constexpr absl::Duration kMaxWait = absl::Minutes(10);
 constexpr absl::Duration kMaxQueueWait = absl::Minutes(1);  // after this time QUEUE_FULL is thrown
 // How long after its deadline the error of a run may arrive.
 constexpr absl::Duration kResultGracePeriod = absl::Milliseconds(500);
-constexpr size_t kMaxReleased = 64;  // with this many accumulated deletions, all are sent at once
+constexpr size_t kMaxReleased = 64;  // at this many accumulated deletions, all are sent in one call
 // The next run carries the deletions along if there are at least this many arrays or bytes.
 constexpr size_t kReleaseBatchArrays = 32;
 constexpr int64_t kReleaseBatchBytes = 1 << 20;
-// If there are more, the oldest one is evicted. The server has its own cache.
+// If there are more executables, the oldest one is evicted. The server has its own cache.
 constexpr size_t kMaxExecutables = 4096;
 
 thread_local absl::Time current_deadline = absl::InfiniteFuture();
@@ -44,7 +44,8 @@ std::shared_ptr<Session>& DefaultSession() {
   return *session;
 }
 
-// Returns the type of an array on the mesh. The Explicit axes of `spec` are its sharding.
+// Returns the type of an array with this spec on the mesh. Only the Explicit axes of `spec` are
+// part of the type.
 Type TypeOn(DType dtype, const Dims& shape, const ir::Mesh& mesh, const PartitionSpec& spec) {
   Type type = ir::MakeType(dtype, shape);
   for (size_t d = 0; d < spec.dims.size() && d < shape.size(); ++d) {
@@ -229,9 +230,9 @@ void Session::FlushReleased() {
   if (!gone.empty()) service_->Delete(gone).IgnoreError();
 }
 
-// The key has the annotations as well as the structure, so that equal programs from two call sites
-// keep their own error messages. The lock is not held during the call: two threads may compile the
-// same program, and the first result stays in the cache.
+// The key of the cache includes call sites and names besides the ops, so that equal programs from
+// two call sites keep their own error messages. The lock is not held during the call: two threads
+// may compile the same program, and the first result stays in the cache.
 std::shared_ptr<const Session::Executable> Session::Compile(const ir::Program& program,
                                                             const std::vector<int64_t>& devices,
                                                             const std::string& name, bool explain,
@@ -295,7 +296,8 @@ absl::StatusOr<api::ExecuteReply> Session::ExecuteWhenAccepted(const api::Execut
 
 // Passes arguments by id, so that no contents travel, and carries accumulated deletions along, so
 // that they cost no call of their own. Arrays are marked as donated only after the server has
-// accepted the run: a refused run leaves them usable. A program that prints is waited for.
+// accepted the run: a refused run leaves them usable. If the program prints, waits for the results
+// and prints them.
 std::vector<Array> Session::Run(const Executable& executable, absl::Span<const Array> args,
                                 std::vector<bool> donate, const Site& site) {
   api::ExecuteRequest request;

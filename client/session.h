@@ -32,36 +32,37 @@ struct ConnectOptions {
   // Without both, the connection is plain text, which is allowed on loopback only.
   std::string ca_file;
   bool insecure = false;  // allows plain text beyond loopback
-  // Waits, at most for `timeout`, until the cluster has this many healthy devices: the workers of a
-  // starting cluster register one by one. Then NOT_ENOUGH_DEVICES is thrown.
+  // Connect waits, at most for `timeout`, until the cluster has this many healthy devices, because
+  // the workers of a starting cluster register one by one. If there are still fewer, Connect throws
+  // NOT_ENOUGH_DEVICES.
   int min_devices = 0;
-  // Called on any thread with the number of array bytes transferred. Return false to cancel the
-  // transfer.
+  // Called on any thread with the number of array bytes transferred since the last call. Return
+  // false to cancel the transfer.
   std::function<bool(int64_t bytes)> on_bytes = nullptr;
   Keepalive keepalive = {};  // how soon a dead connection is detected
   // How long calls wait for a coordinator that has gone away, each within its own timeout. After
   // this time, and until the coordinator is back, calls fail with UNREACHABLE within a few seconds.
   // The session, its arrays and its runs stay valid meanwhile.
   absl::Duration reconnect = absl::Seconds(30);
-  // The id of an open session to use, which is not ended with this object. 0 is the tenant's own
-  // session, where arrays persist until they are deleted.
+  // The id of an open session to use. The session goes on when this object is destroyed. 0 is the
+  // tenant's own session, where arrays persist until they are deleted.
   //
-  // Without a value, a new session is opened at the coordinator, which owns the arrays and runs. It
-  // ends with this object and with the process: at exit, and at SIGINT and SIGTERM if the program
-  // does not handle them. If the process is killed, the coordinator cancels the session's runs
-  // after session_grace_ms, and frees its arrays when the lease runs out.
+  // Without a value, a new session is opened at the coordinator, and the arrays and runs belong to
+  // that session. It ends with this object or with the process: at exit, and at SIGINT and SIGTERM
+  // if the program does not handle them. If the process is killed, the coordinator cancels the
+  // session's runs after session_grace_ms, and frees its arrays when the lease runs out.
   std::optional<uint64_t> session = std::nullopt;
   absl::Duration lease = absl::ZeroDuration();  // lease of a new session; 0 lets the server choose
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  // Connects to the coordinator at `address`. Throws NOT_IMPLEMENTED in a program that is linked
-  // without the gRPC carrier.
+  // Connects to the coordinator at `address`. Throws NOT_IMPLEMENTED in a program that does not
+  // link tessera_client_remote, the library that calls the coordinator by gRPC.
   static std::shared_ptr<Session> Connect(const std::string& address, ConnectOptions options = {},
                                           Site site = Site::Here());
   // Starts a cluster inside this process. Throws NOT_IMPLEMENTED in a program that does not link
-  // it.
+  // tessera_embed.
   static std::shared_ptr<Session> Embedded(EmbeddedOptions options = {}, Site site = Site::Here());
   // Returns a session on any implementation of api::Service.
   static std::shared_ptr<Session> FromService(std::shared_ptr<api::Service> service);
@@ -127,8 +128,9 @@ class Session : public std::enable_shared_from_this<Session> {
                           const Site& site);
   // Deletes the array later: with the next put, or with the next run once a batch has accumulated.
   void Release(uint64_t array, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Like Release, for a donated array. The server has deleted it, unless its run ended before it
-  // began, so this deletion alone is not worth a call.
+  // Like Release, for an array that was donated to a run. The server has already deleted the array,
+  // unless the run failed or was cancelled before it began, so this deletion alone is not worth a
+  // call.
   void ReleaseDonated(uint64_t array) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -152,7 +154,9 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Mutex mu_;
   std::atomic<uint64_t> last_operation_ = 0;
   std::map<std::string, std::shared_ptr<const Executable>> executables_ ABSL_GUARDED_BY(mu_);
+  // keys of executables_, oldest first
   std::vector<std::string> oldest_first_ ABSL_GUARDED_BY(mu_);
+  // ids of arrays whose deletion has not been sent yet, and their bytes in all
   std::vector<uint64_t> released_ ABSL_GUARDED_BY(mu_);
   int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };

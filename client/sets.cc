@@ -68,7 +68,7 @@ Value WhereSet(Value mask, int64_t size) {
   const DType index = IndexDType(std::max(n, size));
   const Value one = ir::Convert(mask, index);
   const Value before = ir::Sub(ir::Cumsum(one, 0), one);
-  // Elements that are dropped get an index behind the end.
+  // Elements that are not set get an index beyond the end, so that the scatter drops them.
   const Value to = ir::Select(mask, before, ir::FullLike(before, static_cast<double>(size)));
   const Value found = Filled(mask, index, size, 0);
   if (size == 0) return found;
@@ -155,7 +155,8 @@ Array searchsorted(const Array& sorted, const Arg& v, std::string_view side, Sit
 
 namespace {
 
-// Returns the array of indices of each dim.
+// Returns one array of indices for each dim: the indices of the first `size` elements that are not
+// 0.
 Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, const Site& site) {
   if (x.rank() == 0) {
     ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
@@ -226,7 +227,7 @@ Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fi
   }
   const Value flat = Flattened(x);
   const Vs sorted = ir::Sort({flat, ir::MatchVarying({Numbers(flat, index, n), flat})[0]}, 0);
-  // Marks each element that is the first of its equals.
+  // Find the elements that differ from the one before them: each is the first of its value.
   const Value left = ir::SliceInDim(sorted[0], 0, 0, n - 1);
   const Value right = ir::SliceInDim(sorted[0], 0, 1, n);
   Value differs = ir::Compare(right, left, "NE");
@@ -247,7 +248,8 @@ Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fi
   const Value unset = Filled(flat, index, n, 0);
   const Value inverse =
       ir::Scatter(unset, Column(sorted[1]), rank, RowsOf(unset), {.unique_indices = true});
-  // Each value begins where the one before it ends; the last one ends with the array.
+  // In the sorted array the elements of one value end where those of the next value begin; those of
+  // the last value end with the array.
   const Value begins = WhereSet(is_first, size + 1);
   const Value rest = ir::SliceInDim(begins, 0, 1, size + 1);
   const Value is_begin = ir::Compare(rest, ir::FullLike(rest, 0), "NE");
@@ -317,7 +319,7 @@ Array Bincount(const Array& x, const std::optional<Array>& weights, int64_t leng
 }
 
 // Returns the edges of `bins` bins of equal width. They are computed in f64, so that round numbers
-// are exact, and elements fall on the right side of them in narrower floats too.
+// are exact, and elements of narrower floats fall on the right side of an edge, too.
 Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, double>>& range) {
   const DType dtype = x.dtype();
   Value low, high;
@@ -428,8 +430,9 @@ using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbe
                             const ir::GatherScatterOptions&);
 using ReduceFn = Value (*)(Value, std::vector<int64_t>);
 
-// Scatters the rows into num_segments rows with the neutral element. `scatter` and `reduce` are one
-// operation, as an op that combines rows and as one that reduces them.
+// Scatters the rows of `data` into num_segments rows that hold the neutral element. `scatter` and
+// `reduce` do the same operation: `scatter` combines a row with the old one, `reduce` all rows of
+// an array.
 Array Segments(std::string_view name, const Array& data, const Array& segment_ids,
                int64_t num_segments, ScatterFn scatter, ReduceFn reduce,
                const SegmentOptions& options, const Site& site) {

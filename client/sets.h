@@ -48,8 +48,9 @@ struct UniqueAll {
 UniqueAll unique_all(const Array& x, int64_t size, std::optional<double> fill_value = std::nullopt,
                      Site site = Site::Here());
 
-// Counts how often 0, 1, ... length-1 are in a vector of integers, or sums their weights. Negative
-// numbers count as 0; larger numbers are not counted.
+// Returns for each of the numbers 0, 1, ... length - 1 how often it occurs in a vector of integers,
+// or the sum of the weights of its occurrences. Negative numbers count as 0; larger numbers are not
+// counted.
 Array bincount(const Array& x, int64_t length, Site site = Site::Here());
 Array bincount(const Array& x, const Array& weights, int64_t length, Site site = Site::Here());
 
@@ -69,7 +70,8 @@ std::pair<Array, Array> histogram(const Array& x, const Array& edges,
 
 // Combines the rows of `data` by segment. `segment_ids` has one id for each row; rows with ids out
 // of bounds, including negative ones, are dropped. A segment without rows gets the neutral element:
-// 0, 1, the lowest or the highest number. The result is [num_segments, ...].
+// 0 for the sum, 1 for the product, the lowest number for the maximum and the highest for the
+// minimum. The result is [num_segments, ...].
 struct SegmentOptions {
   bool indices_are_sorted = false, unique_indices = false;
   lax::GatherScatterMode mode = lax::GatherScatterMode::kFillOrDrop;

@@ -34,7 +34,8 @@ Array ArrayOf(std::string_view name, const Arg& x) {
 OutSharding ShardingOf(Value x) {
   return x.type().is_sharded() ? OutSharding(ir::SpecOf(x.type())) : std::nullopt;
 }
-// Returns a mask: whether the column minus the row of an element of [rows, cols] is `direction` k.
+// Returns a mask [rows, cols]: for each element, whether its column minus its row compares to k as
+// `direction` says ("LE", "GE" or "EQ").
 Value Band(ir::Builder& b, int64_t rows, int64_t cols, int64_t k, std::string_view direction) {
   const Dims shape = {rows, cols};
   const Value row = ir::Iota(b, DType::kS32, shape, 0);
@@ -261,7 +262,7 @@ Array tile(const Arg& x, const std::vector<int64_t>& reps) {
 
 namespace {
 
-// Repeats by `f` along a dim; the value that `f` gets is not sharded along it.
+// Repeats along a dim by `f`, which gets a value that is not sharded along this dim.
 Array Repeated(const Arg& x, std::optional<int> axis, const OutSharding& out_sharding,
                const std::vector<Arg>& more, absl::FunctionRef<Value(const Vs&, int)> f) {
   const int dim = axis ? NormalAxis("repeat", *axis, RankOf(x), x.site) : 0;
@@ -343,7 +344,8 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
     Value counts = ir::Convert(v[1], DType::kS32);
     if (counts.rank() == 0) counts = ir::ExpandDims(counts, {0});
     counts = internal::BroadcastTo(counts, {n});
-    // The element at a place is counted: it is the number of elements whose repetitions end before.
+    // The index of the element at a place of the result is the number of elements whose repetitions
+    // end at or before this place.
     const Dims table = {total, n};
     const Value ends = ir::BroadcastInDim(ir::Cumsum(counts, 0), table, {1});
     const Value passed = ir::Compare(ends, ir::Iota(ends.builder(), DType::kS32, table, 0), "LE");
@@ -426,8 +428,8 @@ int64_t SourceOf(std::string_view mode, int64_t place, int64_t n) {
 
 }  // namespace
 
-// Pads constants by one op. The other modes compute the source of each new element here and gather,
-// one dim after the other, so that corners combine both dims.
+// Pads by a constant with one op. The other modes compute the source of each new element here and
+// gather, one dim after the other, so that corners are padded along both dims.
 Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double constant_value) {
   static constexpr std::string_view kModes[] = {"constant", "edge", "reflect", "symmetric", "wrap"};
   if (std::find(std::begin(kModes), std::end(kModes), mode) == std::end(kModes)) {
@@ -559,8 +561,8 @@ struct EvenNumbers {
   Value numbers;
   DType dtype;
 };
-// The shared part of linspace, logspace and geomspace: numbers in equal steps. They are weighted
-// sums of both ends, so that both ends are exact.
+// The shared part of linspace, logspace and geomspace: numbers in equal steps. Each number is a
+// weighted sum of both ends, so that both ends are exact.
 EvenNumbers EvenNumbersOf(const char* name, const Vs& v, DType given, int64_t num,
                           const SpaceOptions& options, const Site& site) {
   const DType dtype = options.dtype.value_or(given);

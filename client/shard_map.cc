@@ -23,7 +23,8 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
     }
   }
   if (!call.axis_names.empty()) return call.axis_names;
-  // Leave out the axes that shard the mapped dim of an enclosing vmap.
+  // Without axis_names, all axes become Manual except those that shard the mapped dim of an
+  // enclosing vmap.
   ir::AxisSet taken;
   for (const ir::MappedAxis& axis : CurrentScope().mapped)
     taken.insert(axis.sharding.begin(), axis.sharding.end());
@@ -34,8 +35,8 @@ ir::AxisList ManualAxes(const ShardMapFlat& call, const ir::Mesh& mesh, const Si
   return out;
 }
 
-// Throws unless unreduced and reduced axes in a spec are possible: all axes of the mesh must be
-// Explicit outside and Manual inside.
+// Throws if the spec has unreduced or reduced axes, unless all axes of the mesh are Explicit
+// outside and Manual inside the shard_map.
 void CheckUnreduced(std::string_view which, const PartitionSpec& spec, const std::string& path,
                     const ir::AxisList& manual, const ir::Mesh& mesh, const Site& site) {
   if (spec.unreduced.empty() && spec.reduced.empty()) return;
@@ -133,7 +134,7 @@ Type BlockType(const Array& arg, const PartitionSpec& spec, const std::string& p
   return type;
 }
 
-// Returns a result as its spec requires it: varying along the axes that the spec mentions.
+// Returns a result of f, cast to vary along the axes that its spec mentions.
 Array MatchOutSpec(const Array& r, const PartitionSpec& spec, const std::string& path,
                    const ir::Scope& inside, const Site& site) {
   if (static_cast<int>(spec.dims.size()) > r.rank()) {

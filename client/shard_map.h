@@ -1,4 +1,4 @@
-// shard_map: runs a function of one device's shards on whole arrays.
+// shard_map: turns a function of one device's shards into a function of whole arrays.
 #pragma once
 #include <string>
 #include <utility>

@@ -35,7 +35,8 @@ requires(!std::is_convertible_v<const T&, Arg>) T
   return unflatten(tree, out);
 }
 
-// A finding of the SDK while it traces, or a decision that the caller may want otherwise:
+// A message about a program that the SDK traces. It reports something suspicious, or a decision of
+// the SDK that the caller may want to make differently:
 // - a write at sharded indices that keeps the array's sharding;
 // - a loop or branch whose predicate differs between devices that exchange data in it;
 // - each psum that differentiation inserts in a shard_map. Data-parallel training wants such a
@@ -96,8 +97,9 @@ bool is_auto_pcast();
 // In scope, on this thread, cond, switch_ and while_loop throw VALUE_ERROR while tracing if the
 // predicate varies along a Manual axis over which the branches or the loop exchange data. Devices
 // that decide differently would wait for one another, and the run would fail at its collective's
-// deadline. JAX traces such a program, and it hangs. Outside such a scope there is a Diagnostic. In
-// a shard_map with check_vma off nothing is known about the predicate, and nothing is reported.
+// deadline. JAX traces such a program, and it hangs. Outside such a scope such a program adds a
+// Diagnostic. In a shard_map with check_vma off it is not known along which axes the predicate
+// varies, and nothing is reported.
 class [[nodiscard]] strict_collectives {
  public:
   explicit strict_collectives(bool strict = true);

@@ -86,7 +86,7 @@ TEST_F(Explicit, RandomNumbersAreDrawnWhereTheyLie) {
   };
   EXPECT_THAT(TypesOf(f, "u32[2]"), ElementsAre("u32[4@x,2]", "f32[4@y]", "s32[4@x]", "bool[4@x]",
                                                 "bool[4@x]", "c64[4@x]", "f32[2@x,2@y]"));
-  // The cipher works on values that are sharded already.
+  // The results of the cipher are sharded already, so each device computes only its own.
   const auto traced =
       trace([](Array k) { return random::bits(k, {4}, kU32, P("x")); }, Of("u32[2]"));
   for (const ir::Op& op : traced.fn()->ops) {
@@ -246,7 +246,7 @@ TEST(NoMesh, ThereIsNothingToReshardOver) {
 }
 
 TEST(AutoPcast, OffAsksForCastsOfArrays) {
-  // Returns the result of f in a body where the argument x varies over axis x, and y over nothing.
+  // Traces f(x, y) in a shard_map where x varies over the axis x, and y varies over no axis.
   const auto in_body = [](auto f) {
     return trace(
         [&](Array x, Array y) {

@@ -67,7 +67,8 @@ Value InWide(Values in, const Function& f) {
   return narrow ? ir::Convert(out, dtype) : out;
 }
 
-// Computes f32 operands in f64, for formulas in which f32 loses more digits than a few ulp.
+// Returns a function that applies f to f32 operands in f64, for formulas that in f32 would be wrong
+// by more than a few units in the last place.
 Function InDouble(Function f) {
   return [f = std::move(f)](const std::vector<F>& in) {
     if ((*in[0]).dtype() != DType::kF32) return f(in);
@@ -89,9 +90,10 @@ Array Elementwise(std::string_view name, const std::vector<Arg>& args,
 Array Plain(std::string_view name, const std::vector<Arg>& args, const Function& f) {
   return Elementwise(name, args, [&](const Vs& in) { return InWide(in, f); });
 }
-// The number of successive derivatives that follow a rule which is made of the function itself.
+// If the rule of a function calls the function itself, this many successive derivatives use the
+// rule.
 constexpr int kRules = 3;
-// Applies a function with a formula for its tangent.
+// Applies f, with `tangent` as the formula for the tangent of its result.
 using Tangent =
     std::function<F(const std::vector<F>& in, const F& result, const std::vector<F>& d)>;
 Value WithRule(const Vs& in, const Function& f, const Tangent& tangent,
@@ -427,8 +429,8 @@ F ScaledErfc(const F& x) {
 
 // ---- Exponential integrals. ---------------------------------------------------------------------
 
-// Returns exp(-x) times a continued fraction, for x above 1. Elements that are not `on` are not
-// computed.
+// Returns exp(-x) times a continued fraction, for x above 1. Elements for which `on` is false are
+// not computed.
 F ExpnFraction(const F& x, const F& n, const F& on) {
   const double big = 1.44115188075855872e17, eps = Epsilon(x);
   enum { kK, kP2, kQ2, kP1, kQ1, kAnswer, kOn };
@@ -554,7 +556,8 @@ F ExpiOf(const F& x) {
   return ir::Where(x == 0, kNaN, ir::Where(negative, of_negative, of_positive));
 }
 F SpenceOf(const F& x0) {
-  // If the value is given by another case, 0.75 keeps the gradient finite.
+  // Where one of the special cases at the end gives the value, compute with 0.75, which keeps the
+  // gradient finite.
   const F inside = ir::Where((x0 <= 0) | (x0 == 1), 0.75, x0);
   const F above_2 = inside > 2;
   const F x = ir::Where(above_2, 1 / inside, inside);

@@ -4,8 +4,9 @@
 //
 // Values and derivatives are those of JAX, also second derivatives. An operand without a derivative
 // throws NOT_IMPLEMENTED when the function is differentiated by it. gammainc and gammaincc have
-// second derivatives by x and then a or x; by a they have only the first derivative.
-// only.
+// second derivatives by x and then a or x; by a they have only the first derivative. Some operands
+// have no derivative, such as n of polygamma and expn.
+//
 // Errors: TYPE_ERROR for complex numbers; VALUE_ERROR for an order or a number of terms out of
 // range.
 #pragma once
@@ -26,7 +27,7 @@ Array loggamma(const Arg& x);  // NaN below 0
 Array gammasgn(const Arg& x);  // sign of gamma(x); NaN at the poles below 0
 Array digamma(const Arg& x);
 Array polygamma(const Arg& n, const Arg& x);  // has a derivative by x only
-Array gammainc(const Arg& a, const Arg& x);   // regularized; has both derivatives
+Array gammainc(const Arg& a, const Arg& x);   // regularized; has derivatives by a and x
 Array gammaincc(const Arg& a, const Arg& x);
 Array factorial(const Arg& n);
 Array comb(const Arg& n, const Arg& k, bool repetition = false);

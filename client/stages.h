@@ -6,7 +6,7 @@
 //   const auto compiled = lowered.compile();
 //   if (compiled.memory_analysis().peak_memory_in_bytes < limit) params = compiled(params, batch);
 //
-// These are values; copies share the executable. Thread-safe.
+// Lowered and Compiled are values; copies of a Compiled share the executable. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>

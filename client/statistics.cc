@@ -50,7 +50,7 @@ Value SquaredSize(Value x) {
   const Value re = ir::Square(ir::Real(x));
   return ir::Add(re, ir::Square(ir::Imag(x)));
 }
-// Divides `sum` by a number minus ddof.
+// Divides `sum` by `count` minus ddof. Returns NaNs if the divisor is not positive.
 Value OverCount(Value sum, double count, double ddof) {
   if (count - ddof <= 0) return ir::FullLike(sum, kNan);
   return ir::Div(sum, ir::FullLike(sum, count - ddof));
@@ -98,7 +98,7 @@ Array count_nonzero(const Arg& x, const Axes& axes, bool keepdims) {
   });
 }
 // Reshapes a vector of weights so that it broadcasts along its axis, and divides the weighted sum
-// by the sum of weights. The weights' dtype takes part in the result's.
+// by the sum of weights. The dtype of the result follows from the dtypes of x and of the weights.
 Array average(const Arg& x, const std::optional<Array>& weights, const Axes& axes, bool keepdims) {
   if (!weights) return mean(x, axes, keepdims);
   internal::ThrowIfNoValue(*weights, x.site);
@@ -130,9 +130,9 @@ Array average(const Arg& x, const std::optional<Array>& weights, const Axes& axe
 
 namespace {
 
-// Moves the axes to the end as one, sorts along it, and gathers the two elements around each
-// quantile. Places and weights are computed in q's dtype. `whole` is the q of the largest element,
-// 1 or 100.
+// Moves the axes to the end, joins them to one dim, sorts along this dim, and gathers the two
+// elements around each quantile. Places and weights are computed in q's dtype. `whole` is the q of
+// the largest element, 1 or 100.
 Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
                  std::string_view method, bool keepdims, double whole) {
   static constexpr std::string_view kMethods[] = {"linear", "lower", "higher", "midpoint",
@@ -239,7 +239,8 @@ Array WithoutNans(const Arg& x, double other) {
   return ApplyArgs("nan_to_num", {x}, Operands::kPromote,
                    [&](ir::Builder&, Vs v) { return Without(v[0], other); });
 }
-// Returns the extreme element, or NaN if all elements are NaNs.
+// Returns the extreme element by `of`, with `other` in place of NaNs, or NaN if all elements are
+// NaNs.
 Array Extreme(const Arg& x, const Axes& axes, bool keepdims, double other,
               Array (*of)(const Arg&, const Axes&, bool)) {
   const Array out = of(Arg(WithoutNans(x, other), x.site), axes, keepdims);
@@ -413,7 +414,8 @@ Array interp(const Arg& x, const Array& xp, const Array& fp, std::optional<doubl
   };
   const Array before = i - 1, low = of(places, before), f_low = of(values, before);
   const Array width = of(places, i) - low, rise = of(values, i) - f_low;
-  // A smaller width would make the derivative a NaN.
+  // Treat an interval of at most this width as a point, because dividing by its width would make
+  // the derivative NaN.
   const double eps = dtype == DType::kF64 ? 0x1p-104 : 0x1p-46;
   const Array none = abs(width) <= eps;
   Array out = where(none, f_low, f_low + (at - low) / where(none, 1, width) * rise);

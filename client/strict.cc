@@ -114,9 +114,9 @@ void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transpo
 
 bool HasReplicationBudget() { return replicated_bytes_max != kNoBudget; }
 
-// Looks at the all_gathers and the results of the plan, and names the largest offender in the
-// error. An all_gather at the call site of the user's own all_gather was asked for and is not
-// counted; neither is a result with a given sharding.
+// Looks at the all_gathers and the results of the plan, and names the largest value that exceeds
+// the budget in the error. An all_gather at the call site of the user's own all_gather was asked
+// for and is not counted; neither is a result with a given sharding.
 void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan,
                       const std::string& name, const Site& site) {
   if (!HasReplicationBudget()) return;
@@ -134,7 +134,8 @@ void CheckReplication(const TracedProgram& traced, const api::CompileReply& plan
     const std::string at = use.value("site", "");
     const double group = use.value("group", 1.0);
     if (use.value("op", "") != "all_gather" || group < 2 || asked.count(at) > 0) continue;
-    // A device sends its part to each of the other devices in turn.
+    // A device sends its part once to each of the other devices of its group, so the whole value
+    // has `group` such parts.
     const double bytes = use.value("bytes_sent", 0.0) * group / (group - 1);
     if (bytes <= largest) continue;
     largest = bytes;

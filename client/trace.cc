@@ -19,7 +19,7 @@ namespace {
 thread_local std::vector<std::shared_ptr<Frame>> frames;
 // Inspections in functions that have been traced but are not yet part of a program.
 thread_local std::vector<Inspection> inspections;
-// bounds the inspections in functions that never become a program
+// bounds `inspections`, because some traced functions never become part of a program
 constexpr size_t kInspectionsMax = 10'000;
 
 // Pushes a frame; closes and pops it in its destructor.
@@ -137,8 +137,8 @@ std::optional<PartitionSpec> InSharding(const Array& a, const ir::Mesh& mesh) {
   return spec;
 }
 
-// The last results of `f` are values to be marked by `names`. Returns `f` with the marks, without
-// these results.
+// The last results of `f`, one for each of `names`, are values to be marked by an op with that
+// name. Returns `f` with the marks and without these results.
 ir::FunctionRef Marked(const ir::Function& f, const std::vector<std::string>& names) {
   const size_t num_results = f.results.size() - names.size();
   ir::Builder b(f.scope, f.name);
@@ -317,8 +317,8 @@ bool IsExplicit(const ir::Mesh& mesh) {
 
 // Records the entry function in a loop: an array whose mesh the program lacks throws
 // RetraceWithMesh, and the body is then traced once more with that mesh. Each attempt drops the
-// inspections of the failed attempt before it. If all axes are Explicit, the results' types fix the
-// out_shardings.
+// inspections of the failed attempt before it. If all axes of the mesh are Explicit, the
+// out_shardings are those of the results' types.
 TracedProgram TraceProgram(std::string name, const Site& site, const std::vector<Array>& args,
                            FlatBody body, const std::vector<Array>& hints) {
   Mesh mesh = ProgramMesh(args);

@@ -45,6 +45,8 @@ struct Frame {
   ir::Builder builder;
   Frame* parent = nullptr;
   bool open = true;
+  // `captures` are the values from outside that the body uses. `capture_params` are the params that
+  // stand for them, and `capture_index` gives the index in both lists by the identity of a value.
   std::vector<Array> captures;
   std::vector<ir::Value> capture_params;
   std::map<std::pair<const void*, int64_t>, int> capture_index;
@@ -58,6 +60,7 @@ struct ArrayState {
   virtual ~ArrayState() = default;
   Type type;
 };
+// An array of a session, with shards on devices.
 struct ConcreteState final : ArrayState {
   using ArrayState::ArrayState;
   ~ConcreteState() override;
@@ -66,7 +69,7 @@ struct ConcreteState final : ArrayState {
   void ReleaseInSession() const;
   std::shared_ptr<Session> session;
   uint64_t id = 0;
-  std::shared_ptr<const api::Placement> placement;  // never null; the results of all runs share it
+  std::shared_ptr<const api::Placement> placement;  // never null; runs of one executable share it
   // id of the operation that computes the array; 0 if nothing remains to be computed
   uint64_t operation = 0;
   std::string name;  // name of the program that computes the array
@@ -74,9 +77,10 @@ struct ConcreteState final : ArrayState {
   mutable std::atomic<bool> ready{false};
   mutable std::atomic<bool> deleted{false};  // whether the user deleted the array
   // Whether an accepted run took the array as a donation. The server has then deleted the array,
-  // unless the run ended before it began.
+  // unless the run failed or was cancelled before it began.
   mutable std::atomic<bool> donated{false};
 };
+// A type and, perhaps, the placement that a real array would have.
 struct AbstractState final : ArrayState {
   using ArrayState::ArrayState;
   // null if the placement is unknown; `devices` may be empty

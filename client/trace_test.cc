@@ -1,5 +1,5 @@
 // Tests of the tracer: ops and errors name the user's line, literals adapt, captures pass through
-// levels of traces, and frames unwind. Nothing runs on a cluster.
+// levels of traces, and frames unwind. No test here uses a cluster.
 #include "client/trace.h"
 
 #include <gmock/gmock.h>

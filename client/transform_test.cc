@@ -542,12 +542,12 @@ TEST(CheckpointTest, PoliciesSayWhatIsComputedAgain) {
     EXPECT_EQ(dots.at("dot_general"), 3);
     EXPECT_EQ(dots.at("tanh"), 2);
   }
-  // A value that is kept by name is not computed again. The values from which it is computed are,
-  // if the gradient uses them.
+  // A value that is kept by name is not computed again. The values from which it was computed are
+  // computed again if the gradient uses them.
   const auto activation = OpsAfterwards(checkpoint_policies::save_any_names_but_these({"hidden"}));
   EXPECT_EQ(activation.at("exp"), 2);
   EXPECT_EQ(activation.at("sin"), 2);
-  // The sum that gets the name afterwards is kept, as in JAX.
+  // The value before it gets the name is kept, as in JAX.
   EXPECT_EQ(OpsAfterwards(checkpoint_policies::save_anything_except_these_names({"activation"}))
                 .at("tanh"),
             1);

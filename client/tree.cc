@@ -1,5 +1,5 @@
-// The parts of tree.h that are no templates: what Walk reports becomes TreeNodes, which transforms
-// compare and whose paths errors name.
+// The parts of tree.h that are no templates. A Visitor makes TreeNodes from the parts of a tree
+// that Walk reports. Transforms compare TreeNodes, and errors name the paths of their leaves.
 #include "client/tree.h"
 
 #include <algorithm>

@@ -10,8 +10,8 @@
 // A class template has TESSERA_TREE_MEMBERS among its members instead. A std::optional with a value
 // is the tree of its value; an empty std::optional is a tree without leaves.
 //
-// The code below these templates uses a TreeNode and a flat list of arrays. These are values;
-// thread-safe.
+// The code below these templates uses a tree in the form of a TreeNode and a flat list of arrays
+// (Flat). TreeNode, Flat and Prefix are values; thread-safe.
 #pragma once
 #include <array>
 #include <initializer_list>
@@ -162,8 +162,8 @@ class Visitor {
   const absl::FunctionRef<void(Array&)>* f_ = nullptr;
 };
 
-// Reports `tree` to `visitor`. A const tree is not changed, unless the visitor's function changes
-// it.
+// Reports `tree` to `visitor`. The visitor's function may change the arrays, even those of a const
+// tree.
 template <class T>
 void Walk(const T& tree, const Visitor& visitor) {
   T& t = const_cast<T&>(tree);
@@ -230,7 +230,7 @@ namespace internal {
 // Replaces arrays by the next ones of `from`. Requires that `from` has enough of them.
 struct LeafReplacer {
   const std::vector<Array>& from;
-  bool holes;  // whether holes are replaced as well
+  bool holes;  // whether holes (Arrays without a value) are replaced as well
   size_t& next;
   void operator()(Array& a) const;
 };

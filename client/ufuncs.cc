@@ -34,7 +34,8 @@ void NeedReal(std::string_view name, const std::vector<Arg>& args) {
   ThrowError(ErrorKind::kTypeError, SiteOf(args), ToAbsl(name),
              " does not support complex-valued inputs, got ", ToAbsl(ir::DTypeName(dtype)));
 }
-// These functions do not compute with bools: bools become s32.
+// Returns s32 if all operands are bools, for functions that do not compute with bools; else
+// nullopt, which stands for the common dtype.
 std::optional<DType> NumberDType(const std::vector<Arg>& args) {
   return CommonDType(args) == DType::kBool ? std::optional(DType::kS32) : std::nullopt;
 }
@@ -254,8 +255,8 @@ Array float_power(const Arg& x, const Arg& y) {
 }
 
 namespace {
-// Returns the larger operand plus the contribution of the other one. NaNs, and infinities of one
-// sign, are added instead.
+// Returns the larger operand plus added(-|a - b|), the contribution of the smaller one. NaNs, and
+// infinities of the same sign, are added instead.
 Value LogAdd(Value a, Value b, absl::FunctionRef<Value(Value)> added) {
   const Value most = ir::Max(a, b), distance = ir::Sub(a, b);
   const Value sum = ir::Add(most, added(ir::Neg(ir::Abs(distance))));

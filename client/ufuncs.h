@@ -81,7 +81,7 @@ struct CloseOptions {
   bool equal_nan = false;
 };
 Array isclose(const Arg& x, const Arg& y, const CloseOptions& options = {});
-// whether all are close
+// Returns whether all elements are close.
 Array allclose(const Arg& x, const Arg& y, const CloseOptions& options = {});
 // Returns whether all elements are equal; false if the shapes differ.
 Array array_equal(const Arg& x, const Arg& y, bool equal_nan = false);

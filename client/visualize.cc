@@ -55,8 +55,8 @@ std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection&
   return out;
 }
 
-// Returns a value as it is drawn. A value that varies over manual axes gets a new first dim, whose
-// elements are the places along these axes.
+// Returns the array that is drawn for a value. If the value varies over Manual axes, the array has
+// a new first dim, with one element for each place along these axes.
 PlanArray DrawnAs(const InspectedValue& value, const Site& site) {
   PlanArray array{site.ToString(), value.type, value.placement.spec};
   if (value.type.varying.empty()) {
@@ -81,7 +81,8 @@ PlanView ViewOf(const api::Placement& placement) {
   return view;
 }
 
-// Returns an array that has a placement, with its mesh as a PlanView. Throws for other arrays.
+// Returns an array for the drawing code, with its mesh and devices as a PlanView. Throws if the
+// array has no placement.
 std::pair<PlanView, PlanArray> Placed(const Array& x, const Site& site) {
   const api::Placement* const placement = x.valid() ? PlacementOf(x) : nullptr;
   if (!placement) ThrowNotReadable("visualize", x, site);

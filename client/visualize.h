@@ -3,10 +3,10 @@
 // inspect_array_sharding. Unlike JAX's, the picture of a function shows the actual plan.
 //
 //   visualize(x);                  // prints a picture of x
-//   visualize(step, params, x);    // of a plan, before anything runs
+//   visualize(step, params, x);    // prints one of step's plan; nothing runs
 //   jit([](Array x) {
 //     const Array h = tanh(matmul(x, w));
-//     visualize(h);                // prints one of h, when the function is compiled
+//     visualize(h);                // prints a picture of h, when the function is compiled
 //     return sum(h);
 //   })(x);
 //

@@ -50,8 +50,8 @@ int64_t BatchSize(const VmapFlat& call, const Site& site, std::vector<int>* dims
   return size;
 }
 
-// Returns the Explicit axes that shard the mapped dim. Throws unless they do so in every mapped
-// argument and in no other argument.
+// Returns the Explicit axes that shard the mapped dim. Throws unless these axes shard the mapped
+// dim of every mapped argument, and no dim of the other arguments.
 ir::AxisList ExplicitAxes(const VmapFlat& call, const std::vector<int>& dims, const Site& site) {
   std::optional<size_t> first;
   const auto axes_of = [&](size_t i) { return call.args.leaves[i].type().axes_of(dims[i]); };
@@ -112,8 +112,9 @@ ir::MappedAxis MappedAxisOf(const VmapFlat& call, const std::vector<int>& dims, 
 
 }  // namespace
 
-// The mapped axis is in the scope while f is traced if it has a name or axes of the mesh, so that f
-// can name it or is kept from naming them. Captures are not mapped.
+// If the mapped axis has a name, or is sharded over axes of the mesh, it is part of the scope in
+// which f is traced: f can then use the name in collectives, and cannot name these mesh axes.
+// Values that f captures are not mapped.
 std::vector<Array> RunVmap(const VmapFlat& call, const Site& site, FlatBody body,
                            absl::FunctionRef<std::vector<std::optional<int>>()> out_dims) {
   std::vector<int> dims;

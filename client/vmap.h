@@ -37,9 +37,9 @@ struct VmapOptions {
   ir::AxisList spmd_axis_name = {};
 };
 // Maps f over an axis of its arguments. An argument with None is the same for every element. If the
-// mapped axis is sharded over Explicit axes, it must be so in each mapped argument, and it is so in
-// the results. No other argument may be sharded over these axes, and f cannot name them. Reference:
-// jax.vmap.
+// mapped axis of one argument is sharded over Explicit axes, the mapped axis of every mapped
+// argument must be sharded over the same axes, and so are the results. No argument that is not
+// mapped may be sharded over these axes, and f cannot name them. Reference: jax.vmap.
 template <class F>
 auto vmap(F f, Prefix<int> in_axes = 0, Prefix<int> out_axes = 0, VmapOptions options = {},
           Site site = Site::Here()) {

@@ -338,7 +338,7 @@ TEST(AxisNameTest, WithAxesOfTheMesh) {
                 ElementsAre(0, 1, 16, 17, 8, 9, 24, 25, 4, 5, 20, 21, 12, 13, 28, 29, 2, 3, 18, 19,
                             10, 11, 26, 27, 6, 7, 22, 23, 14, 15, 30, 31));
   }
-  // Without check_vma, both parts of the sum transpose to sums.
+  // Without check_vma, psum transposes to psum both over the vmap's axis and over the mesh axis.
   const auto gradient = [=](Array x) {
     return shard_map(
         [](Array b) {
@@ -392,7 +392,7 @@ TEST(AxisNameTest, Errors) {
       ElementsAre(6, 6, 6));
 }
 
-// A linear function that was traced outside is called inside, including its loops.
+// A linear function that was traced outside the vmap, and that has loops, is called inside it.
 TEST(AxisNameTest, LinearFunctionsFromOutside) {
   const auto f = [](Array x, Array basis) {
     const auto cubed = [](Array v) {

@@ -1,5 +1,5 @@
-// Convolutions and reductions of windows, with the names and the defaults of jax.lax. They turn
-// layouts, padding names and missing lists into the explicit numbers that the ops take.
+// Convolutions and reductions of windows, with the names and the defaults of jax.lax. The functions
+// turn layouts, padding names and missing lists into the explicit numbers that the ops take.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +16,7 @@ using internal::Operands;
 using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
-// Returns the positions in `layout` of two letters, then of the letters in `spatial`.
+// Returns the positions in `layout` of the two `letters`, then those of the letters in `spatial`.
 std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
                             const std::string& spatial, const Site& site) {
   std::vector<int64_t> spec;
@@ -90,8 +90,8 @@ std::pair<int64_t, int64_t> Amounts(Named padding, int64_t size, int64_t window,
                                  : std::pair(all - all / 2, all / 2);
 }
 
-// Returns the padding for arrays of these sizes, windows with their dilation, and strides. Amounts
-// that the user gave are returned unchanged.
+// Returns the amounts of padding along each dim, for the sizes of the array and of the dilated
+// windows, and for the strides. Amounts that the user gave are returned unchanged.
 std::vector<std::pair<int64_t, int64_t>> AmountsOf(const Padding& padding,
                                                    const std::vector<int64_t>& sizes,
                                                    const std::vector<int64_t>& windows,

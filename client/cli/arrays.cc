@@ -55,9 +55,9 @@ absl::Status Put(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Reads an array and writes it to a file or prints it. The name of the file is checked first,
-// because the array may be large. The call of GetArray gives the size for the progress, and reports
-// a wrong id before a transfer begins.
+// Reads an array and writes it to a file or prints it. The name of the file is checked first, so
+// that a wrong name is reported before a long transfer. The call of GetArray gives the size that
+// the progress bar needs, and reports a wrong id before the transfer begins.
 absl::Status Get(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(arguments.Text("ARRAY"), "arrays"));
   const std::string path = arguments.Text("out");
@@ -89,8 +89,8 @@ absl::Status Get(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Lists the arrays of a session with their types and places. The sum of bytes leaves out arrays
-// that are lost or failed.
+// Lists the arrays of a session with their types and places. The sum of bytes in the output leaves
+// out arrays that are lost or failed.
 absl::Status List(Context& context, const Arguments& arguments) {
   Json request = Json::object();
   if (arguments.Has("session")) request["session"] = arguments.Text("session");
@@ -123,8 +123,8 @@ absl::Status List(Context& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Deletes arrays by one call. Ids that do not exist do not keep the others from being deleted, and
-// make the command fail afterwards, with a message that says how many are deleted.
+// Deletes arrays by one call. If some ids do not exist, the other arrays are deleted all the same.
+// The command then fails with a message that says how many were deleted.
 absl::Status Remove(Context& context, const Arguments& arguments) {
   std::vector<std::string> ids;  // ids without duplicates
   for (const std::string& text : arguments.Texts("ARRAY")) {
@@ -159,7 +159,7 @@ absl::Status Save(Context& context, const Arguments& arguments) {
                   {"overwrite", arguments.Flag("overwrite")},
                   {"requestId", RequestId()}};
   for (const std::string& text : arguments.Texts("array")) {
-    // The text is "w=12", or "12", in which case the number is also the name.
+    // The text is "w=12", where w is the name in the file, or "12", which stands for "12=12".
     const size_t equals = text.find('=');
     const std::string number = equals == std::string::npos ? text : text.substr(equals + 1);
     TESSERA_ASSIGN_OR_RETURN(const uint64_t id, ParseId(number, "arrays"));

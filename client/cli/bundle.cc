@@ -26,8 +26,9 @@
 namespace tessera::cli {
 namespace {
 
-// Each part has a bound, so that a part that does not answer costs little of the command's time.
-// The coordinator takes up to 5 seconds to ask a worker.
+// The most time for one part of the bundle, so that a part that does not answer costs little of the
+// command's time. It is longer than the 5 seconds that the coordinator takes at most to ask a
+// worker.
 constexpr absl::Duration kPartLimit = absl::Seconds(7);
 constexpr absl::Duration kDoctorLimit = absl::Seconds(15);
 constexpr int kPageSize = 1000;  // length of the first page; only this page of a list is taken
@@ -53,8 +54,8 @@ std::string ReplaceEach(std::string_view text, std::string_view begin, std::stri
   return out += text.substr(at);
 }
 
-// Removes tokens and PEM blocks from the text. The parts hold no secrets by themselves; this is for
-// a secret that somebody has put into a name.
+// Removes tokens and PEM blocks from the text. The parts hold no secrets by themselves, but
+// somebody may have put a secret into a name.
 std::string WithoutSecrets(std::string text, const std::string& own_token) {
   for (const char* prefix : {"tsr_", "tsj_"}) {  // tokens of callers, and of machines that join
     text = ReplaceEach(text, prefix, "(a token)", [&](size_t at) {
@@ -83,14 +84,14 @@ std::string FirstLine(const std::filesystem::path& path) {
 }
 
 // Lists the programs of Tessera that run here, with the state that the kernel reports. A program
-// that is frozen has the state T.
+// that was stopped by a signal has the state T.
 std::string LocalProcesses() {
   std::string text = "PID STATE PROGRAM (the state T is stopped, D waits for a disk)\n";
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    // Take only the program from the command line, since a token may follow.
+    // Take only the program's name from the command line, because an argument may be a token.
     std::string program = FirstLine(entry.path() / "cmdline");
     program = program.substr(0, program.find('\0'));
     if (!absl::StartsWith(program, "tessera-executor"))
@@ -251,7 +252,8 @@ class Bundle {
     if (answer.ok()) return AddProcesses(*answer, took);
     Miss("process coordinator", std::string(answer.status().message()), took);
     const absl::StatusCode code = answer.status().code();
-    // A caller who may not see diagnostics may still get answers to other calls.
+    // With these errors the coordinator does answer: the caller may not see diagnostics, or the
+    // coordinator is older.
     answers_ = code == absl::StatusCode::kPermissionDenied ||
                code == absl::StatusCode::kUnauthenticated ||
                code == absl::StatusCode::kUnimplemented;
@@ -290,7 +292,7 @@ class Bundle {
     }
   }
 
-  // Asks why the oldest operations that have not ended wait.
+  // Asks the coordinator, for the oldest operations that have not ended, why they wait.
   void Explanations() {
     size_t asked = 0;
     for (const Json& operation : ChildOf(live_, "operations")) {

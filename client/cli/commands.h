@@ -111,8 +111,8 @@ inline constexpr int kExitInterrupted = 130;
 // Returns `status` with a payload that makes the process exit with `code`.
 absl::Status WithExitCode(absl::Status status, int code);
 int ExitCodeOf(const absl::Status& status);
-// Returns an error of the command line that was found after parsing; it exits with 2. The message
-// is the concatenation of `parts`, as by absl::StrCat.
+// Returns an error of the command line that was found after parsing; the process then exits with
+// kExitUsage. The message is the concatenation of `parts`, as by absl::StrCat.
 template <class... Parts>
 absl::Status UsageError(const Parts&... parts) {
   return WithExitCode(MakeError(ErrorKind::kValueError, absl::StrCat(parts...)), kExitUsage);

@@ -23,8 +23,8 @@ absl::StatusOr<Json> Connection::Call(const std::string& method, const Json& req
   return ParseJson(response, method);
 }
 
-// Random, as two commands may start at the same time. The coordinator would answer the second one
-// with the answer of the first.
+// The id is random. If two commands that start at the same time had equal ids, the coordinator
+// would take the second call for a retry and answer it with the response to the first.
 std::string RequestId() { return absl::StrCat("cli-", RandomHex(16)); }
 
 }  // namespace tessera::cli

@@ -51,7 +51,8 @@ absl::Status NoAddress() {
 
 }  // namespace
 
-// The state that is shared with the threads that transfer bytes. They may outlive the context.
+// The state that the context shares with the threads that transfer bytes. These threads may outlive
+// the context.
 struct Context::Transfers {
   absl::Mutex mu;
   std::function<void(int64_t)> on_bytes ABSL_GUARDED_BY(mu);
@@ -184,8 +185,8 @@ TransferMeter::~TransferMeter() {
 }
 
 // Connects once per command, and keeps the service. Without an address a cluster is started in this
-// process, if the command allows it and the program is linked with one. The callback for
-// transferred bytes is the only way to stop a transfer, so it also carries Ctrl-C.
+// process, if the command allows it and the program is linked with one. A transfer can be stopped
+// only by the result of its callback for transferred bytes, so this callback also passes on Ctrl-C.
 absl::StatusOr<std::shared_ptr<api::Service>> Context::service(SessionScope scope,
                                                                int embedded_devices) {
   if (service_) return service_;

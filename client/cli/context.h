@@ -74,7 +74,7 @@ class Context {
   absl::StatusOr<Json> Call(const std::string& method, const Json& request = Json::object());
   // Calls a list method for all pages and merges the pages into one response.
   absl::StatusOr<Json> ListAll(const std::string& method, Json request, const std::string& field);
-  // Long-polls a method that has the field "timeout". Ends when `ended` returns true for a
+  // Long-polls a method whose request has the field "timeout". Ends when `ended` returns true for a
   // response, when the deadline passes, or at Ctrl-C.
   enum class WaitEnd : uint8_t { kEnded, kTimedOut, kInterrupted };
   absl::StatusOr<WaitEnd> CallUntil(const std::string& method, Json request,

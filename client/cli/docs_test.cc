@@ -26,7 +26,8 @@ TEST(CliDocs, PageIsTheHelpOfTheTable) {
   }
 }
 
-// Finds rows that a parser, a reader or a shell would trip over.
+// Checks that no row has a name or a text that would break the parser, the help or a completion
+// script.
 TEST(CliDocs, RowsAreWellFormed) {
   std::set<std::string> names;
   for (const Command& c : Commands()) {

@@ -105,7 +105,7 @@ class DoctorChecks {
     return Report("address", Verdict::kOk, absl::StrCat(address, " accepts connections"));
   }
 
-  // Checks that both sides speak TLS, or both plain text.
+  // Checks that this client and the coordinator both speak TLS, or both plain text.
   bool Tls() {
     const bool tls = !context_.globals().connect.ca_file.empty();
     const std::string how = tls ? absl::StrCat("TLS, CA file ", context_.globals().connect.ca_file)
@@ -172,14 +172,15 @@ class DoctorChecks {
     }
   }
 
-  // Counts the healthy devices, and lists the reasons for the others. An executor that is
-  // unresponsive is named itself; otherwise its worker is named, once for all devices of the
-  // worker. One healthy device is enough to run something, so the rest is only a warning.
+  // Counts the healthy devices, and lists the reasons why the others are not healthy. An executor
+  // that is unresponsive is named itself; otherwise its worker is named, once for all devices of
+  // the worker. One healthy device is enough to run something, so the rest is only a warning.
   void Devices() {
     devices_ = context_.ListAll("ClusterService/ListDevices", {}, "devices");
     if (!devices_.ok()) return (void)ReportError("devices", devices_.status());
     int64_t healthy = 0, all = 0;
-    // The reasons, by executor if that is unresponsive, and by worker otherwise.
+    // The reasons. The key is the executor if the executor is unresponsive, and the worker
+    // otherwise.
     std::map<std::string, std::string> not_ready;
     for (const Json& d : ChildOf(*devices_, "devices")) {
       ++all;

@@ -126,9 +126,10 @@ std::vector<std::string> WorkerFlags(const Arguments& arguments, const StateDir&
   return flags;
 }
 
-// Enrolls the machine if a token is given, and needs a certificate from an earlier call if not.
-// Then runs the daemon. The result is printed only when the daemon has written the file that says
-// that the coordinator has taken the worker; Supervise looks for that file at each poll.
+// If a token is given, enrolls the machine; otherwise requires the certificate that an earlier
+// `tessera join` has stored. Then runs the daemon. The result is printed only when the daemon has
+// written the file that says that the coordinator has taken the worker; Supervise looks for that
+// file at each poll.
 absl::Status Join(Context& context, const Arguments& arguments) {
   TESSERA_ASSIGN_OR_RETURN(const std::string address, WithPort(arguments.Text("HOST")));
   const std::string worker = arguments.Has("name") ? arguments.Text("name") : HostName();

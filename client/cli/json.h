@@ -44,7 +44,7 @@ std::optional<absl::Time> TimeOf(const Json& object, const std::string& key);
 Json ErrorDocument(const absl::Status& status);
 absl::Status StatusOf(const Json& error);
 
-// Returns a google.protobuf.Duration, such as "1.500000000s".
+// Returns the JSON text of a google.protobuf.Duration, such as "1.500000000s".
 std::string DurationField(absl::Duration duration);
 
 }  // namespace tessera::cli

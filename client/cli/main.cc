@@ -58,7 +58,8 @@ absl::StatusOr<Globals> GlobalsOf(const Parsed& parsed) {
 
 // Runs the command. Errors of the command line exit with kExitUsage before anything is called. With
 // --json there is one document on stdout in every case: if the command has printed none, it is {}
-// or the error. Ends by _Exit, because abandoned threads may still use static objects.
+// or the error. Ends by _Exit, because threads that RunInterruptible abandoned may still use static
+// objects.
 int Main(const std::vector<std::string>& args) {
   Terminal terminal(Display::OfProcess());
   const Display& display = terminal.display();

@@ -53,8 +53,8 @@ absl::StatusOr<ir::Mesh> ParseMeshLine(const std::string& line, std::string* res
 }  // namespace
 
 // A text with '=' has names and sizes, one that begins with a digit has sizes only, and anything
-// else is a name. Axes keep the types that they have in `like`: --mesh changes the sizes of a
-// program's mesh, and not who decides its shardings.
+// else is a name. An axis keeps the type that it has in `like`, because --mesh changes the sizes of
+// a program's mesh, and not who decides the shardings.
 absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text, const ir::Mesh& like) {
   ir::Mesh mesh;
   if (absl::StrContains(text, '=')) {

@@ -23,7 +23,8 @@ absl::StatusOr<std::optional<ir::Mesh>> ParseMesh(const std::string& text,
 absl::StatusOr<ir::PartitionSpec> ParseSpec(const std::string& text);
 // Parses a list of numbers and ranges, such as "0,2,4-7".
 absl::StatusOr<std::vector<int64_t>> ParseInts(const std::string& text);
-// Parses an id: "12", "operations/12", or a longer resource name that ends in "operations/12".
+// Parses an id. For the `collection` "operations" it is "12", "operations/12", or a longer resource
+// name that ends in "operations/12".
 absl::StatusOr<uint64_t> ParseId(const std::string& text, const std::string& collection);
 
 // Replaces the sizes in the mesh line of a program's text by those of `mesh`, or adds a mesh line.

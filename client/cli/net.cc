@@ -1,5 +1,5 @@
-// The sockets of `tessera doctor`, which finds out at which step a connection fails. They report
-// the system's own error, without gRPC in between.
+// The sockets of `tessera doctor`, which finds out at which step a connection fails. The functions
+// report the system's own error, which gRPC would hide.
 #include "client/cli/net.h"
 
 #include <fcntl.h>

@@ -36,7 +36,8 @@ std::string PendingReasonOrError(const Json& operation) {
 }
 
 // Lists operations. Canaries, which the coordinator itself runs, are left out of both the table and
-// the JSON document unless they are asked for: on an idle cluster they would be all that is listed.
+// the JSON document unless the caller asks for them, because on an idle cluster nothing else would
+// be listed.
 absl::Status Ps(Context& context, const Arguments& arguments) {
   Json request = {{"liveOnly", !arguments.Flag("all")}};
   if (arguments.Has("session"))
@@ -139,7 +140,7 @@ bool HasEnded(const Json& operation) {
 }
 
 // The operation belongs to this command, so it is cancelled if the command cannot wait any longer.
-// That call must not be ended by the deadline or the Ctrl-C that led to it.
+// The call that cancels it must not itself be ended by the deadline or the Ctrl-C.
 absl::StatusOr<Json> AwaitOperation(Context& context, const std::string& what, Json operation) {
   const std::string id = TextOf(operation, "id");
   Progress progress(context.display(), what, 0, context.shows_progress());

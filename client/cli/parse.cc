@@ -73,8 +73,8 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   CLI::Option* const option = app->add_option_function<std::vector<std::string>>(
       flags, [&row, out](const std::vector<std::string>& values) { out->Set(row.name, values); },
       help);
-  // Take one value per occurrence. CLI11 would take further words as well, and read "[1, 2]" as a
-  // list of two values.
+  // Take one value per occurrence. By default CLI11 would take further words as values as well, and
+  // read "[1, 2]" as a list of two values.
   if (row.type != OptionType::kTexts || !row.positional)
     option->expected(1)->allow_extra_args(false);
   option->multi_option_policy(row.type == OptionType::kTexts ? CLI::MultiOptionPolicy::TakeAll
@@ -83,7 +83,7 @@ CLI::Option* AddOption(CLI::App* app, const Option& row, Arguments* out) {
   const std::string value =
       row.choices.empty() ? row.value : absl::StrCat("{", absl::StrJoin(row.choices, ","), "}");
   option->type_name(value);
-  // Write the default here, since versions of CLI11 write it in different ways.
+  // Write the default value here, because the versions of CLI11 write it in different ways.
   if (!row.default_value.empty()) option->option_text(absl::StrCat(value, "=", row.default_value));
   return option->default_str(row.default_value)->required(row.required);
 }
@@ -129,9 +129,9 @@ class Grammar {
   Arguments arguments_, globals_;
 };
 
-// Makes a subcommand per row. A row of two words hangs below the first word, which may be a command
-// itself ("workers") or only a group ("mesh"). Global options belong to the root, and fallthrough
-// lets them stand behind the command as well.
+// Makes a subcommand per row. For a row of two words it is a subcommand of the first word, which
+// may be a command itself ("workers") or only a group ("mesh"). The global options belong to the
+// root parser, and CLI11's fallthrough accepts them behind the command as well.
 Grammar::Grammar(const std::vector<Command>& commands) {
   const char* const group = "Options of every command";
   app_.get_formatter()->column_width(kHelpColumn);

@@ -33,8 +33,8 @@ absl::StatusOr<std::string> HelpOn(const std::vector<Command>& commands,
 std::string CommandsMarkdown(const std::vector<Command>& commands);
 
 // Returns the completions of the last of `words`, which follow the program's name. They are the
-// commands, options and choices that begin with it. If there are none, the shell completes file
-// names.
+// commands, options and choices that begin with this word. If there are none, the shell completes
+// file names.
 struct Candidate {
   std::string word, help;
 };

@@ -1,5 +1,5 @@
 // Placements for the commands that make arrays (put, reshard, load) and for meshes of programs
-// (run, explain). Devices that are not given are chosen here, because the service takes an array
+// (run, explain). If no devices are given, they are chosen here, because the service takes an array
 // only with its devices.
 #include "client/cli/placing.h"
 

@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<ir::Array>> InputsOf(Context& context, const Argument
 }
 
 // Waits for the run in short slices, so that Ctrl-C is noticed soon. Cancels the run at Ctrl-C and
-// at the deadline, so that no run goes on whose user has given it up.
+// at the deadline, so that no run goes on after its user has given it up.
 absl::Status Await(Context& context, const std::shared_ptr<api::Service>& service,
                    uint64_t operation) {
   Progress progress(context.display(), absl::StrCat("operation ", operation), 0,
@@ -168,8 +168,8 @@ absl::Status Await(Context& context, const std::shared_ptr<api::Service>& servic
   }
 }
 
-// Writes each result to a file if --out is given. Returns the JSON document, which names the files
-// or, if there are none, has the values.
+// Writes each result to a file if --out is given. Returns the JSON document of the command, which
+// has the names of the files or, without --out, the values.
 absl::StatusOr<Json> SaveResults(const Arguments& arguments, const std::vector<ir::Array>& results,
                                  bool json) {
   Json document = Json::object();

@@ -1,5 +1,5 @@
-// The commands state backup and state check: they copy and check a coordinator's durable state, in
-// files on this machine. They read the files directly and need no coordinator.
+// The commands state backup and state check: they copy and check a coordinator's durable state,
+// which is in files on this machine. They read the files directly and need no coordinator.
 #include <string>
 #include <vector>
 

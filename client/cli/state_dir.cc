@@ -101,7 +101,8 @@ absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  // If the directory exists, say as the mount point of a volume, only its mode is set.
+  // If the directory exists already, for example as the mount point of a volume, only its mode is
+  // set.
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     return MakeError(ErrorKind::kValueError, absl::StrCat(path, ": ", std::strerror(errno)));
   if (chmod(path.c_str(), 0700) != 0)
@@ -139,8 +140,8 @@ absl::Status StateDir::PrepareTokens(absl::Time now) const {
   admin.created = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
   const std::string text = MakeToken(&admin);
   records.push_back(std::move(admin));
-  // Write the hash first: a token text without its hash would be useless, and would never be
-  // replaced.
+  // Write the file with the hash before the file with the text. If only the text were written, the
+  // token would be useless and would never be replaced.
   TESSERA_RETURN_IF_ERROR(ReplaceFile(tokens_file, FormatTokenFile(records), /*is_private=*/true));
   return ReplaceFile(token_file, text + "\n", /*is_private=*/true);
 }

@@ -57,9 +57,11 @@ class ManagedProcess {
 class RestartPolicy {
  public:
   // Returns how long to wait before the restart of a process that ran for `uptime`, or nullopt if
-  // the process must not be restarted. `exit_status` is nullopt if a signal killed the process.
-  // The status kExitNonRetryable is final at the first start. Later it is final only if it comes
-  // twice in a row, since the port of the previous process may take a while to be free.
+  // the process must not be restarted. `exit_status` is nullopt if a signal killed the process. A
+  // daemon exits with kExitNonRetryable if another start would probably fail in the same way, for
+  // example because of a wrong flag. This status is final at the first start. Later it is final
+  // only if it comes twice in a row, because the port of the previous process may take a while to
+  // be free.
   std::optional<absl::Duration> NextBackoff(std::optional<int> exit_status, absl::Duration uptime);
 
   static constexpr int kExitNonRetryable = 2;

@@ -47,7 +47,7 @@ Header HeaderOf(const std::string& name, size_t bytes) {
   h.type = '0';
   std::memcpy(h.magic, "ustar", 6);
   std::memcpy(h.version, "00", 2);
-  // The checksum is that of the header with blanks in place of the checksum.
+  // The checksum is computed over the header with blanks in the field of the checksum.
   std::memset(h.sum, ' ', sizeof(h.sum));
   uint64_t sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += reinterpret_cast<const uint8_t*>(&h)[i];

@@ -70,8 +70,8 @@ void AddNew(std::vector<std::string>* names, const std::string& name) {
     names->push_back(name);
 }
 
-// Returns the names for the coordinator's certificate: all by which a client may reach the
-// listener.
+// Returns the names for the coordinator's certificate: all names and addresses by which a client
+// may reach the listener.
 std::vector<std::string> NamesFor(const std::string& host,
                                   const std::vector<std::string>& advertised) {
   std::vector<std::string> names = advertised;
@@ -104,7 +104,7 @@ struct UpOptions {
 
 // Returns the names of the workers that `up` starts. A single worker has the name that is given, or
 // this machine's name. Several workers have that name with a number. The names must not depend on
-// anything else, since a worker is known by its name when the cluster starts again.
+// anything else, because the cluster knows its workers by these names when it starts again.
 absl::StatusOr<std::vector<std::string>> WorkerNames(const Arguments& arguments) {
   const int64_t count = arguments.Int("workers");
   if (arguments.Flag("no-worker")) {
@@ -139,15 +139,15 @@ absl::StatusOr<UpOptions> ParseUpOptions(const Arguments& arguments) {
   return up;
 }
 
-// Returns an error if another program listens at the coordinator's address. Checked before the
-// start, since the coordinator would report it only in its log.
+// Returns an error if another program listens at the coordinator's address. Called before the
+// coordinator starts, because the coordinator would report the error only in its log.
 absl::Status CheckFree(const UpOptions& up) {
   const std::string host = IsAny(up.listen_at.host) ? "" : up.listen_at.host;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  // The coordinator reports an invalid address.
+  // If the address is invalid, the coordinator reports the error.
   if (getaddrinfo(host.empty() ? nullptr : host.c_str(), up.listen_at.port.c_str(), &hints,
                   &found) != 0)
     return absl::OkStatus();
@@ -274,7 +274,7 @@ void ShowHowToConnect(Context& context, const StateDir& dir, const std::string& 
       });
 }
 
-// Starts the daemons in order: files first, then the coordinator, then the workers, which need its
+// Makes the files, then starts the coordinator, then the workers, which need the coordinator's
 // address. A step that fails ends the processes that run already, by their destructors. The lines
 // that clients need are printed only when every worker has a healthy device, so a script may wait
 // for them.

@@ -127,8 +127,8 @@ absl::Status SetText(const std::string& text, const std::string& where, int64_t 
 }
 
 // Sets one element. Integers of 64 bits are not converted by way of a double, which would round
-// them. For the other integer types a double holds every value, so one check against the type's
-// range finds fractions and overflows.
+// them. For the other integer types a double holds every value, so that fractions and overflows are
+// found by one check of the double.
 absl::Status SetLeaf(const Json& json, const std::string& where, int64_t index, ir::Array* out) {
   const DType dtype = out->dtype();
   if (dtype == DType::kBool) {
@@ -373,7 +373,7 @@ absl::StatusOr<ir::Array> InputOf(const std::string& text, const ir::Type& type)
     if (!HasNumbers(type.dtype)) return NoJson(type.dtype);
     const bool count = text == "count";
     ir::Array out(type.dtype, type.shape);
-    // Count only so far that the dtype holds each number exactly.
+    // Count only up to numbers that the dtype holds exactly, then begin again at 0.
     const bool narrow = type.dtype == DType::kBool || ir::BitWidth(type.dtype) < 8 ||
                         (ir::IsFloat(type.dtype) && ir::ByteWidth(type.dtype) == 1);
     const int64_t period = narrow                           ? 2

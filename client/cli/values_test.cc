@@ -150,7 +150,8 @@ TEST(JsonOfArray, FloatsKeepEveryDigitThatTellsThemApart) {
       ir::Array::Of(DType::kF32, {5}, {16777213, 0.1234567891, 1234567.9, 1, 0});
   EXPECT_EQ(JsonOfArray(value)->dump(), "[16777213.0,0.12345679,1234567.9,1.0,0.0]");
   EXPECT_EQ(JsonOfArray(ir::Array::Of(DType::kF32, {1}, {-0.0}))->dump(), "[-0.0]");
-  // Floats with pseudo-random bits go through text. Some are subnormal, some are very large.
+  // Floats with pseudo-random bits are written as text and read again. Some are subnormal, some are
+  // very large.
   constexpr int64_t kCount = 20'000;
   ir::Array bits(DType::kF32, {kCount});
   uint32_t next = 1;

@@ -1,6 +1,6 @@
 // Buffers, and the functions of the PJRT C API about them. JAX makes buffers from host memory, gets
 // them as results of runs (execute.cc), passes them to further runs, and reads them back. A buffer
-// knows an array of the service and a shard of it, so most of these functions move no bytes.
+// refers to a shard of an array at the service, so most of these functions move no bytes.
 #include "client/pjrt/buffer.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 // of the array that was assembled from it.
 constexpr int64_t kKeptTwiceMax = 1 << 20;
 
-// The longest wait of one call. Between calls the waiting thread checks whether the client is being
-// closed.
+// The longest wait of one call to the service. Between calls the waiting thread checks whether the
+// client is being closed.
 constexpr absl::Duration kSlice = absl::Seconds(1);
 
 absl::StatusOr<ir::Dims> ElementStrides(absl::Span<const int64_t> byte_strides, int64_t width) {
@@ -232,8 +232,8 @@ absl::Status AwaitRun(const Client& client, const tessera::Array& array) {
   return absl::OkStatus();
 }
 
-// Does not keep the array alive. An array that is no longer used must be deleted before the next
-// runs, and not only when the end of its run has been noticed.
+// Does not keep the array alive while it waits: an array that the framework has dropped must be
+// deleted before the next runs, and not only once the end of its run has been noticed.
 void SettleAtEnd(Client& client, const tessera::Array& array,
                  const std::shared_ptr<Outcome>& outcome) {
   const internal::ConcreteState* const c = internal::AsConcrete(array);
@@ -339,14 +339,15 @@ Error* Buffer_IsDeleted(Buffer_IsDeleted_Args* args) {
   return nullptr;
 }
 
-// Always false: the framework reads the memory of a buffer on a CPU by itself, and cannot do that
-// here.
+// Always answers false. If the answer were true, the framework would read the buffer's memory
+// directly, but this memory is in another process.
 Error* Buffer_IsOnCpu(Buffer_IsOnCpu_Args* args) {
   args->is_on_cpu = false;
   return nullptr;
 }
 
-// The framework asks for this event when it is about to wait, so all queued runs are requested now.
+// The framework asks for this event when it is about to wait for the buffer, so all queued runs are
+// requested first.
 Error* Buffer_ReadyEvent(Buffer_ReadyEvent_Args* args) {
   return Guarded([args] {
     const absl::StatusOr<CellShard> shard = args->buffer->shard();
@@ -422,7 +423,7 @@ Error* Buffer_CopyToMemory(Buffer_CopyToMemory_Args* args) {
           client.session->Reshard(contents->array, Mesh{{}, {to->id}}, {}, Site{});
       return give({std::make_shared<ArrayCell>(copy)}, EndOfRun(client, copy));
     }
-    // One shard of several cannot be moved alone by the service, so it goes through this process.
+    // The service cannot move one shard of several alone, so its bytes go through this process.
     TESSERA_ASSIGN_OR_RETURN(ir::Array bytes, ReadShard(client, *contents, from.dtype, from.dims));
     return give({std::make_shared<ArrayCell>(std::move(bytes))}, Settled());
   });

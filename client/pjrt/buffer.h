@@ -1,8 +1,8 @@
 // Buffers: a buffer is the part of an array that one device has.
 //
-// Bytes that the framework hands over are kept here until something uses them, because the
-// framework hands over the shards of an array one by one, and the service takes them as one array.
-// Buffers are owned by the framework. Thread-safe.
+// The framework (such as JAX) hands over the shards of an array one by one, but the service takes
+// them as one array. So the bytes that the framework hands over are kept here until something uses
+// them. Buffers are owned by the framework. Thread-safe.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -47,9 +47,10 @@ class ArrayCell {
   // Returns the contents of the buffer of shard `ordinal`, or the error of the run if that failed
   // before it was accepted. Requires that the cell is filled.
   absl::StatusOr<Contents> ContentsOfShard(int ordinal, bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the two arrays of which the buffer (`ordinal`, `zero`) may be the shard (`shard`,
-  // `shard_is_zero`): the array that the cell was made with, and the last array that was assembled
-  // from its buffers. An array is invalid if the buffer is not that shard of it.
+  // Returns the arrays of which the buffer (`ordinal`, `zero`) is the shard (`shard`,
+  // `shard_is_zero`): first the array that the cell was made or filled with, then the last array
+  // that was assembled from the buffer. Either array is invalid if the buffer is not this shard of
+  // it.
   std::pair<tessera::Array, tessera::Array> ArraysWith(int shard, bool shard_is_zero, int ordinal,
                                                        bool zero) const ABSL_LOCKS_EXCLUDED(mu_);
   // Notes that `array` was assembled from the buffer, which is therefore also its shard `ordinal`.
@@ -87,7 +88,8 @@ struct Buffer {
   const ir::DType dtype;
   const ir::Dims dims;
   const std::shared_ptr<Outcome> ready;
-  // True for a scalar that the framework takes for a token. Set when the buffer is made.
+  // True for a scalar that the framework takes for a token, a value without contents that orders
+  // effects. Set when the buffer is made.
   bool token = false;
 
   // Fails with ARRAY_DELETED if the buffer was deleted.
@@ -104,10 +106,10 @@ struct Buffer {
   CellShard shard_ ABSL_GUARDED_BY(mu_);
 };
 
-// Returns whether resharding the array to the devices `to`, whole on each, puts the shard there.
-// The shard must be the whole array. Programs may declare a value as replicated that differs
-// between devices, so of several copies only the one on the shard's own device is certain to be the
-// shard.
+// Returns whether the shard reaches the devices `to`, whole on each, if the service reshards the
+// array to them. That requires that the shard is the whole array. A program may declare a value as
+// replicated that in fact differs between devices. So if the array has several copies, only the
+// copy on the shard's own device is certain to be the shard.
 bool IsMoved(const Contents& contents, const ir::Dims& local, const std::vector<int64_t>& to);
 
 // Settles the outcome when the run that makes `array` ends. The wait for the run starts only when

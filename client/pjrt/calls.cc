@@ -1,6 +1,6 @@
 // Calls of the host for execute.cc: MakeCallsBeforeRun makes the calls before a run, CallsInOrder
-// those after it. Both call one C function, which the Python package tessera_jax sets when it loads
-// the plugin, with the name of the callback and its operands.
+// those after it. Both call one C function with the name of the callback and its operands. The
+// Python package tessera_jax sets this function when it loads the plugin.
 #include "client/pjrt/calls.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ std::vector<ir::Array> ZerosOf(const std::vector<ir::Type>& types) {
 }
 
 // Returns whether all elements are NaN or, in an integer array, zero. A program that cannot wait
-// for a call goes on with these values.
+// for a call goes on with these values in place of the call's results.
 bool IsGuess(const ir::Array& a) {
   const bool nan = ir::IsInexact(a.dtype());
   for (int64_t i = 0; i < a.num_elements(); ++i) {
@@ -98,9 +98,10 @@ bool IsGuess(const ir::Array& a) {
 }
 
 // Makes the calls of a run that has ended: the reference evaluator runs the part of the program
-// that has effects, and `call` gets each of them in order. The program went on with placeholders
-// where a nested call returns something. So if a nested call returns anything else, or if some of
-// its calls are not known, the results of the run are wrong and the run fails.
+// that has effects, and `call` gets each of them in order. Where a nested call returns something,
+// the program went on with placeholders (IsGuess). If a nested call returns anything else, or if
+// the operands of some calls are not known, the results of the run are wrong, and the function
+// returns an error.
 absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Array>& arrays) {
   TESSERA_ASSIGN_OR_RETURN(std::vector<ir::Array> values, ReadAll(*compiled.client, arrays));
   absl::Status status;  // the error of the first call that fails
@@ -132,8 +133,8 @@ absl::Status MakeCalls(const Compiled& compiled, const std::vector<tessera::Arra
   return status;
 }
 
-// Returns the program with only these of its results, without ops that they do not need. Sets
-// `kept` to tell which params are left.
+// Returns the program with only the results whose indices are `results`, and without ops that these
+// do not need. Sets `kept` to whether each param is left.
 ir::Program WithResults(const ir::Program& program, const std::vector<size_t>& results,
                         bool keep_params, std::vector<bool>* kept) {
   ir::Function f = *program.entry;
@@ -175,7 +176,8 @@ void FindCalls(const ir::Function& f, const std::vector<ir::stablehlo::HostCall>
 
 // The importer has put the operands of all calls behind the ordinary results of the program. For
 // each call, the program with these operands as its only results is compiled as a small program of
-// its own. The whole program computes these values again, so that it can run without a stop.
+// its own. The whole program then computes these values again, so that its run need not be
+// interrupted.
 absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
     Client& client, const std::vector<ir::stablehlo::HostCall>& calls,
     const std::vector<int64_t>& devices, int num_printed, ir::Program* program) {
@@ -211,7 +213,8 @@ absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
     std::vector<tessera::Array> given;
     for (size_t i = 0; i < all.size(); ++i)
       if (call.takes[i]) given.push_back(all[i]);
-    // A part that depends on constants only has no arguments; it runs on the program's devices.
+    // A part whose operands depend on constants only has no arguments; it runs on the program's
+    // devices all the same.
     const std::vector<tessera::Array> operands =
         client.session->Run(*call.executable, given, {}, Site{});
     TESSERA_ASSIGN_OR_RETURN(const std::vector<ir::Array> values, ReadAll(client, operands));
@@ -260,8 +263,8 @@ void CallsInOrder::Make(std::shared_ptr<const Compiled> compiled,
   waiting_.emplace_back([compiled = std::move(compiled), arrays = std::move(arrays),
                          settler = std::move(settler)]() mutable {
     const absl::Status status = Caught([&] { return MakeCalls(*compiled, arrays); });
-    // Release everything before the host learns of the end: its process may then be ending, and
-    // must not be called any more.
+    // Release the program and the arrays before the outcome is settled. After that the framework's
+    // process may be ending, and must not be called any more.
     compiled.reset();
     arrays.clear();
     settler->Settle(status);

@@ -45,14 +45,14 @@ struct CallBeforeRun {
   std::vector<ir::Type> results;
   // The part of the program that computes the call's operands.
   std::shared_ptr<const Session::Executable> executable;
-  // Which values that part takes: first of the program's arguments, then of the results of earlier
-  // calls.
+  // Which values `executable` takes: one entry for each argument of the program, then one for each
+  // result of earlier calls.
   std::vector<bool> takes;
 };
 
 // Plans the parts of `program` that compute the operands of the calls, and removes these operands
-// from the results of `program`. Requires that `program` has no effects any more, and that the
-// operands are its last results but for the `num_printed` values that are printed.
+// from the results of `program`. Requires that the effects of `program` have been split off, and
+// that the operands are its last results but for the `num_printed` values that are printed.
 absl::StatusOr<std::vector<CallBeforeRun>> SplitCalls(
     Client& client, const std::vector<ir::stablehlo::HostCall>& calls,
     const std::vector<int64_t>& devices, int num_printed, ir::Program* program);
@@ -64,11 +64,12 @@ absl::StatusOr<std::vector<tessera::Array>> MakeCallsBeforeRun(
     const Compiled& compiled, absl::Span<const tessera::Array> args);
 
 // Returns whether one of these calls stands in a loop whose number of iterations is not known
-// before. If such a loop has very many iterations, some of their calls are not made.
+// before the program runs. If such a loop has very many iterations, the calls of some iterations
+// are not made.
 bool InLongLoop(const ir::Function& prints, const std::vector<ir::stablehlo::HostCall>& calls);
 
-// Makes the calls of runs on one thread, in the order of the runs. The destructor drops the calls
-// of runs for which it has not begun.
+// Makes the calls of runs on one thread, in the order of the runs. The destructor drops the runs
+// whose calls have not begun.
 class CallsInOrder {
  public:
   CallsInOrder() = default;
@@ -77,7 +78,7 @@ class CallsInOrder {
   ~CallsInOrder();
 
   // Reads `arrays` once their run has ended, and makes the calls of the program, which take them.
-  // Settles `outcome` when all that has ended.
+  // Settles `outcome` when all calls have returned.
   void Make(std::shared_ptr<const Compiled> compiled, std::vector<tessera::Array> arrays,
             std::shared_ptr<Outcome> outcome) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -16,8 +16,8 @@
 namespace tessera::pjrt {
 namespace {
 
-// How many runs and transfers are waited for at once. Further ones wait until one of these has
-// ended. The number is high, since a thread that waits costs little.
+// The number of threads that wait for runs and transfers. If there are more runs and transfers,
+// they get a thread when one is free. The number is high because a thread that waits costs little.
 constexpr int kWaitersMax = 32;
 
 std::string TextOf(const NamedValue& value) { return {value.string_value, value.value_size}; }
@@ -98,9 +98,9 @@ void Attributes::Add(std::string name, float number) {
   value.value_size = 1;
 }
 
-// Reads the environment first, so that options of the call replace its values. If the call asks for
-// an embedded cluster and names no address, the address in the environment is ignored, because an
-// address would otherwise win over embedded devices.
+// Reads the environment first, so that options of the call replace the values from it. If the call
+// asks for an embedded cluster and names no address, the address in the environment is ignored,
+// because an address would otherwise win over embedded devices.
 absl::StatusOr<ClientOptions> ReadClientOptions(absl::Span<const NamedValue> given,
                                                 const EnvLookup& env) {
   ClientOptions out;
@@ -184,9 +184,9 @@ Device* Client::Find(int64_t id) const {
 Error* Plugin_Initialize(Plugin_Initialize_Args*) { return nullptr; }
 
 Error* Plugin_Attributes(Plugin_Attributes_Args* args) {
-  // The versions of StableHLO and Shardy that the plugin reads. The framework writes artifacts for
-  // this version or, if its own is older, for its own. So ops and forms of later versions stay out
-  // of artifacts until these numbers are raised.
+  // The versions of StableHLO and Shardy that the plugin reads. The framework writes artifacts in
+  // the older of this version and its own. So artifacts contain no ops and forms of later versions
+  // until these numbers are raised.
   static const auto* const attributes = [] {
     auto* const made = new Attributes;
     made->Add("stablehlo_current_version", std::vector<int64_t>{1, 15, 0});
@@ -208,7 +208,8 @@ Error* Client_Create(Client_Create_Args* args) {
     std::shared_ptr<Session> session = Open(options);
     std::vector<api::Device> found;
     for (api::Device& d : session->devices(Site{})) {
-      // The framework cannot express that a device is away, so such a device is left out.
+      // The framework has no way to express that a device is not healthy, so such a device is left
+      // out.
       if (d.healthy && d.id <= std::numeric_limits<int>::max()) found.push_back(std::move(d));
     }
     if (found.empty()) {

@@ -1,5 +1,5 @@
-// The client of the framework: a session, and a snapshot of the cluster's devices that is taken
-// when the client is made.
+// The client that the framework (such as JAX) has: a session, and a snapshot of the cluster's
+// devices that is taken when the client is made.
 //
 // Everything that a getter returns is kept in the client or in the object that the getter is asked
 // about. So no getter calls the service or fails; the framework would end the process if one did.
@@ -101,7 +101,8 @@ struct Client {
   RunQueue runs;
 };
 
-// How a client is made. Options of the call take precedence over the environment variables.
+// How a client is made. An option that the framework gives takes precedence over the environment
+// variable in parentheses.
 struct ClientOptions {
   std::string address;  // address of a coordinator (TESSERA_ADDRESS)
   int embedded = 0;     // number of devices of a cluster in this process (TESSERA_EMBEDDED)

@@ -1,6 +1,7 @@
 // Outcomes, and the functions of the PJRT C API for the events that refer to them. Runs, transfers
 // and callbacks of the host settle outcomes; the framework polls, awaits or is called back. The
-// wait for a run starts only when its outcome is asked for, as the outcomes of many runs never are.
+// wait for a run starts only when its outcome is asked for, because the framework never asks for
+// the outcomes of many runs.
 #include "client/pjrt/event.h"
 
 #include "absl/strings/string_view.h"
@@ -74,7 +75,7 @@ void Outcome::OnSettled(OnReadyCallback callback, void* user_arg) {
 
 std::shared_ptr<Outcome> Settled() {
   static Outcome* const settled = new Outcome(absl::OkStatus());
-  // The pointer owns nothing, so that copies of it need not count references.
+  // The shared_ptr owns nothing, so that copying it does not count references.
   return {std::shared_ptr<Outcome>(), settled};
 }
 

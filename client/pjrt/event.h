@@ -1,4 +1,5 @@
-// Events: the framework waits for an event, or registers a callback that runs when it is ready.
+// Events: the framework (such as JAX) waits for an event, or registers a callback that runs when
+// the event is ready.
 //
 // Thread-safe. A callback runs once: on the thread that settles the event or, if the event is
 // settled already, on the thread that registers the callback. It never runs under a lock of the

@@ -40,8 +40,8 @@ std::vector<std::string> ShardingsOf(const std::vector<Boundary>& values,
 }
 
 // Returns a boundary for each of `values`, the arguments or results of the artifact, tokens
-// included. `specs` has an entry per array. So do `sums` and `other_placements`, unless they are
-// empty.
+// included. `specs` has one entry per array, without tokens. `sums` and `other_placements` have one
+// entry per array, too, or are empty.
 std::vector<Boundary> BoundariesOf(
     const std::vector<ir::stablehlo::ValueInfo>& values, const std::vector<api::ArraySpec>& specs,
     const std::vector<ir::AxisList>& sums,
@@ -79,7 +79,8 @@ std::vector<Boundary> BoundariesOf(
 }
 
 // Returns whether the artifact's values, apart from tokens, correspond to the program's arrays.
-// They do not if the artifact has tuples, because the program has their parts as separate arrays.
+// They do not correspond if the artifact has tuples, because in the program the parts of a tuple
+// are separate arrays.
 bool MatchArrays(const std::vector<ir::stablehlo::ValueInfo>& values, size_t num_arrays) {
   return static_cast<size_t>(std::count_if(values.begin(), values.end(), [](const auto& value) {
            return value.type != kToken;
@@ -174,8 +175,8 @@ std::string AssignmentBytes(const std::vector<Device*>& devices) {
   return assignment.SerializeAsString();
 }
 
-// Writes what was compiled to files under $TESSERA_JAX_DUMP, if that is set. A failure is logged,
-// and does not fail the compilation.
+// Writes the artifact, the program and the plan to files under $TESSERA_JAX_DUMP, if that is set. A
+// failure to write is logged, and does not fail the compilation.
 class CompileDump {
  public:
   explicit CompileDump(const std::string& name) {
@@ -213,9 +214,9 @@ Texts::Texts(std::vector<std::string> texts) : texts_(std::move(texts)) {
 
 namespace {
 
-// Adds the order of the devices to the sharding. `placed` lists the partitions by tile, by copy and
-// by term. If that is a transposition of the mesh, it is written as one, since this is the only
-// form that the framework reads back.
+// Adds the order of the devices to the sharding. `placed` lists the partitions, ordered by tile,
+// then by copy, then by term. If this order is a transposition of the mesh, it is written in that
+// form, because the framework reads back no other form.
 void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisList& unreduced,
                 const std::vector<int64_t>& placed, v1::OpSharding* out) {
   const auto is_among = [](const ir::AxisList& list, const std::string& name) {
@@ -241,7 +242,8 @@ void AddDevices(const ir::Mesh& mesh, const ir::AxisList& axes, const ir::AxisLi
 
 // Translates a placement into XLA's form. OpSharding has no mesh axes: it cuts dims into tiles, and
 // may say that the devices of a tile hold copies or terms of a sum. So the axes of the mesh are
-// split into those that shard dims, those that are summed over, and the rest, which makes copies.
+// split into the axes that shard dims, the axes along which the devices hold terms of a sum, and
+// the other axes, along which the devices hold copies.
 std::string ShardingBytes(const Boundary& boundary, const std::vector<Device*>& devices) {
   const api::ArraySpec& spec = boundary.spec;
   v1::OpSharding out;

@@ -1,5 +1,5 @@
-// Executables: programs that are planned for devices, with everything that the framework may ask
-// about them.
+// Executables: programs that are planned for devices, with everything that the framework (such as
+// JAX) may ask about them.
 //
 // Owned by the framework. Immutable, except for the mark that they are deleted. Thread-safe.
 #pragma once
@@ -37,9 +37,9 @@ class Texts {
   std::vector<size_t> sizes_;
 };
 
-// The place of an argument or a result. The framework may know it as a pending sum along some axes
-// (`sum`). For the service it is then the sum itself; for the framework the sum is the first term,
-// and all other terms are zero.
+// The shape and the placement of an argument or a result. The framework may take the value for a
+// sum along the axes `sum` that has not been added up yet. The service then holds the sum itself.
+// To the framework the plugin shows the sum as the first term, and zeros as all other terms.
 struct Boundary {
   // True for a token, which is no array. Tokens order effects, which are in order anyhow.
   bool token = false;
@@ -68,7 +68,8 @@ struct Compiled {
            std::shared_ptr<const Session::Executable> made, std::vector<Device*> on);
 
   Client* const client;
-  // The program in the form that is sent. Only the calls of the host see the last results of it.
+  // The program in the form that is sent. The last results of the program are for the calls of the
+  // host; the framework does not get them.
   const internal::SentProgram sent;
   const HeldCallbacks callbacks;
   // The calls that are made before a run. The results of these calls are the last arguments of the

@@ -1,6 +1,6 @@
 // Runs an executable: the framework calls LoadedExecutable_Execute with a buffer per argument and
-// device. If these buffers are the shards of one array, laid out as the program wants it, that
-// array is the argument; if not, an array is assembled from them.
+// device. If the buffers of one argument are the shards of one array with the placement that the
+// program wants, that array is the argument; if not, an array is assembled from the buffers.
 //
 // The call itself only checks its arguments and makes the buffers of the results. The rest is a job
 // in the client's queue of runs (runs.h), so that the framework need not wait.
@@ -26,7 +26,8 @@ std::string What(const Compiled& compiled, size_t i) {
   return absl::StrCat(compiled.executable->name, ": argument ", i);
 }
 
-// Returns which term of a sum the shard is.
+// Returns the index of the term that the shard holds, if the array is a sum that has not been added
+// up.
 int64_t TermOf(const api::Placement& placement, int64_t ordinal) {
   return placement.mesh.IndexAlong(ordinal, placement.spec.unreduced);
 }
@@ -119,11 +120,12 @@ absl::StatusOr<tessera::Array> Assemble(const Compiled& compiled, Row row, size_
 // One call of an executable: its arguments, and the cells that its results go to.
 struct PendingCall {
   std::shared_ptr<const Compiled> compiled;
-  // The contents of the arguments: of the first one on all devices, then of the next one, and so
-  // on.
+  // The contents of the arguments: those of the first argument on each device, then those of the
+  // next argument, and so on.
   absl::InlinedVector<CellShard, 4> args = {};
   std::vector<bool> donated = {};  // by argument, whether it is donated; empty if none is
-  // The cells, by result. A cell is null for a token, and may be until the run has been requested.
+  // The cells, by result. The cell of a token is null. Other cells may be null until the run has
+  // been requested.
   absl::InlinedVector<std::shared_ptr<ArrayCell>, 2> results = {};
   // `end` is the outcome of the run, `complete` that of the call for the framework. They differ if
   // the program calls the host: the call is complete when the calls of the host have ended.
@@ -223,8 +225,8 @@ void MakeCells(PendingCall& call) {
 }
 
 // Requests the run, and fills the cells of the results. Sets `first` to an array that the run
-// makes; its end is the end of the run. An argument is first looked up as an existing array, and
-// assembled only if there is none. Calls of the host whose results are arguments are made here,
+// makes; the array is ready when the run ends. An argument is first looked up as an existing array,
+// and assembled only if there is none. Calls of the host whose results are arguments are made here,
 // before the run.
 absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
   const Compiled& compiled = *call.compiled;
@@ -246,7 +248,8 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
     arrays.push_back(std::move(whole));
     if (!call.donated.empty()) donate.push_back(call.donated[i]);
   }
-  // Drop the cells now, so that donated contents that nobody else holds are released with this run.
+  // Drop the cells before the run is sent, so that donated arrays that nobody else holds are
+  // released with it.
   call.args.clear();
   if (!compiled.calls_before_run.empty()) {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<tessera::Array> answers,
@@ -262,8 +265,8 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
     const auto first_read = results.end() - compiled.sent.num_printed;
     client.calls.Make(call.compiled, {first_read, results.end()}, call.complete);
     results.erase(first_read, results.end());
-    // If a nested call returned something that the program needed, the results are wrong. Only the
-    // end of the calls tells, so wait for it.
+    // If a nested call returned something that the program needed, the results are wrong. That is
+    // known only once all calls have been made, so wait for them.
     if (!compiled.nested_calls.empty()) TESSERA_RETURN_IF_ERROR(call.complete->Await());
   }
   auto result = results.begin();
@@ -307,7 +310,7 @@ void Run(PendingCall& call) {
     call.end = std::make_shared<Outcome>(requested.status);
   }
   if (!call.complete) call.complete = call.end;
-  // Calls of the host that are being made settle `complete` themselves.
+  // If the run was requested and calls the host, `complete` is settled by CallsInOrder.
   if (!requested.status.ok()) call.complete->Settle(requested.status);
 }
 

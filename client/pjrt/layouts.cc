@@ -19,8 +19,8 @@ struct Layout {
 
 namespace {
 
-// The layouts of all ranks up to the highest that was asked for. A deque, because its elements stay
-// where they are when it grows.
+// The layouts of all ranks up to the highest that was asked for. They are in a deque, because the
+// elements of a deque stay where they are when it grows.
 struct Layouts {
   absl::Mutex mu;
   std::deque<Layout> by_rank ABSL_GUARDED_BY(mu);

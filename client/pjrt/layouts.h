@@ -1,5 +1,5 @@
-// Layouts, in the form in which the framework asks for them. All values are row-major, so a layout
-// depends on the rank only.
+// Layouts of values in memory, in the form in which the framework (such as JAX) asks for them. All
+// values are row-major, so a layout depends on the rank only.
 //
 // Layouts are immutable and live as long as the process; there is one for each rank.
 #pragma once

@@ -1,4 +1,4 @@
-// The queue that lets JAX dispatch runs without a wait (execute.cc pushes them). The hand-over
+// The queue that lets JAX dispatch runs without a wait; execute.cc pushes the runs. The hand-over
 // between the framework's thread and the queue's thread is on the path of every step of a training
 // loop, so both spin for a moment before they sleep.
 #include "client/pjrt/runs.h"
@@ -41,8 +41,8 @@ void RunQueue::Push(Job job) {
   const auto has_room = [this] {
     return num_waiting_.load(std::memory_order_relaxed) <= kWaitingMax / 2;
   };
-  // The queue's thread is at work, and a second one would not make it faster, so spin first. After
-  // that do jobs here, so that no caller gets further ahead.
+  // Spin first: the queue's thread is doing jobs, and a second thread would not speed them up. If
+  // there is still no room, do jobs on this thread, so that the caller does not get further ahead.
   if (!SpinUntil(has_room))
     while (!has_room() && DoNext()) {
     }

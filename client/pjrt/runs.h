@@ -1,6 +1,6 @@
-// The queue of a client's runs. A thread of the queue asks the service for them in their order, so
-// that the framework's thread goes on while their arguments are put. A thread that needs the result
-// of a run calls Finish, which does the waiting jobs on that thread.
+// The queue of a client's runs. A thread of the queue requests the runs from the service in their
+// order, so that the framework's thread goes on while the arguments of the runs are put. A thread
+// that needs the result of a run calls Finish, which does the waiting jobs on that thread.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -19,7 +19,7 @@ class RunQueue {
   // The second part of a job. It runs when the next job may already begin, because it may call the
   // framework, which may call the plugin.
   using After = absl::AnyInvocable<void()>;
-  // The first part of a job, which no other job overlaps; returns the second part.
+  // The first part of a job; it returns the second part. The first parts of two jobs never overlap.
   using Job = absl::AnyInvocable<After()>;
 
   RunQueue() = default;

@@ -1,5 +1,5 @@
-// Errors in the form of the PJRT C API: an error is an object of the plugin. The framework asks it
-// for its code and message, and gives it back to be destroyed.
+// Errors in the form of the PJRT C API: an error is an object of the plugin. The framework (such as
+// JAX) asks the error for its code and message, and gives it back to be destroyed.
 //
 // Stateless; thread-safe. The framework owns every error that it is given.
 #pragma once

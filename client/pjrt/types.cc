@@ -1,5 +1,5 @@
-// The table of element types that the PJRT C API numbers and Tessera has. Buffers, executables and
-// host callbacks of the plugin use it to tell the framework their types.
+// The table of the element types that Tessera has, with their numbers in the PJRT C API. Buffers,
+// executables and host callbacks of the plugin use it to tell the framework their types.
 #include "client/pjrt/types.h"
 
 #include <algorithm>

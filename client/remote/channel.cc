@@ -68,8 +68,8 @@ std::shared_ptr<grpc::Channel> ChannelTo(
     const Keepalive& keepalive) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  // The backoff is short enough for a client to reconnect within the coordinator's
-  // session_grace_ms.
+  // The backoff is short enough for a client to reconnect before the coordinator's session_grace_ms
+  // ends.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);

@@ -1,6 +1,6 @@
 // The network calls of `tessera join`: first FetchCa, whose result the command checks against the
-// fingerprint in the join command, then Enroll. They are apart from RemoteService, since at this
-// point the machine does not yet trust any certificate.
+// fingerprint in the join command, then Enroll. They are not part of RemoteService, because at this
+// point the machine does not trust any certificate yet.
 #include "client/remote/enroll.h"
 
 #include <memory>
@@ -24,7 +24,8 @@ namespace {
 
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
-// TLS that does not verify the server: the caller checks the fingerprint of the response.
+// Returns credentials for TLS that does not verify the server. The caller checks the fingerprint of
+// the CA certificate that it receives.
 std::shared_ptr<grpc::ChannelCredentials> Unverified() {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_verify_server_certs(false);
@@ -62,6 +63,8 @@ absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration t
   return response.ca_pem();
 }
 
+// Sends the signing request over TLS with `ca_pem` as the only root. The join token travels in the
+// metadata of this call, so the server must be verified before anything is sent.
 absl::StatusOr<std::string> Enroll(const std::string& address, const std::string& ca_pem,
                                    const std::string& token, const std::string& worker,
                                    const std::string& csr_pem, absl::Duration timeout) {
@@ -77,8 +80,9 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
   const absl::Status status = ToStatus(stub->Enroll(&context, request, &response), address);
-  // The server answers, because FetchCa has just succeeded. FetchCa does not verify the server, so
-  // the only thing that can be wrong is the name in the server's certificate.
+  // After FetchCa the server is known to answer, and `ca_pem` to be its CA. Unlike FetchCa, this
+  // call verifies the server, so what remains is that the server's certificate lacks the name in
+  // the address. With a CA from --ca-file the server may also be down, or have another CA.
   if (KindOf(status) == ErrorKind::kUnreachable)
     return MakeError(ErrorKind::kTlsMismatch,
                      absl::StrCat("the coordinator at ", address,

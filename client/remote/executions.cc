@@ -12,7 +12,8 @@
 namespace tessera::remote {
 namespace {
 
-// A stream that was idle for this long is checked for its end before the next run is sent.
+// If a stream was idle for this long, the client checks before the next run whether the stream has
+// ended.
 constexpr absl::Duration kMaxIdle = absl::Milliseconds(50);
 
 }  // namespace
@@ -93,7 +94,8 @@ class Executions::Stream {
   mutable absl::Mutex mu_;
 
  private:
-  // Handles the next event. Releases the lock while it waits. Returns false at `deadline`.
+  // Waits for the next event of the queue and handles it. Releases the lock during the wait.
+  // Returns false at `deadline`.
   bool Poll(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     void* tag = nullptr;
     bool ok = false;
@@ -121,8 +123,8 @@ class Executions::Stream {
     mu_.Lock();
   }
   // Applies the message that was read to the run that it names, and starts the next read. Releases
-  // the lock meanwhile, as gRPC must not be called with a lock held. Messages about runs that are
-  // over are ignored. A refusal has no completion, and still ends the run below.
+  // the lock for the call of gRPC, which must not be made with the lock held. Messages about runs
+  // that are over are ignored. A run ends with its completion or with its refusal.
   void HandleEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto found = runs_.find(event_.number());
     if (found != runs_.end()) {
@@ -135,7 +137,7 @@ class Executions::Stream {
           run.failure_ =
               grpc::Status(static_cast<grpc::StatusCode>(event_.refused().code()),
                            event_.refused().message(), event_.refused().SerializeAsString());
-        // A result that does not parse is read by ticket.
+        // If an inline result does not parse, the results are read by ticket later.
         if (absl::StatusOr<api::Completion> end = ir::serial::FromProto(event_.ended()); end.ok()) {
           if (event_.has_ended()) run.operation_ = std::move(end->operation);
           for (auto& [array, value] : end->results)

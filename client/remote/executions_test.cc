@@ -46,9 +46,9 @@ TEST(ExecutionsTest, RunsOfManyThreadsShareOneStream) {
   EXPECT_EQ(client->open(), 0);
 }
 
-// The main thread only looks at the second run, so the other thread must have received its end. The
-// other thread polls until the first run ends. So it also receives the end of the third run, which
-// the main thread awaits.
+// The main thread asks for the state of the second run without polling the stream, so the other
+// thread must have received the run's end. The other thread polls until the first run ends. So it
+// also receives the end of the third run, which the main thread awaits.
 TEST(ExecutionsTest, TheThreadThatPollsReceivesTheAnswersToAllRuns) {
   FakeCoordinator coordinator;
   absl::Notification second_seen, third_awaited;

@@ -54,7 +54,7 @@ void Hold::Open(uint64_t session) {
 
 // Takes the events of the stream from its queue and opens the stream again if it broke. A read is
 // always pending, because only the failure of a read shows that the stream has ended. If the stream
-// ended before the server responded, the result is kRefused, and the next call tries again.
+// ended before the server responded, returns kRefused, and the next call of Keep tries again.
 Hold::State Hold::Keep(uint64_t session, absl::Duration wait) {
   if (unknown_) return State::kHeld;
   if (stream_ == nullptr || stream_->session != session) Open(session);

@@ -1,6 +1,7 @@
 // Keeps the session of one client alive. RemoteService::Connect opens the lease, its calls take the
-// session id from it, and a thread renews it until the client ends. All times are fractions of the
-// lease, so that one lost renewal or a short loss of the connection does not end the session.
+// session id from it, and a thread renews it until the client ends. The times of renewals are
+// fractions of the lease, so that one lost renewal or a short loss of the connection does not end
+// the session.
 #include "client/remote/lease.h"
 
 #include <errno.h>
@@ -18,15 +19,15 @@ namespace tessera::remote {
 namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(10);
-// More than one renewal per lease, so that one may fail.
+// There is more than one renewal per lease, so that one may fail.
 constexpr int kRenewalsPerLease = 3;
 // The timeout of a renewal is half of the interval between renewals, and a renewal that failed is
-// tried again after a quarter of it. So a connection that comes back late in a lease still saves
-// the lease.
+// tried again after a quarter of the interval. So the lease is still renewed if the connection
+// comes back late in the lease.
 constexpr int kCallsPerInterval = 2, kRetriesPerInterval = 4;
 constexpr absl::Duration kMinRenewInterval = absl::Milliseconds(20);
-// The hold is polled this often within the server's grace period, so that there is time to open the
-// stream again.
+// The hold is polled this often within the server's grace period, so that there is time to open a
+// broken stream again.
 constexpr int kPollsPerGrace = 5;
 constexpr absl::Duration kMinPollInterval = absl::Milliseconds(50),
                          kMaxPollInterval = absl::Seconds(1);

@@ -96,7 +96,7 @@ TEST(RenewalsTest, ARenewalThatFailsIsTriedAgainAfterAQuarterOfTheInterval) {
             failed + absl::Seconds(0.5));
 }
 
-// The server counts the lease from when it receives the renewal, not from when it answers.
+// The server counts the lease from when it receives a renewal, not from when it responds.
 TEST(RenewalsTest, TheNextRenewalCountsFromWhenTheLastWasSent) {
   EXPECT_EQ(Renewals(absl::Seconds(6)).NextDue(kSent, kSent + absl::Seconds(0.9), /*renewed=*/true),
             kSent + absl::Seconds(2));

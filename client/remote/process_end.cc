@@ -69,8 +69,9 @@ bool IsHandledBy(int signal, void (*handler)(int)) {
   }
 }
 
-// Called once in each process that has an AtProcessEnd, so a forked child calls it again. Handles
-// only the signals whose action is the default, or OnSignal, which a forked child inherits.
+// Called once in each process that has an AtProcessEnd, so a forked child calls it again. Installs
+// OnSignal for the signals whose action is the default. In a forked child the action may be the
+// inherited OnSignal, which is kept.
 void WatchSignals() {
   std::vector<int> signals;  // signals to handle
   for (int signal : kSignals)
@@ -134,8 +135,8 @@ AtProcessEnd::~AtProcessEnd() {
 
 // Runs the pending callbacks one after the other. It may run on several threads at once, say at
 // exit and after a signal: each callback is marked as running before it is called, and a thread
-// that finds one running waits for it, so that no thread ends the process under a callback. All
-// waits end at the deadline.
+// that finds one running waits for it, so that no thread ends the process while a callback runs.
+// All waits end at the deadline.
 void AtProcessEnd::RunAll() {
   if (watcher_pid.load() != getpid()) return;
   const absl::Time deadline = SteadyNow() + kCloseTimeout;
@@ -149,7 +150,7 @@ void AtProcessEnd::RunAll() {
         return std::none_of(registry.entries.begin(), registry.entries.end(),
                             [](const auto& e) { return e->state == Entry::State::kRunning; });
       };
-      // Wait for another thread that is running a callback.
+      // If another thread is running a callback, wait until it has returned.
       if (!registry.mu.AwaitWithTimeout(absl::Condition(&none_running), deadline - SteadyNow()))
         return;
       for (const auto& entry : registry.entries)

@@ -29,13 +29,13 @@ using Clusters = v1::ClusterService::Stub;
 using Operations = v1::OperationService::Stub;
 using Programs = v1::ProgramService::Stub;
 
-// If there is no connection within this time, Connect looks for the cause.
+// If there is no connection within this time, Connect looks for a mismatch of TLS.
 constexpr absl::Duration kFirstConnectTimeout = absl::Seconds(1);
 constexpr absl::Duration kDiagnoseTimeout = absl::Milliseconds(200);
 constexpr absl::Duration kCompileTimeout = absl::Minutes(5);    // large programs take long to plan
 constexpr absl::Duration kTransferTimeout = absl::Minutes(10);  // timeout for one array
-// Added to waits on the server, so that a server that was suspended for ten seconds can still
-// respond.
+// Added to the timeout of calls that wait at the server, so that a server that was suspended for
+// ten seconds can still respond.
 constexpr absl::Duration kServerGracePeriod = absl::Seconds(15);
 // How long the coordinator may take to detect a lost executor.
 constexpr absl::Duration kLossReportTimeout = absl::Seconds(2),
@@ -67,8 +67,8 @@ class TicketRetries {
 };
 
 // Calls `attempt`, which creates and uses tickets, until no executor rejects them as stale. Gives
-// up when TicketRetries does. The loop also ends if the array is lost, since no tickets are made
-// then.
+// up when TicketRetries does. The loop also ends if the array is lost, because `attempt` then fails
+// to get tickets.
 template <class F>
 auto WithFreshTickets(const F& attempt) -> decltype(attempt()) {
   TicketRetries tries;
@@ -264,7 +264,7 @@ absl::StatusOr<uint64_t> RemoteService::IdOf(uint64_t id) const {
 }
 
 absl::StatusOr<api::ExecuteRequest> RemoteService::WithIds(const api::ExecuteRequest& request) {
-  // This run may delete arrays that earlier runs take, so these must be accepted first.
+  // This run may release arrays that earlier runs take, so the earlier runs must be accepted first.
   runs_ahead_->AwaitAccepted(SteadyNow() + kWatchTimeout);
   api::ExecuteRequest out = request;
   TESSERA_ASSIGN_OR_RETURN(out.args, runs_ahead_->IdsOf(request.args, SteadyNow() + kWatchTimeout));
@@ -364,7 +364,8 @@ absl::StatusOr<uint64_t> RemoteService::Put(const ir::Array& value, const api::P
                       absl::StrCat("put: an array of ", value.num_bytes(),
                                    " bytes was not taken within ", absl::FormatDuration(timeout)));
     }
-    // The caller has not seen the array yet, so a new one can be created in its place.
+    // If an executor was lost, try again: the caller has not seen the id of the array yet, so a new
+    // array can be created in its place.
     if (array.ok() || !lost || SteadyNow() >= end || !tries.Again()) return array;
   }
 }
@@ -385,8 +386,8 @@ absl::StatusOr<uint64_t> RemoteService::Relay(const ir::Array& value,
 }
 
 // Creates the array at the coordinator, then writes each shard to its executor, several at a time.
-// If a write fails, the array is deleted, because it would never be complete. An executor that was
-// lost is worth another attempt, since a new array may be placed on the executor's next
+// If a write fails, the array is deleted, because it would never be complete. If an executor was
+// lost, the caller makes another attempt, because a new array may be placed on the executor's next
 // incarnation.
 absl::StatusOr<uint64_t> RemoteService::PutOnce(const ir::Array& value,
                                                 const api::Placement& placement, absl::Time end,
@@ -438,7 +439,8 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
     executions_.AwaitEnd(*run, start + timeout);
     if (std::optional<ir::Array> value = executions_.ResultOf(*run, array))
       return *std::move(value);
-    // The result is too large, failed, or not ready, so the coordinator is asked below.
+    // The result is too large to come inline, or failed, or is not ready, so the coordinator is
+    // asked below.
     stream_end = executions_.FailureOf(*run);
   }
   absl::StatusOr<ir::Array> value = WithFreshTickets([&] {
@@ -450,8 +452,8 @@ absl::StatusOr<ir::Array> RemoteService::Get(uint64_t array, absl::Duration time
 }
 
 // Reads the shards for which the coordinator gives tickets, several at a time, and assembles them.
-// The tickets cover each element once, however often it is replicated. An array that lies in one
-// shard is returned as it was received, which saves a copy.
+// The tickets cover each element of the array once, even if several devices hold copies of it. An
+// array that lies in one shard is returned as it was received, which saves a copy.
 absl::StatusOr<ir::Array> RemoteService::GetOnce(uint64_t array, absl::Duration timeout) {
   TESSERA_ASSIGN_OR_RETURN(const v1::CreateReadTicketsResponse tickets,
                            ReadTickets(array, {}, timeout));

@@ -99,8 +99,8 @@ class RemoteService final : public api::Service {
   absl::StatusOr<ir::Array> GetOnce(uint64_t array, absl::Duration timeout);
   absl::StatusOr<ir::Array> GetShardOnce(uint64_t array, int ordinal, absl::Duration timeout);
 
-  // Executes over the stream, whose completions bring small results along. Call it only if
-  // WorthWatching says so.
+  // Executes over the stream of executions_ and watches the run: the run's completion, with its
+  // small results, arrives on the stream. Call it only if WorthWatching says so.
   absl::StatusOr<api::ExecuteReply> ExecuteAndWatch(const api::ExecuteRequest& request);
   absl::StatusOr<api::ExecuteReply> ExecuteUnwatched(const api::ExecuteRequest& request) const;
   // Returns whether a result of the executable may be small, and not too many runs are watched.
@@ -108,6 +108,7 @@ class RemoteService final : public api::Service {
   // Returns how many results the run has, or nullopt if the run must not be sent ahead.
   std::optional<size_t> ResultsIfAhead(const api::ExecuteRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether the server has the feature `runs_in_order`. Asks it at the first call.
   absl::StatusOr<bool> KnowsRunsInOrder();
   // Returns the request with the coordinator's ids in place of this client's local ids, for a run
   // whose acceptance is awaited.

@@ -39,7 +39,7 @@ TEST(BlockTest, BlocksCoverTheArrayRowMajor) {
     EXPECT_EQ(block->shape, (ir::Dims{2, 2}));
     EXPECT_EQ(block->starts, (ir::Dims{k / 3 * 2, k % 3 * 2}));
   }
-  // Both axes shard one dim, with y as the major axis: y|x.
+  // Both axes shard one dim, and y is the major axis.
   const auto block = BlockOf(Spec({12}, {{"y", "x"}}), 4);
   ASSERT_TRUE(block.ok()) << block.status();
   EXPECT_EQ(block->starts, (ir::Dims{(1 * 2 + 1) * 2}));

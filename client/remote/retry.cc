@@ -1,6 +1,6 @@
 // The retries of every call to the coordinator that may be repeated. RemoteService, Lease and
-// RunsAhead use them, and share one Outage, so that many threads together wait for a coordinator
-// that is away only once.
+// RunsAhead use them, and share one Outage, so that if the coordinator is away, the waits of all
+// threads end at the same time.
 #include "client/remote/retry.h"
 
 #include <algorithm>
@@ -49,13 +49,14 @@ absl::Duration Retries::left() const { return std::max(end_ - SteadyNow(), absl:
 
 // Decides whether the call is worth another attempt, and waits until that attempt can reach the
 // server. Only UNAVAILABLE is retried, and only if it comes from the transport or from a server
-// that is stopping: in both cases a repetition with the same request_id is safe. The wait for a
-// connection is cut into slices if the attempts can be stopped, because gRPC's wait cannot be.
+// that is stopping: in both cases a repetition with the same request_id is safe. If the attempts
+// can be stopped, the wait for a connection is cut into slices, because gRPC's wait cannot be
+// interrupted.
 bool Retries::Again(const grpc::Status& status) {
   if (status.ok() || IsFromServer(status)) outage_->Over();
   // A response of the server is more informative than a later connection failure.
   if (IsFromServer(status) || !IsFromServer(status_)) status_ = status;
-  // A server that is stopping has not executed the call, so it is retried.
+  // A server that is stopping has not executed the call, so the call is retried.
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
       (IsFromServer(status) &&
        KindOf(FromGrpc(status, "", ErrorKind::kInternal)) != ErrorKind::kServerStopping)) {

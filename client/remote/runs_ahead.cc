@@ -26,8 +26,8 @@ uint64_t IndexOf(uint64_t id) { return id & kOperation; }
 
 // Longer than the minute that the coordinator waits for room before it refuses a run.
 constexpr absl::Duration kAcceptTimeout = absl::Minutes(2);
-// The most runs of a client that have not ended. The coordinator reads on while there are fewer
-// than 1,000.
+// The most runs of a client that have not ended. It is below the 1,000 runs at which the
+// coordinator stops reading from the stream.
 constexpr size_t kInFlightMax = 512;
 // The most runs that are not accepted. The results of such runs cannot be deleted yet, so with more
 // of them the devices would hold many arrays that a client far ahead of the devices has already
@@ -124,10 +124,11 @@ absl::StatusOr<v1::ExecuteProgramsRequest> RunsAhead::Numbered(const Sent& sent)
   return out;
 }
 
-// Holds the lock from the number to the send, so that runs are sent in the order of their numbers
-// and a run goes behind those that make its arguments. If an argument's run has failed, nothing is
-// sent: the run fails with the same error, which is reported where its results are used. Arrays to
-// release travel with the request, behind every earlier run that may take them.
+// Holds the lock from when the run gets its number until it is sent. So runs are sent in the order
+// of their numbers, and each run goes behind the runs that make its arguments. If an argument's run
+// has failed, nothing is sent: the run fails with the same error, which is reported where its
+// results are used. Arrays to release travel with the request, behind every earlier run that may
+// take them.
 absl::StatusOr<api::ExecuteReply> RunsAhead::Execute(const api::ExecuteRequest& request,
                                                      size_t num_results, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
@@ -241,7 +242,7 @@ void RunsAhead::ForgetOne(uint64_t array, std::vector<uint64_t>* gone) {
   const size_t index = IndexOf(array);
   if (sent == nullptr || index >= sent->alive.size() || !sent->alive[index]) return;
   sent->alive[index] = false;
-  // Keep a run that has not ended: its operation may still be asked for.
+  // A run that has not ended is kept, because the caller may still ask for its operation.
   if (--sent->num_alive == 0 && (sent->run == nullptr || Executions::IsOver(*sent->run)))
     by_number_.erase(sent->number);
   if (!sent->settled) {
@@ -310,8 +311,8 @@ void RunsAhead::Drive() {
 
 // Waits for the acceptance of the oldest run, with retries on new streams, and settles it. If the
 // coordinator could not be reached in time, all later runs are settled with the same error, since
-// they wait behind this one. Then releases what became free: results that were forgotten early get
-// their ids, and are deleted once no run that may take them is left.
+// they wait behind this one. Then deletes arrays: results that were forgotten before the run was
+// accepted now have ids, and are deleted once no run that may take them is left.
 void RunsAhead::AwaitFirst(const SentRef& first) {
   Retries tries(channel_, kAcceptTimeout, outage_, &stopping_);
   api::ExecuteReply reply;
@@ -330,7 +331,7 @@ void RunsAhead::AwaitFirst(const SentRef& first) {
     again = true;
   } while (tries.Again(status));
   absl::Status failure = status.ok() ? absl::OkStatus() : tries.End(to_status_);
-  // Either status says that the coordinator was not reached. That holds for all later runs, too.
+  // Both codes say that the coordinator was not reached. The later runs did not reach it either.
   const bool all = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
   const uint64_t session = first->request.session();

@@ -71,8 +71,8 @@ class RunsAhead {
   std::optional<api::Operation> OperationOf(uint64_t operation, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Forgets the local ids among `arrays`. Returns the coordinator's ids of the arrays to delete
-  // now: these arrays, and some that were forgotten before. While some runs are not accepted, which
-  // may take the arrays, the list is empty, and the thread deletes the arrays later.
+  // now: these arrays, and some that were forgotten before. While runs that may take the arrays are
+  // not accepted yet, the list is empty, and the thread deletes the arrays later.
   std::vector<uint64_t> Forget(absl::Span<const uint64_t> arrays) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -20,8 +20,8 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& peer,
     return *std::move(details);
   const bool never_connected = unreachable_kind == ErrorKind::kServerStopping &&
                                ir::serial::NeverConnected(status.error_message());
-  // CANCELLED does not mean that this client cancelled the call: a server that stops cancels the
-  // calls that it has not answered.
+  // CANCELLED does not always mean that this client cancelled the call: a server that stops cancels
+  // the calls that it has not answered.
   if (never_connected || status.error_code() == grpc::StatusCode::UNAVAILABLE ||
       status.error_code() == grpc::StatusCode::CANCELLED) {
     return MakeError(never_connected ? ErrorKind::kUnreachable : unreachable_kind,

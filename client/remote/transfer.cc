@@ -138,10 +138,10 @@ Transfer::Channel Transfer::ChannelTo(const std::string& endpoint) {
   return connections.channels[connections.next++ % connections.channels.size()];
 }
 
-// Each attempt that moves more bytes than any before it resets the backoff and the limit for
-// stalls, so a slow transfer goes on while a stuck one ends. `check_state` comes before the next
-// attempt: if the array has been deleted or its executor lost, the coordinator's reason is a better
-// error than what the connection says.
+// An attempt that gets further than all earlier attempts resets the backoff and the limit for
+// stalls. So a slow transfer goes on, and a stuck transfer ends. `check_state` is called before the
+// next attempt: if the array has been deleted or its executor lost, the coordinator's error says
+// more than the error of the connection.
 absl::Status Transfer::RunWithRetries(const std::string& endpoint, absl::Time end,
                                       const StateFn& check_state,
                                       const std::function<int64_t()>& moved,

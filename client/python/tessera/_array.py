@@ -14,9 +14,10 @@ from tessera._rpc import Deadline
 from tessera._transfer import ExecutorLost, with_fresh_tickets
 from tessera.sharding import ArraySpec, Mesh, P
 
-# Arrays that were garbage-collected are freed with the next run, or earlier if there are more.
+# Arrays that were garbage-collected are freed with the next run, or earlier if there are more than
+# this number.
 _FORGOTTEN_MAX = 256
-# Arrays of up to this many bytes come by way of the coordinator, in one call rather than two.
+# Arrays of up to this many bytes are read from the coordinator, by one call instead of two.
 _RELAYED_MAX = 1 << 16
 
 

@@ -15,8 +15,8 @@ from tessera._transfer import Transfers
 MAX_WAIT = 30.0
 # Added to the timeout of a call that waits, so that the server's answer arrives in time.
 SERVER_GRACE_PERIOD = 10.0
-# How many seconds the coordinator is asked for the loss of an array whose executor does not
-# respond.
+# If an executor does not respond, the coordinator is asked for this many seconds whether the
+# executor's arrays are lost.
 _LOSS_REPORT_TIMEOUT = 5.0
 # How many seconds workers may take to return to a coordinator that was restarted.
 _RETURN_TIMEOUT = 30.0
@@ -117,8 +117,8 @@ class Channel:
                 answer = self._when_ready("ArrayService/ReadArray", array, deadline)
                 return bytes(answer.literal.data)
             except (errors.ResourceExhaustedError, errors.UnimplementedError) as error:
-                # Only these reasons are about this call. Errors of the run that made the array have
-                # other reasons.
+                # Only with these reasons is the error about the relay itself. An error of the run
+                # that made the array has another reason.
                 if error.reason not in ("LIMIT_EXCEEDED", ""):
                     raise
                 self._relays = False

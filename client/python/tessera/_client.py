@@ -24,7 +24,7 @@ from tessera._transfer import Transfers
 from tessera.sharding import ArraySpec, Device, Mesh, P, set_placement
 
 _DEFAULT_ADDRESS = "127.0.0.1:8470"
-# The default of arguments that must be given, so that the error can say what they are for.
+# The default value of arguments that must be given. It lets the error say what the argument is for.
 _REQUIRED: Any = None
 # How many seconds after its deadline the error of a run may arrive.
 _RESULT_GRACE_PERIOD = 0.5

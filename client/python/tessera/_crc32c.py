@@ -86,7 +86,8 @@ def _numpy_extend(crc: int, data: memoryview) -> int:
     at = 0
     lanes = len(data) // _LANE
     while lanes:
-        # The number of lanes is a power of two, so that they combine without remainder.
+        # Take a number of lanes that is a power of two, so that they can be combined in pairs until
+        # one is left.
         level = lanes.bit_length() - 1
         size = _LANE << level
         columns = np.frombuffer(data[at : at + size], dtype=np.uint8).reshape(-1, _LANE // 8, 8)

@@ -23,7 +23,7 @@ _ML_DTYPES = {
     "s4": "int4", "u4": "uint4", "s2": "int2", "u2": "uint2",
 }  # fmt: skip
 _NAMES = {v: k for k, v in (_NUMPY | _ML_DTYPES).items()}
-# The number of bits of elements that do not fill their byte.
+# The number of bits of an element, for dtypes whose elements do not fill a byte.
 _FEW_BITS = {"f4e2m1fn": 4, "s4": 4, "u4": 4, "s2": 2, "u2": 2}
 
 

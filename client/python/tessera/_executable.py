@@ -114,7 +114,8 @@ class Executable:
         """Only the client makes executables; see the class."""
         self._channel = channel
         self._trees = trees
-        # The number of the platform, if the program takes that before its other arguments.
+        # The number of the platform that the program runs on, if the program takes it as its first
+        # argument.
         self._platform: int | None = None
         self._explain = explain  # the request of explain()
         self.id: int = compiled.executable

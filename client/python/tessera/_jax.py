@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tessera._client import Client
     from tessera._executable import Executable, Plan
 
-# The most compiled forms of one function. The form that was not used for the longest time makes
-# room.
+# The most compiled forms that one function keeps. If there are more, the form that was not used for
+# the longest time is dropped.
 _COMPILED_MAX = 256
 # The options of JAX's configuration that change the program of a function. Each thread has its own
 # values of them, since jax.enable_x64(True) and the like set them within a block.
@@ -97,7 +97,8 @@ class Trees:
         import jax
 
         wanted = set(which)
-        # The order is that in which JAX flattens arguments: dicts in the order of their keys.
+        # This is the order in which JAX flattens arguments: first args, then kwargs in the order of
+        # their names.
         owned = [*enumerate(args), *sorted(kwargs.items())]
         owners = [owner for owner, a in owned for _ in jax.tree_util.tree_leaves(a)]
         kept = range(len(owners)) if self.kept is None else self.kept
@@ -124,8 +125,8 @@ def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
     import jax.extend.mlir
     from jaxlib.mlir.dialects import stablehlo
 
-    # Write the same version as jax.export: one that readers of four weeks ago know. The last
-    # argument keeps the shardings.
+    # Write the same StableHLO version as jax.export: one that readers of four weeks ago know. The
+    # last argument of the function below keeps the shardings.
     version = stablehlo.get_version_from_compatibility_requirement(
         stablehlo.StablehloCompatibilityRequirement.WEEK_4
     )
@@ -395,7 +396,8 @@ class JitFunction:
         except NotFoundError as error:
             if error.reason != "PROGRAM_NOT_FOUND":
                 raise
-        # The server was restarted, or has dropped the executable because it had too many.
+        # Compile again: the server was restarted, or dropped the executable because it had too
+        # many.
         with self._lock:
             self._compiled = {k: c for k, c in self._compiled.items() if c is not compiled}
         compiled, leaves = self._find(args, kwargs)

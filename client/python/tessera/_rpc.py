@@ -18,8 +18,8 @@ import grpc
 
 from tessera import _proto, _reach, errors
 
-# These keepalive times match the server's: a connection without data during a call is pinged after
-# 20 s, and closed 15 s later.
+# These keepalive times match the server's: a connection that carries no data during a call is
+# pinged after 20 s, and is closed if the ping has no answer after 15 s.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", -1),
@@ -37,7 +37,7 @@ _EXAMPLE = "127.0.0.1:8470"
 _ATTEMPTS = 5
 _INITIAL_BACKOFF = 0.1
 _MAX_BACKOFF = 1.0
-# How many seconds a call looks for a server in an outage that has already lasted too long.
+# How many seconds a call waits for the server in an outage that has already lasted too long.
 _MIN_RECONNECT = 1.5
 # Errors which mean that nothing was executed and a retry may succeed.
 _RETRYABLE_REASONS = ("SERVER_STOPPING", "UNREACHABLE", "RATE_LIMITED", "QUEUE_FULL")

@@ -74,8 +74,8 @@ class Session:
         self._thread: threading.Thread | None = None
         self.process = os.getpid()
         self.replaced_at = -_FOREVER  # time of the last replacement of a session that was lost
-        # Held while the session is replaced. The lock is reentrant, since a finalizer may close the
-        # client meanwhile.
+        # Held while the session is replaced. The lock is reentrant, because a finalizer may close
+        # the client on the thread that replaces the session.
         self._replacing = threading.RLock()
         self._lease = 0.0  # length of the lease in seconds, bounded by the server
         if lease is None:
@@ -196,7 +196,7 @@ class Session:
     def take_forgotten(self) -> list[int]:
         """Takes the forgotten ids, for a call that frees the arrays."""
         ids: list[int] = []
-        # Other threads may take ids at the same time.
+        # Other threads may take ids at the same time, so the deque may become empty at any point.
         with contextlib.suppress(IndexError):
             while len(ids) < 10_000:
                 ids.append(self.forgotten.popleft())
@@ -215,8 +215,8 @@ class Session:
     def end(self, timeout: float) -> None:
         """Ends the session at the server."""
         self._stop.set()
-        # Wait for a replacement that is being opened. If that takes too long, the thread that opens
-        # it ends it.
+        # Wait for a replacement session that another thread is opening. If that takes too long,
+        # that thread ends the new session.
         if self._replacing.acquire(timeout=timeout):
             self._replacing.release()
         self._delete(timeout)

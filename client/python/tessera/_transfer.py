@@ -24,7 +24,7 @@ _PARALLEL = 4
 # The DNS name in every worker's certificate. The certificate contains no addresses.
 _WORKER_SERVER_NAME = "worker.tessera"
 _ATTEMPTS_WITHOUT_PROGRESS = 4
-# The number of seconds within which there are new tickets for an executor that restarts.
+# If an executor restarts, the coordinator gives new tickets for it within this many seconds.
 _TICKET_RETRY_TIMEOUT = 5.0
 
 _T = TypeVar("_T")
@@ -118,7 +118,7 @@ class Transfers:
         def job(ticket: Any) -> None:
             if ticket.ordinal in done:
                 return
-            # With the ellipsis even a slice of a scalar is a view.
+            # With the ellipsis, indexing gives a view even if the array is a scalar.
             at: Any = (*spec.block_of(ticket.ordinal), ...)
             block = value[at]
             direct = block.flags.c_contiguous

@@ -60,9 +60,9 @@ class _Function:
         self.returns = returns
 
 
-# The functions by name. A function stays as long as JAX or the plugin holds a program that calls it. Names contain the
-# process id and random bytes, so that they differ from the names of other processes, whose programs may be in a cache on
-# a disk.
+# The functions that programs call, by name. A function stays as long as JAX or the plugin holds a program that calls
+# it. Names contain the process id and random bytes, so that no two processes use the same name: a program of another
+# process may come from JAX's cache on a disk.
 _functions: weakref.WeakValueDictionary[str, _Function] = weakref.WeakValueDictionary()
 # The functions that executables hold, one entry for each executable.
 _held: collections.defaultdict[str, list[_Function]] = collections.defaultdict(list)
