@@ -1,6 +1,7 @@
 // The blocking form of the coordinator's calls. The RPC RunProgram and the embedded cluster use it
-// as the client's api::Service. Each method posts an event to the scheduler, waits for the reply,
-// and repeats a wait that the scheduler's own bound has ended too early.
+// as the client's api::Service. Each method posts an event to the scheduler and waits for the
+// reply. The scheduler lets no call wait longer than result_wait_ms_max; for a longer wait, the
+// method posts the event again.
 #include "server/bound_service.h"
 
 #include <algorithm>
@@ -155,8 +156,9 @@ class BoundService final : public api::Service {
   absl::Duration Left(absl::Time until) const {
     return std::max(until - coordinator_->clock()->Now(), absl::ZeroDuration());
   }
-  // Calls `get` until it succeeds, fails, or `timeout` is over. The scheduler bounds each wait, so
-  // a longer wait takes several calls.
+  // Calls `get` with the time that is left until it returns a value or an error other than
+  // DEADLINE_EXCEEDED, or until `timeout` is over. The scheduler bounds each wait, so a longer wait
+  // takes several calls.
   template <class F>
   absl::StatusOr<ir::Array> RepeatUntil(absl::Duration timeout, F get) {
     if (before_wait_ && timeout > absl::ZeroDuration()) before_wait_();

@@ -12,10 +12,11 @@ namespace tessera::server {
 
 class Coordinator;
 
-// Thread-safe.  The coordinator outlives the service.  `session` owns the results.  A call that
-// would wait for executors beyond `until` ends with DEADLINE_EXCEEDED.  `before_wait`, if given, is
-// called on each thread that is about to wait for a run or an array.  It may do the awaited work on
-// that thread.
+// Thread-safe.  The coordinator outlives the service. `session` owns the arrays that the calls
+// make. Compile and Put wait for executors no longer than until the time `until`, and then end with
+// DEADLINE_EXCEEDED; the other calls that wait have timeouts of their own. `before_wait`, if given,
+// is called on each thread that is about to wait for a run or an array. The function may do the
+// awaited work on that thread.
 std::unique_ptr<api::Service> MakeBoundService(Coordinator* coordinator, core::Caller caller = {},
                                                uint64_t session = 0,
                                                absl::Time until = absl::InfiniteFuture(),

@@ -27,8 +27,8 @@ using Access = api::Ticket::Access;
 using scheduler::ArrayInfo;
 using scheduler::Reply;
 
-// Returns the scheduler's configuration. The scheduler is a pure function and does not know
-// base/options, so every option that it follows is copied here. The keys for tickets and
+// Returns the scheduler's configuration. The scheduler is a pure function and does not include
+// base/options.h, so every option that it follows is copied here. The keys for tickets and
 // communicators are derived from the store's secret, so that keys of an earlier life stay valid.
 scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key,
                            const store::Store& store, const core::Observer* observer,
@@ -60,7 +60,7 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.life = store.life();
   config.durable = store.is_persistent();
   config.outage_grace = absl::Milliseconds(options.outage_grace_ms);
-  config.debug = observer != nullptr;  // an embedded coordinator is not observed
+  config.debug = observer != nullptr;  // only an embedded coordinator has no observer
   config.ticket_key = ticket_key;
   config.communicator_secret = Sha256Hex("communicators " + store.secret());
   return config;
@@ -72,8 +72,8 @@ std::vector<int> AllOrdinals(const ArrayInfo& info) {
   return all;
 }
 
-// Checks that the array's value can be assembled from its shards. The shards of an unreduced array
-// are terms of a sum, so that no device holds a block of the value.
+// Checks that the shards of the array are blocks of its value. The shards of an unreduced array are
+// terms of a sum instead.
 absl::Status CheckWhole(const ArrayInfo& info) {
   if (!api::HoldsTerms(info.spec->placement)) return absl::OkStatus();
   return MakeError(ErrorKind::kValueError,
@@ -273,9 +273,9 @@ void Coordinator::DeleteAsync(scheduler::Request from, std::vector<uint64_t> arr
                                  std::move(then));
 }
 
-// The replies may arrive in any order and on any thread: a refused event is answered on this thread
-// at once. The callback that gets the last reply calls `then`, without the lock, because `then` may
-// post more events.
+// The replies may arrive in any order and on any thread; if an event is refused, its reply arrives
+// on this thread within driver_.Call. The callback that gets the last reply calls `then`, without
+// the lock, because `then` may post more events.
 template <class E>
 void Coordinator::CallAll(std::vector<E> events, std::function<void(std::vector<Reply>)> then) {
   struct Replies {
@@ -326,8 +326,9 @@ std::vector<scheduler::WriteShard> WritesOf(const ArrayInfo& info, const std::ve
 
 // Creates the array, then writes its shards in parallel. A client may repeat a Put that was not
 // answered. The repetition gets the same array from CreateArray and writes only the missing shards.
-// Two such calls may run at the same time. The slower one then gets VALUE_ERROR for a shard that is
-// written already, and looks at the array's state to learn whether the other one has succeeded.
+// The call and its repetition may run at the same time. The slower one then gets VALUE_ERROR for a
+// shard that is written already, and reads the array's state to learn whether the other one has
+// succeeded.
 void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::Array& value,
                            const api::Placement& placement, absl::Duration timeout,
                            Callback<uint64_t> then) {
@@ -343,7 +344,8 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
         if (!info.ok()) return then(info.status());
         // A repeated call goes on where the first one stopped.
         if (info->state == ArrayInfo::State::kReady) return then(info->array);
-        // A write to shard 0 of a failed array returns the reason of the failure.
+        // If the array has failed, there is nothing to write. A write to its shard 0 then returns
+        // the error with which it has failed.
         const bool failed = info->unwritten.empty();
         CallAll(
             WritesOf(*info, failed ? std::vector<int>{0} : info->unwritten, value, caller, timeout),
@@ -354,8 +356,8 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
                     .Update(reply.status);
               if (!error.ok()) return GiveUpPut(caller, id, creation, error, then);
               if (written.ok()) return then(id);
-              // Only VALUE_ERRORs: either another copy of the call has written the array, or the
-              // array has failed with this error.
+              // All errors are VALUE_ERRORs: either a repetition of this call has written the
+              // array, or the array has failed with this error.
               Post<ArrayInfo>(scheduler::DescribeArray{{0, caller}, id},
                               [this, caller, creation, id, written,
                                then](const absl::StatusOr<ArrayInfo>& now) {

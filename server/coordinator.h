@@ -4,8 +4,8 @@
 //
 // Thread-safe.  The coordinator stores metadata only. PutAsync and GetAsync relay bytes, for
 // embedding and for small arrays; clients read and write large arrays with tickets.  `clock` and
-// `store` outlive it.  The destructor calls Stop.  Workers in this process must have been
-// disconnected, or be ready for Close, before the coordinator is destroyed.
+// `store` outlive it.  The destructor calls Stop. Before the coordinator is destroyed, workers in
+// this process must have been disconnected, or must be ready for WorkerLink::Close.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -31,6 +31,7 @@ namespace tessera::server {
 
 // A capability to read or write one shard directly at its executor (ir/api/ticket.h).
 struct ShardTicket {
+  // The shard's position in the array's list of shards, which has one entry for each device.
   int32_t ordinal = 0;
   std::string endpoint;  // address of the executor's DataService
   std::string ticket;
@@ -96,6 +97,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void ReleaseHold(uint64_t session, uint64_t hold);
   // See Driver::HasSucceeded.
   bool HasSucceeded(uint64_t operation) { return driver_.HasSucceeded(operation); }
+  // Creates an array and makes a ticket to write each of its shards. With `check_only` the request
+  // is only checked, and no array is created.
   void CreateArrayAsync(scheduler::Request from, uint64_t session, api::ArraySpec spec,
                         bool check_only, Callback<TicketedArray> then);
   // Makes one ticket per ordinal or, without ordinals, one per distinct shard.
@@ -135,7 +138,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   void DurableThrough(uint64_t commit) override;
   void Failing(absl::Status why) override;
 
-  // Returns the body of the reply, or the reply's error. A body of another type is our bug.
+  // Returns the body of the reply, or the reply's error. Aborts if the body has another type, which
+  // only a bug of ours can cause.
   template <class T>
   static absl::StatusOr<T> BodyOf(scheduler::Reply reply) {
     if (!reply.status.ok()) return std::move(reply.status);

@@ -1,5 +1,6 @@
-// Tests what a client of the seam (api::Service) sees. The coordinator runs with the real planner,
-// a store in memory and a reference worker in the same process.
+// Proves what a client sees through api::Service, the interface between the SDK and a coordinator.
+// The coordinator runs with the real planner, a store in memory and a reference worker in the same
+// process.
 #include "server/coordinator.h"
 
 #include <numeric>

@@ -1,7 +1,6 @@
 // The thread behind HealthMonitor. main.cc starts it; it feeds readings of the scheduler and
 // results of canaries into the state machine of server/health, and tells main.cc of each new
-// verdict. The verdict reaches load balancers through the health RPC and alerts through the
-// metrics.
+// verdict. Load balancers read the verdict by the health RPC, and alerts read it from the metrics.
 #include "server/health_monitor.h"
 
 #include <algorithm>
@@ -34,11 +33,12 @@ using health::CanaryResult;
 // How often the scheduler is polled, and how often the metric of its lag is recorded.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(250);
 constexpr absl::Duration kLagInterval = absl::Seconds(1);
-// The first run of a canary on an executor compiles it.
+// The longest time to compile a canary, which happens before its first run on an executor.
 constexpr absl::Duration kCompileMax = absl::Seconds(30);
 constexpr int64_t kInlineBytes = 4096;
 
-// Device i returns kFirst + i. Memory that was never written hardly holds such a value.
+// The kernel canary returns kFirst + i on device i. Memory that the kernel has not written is
+// unlikely to hold such a value.
 constexpr int32_t kFirst = 0x5a5a5a5a;
 constexpr char kKernel[] = R"(mesh (d=$n)
 func canary() -> (s32[$n]) {
@@ -88,7 +88,7 @@ class MonitorThread final : public HealthMonitor {
       collector_ = metrics_->AddCollector([this](SampleSink& sink) { Collect(sink); });
     }
     {
-      // The timeout of the first reply begins here.
+      // Lets the timeout of the scheduler's first reply begin now.
       absl::MutexLock lock(&mu_);
       health_.LoopReplied(clock_->Now());
     }
@@ -113,8 +113,8 @@ class MonitorThread final : public HealthMonitor {
   }
 
  private:
-  // Collects the results of callbacks. It is shared with them, because a callback may run after the
-  // monitor is destroyed.
+  // Collects the results of callbacks. The monitor shares it with the callbacks, because a callback
+  // may run after the monitor is destroyed.
   struct Inbox {
     absl::Mutex mu;
     bool replied ABSL_GUARDED_BY(mu) = false;
@@ -207,7 +207,8 @@ class MonitorThread final : public HealthMonitor {
       lag_.Observe(when - requested);
       last_lag_ = when;
     }
-    // An error means that the coordinator is full or stopping. It still counts as a reply.
+    // An error means that the coordinator's queue is full or that it is stopping. TakeReading still
+    // returns true, but does not count the error as a sign of a working loop.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
     health_.LoopReplied(when);
@@ -232,10 +233,10 @@ class MonitorThread final : public HealthMonitor {
     }
   }
 
-  // Compiles the canary, runs it and checks its results. After the first time compiling is a cache
-  // hit. Everything happens in callbacks, which put the outcome into the inbox, so that the thread
-  // does not wait for a device. The results of the previous canaries are deleted with this run
-  // (`release`), which needs no call of its own.
+  // Compiles the canary, runs it and checks its results. After the first time the coordinator has
+  // the compiled program in its cache. Everything happens in callbacks, which put the outcome into
+  // the inbox, so that the thread does not wait for a device. The results of the previous canaries
+  // are deleted with this run (`release`), which needs no call of its own.
   void Send(const Canary& canary) {
     kinds_[canary.id] = canary.kind;
     const auto count = static_cast<int64_t>(canary.devices.size());
@@ -319,8 +320,8 @@ class MonitorThread final : public HealthMonitor {
 
   // Returns what is wrong with the canary's results, or "" if they are right.
   static std::string Wrong(const api::Completion& ended, const std::vector<int32_t>& expected) {
-    // With this many devices the result is too large to come inline, and its values are not
-    // checked.
+    // With this many devices the result is too large to come with the completion of the run
+    // (inline_bytes_max), and its values are not checked.
     if (ended.results.empty() && expected.size() * sizeof(int32_t) > kInlineBytes) return "";
     if (ended.results.size() != 1) {
       return absl::StrCat(ended.results.size(), " results arrived, expected 1");

@@ -1,7 +1,8 @@
 // Monitors the coordinator's health: pings its scheduler, runs canaries through it as the tenant
 // "system", and reports the verdict (server/health/health.h).
 //
-// Owns one thread. No user's call waits for it. Canaries are programs of a few bytes, and run
+// Owns one thread. No call of a client waits for that thread. Canaries are programs of a few bytes,
+// and run
 // only on idle devices. Thread-safe. The coordinator, the clock and the metrics outlive the
 // monitor. Stop, or the destructor, ends the thread within about a second, and must be called
 // before the coordinator stops.

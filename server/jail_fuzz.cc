@@ -1,6 +1,7 @@
 // Fuzzes both directions of the jail's protocol. The input is read as a request to a jailed
-// process, which must answer with a well-formed reply. It is also read as the reply of a lying
-// process, which the coordinator must refuse unless it is a plan of the program.
+// process, which must answer with a well-formed reply. It is also read as the reply of a jailed
+// process that a client has taken over, which the coordinator must refuse unless the reply is a
+// plan for the program.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -49,7 +49,7 @@ constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kMetricsListen[] = "127.0.0.1:9470";
 // A plan with its explanation is several times as large as its program.
 constexpr size_t kJailReplyBytesMax = size_t{512} << 20;
-// How often a coordinator that cannot start yet logs the reason.
+// How often a coordinator that waits for room on the disk logs that it waits.
 constexpr absl::Duration kFullDiskLogInterval = absl::Seconds(10);
 
 // Writes atomically, so that a reader never sees a part of the address.
@@ -66,8 +66,8 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 }
 
 // Opens the store with the state of earlier lives. Without a folder there is no such state: the
-// first id is random, and the epoch is taken from the wall clock. So the epoch is greater than the
-// epochs of earlier lives, and workers refuse the commands of those lives from then on.
+// first id is random, and the epoch is the time of the wall clock, so that it is greater than the
+// epochs of earlier lives. Workers that have seen this epoch refuse the commands of earlier ones.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStore(const Options& options) {
   if (!options.state_dir.empty()) {
     store::SqliteOptions sqlite;
@@ -89,10 +89,10 @@ int AwaitSignal(const sigset_t& signals, absl::Duration bound) {
   return std::max(sigtimedwait(&signals, nullptr, &wait), 0);
 }
 
-// Calls OpenStore again and again while the disk is full, because a full disk may get room without
-// another start. Any other error is returned at once: most do not pass by themselves (STORE_FAILED
-// stands for a folder's rights or its file system as well as for a disk that cannot be read).
-// Returns null if a stop signal came.
+// Calls OpenStore again and again while the disk is full, so that the coordinator starts by itself
+// when the disk has room. Any other error is returned at once: most do not pass by themselves
+// (STORE_FAILED stands for a folder's rights or its file system as well as for a disk that cannot
+// be read). Returns null if a stop signal came.
 absl::StatusOr<std::unique_ptr<store::Store>> OpenStoreWithRoom(const Options& options,
                                                                 const sigset_t& signals) {
   absl::Time said = absl::InfinitePast();
@@ -192,9 +192,10 @@ absl::StatusOr<std::unique_ptr<jail::JailedReader>> MakeJail(const Options& opti
 }
 
 // Runs the coordinator until a stop signal comes. Each part is created after the parts that it
-// uses, so that destructors run in the right order on every return. The stop is explicit and has an
-// order of its own: first the work that would delay a pending call, then the coordinator, which
-// answers all pending calls, then the store and the listener. Every step of it has a bound.
+// uses, so that destructors run in the right order on every return. The parts are stopped
+// explicitly, in another order: first the work that would delay the answer to a pending call, then
+// the coordinator, which answers all pending calls, then the store and the gRPC server. Every step
+// of the stop has a bound.
 absl::Status Run(const Options& options) {
   // Signals are blocked before any thread starts, so that sigwait below gets them.
   const sigset_t signals = BlockStopSignals();
@@ -269,17 +270,18 @@ absl::Status Run(const Options& options) {
   sigwait(&signals, &signal);
   TESSERA_LOG(INFO) << "coordinator stops" << Field("signal", signal);
   monitor->Stop();
-  // Ends the processes that read and plan programs, because they would delay the steps below.
+  // Ends the jailed processes, because the steps below would have to wait for them.
   if (jailed != nullptr) jailed->Stop();
-  // Fails pending requests with SERVER_STOPPING, so that no call delays the listener's shutdown.
+  // Fails pending requests with SERVER_STOPPING, so that the gRPC server need not wait for them
+  // below.
   coordinator.Stop();
   const absl::Status kept = store->Flush(kShutdownGrace);
   if (!kept.ok())
     TESSERA_LOG(WARNING) << "the state is not durable" << Field("why", kept.message());
   server->Shutdown(kShutdownGrace);
   StopLogging();
-  // The thread of a store that does not answer cannot be joined, so the process exits at once. All
-  // acknowledged commits are durable.
+  // The disk does not answer, so the store's thread cannot be joined, and the process exits at
+  // once. No operation is lost that a client was told is done: those commits are durable.
   if (!kept.ok()) _exit(EXIT_SUCCESS);
   return absl::OkStatus();
 }
@@ -288,7 +290,7 @@ absl::Status Run(const Options& options) {
 // The binary is also the jailed process, so that both sides of the jail are of one build.
 // Returns 2 for a wrong command line and 1 for a coordinator that could not run.
 int Main(int argc, char** argv) {
-  // This process is a jailed one, which reads and plans programs and does nothing else.
+  // With this flag, the process is a jailed process, which only reads and plans programs.
   if (argc == 2 && std::string(argv[1]) == jail::kJailFlag)
     return jail::RunJailedProcess(planner::MakePlan);
   absl::StatusOr<ParsedOptions> parsed =

@@ -1,7 +1,7 @@
-// Calls any method with any bytes. The first byte of the input selects the method, and the rest is
-// the request. It is sent to a coordinator with a reference worker, and so reaches gRPC, the gate,
-// decoding, admission, planning and the scheduler. Each call must be answered in time and without
-// an internal error, and the coordinator must go on answering other calls.
+// Fuzzes the coordinator's RPCs. The first byte of the input selects the method, and the rest is
+// the request. It is sent to a coordinator with a reference worker, so that gRPC, the gate,
+// decoding, admission, planning and the scheduler may all get it. Each call must be answered in
+// time and without an internal error, and the coordinator must go on answering other calls.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,8 @@ namespace tessera::server {
 namespace {
 
 constexpr char kProbe[] = "tessera.v1.ClusterService/GetCapabilities";
-// The state that inputs leave in a coordinator slows down later ones.
+// After this many inputs a new coordinator is started, because the state that inputs leave slows
+// down later inputs.
 constexpr int kInputsPerCluster = 2000;
 // How long the server lets a call wait at most, and the time after which a call counts as stuck.
 constexpr absl::Duration kWait = absl::Milliseconds(5), kBound = absl::Seconds(60);

@@ -1,5 +1,5 @@
-// The token store behind the gate. The gate authenticates each call with it (server/rpc/gate.cc),
-// and AdminService creates, lists and revokes tokens through it (server/rpc/token_methods.cc).
+// Implements the token store. The gate authenticates each call with it (server/rpc/gate.cc), and
+// AdminService creates, lists and revokes tokens in it (server/rpc/token_methods.cc).
 #include "server/auth/tokens.h"
 
 #include <sys/stat.h>
@@ -82,7 +82,7 @@ absl::StatusOr<Caller> Tokens::Authenticate(absl::string_view text, absl::Time n
   const auto name = names_by_id_.find(token->id);
   if (name == names_by_id_.end()) return UnknownToken();
   TokenRecord& record = records_.find(name->second)->second;
-  // Only the token's owner learns what it is and whether it is still valid.
+  // A caller without the right secret learns nothing about the token, not even that its id exists.
   if (!TokenMatches(record, token->secret)) return UnknownToken();
   TESSERA_RETURN_IF_ERROR(CheckValid(record, now));
   if (now - record.last_used >= kLastUseResolution) {
@@ -99,10 +99,10 @@ absl::Status Tokens::Check(const std::string& name, absl::Time now) const {
   return found == records_.end() ? UnknownToken() : CheckValid(found->second, now);
 }
 
-// Checks the request, makes the token's secret, and writes the file before it answers, so that a
-// token in a client's hands is still known after a crash. Creation and expiry are whole seconds,
-// because the file stores seconds. The records in memory change only once the file has been
-// written.
+// Checks the request, makes the token with its secret, and writes the file before it returns the
+// token. So a token that a client has is still known after a crash. Creation and expiry are whole
+// seconds, because the file stores seconds. The records in memory change only once the file has
+// been written.
 absl::StatusOr<core::MadeToken> Tokens::Create(const core::NewToken& token, absl::Time now) {
   TESSERA_RETURN_IF_ERROR(CheckTokenName("name", token.name));
   TokenRecord record;

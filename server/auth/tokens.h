@@ -1,8 +1,8 @@
-// The coordinator's tokens. They are kept in memory by id, and in a file of hashes that every
-// change replaces atomically (base/token_file.h).
+// The coordinator's tokens. They are kept in memory, and in a file with a hash of each token
+// (base/token_file.h). Every change of a token replaces the file atomically.
 //
 // Thread-safe. Only one process at a time may write the file. The times of last use are written
-// with the next change or by Flush, so a crash loses only the last minutes of them.
+// with the next change or by Flush, so a crash loses those since then.
 #pragma once
 #include <map>
 #include <memory>
@@ -30,7 +30,7 @@ class Tokens final : public core::TokenStore {
       ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<core::TokenInfo> List() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<core::TokenInfo> Revoke(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes the times of last use, which are otherwise only in memory.
+  // Writes the times of last use that are only in memory so far.
   absl::Status Flush() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -1,4 +1,5 @@
-// Bounds of the answers that the coordinator remembers for calls with a request_id.
+// Bounds of the answers that the coordinator remembers for calls with a request_id, so that a
+// repeated call gets the first call's answer and does not run again.
 #pragma once
 #include <cstdint>
 

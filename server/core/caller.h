@@ -1,12 +1,13 @@
-// The authenticated caller of a request. The coordinator decides by it what the request may do.
+// The authenticated caller of a request. The caller's tenant and role decide what the request may
+// do.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace tessera::server::core {
 
-// Each role may do everything that the roles before it may do. The exception is kWorker, which may
-// only connect and enrol.
+// Each role may do everything that the roles before it may do, except kWorker: it may only connect
+// as a worker and get its certificate signed (enrol).
 enum class Role : uint8_t {
   kViewer,    // reads its tenant's resources
   kUser,      // reads and changes its tenant's resources
@@ -22,7 +23,7 @@ inline constexpr char kSystemTenant[] = "system";
 struct Caller {
   std::string tenant = kDefaultTenant;
   Role role = Role::kAdmin;
-  std::string token_name;  // name for logs; empty without tokens
+  std::string token_name;  // for logs; empty if the server runs without tokens
 
   // Return whether this caller may read, and whether it may change, the resources of tenant
   // `owner`.

@@ -1,5 +1,5 @@
-// A life is the time from one start of the coordinator to the next. It has an epoch and a range of
-// ids.
+// A life is the time from one start of the coordinator to the next. A life has an epoch, which is
+// its number, and a range of ids for the objects that it makes.
 //
 // No two lives assign the same id. So an id from an earlier life (of an array, executable,
 // operation, session or communicator) leads to an error, and never to another object.
@@ -15,23 +15,25 @@ struct Life {
   uint64_t ids = uint64_t{1} << 62;  // number of ids after first_id that no earlier life has used
 };
 
-// Starts are counted from 1. Each start gets 2^44 ids, which is more than it can use, and all ids
-// fit into 62 bits. Up to the 512th start ids are below 2^53. JSON needs this, because it stores
-// numbers as doubles, which are exact up to there.
+// Starts are counted from 1. Each start gets 2^kIdBits ids, which is more than it can use, and the
+// ids of kStartsMax starts fit into 62 bits. The ids of the first 512 starts are below 2^53, so
+// that programs that read numbers in JSON as doubles read them exactly.
 inline constexpr int kIdBits = 44;
 inline constexpr uint64_t kStartsMax = uint64_t{1} << 18;
 
 inline Life LifeOfStart(uint64_t start) { return {start, (start - 1) << kIdBits}; }
 
-// Returns a life without persistent state. The first id is chosen among 2^51 values, so that ids
-// are exact in a double. The probability that its 2^36 ids overlap the ids of a given earlier life
-// is at most 1 in 16,384.
+// Returns a life for a coordinator without persistent state, which cannot count its starts. The
+// random number chooses the first id among 2^51 values; all ids are then exact in a double. The
+// probability that the life's 2^36 ids overlap the ids of a given earlier life is at most 1 in
+// 16,384.
 inline Life RandomLife(uint64_t epoch, uint64_t random) {
   constexpr uint64_t kFirstIds = uint64_t{1} << 51;
   return {epoch, kFirstIds + random % kFirstIds, uint64_t{1} << 36};
 }
 
-// An executor and the ids of its devices. The ids stay reserved while its worker is known.
+// An executor and the ids of its devices. The coordinator gives these ids to no other device as
+// long as it knows the worker.
 struct KnownExecutor {
   std::string worker, device_kind;
   int32_t index = 0, num_devices = 0;

@@ -1,5 +1,6 @@
-// The planner's request and reply.  Planning is a pure function of the request. The coordinator
-// gets it as a PlanFn, because the folders of server/ do not include one another.
+// The planner's request and reply.  Planning is a pure function of the request. The coordinator is
+// given a planner as a PlanFn, because the folders of server/ may not include each other
+// (server/README.md, Parts).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -29,10 +30,10 @@ struct ClusterSnapshot {
     std::string kind;  // "cpu" or "gpu"
     std::string host, executor;
     int64_t memory_bytes = 0;  // size of the memory; 0 if unknown
-    // Measurements of the worker: f32 arithmetic, and bytes of memory read and written. 0 means
-    // unknown.
+    // The device's speed as its worker has measured it: f32 operations, and bytes of memory read
+    // and written, per second. 0 means unknown.
     double flops_per_s = 0, bytes_per_s = 0;
-    // Measurements taken from the device's exchanges.
+    // Measured in the device's exchanges with devices of its own executor and of other executors.
     LinkFigures in_executor = {}, between_executors = {};
     bool operator==(const Device&) const = default;
   };
@@ -42,11 +43,11 @@ struct ClusterSnapshot {
 };
 
 struct PlanOptions {
-  bool explain = true;  // whether the plan gets its texts
+  bool explain = true;  // whether to make explain_text, explain_json and the prediction
 };
 
 // The program after a stage of the planner, as text that ir::ParseProgram reads. Decisions of the
-// stage that a program cannot express are comments in the text.
+// stage that have no form in a program are comments in the text.
 struct PlanStage {
   std::string name;  // name of the stage, such as "partition"
   std::string text;
@@ -56,21 +57,21 @@ struct PlanRequest {
   ir::Program program;  // the verified program
   std::string name;
   std::string tenant;       // owner of the program
-  ClusterSnapshot cluster;  // one device per place of program.mesh(), or absent devices
+  ClusterSnapshot cluster;  // one device per mesh coordinate, or absent devices
   PlanOptions options;
-  // Receives each stage when it is done, even if a later stage fails. If it is null, no stage is
-  // printed as text. The plan does not depend on it.
+  // Receives each stage when it is done, even if a later stage fails. If on_stage is null, the
+  // planner prints no stages. The plan is the same with and without it.
   std::function<void(PlanStage)> on_stage = nullptr;
 };
 
-// The type of an argument or a result, and its sharding over the plan's mesh.
+// The global type of an argument or a result, and its sharding over the plan's mesh.
 struct PlanValue {
   ir::DType dtype = ir::DType::kF32;
   ir::Dims shape;          // global shape
   ir::PartitionSpec spec;  // sharding, which divides every dim evenly
 };
 
-// All collectives of a device program with the same op and axes, added up.
+// The sum over all collectives of a device program that have the same op and axes.
 struct CollectiveSummary {
   std::string op;  // name of the op, such as "psum"
   ir::AxisList axes;
@@ -80,15 +81,16 @@ struct CollectiveSummary {
 
 struct Plan {
   // The program of one device. The params and results are shards, all mesh axes are Manual, and
-  // check_vma is false.
+  // check_vma is false: types do not record along which axes a value varies.
   ir::FunctionRef device_program;
   ir::Mesh mesh;  // device_program->scope.mesh has the same shape
   std::vector<PlanValue> in, out;
   std::vector<CollectiveSummary> collectives;
-  int64_t memory_bound_bytes = 0;  // bound on the memory of each device
+  int64_t memory_bound_bytes = 0;  // upper bound of what a run needs on each device
   double predicted_seconds = 0;    // predicted time of a run; 0 without `explain`
   std::string explain_text, explain_json;
-  // For each op of device_program, the source location of the program's op that it was made for.
+  // For each op of device_program: the call site of the op in PlanRequest::program for which it was
+  // made.
   std::vector<Site> source_lines;
 };
 

@@ -42,10 +42,12 @@ std::string RateText(double per_second, std::string_view unit) {
 
 namespace {
 
-// The largest JSON text that is parsed and written again. Parsing takes some ten times its size.
+// The largest JSON text that is parsed and written again. Parsing takes some ten times as much
+// memory.
 constexpr size_t kJsonBytesMax = size_t{64} << 20;
-// The planner's JSON is nested about five deep. The bound protects the stack: the text may come
-// from a jailed process, and the JSON writer recurses.
+// The deepest nesting of a JSON text that is written again. The planner's JSON is nested about five
+// deep. The bound protects the stack, because the JSON writer recurses and the text may come from a
+// jailed process that a client has taken over.
 constexpr int kJsonDepthMax = 32;
 
 // Returns whether no value is nested deeper than kJsonDepthMax. Does not recurse.

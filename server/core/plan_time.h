@@ -1,5 +1,5 @@
-// Prints the times and rates of plans in the form of `explain`, and adds the time of the last run
-// to an explanation.
+// Prints times and rates as an explanation of a plan (`tessera explain`) shows them, and adds the
+// time of the plan's last run to an explanation.
 #pragma once
 #include <string>
 #include <string_view>
@@ -17,8 +17,9 @@ std::string RateText(double per_second, std::string_view unit);
 // The coordinator's answer to a Compile. AddLastRun adds the last run to its
 // explanations.
 struct CompileReply : api::CompileReply {
-  double predicted_seconds = 0;  // predicted time of a run; 0 without explanations
-  // time of the last run on its slowest executor; 0 without a last run or without explanations
+  double predicted_seconds = 0;  // of a run; 0 if no explanation was requested
+  // Time of the executable's last run on the executor that took longest. 0 if there was no run yet,
+  // or if no explanation was requested.
   absl::Duration last_run = absl::ZeroDuration();
 };
 

@@ -1,5 +1,5 @@
 // Proves that times and rates print as documented, and that AddLastRun extends an explanation
-// without damaging it, whatever text it holds. The functions are called directly.
+// and leaves JSON that it cannot extend unchanged. The functions are called directly.
 #include "server/core/plan_time.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The interface through which the coordinator reads the programs of clients. The RPC server is
-// given an implementation, because the folders of server/ do not include one another.
+// The interface through which the RPC server (server/rpc) reads the programs of clients. main.cc
+// passes an implementation to it (server/jail/jailed_reader.h is one), because the folders of
+// server/ may not include each other (server/README.md, Parts).
 #pragma once
 #include <string>
 
@@ -10,12 +11,13 @@
 
 namespace tessera::server::core {
 
-// Thread-safe. Every call may occupy its thread for seconds. `deadline` is a time of SteadyNow().
+// Thread-safe. Every call may block for seconds. `deadline` is a time of SteadyNow().
 class ProgramReader {
  public:
   virtual ~ProgramReader() = default;
   // Returns the program, which is not verified yet. Errors are MALFORMED_PROGRAM, LIMIT_EXCEEDED,
-  // UNKNOWN_OP, NOT_IMPLEMENTED, errors of ops' rules, and errors of the reader itself.
+  // UNKNOWN_OP, NOT_IMPLEMENTED, errors of the rules of the program's ops, and errors of the
+  // implementation.
   virtual absl::StatusOr<ir::Program> Read(const std::string& tenant,
                                            const api::ProgramSource& source,
                                            absl::Time deadline) = 0;

@@ -1,6 +1,6 @@
 // The rows of the coordinator's durable state (server/store/store.h). A row has a kind, a key and a
 // value. The scheduler writes its state as rows and reads them in its next life. A store knows
-// nothing else about them.
+// nothing else about rows.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -32,8 +32,8 @@ static_assert(kRowKinds == static_cast<int>(RowKind::kAnswer) + 1);
 
 constexpr std::string_view NameOf(RowKind kind) { return kRowKindNames[static_cast<int>(kind)]; }
 
-// The largest key and the largest value of a row. Code that makes rows stays below both. A value
-// has room for the largest program that is accepted by default, with its description.
+// The largest sizes of the key and of the value of a row. Code that makes rows must not exceed
+// them. A value can hold a program of max_program_bytes (its default, 64 MiB) and its description.
 inline constexpr size_t kRowKeyBytesMax = 1 << 10;
 inline constexpr size_t kRowValueBytesMax = 128 << 20;
 

@@ -1,5 +1,6 @@
-// The scheduler's telemetry. Notes are events, for counters. Readings are samples of the current
-// state, for gauges and for health checks.
+// The messages from the scheduler to its observers. A note reports an event when it happens, for
+// counters. A reading is a sample of the current state, which is requested when it is needed, for
+// gauges and health checks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,15 +22,15 @@ struct OperationSubmitted {
   api::OperationKind kind = api::OperationKind::kExecute;
 };
 struct OperationEnded {
-  std::string tenant, name;  // tenant and name of the program
+  std::string tenant, name;  // the program's tenant and name
   api::OperationKind kind = api::OperationKind::kExecute;
   std::string device_kind;  // "cpu" or "gpu"
   api::OperationState state = api::OperationState::kDone;
   absl::Status error;
   absl::Time created, started = absl::InfiniteFuture(), ended;
-  // The longest of the executors' runs, and the sum of the run times over all devices.
+  // The run time of the executor that took longest, and the sum of the run times of all devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // true if it was submitted before its program was planned
+  bool planned_late = false;  // whether its program had no plan yet when it came
   int64_t bytes_moved = 0;
 };
 struct CacheLookup {
@@ -53,8 +54,8 @@ struct CancelDone {
 struct SessionEnded {
   std::string tenant, reason;  // the reason is "deleted" or "lease_expired"
 };
-// A loss, timeout or rejection, for the operator's log.  `what` is one of few constant texts; the
-// fields are the log line's key-value pairs.
+// A loss, timeout or rejection that an operator should find in the log. `what` is the message, one
+// of few constant texts; `fields` are the key-value pairs of the log line.
 struct Incident {
   std::string what;
   std::vector<std::pair<std::string, std::string>> fields;
@@ -74,9 +75,10 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnNote(const Note& note) = 0;
-  // One step of the scheduler and its effects took `time`. `execute` says whether the step's event
-  // was an Execute.
+  // Called after each step of the scheduler (the handling of one event, with its effects). The step
+  // took `time`. `execute` says whether the step's event was an Execute.
   virtual void OnStep(absl::Duration time, bool execute) = 0;
+  // Called after each plan that was made (`ok`) or failed. Planning took `time`.
   virtual void OnPlan(absl::Duration time, bool ok) = 0;
 };
 
@@ -96,36 +98,38 @@ struct ExecutorReading {
   int first_device = 0;          // index of its first device within the worker
   bool alive = false;
   bool cordoned = false;   // true if cordoned or draining, so that it gets no canaries
-  int64_t operations = 0;  // operations that were sent to it and have not ended
+  int64_t operations = 0;  // operations sent to it that have not ended
   // Number of launches that succeeded, and how many of them had collectives.
   int64_t launches_succeeded = 0, collective_launches_succeeded = 0;
-  // Time since its launch last made progress, as its worker reported. 0 when it runs nothing.
+  // Time since its launch last made progress, as its worker reported; 0 while it runs nothing.
   absl::Duration progress_age;
-  // Time since it last replied to its worker, once that time is too long. Otherwise 0.
+  // Time since it last replied to its worker's daemon if that time exceeds the option
+  // unresponsive_ms; otherwise 0.
   absl::Duration silence = {};
   bool operator==(const ExecutorReading&) const = default;
 };
 
 struct ClusterReading {
   std::vector<Reading> readings;
-  std::vector<ExecutorReading> executors;  // all executors; empty except in the first part
-  uint64_t next_array = 0;                 // first array of the next part; 0 in the last part
+  std::vector<ExecutorReading> executors;  // filled in the first part of a reading only
+  uint64_t next_array = 0;                 // where the next part begins; 0 in the last one
 };
 
 // ---- Programs. ----------------------------------------------------------------------------------
 // The accumulated use of one program's runs (server/telemetry/top_programs.h).
 struct ProgramUse {
-  std::string tenant, program;        // both "" in the row that adds up all other programs
+  std::string tenant, program;        // both "" for the sum over all other programs
   int64_t steps = 0;                  // runs that succeeded
   int64_t failures = 0;               // runs that failed or were cancelled
   absl::Duration step_time;           // total time of the steps, from scheduling to end
-  absl::Duration step_p50, step_p99;  // quantiles of the time of recent steps
-  absl::Duration device_busy;         // busy time, summed over devices
+  absl::Duration step_p50, step_p99;  // median and 99 % quantile of recent steps
+  absl::Duration device_busy;         // time in which a device ran it, summed over devices
   // Time that its runs waited. Before a run was scheduled, it waited for inputs (idle_input) or for
   // the plan (idle_compile). After that it waited for earlier launches and for peers (idle_peer).
   absl::Duration idle_input, idle_compile, idle_peer;
   int64_t bytes_moved = 0;  // bytes moved by its collectives and by resharding its arguments
-  // The exponentially decayed average number of devices that it kept busy; half-life 10 min.
+  // The number of devices that it kept busy on average. Older use counts less, with a half-life of
+  // 10 min.
   double recent_devices_busy = 0;
 };
 

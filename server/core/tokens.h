@@ -1,5 +1,6 @@
-// The interface of the token store. server/auth implements it, and the gate and AdminService use
-// it. Thread-safe. A token's text is returned only once, when the token is created.
+// The interface of the token store. server/auth implements it; the gate (server/rpc/gate.h), which
+// authenticates calls, and AdminService use it. Thread-safe. A token's text is returned only once,
+// when the token is created.
 #pragma once
 #include <functional>
 #include <string>
@@ -39,11 +40,11 @@ struct MadeToken {
 class TokenStore {
  public:
   virtual ~TokenStore() = default;
-  // Returns the caller whose token this is. Errors are TOKEN_UNKNOWN, TOKEN_EXPIRED and
-  // TOKEN_REVOKED.
+  // Returns the caller to whom the token `text` belongs. Errors are TOKEN_UNKNOWN, TOKEN_EXPIRED
+  // and TOKEN_REVOKED.
   virtual absl::StatusOr<Caller> Authenticate(absl::string_view text, absl::Time now) = 0;
-  // Returns OK if the token with this name is still valid. Called again and again for callers with
-  // open streams.
+  // Returns OK if the token with this name is still valid. Called from time to time for each caller
+  // with an open stream, whose token may expire or be revoked meanwhile.
   virtual absl::Status Check(const std::string& name, absl::Time now) const = 0;
 
   // Creates a token, which is durable when the call returns. Errors are VALUE_ERROR for an invalid
@@ -52,7 +53,7 @@ class TokenStore {
   virtual std::vector<TokenInfo> List() const = 0;  // all tokens, ordered by name
   // Revokes the token, durably when the call returns, or fails with TOKEN_NOT_FOUND.
   virtual absl::StatusOr<TokenInfo> Revoke(const std::string& name) = 0;
-  // Persists the times of last use, which are otherwise only in memory.
+  // Writes the times of last use that are only in memory so far.
   virtual absl::Status Flush() = 0;
 };
 

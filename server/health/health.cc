@@ -49,7 +49,8 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
     Executor& x = executors_[reading.name];
     const bool is_new = x.reading.incarnation != reading.incarnation || !x.reading.alive;
     if (is_new) {
-      // A new process has no success yet. End is still called for a canary of the old process.
+      // A new process has no success yet. If a canary still runs on the old process, End ignores
+      // its result for this executor.
       x = {};
       x.kernel.since = x.collective.since = now;
     } else {
@@ -93,8 +94,8 @@ std::vector<Canary> Health::Due(absl::Time now) {
     for (Executor* x : group) {
       if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
     }
-    // A stuck executor would block the others in a collective, so each must have succeeded
-    // recently.
+    // A stuck executor would block the others in a collective. So a collective canary starts only
+    // if each executor has passed a kernel canary, or ended a launch, recently.
     size_t devices = 0;
     bool all_healthy = true, is_due = false;
     for (const Executor* x : group) {
@@ -133,8 +134,9 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
 // Returns the first failure among the executors, or OK if at least one has worked recently.
 // Evaluate has made sure that some executor takes work. For each executor, silence and a failed
 // kernel canary come first, because a failed collective may be another executor's fault. A busy
-// executor gets no canaries, so the progress of its launch is the proof. A new executor does not
-// count as failed until the time has passed in which every idle device should have passed a canary.
+// executor gets no canaries, so the progress of its launch shows that it works. A new executor does
+// not count as failed until `bound` has passed, the time within which every idle device should have
+// passed a canary.
 Check Health::EvaluateProgress(absl::Time now) const {
   const auto since = [now](absl::Time when) {
     return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));

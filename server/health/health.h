@@ -1,15 +1,16 @@
-// Judges by the recent work of the service whether it is healthy. This is a pure state machine with
-// the time passed in. docs/health.md explains the three checks.
+// Judges whether the service is healthy from what its scheduler and devices did recently. This is a
+// state machine without threads or clocks: callers pass in the observations and the time.
+// docs/health.md explains the three checks.
 //
 //   live         the scheduler's loop replies
-//   ready        live, and some device may get work and replies to its worker
-//   progressing  ready, and every such device has worked recently: it passed a canary or ended a
-//                launch, or it is busy and makes progress
+//   ready        live, and some device may get work and its executor replies to its worker
+//   progressing  ready, and every device that may get work has worked recently: it passed a canary
+//                or ended a launch, or it is busy and makes progress
 //
 // A canary is a probe: a tiny kernel on the devices of one executor, or a tiny collective over all
-// devices of one kind. A newly registered device without any success does not fail the check. If
-// canaries are off, the last two checks equal `live`. Thread-compatible (see
-// server/health_monitor.h).
+// devices of one kind. A device that has just registered does not make the check fail as long as
+// another device has worked recently. If canaries are off, the last two checks equal `live`.
+// Thread-compatible (see server/health_monitor.h).
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,10 +25,12 @@ namespace tessera::server::health {
 
 struct Config {
   absl::Duration interval = absl::Seconds(10);  // time between canaries; 0 turns them off
-  absl::Duration timeout = absl::Seconds(2);    // longest time of a canary
+  absl::Duration timeout = absl::Seconds(2);    // a canary that takes longer has failed
   absl::Duration retry = absl::Seconds(1);      // time to the next canary after a failed one
+  // How long the scheduler's loop may leave a ping unanswered.
   absl::Duration loop_timeout = absl::Seconds(5);
-  // How long a launch may make no progress. It must be longer than any single kernel.
+  // How long a launch may go without progress. Progress is reported between kernels, so this must
+  // be longer than the longest kernel.
   absl::Duration stall = absl::Seconds(60);
 };
 
@@ -56,7 +59,7 @@ struct Verdict {
 };
 
 enum class CanaryKind : uint8_t { kKernel, kCollective };
-// kSkipped means that the canary was rejected for a reason unrelated to the device.
+// kSkipped means that the canary did not run, for a reason that says nothing about the devices.
 enum class CanaryResult : uint8_t { kOk, kWrong, kTimeout, kError, kSkipped };
 const char* NameOf(CanaryKind kind);
 const char* NameOf(CanaryResult result);
@@ -69,7 +72,8 @@ struct Canary {
   bool operator==(const Canary&) const = default;
 };
 
-// The time since a device's last success.
+// The time since a device last passed a canary of this kind, or ended a launch that proves as much;
+// before its first success, the time since its executor registered.
 struct SuccessAge {
   std::string worker;
   int device = 0;  // index of the device within the worker
@@ -85,8 +89,8 @@ class Health {
   void LoopReplied(absl::Time when) { loop_replied_ = when; }
   // Records the state of all known executors.
   void Read(const std::vector<core::ExecutorReading>& executors, absl::Time now);
-  // Returns the canaries to start now, each of them once. The caller must call End for each. Busy
-  // devices get no canary.
+  // Returns the canaries to start now. Each canary is returned once, and the caller must call End
+  // for it. Busy devices get no canary.
   std::vector<Canary> Due(absl::Time now);
   void End(uint64_t canary, CanaryResult result, const std::string& why, absl::Time now);
   void Stop() { stopping_ = true; }

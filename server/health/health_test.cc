@@ -131,7 +131,7 @@ TEST_F(HealthTest, ACanaryThatDoesNotEndIsNotSentTwice) {
   ASSERT_THAT(due, SizeIs(1));
   Pass(kInterval * 3);
   EXPECT_THAT(health_.Due(now_), IsEmpty());
-  // Silence does not count as health.
+  // A canary that has not ended does not count as passed.
   EXPECT_EQ(Progress(), Reason::kKernelCanary);
 }
 

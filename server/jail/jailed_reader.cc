@@ -19,8 +19,8 @@
 namespace tessera::server::jail {
 namespace {
 
-// Returns the limits for the device programs of programs that are within `limits`. A device program
-// is somewhat longer than its program.
+// Returns limits for the device program of a program that is within `limits`. A device program may
+// be several times as long as the program.
 ir::Limits OfDevicePrograms(ir::Limits limits) {
   limits.ops *= 16;
   limits.values_per_op *= 16;
@@ -98,8 +98,8 @@ absl::StatusOr<ir::Program> JailedReader::Read(const std::string& tenant,
   TESSERA_ASSIGN_OR_RETURN(
       const wire::Reply reply,
       ReadReply(pool_.Call(tenant, {source.bytes, "read"}, request, deadline)));
-  // The coordinator reads a message itself, as it would without a jail. The jailed process has
-  // shown that reading it is safe.
+  // If the source is a message (a serialized Program), the coordinator now reads it again itself,
+  // as it would without a jail. The jailed process has read the same bytes without a crash.
   if (source.form == Form::kMessage) return ir::serial::ReadSource(source, limits_);
   return ir::serial::FromProto(reply.program(), limits_);
 }
@@ -133,11 +133,12 @@ absl::StatusOr<core::Plan> JailedReader::Plan(const core::PlanRequest& request) 
 // ---- The jailed process. ------------------------------------------------------------------------
 namespace {
 
-// The largest size of all stages of one plan, which travel in its reply.
+// The largest size of the texts of all stages of one plan, which are part of its reply.
 constexpr size_t kStageBytesMax = size_t{64} << 20;
 
-// Returns an on_stage function that adds each stage to the reply. If a stage exceeds the bound, its
-// text is replaced by a line that says so, because a dump must not make the reply too large.
+// Returns an on_stage function that adds each stage to the reply. If a stage's text does not fit in
+// what is left of kStageBytesMax, a line that says so takes its place, because a dump must not make
+// the reply too large.
 std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
   return [reply, left = kStageBytesMax](core::PlanStage stage) mutable {
     if (stage.text.size() > left)
@@ -151,8 +152,8 @@ std::function<void(core::PlanStage)> AddsStages(wire::Reply* reply) {
 }
 
 // Carries out the request in the jailed process and fills in the reply. The limits come with the
-// request, because a jailed process has no options. A message that was read is not sent back: the
-// parent has its bytes and reads them again.
+// request, because a jailed process has no options. If the source is a message, the program is not
+// sent back: the parent has the message and reads it again.
 absl::Status Answer(const wire::Request& request, const core::PlanFn& plan, wire::Reply* reply) {
   const ir::Limits limits = jail::FromProto(request.limits());
   switch (request.body_case()) {

@@ -23,8 +23,8 @@ class JailedReader final : public core::ProgramReader {
   JailedReader(PoolOptions options, const ir::Limits& limits)
       : pool_(std::move(options)), limits_(limits) {}
 
-  // Checks that processes start and can be jailed on this system. The error is INTERNAL and says
-  // why they cannot.
+  // Checks that jailed processes can be started on this system. The error is INTERNAL and says why
+  // they cannot.
   absl::Status Check();
   // See Pool::Stop.
   void Stop() { pool_.Stop(); }
@@ -32,9 +32,9 @@ class JailedReader final : public core::ProgramReader {
                                    absl::Time deadline) override;
   absl::StatusOr<std::string> Inspect(const std::string& tenant, const api::ProgramSource& source,
                                       absl::Time deadline) override;
-  // Plans in a jailed process; has the form of a core::PlanFn. The plan is verified against the
-  // request, but the texts of the stages are not. on_stage gets the stages when the process has
-  // answered, and gets none if the process crashed.
+  // Plans in a jailed process. A lambda that calls it is a core::PlanFn. The plan is verified
+  // against the request, but the texts of the stages are passed on unchecked. on_stage is called
+  // for all stages once the process has answered, and not at all if the process crashed.
   absl::StatusOr<core::Plan> Plan(const core::PlanRequest& request);
 
  private:
@@ -42,7 +42,7 @@ class JailedReader final : public core::ProgramReader {
   const ir::Limits limits_;
 };
 
-// A binary with this flag as its only argument calls RunJailedProcess.
+// A main function that finds this flag as its only argument calls RunJailedProcess.
 inline constexpr char kJailFlag[] = "--jailed";
 // The main function of a jailed process. It plans with `plan` and returns the exit status.
 int RunJailedProcess(const core::PlanFn& plan);

@@ -130,7 +130,8 @@ TEST(Jail, ReadsWhatIsReadWithoutIt) {
   }
 }
 
-// The jailed process verifies the program, so that the error of an oversized program comes from it.
+// The jailed process gets the limits and verifies the program, so the error about a program with
+// too many ops comes from that process.
 TEST(Jail, LimitsHoldThere) {
   JailedReader jailed(Options(kJailFlag), {.ops = 1});
   EXPECT_THAT(jailed.Read("a", Source{Form::kText, kText}, absl::InfiniteFuture()),
@@ -258,7 +259,8 @@ TEST(Jail, MemoryIsALimit) {
   EXPECT_THAT(jailed.Plan(RequestOf("step")), IsOk());
 }
 
-// A caller whose deadline has passed does not count against the program.
+// If a call ends because the caller's own deadline has passed, that is no strike against the
+// program.
 TEST(Jail, ACallerWithoutTimeIsNoStrike) {
   JailedReader jailed(Options(), {});
   for (int i = 0; i < 3; ++i)

@@ -1,6 +1,6 @@
 // Chooses the process for each request of JailedReader, and turns the end of a process into the
-// request's error. A tenant gets back the process that it used last, so that its requests need no
-// start of a process and never meet another tenant's memory.
+// request's error. A tenant gets back the process that it used last. So most requests need not wait
+// for a process to start, and no request runs in a process that holds another tenant's data.
 #include "server/jail/pool.h"
 
 #include <fcntl.h>
@@ -21,7 +21,8 @@
 namespace tessera::server::jail {
 namespace {
 
-// A process with a larger request and reply is not kept, because its heap does not shrink again.
+// A process is kept only if its request and reply have no more bytes than this together, because
+// the heap of a process does not shrink again.
 constexpr size_t kKeptBytesMax = 4 << 20;
 // How long the keeper waits before it tries to start a process again.
 constexpr absl::Duration kRetry = absl::Seconds(1);

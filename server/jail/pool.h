@@ -1,5 +1,5 @@
-// A pool of jailed processes. Each process serves one tenant alone. The pool also turns the end of
-// a process into an error for the request that caused it.
+// A pool of jailed processes. Once a process has served a tenant, it serves no other. If a process
+// ends during a request, the pool returns an error for that request.
 #pragma once
 #include <functional>
 #include <list>
@@ -22,31 +22,32 @@ namespace tessera::server::jail {
 struct PoolOptions {
   JailOptions process;
   absl::Duration timeout = absl::Seconds(60);  // longest time of one request
-  size_t idle_max = 8;  // number of processes kept for a tenant's next request
-  // Called on the request's thread when the request ended its process. May be null.
+  size_t idle_max = 8;                         // idle processes kept, all tenants together
+  // Called on the request's thread when a program has ended its process, with the cause. May be
+  // null.
   std::function<void(JailEnd::Cause)> ended = nullptr;
 };
 
 // Identifies a request's program, for errors and for the quarantine.
 struct ProgramIdentity {
-  std::string_view bytes;  // the tenant's bytes; a program is refused by their hash
+  std::string_view bytes;  // bytes that the tenant sent; their hash is quarantined
   std::string what;        // name of the work, such as "read" or "plan step"
 };
 
-// Thread-safe. A call occupies its thread until there is a reply, and each call in progress has a
-// process of its own. The pool also keeps idle processes, and one spare process that no tenant has
-// used, so that a tenant's first request does not wait for a process to start.
+// Thread-safe. A call blocks until there is a reply, and each call in progress has a process of its
+// own. The pool also keeps idle processes, and one spare process that no tenant has used, so that a
+// tenant's first request does not wait for a process to start.
 class Pool {
  public:
   explicit Pool(PoolOptions options);
   ~Pool();
-  // Ends the calls in progress with SERVER_STOPPING. Later calls fail with it at once.
+  // Ends the calls in progress with SERVER_STOPPING. Later calls fail at once with the same error.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the reply to the request. `deadline` is the caller's, as a time of SteadyNow(). The
   // pool's own timeout bounds the call as well. Errors: PROGRAM_QUARANTINED; LIMIT_EXCEEDED if the
-  // memory or the pool's timeout did not suffice; DEADLINE_EXCEEDED if the caller's deadline
-  // passed; INTERNAL if the process crashed or did not start.
+  // work needed more than the memory of a process or the pool's timeout; DEADLINE_EXCEEDED if the
+  // caller's deadline passed; INTERNAL if the process crashed or did not start.
   absl::StatusOr<std::string> Call(const std::string& tenant, const ProgramIdentity& program,
                                    std::string_view request, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,5 +1,5 @@
-// The rules of the quarantine. The pool counts a strike for each process that a program ended, and
-// asks before each call whether the program is refused.
+// The rules of the quarantine. The pool counts a strike against a program each time that the
+// program has ended a process, and asks before each call whether the program is refused.
 #include "server/jail/quarantine.h"
 
 namespace tessera::server::jail {

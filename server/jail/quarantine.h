@@ -1,5 +1,6 @@
-// Remembers programs that ended the processes that worked on them. After the second time a program
-// is refused for a while. A pure value: callers pass the time in. Not thread-safe.
+// Remembers the programs that ended a jailed process which worked on them; each such end is a
+// strike. After kStrikes strikes the program is refused for kTime. Callers pass in the time. Not
+// thread-safe.
 #pragma once
 #include <list>
 #include <map>
@@ -14,7 +15,8 @@ class Quarantine {
  public:
   static constexpr int kStrikes = 2;
   static constexpr absl::Duration kTime = absl::Hours(1);
-  // Beyond this number the program whose last strike is oldest is forgotten.
+  // The largest number of programs that are remembered. Beyond it, the program whose last strike is
+  // oldest is forgotten.
   static constexpr size_t kProgramsMax = 4096;
 
   bool empty() const { return programs_.empty(); }
@@ -26,6 +28,8 @@ class Quarantine {
 
  private:
   using Key = std::pair<std::string, std::string>;
+  // The strikes of a program: how many, the time of the last one, and the program's place in
+  // order_.
   struct Program {
     int strikes = 0;
     absl::Time last;

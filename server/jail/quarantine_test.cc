@@ -1,5 +1,5 @@
-// Proves when a program is refused, for how long, and that the memory of it is bounded. The
-// quarantine is a value with the time passed in, so that no test waits.
+// Proves when a program is refused, for how long, and that the number of remembered programs is
+// bounded. The quarantine is a value with the time passed in, so that no test waits.
 #include "server/jail/quarantine.h"
 
 #include "absl/strings/str_cat.h"

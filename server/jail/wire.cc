@@ -1,6 +1,6 @@
 // The messages between the coordinator and its jailed processes. jailed_reader.cc calls these
-// conversions on both sides. The reading of a plan is the check that a taken-over process cannot
-// get past.
+// conversions on both sides. The function that reads a plan checks it, so that a jailed process
+// that a client has taken over cannot pass a harmful plan to the coordinator.
 #include "server/jail/wire.h"
 
 #include <set>
@@ -75,8 +75,8 @@ bool IsOf(const ir::AxisList& axes, const ir::AxisSet& states) {
   return ir::AxisSet(axes.begin(), axes.end()) == states;
 }
 
-// Reads the plan's arguments or results. Each must have its type in the program (`types`), and its
-// shards must have the type in the device program (`shards`).
+// Reads the plan's arguments or results. Value k must have the type types[k], as in the program,
+// and its shards must have the type shards[k], as in the device program.
 absl::StatusOr<std::vector<core::PlanValue>> ReadValues(
     const google::protobuf::RepeatedPtrField<wire::PlanValue>& values,
     const std::vector<ir::Type>& types, const std::vector<ir::Type>& shards, const ir::Mesh& mesh,
@@ -153,8 +153,9 @@ wire::Plan ToProto(const core::Plan& plan) {
 
 // Reads a plan that a jailed process sent, and trusts nothing that could harm others: the device
 // program is verified, and its mesh, parameters and results must be those of the request's program.
-// The memory bound and the texts are taken as they come, because a lie about them harms only the
-// tenant itself (docs/decisions/0019). The source lines are taken from the device program.
+// The memory bound and the texts are not checked (except that the bound is not negative), because
+// wrong ones harm only the tenant whose process has sent them (docs/decisions/0019). The source
+// lines are taken from the device program.
 absl::StatusOr<core::Plan> FromProto(const wire::Plan& proto, const core::PlanRequest& request,
                                      const ir::Limits& limits) {
   const ir::Function& program = *request.program.entry;

@@ -1,5 +1,5 @@
-// Saturating arithmetic on counts of bytes: a result beyond an int64 becomes the largest int64. The
-// arrays of a program that is only planned need not fit any machine.
+// Saturating arithmetic on counts of bytes: a result beyond an int64 becomes the largest int64. A
+// program that is only planned, for absent devices, may have arrays that fit no machine.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -28,9 +28,10 @@ struct Assumed {
   core::LinkFigures in_executor, in_host, between_hosts;
 };
 constexpr double kGiga = 1e9, kMicro = 1e-6;
-// A "cpu" is one core of a server with a part of the memory's bandwidth, sockets between executors,
-// and 10 Gbit/s Ethernet between hosts. A "gpu" is an accelerator with direct links in a host, and
-// a network of 200 Gbit/s.
+// The figures for "cpu" are those of one core of a server with its part of the memory's bandwidth,
+// of sockets between the executors of a host, and of 10 Gbit/s Ethernet between hosts. The figures
+// for "gpu" are of an accelerator with direct links to others in its host, and a network of 200
+// Gbit/s between hosts.
 constexpr Assumed kAssumed[] = {
     {"cpu",
      100 * kGiga,
@@ -64,8 +65,8 @@ bool IsMixed(const std::vector<core::ClusterSnapshot::Device>& devices) {
   return shares_host && executor_on.size() > 1;
 }
 
-// Returns the slowest link between neighbours along an axis. The numbers of neighbours differ by
-// `stride`.
+// Returns the slowest link between neighbours along an axis of size `size`. Neighbours are devices
+// whose indices in `devices` differ by `stride`.
 AxisLink LinkAlong(const Assumed& assumed,
                    const std::vector<core::ClusterSnapshot::Device>& devices, int64_t size,
                    int64_t stride, bool is_mixed) {
@@ -102,8 +103,8 @@ double BytesOf(const Function& f, ValueId v) { return static_cast<double>(f.type
 
 ir::Cost RunCost(const Function& f, const Op& op) {
   ir::Cost cost = ir::CostOf(f, op);
-  // An index map reads only the elements that it moves, for example one row of a large table. So
-  // its operand counts with at most the bytes of the result.
+  // An op with an index map only moves elements, and reads only those that it moves, for example
+  // one row of a large table. So each operand counts with at most the bytes of the result.
   if (op.def->index_map != nullptr)
     for (const ValueId v : op.operands)
       cost.bytes -= std::max(BytesOf(f, v) - BytesOf(f, op.results[0]), 0.0);
@@ -138,7 +139,7 @@ class Predictor {
     double compute_s = 0, exchange_s = 0;
     double flops = 0, bytes = 0;
     bool unknown_loops = false;
-    std::vector<OpTime> lines;  // one line for each op and site
+    std::vector<OpTime> lines;  // one line for each name of an op and call site
     std::map<std::tuple<std::string, const char*, int>, size_t> line_of;
 
     void Add(OpTime one) {

@@ -1,11 +1,12 @@
-// Predicts the time of a run of a device program. The prediction uses the costs of the ops in the
-// op table and figures of devices and links: a roofline for each op, latency and bandwidth for each
-// exchange.
+// Predicts the time of a run of a device program. The prediction uses the costs of the ops
+// (arithmetic and bytes of memory, from the op table) and the speeds of devices and links, called
+// figures. The time of an op is the longer of its arithmetic and its memory traffic (a roofline);
+// the time of an exchange follows from latency and bandwidth.
 //
 // Pure. A figure is measured by workers or, if there is no measurement, assumed for the kind of
 // device; the result says which. The prediction is the time on the devices, not the time that a
-// client waits. It knows nothing of caches, and an exchange that runs beside other work counts in
-// full.
+// client waits. It ignores caches, and it counts an exchange in full even if the exchange runs
+// beside other work.
 #pragma once
 #include <map>
 #include <string>
@@ -30,9 +31,10 @@ struct Figures {
   std::map<std::string, AxisLink, std::less<>> links;  // key: mesh axis
 };
 // Returns the figures of the slowest device. The figures of an axis are those of the slowest link
-// between neighbours along it: inside an executor, between executors of a host, or between hosts.
-// An executor measures its links to all other executors together. So its measurement is not used if
-// some of these are on its host and others are not. Absent devices count as GPUs of one host.
+// between neighbours along the axis: inside an executor, between executors of a host, or between
+// hosts. An executor measures a single figure for its links to all other executors. So measurements
+// between executors are not used if some of those links are within a host and others between hosts.
+// Absent devices count as GPUs of one host.
 Figures FiguresOf(const core::ClusterSnapshot& cluster, const ir::Mesh& mesh);
 
 // The time of all ops with the same name on one source line.
@@ -55,10 +57,11 @@ struct PredictedTime {
   double seconds() const { return compute_s + exchange_s; }
 };
 // Predicts the time of the program. An op takes max(flops / flops_per_s, bytes / bytes_per_s) +
-// op_s; a value that is fused into its only reader is not written to memory. An exchange takes the
-// bytes that a device sends by the ring (CollectiveUse) / bytes_per_s, plus latency_s for each of
-// log2(n) rounds, or twice as many rounds if all devices get the reduced value. If there are
-// several branches, the longest one counts.
+// op_s. A value whose only reader computes it in the same kernel counts as not written to memory.
+// An exchange among n devices takes the bytes that a device sends (see CollectiveUse) /
+// bytes_per_s, plus latency_s for each of its log2(n) rounds; there is one round if the devices are
+// paired, and there are twice as many if all devices get the whole reduced value. Of several
+// branches, the longest one counts.
 PredictedTime PredictTime(const ir::Function& device_program, const Figures& figures,
                           size_t num_largest = 5);
 

@@ -1,6 +1,7 @@
 // Decides how the ops of one function are cut before any of them is emitted. The partitioner calls
-// it once per function and region. Waiting sums are decided here and not by rules over the device
-// program, because only here are the shardings known that the readers want (docs/decisions/0017).
+// it once per function and region. Which sums wait is decided here and not later by a rewrite of
+// the device program, because only here are the shardings known that the readers of the sums want
+// (docs/decisions/0017).
 #include "server/planner/cuts.h"
 
 #include <algorithm>
@@ -43,8 +44,8 @@ bool Uses(const DimAxes& dims, const AxisList& axes) {
                      [&](const std::string& axis) { return DimOf(dims, axis) >= 0; });
 }
 
-// The cost of a cut: the bytes that are sent to move the operands and results, and the number of
-// shards into which the op's work is cut.
+// The cost of a cut: the bytes that each device sends to reshard the operands and results, and the
+// number of shards into which the op's work is cut.
 struct CutCost {
   int64_t bytes = 0;
   int64_t shards = 1;
@@ -69,9 +70,10 @@ CutCost CostOf(const Function& f, const Op& op, const ir::Signature& sig,
   return cost;
 }
 
-// Returns the axes of each factor. It starts with the axes that all tensors together suggest. It
-// replaces them by the suggestion of the operands, of the results, or of a single operand, if that
-// sends fewer bytes and cuts the work into at least as many shards.
+// Returns the axes by which each factor is cut. Starts with the axes that all tensors together
+// suggest. Replaces them by the suggestion of the operands, of the results, of a single operand, or
+// of a single operand and the results, if the other suggestion sends fewer bytes and cuts the work
+// into at least as many shards.
 std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const ir::Signature& sig,
                                          const std::vector<DimAxes>& in,
                                          const std::vector<DimAxes>& out) {
@@ -103,10 +105,10 @@ std::vector<AxisList> CheapestFactorAxes(const Function& f, const Op& op, const 
   return best;
 }
 
-// Returns whether the op turns terms into terms: it must be linear in all operands at once, and its
-// results must have no more elements than its operands. Terms of f16 are added up at once, because
-// the range of f16 is small: the sum of two values' terms may exceed it although the sum of the
-// values does not.
+// Returns whether the op, applied to terms of its operands, gives terms of its results: it must be
+// linear in all operands at once. The results of the op must also have no more elements than its
+// operands, so that waiting makes the sum no larger. Terms in f16 never wait, because the range of
+// f16 is small: partial sums may exceed it although the whole sum does not.
 bool GivesTerms(const Function& f, const Op& op) {
   const ir::DType dtype = f.types[op.operands[0]].dtype;
   if (op.def->partition.written() || dtype == ir::DType::kF16) return false;
@@ -128,9 +130,10 @@ bool GivesTerms(const Function& f, const Op& op) {
 }  // namespace
 
 // Walks over the ops in order. For each it chooses the axes of its factors, then whether it goes on
-// with the terms of its operands. A value's terms may only wait if it has a single reader and no
-// part of it has to be moved: everything else is completed where the op is, so that exchanges begin
-// early. In the end a single reader that wants blocks of the sum gets them by a reduce-scatter.
+// with the terms of its operands. The sum of a value's terms may wait only if the value has a
+// single reader and its shards need not be moved. All other sums are completed right after the op,
+// so that exchanges begin early. At last, if a single reader wants blocks of the sum, the sum is
+// completed to these blocks by a reduce-scatter.
 CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
                  const std::vector<DimAxes>& wanted) {
   CutPlan plan;
@@ -147,8 +150,8 @@ CutPlan PlanCuts(const Function& f, const FunctionShardings& s,
     const std::vector<DimAxes> in = ir::ElementsAt(s.shardings, op.operands);
     const std::vector<DimAxes> out = ir::ElementsAt(s.shardings, op.results);
     cut.factor_axes = CheapestFactorAxes(f, op, sig, in, out);
-    // The op can go on with an operand's terms only if the terms need not move and nobody else
-    // reads them.
+    // The op can take an operand's terms as they are only if they need not be moved, all operands
+    // have terms along the same axes, and no other op reads this operand.
     const auto carries = [&](size_t k) {
       const ValueId v = op.operands[k];
       const DimAxes need = ir::JoinAxes(sig.operands[k], cut.factor_axes);

@@ -1,8 +1,10 @@
-// Decides by which mesh axes each op of a function is cut, so that few bytes are sent, and which
-// sums over shards wait. Some ops leave each shard with a term of the result. The sum may then be
-// taken later: after several terms have been added up, or where each shard wants only its block of
-// the sum (a reduce-scatter instead of an all-reduce). A value with an unreduced type consists of
-// terms in any case, for all its readers. Reference: docs/decisions/0017.
+// Decides two things about each op of a function, so that few bytes are sent. The first is by which
+// mesh axes the op is cut: along such an axis, each device computes a part of the op. The second is
+// which sums over shards wait. Some ops leave each device with a term, and the result is the sum of
+// all devices' terms. The sum may be taken later: after several terms have been added up on each
+// device, or where each device needs only its block of the sum (a reduce-scatter instead of an
+// all-reduce). A value with an unreduced type consists of terms in any case: all its readers get
+// terms. Reference: docs/decisions/0017.
 #pragma once
 #include <optional>
 #include <vector>
@@ -13,19 +15,20 @@
 
 namespace tessera::server::planner {
 
-// How an op without planned regions is cut. `factor_axes` has the mesh axes of each factor.
-// `carried` are the axes along which the operands are terms; the result then consists of terms
-// along them too. The result's type may name some of these axes. The sums along the others are
-// completed at once, or left to the reader of the result (CutPlan::complete_to).
+// How an op without planned regions is cut. `factor_axes` has the mesh axes by which each factor is
+// cut. `carried` are the axes along which the operands are terms; the result then consists of terms
+// along these axes too. Along carried axes that are unreduced in the result's type, the result
+// stays terms. Along the others the sum is completed at once, or left to the reader of the result
+// (CutPlan::complete_to).
 struct OpCut {
   std::vector<ir::AxisList> factor_axes;
   ir::AxisList carried;
 };
 struct CutPlan {
   std::vector<OpCut> ops;  // one for each op
-  // For each value that consists of terms after its op has run: the sharding to which the sum is
-  // completed at once, or nullopt if the value's reader goes on with the terms. All other values
-  // have nullopt too.
+  // For each value: the sharding of the sum, if the value's op leaves terms and they are added up
+  // right after it; otherwise nullopt. A value has nullopt if its op leaves no terms, or if its
+  // reader takes the terms as they are.
   std::vector<std::optional<ir::DimAxes>> complete_to;
 };
 

@@ -1,6 +1,6 @@
-// Prints the explanation of a plan. MakePlan calls it when the request wants one; clients see it
+// Prints the explanation of a plan. MakePlan calls it when the request asks for one; clients see it
 // through `tessera explain`, and the coordinator adds the time of the last run (core/plan_time.h).
-// cost.cc and planner.cc use the counts of collectives as well.
+// cost.cc uses BytesSent, and planner.cc uses CollectivesOf.
 #include "server/planner/explain.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace tessera::server::planner {
 namespace {
 
 // Calls visit(function, index of the op, number of runs) for every op. Ops of regions come before
-// the op that has the regions. The body of a loop with a predicate counts as run once, and every
-// branch counts as if it ran.
+// the op that has the regions. The body of a loop whose number of iterations is unknown counts as
+// run once each time that the loop runs. All branches count, as if each of them ran.
 using Visit = absl::FunctionRef<void(const ir::Function& f, size_t i, int64_t times)>;
 void ForEachOp(const ir::Function& f, int64_t times, Visit visit) {
   for (size_t i = 0; i < f.ops.size(); ++i) {
@@ -53,8 +53,9 @@ bool IsSharded(const OpExplanation& n) {
                      [](const std::string& t) { return t.find('@') != std::string::npos; });
 }
 
-// Returns whether two adjacent ops can share a line. They can if they have the same source line and
-// depth and equal shardings with the same origin, and nothing is moved.
+// Returns whether two adjacent ops can share a line. They can if they have the same call site and
+// depth and equal shardings that the same thing decided, and no operand or result of theirs is
+// moved.
 bool CanShareLine(const OpExplanation& a, const OpExplanation& b) {
   auto sharding = [](const OpExplanation& n) {
     const std::string last = n.results.empty() ? "" : n.results.back();
@@ -103,9 +104,9 @@ void AppendRows(const char* what, const std::vector<std::string>& placements,
 
 }  // namespace
 
-// A ppermute sends the whole shard, unless it moves nothing. Any other collective sends a part of
-// the larger of operand and result. A reduction whose result is as large as its operand, so that
-// all devices receive it, sends twice that.
+// A ppermute sends the whole shard, unless each device keeps its own. Any other collective sends
+// (n-1)/n of the larger of its operands and its results. A reduction whose result is as large as
+// its operand (a psum, whose result all devices receive) sends twice as much.
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n) {
   int64_t in = 0, out = 0;
   for (ir::ValueId v : op.operands) in = Plus(in, f.types[v].num_bytes());
@@ -143,7 +144,8 @@ bool Scans(const ir::Op& op) {
   return op.def->lowering == ir::Lowering::kScan || op.def->lowering == ir::Lowering::kScatter;
 }
 
-// Returns whether CPUs have code for the op, while accelerators leave it to the host.
+// Returns whether the op can be compiled for CPUs but not for accelerators, which leave it to their
+// host.
 bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
   if (op.def->lowering == ir::Lowering::kSort) return true;
   if (!Scans(op)) return false;
@@ -151,12 +153,12 @@ bool IsCodeOfCpus(const ir::Function& f, const ir::Op& op) {
   return ir::HasCode(size) && !ir::IsForAccelerators(size);
 }
 
-// Returns whether the op's computation has code. True if the op has no computation.
+// Returns whether the op's computation can be compiled. True if the op has no computation.
 bool HasCodeInside(const ir::Op& op) {
   return !ir::HasComputation(*op.def) || ir::GraphOf(*op.regions[0]).has_value();
 }
 
-// Returns whether the op has code on every device.
+// Returns whether the op can be compiled for every kind of device.
 bool HasCode(const ir::Function& f, const ir::Op& op) {
   const ir::Lowering kind = op.def->lowering;
   if (Scans(op) && !ir::HasCode(ir::ScanSizeOf(f, op))) return false;

@@ -1,7 +1,7 @@
-// Explains a plan as text and as JSON. The explanation has, for every op, the shardings of its
-// results, the origin of these shardings, the op's reshards and its source location. It also has
-// the collectives with their bytes, the memory, and the predicted time of a run with the figures
-// used.
+// Explains a plan as text and as JSON. For every op, the explanation has the shardings of the
+// results, what decided these shardings, the reshards of operands and results, and the call site.
+// It also has the collectives with the bytes that they send, the memory that a device needs, and
+// the predicted time of a run with the speeds of devices and links that the prediction uses.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,16 +14,18 @@
 
 namespace tessera::server::planner {
 
-// Returns the bytes that one device of a group of `n` sends at most for a collective, by the
-// formula at CollectiveUse.
+// Returns the most bytes that one device of a group of `n` sends in one run of the collective `op`,
+// by the formula at CollectiveUse.
 int64_t BytesSent(const ir::Function& f, const ir::Op& op, int64_t n);
 
-// A collective of the device program.  `bytes` is what one device sends at most per run of the
-// program, loop iterations included, by the ring algorithm's cost: 2(n-1)/n of the shard for psum,
-// all of it for ppermute, (n-1)/n of the gathered or scattered array for the others.
+// A collective of the device program. `bytes` is the most that one device sends for it per run of
+// the program, over all `times` times that the collective runs in loops. In a group of n devices,
+// the ring algorithm sends 2(n-1)/n of the shard for psum, the whole shard for ppermute, and
+// (n-1)/n of the gathered or scattered array for the others.
 struct CollectiveUse {
   std::string op;
   ir::AxisList axes;
+  // number of devices that take part together
   int64_t group = 1;
   int64_t bytes = 0;
   int64_t times = 1;
@@ -31,10 +33,11 @@ struct CollectiveUse {
 };
 std::vector<CollectiveUse> CollectivesOf(const ir::Function& device_program);
 
-// An op of the device program that has no code, or only code for CPUs (`cpu_code`). The reason is
-// its Lowering, its computation, dtypes without kernels (ir::HasKernels), or its size
-// (ir::ScanSize). `bytes` is the size of its operands and results, which an accelerator copies to
-// the host and back, per run of the program.
+// An op of the device program that workers cannot compile, so that the reference evaluator runs it
+// on the host, or that they can compile for CPUs only (`cpu_code`). The reason is the op's
+// Lowering, its computation, a dtype without kernels (ir::HasKernels), or its size (ir::ScanSize).
+// `bytes` is the size of its operands and results, which an accelerator copies to the host and
+// back, per run of the program.
 struct HostUse {
   std::string op;
   int64_t bytes = 0;

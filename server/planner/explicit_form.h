@@ -1,6 +1,7 @@
-// Says how to write an op on Explicit axes, where types decide, so that it gets the sharding that
-// the planner chose on Auto axes. If the sharding follows from the operands' types, the op needs
-// nothing. Otherwise it needs an out_sharding, or reshards of operands and results. Pure.
+// Says how an op has to be written when Auto axes become Explicit ones, so that the types give its
+// results the shardings that the planner has chosen. If the shardings follow from the operands'
+// types, the op stays as it is. Otherwise it needs the attribute out_sharding, or reshards of
+// operands and results. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,8 +19,9 @@ struct ExplicitForm {
   bool empty() const { return operands.empty() && !out_sharding && results.empty(); }
 };
 
-// Returns the explicit form of the op. `operands` and `results` are the plan's shardings. `wanted`
-// has the shardings to which the plan moves the operands for the op.
+// Returns the explicit form of the op. `operands` and `results` are the shardings of the op's
+// operands and results in the plan. `wanted` are the shardings to which the plan reshards the
+// operands for this op.
 ExplicitForm ExplicitFormOf(const ir::Function& f, const ir::Op& op,
                             const std::vector<ir::DimAxes>& operands,
                             const std::vector<ir::DimAxes>& wanted,

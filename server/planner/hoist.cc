@@ -31,7 +31,7 @@ using ir::ValueId;
 // ---- Which ops may move. ------------------------------------------------------------------------
 
 bool HasExchange(const Function& f);
-// Returns whether the op, or an op in its regions, sends something to other devices.
+// Returns whether the op, or an op in its planned regions, sends data to other devices.
 bool IsExchange(const Function& f, const Op& op) {
   if (op.def->lowering == ir::Lowering::kCollective)
     return !op.operands.empty() && f.scope.mesh.SizeOf(op.attrs.Strings("axes")) > 1;
@@ -60,17 +60,18 @@ bool IsNoLarger(const Function& f, const Op& op) {
   return out <= in;
 }
 
-// The ops that leave a region, in order, and their results that the rest of the region reads. An op
-// that a leaving exchange needs leaves too. If the rest of the region also reads its result, the op
-// stays in the region as well: it is computed once more, so that its result need not live as long
-// as the loop runs.
+// The ops that leave a region (the body of a loop), in order, and those of their results that the
+// rest of the region reads. An op that a leaving exchange needs leaves too. If the rest of the
+// region also reads its result, the op stays in the region as well: it is computed once more, so
+// that its result need not live as long as the loop runs.
 struct Leaving {
   std::vector<size_t> ops;
   std::vector<ValueId> constants;
 };
 // Finds the ops that leave the region. `fixed` says which params are the same in every iteration.
-// First finds the exchanges whose operands are fixed. Then walks backwards twice: to find which of
-// their results the rest of the region reads, and to collect the ops that those results need.
+// First finds the exchanges whose operands are fixed. Then walks backwards twice: first to find
+// which results of these exchanges the rest of the region reads, then to collect the ops that those
+// results need.
 Leaving FindLeaving(const Function& f, std::vector<bool> fixed, Hoisting which) {
   fixed.resize(f.types.size(), false);
   std::vector<bool> leaves(f.ops.size(), false);
@@ -230,7 +231,7 @@ class Hoister {
     std::vector<Leaving> leaving;
   };
   // The results of the collectives that a function contains so far, and of the ops that were moved
-  // into it. Keyed by op and operands, so that an equal op is emitted only once.
+  // into it. The key is op and operands; equal ops with equal attributes are emitted only once.
   using Known = std::map<std::pair<const ir::OpDef*, std::vector<ValueId>>,
                          std::vector<std::pair<Attrs, std::vector<Value>>>>;
 
@@ -271,7 +272,8 @@ class Hoister {
 
   // Emits the ops that leave the loop, then the loop with their results as new constants. A new
   // constant changes the loop's operands and may change its attributes, so the op table adds the
-  // constants one by one (add_constant). The first one's param is where WithoutLeaving inserts all.
+  // constants one by one (add_constant). WithoutLeaving inserts the params of all of them where the
+  // first one's param is.
   static std::vector<Value> EmitLoop(Builder& b, const Function& f, const Op& op, ir::Values in,
                                      const Changed& change, Known* known) {
     const DataFlow flow = ir::DataFlowOf(f, op);

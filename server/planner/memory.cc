@@ -50,9 +50,10 @@ std::vector<int> PositionsOf(const ir::TensorFactors& dims, const ir::TensorFact
   return at;
 }
 
-// Returns whether the operand of a contraction can be read as matrices without packing it. The
-// batch dims and the free dims must each be adjacent and in the result's order. The contracted dims
-// must be adjacent and in the lhs's order, and the last dim must not be a batch dim.
+// Returns whether the operand of a contraction can be read as matrices without packing it. The dims
+// of each role (batch, free and contracted) must be adjacent. Batch dims and free dims must have
+// the result's order, and contracted dims the order of the first operand. The last dim must not be
+// a batch dim.
 bool IsMatrices(const ir::Signature& s, int operand, const Type& t) {
   const ir::TensorFactors &mine = s.operands[operand], &other = s.operands[1 - operand];
   const auto has = [](const ir::TensorFactors& dims, const ir::FactorList& f) {
@@ -120,8 +121,8 @@ int64_t CopiesForContraction(const Function& f, const Op& op) {
     const bool padded = k == 0 && !map.low.empty();
     if (padded) t.shape = ir::PaddedShape(map, t.shape);
     add(t, padded + converted);
-    // Overlapping windows are packed into more elements than the operand has, so the size is that
-    // of the map's matrices.
+    // If windows overlap, as in a convolution, packing copies some elements several times, so the
+    // packed operand has the size of the map's matrices, not of the operand.
     ir::Dims matrices = map.batch;
     const bool is_a = k == map.a;
     const ir::Dims* const roles[] = {is_a ? &map.m : &map.k, is_a ? &map.k : &map.n};
@@ -162,8 +163,8 @@ int64_t CopiesForCollective(const Function& f, const Op& op) {
 }
 
 // Returns the bytes that a sort routine uses besides operands and results: two arrays of keys with
-// their positions, and counts of digits. If only a few elements of a long row are kept, the routine
-// first finds them and then sorts only those.
+// their positions, and counts of digits (it is a radix sort). If only a few elements of a long row
+// are kept, the routine first finds those elements and then sorts only them.
 int64_t ScratchForSort(const Function& f, const Op& op) {
   constexpr int64_t kThreadsMax = 256, kKeptMax = 8192;
   constexpr int64_t kElementsPerCount = 1 << 14, kCountBytes = 1024;
@@ -188,8 +189,9 @@ int64_t CopiesForGather(const Function& f, const Op& op) {
   return Plus(Bytes(f.types[op.results[0]]), Bytes(numbers));
 }
 
-// Returns the bytes of the partial results of a reduction by a computation. Each kernel leaves a
-// smaller partial result, and the partial results before and after a kernel are live at once.
+// Returns the bytes of the partial results of a reduction by a computation, which is a function
+// that the program gives instead of a sum, maximum and so on. Each kernel leaves a smaller partial
+// result, and the partial results before and after a kernel are live at once.
 int64_t CopiesForComputation(const Function& f, const Op& op, const ir::ScalarGraph& computation) {
   const ir::Signature s = ir::SignatureOf(f, op);
   std::set<int> kept;
@@ -217,7 +219,7 @@ int64_t CopiesForReduction(const Function& f, const Op& op) {
   return f.types[op.operands[0]].num_elements() < kLongReductionMin ? 0 : kPartialsBytes;
 }
 
-// Returns whether the op has no code, so that the reference evaluator on the host runs it.
+// Returns whether the op cannot be compiled, so that the reference evaluator on the host runs it.
 bool IsEvaluated(const Function& f, const Op& op) {
   switch (op.def->lowering) {
     case ir::Lowering::kHost:
@@ -288,9 +290,10 @@ bool KeepsCopies(const Op& op) {
          ir::GraphOf(*op.regions[0]);
 }
 
-// Returns the last op at which each value is live, or -1 for a value that no op uses. An op that
-// may be delayed keeps its operands live until the last reader of its result. One operand that is
-// no larger than the result is exempt: the delayed op's result is counted in its place.
+// Returns for each value the index of the last op during which it is live, or -1 if no op makes or
+// reads it. An op that may be delayed keeps its operands live until the last reader of its result.
+// One operand that is no larger than the result is exempt: the delayed op's result, which has no
+// memory yet, is counted from the op on and covers that operand.
 std::vector<int> LastOps(const Function& f) {
   std::vector<int> last(f.types.size(), -1), uses(f.types.size(), 0);
   for (size_t i = 0; i < f.ops.size(); ++i) {

@@ -30,8 +30,7 @@ using ir::Type;
 using ir::Value;
 using ir::ValueId;
 
-// Returns the sharding of value `v` at the boundary of the program, with the axes along which it
-// consists of terms.
+// Returns `dims` as the spec of value `v`, with the axes along which `v` is unreduced or reduced.
 ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   ir::PartitionSpec p;
   p.dims = dims;
@@ -40,8 +39,9 @@ ir::PartitionSpec SpecFrom(const Function& f, ValueId v, const DimAxes& dims) {
   return p;
 }
 
-// Returns as text how an op is cut: the shards of its operands, and the axes along which sums come
-// later. Example: `%3 = dot_general (f32[8@data,4], f32[4,6]); sums along model`
+// Returns as text how an op is cut: the types of its operands' shards, and the axes along which its
+// results are terms whose sum is taken later. Example: `%3 = dot_general (f32[8@data,4], f32[4,6]);
+// sums along model`
 std::string CutText(const Function& f, const Op& op, const Signature& signature, const OpCut& cut,
                     const std::vector<std::optional<DimAxes>>& complete_to) {
   const auto value = [](std::string* out, ValueId v) { absl::StrAppend(out, "%", v); };
@@ -105,8 +105,9 @@ class Partitioner {
   }
 
  private:
-  // The values of a function that have been emitted so far: this device's shard of each value, the
-  // sharding of that shard, and copies under other shardings.
+  // The values of a function that have been emitted so far. For each value: this device's shard
+  // (`shards`), the sharding that it has (`at`), and its shards under other shardings that readers
+  // wanted (`moved`).
   struct Env {
     const Function& f;
     std::vector<Value> shards;
@@ -164,8 +165,8 @@ class Partitioner {
     std::erase_if(axes, [&](const std::string& a) { return DimOf({less}, a) >= 0; });
     return axes;
   }
-  // Turns a value that is equal along `axes` into terms of itself: the value on the first device
-  // along these axes, and zeros on the others.
+  // Turns a value that is equal on all devices along `axes` into terms whose sum is the value: the
+  // first device along these axes keeps the value, and the others get zeros.
   static Value AsTerms(Value whole, const AxisList& axes) {
     if (axes.empty()) return whole;
     const Value index = ir::AxisIndex(whole.builder(), axes);
@@ -176,10 +177,10 @@ class Partitioner {
   }
 
   // Emits an op without planned regions. Moves the operands to the shardings of the cut, emits the
-  // local ops by the op's partition rule, and brings each result to its sharding. Sums of the op
-  // itself and sums that its operands have carried along are pending together then: they are
-  // completed here, unless the cut leaves them to the reader. A result with an unreduced type stays
-  // terms along the axes that its type names.
+  // local ops by the op's partition rule, and brings each result to its sharding. Then the sums of
+  // the op itself and the sums that its operands have left to it are taken together, unless the cut
+  // leaves them to the reader of the result. A result with an unreduced type stays terms along the
+  // axes that its type names.
   void EmitPlainOp(const Op& op, const Signature& sig, const OpCut& cut,
                    const std::vector<std::optional<DimAxes>>& complete_to, Builder& b, Env* env,
                    size_t note) {
@@ -212,7 +213,7 @@ class Partitioner {
       const ValueId v = op.results[r];
       if (const AxisList terms = TermsOf(f, v); !terms.empty()) {
         NoteMove(f.types[v], got[r], env->at[v], note, "result");
-        // If there are several results, each consists of the terms of its own operand.
+        // An op with several results gives each result the terms of the operand that belongs to it.
         const AxisList have = op.results.size() == 1 ? local.pending : terms;
         env->shards[v] = AsTerms(Reshard(local.values[r], got[r], env->at[v], Minus(have, terms)),
                                  Minus(terms, have));
@@ -226,8 +227,8 @@ class Partitioner {
     }
   }
 
-  // Returns the axes that an outer value needs so that the region's value has the axes `inner`. The
-  // axes of the edge's prefix come first.
+  // Returns the sharding that a value outside needs so that the value of the region to which `edge`
+  // leads has the sharding `inner`. The axes of the edge's prefix come first in each dim.
   static DimAxes Needed(const ir::DataFlowEdge& edge, const DimAxes& inner,
                         const DimAxes& outer_now) {
     DimAxes need = inner;
@@ -239,10 +240,10 @@ class Partitioner {
     return need;
   }
 
-  // The shardings at the boundary of an op with regions, for each operand that a region takes and
-  // for each result. They are shardings of the values inside. Branches use the outer values'
-  // shardings, because only one branch runs. In a loop the body decides. A region that wants
-  // another sharding reshards inside.
+  // The shardings with which values enter and leave the regions of an op, for each operand that a
+  // region takes and for each result. All regions use the same ones. For branches they are the
+  // shardings of the values outside; for a loop they are those of the values in the body. A region
+  // that wants another sharding reshards inside.
   struct Boundary {
     std::vector<DimAxes> operands, results;
     // The edge of each operand and result, or null if no region has the value.
@@ -274,9 +275,9 @@ class Partitioner {
   }
 
   // Emits an op with planned regions and returns its results. All regions must agree on the
-  // shardings at the op's boundary, so these are fixed first: operands are moved to them outside,
-  // the regions are partitioned for them, and results are moved from them outside. The body of a
-  // shard_map is code for one shard already, and is emitted in place of the op.
+  // shardings at the op's boundary, so these are fixed first. Operands are moved to them before the
+  // op, the regions are partitioned for them, and results are moved from them after the op. The
+  // body of a shard_map is code for one shard already, and is emitted in place of the op.
   std::vector<Value> EmitRegionOp(size_t index, const FunctionShardings& s, Builder& b, Env* env,
                                   int depth, size_t note) {
     const Function& f = env->f;
@@ -322,7 +323,7 @@ class Partitioner {
     return out;
   }
 
-  // Returns the value that has the sharding of the region's result: for a carry its param,
+  // Returns the value whose sharding counts for a result of the region: for a carry its param,
   // otherwise the result itself.
   static ValueId ShardingSource(const Function& region, const ir::RegionDataFlow& flow,
                                 int result) {
@@ -357,9 +358,9 @@ class Partitioner {
 }  // namespace
 
 // Sets up the builder of the device program, whose scope has all axes Manual, and emits the entry
-// function into it. An out sharding of the program decides the sharding of its result, even if the
-// returned value has another one inside. Rules of ops report errors as exceptions
-// (docs/decisions/0001), which end here.
+// function into it. Where the program gives a result an out sharding, the result has that sharding,
+// even if the returned value has another one in the function. Rules of ops report errors as
+// exceptions (docs/decisions/0001), which end here.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
                                              bool with_notes, std::string* cuts) {
   const Function& f = *program.entry;

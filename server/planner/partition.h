@@ -1,6 +1,6 @@
-// Turns the logical program, with a sharding for every value, into the one program that all devices
-// run: the body of a manual_computation over all mesh axes, at the types of shards. Pure. The time
-// does not depend on the number of devices, because mesh axes stay symbolic.
+// Turns a program, given a sharding for each of its values, into the one program that all devices
+// run: code for one shard, as in the body of a manual_computation over all mesh axes. Pure. How
+// long this takes does not depend on the number of devices, because mesh axes stay symbolic.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,9 +17,9 @@ namespace tessera::server::planner {
 struct OpExplanation {
   std::string op;  // wire name of the op
   Site site;
-  int depth = 0;                              // nesting depth of the region
+  int depth = 0;                              // number of regions around the op
   std::vector<std::string> results;           // global type and sharding of each result, as text
-  std::string why;                            // the origin of the first result's sharding
+  std::string why;                            // what decided the first result's sharding
   std::vector<std::string> moves;             // reshards of its operands and results, as text
   std::string name = {};                      // name that a checkpoint_name gives
   std::vector<ir::Type> types = {};           // type of each result
@@ -36,9 +36,9 @@ struct PartitionedProgram {
   std::vector<OpExplanation> notes;
 };
 
-// Partitions the program. Requires: `s` is the result of Propagate. Notes double the time. If
-// `cuts` is not null, it receives a line for each op that says how the op is cut. If the function
-// fails, the lines end with the op that fails.
+// Partitions the program. Requires: `s` is the result of Propagate. Making the notes (`with_notes`)
+// doubles the time. If `cuts` is not null, it receives a line for each op that says how the op is
+// cut. If the function fails, the lines end with the op that fails.
 absl::StatusOr<PartitionedProgram> Partition(const ir::Program& program, const FunctionShardings& s,
                                              bool with_notes, std::string* cuts = nullptr);
 

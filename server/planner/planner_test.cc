@@ -1,7 +1,7 @@
 // Proves plans of whole programs. The plans are compared with the transcripts in
-// tests/golden/partition. Each device program is also run on all devices of the reference
-// evaluator, and must give the results of the logical program. Further tests check stages and
-// predicted times.
+// tests/golden/partition. The reference evaluator also runs each device program on all devices of
+// the mesh, and the results must be those of the logical program (the one that was planned).
+// Further tests check stages and predicted times.
 #include "server/planner/planner.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,8 @@ Array ShardOf(const Array& value, const ir::Mesh& mesh, const ir::PartitionSpec&
   Array shard = ir::SliceBlock(value, BlockStart(mesh, spec, local, device), local);
   const int64_t terms = mesh.SizeOf(spec.unreduced);
   const int64_t index = mesh.IndexAlong(device, spec.unreduced);
-  // The terms are 1, 2, ... times the value. The last term makes the sum right.
+  // The terms are 1, 2, ... times the value, except the last one, which is such that all add up to
+  // the value.
   const auto factor =
       static_cast<double>(index + 1 < terms ? index + 1 : 1 - terms * (terms - 1) / 2);
   for (int64_t i = 0; terms > 1 && i < shard.num_elements(); ++i)
@@ -106,8 +107,8 @@ std::string CompareWithLogical(const ir::Program& program, const core::Plan& pla
 }
 
 // Returns the output of one transcript: the explanation, or the device program with its
-// collectives. Lines that begin with WRONG report a stage that does not read back, or a wrong
-// result.
+// collectives. A line that begins with WRONG reports that the text of a stage cannot be parsed
+// again, or that a result is wrong.
 std::string PlanText(const DataCase& c) {
   absl::StatusOr<ir::Program> program = ir::ParseProgram(c.input);
   if (!program.ok()) return program.status().ToString() + "\n";

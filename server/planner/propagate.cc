@@ -26,11 +26,12 @@ using ir::ValueId;
 
 bool Uses(const DimAxes& dims, const std::string& axis) { return DimOf(dims, axis) >= 0; }
 
-// Says what decided that a tensor is sharded over an axis.
+// A function that says what decided that a value is sharded by an axis.
 using Why = absl::FunctionRef<std::string(const std::string& axis)>;
 
-// Extends the sharding of one dim of value `v` to `want`, if the present one is a prefix of it, the
-// new axes are unused and the dim divides evenly. Returns whether it has grown.
+// Extends the sharding of one dim of value `v` to `want`, if the present sharding of the dim is a
+// prefix of `want`, the new axes are unused in `v`, and they divide the dim evenly. Returns whether
+// the sharding has grown.
 bool Grow(const Function& f, FunctionShardings* s, ValueId v, int dim, const AxisList& want,
           Why why) {
   DimAxes& have = s->shardings[v];
@@ -55,9 +56,10 @@ std::string Source(const Function& f, size_t op) {
 }
 
 // The phases of propagation. Factors that pass through to a result come first; factors that are
-// summed pass axes between operands only in the last phase. So a weight whose rows are stored in
-// parts does not cut the activations, which are cut along the batch, unless nothing else cuts them.
-// Shardy's priorities of ops have the same purpose.
+// summed pass axes between operands only in the last phase. For example, a matmul contracts the
+// columns of the activations with the rows of a weight. If the rows of the weight are sharded, the
+// columns of the activations become sharded too only in the last phase, when the batch has already
+// taken its axes. Shardy's priorities of ops have the same purpose.
 enum class Phase : uint8_t { kPassing, kSummed };
 
 bool SweepOp(const Function& f, size_t index, FunctionShardings* s, Phase phase) {
@@ -110,8 +112,8 @@ void KeepBlocksContiguous(const Signature& sig, const ir::Mesh& mesh, std::vecto
   }
 }
 
-// Gives an outer value and a region's value the same sharding: the longer of the two. Returns
-// whether one has grown.
+// Gives a value outside a region and the region's value at the other end of `edge` the same
+// sharding, dim by dim the longer of the two. Returns whether one of them has grown.
 bool SyncEdge(const Function& outer, FunctionShardings* os, ValueId ov, const Function& inner,
               FunctionShardings* is, ValueId iv, const ir::DataFlowEdge& edge,
               const std::string& source) {
@@ -152,9 +154,9 @@ bool SweepRegions(const Function& f, size_t index, FunctionShardings* s, Phase p
     FunctionShardings* inner = s->regions.at(static_cast<int>(index))[k].get();
     for (const ir::DataFlowEdge& edge : flow.regions[k].operands)
       changed |= SyncEdge(f, s, op.operands[edge.outer], region, inner, edge.inner, edge, source);
-    // A region is settled only after something in it has grown. Each sweep visits inner regions
-    // twice, forwards and backwards. If every visit settled them, a nest would take a time
-    // exponential in its depth.
+    // Settles a region only if something in it has grown since it was last settled. Each sweep
+    // visits inner regions twice, forwards and backwards. If every visit settled them, the time for
+    // nested regions would be exponential in the depth of the nest.
     if (!inner->settled) {
       changed = true;
       s->visited_at[index] = -1;  // The next visit passes the growth inside on to the operands.
@@ -214,7 +216,7 @@ void Settle(const Function& f, FunctionShardings* s, Phase phase) {
   s->settled = true;
 }
 
-// Makes the next sweep visit all ops again, also those in regions.
+// Makes the next sweep visit all ops again, including the ops in regions.
 void Reopen(FunctionShardings* s) {
   std::fill(s->visited_at.begin(), s->visited_at.end(), -1);
   s->settled = false;
@@ -284,8 +286,8 @@ absl::Status FixSharding(const Function& f, FunctionShardings* s, ValueId v,
   return absl::OkStatus();
 }
 
-// Returns an argument's spec together with the Explicit axes of its type. The spec may omit these
-// axes, but must not put them on other dims.
+// Returns an argument's spec together with the Explicit axes of its type. The spec may leave out
+// the axes of the type, but must not name them for other dims.
 absl::StatusOr<ir::PartitionSpec> WithExplicitAxes(const Type& type, ir::PartitionSpec spec,
                                                    const std::string& what) {
   if (!type.is_sharded()) return spec;
@@ -330,10 +332,10 @@ absl::Status SeedFixedOps(const Function& f, FunctionShardings* s) {
 
 }  // namespace
 
-// Splits each tensor's sharding into axes of its factors and keeps the best suggestion for each
-// factor: a longer one that extends it, or a conflicting one of a larger tensor. Two factors may
-// then want the same axis, which goes to the factor with the larger tensor. The order is stable, so
-// that the same program always gets the same axes.
+// Splits each tensor's sharding into the axes of each of its factors, and keeps one suggestion for
+// each factor. A new suggestion replaces the kept one if it extends it, or if it conflicts with it
+// and comes from a larger tensor. Two factors may then want the same axis, which goes to the factor
+// with the larger tensor. The sort is stable, so that the same program always gets the same axes.
 std::vector<AxisList> ChooseFactorAxes(const Function& f, const Op& op, const Signature& sig,
                                        const std::vector<DimAxes>& operands,
                                        const std::vector<DimAxes>& results, bool summed) {

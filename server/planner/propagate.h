@@ -1,9 +1,10 @@
-// Propagation extends the shardings that the program gives to a sharding for every value. It works
-// factor by factor of each op, until nothing changes.
+// Propagation extends the shardings that the program gives to a sharding for every value. Op by op,
+// it passes mesh axes along the op's factors from the dims that are sharded to the other dims with
+// the same factor. Propagation ends when no sharding changes any more.
 //
-// Pure.  A sharding only ever grows, so the fixpoint exists. It does not depend on the order of
-// visits beyond the order of the program.  Every decision keeps its reason.  Reference: Shardy's
-// propagation over factors.
+// Pure. A sharding only ever grows, so propagation ends. The result of propagation depends on the
+// order of the ops in the program and on nothing else. The reason of every decision is kept.
+// Reference: Shardy's propagation over factors.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,12 +24,15 @@ struct FunctionShardings {
   std::vector<ir::DimAxes> shardings;  // sharding of each value, with one entry per dim
   // For each value and each mesh axis that shards it: the argument, result or op that decided it.
   std::vector<std::map<std::string, std::string>> origins;
-  std::vector<bool> fixed_sharding;  // true for values whose sharding is given and must not grow
-  bool settled = false;              // true if nothing has grown since the fixpoint was reached
-  // Signature of each op without planned regions; empty before Propagate.
+  std::vector<bool> fixed_sharding;  // for each value: given, must not grow
+  bool settled = false;              // whether nothing has grown since the last Settle
+  // The signature (factors of each dim) of each op without planned regions; empty before Propagate.
+  // An op has planned regions if the planner also plans the functions in it: a loop, a branch, a
+  // call or a shard_map (OpDef::data_flow). The computation of a reduction is no planned region.
   std::vector<ir::Signature> signatures;
-  // When each value has last grown, and when each op was last visited, in ticks of `clock`. An op
-  // whose tensors have not grown since its visit is not visited again.
+  // When each value's sharding has last grown, and when each op was last visited. Times are values
+  // of `clock`, which counts the growths. An op is visited again only if the sharding of an operand
+  // or a result, or something in its regions, has grown since its last visit.
   std::vector<int64_t> grown_at, visited_at;
   int64_t clock = 0;
   // For each op with planned regions, by its index: the shardings of each region.
@@ -39,22 +43,24 @@ struct FunctionShardings {
 // fix a sharding. Errors for specs that do not fit are UNKNOWN_AXIS, INDIVISIBLE, VALUE_ERROR and
 // SHARDING_TYPE_ERROR.
 absl::Status Seed(const ir::Program& program, FunctionShardings* s);
-// Says in words for people what decided the sharding of value `v`. Returns "" if it is not sharded.
+// Returns a text that says what decided the sharding of value `v`; "" if `v` is not sharded.
 std::string WhoDecided(const FunctionShardings& s, ir::ValueId v);
 // Propagates the shardings until nothing changes. Requires: Seed has succeeded.
 void Propagate(const ir::Function& f, FunctionShardings* s);
 
-// Returns the axes of each factor of an op, as the shardings of its tensors suggest. If tensors
-// disagree, the larger one decides. Each axis is used only once.  `operands` and `results` have the
-// sharding of each tensor.  Without `summed`, factors that are summed get no axes, and take none
-// away from other factors. Axes along which an operand consists of terms cut nothing.
+// Returns the mesh axes by which each factor of an op is to be cut, as the shardings of its tensors
+// (operands and results) suggest. If tensors disagree, the larger one decides. Each axis is given
+// to one factor only. `operands` and `results` have the sharding of each tensor. Without `summed`,
+// factors that are summed (that no result has) get no axes, and take none away from other factors.
+// Axes along which an operand's shards are terms of a sum are given to no factor.
 std::vector<ir::AxisList> ChooseFactorAxes(const ir::Function& f, const ir::Op& op,
                                            const ir::Signature& signature,
                                            const std::vector<ir::DimAxes>& operands,
                                            const std::vector<ir::DimAxes>& results,
                                            bool summed = true);
-// Returns the axes along which the shards of value `v` are terms, as its type says: its unreduced
-// axes that are not Manual in f. These axes cut none of its dims.
+// Returns the axes along which the shards of value `v` are terms, so that the value is the sum of
+// its shards: the unreduced axes of its type that are not Manual in f. These axes cut none of its
+// dims.
 ir::AxisList TermsOf(const ir::Function& f, ir::ValueId v);
 // Returns the dim that the axis cuts, or -1 if it cuts none.
 int DimOf(const ir::DimAxes& dims, const std::string& axis);

@@ -1,7 +1,7 @@
 // Finds and emits the steps from one sharding to another. The partitioner calls Reshard wherever an
 // operand or result has another sharding than an op needs; cuts.cc compares ways to cut an op by
-// BytesToReshard. Both follow the same list of steps, so that the comparison is about what is
-// emitted.
+// BytesToReshard. Both functions follow the same list of steps, so that the compared bytes are
+// those of the ops that are emitted.
 #include "server/planner/reshard.h"
 
 #include <algorithm>
@@ -55,7 +55,8 @@ std::optional<Step> TrySlice(DimAxes* current, const DimAxes& target, AxisList* 
   return std::nullopt;
 }
 
-// Moves the minor-most mesh axis of one dim to the dim that needs this axis next in the target.
+// Moves the last (most minor) mesh axis of one dim to the dim that needs this axis next in the
+// target.
 std::optional<Step> TryMove(DimAxes* current, const DimAxes& target) {
   for (size_t d = 0; d < target.size(); ++d) {
     AxisList& src = (*current)[d];
@@ -74,8 +75,8 @@ std::optional<Step> TryMove(DimAxes* current, const DimAxes& target) {
   return std::nullopt;
 }
 
-// Lets whole shards change owners, if the target cuts a dim by other axes into the same number of
-// blocks.
+// Sends whole shards to other devices, if the target cuts a dim by other axes into the same number
+// of blocks.
 std::optional<Step> TryPermute(const Mesh& mesh, DimAxes* current, const DimAxes& target) {
   constexpr int64_t kDevicesMax = 4096;  // bounds the list of pairs in the op
   for (size_t d = 0; d < target.size(); ++d) {
@@ -145,11 +146,12 @@ Value SliceAlong(Value shard, int dim, const std::string& axis) {
   return ir::DynamicSlice(shard, starts, sizes);
 }
 
-// Returns the pairs (from, to) of positions along `axes`. By them each position gets the block that
-// it needs under `want` from a position that holds the block under `have`, if possible from itself.
+// Returns the pairs (from, to) of positions along `axes`. By these pairs, each position gets the
+// block that it needs if the dim is cut by `want`, from a position that holds this block if the dim
+// is cut by `have`: from itself, if possible.
 std::vector<std::pair<int64_t, int64_t>> BlocksToOwners(const Mesh& mesh, const Step& step) {
-  // Returns the block of a position. The digits of the position's number are its coordinates along
-  // the axes.
+  // Returns the block that a position holds if the dim is cut by `cut`. A position is a number
+  // whose digits are the coordinates along step.axes.
   const auto block_of = [&](int64_t position, const AxisList& cut) {
     int64_t block = 0;
     for (const std::string& axis : cut) {
@@ -205,8 +207,8 @@ Value Reshard(Value shard, DimAxes current, const DimAxes& target, AxisList pend
   return shard;
 }
 
-// Follows the size of the shard through the steps, because each step's cost depends on the size
-// that the steps before it have left. Sums saturate, as arrays of absent devices may be of any
+// Computes the size of the shard after each step, because the bytes that a step sends depend on the
+// size that the steps before it have left. Sums saturate, as arrays of absent devices may be of any
 // size.
 int64_t BytesToReshard(const Mesh& mesh, const ir::Type& global, DimAxes current,
                        const DimAxes& target, AxisList pending) {

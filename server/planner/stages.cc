@@ -13,8 +13,8 @@
 namespace tessera::server::planner {
 namespace {
 
-// Returns the remarks as comment lines. They contain names from clients, which may have several
-// lines.
+// Returns the remarks as comment lines. Remarks contain names from clients, in which there may be
+// line breaks.
 std::string Commented(std::string_view remarks) {
   std::string out;
   if (remarks.empty()) return out;

@@ -9,7 +9,8 @@
 
 namespace tessera::server::planner {
 
-// Passes the program after each stage to on_stage of the request, which outlives it.
+// Passes the program after each stage to the request's on_stage. The request must outlive the
+// Stages.
 class Stages {
  public:
   explicit Stages(const core::PlanRequest& request) : request_(request) {}

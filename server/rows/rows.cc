@@ -1,6 +1,7 @@
 // Converts between the scheduler's records and their messages. The coordinator encodes the changed
-// rows of each commit, and main.cc decodes all rows when it starts. Most members are converted by
-// the lists below; enums, variants and shared objects are converted by hand.
+// rows of each commit, and main.cc decodes all rows when it starts. Each TESSERA_FIELDS list below
+// names members that are converted one to one; enums, variants and shared objects are converted by
+// hand.
 #include "server/rows/rows.h"
 
 #include <memory>
@@ -56,7 +57,7 @@ namespace s = scheduler;
 namespace serial = ir::serial;
 namespace state = tessera::state::v1;
 
-// The coordinator has accepted every stored record itself, so records are read without limits.
+// The coordinator checked the limits before it stored a record, so records are read without limits.
 const serial::ReadLimits kNoLimits = [] {
   serial::ReadLimits no;
   for (int64_t* limit : {&no.limits.ops, &no.limits.values_per_op, &no.limits.mesh_devices,

@@ -10,8 +10,9 @@
 
 namespace tessera::server::rows {
 
-// Encodes the changes. A record beyond kRowValueBytesMax (an executable whose program is that
-// large) is left out and logged; objects that refer to it fail after a restart.
+// Encodes the changes. A record that is encoded to more than kRowValueBytesMax bytes (an executable
+// with a very large program) is left out and logged. After a restart it is missing, and objects
+// that refer to it fail.
 std::vector<core::Row> Encode(const std::vector<scheduler::RowChange>& changes);
 // Decodes the rows. Returns STORE_FAILED, and names the row, if a row cannot be read. Rows without
 // a value are skipped.

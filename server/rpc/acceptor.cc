@@ -26,7 +26,7 @@ namespace {
 // How long the thread waits before it tries again when there is no descriptor or memory for a
 // connection.
 constexpr int kRetryMillis = 50;
-// The interval at which such a failure is logged at most once.
+// A lack of descriptors or memory is logged at most once in this interval.
 constexpr absl::Duration kWarnInterval = absl::Minutes(1);
 
 struct FreeAddresses {
@@ -54,12 +54,12 @@ int PortOf(int fd) {
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
-  // Both families have the port at the same place.
+  // IPv4 and IPv6 addresses have the port at the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
 }
 
-// Returns a socket that listens on the address at `port`. Returns a closed one if the address
-// cannot be bound. Accepted sockets inherit its options.
+// Returns a socket that listens on the address at `port`. Returns a closed UniqueFd if the address
+// cannot be bound. Accepted sockets inherit the options of the listening socket.
 UniqueFd ListenOn(const addrinfo& at, int port, bool both_families, absl::Duration peer_timeout) {
   UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.ok()) return {};
@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(absl::string_view hos
       listeners.push_back(std::move(fd));
     }
   };
-  // A machine without IPv6 has only the IPv4 wildcard.
+  // On a machine without IPv6 this binds nothing. Then 0.0.0.0 itself is bound below.
   if (bare == "::" || bare == "0.0.0.0") listen_on_all("::", /*both_families=*/true);
   if (listeners.empty()) listen_on_all(bare, /*both_families=*/false);
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

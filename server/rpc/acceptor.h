@@ -21,13 +21,14 @@ namespace tessera::server::rpc {
 
 class Acceptor {
  public:
-  // Takes ownership of a connected, non-blocking socket. Runs on the acceptor's thread.
+  // Called for each accepted connection, on the acceptor's thread. Takes ownership of `fd`, a
+  // non-blocking socket.
   using ConnectionFn = std::function<void(int fd)>;
 
   // Binds every address of `host` and listens. Port 0 stands for any free port, the same one for
-  // all addresses. A wildcard, 0.0.0.0 or [::], stands for IPv4 and IPv6. A connection whose peer
-  // does not acknowledge bytes for `peer_timeout` is closed. Returns UNAVAILABLE if no address can
-  // be bound.
+  // all addresses. A wildcard host (0.0.0.0 or [::]) stands for all IPv4 and IPv6 addresses of the
+  // machine. A connection whose peer does not acknowledge bytes for `peer_timeout` is closed.
+  // Returns UNAVAILABLE if no address can be bound.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(absl::string_view host, int port,
                                                           absl::Duration peer_timeout);
   Acceptor(const Acceptor&) = delete;

@@ -41,8 +41,8 @@ class Accepted {
 
 UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-// Connects to the port on the IPv4 loopback address. The kernel answers whether or not anybody
-// accepts.
+// Connects to the port on the IPv4 loopback address. The kernel completes the connection even if no
+// thread accepts it.
 void Connect(const UniqueFd& fd, int port) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;

@@ -1,6 +1,6 @@
 // The handlers of ArrayService. Large arrays are read and written at the executors with tickets;
-// these calls only hand the tickets out. ReadArray and WriteArray relay small arrays through the
-// coordinator.
+// the methods here only hand out the tickets. ReadArray and WriteArray relay small arrays through
+// the coordinator.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
@@ -40,7 +40,8 @@ void FillArray(const ArrayInfo& info, v1::Array* out) {
                  static_cast<int64_t>(info.spec->placement.devices.size()));
 }
 
-// Returns the value in a WriteArray, after checking that its size is the one that the spec says.
+// Returns the value in a WriteArray request. Returns an error if its size is not that of `spec`, or
+// is more than `bytes_max`.
 absl::StatusOr<ir::Array> ValueOf(const v1::WriteArrayRequest& request, const api::ArraySpec& spec,
                                   int64_t bytes_max) {
   const int64_t bytes = ir::MakeType(spec.dtype, spec.shape).num_bytes();

@@ -18,8 +18,9 @@ namespace tessera::server::rpc {
 namespace {
 
 constexpr size_t kRequestIdMax = 64;
-constexpr size_t kPayloadKeptMax = 128;  // largest request that is kept and not hashed, in bytes
-// The part of the time until the caller's deadline that is reserved for sending the answer.
+constexpr size_t kPayloadKeptMax = 128;  // bytes of the longest payload that is not hashed
+// A call waits until this long before the caller's deadline, so that there is time to send the
+// answer.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(20);
 
 // Serializes the message deterministically, maps included, so that equal requests have equal bytes.
@@ -33,8 +34,8 @@ std::string StableBytes(const google::protobuf::Message& message) {
   return bytes;
 }
 
-// Returns whether a call of the method is one event, whose repetition the scheduler recognises
-// itself.
+// Returns whether a call of the method is a single event of the scheduler, which then recognises
+// repeated calls itself.
 bool IsOneEvent(Method method) {
   switch (method) {
     case Method::kArrayService_CreateArray:

@@ -1,9 +1,10 @@
-// The calls of all methods, and the routes that map a method to its handler.
+// CallBase and Call stand for one call of a method. A Route maps a method to its handler.
 //
-// A unary call goes through the gate, the decoder, the log of request_ids, its handler and the
-// encoder, in this order.  It skips the log if the scheduler itself recognises repeated calls of
-// the method.  Bytes that do not decode are answered with INVALID_ARGUMENT and a reason.  No call
-// blocks a thread while it waits, unless its handler does.
+// A unary call (one request, one response) is admitted by the gate (gate.h), decoded, looked up in
+// the request log (request_log.h), handled and encoded, in this order. It skips the log if the
+// scheduler itself recognises repeated calls of the method (server/scheduler/answers.h). Bytes that
+// do not decode are answered with INVALID_ARGUMENT and a reason. No call blocks a thread while it
+// waits, unless its handler does.
 //
 // Handlers are declared in handlers.h. server.cc makes gRPC's services from their routes.
 #pragma once
@@ -48,7 +49,7 @@ class WorkerService;
 // sum of all other programs.
 using TopProgramsFn = std::function<std::vector<core::ProgramUse>(const core::Caller& caller)>;
 
-// The objects that calls and their handlers share.  Outlives the server.
+// The objects that calls and their handlers share. A CallContext outlives the gRPC server.
 struct CallContext {
   Gate* gate = nullptr;
   const Clock* clock = nullptr;
@@ -59,24 +60,24 @@ struct CallContext {
   core::ProgramReader* reader = nullptr;   // null if programs are read in this process
   Executions* executions = nullptr;        // streams of ExecutePrograms
   WorkerService* workers = nullptr;        // workers that are connected
-  TopProgramsFn top_programs = {};         // empty if no programs are listed
+  TopProgramsFn top_programs = {};         // empty if ListTopPrograms lists none
   std::vector<std::string> features = {};  // enabled features, for GetCapabilities
   ir::serial::ProcessSources sources = {};
 };
 
-// Takes the request_id out of `field`, which is a field of `request`, and identifies the rest of
-// the request with it. Returns an empty id if the request has none, and VALUE_ERROR if it is too
-// long.
+// Takes the request_id out of `field`, a field of `request`. The payload of the result identifies
+// the rest of the request. Returns an empty id if the request has no request_id, and VALUE_ERROR if
+// its request_id is too long.
 absl::StatusOr<scheduler::RequestId> TakeRequestId(std::string* field,
                                                    const google::protobuf::Message& request);
 
-// Returns how long a call may wait: `timeout` if it is `given`, but not beyond the caller's
-// deadline.
+// Returns how long a call may wait: `timeout` if it is `given`, but at most until shortly before
+// the caller's deadline, so that there is time to send the answer.
 absl::Duration WaitOf(const grpc::CallbackServerContext& context, bool given,
                       const google::protobuf::Duration& timeout);
 
-// One unary call.  Destroying a call that is not finished is our bug; it is then answered with
-// INTERNAL.
+// The part of a unary call that does not depend on the types of its messages. A handler that drops
+// its call without calling Finish has a bug; the destructor then answers the call with INTERNAL.
 class CallBase : public std::enable_shared_from_this<CallBase> {
  public:
   virtual ~CallBase();
@@ -85,8 +86,8 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
 
   const core::Caller& caller() const { return caller_; }
   size_t request_bytes() const { return request_bytes_; }  // size of the encoded request
-  // The sender of an event whose repetition the scheduler recognises: the caller and the
-  // request_id.
+  // Returns the caller and the request_id, as the first member of an event whose repetition the
+  // scheduler recognises.
   scheduler::Request asker() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
@@ -94,24 +95,28 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   absl::Duration Wait(bool given, const google::protobuf::Duration& timeout) const {
     return WaitOf(*grpc_, given, timeout);
   }
-  // Answers with the response, or with the error.  Must be called once, on any thread.
+  // Answers the call: with the response if `status` is OK, otherwise with the error. Must be called
+  // once, on any thread.
   void Finish(const absl::Status& status);
 
  protected:
   CallBase(const CallContext* context, Method method, grpc::CallbackServerContext* grpc,
            grpc::ByteBuffer* out);
   // Does everything that comes before the handler, and then calls `handle`, unless the call has
-  // ended by then.
+  // been answered by then.
   grpc::ServerUnaryReactor* Run(const grpc::ByteBuffer& bytes, const std::function<void()>& handle);
 
   virtual google::protobuf::Message& request_message() = 0;
   virtual const google::protobuf::Message& response_message() const = 0;
-  // The request_id of the request, or null if its message has no such field.
+  // Returns the request_id field of the request, or null if its message type has no such field.
   virtual std::string* request_id() = 0;
+  // Returns the kind of the error for bytes that do not decode.
   virtual ErrorKind undecodable() const = 0;
 
  private:
-  // Answers from the request log, or enters the call there. Returns false if the handler must run.
+  // If the call repeats an earlier one, lets the request log answer it. Otherwise enters a call
+  // with a request_id in the log, unless the scheduler recognises its repetitions. Returns false if
+  // the handler must run.
   bool AnswerFromLog();
   void Send(const absl::Status& status);
 
@@ -123,7 +128,7 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
   core::Caller caller_;
   size_t request_bytes_ = 0;
   scheduler::RequestId id_;
-  RequestLog::Key key_;  // key of the call in the log; without request_id if it is not there
+  RequestLog::Key key_;  // key in the request log; its request_id is empty if the call is not there
   bool finished_ = false;
 };
 
@@ -155,7 +160,7 @@ class Call final : public CallBase {
       return nullptr;
     }
   }
-  // A request with a program that does not decode is reported as a malformed program.
+  // If the message type has a program field, bytes that do not decode count as a malformed program.
   ErrorKind undecodable() const override {
     if constexpr (requires(Q q) { q.program(); }) {
       return ErrorKind::kMalformedProgram;
@@ -171,8 +176,8 @@ class Call final : public CallBase {
 template <class Q, class R>
 using CallRef = std::shared_ptr<Call<Q, R>>;
 
-// Returns a callback that takes a value or an error and answers the call. It fills in the response
-// by `fill(value, &response)`.
+// Returns a callback that answers the call. Given a value, it fills in the response by `fill(value,
+// &response)`; given an error, it answers with that error.
 template <class T, class Q, class R, class Fill>
 std::function<void(absl::StatusOr<T>)> AnswerWith(CallRef<Q, R> call, Fill fill) {
   return [call = std::move(call), fill = std::move(fill)](absl::StatusOr<T> value) {
@@ -187,13 +192,14 @@ template <class T, class Event, class Q, class R, class Fill>
 void Answer(const CallRef<Q, R>& call, Event event, Fill fill) {
   call->coordinator()->template Post<T>(std::move(event), AnswerWith<T>(call, std::move(fill)));
 }
-// Like Answer, but with an empty response.
+// Like Answer, for a method whose response has no fields to fill in.
 template <class Event, class Q, class R>
 void AnswerDone(const CallRef<Q, R>& call, Event event) {
   Answer<std::monostate>(call, std::move(event), [](const std::monostate&, R*) {});
 }
 
 // ---- Routes. ------------------------------------------------------------------------------------
+// A method, and a function that makes the object by which gRPC calls the method's handler.
 struct Route {
   Method method;
   std::function<grpc::internal::MethodHandler*(const CallContext*)> handler;
@@ -210,11 +216,13 @@ Route UnaryRoute(Method method, void (*handler)(const CallRef<Q, R>&)) {
           }};
 }
 
-// Decodes `bytes` into `request`. Returns an error of `kind` if the bytes are not such a message.
+// Decodes `bytes` into `request`. Returns an error of `kind` if the bytes are not a message of the
+// type of `request`.
 absl::Status Decode(const grpc::ByteBuffer& bytes, ErrorKind kind,
                     google::protobuf::Message* request);
 
-// A call of a method with a stream of responses.  The handler returns the reactor of the stream.
+// A call of a method with a stream of responses. The handler returns the stream's reactor, the
+// object whose functions gRPC calls back.
 template <class Q, class R>
 struct StreamCall {
   const CallContext* context = nullptr;
@@ -239,8 +247,8 @@ Route StreamRoute(Method method, grpc::ServerWriteReactor<R>* (*handler)(StreamC
           }};
 }
 
-// A call of a method with streams both ways.  The handler returns the reactor of the streams, which
-// also decodes the requests.
+// A call of a method with streams both ways. The handler returns one reactor for both streams. The
+// reactor also decodes the requests.
 struct BidiCall {
   const CallContext* context = nullptr;
   grpc::CallbackServerContext* grpc = nullptr;

@@ -1,5 +1,5 @@
 // The handlers of ClusterService: what the cluster consists of, named meshes, and the limits that
-// this server sets. Apart from meshes they only read.
+// this server sets. Only CreateMesh and DeleteMesh change anything.
 #include <algorithm>
 #include <map>
 
@@ -111,8 +111,8 @@ void GetTopology(const CallRef<v1::GetTopologyRequest, v1::Topology>& call) {
 }
 
 // Publishes every limit that a client may run into, so that clients need not guess or hard-code
-// them. A test compares each number with the bound that holds. Whether files work depends on the
-// executors, so this one feature is asked of the scheduler.
+// them. A test compares each number with the bound that is enforced. Whether files work depends on
+// the executors, so the feature "files" is added when the scheduler has described them.
 void GetCapabilities(const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabilitiesResponse>& call) {
   const Options& o = call->coordinator()->options();
   const scheduler::Config& c = call->coordinator()->config();

@@ -1,5 +1,5 @@
-// Reads the TLS files for the listener. server.cc calls it once when it starts, before it binds the
-// address, so that a wrong file is an error that names the file.
+// Reads the TLS files for the listener. server.cc calls CredentialsFor once, before the server
+// binds its address, so that a wrong file is an error that names the file.
 #include "server/rpc/credentials.h"
 
 #include <utility>
@@ -61,9 +61,9 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
 }  // namespace
 
 // Without a certificate the listener is plaintext, which is allowed on the loopback interface only,
-// unless the operator says otherwise. With a certificate, clients' certificates are requested only
-// if a CA is given, and even then they are optional: a client may show a token instead. The files
-// are checked here, because gRPC would only report that the port cannot be bound.
+// unless the operator gives --insecure. With a certificate, clients' certificates are requested
+// only if a CA is given, and even then they are optional: a client may show a token instead. The
+// files are checked here, because gRPC would only report that the port cannot be bound.
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security) {
   ListenerCredentials out;

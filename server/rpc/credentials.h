@@ -25,14 +25,15 @@ struct ListenerSecurity {
 struct ListenerCredentials {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   bool tls = false;
-  // Whether channelz may be served: it shows all clients' connections, and so must be restricted to
-  // administrators or to the loopback interface.
+  // Whether channelz, gRPC's service about its own connections, may be served. It shows the
+  // connections of all clients, so it must be restricted to administrators or to the loopback
+  // interface.
   bool channelz = false;
 };
 
-// Makes the credentials.  `host` is the part of the address before the port.  Returns VALUE_ERROR
-// if files cannot be read or do not match, or for plaintext on a non-loopback address without
-// `insecure`.
+// Makes the credentials of a listener on `host`, the part of its address before the port. Returns
+// VALUE_ERROR if a file cannot be read, if key and certificate do not belong together, or for
+// plaintext on a non-loopback address without `insecure`.
 absl::StatusOr<ListenerCredentials> CredentialsFor(const std::string& host,
                                                    const ListenerSecurity& security);
 

@@ -51,8 +51,8 @@ grpc::ServerUnaryReactor* EnrollmentService::GetAuthority(grpc::CallbackServerCo
 
 // A worker with a certificate may renew it at any time, under its own name only. A join token
 // enrols new workers. It must not take over the name of a connected worker, because the holder of
-// any join token could then act as that worker. The scheduler is asked for that, so the answer may
-// come later and on another thread.
+// any join token could then act as that worker. Whether a worker is connected is asked of the
+// scheduler, so the call may end later and on another thread.
 grpc::ServerUnaryReactor* EnrollmentService::Enroll(grpc::CallbackServerContext* context,
                                                     const v1::EnrollRequest* request,
                                                     v1::EnrollResponse* response) {

@@ -12,16 +12,16 @@
 
 namespace tessera::server::rpc {
 
-// FindHostFn calls `then` with the host from which the worker is connected, or with nullopt if the
-// worker is not connected.
+// FindHostFn finds a worker by its name. It calls `then` with the host from which the worker is
+// connected, or with nullopt if the worker is not connected.
 using HostCallback = std::function<void(const std::optional<std::string>& host)>;
 using FindHostFn = std::function<void(const std::string& worker, HostCallback then)>;
 
 // Thread-safe.  The gate and the clock outlive the service.
 class EnrollmentService final : public v1::EnrollmentService::CallbackService {
  public:
-  // If `ca` has no key, workers cannot enrol.  If it has no certificate either, clients cannot get
-  // the CA.
+  // If `ca` has no key, workers cannot enrol. If it has no certificate either, clients cannot get
+  // the CA's certificate.
   EnrollmentService(pki::Credential ca, const Clock* clock, Gate* gate, FindHostFn find_host)
       : ca_(std::move(ca)), clock_(clock), gate_(gate), find_host_(std::move(find_host)) {}
 
@@ -41,7 +41,8 @@ class EnrollmentService final : public v1::EnrollmentService::CallbackService {
   const FindHostFn find_host_;
 };
 
-// Reads and checks the two files. An empty path stands for an absent file.
+// Reads the CA's certificate and its key, and checks that they belong together. An empty path
+// stands for an absent file.
 absl::StatusOr<pki::Credential> ReadCa(const std::string& ca_file, const std::string& ca_key_file);
 
 }  // namespace tessera::server::rpc

@@ -32,10 +32,12 @@ constexpr size_t kRunsMax = 1'000;
 // beyond it are left out of their event, and the caller reads them by ticket.
 constexpr int64_t kQueuedResultBytesMax = 1 << 20;
 
-// How many of the last runs in order later runs may name, and how many results these runs may have
-// together.
+// A request may name results of earlier runs of its stream that were sent `in_order`. The last
+// kNamedRunsMax of these runs are remembered, and fewer if they have more than kNamedResultsMax
+// results together.
 constexpr size_t kNamedRunsMax = 1'000, kNamedResultsMax = 1'000'000;
-// How long a run in order waits for room in the queue, and how often it tries.
+// If the queue is full, or the tenant calls too often, a run sent `in_order` is tried again every
+// kRoomPoll, for kRoomWait at most.
 constexpr absl::Duration kRoomWait = absl::Minutes(1), kRoomPoll = absl::Milliseconds(10);
 
 int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
@@ -49,8 +51,8 @@ int64_t ResultBytes(const v1::ExecuteProgramsEvent& event) {
 using RunEvent = std::variant<v1::ExecuteProgramResponse, api::Completion, absl::Status>;
 
 // One run, from the request to its end. A request with the request_id of an earlier request starts
-// no run: it waits for the end of the earlier run. Results that came inline with that end to the
-// first request do not come again, and are read by ticket. The callbacks keep the object alive.
+// no run: it waits for the end of the earlier run. Results that the first request gets inline do
+// not come a second time; the caller reads them by ticket. The callbacks keep the object alive.
 class WatchedRun {
  public:
   using OnEventFn = std::function<void(RunEvent)>;

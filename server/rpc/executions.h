@@ -1,6 +1,6 @@
 // The streams over which clients run programs (ExecutePrograms). Reference: docs/decisions/0008.
 //
-// Thread-safe. Outlives the server.
+// Thread-safe. Executions outlives the gRPC server.
 #pragma once
 #include <set>
 

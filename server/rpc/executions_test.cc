@@ -1,4 +1,4 @@
-// Proves how many runs share one stream of ExecutePrograms: their numbers, order, bounds,
+// Proves that many runs can share one stream of ExecutePrograms: their numbers, order, bounds,
 // request_ids and rates. A coordinator with a reference worker serves on a loopback port. One suite
 // runs with a rate limit.
 #include <map>
@@ -157,7 +157,8 @@ TEST_P(ExecutionsTest, RunsAreToldApartByTheirNumbers) {
   TESSERA_EXPECT_OK(End());
 }
 
-// A repeated request stands for the run that it started the first time.
+// A repeated request starts no second run; its events are those of the run that the first request
+// started.
 TEST_P(ExecutionsTest, ARequestIdIsOneRun) {
   v1::ExecuteProgramRequest run = Double();
   run.set_request_id("once");
@@ -198,8 +199,8 @@ TEST_P(ExecutionsTest, BeyondTheBoundRequestsWait) {
   TESSERA_EXPECT_OK(End());
 }
 
-// Results for a caller that does not read do not pile up: those beyond a bound are left to be read
-// by ticket.
+// Inline results for a caller that does not read do not pile up: beyond a bound they are left out,
+// and the caller reads them by ticket.
 TEST_P(ExecutionsTest, ResultsForASlowReaderAreBounded) {
   constexpr int kRuns = 100;
   const v1::ExecuteProgramRequest run = Double(1 << 14);

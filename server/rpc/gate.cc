@@ -25,9 +25,9 @@ using core::Caller;
 using core::Role;
 
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
-constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // interval of writing times of last use
+constexpr absl::Duration kFlushEvery = absl::Minutes(5);  // interval of saving tokens' last uses
 constexpr int kAuditLinesPerSecond = 50;
-// The rate of all unauthenticated callers together.
+// The calls per second of all unauthenticated callers together.
 constexpr int kAnyoneCallsPerSecond = 100;
 constexpr char kAnyoneTenant[] = "";
 constexpr char kBearer[] = "Bearer ";
@@ -85,7 +85,7 @@ class Gate::CallWatch final : public grpc::experimental::Interceptor {
   }
   ~CallWatch() override { gate_->End(context_); }
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    // This is the last hook at which the call may still be cancelled.
+    // After this hook the call may no longer be cancelled, so the gate forgets the call here.
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::POST_RECV_CLOSE))
       gate_->End(context_);
@@ -152,7 +152,8 @@ absl::Status Gate::CheckToken(const std::string& token_name, absl::Time now) con
   absl::string_view name = token_name;
   const bool certificate = absl::ConsumePrefix(&name, kCertificateCaller);
   const absl::Status status = options_.tokens->Check(std::string(name), now);
-  // A certificate is valid without a token of that name, and only a revoked one shuts it out.
+  // A certificate needs no token of the worker's name. Only a revoked token of that name disables
+  // it.
   return certificate && !status.ok() && KindOf(status) != ErrorKind::kTokenRevoked
              ? absl::OkStatus()
              : status;
@@ -235,7 +236,7 @@ void Gate::Audit(const grpc::CallbackServerContext& context, Method method,
   int64_t unwritten = 0;
   {
     absl::MutexLock lock(&mu_);
-    // Rejections are rate-limited in the log, so that they cannot fill the disk.
+    // The rate of these log lines is limited, so that rejected calls cannot fill the disk.
     const absl::Time now = clock_->Steady();
     const double gained = absl::ToDoubleSeconds(now - audit_.filled) * kAuditLinesPerSecond;
     audit_.tokens =

@@ -4,8 +4,9 @@
 //   absl::StatusOr<core::Caller> caller = gate_->Admit(context, Method::kArrayService_GetArray);
 //   if (!caller.ok()) return Refuse(reactor, caller.status());
 //
-// Thread-safe.  The gate outlives the server whose builder got its CallInterceptor().  Rejected
-// calls are logged with the caller and the reason, but without the token.
+// Thread-safe. The gate outlives the server whose builder got its CallInterceptor(). Rejected calls
+// are logged, up to a limited rate, with the name of the caller's token and the reason, but never
+// with the text of a token.
 #pragma once
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -37,12 +38,13 @@ enum class Method : int {
 #undef TESSERA_METHOD
 };
 
-// The prefix of the token_name of a caller with a worker's certificate; the worker's name follows.
-// No token has such a name. Revoking a token with the worker's name disables the certificate too.
+// A caller that shows a worker's certificate and no token has a token_name too: this prefix,
+// followed by the worker's name. No token has such a name. Revoking a token with the worker's name
+// disables the certificate too.
 inline constexpr char kCertificateCaller[] = "certificate:";
 
 struct GateOptions {
-  // If it is null, there are no tokens, and every caller is the default tenant's administrator.
+  // The tokens that callers may show. If null, every caller is the default tenant's administrator.
   core::TokenStore* tokens = nullptr;
   int64_t calls_per_second = 0;  // rate and burst size of each tenant; 0 means unlimited
   int64_t calls_max = 10'000;    // largest number of open calls of a tenant
@@ -58,9 +60,9 @@ class Gate {
   absl::StatusOr<core::Caller> Admit(grpc::CallbackServerContext* context, Method method)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Admits another request of a stream that was admitted before.  Returns RATE_LIMITED, because
-  // each request counts as a call, and TOKEN_EXPIRED or TOKEN_REVOKED, because the token may have
-  // become invalid since.
+  // Admits another request of a stream that was admitted before. The possible errors are
+  // RATE_LIMITED, because each request counts as a call, and TOKEN_EXPIRED and TOKEN_REVOKED,
+  // because the token may have become invalid since the stream began.
   absl::Status AdmitAnother(const core::Caller& caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Cancels the open calls of tokens that are no longer valid.  Called when a token is revoked. The
@@ -84,7 +86,7 @@ class Gate {
   class WatchFactory;
   struct Tenant {
     int64_t open = 0;
-    double tokens = 0;  // content of its token bucket: number of calls that it may start now
+    double tokens = 0;  // calls that it may start now, the content of its token bucket
     absl::Time filled;
   };
   // One call, from its first byte to its end.
@@ -120,9 +122,9 @@ class Gate {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_map<const grpc::ServerContextBase*, std::shared_ptr<Call>> calls_
       ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // bounded by the tokens' tenants
-  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // token bucket of log lines
-  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;  // rejections since the last log line
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // by name; only tokens name tenants
+  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // token bucket for log lines
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // rejections that were not logged
   std::thread canceller_;
 };
 

@@ -54,7 +54,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// The server's side of worker links, which stay open until they are cut.
+// The server's side of WorkerService.Connect. The streams stay open until the gate or the client
+// cancels them.
 class OpenLinks final : public v1::WorkerService::CallbackService {
  public:
   explicit OpenLinks(Gate* gate) : gate_(gate) {}
@@ -202,7 +203,7 @@ class GateTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// The client's side of a worker link.
+// The client's side of one stream of WorkerService.Connect.
 class ClientLink {
  public:
   ClientLink(const std::shared_ptr<grpc::Channel>& channel, const std::string& token)
@@ -320,7 +321,8 @@ TEST_F(GateTest, RevokingCutsOpenCallsOfThatTokenAlone) {
   EXPECT_TRUE(Eventually([&] { return gate_->calls_open(core::kSystemTenant) == 0; }, kPatience));
 }
 
-// A request on an open stream is refused at once; the stream itself is cut a little later.
+// After its token is revoked, a request on an open stream is refused at once; the gate cancels the
+// stream itself a little later.
 TEST_F(GateTest, EachRequestOfAStreamNeedsATokenThatIsStillGood) {
   Serve(/*tls=*/true, /*with_tokens=*/true);
   const std::string token = Token("a", Role::kUser);

@@ -38,7 +38,7 @@ namespace tessera::server::rpc {
 // Returns a route for every method that has a handler.
 std::vector<Route> AllRoutes();
 
-// Fills in the message about a worker, for several services.
+// Fills in the message about a worker, which methods of several services return.
 void FillWorker(const scheduler::WorkerInfo& info, v1::Worker* out);
 
 }  // namespace tessera::server::rpc

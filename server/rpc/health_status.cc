@@ -1,5 +1,5 @@
-// Says which services each health check stands for. The health monitor's verdict comes through
-// Server::SetHealth in main.cc.
+// Says which services each health check stands for. main.cc passes the health monitor's verdict to
+// Server::SetHealth, which calls this function.
 #include "server/rpc/health_status.h"
 
 #include "grpcpp/health_check_service_interface.h"

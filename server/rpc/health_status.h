@@ -12,8 +12,8 @@ struct HealthStatus {
 };
 
 // Sets the status of all services. "" and the services that need devices are SERVING while
-// `progressing` is true, the others while `live` is true. The names "live", "ready" and
-// "progressing" have the status of one check each.
+// `progressing` is true, the other services while `live` is true. The names "live", "ready" and
+// "progressing" stand for one check each.
 void SetHealth(const HealthStatus& status, grpc::HealthCheckServiceInterface* service);
 
 }  // namespace tessera::server::rpc

@@ -1,6 +1,6 @@
 // Collects reports from the processes of the cluster. The handlers of GetDiagnostics and
-// SetLogLevel call it; each worker's daemon answers over its stream (worker_streams.h) for itself
-// and its executors.
+// SetLogLevel call Inquire; each worker's daemon answers over its stream (worker_streams.h) for
+// itself and its executors.
 #include "server/rpc/inquiries.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 
 namespace tessera::server::rpc {
 
-// The longest time of one round of questions, whatever the caller asks for.
+// The longest time that Inquire waits for answers, whatever `wait` says.
 inline constexpr absl::Duration kInquiryWait = absl::Seconds(5);
 
 struct InquiryTarget {
@@ -20,10 +20,10 @@ struct InquiryTarget {
   bool all = false;    // true to ask the coordinator and all connected workers
 };
 
-// Asks the processes of the target.  Calls `then` once, after at most `wait` and kInquiryWait, with
-// the answer of each process or the reason why it did not answer.  The error is WORKER_NOT_FOUND if
-// the worker is not connected.  `then` runs on this thread or on one of gRPC's.  The coordinator's
-// own report comes from `sources`.
+// Asks the processes of the target. Calls `then` once, after at most the shorter of `wait` and
+// kInquiryWait, with the answer of each process or the reason why it did not answer. The error is
+// WORKER_NOT_FOUND if the worker is not connected. `then` runs on this thread or on one of gRPC's.
+// The coordinator's own report comes from `sources`.
 void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then);

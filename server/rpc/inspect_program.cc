@@ -1,5 +1,6 @@
 // The handler of InspectProgram. It describes a program, even one that this server cannot run. The
-// description of an artifact also says why it would be refused; other forms must verify.
+// description of an artifact also says why the server would refuse it. A program that the request
+// contains as a message or as text must verify.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -18,7 +18,7 @@ namespace {
 using google::protobuf::Value;
 using ir::DType;
 
-constexpr int64_t kJsonValuesMax = 1 << 22;       // bound for one result, about 46 MB on the wire
+constexpr int64_t kJsonValuesMax = 1 << 22;       // bound for one array, about 46 MB on the wire
 constexpr double kExactMax = 9007199254740992.0;  // 2^53, up to which doubles hold integers exactly
 
 absl::Status InputError(const std::string& where, const std::string& what) {

@@ -8,16 +8,17 @@
 
 namespace tessera::server::rpc {
 
-// Convert between nested lists, row-major, and an array.  Numbers are JSON numbers, and bools are
-// true and false.  NaN and infinities are "NaN", "Infinity" and "-Infinity".  64-bit integers that
-// a double cannot hold are decimal strings.  The error for an invalid value is VALUE_ERROR and
-// names the value's indices.  Complex dtypes are NOT_IMPLEMENTED.  An array that would become more
-// than 2^22 JSON values is LIMIT_EXCEEDED.
+// These functions convert between an array and nested JSON lists, the outermost list for dim 0.
+// Numbers are JSON numbers, and bools are true and false. NaN and infinities are "NaN", "Infinity"
+// and "-Infinity". 64-bit integers that a double cannot hold exactly are decimal strings. The error
+// for an invalid value is VALUE_ERROR and names the value's indices. Complex dtypes are
+// NOT_IMPLEMENTED. For an array that would become more than 2^22 JSON values, JsonFromArray returns
+// LIMIT_EXCEEDED.
 absl::StatusOr<ir::Array> ArrayFromJson(const google::protobuf::Value& value, ir::DType dtype,
                                         const ir::Dims& shape);
 absl::StatusOr<google::protobuf::Value> JsonFromArray(const ir::Array& array);
 
-// Check that arrays of the dtype, and of the type's size, have a JSON form.
+// Check that JsonFromArray accepts arrays of this dtype, or of the size of this type.
 absl::Status CheckJsonDType(ir::DType dtype);
 absl::Status CheckJsonSize(const ir::Type& type);
 

@@ -18,7 +18,7 @@ namespace {
 void OneInput(absl::string_view input) {
   const absl::string_view type_text = input.substr(0, input.find('\n'));
   const absl::StatusOr<ir::Type> type = ir::ParseType(ToStd(type_text));
-  // Only types that a program may have; no memory is allocated for the array yet.
+  // Skip types that no program may have. No memory is allocated for the array yet.
   if (!type.ok() || !ir::CheckType(*type, {}).ok()) return;
   google::protobuf::Value value;
   const std::string json(input.substr(type_text.size()));

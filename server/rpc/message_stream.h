@@ -1,9 +1,10 @@
 // A stream of messages to one caller. It is the common part of all streaming methods of the server.
 //
-// At most one write is in flight; later messages wait in a queue.  The stream ends only once, and
-// only while no write is in flight.  So it cannot end between a decision and the call that carries
-// out the decision.  gRPC is never called under a lock.  A stream keeps itself alive until gRPC is
-// done with it.
+// At most one write is in flight; later messages wait in a queue. The stream ends only once, and
+// only while no write is in flight. A thread decides under the lock whether to write or to end, and
+// calls gRPC after it has released the lock. Meanwhile `writing_` or `finished_` keeps other
+// threads from calling gRPC. gRPC is never called under a lock. A stream keeps itself alive until
+// gRPC is done with it.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -31,8 +32,8 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     return stream;
   }
 
-  // Sends the message, unless the stream was told to end.  Returns the number of messages that
-  // wait.
+  // Sends the message, unless the stream was told to end. Returns the number of queued messages
+  // including this one, or 0 if the stream was told to end.
   size_t Send(Message message) { return Enqueue(std::move(message), /*last=*/false); }
   // Sends the message and ends the stream with OK.
   void SendLast(Message message) { Enqueue(std::move(message), /*last=*/true); }
@@ -80,7 +81,8 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
   void OnDone() override { const std::shared_ptr<Derived> last = std::move(self_); }
 
  protected:
-  // If `begun` is false, nothing is written before Begin, and until then only Cut ends the stream.
+  // If `begun` is false, nothing is written before Begin. Until then a stream with queued messages
+  // is ended by Cut only.
   explicit MessageStream(bool begun = true) : begun_(begun) {}
   // Starts writing: first the messages in `first`, and then those that were sent before this call.
   void Begin(std::deque<Message> first) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -111,7 +113,7 @@ class MessageStream : public Reactor, public std::enable_shared_from_this<Derive
     Pump();
     return waiting;
   }
-  // Starts the next write, or the end, if nothing is in flight.
+  // Starts the next write or ends the stream, unless a write is in flight.
   void Pump() ABSL_LOCKS_EXCLUDED(mu_) {
     bool write = false, end = false;
     absl::Status status;

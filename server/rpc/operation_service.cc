@@ -15,8 +15,8 @@ using scheduler::PendingInfo;
 
 void Fill(const api::Operation& operation, v1::Operation* out) { *out = ToProto(operation); }
 
-// The stream of one WatchOperation. It asks for the next change only when the last one has been
-// written, so that nothing piles up for a slow reader.
+// The stream of one WatchOperation. It asks for the next change of state only when the last one has
+// been written, so that nothing piles up for a slow reader.
 class WatchStream final
     : public MessageStream<WatchStream, grpc::ServerWriteReactor<v1::Operation>, v1::Operation> {
  public:

@@ -1,5 +1,6 @@
-// Pages of lists. A page token holds the last key of the previous page and a hash of the scope. So
-// it is valid only for the same list of the same tenant. Tokens contain no secrets. Thread-safe.
+// Page tokens of List methods. A token holds the last key of the previous page, and a hash of this
+// key and of the list (its scope). So a token is valid only for the same list of the same tenant.
+// Tokens contain no secrets. The functions are thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,12 +14,13 @@
 
 namespace tessera::server::rpc {
 
-// Returns the token of the page after the key `after`. `scope` identifies the list: method, tenant
-// and filter.
+// Returns the token of the page that begins after the key `after`. `scope` identifies the list:
+// method, tenant and filter.
 std::string PageToken(std::string_view scope, std::string_view after);
 // Returns the key in the token.  Returns VALUE_ERROR if the token belongs to another list or does
 // not parse.
 absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token);
+// Returns the error for a token that this list has not returned.
 absl::Status BadPageToken();
 // Returns VALUE_ERROR if `size` is negative.
 absl::Status CheckPageSize(int32_t size);

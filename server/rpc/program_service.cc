@@ -1,6 +1,6 @@
 // The handlers of ProgramService: uploads, compilation, explanations and runs. Programs are read on
-// threads for that (program_source.h; RunProgram has its own), never on gRPC's or the scheduler's
-// threads. Runs over streams are in executions.cc.
+// threads of their own (program_source.h; for RunProgram, on the threads of its pool), never on
+// gRPC's or the scheduler's threads. Runs over streams are in executions.cc.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -89,7 +89,8 @@ void AnswerUpload(const UploadCall& call,
 }
 
 // Called when all bytes of an upload have come: reads the program, and tells the scheduler to keep
-// or to drop it. If there is no time to read it now, the next call of the upload does so.
+// or to drop it. If there is no time to read the program now, the next UploadProgram call with this
+// hash does so.
 void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload) {
   OnDecoder(*call, [call, upload](const absl::StatusOr<absl::Time>& deadline) {
     if (!deadline.ok()) return AnswerUpload(call, deadline.status());

@@ -1,5 +1,5 @@
-// Reads programs for the handlers of ProgramService: with the jailed reader if the server has one,
-// otherwise in this process.
+// Reads programs for the handlers of ProgramService: in a jailed process if the server has a reader
+// (core::ProgramReader), otherwise in this process.
 #include "server/rpc/program_source.h"
 
 #include <algorithm>

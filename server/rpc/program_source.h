@@ -16,19 +16,19 @@
 
 namespace tessera::server::rpc {
 
-// Convert the format of a program. The first returns VALUE_ERROR for a number that is not in
-// ProgramFormat.
+// Convert the format of a program. FromProto returns VALUE_ERROR for a number that is not in
+// v1::ProgramFormat.
 absl::StatusOr<scheduler::ProgramFormat> FromProto(v1::ProgramFormat format);
 v1::ProgramFormat ToProto(scheduler::ProgramFormat format);
 
-// Calls `read` on one of the threads that read programs. Passes it the call's deadline, a time of
-// SteadyNow(), or the error because of which there is nothing to read.
+// Calls `read` on one of the threads that read programs. Passes `read` the time by which it must be
+// done (a time of SteadyNow()), or the error because of which the call gets no thread.
 void OnDecoder(const CallBase& call, std::function<void(absl::StatusOr<absl::Time>)> read);
 
 // Returns the bytes of an upload as a source. The upload must outlive the source.
 api::ProgramSource SourceOf(const scheduler::ProgramInfo& upload);
-// Read and describe a program on this thread, with the server's reader. The program is not verified
-// yet.
+// ReadSource reads a program and InspectSource describes it, on this thread, by the server's reader
+// if it has one. ReadSource does not verify the program.
 absl::StatusOr<ir::Program> ReadSource(const CallBase& call, const api::ProgramSource& source,
                                        absl::Time deadline);
 absl::StatusOr<v1::InspectProgramResponse> InspectSource(const CallBase& call,

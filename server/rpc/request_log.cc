@@ -48,8 +48,8 @@ void RequestLog::EvictFromAll(absl::Time now) {
 }
 
 // Finds or makes the entry of the call. Expired entries are evicted first, so that an id whose
-// response is too old counts as new. `then` of a running call waits in the entry; an answer that is
-// known is passed on without the lock.
+// response is too old counts as new. If the first call still runs, `then` waits in its entry. An
+// answer that is known is passed to `then` without the lock.
 bool RequestLog::Begin(const Key& key, const std::string& payload, absl::Time now, Callback then) {
   Answer answer;
   {

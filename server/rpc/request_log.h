@@ -1,14 +1,14 @@
-// Caches the responses of calls with a request_id, for retries. It serves the methods that are not
-// a single event of the scheduler (WriteArray, CompileProgram, CreateToken). For all other methods
-// the scheduler keeps the answers in its own state (server/scheduler/answers.h); it also keeps
-// there which array a WriteArray has created. A call with the same tenant, method, id and payload
-// gets the response of the first call, whether the first call has ended or still runs. A call with
-// another payload gets REQUEST_ID_REUSED.
+// Caches the responses of calls with a request_id, for retries. It serves the methods whose calls
+// are not a single event of the scheduler (WriteArray, for example). For all other methods the
+// scheduler keeps the answers in its own state (server/scheduler/answers.h); it also keeps there
+// which array a WriteArray has created. A call with the same tenant, method, request_id and payload
+// (the rest of the request) gets the response of the first call, whether the first call has ended
+// or still runs. A call with another payload gets REQUEST_ID_REUSED.
 //
 // Only successes are cached: a call that failed has changed nothing, and its id may be used again.
-// The responses have the same bounds as the scheduler's answers, and are forgotten at a restart.
-// The number of running calls is bounded by the server's bound on calls. Thread-safe; callbacks run
-// without a lock. The log reads no clock.
+// The responses have the same kinds of bounds as the scheduler's answers (core::AnswerLimits), and
+// are forgotten at a restart. The gate bounds the number of running calls. Thread-safe; callbacks
+// run without a lock. The log reads no clock.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -73,14 +73,15 @@ class RequestLog {
   void EvictOldest(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Evicts entries beyond the tenant's limits of number, age and bytes.
   void EvictBeyondLimits(Tenant& tenant, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Evicts idle tenants, whose responses are all too old. Then evicts responses until all together
-  // are within all_bytes_max.
+  // Once in a while visits all tenants, evicts what is beyond their limits and erases tenants
+  // without entries. Then evicts the oldest responses of the largest tenants until the responses of
+  // all tenants together are within all_bytes_max.
   void EvictFromAll(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   mutable absl::Mutex mu_;
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
-  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // time of the last full scan
+  absl::Time scanned_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // last visit to all tenants
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;                          // size of all responses
 };
 

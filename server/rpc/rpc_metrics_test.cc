@@ -100,7 +100,7 @@ TEST_F(RpcMetricsTest, AStreamIsInFlightUntilItsClientGoes) {
   EXPECT_TRUE(Becomes(Metric::kRpcInFlight, {"tessera.v1.WorkerService", "Connect"}, 0));
 }
 
-// The stream itself counts too, and is in flight meanwhile.
+// The stream itself counts as a call too, which is in flight while the stream is open.
 TEST_F(RpcMetricsTest, RequestsOfAStreamAreCountedAsCalls) {
   const auto programs = v1::ProgramService::NewStub(channel_);
   grpc::ClientContext context;

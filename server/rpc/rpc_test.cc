@@ -145,7 +145,8 @@ TEST_F(RpcTest, ErrorsCarryReasonAndPlace) {
   EXPECT_EQ(info.domain(), "tessera.dev");
 }
 
-// The ids come at once, and then the end comes with a result that is small enough.
+// The first event has the ids of the results. The second tells of the end, and contains a result
+// that is small enough.
 TEST_F(RpcTest, ExecuteAndWatchBringsTheResultAlong) {
   const auto stub = v1::ProgramService::NewStub(channel_);
   const auto compiled = service_->Compile({.program = Product(), .devices = {}, .name = "product"});
@@ -328,7 +329,7 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   (void)stream->Finish();
   while (executor->Read(&command)) continue;
   EXPECT_THAT(Read(executor->Finish()), ReasonIs("WORKER_LOST", "the worker is lost"));
-  // Soon the worker's device is listed as not healthy.
+  // Within ten seconds the worker's device is listed as not healthy.
   const absl::Time until = absl::Now() + absl::Seconds(10);
   std::vector<api::Device> devices;
   do {
@@ -390,7 +391,7 @@ TEST_F(RpcTest, ARegistrationSaysWhichBuildsMeet) {
   TESSERA_ASSERT_OK_AND_ASSIGN(api::Welcome welcome, ir::serial::ReadWelcome(answer));
   EXPECT_EQ(welcome.build, ThisBuild());
   EXPECT_EQ(welcome.protocol, kProtocolMax);
-  // This build does not say which it is.
+  // This worker does not say of which build it is.
   TESSERA_ASSERT_OK(register_as("w9", {"", "", 0, 0}, &answer));
   TESSERA_ASSERT_OK_AND_ASSIGN(welcome, ir::serial::ReadWelcome(answer));
   EXPECT_EQ(welcome.protocol, 1);

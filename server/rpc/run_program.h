@@ -1,4 +1,5 @@
-// RunProgram compiles, uploads, runs and downloads in one call, with JSON values for small arrays.
+// The work of the method RunProgram: compiles a program, uploads its inputs, runs it and downloads
+// its results in one call, with JSON values for small arrays. JobPool has the threads for it.
 #pragma once
 #include <deque>
 #include <functional>
@@ -17,18 +18,18 @@
 
 namespace tessera::server::rpc {
 
-// Runs one request for the caller of `service`, and blocks until it has ended.  `program` is the
-// request's program, already read.
+// Runs the program of one request by `service`, and blocks until the run has ended. `program` is
+// the request's program, already read.
 absl::Status RunOne(api::Service& service, ir::Program program,
                     const v1::RunProgramRequest& request, v1::RunProgramResponse* response,
                     absl::Duration timeout);
 
-// A few threads for blocking jobs, with a bounded queue.  Thread-safe.  Every job is called once,
+// A few threads for blocking jobs, with a bounded queue. Thread-safe. Every job is called once,
 // with its remaining time or with the error because of which it does not run: QUEUE_FULL,
-// DEADLINE_EXCEEDED or, from the destructor, SERVER_STOPPING.  Jobs run in their order, with one
+// DEADLINE_EXCEEDED or, from the destructor, SERVER_STOPPING. Jobs run in their order, with one
 // exception: the last free thread only takes a job of a tenant that has no job running, so that no
-// tenant keeps all threads.  The requests of all jobs that wait or run may together take an eighth
-// of the process's memory; beyond that a job gets QUEUE_FULL.  A single job may be larger.
+// tenant keeps all threads. The requests of all jobs that wait or run may together take an eighth
+// of the process's memory; beyond that a job gets QUEUE_FULL. A job that is alone may be larger.
 class JobPool {
  public:
   using Job = std::function<void(absl::StatusOr<absl::Duration> left)>;

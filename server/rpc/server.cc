@@ -74,7 +74,8 @@ class GrpcServer final : public Server {
   // Builds and starts the server. Our own acceptor listens, because gRPC's stops for good when file
   // descriptors run out; it starts last, so that no connection comes before the server is complete.
   // Every limit that a client could exceed otherwise (message size, streams, metadata, handshakes,
-  // memory) is set here. Features are collected on the way, for GetCapabilities.
+  // memory) is set here. The names of enabled features are collected on the way, for
+  // GetCapabilities.
   absl::Status Start(const ServeOptions& options, const Options& limits) {
     const size_t colon = options.listen.rfind(':');
     int port = 0;
@@ -159,7 +160,7 @@ class GrpcServer final : public Server {
           std::make_unique<TableService>(*pool->FindServiceByName(service), routes, &context_));
   }
 
-  const std::unique_ptr<Gate> own_gate_;  // the gate, if the options have none
+  const std::unique_ptr<Gate> own_gate_;  // the gate if ServeOptions has none; else null
   Gate* const gate_;
   RequestLog requests_;
   JobPool pool_;

@@ -23,9 +23,9 @@ struct ServeOptions {
   // The key that signs workers' certificates, together with tls.ca_file. If it is empty, no worker
   // can enrol.
   std::string ca_key_file = {};
-  // Outlives the server. If it is null, every caller is an administrator.
+  // The gate, which outlives the server. If it is null, every caller is an administrator.
   Gate* gate = nullptr;
-  // Outlives the server. If it is null, metrics are disabled.
+  // The metrics, which outlive the server. If it is null, calls are not counted.
   Metrics* metrics = nullptr;
   HealthStatus health = {};  // the initial status
   // The reader of programs, which outlives the server. If it is null, programs are read in this
@@ -52,9 +52,9 @@ class Server {
   virtual void Shutdown(absl::Duration grace) = 0;
 };
 
-// Starts a server.  Returns VALUE_ERROR for an invalid address, for a non-loopback address with
-// neither TLS nor `insecure`, and for files that cannot be read or do not match.  Returns
-// UNAVAILABLE if the address cannot be bound.
+// Starts a server. Returns VALUE_ERROR for an invalid address, for a non-loopback address with
+// neither TLS nor `insecure`, and for TLS files that cannot be read or do not belong together.
+// Returns UNAVAILABLE if the address cannot be bound.
 absl::StatusOr<std::unique_ptr<Server>> Serve(const ServeOptions& options,
                                               Coordinator* coordinator);
 

@@ -1,5 +1,7 @@
-// The handlers of SessionService. A client keeps its session alive by renewing it, or by the stream
-// of HoldSession; when both stop, the scheduler ends the session and deletes what is in it.
+// The handlers of SessionService. A client keeps its session alive by renewing the lease; if the
+// lease runs out, the scheduler ends the session and deletes what is in it. The stream of
+// HoldSession shows that a client is connected; some time after the last such stream has ended, the
+// scheduler cancels the session's operations.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

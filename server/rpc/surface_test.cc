@@ -125,7 +125,7 @@ TEST_F(SessionsTest, ListsGoByPages) {
   EXPECT_THAT(Do<Sessions>(&Sessions::Stub::ListSessions, list), ReasonIs("VALUE_ERROR"));
 }
 
-// Every list refuses a token of another list and a negative size.
+// Every List method refuses a page token of another list and a negative page size.
 TEST_F(SessionsTest, ListsRefuseTokensOfOthers) {
   for (int i = 0; i < 2; ++i) TESSERA_ASSERT_OK(Create());
   v1::ListSessionsRequest sessions;
@@ -168,8 +168,8 @@ class SessionHold {
   }
   bool held() const { return held_; }
   const v1::Session& said() const { return said_; }
-  // Returns the status with which the stream ends. With `leave` the client cancels it; otherwise it
-  // ends by itself.
+  // With `leave` cancels the stream and returns OK. Otherwise waits until the server ends the
+  // stream, and returns its status.
   absl::Status End(bool leave) {
     if (leave) context_.TryCancel();
     while (reader_->Read(&said_)) continue;
@@ -240,7 +240,8 @@ TEST_F(FewTest, BoundsAreErrorsThatSaySo) {
               ReasonIs("LIMIT_EXCEEDED", "relay_bytes_max"));
 }
 
-// Results count as arrays, and so do the arrays into which arguments are moved.
+// The results of a run count against the bound on arrays, and so do the temporary arrays into which
+// its arguments are copied.
 TEST_F(FewTest, RunsMakeNoMoreArraysThanThereMayBe) {
   v1::CreateArrayRequest create;
   *create.mutable_spec() = Spec();
@@ -312,7 +313,7 @@ TEST_F(ArraysTest, SmallOnesAreWrittenAndReadInOneCall) {
   read.set_json(true);
   TESSERA_ASSERT_OK_AND_ASSIGN(r, Do<Arrays>(&Arrays::Stub::ReadArray, read));
   EXPECT_EQ(r.json().list_value().values(3).list_value().values(1).number_value(), 7);
-  // The JSON that was read can be written.
+  // The JSON that ReadArray returns can be passed to WriteArray.
   TESSERA_ASSERT_OK_AND_ASSIGN(const uint64_t copy,
                                Write([&](auto& q) { *q.mutable_json() = r.json(); }));
   read.set_array(copy);
@@ -480,7 +481,8 @@ TEST_F(ArraysTest, AWriteThatIsRepeatedMakesOneArray) {
   EXPECT_EQ(worker_->buffers(), 4);
 }
 
-// A copy of a write may find that another copy has written some or all of the shards.
+// If a WriteArray comes several times at once, one copy of the call may find that another copy has
+// written some or all of the shards.
 TEST_F(ArraysTest, CopiesOfAWriteAtOnceMakeOneArray) {
   for (int round = 0; round < 20; ++round) {
     std::vector<absl::StatusOr<uint64_t>> made(4);
@@ -667,7 +669,7 @@ TEST_F(OperationsTest, RunsAreRefusedWithReasons) {
                                  q.set_validate_only(true);
                                }));
   EXPECT_EQ(checked.operation(), 0u);
-  // A repeated call is one run.
+  // A repeated call starts no second run.
   const auto same = [&] {
     return Execute([&](v1::ExecuteProgramRequest& q) {
       q.add_args(array);
@@ -833,8 +835,8 @@ TEST_F(ClusterTest, MeshesHaveNames) {
   EXPECT_THAT(Do<Cluster>(&Cluster::Stub::DeleteMesh, del), ReasonIs("MESH_NOT_FOUND"));
 }
 
-// Every number that GetCapabilities publishes is the bound that holds. A number without a row here
-// fails the test.
+// Every number that GetCapabilities publishes is the bound that the server enforces. A number
+// without a row here fails the test.
 TEST_F(ClusterTest, CapabilitiesAreTheBoundsThatHold) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const v1::GetCapabilitiesResponse r,
                                Do<Cluster>(&Cluster::Stub::GetCapabilities, {}));

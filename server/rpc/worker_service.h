@@ -1,5 +1,6 @@
-// The worker link over gRPC: one stream for a worker's daemon, and one for each of its executors
-// (proto/tessera/v1/worker.proto). Reference: docs/decisions/0007, docs/decisions/0009.
+// Connects workers to the coordinator over gRPC: by one stream for a worker's daemon, and one for
+// each of its executors (proto/tessera/v1/worker.proto). Reference: docs/decisions/0007,
+// docs/decisions/0009.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,15 +28,16 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   WorkerReactor* Connect(grpc::CallbackServerContext* context) override;
   WorkerReactor* Attach(grpc::CallbackServerContext* context) override;
 
-  // The streams record here which worker is registered under which session.
+  // Records that `worker` is registered under the session. The stream itself calls this.
   void Add(uint64_t session, const std::shared_ptr<WorkerStream>& worker) ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes the session's worker. Returns whether it was there.
+  // Removes the worker of the session. Returns false if there was none.
   bool Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the worker of the session, or null if there is none.
   std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns every connected worker, by name.
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
-  // Threads for inquiries that block. The threads for runs would not do, because they may all be
-  // stuck.
+  // Returns the threads for inquiries that block. Inquiries do not share the threads for
+  // RunProgram, because those may all be stuck.
   JobPool& inquiry_pool() { return inquiry_pool_; }
   api::WorkerEvents& events() { return *events_; }
   const Clock& clock() const { return gate_->clock(); }

@@ -1,7 +1,8 @@
 // Carries envelopes between the coordinator and the processes of a worker. WorkerService makes a
 // stream for each call of a daemon or an executor. Commands come from the scheduler's driver
-// through api::WorkerLink, and reports go to it through api::WorkerEvents. The rules about losses
-// and deadlines replace what a single stream would guarantee (docs/decisions/0009).
+// through api::WorkerLink, and reports go to it through api::WorkerEvents. A worker's processes
+// have separate streams, so the rules about losses and deadlines here ensure the order of reports
+// that a single stream would have (docs/decisions/0009).
 #include "server/rpc/worker_streams.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ absl::Status Gone(absl::string_view what) {
 // ---- Both kinds of streams. ---------------------------------------------------------------------
 
 void EnvelopeStream::EndNow(const absl::Status& why) {
-  // A write that the other side does not read would hold the end back for ever.
+  // A write that the other side never reads would delay the end for ever.
   if (!Cut(why)) return;
   last_write_.Set(std::chrono::system_clock::now() + kLastWriteWait,
                   [self = shared_from_this()](bool expired) {
@@ -402,8 +403,8 @@ void WorkerStream::Deliver() {
 
 // Checks the deadlines of all executors. Runs at each heartbeat of the daemon and needs no timer: a
 // daemon without heartbeats loses its lease anyway. If reports are held for an executor, they are
-// passed on, and its stream is ended. Any other executor has not attached in time, or has lost its
-// stream without being reported lost. It is killed.
+// passed on, and its stream is ended. Any other executor whose deadline has passed has not attached
+// in time, or has lost its stream without being reported lost. It is killed.
 void WorkerStream::MeetDeadlines() {
   struct Overdue {
     int32_t executor;

@@ -1,5 +1,5 @@
-// The streams of workers: the gRPC reactors of WorkerService, which are also the coordinator's link
-// to a worker.
+// The streams of workers: the gRPC reactors of WorkerService. WorkerStream is also the link
+// (api::WorkerLink) by which the coordinator sends commands to a worker.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,12 +23,13 @@
 
 namespace tessera::server::rpc {
 
-// The common part of both kinds of streams. Envelopes are taken one at a time, and no write delays
-// the end of the stream for long. Thread-safe.
+// The common part of both kinds of streams. Received messages (envelopes) are handled one at a
+// time, and no write delays the end of the stream for long. Thread-safe.
 class EnvelopeStream : public MessageStream<EnvelopeStream, WorkerReactor, v1::Envelope> {
  public:
   void Start() { StartRead(&received_); }
-  // Ends the stream and drops the messages that wait.
+  // Ends the stream and drops the messages that wait. A write in flight delays the end by a second
+  // at most.
   void EndNow(const absl::Status& why);
 
   void OnReadDone(bool ok) final;
@@ -40,7 +41,7 @@ class EnvelopeStream : public MessageStream<EnvelopeStream, WorkerReactor, v1::E
       : MessageStream(/*begun=*/false), context_(context) {}
   // Handles a received envelope.  If it returns an error, the stream ends with that error.
   virtual absl::Status Take(const v1::Envelope& envelope) = 0;
-  // Called when the stream ends, from several threads and more than once.
+  // Called when the stream ends, perhaps more than once and by several threads.
   virtual void Ended(const std::string& why) = 0;
 
  private:
@@ -66,21 +67,22 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
   void Send(int32_t executor, uint64_t incarnation, api::Command command) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Acknowledges the reports up to `number`. The executor hears of it when the next heartbeat of
-  // its daemon comes.
+  // Acknowledges the reports up to `number`. The executor is told at the next heartbeat of its
+  // daemon.
   void Acknowledge(int32_t executor, uint64_t incarnation, uint64_t number) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- For the streams of its executors. ----
-  // Connects an executor with its stream.  From now on the executor's commands go to `stream`,
-  // beginning with those that wait.  Returns TICKET_REFUSED if the key is not the executor's, and
-  // WORKER_LOST if the executor means another coordinator, or if the worker or this process of it
-  // is gone.
+  // Connects an executor with its stream. From now on the executor's commands go to `stream`,
+  // beginning with those that wait. Returns TICKET_REFUSED if the key is not the executor's, and
+  // WORKER_LOST if the attachment is meant for another coordinator, if the worker is lost, or if
+  // this incarnation of the executor is attached already or gone.
   absl::Status Attach(const api::Attachment& attachment,
                       const std::shared_ptr<ExecutorStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
   // Called when the attached stream has ended, after its last report was taken.
   void Detach(int32_t executor, const ExecutorStream* stream) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the epoch of the coordinator (core/life.h), which every command and report carries.
   uint64_t epoch() const { return epoch_; }
 
   // ---- For inquiries.h. ----
@@ -92,7 +94,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // The state of one executor index.
+  // The state of the executor with one index: of the process with the latest known incarnation.
   struct Executor {
     uint64_t incarnation = 0;
     std::shared_ptr<ExecutorStream> stream;  // null if it is not attached
@@ -102,11 +104,11 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
     // it waits as long as the executor's stream may still bring earlier reports.
     std::deque<api::Report> held_reports;
     // If reports are held, the time at which they are released. Otherwise the time at which the
-    // executor is killed, unless it attaches before, or is reported lost after its stream has
-    // ended.
+    // executor is killed, unless it attaches before (if it never has), or the daemon reports its
+    // loss before (if its stream has ended).
     absl::Time deadline = absl::InfiniteFuture();
-    // The reports up to number `processed` are processed for good. The executor has been told of
-    // the reports up to `acknowledged`.
+    // The scheduler has processed the executor's reports up to number `processed`, and its changes
+    // are durable. The executor has been told so for the reports up to `acknowledged`.
     uint64_t processed = 0, acknowledged = 0;
   };
   using Streams = std::deque<std::shared_ptr<ExecutorStream>>;
@@ -172,7 +174,8 @@ class ExecutorStream final : public EnvelopeStream {
 
   WorkerService* const service_;
   std::atomic<uint64_t> epoch_{0};
-  // Set by the first envelope. Only the thread that reads uses these members.
+  // Set by the first envelope. The thread that reads uses these members; Ended uses them on other
+  // threads, but only once worker_ is set.
   uint64_t session_ = 0, incarnation_ = 0;
   int32_t executor_ = 0;
 

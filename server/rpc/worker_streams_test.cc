@@ -1,6 +1,6 @@
 // Proves the rules of the worker's streams: in which order commands and reports pass, who may
 // attach, and when an executor counts as lost or is killed. The test plays the daemon and the
-// executors over gRPC, and also the coordinator behind the streams. The clock is a fake one.
+// executors over gRPC, and also the coordinator behind the streams. The streams use a fake clock.
 #include "server/rpc/worker_streams.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr uint64_t kSession = 5, kEpoch = 9, kIncarnation = 70;
 constexpr char kKey[] = "the key of this worker";
 
-// Stands for the coordinator. It accepts every worker and notes the reports that it gets.
+// Stands for the coordinator. It accepts every worker and keeps the reports that it gets.
 class Events final : public api::WorkerEvents {
  public:
   absl::StatusOr<api::Welcome> Register(const api::Registration&,

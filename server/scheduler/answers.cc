@@ -43,7 +43,7 @@ void Answers::Erase(uint64_t number) {
   const auto of = tenants_.find(answer.tenant);
   Tenant& tenant = of->second;
   tenant.numbers.erase(std::pair(answer.call, answer.request_id));
-  // In most cases this is the oldest one.
+  // In most cases the answer is the oldest of its tenant, so the search is short.
   tenant.order.erase(std::find(tenant.order.begin(), tenant.order.end(), number));
   tenant.bytes -= BytesOf(answer);
   bytes_ -= BytesOf(answer);

@@ -1,6 +1,7 @@
 // The part of the state that remembers what calls with a request_id have made. A call that comes
 // again makes nothing again: it is answered from what the first one made. The answer is written to
-// the store in the same commit as what was made, so that this also holds over a restart.
+// the store in the same commit as the objects that the call has made, so that a repeated call is
+// recognised after a restart too.
 //
 // Only accepted calls are kept here. A refused call has changed nothing, and its request_id may be
 // used again. core::AnswerLimits says what happens at the bounds.
@@ -20,8 +21,8 @@
 
 namespace tessera::server::scheduler {
 
-// The effect that a call has. Calls of one kind share their request ids, whichever method they came
-// by. The numbers are stored in rows, so they must not change.
+// The effect of a call. Calls of one kind with the same request id are repetitions of one call,
+// even if they came by different methods. The numbers are stored in rows, so they must not change.
 enum class CallKind : uint8_t {
   kOpenSession = 0,
   kCloseSession = 1,
@@ -54,8 +55,8 @@ class Answers {
   // Returns null if no such call has been accepted, or if its answer has expired or was dropped.
   const AnswerRecord* Find(const std::string& tenant, CallKind call, const std::string& request_id,
                            absl::Time now) const;
-  // Adds the answer, and erases what is beyond the limits. Returns the numbers and tenants of the
-  // answers that were added and erased. Requires: Find returns null.
+  // Adds the answer, and erases the oldest answers that are beyond the limits. Returns the numbers
+  // and tenants of the answers that were added and erased. Requires: Find returns null.
   std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer,
                                                     const core::AnswerLimits& limits,
                                                     absl::Time now);

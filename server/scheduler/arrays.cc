@@ -1,6 +1,6 @@
 // Arrays: creation, writes, reads, loss and deletion. Requests of clients create, read and delete
-// arrays; operations.cc schedules, finishes and fails the results of operations here; workers.cc
-// reports losses.
+// arrays; operations.cc calls this file to schedule, finish and fail the results of operations, and
+// workers.cc when arrays are lost.
 #include <algorithm>
 
 #include "base/log.h"
@@ -264,7 +264,8 @@ void Machine::On(const DescribeArray& e) {
                                : order_.Find(array->donated_to);
   const bool open = donee != nullptr && donee->ended() && !donee->outstanding.empty();
   if (!open) return Answer(e.request, found.status());
-  // The executors of the operation will report whether they have consumed the array.
+  // The request waits, because the executors of the operation have not all reported whether they
+  // have consumed the array.
   Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
@@ -423,7 +424,9 @@ void Machine::FreeOriginals(const Operation& op) {
 
 void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
   if (std::exchange(a.freed, true)) return;
-  // After a restart, the coordinator may not know of the operation that the array was donated to.
+  // As long as it is not durable that the operation to which the array was donated has started, the
+  // next life of the coordinator may still need the array. So the deletion waits for that commit.
+  // After a restart, the coordinator may not know of the operation.
   const Operation* const donee = order_.Find(a.donated_to);
   const bool may_return = donee != nullptr && donee->started_in > s_.durable;
   auto& deletes = may_return || RunReadingCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;

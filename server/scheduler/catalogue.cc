@@ -1,6 +1,6 @@
 // Keeps the tables of arrays, executables and meshes. The functions of Machine (arrays.cc,
-// programs.cc, inventory.cc, restore.cc) call it to add, find and remove records; when a record may
-// go is decided there.
+// programs.cc, inventory.cc, restore.cc) call these to add, find and remove records, and decide
+// when a record may go.
 #include "server/scheduler/catalogue.h"
 
 #include <limits>

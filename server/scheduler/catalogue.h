@@ -1,10 +1,12 @@
-// The part of the state that holds what requests can name: arrays, executables, meshes.
+// The part of the state that holds the things that requests name by id or by name: arrays,
+// executables and named meshes.
 //
 // Invariants:
 // - Every executable except plan-only ones is found by its key, and keys are unique.
 // - plans() counts the plans that were requested and are not finished, whether or not their
 //   executable still exists.
-// - An array's `waiting` and `readers` are operations of the order that have not ended.
+// - An array's `waiting` and `readers` are ids of operations in Order (order.h) that have not
+//   ended.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,8 +27,8 @@
 
 namespace tessera::server::scheduler {
 
-// kPlanned: the operation that produces the array has no sequence number yet. kScheduled: it has
-// one.
+// kWriting: an upload or a load writes the array's shards. kPlanned: the operation that produces
+// the array has no sequence number yet. kScheduled: the operation has one.
 enum class ArrayState : uint8_t { kWriting, kPlanned, kScheduled, kReady, kFailed, kLost };
 // The spec of a result of a program is shared by all runs of the program.
 using SpecRef = std::shared_ptr<const api::ArraySpec>;
@@ -36,15 +38,15 @@ struct ArrayRecord {
   uint64_t session = 0;  // key of the session in Ownership; the session may have ended
   ArrayState state = ArrayState::kWriting;
   // The reason for kFailed and kLost. All arrays that were lost with one executor share one error,
-  // which names none of them: "lost with its shards on ...". Machine::ErrorOf makes a sentence of
-  // it.
+  // which names none of them: "lost with its shards on ...". Machine::ErrorOf makes a sentence
+  // about one array of it.
   absl::Status error;
   IdMap<uint64_t> holders;      // device id -> incarnation of its executor, set once scheduled
   std::set<int64_t> unwritten;  // ids of devices whose shard is not written yet, while kWriting
   IdSet waiting;                // operations that read the array and are not scheduled yet
   IdSet readers;                // operations that read the array and have not ended
   IdSet waiters;                // requests that wait for the array
-  bool deleted = false;         // whether the client has deleted it; later requests do not find it
+  bool deleted = false;         // whether it is deleted or donated; later requests do not find it
   bool freed = false;           // whether its buffers are being deleted
   absl::Time upload_until = absl::InfiniteFuture();  // end of the upload, while kWriting
   uint64_t donated_to = 0;                           // operation that the array is donated to
@@ -58,7 +60,7 @@ class ArrayTable {
   ArrayTable() = default;
   ArrayTable(ArrayTable&&) = default;
   ArrayTable& operator=(ArrayTable&&) = default;
-  // The lists of the copy point to the records of the copy.
+  // The lists of arrays in the copy (on_device_) point to the records of the copy.
   ArrayTable(const ArrayTable& other);
   ArrayTable& operator=(const ArrayTable& other) { return *this = ArrayTable(other); }
 
@@ -66,7 +68,8 @@ class ArrayTable {
   ArrayRecord* Find(uint64_t id) { return FindIn(arrays_, id); }
   // Requires: the array exists.
   ArrayRecord& at(uint64_t id) { return arrays_.at(id); }
-  // Adds a record in which only the spec is set. Requires: its devices have ids.
+  // Adds a record in which only the spec is set. Requires: the ids of the devices in the spec are
+  // assigned.
   ArrayRecord& Add(uint64_t id, SpecRef spec);
   void Remove(uint64_t id);
   // Returns the arrays whose placement has the device, whatever their state, in order of their ids.
@@ -103,7 +106,7 @@ struct Executable {
   std::map<std::string, uint64_t> loaded;  // executor -> incarnation that has compiled the program
   IdSet waiters;                           // Compile requests that wait for the executable
   IdSet operations;                        // operations that have not ended
-  uint64_t last_use = 0;                   // grows with every use
+  uint64_t last_use = 0;                   // number of the last use; later uses have greater ones
   // Duration of the last run that ended well, on its slowest executor; 0 if there was none since
   // this start of the coordinator.
   absl::Duration last_run;
@@ -124,7 +127,7 @@ class Catalogue {
   ArrayRecord* FindArray(uint64_t id) { return arrays_.Find(id); }
   // Requires: the array exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
-  // These three functions behave like those of ArrayTable.
+  // These three functions behave like Add, Remove and On of ArrayTable.
   ArrayRecord& AddArray(uint64_t id, SpecRef spec) { return arrays_.Add(id, std::move(spec)); }
   void RemoveArray(uint64_t id) { arrays_.Remove(id); }
   const std::vector<ArrayTable::Entry>& ArraysOn(int64_t device) { return arrays_.On(device); }
@@ -150,7 +153,7 @@ class Catalogue {
   // none.
   uint64_t OldestUnused() const;
   // Records that an executor has lost its compiled programs. Returns the operations of the
-  // executables that were sent to it.
+  // executables that were sent to this executor.
   std::vector<uint64_t> Unload(const std::string& executor);
 
   const std::map<MeshKey, NamedMesh>& meshes() const { return meshes_; }

@@ -1,6 +1,6 @@
 // Keeps the tables of workers, executors and devices. The functions of Machine in workers.cc,
-// inventory.cc and restore.cc call it when workers register, leave or come back; what happens to
-// their arrays and operations is decided there.
+// inventory.cc and restore.cc call these when workers register, leave or come back, and decide what
+// happens to the workers' arrays and operations.
 #include "server/scheduler/cluster.h"
 
 #include <algorithm>
@@ -127,9 +127,9 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
   return lost;
 }
 
-// Takes over what the process says of itself, and forgets what was known of the process before it.
-// A new executor gets the next device ids, because clients name devices by ids that are never
-// reused.
+// Records what the process of the executor says of itself, and forgets what was known of the
+// executor's earlier process. A new executor gets the next device ids, because clients name devices
+// by ids that are never reused.
 bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
                          const api::ExecutorInfo& info) {
   Worker& w = workers_.at(worker);

@@ -32,10 +32,10 @@ struct Executor {
   int64_t first_device = 0;  // device ids are first_device + local device
   std::string lost_reason;   // reason for which the executor is lost or away
   // Whether the executor is away: it is not alive, because its worker is silent or the coordinator
-  // has restarted. It may come back with what it holds until `away_until`.
+  // has restarted. Until `away_until` it may come back with the arrays and programs that it holds.
   bool away = false;
   absl::Time away_until = absl::InfinitePast();
-  bool adopted = false;             // whether its process came back to this life with what it holds
+  bool adopted = false;             // whether its process came back after it was away
   std::vector<uint64_t> came_with;  // communicators that it had when it came back
   uint64_t reports_before = 0;      // number of its last report before it came back
   int64_t memory_bytes = 0;  // memory per device: as reported, or its share of the host's memory
@@ -46,14 +46,14 @@ struct Executor {
   api::Heartbeat::Executor seen;  // state of the executor in its worker's last heartbeat
   // Link speeds as exchanges have shown them: among its own devices, and with other executors.
   core::LinkFigures in_executor, between_executors;
-  // Operations that use its devices, were sent to it, and whose end it has not acknowledged,
-  // whether or not they have ended for their clients: sequence -> id.
+  // Operations that use its devices, as sequence number -> id: those that were sent to it and whose
+  // end it has not acknowledged. Some of them may have ended for their clients.
   IdMap<uint64_t> running;
   // The highest sequence number among the operations that were sent to it, as far as this life
   // knows.
   uint64_t last_sent_sequence = 0;
-  // Describes the waiter that timed out waiting for this executor. The executor is killed if it
-  // does not reply to its worker either.
+  // Describes the request or operation that last waited too long for this executor; "" if there is
+  // none. The executor is killed if it does not reply to its worker either.
   std::string overdue_for;
   bool alive() const { return session != 0; }
 };
@@ -79,7 +79,7 @@ class Cluster {
  public:
   const std::map<std::string, Worker>& workers() const { return workers_; }
   const std::map<std::string, Executor>& executors() const { return executors_; }
-  // The cordoned workers on which no operation starts.
+  // The names of the draining workers, on which no operation starts.
   const std::set<std::string>& draining() const { return draining_; }
   bool IsDraining(const std::string& worker) const { return workers_.at(worker).draining; }
 
@@ -101,7 +101,8 @@ class Cluster {
                                                                      : executors_.at(name);
   }
 
-  // The assigned ids count from 0; each belongs to a device, which may have been deleted.
+  // The number of assigned device ids, which count from 0. The device of an id may have been
+  // deleted.
   int64_t num_ids() const { return static_cast<int64_t>(devices_.size()); }
   int64_t num_devices() const { return num_ids() - devices_deleted_; }
   const Device& device(int64_t id) const { return devices_[id]; }
@@ -114,7 +115,7 @@ class Cluster {
   // Returns the distinct executors of these devices, in the order of the devices.
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
   bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
-  // Returns NOT_ENOUGH_DEVICES, which names the first device that does not exist.
+  // Returns NOT_ENOUGH_DEVICES if a device does not exist. The error names the first such device.
   absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
   // Describes the first executor that is lost or away: "executor w0/0 of worker w0 is lost (its
   // connection ended)". Returns "" when all are alive.
@@ -129,31 +130,36 @@ class Cluster {
   // Adds a worker of an earlier life. Call it before any worker connects.
   void RestoreWorker(const std::string& name, Worker worker);
   // Adds an executor of an earlier life, and its worker if that is not known. Unless the executor
-  // was lost, it is away until `away_until`. Call it in the order of the devices; ids in between
-  // belong to deleted workers. Requires: the ids of its devices are not assigned yet.
+  // was lost, it is away until `away_until`. Call it in the order of the executors' device ids; ids
+  // between those of two executors belong to deleted workers. Requires: the ids of its devices are
+  // not assigned yet.
   void RestoreExecutor(Executor executor, absl::Time away_until);
-  // Assigns all ids below `ids`.
+  // Assigns all device ids below `ids` that are not assigned yet, as ids of deleted devices.
   void RestoreIds(int64_t ids);
-  // Records that the executor is back with what it holds. Requires: its worker is connected.
+  // Records that the executor is back with the arrays and programs that it held. Requires: its
+  // worker is connected.
   void Adopt(Executor& executor);
   // Marks the executor as away: it is not alive, and may come back before `until`.
   void BeginAway(Executor& executor, absl::Time until);
   // Ends the absence of the executor: it is back, or will not come back.
   void EndAway(Executor& executor);
+  // Records that the worker is connected, under `session`. Adds the worker if it is unknown.
   Worker& Connect(const std::string& worker, uint64_t session);
-  // Marks the executors of the worker as lost, and returns the ones that were alive.
+  // Ends the worker's connection. Marks the executors that were alive as lost, and returns their
+  // names.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
   // Records that an executor has registered, perhaps not for the first time. Returns whether it was
   // unknown.
   bool ExecutorUp(const std::string& worker, const std::string& host,
                   const api::ExecutorInfo& info);
-  // Limits the memory of the CPU executors of a host to what the host has.
+  // Limits the memory of all CPU executors of a host together to the memory of the host.
   void ShareMemory(const std::string& host);
   // Returns false if the worker was draining already.
   bool Drain(const std::string& worker) {
     workers_.at(worker).draining = true;
     return draining_.insert(worker).second;
   }
+  // Returns false if the worker was not draining.
   bool EndDrain(const std::string& worker) {
     workers_.at(worker).draining = false;
     return draining_.erase(worker) > 0;
@@ -164,15 +170,16 @@ class Cluster {
   void RemoveWorker(const std::string& name);
 
  private:
-  // Gives the id of this device to the placeholder; without a device, assigns the next id to it.
+  // Gives the id `device` to the placeholder executor. If `device` is nullopt, gives the next
+  // unassigned id to the placeholder.
   void DeleteDevice(std::optional<int64_t> device);
 
   std::map<std::string, Worker> workers_;
-  // The sessions of connected workers -> the name of the worker.
+  // The session of a connected worker -> the worker's name.
   std::map<uint64_t, std::string> registrations_;
   std::map<std::string, Executor> executors_;
-  // The executor that was looked up last, because a step looks up the same one many times. A copy
-  // of a Cluster has other executors, so it starts without one.
+  // A cache of the executor that was looked up last: a step looks up the same executor many times.
+  // A copy of a Cluster has executors of its own, so its cache starts empty.
   struct Last {
     Last() = default;
     Last(const Last& /*other*/) {}

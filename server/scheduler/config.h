@@ -22,13 +22,15 @@ struct Config {
   int64_t program_bytes_max = 64 << 20;
   int64_t page_size = 100;  // default page size of lists
   int64_t page_size_max = 1000;
-  // The number of id ranges whose tenant is stored. Older ids are unknown.
+  // The number of ranges of consecutive ids for which the tenant of the ids is remembered. Older
+  // ids are unknown (Ownership).
   int64_t owners_max = 100'000;
   int64_t request_ids_max = 10'000;  // number of answers that are kept for a tenant (answers.h)
   core::Life life;                   // epoch and range of ids of this life of the coordinator
   bool durable = false;              // whether to write rows for the next life
   bool debug = true;                 // whether the Debug lines of a step are read
   bool notes = true;                 // whether the notes of a step are read
+  // The lease of a worker.
   absl::Duration lease = absl::Milliseconds(1500);
   // The period of heartbeats. Two missed heartbeats make a worker suspect.
   absl::Duration heartbeat = absl::Milliseconds(300);
@@ -44,18 +46,20 @@ struct Config {
   absl::Duration verdict_wait = absl::Milliseconds(1500);
   absl::Duration load_wait = absl::Seconds(120);      // time for executors to compile
   absl::Duration request_id_age = absl::Minutes(10);  // age at which an answer is dropped
-  // Time for the disk to take what a reply tells of. After it the disk counts as failing.
+  // How long a reply waits for the disk to store the commits that the reply tells of. After this
+  // time the disk counts as failing.
   absl::Duration store_answer = absl::Seconds(5);
   // The time for an upload to finish, and the lifetime of a ticket.
   absl::Duration write_wait = absl::Minutes(5);
   // The time without a chunk after which an upload is dropped.
   absl::Duration program_upload_idle = absl::Minutes(5);
+  // The longest time that a request waits for a result, whatever its timeout.
   absl::Duration result_wait_max = absl::Seconds(60);
   absl::Duration run_deadline = absl::Hours(1);  // default deadline of a run
   // The default deadline of work on a file. It is long because disks may be slow.
   absl::Duration file_deadline = absl::Hours(1);
-  absl::Duration cancel_grace = absl::Seconds(2);  // time for an executor to acknowledge an end
-  // The time without a reply after which an executor is not ready.
+  absl::Duration cancel_grace = absl::Seconds(2);  // time for executors to leave an ended operation
+  // An executor that has not answered its worker for this long counts as unresponsive.
   absl::Duration unresponsive = absl::Seconds(3);
   bool tenant_folders = true;  // whether each tenant's files are in a directory of its name
   std::string ticket_key;

@@ -95,7 +95,8 @@ void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
     absl::MutexLock lock(&mu_);
     links_.erase(session);
     inbox_.Push(clock_->Now(), WorkerGone{session, why});
-    // The link itself makes this call while it is being used, so the call cannot wait for it.
+    // If this thread is the runner, the link itself makes this call while the runner uses it. The
+    // call cannot wait for the end of that use.
     if (runner_ == std::this_thread::get_id()) return;
     auto unused = [this, session]()
                       ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
@@ -150,9 +151,10 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
       sending_to_ = 0;
       if (limit-- > 0 && (!returned_.empty() || inbox_.HasNext(now))) {
         at = clock_->Look();
-        // With an empty queue the driver's own thread waits for the timer.
+        // If the queue is empty, `now` stays as it is: the driver's own thread handles a timer that
+        // has become due since.
         if (!inbox_.empty()) now = at.now;
-        // If a single returned report is next, it needs no place in the queue.
+        // A single returned report before which nothing is due need not be queued.
         if (returned_.size() == 1 && inbox_.IsFirst(at.now) && !inbox_.stopping()) {
           next_returned_.swap(returned_);
         } else {
@@ -191,10 +193,10 @@ bool Driver::HasSucceeded(uint64_t operation) {
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
-// Runs one step and carries out what follows from it. Commands that have become durable leave
-// before the step's own, since the step counts them as sent (CommandsHaveLeft). Replies are handed
-// out together after the other effects, under one lock. Reports are remembered so that they are
-// acknowledged once the step's commit is durable.
+// Runs one step and carries out what follows from it. Waiting commands whose commits have become
+// durable leave before the step's own commands, since the step counts them as sent
+// (CommandsHaveLeft). Replies are handed out together after the other effects, under one lock.
+// Reports are remembered so that they are acknowledged once the step's commit is durable.
 void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at,
                           uint64_t durable) {
   const bool observed = options_.observer != nullptr;
@@ -222,7 +224,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
   stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
-    // Commits may have become durable since.
+    // More commits may have become durable during the step.
     for (SendCommand& send : outbox_.Take(Durable())) Send(send);
     commands_wait_ = !outbox_.empty();
   }
@@ -367,7 +369,7 @@ void Driver::DurableThrough(uint64_t commit) {
     out = inbox_.DurableThrough(commit);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
-  // Lets the runner send the commands that waited.
+  // The Tick makes the runner send the commands that waited for these commits.
   if (commands_wait_) Post(Tick{});
 }
 

@@ -1,12 +1,14 @@
-// Feeds events to the state machine and applies its effects, one after the other. Owns the threads
-// that make plans, small programs first.
+// Feeds events to the state machine one after the other, and applies the effects of each step. Owns
+// the threads that make plans, which take small programs first.
 //
 // Thread-safe. One thread at a time, the runner, processes events. A thread that posts an event
 // while there is no runner becomes the runner, which saves a context switch. The driver's own
 // thread processes the rest and waits for the timer. The Inbox decides which event is next
-// (loop.h). Callbacks run on the runner, without a lock of the driver. They must not block, and may
-// call any function of the driver except Stop. So no caller may hold a lock that a callback or a
-// link takes. Stop fails the remaining requests with SERVER_STOPPING. The destructor calls Stop.
+// (loop.h). Callbacks run without a lock of the driver, on the runner or on another thread that
+// calls the driver. They must not block, and may call any function of the driver except Stop and
+// Await. Since a caller may become the runner and thus run any callback, it must not hold a lock
+// that a callback or a worker's link takes. Stop fails the remaining requests with SERVER_STOPPING.
+// The destructor calls Stop.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -39,8 +41,9 @@ struct DriverOptions {
   // workers are always taken, because the number of launches bounds them.
   int64_t events_max = 100'000;
   int plan_threads = 0;  // at least 2; 0 means one per core, from 2 to 8
-  // Begins to make a commit durable, and does not block. It is called on the runner. The store
-  // later calls DurableThrough or Failing with the outcome. Required if config.durable is set.
+  // A function that begins to make a commit durable, and does not block. It is called on the
+  // runner. The store later calls DurableThrough or Failing with the outcome. Required if
+  // config.durable is set.
   std::function<void(Commit)> commit = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
 };
@@ -83,8 +86,8 @@ class Driver {
     if (!waiting.here) waiting.came.WaitForNotification();
     return std::move(waiting.reply);
   }
-  // Like Call, for an event with an end_request. The reply to the end_request goes to `ended`. An
-  // error of the first reply goes to both callbacks.
+  // Like Call, for an event with an end_request. The reply to the end_request goes to `ended`. If
+  // the first reply is an error, both callbacks get that error.
   template <class E>
   void CallToEnd(E&& event, Done accepted, Done ended) {
     static_assert(!std::is_reference_v<E>, "the event is taken");
@@ -95,40 +98,47 @@ class Driver {
   // Posts an event that has no reply and is never rejected. Earlier HoldSessions bound the number
   // of such events.
   void Tell(DropHold event) { Post(std::move(event)); }
-  // Returns the id of the worker's session.
+  // Registers a connected worker, to which commands go by `link`. Returns the id of the worker's
+  // session.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
   void Report(uint64_t session, api::Report report);
-  // Once this call returns, the worker's link is no longer used.
+  // Once this call returns, the worker's link is no longer used, except by a call of the link that
+  // is itself the caller.
   void RemoveWorker(uint64_t session, const absl::Status& why);
-  // Returns whether the operation has ended without an error. It looks at the state without an
-  // event, so it also returns false while another thread processes events.
+  // Returns true only if the operation has ended without an error and all commits are durable. It
+  // looks at the state itself instead of posting an event, so it also returns false while a thread
+  // processes events.
   bool HasSucceeded(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
-  // Passes on what earlier lives have committed. Call it before every other call.
+  // Passes the rows that earlier lives have committed to the state machine. Call it before all
+  // other functions.
   void Restore(std::vector<RowChange> rows) { Post(scheduler::Restore{std::move(rows)}); }
-  // All commits up to this number are durable (see Inbox).
+  // The store calls this when all commits up to this number are durable (see Inbox).
   void DurableThrough(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
-  // Commits fail from now on, until DurableThrough.
+  // The store calls this when commits fail. They fail until the next DurableThrough.
   void Failing(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Posts an event with its requests, if their ids are not 0. If the driver is full or stopping,
-  // the requests are answered at once instead.
+  // Posts an event. `request` and `end_request` are the ids of its requests, or 0 if it has none.
+  // If the Inbox rejects the event, the requests are answered at once instead.
   void Submit(Event&& event, uint64_t request, Done done, uint64_t end_request = 0,
               Done ended = nullptr) ABSL_LOCKS_EXCLUDED(mu_);
   void Post(Event&& event) { Submit(std::move(event), 0, nullptr); }
-  // Makes this thread the runner, unless there is one. Call it under the same lock as the push of
-  // an event, so that the driver's own thread is not woken for the event.
+  // Makes this thread the runner and returns true, unless there is a runner or the driver stops.
+  // Call it under the same lock as the push of an event, so that the driver's own thread is not
+  // woken for the event.
   bool TryBecomeRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Processes at most `limit` events, and the timer if it was due `now`. Requires: this thread is
   // the runner.
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // Queues the reports that links have returned, as if they were reported now.
+  // Queues the reports that links have returned (WorkerLink::SendForReport), as if they came at
+  // `came`.
   void PushReturned(absl::Time came) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs one step and applies its effects and notes. `at` is the present. Commits up to `durable`
-  // are durable.
+  // Runs one step and applies its effects and notes. The event came at `came`, and `at` is the
+  // present. Commits up to `durable` are durable.
   void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at, uint64_t durable);
-  // Acknowledges the reports whose steps are durable. Runs on the runner, with each heartbeat.
+  // Acknowledges to executors the reports whose steps are durable. Runs on the runner, with each
+  // heartbeat.
   void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void AnswerIfStoreIsSilent() ABSL_LOCKS_EXCLUDED(mu_);
@@ -140,12 +150,13 @@ class Driver {
   // Applies an effect that is neither a reply nor a timer. `commits` has the same meaning as for
   // Inbox::Answer.
   void ApplyEffect(Effect& effect, uint64_t commits) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sets the timer, if there is one, and calls back the requests whose replies may leave.
+  // Sets the timer if `timer` is not null, and calls the callbacks of the requests whose replies
+  // may leave.
   using Replies = absl::InlinedVector<Reply*, 4>;
   void Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
               absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls `use` with the link of a worker that is connected. The link counts as in use until this
-  // thread next takes the lock, which it does before it calls anything that may wait.
+  // Calls `use` with the link of the worker, if the worker is connected. The link counts as in use
+  // until this thread next takes the lock, which it does before it calls anything that may wait.
   template <class Use>
   void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -175,9 +186,10 @@ class Driver {
   uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session of the worker whose link is in use
-  // `wake_` tells the driver's own thread that events wait that no thread processes, or that a
-  // timer is due sooner. `left_` tells it, when it has something to do, that there is no runner any
-  // more. They are not Conditions, because every unlock would evaluate those.
+  // `wake_` tells the driver's own thread that events wait which no thread processes, or that the
+  // timer is due sooner than before. `left_` tells it that there is no runner any more, while it
+  // waits to become the runner. Both are CondVars, because every unlock would evaluate an
+  // absl::Condition.
   absl::CondVar wake_, left_;
 
   // Declared last, since they use the other members.

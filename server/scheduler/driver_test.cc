@@ -1,6 +1,7 @@
 // Proves what the driver adds to the state machine: in which order waiting events and timers are
-// served, that they count from when they came, and that reports which links return are processed.
-// The tests use a fake clock, and hold up the runner in a commit.
+// processed, that each event counts from the time at which it came however late it is processed,
+// and that reports which links return are processed. The tests use a fake clock, and can make the
+// runner wait inside a commit.
 #include "server/scheduler/driver.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 namespace tessera::server::scheduler {
 namespace {
 
-// A worker's link that notes whether it was closed.
+// A worker's link that records whether it was closed.
 class FakeLink final : public api::WorkerLink {
  public:
   void Send(int32_t, uint64_t, api::Command) override {}
@@ -59,7 +60,7 @@ class AnsweringLink final : public api::WorkerLink {
   std::function<void()> before_;
 };
 
-// A driver whose commits can be held up, and the runner with them.
+// A driver whose commit function can be made to wait, so that the runner waits too.
 class DriverTest : public ::testing::Test {
  protected:
   DriverTest()
@@ -151,7 +152,7 @@ TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
   clock_.Advance(absl::Seconds(10));
   Hold(false);
   other.join();
-  // The worker has been silent for ten seconds since, and its link is told so.
+  // The worker has been silent for ten seconds since then, so the driver closes its link.
   EXPECT_TRUE(link->AwaitClosed());
   const WorkerInfo w = Ask("w0");
   EXPECT_EQ(w.state, WorkerState::kSuspect);
@@ -222,7 +223,7 @@ TEST_F(DriverTest, EventsThatComeWhileATimerIsDueDoNotHoldItUp) {
   const auto link = std::make_shared<FakeLink>();
   Register("w0", link);
   clock_.Advance(absl::Seconds(10));
-  // Each answer brings the next question, so that one event always waits.
+  // The callback of each reply posts the next request, so that one event always waits.
   struct Flood {
     Driver* driver;
     FakeLink* link;

@@ -31,7 +31,7 @@ struct SendCommand {
   int32_t executor = 0;
   uint64_t incarnation = 0;
   api::Command command;
-  bool when_durable = false;  // whether it may leave only once all commits so far are durable
+  bool when_durable = false;  // whether it leaves only once all commits so far are durable
 };
 // An array, and where its shards are.
 struct ArrayInfo {
@@ -49,7 +49,7 @@ struct ArrayInfo {
   std::string tenant;
   uint64_t session = 0;
   std::vector<int> unwritten;  // ordinals of the shards that are not written yet
-  absl::Time upload_until = absl::InfiniteFuture();  // end of the upload, by the clock of tickets
+  absl::Time upload_until = absl::InfiniteFuture();  // end of the upload, by the tickets' clock
 };
 struct SessionInfo {
   uint64_t id = 0;  // 0 for the tenant's default session
@@ -103,7 +103,7 @@ struct PendingArrays {
 struct PendingInfo {
   api::OperationState state = api::OperationState::kPending;
   std::vector<api::PendingReason> reasons;
-  int64_t position = 0;  // number of earlier live operations on its devices
+  int64_t position = 0;  // number of earlier live operations on its executors
 };
 // The ids that DeleteArrays did not find.
 struct MissingArrays {
@@ -124,10 +124,11 @@ struct Reply {
                PendingInfo, core::ClusterReading, PendingArrays, std::vector<api::FileArrayInfo>,
                MissingArrays>
       body;
-  // Commit with the end of the operation that the reply tells of; 0 if there is none.
+  // The number of the commit that contains the end of the operation that the reply tells of; 0 if
+  // there is none.
   uint64_t ended_in = 0;
 };
-// The worker's registration is accepted.
+// Tells the worker that its registration is accepted.
 struct AcceptWorker {
   uint64_t session = 0;
   // The adopted executors. The worker restarts the other executors that came with state.
@@ -142,8 +143,8 @@ struct DropWorker {
 struct Debug {
   std::string line;
 };
-// Makes the changes durable. The reply of this step and every later reply leaves only when that has
-// happened (loop.h). Commands do not wait.
+// Makes the changes durable. The reply of this step and almost every later reply leave only when
+// that has happened. Most commands do not wait for it (loop.h).
 struct Commit {
   uint64_t number = 0;  // counts from 1
   std::vector<RowChange> rows;

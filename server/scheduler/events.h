@@ -1,8 +1,9 @@
 // The events of the scheduler: requests of clients, reports of workers, finished plans, ticks.
 //
-// A request carries its caller and the id of its Reply. It has passed admission. Another tenant's
-// resources are NOT_FOUND, exactly as if they did not exist. A session is named by its id. 0 is the
-// default session of the caller's tenant, which has no lease.
+// A request carries its caller and the id of its Reply. The gate has admitted it
+// (server/rpc/gate.h). Another tenant's resources are NOT_FOUND, exactly as if they did not exist.
+// A session is named by its id. 0 is the default session of the caller's tenant, which has no
+// lease.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,7 +22,7 @@
 
 namespace tessera::server::scheduler {
 
-// Identifies a call that the client may repeat (answers.h). The client chooses it.
+// Identifies a call that the client may repeat (answers.h). The client chooses the text.
 struct RequestId {
   std::string text;     // if empty, the call has no request id
   std::string payload;  // identifies the rest of the request
@@ -52,8 +53,9 @@ struct ListSessions : Request {
 struct CloseSession : Request {
   uint64_t session = 0;
 };
-// Keeps the client's session alive until DropHold. The reply to `request` is the SessionInfo. The
-// reply to `end_request` is empty when the hold is dropped, and an error when the session ends.
+// Says that a client of the session is connected, until DropHold. The reply to `request` is the
+// SessionInfo. The reply to `end_request` is empty when the hold is dropped, and an error when the
+// session ends.
 struct HoldSession : Request {
   uint64_t session = 0;
   uint64_t hold = 0;  // id chosen by the caller and never used twice
@@ -146,12 +148,13 @@ struct CreateArray : Request {
   api::ArraySpec spec;  // the devices of its placement need not exist
   bool check_only = false;
 };
-// The reply contains what write tickets need. The error is VALUE_ERROR unless the array is being
-// written.
+// The reply is the ArrayInfo, from which the caller makes write tickets. The error is VALUE_ERROR
+// if the array is not being written.
 struct DescribeUpload : Request {
   uint64_t array = 0;
 };
-// A shard that the coordinator relays. The reply is sent when the executor has it.
+// Writes a shard that the client has sent to the coordinator (a relay). The reply is sent when the
+// executor has the shard.
 struct WriteShard : Request {
   uint64_t array = 0;
   int ordinal = 0;
@@ -227,6 +230,7 @@ struct ReadTelemetry : Request {
   enum Part : uint8_t { kEverything, kWorkers, kNothing } part = kEverything;
   uint64_t first_array = 0;  // with kEverything, if not 0, only arrays are read, from this id on
 };
+// The outcome of a MakePlan.
 struct Planned {
   uint64_t executable = 0;
   absl::StatusOr<core::Plan> plan;
@@ -247,6 +251,8 @@ struct WorkerReported {
 struct Restore {
   std::vector<RowChange> rows;
 };
+// Handles the timers that are due. The time of the last SetTimer has come, or waiting commands may
+// leave.
 struct Tick {};
 
 using Event =

@@ -1,6 +1,6 @@
 // The parts that saves and loads share: paths, and looking at a file. DescribeFile and LoadArrays
-// both send InspectFile to an executor; its FileInspected report answers the first, and starts the
-// second (load.cc).
+// both send InspectFile to an executor; its FileInspected report answers a DescribeFile, and starts
+// the operation of a LoadArrays (load.cc).
 #include "server/scheduler/files.h"
 
 #include "ir/api/placement.h"

@@ -14,8 +14,8 @@
 
 namespace tessera::server::scheduler {
 
-// The common base of both. The functions do what the functions of std::set and std::map do.
-// Iterators are valid until the next change.
+// The common base of IdSet and IdMap. The functions do what the functions of std::set and std::map
+// do. Iterators are valid until the next change.
 template <class Entry, size_t kInlined>
 class SortedById {
  public:

@@ -1,5 +1,5 @@
-// Loads arrays from a file in two steps: LoadArrays lets an executor look at the file, and its
-// report (files.cc) calls StartLoad, which makes the operation.
+// Loads arrays from a file in two steps: the handler of LoadArrays asks an executor to look at the
+// file, and when the executor's report comes (files.cc), StartLoad makes the operation.
 #include "server/scheduler/load.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@ struct Operation;
 
 struct Load {
   std::string path;  // path under --files-dir: the tenant's directory, then the client's path
-  std::vector<api::FileArrayInfo> arrays = {};  // descriptions of the results in the file
+  std::vector<api::FileArrayInfo> arrays = {};  // what the file says of the results
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

@@ -1,6 +1,6 @@
-// The queue of events, the replies that are held for the disk, and the commands that are held for
-// it. The driver (driver.cc) calls it under its lock or on its runner, and the simulation
-// (tests/sim/process.cc) calls it in simulated time, so that both follow the same rules.
+// The queue of events, and the replies and commands that wait for the disk. The driver (driver.cc)
+// calls these classes under its lock or on its runner, and the simulation (tests/sim/process.cc)
+// calls them in simulated time, so that both follow the same rules.
 #include "server/scheduler/loop.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ absl::Status Stopping() {
 
 namespace {
 
-// Returns whether the event makes something lasting.
+// Returns whether the event makes something lasting, and is therefore refused while commits fail.
+// Deletions and cancellations are not refused.
 bool Makes(const Event& event) {
   return std::visit(
       [](const auto& e) {
@@ -44,14 +45,15 @@ bool Makes(const Event& event) {
       event);
 }
 
-// Metrics and the bytes of an array tell of no change.
+// Returns whether the reply tells of no change, because it holds only metrics or the bytes of an
+// array.
 bool PromisesNothing(const Reply& reply) {
   return std::holds_alternative<core::ClusterReading>(reply.body) ||
          std::holds_alternative<ir::Array>(reply.body);
 }
 
-// A reply to a call that has waited acknowledges an operation. A step of its own or an earlier copy
-// of the call has begun the operation.
+// Returns whether the reply acknowledges an operation that the call has begun. The reply to a
+// LoadArrays comes in the step of an executor's report, so the event of that step does not say so.
 bool Acknowledges(const Reply& reply) { return std::holds_alternative<PendingArrays>(reply.body); }
 
 }  // namespace
@@ -216,7 +218,7 @@ std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Cloc
 }
 
 void Stepper::Recycle(std::vector<Effect> effects) {
-  constexpr size_t kKept = 64;  // more than that is the memory of a rare step
+  constexpr size_t kKept = 64;  // larger memory comes from a rare step and is freed
   if (effects.capacity() > kKept) return;
   effects.clear();
   memory_ = std::move(effects);

@@ -4,7 +4,7 @@
 //
 // A reply leaves when the commits that it may tell of are durable, so that a restart of the
 // coordinator takes back nothing that a client was told. While commits fail, because the disk is
-// full or broken, requests that make something are refused, and reads go on.
+// full or broken, requests that make something lasting are refused, and reads go on.
 //
 // Thread-compatible: the driver keeps the Inbox under its lock, and one thread at a time steps.
 #pragma once
@@ -42,14 +42,15 @@ class Inbox {
     Event event;
   };
 
-  // When `events_max` events wait, requests are rejected.
+  // While `events_max` events wait, new requests are rejected.
   explicit Inbox(int64_t events_max) : events_max_(events_max) {}
 
   // Returns OK, or the reply to a new request that is rejected: QUEUE_FULL when too many events
   // wait, SERVER_STOPPING after Stop. While commits fail, an event that makes something lasting
   // gets their error.
   absl::Status RejectionReason(const Event& event) const;
-  // `done` is taken once, for the reply.
+  // Adds a request that waits for its reply. Answer or another function that ends the request
+  // returns `done`, once.
   void AddRequest(uint64_t request, Done done) { requests_.emplace(request, std::move(done)); }
 
   // A reply that may leave, with the callback that takes it.
@@ -63,15 +64,15 @@ class Inbox {
   // and is held until these commits are durable. Otherwise returns the request's callback, and the
   // reply may leave as it is now. Requires: the request waits.
   Done Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now);
-  // Commits up to this one are durable, and no longer fail. Returns the replies that waited for
-  // them.
+  // Records that commits up to this one are durable, and that commits no longer fail. Returns the
+  // replies that waited for these commits.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
-  // Commits fail, with an error for callers. Returns the replies that waited. A reply that
-  // acknowledges a change or tells of an operation's end that is not durable gets this error.
-  // Replies that only read stay as they are.
+  // Records that commits fail; `why` is the error for callers. Returns the replies that waited. A
+  // reply that acknowledges a change or tells of an operation's end that is not durable gets this
+  // error. Replies that only read stay as they are.
   std::vector<Outgoing> Failing(const absl::Status& why);
-  // Like Failing with STORE_FAILED, if a reply has waited for `bound` because the disk says
-  // nothing.
+  // If a reply has waited for `bound`, because the store has reported neither success nor failure,
+  // does the same as Failing with the error STORE_FAILED. Otherwise returns nothing.
   std::vector<Outgoing> FailingIfSilent(absl::Time now, absl::Duration bound);
   uint64_t durable() const { return durable_; }
 
@@ -81,7 +82,8 @@ class Inbox {
   bool HasNext(absl::Time now) const {
     return !stopping_ && (!events_.empty() || timer_due_ || timer_ <= now);
   }
-  // Returns whether an event that arrives `now` precedes everything that waits.
+  // Returns whether an event that arrives at `now` would be next: no event waits, and the timer is
+  // not due.
   bool IsFirst(absl::Time now) const { return events_.empty() && timer_ > now; }
   // Takes the next event, which may be the timer's Tick. Returns nothing if no event is due `now`.
   std::optional<Arrival> Next(absl::Time now);
@@ -97,7 +99,8 @@ class Inbox {
   std::vector<Outgoing> TakeRequests();
 
  private:
-  // Gives a reply that cannot leave as it is the error of the failing commits.
+  // If the reply tells of something that may not be durable, replaces it by the error of the
+  // failing commits.
   void Refuse(bool changes, Reply& reply) const;
 
   const int64_t events_max_;
@@ -122,17 +125,18 @@ class Inbox {
   absl::Status failing_;
 };
 
-// Returns whether the reply to the event acknowledges a lasting change, which this step has made
-// or, if the call comes again, an earlier step. Changes by the coordinator's own tenant are not
-// kept and do not count.
+// Returns whether the reply to the event acknowledges a lasting change, which the event's step has
+// made or, if the event repeats an earlier call, an earlier step. Changes by the coordinator's own
+// tenant are not kept and do not count.
 bool Changes(const Event& event);
 
 // Commands on their way to the workers. Commands do not wait for the disk, with three exceptions: a
 // launch that consumes its arguments, the deletion of donated arrays that a launch only reads or
 // copies, and a save. A restart could otherwise find the arrays gone, or the file there, for an
 // operation that no record mentions. Later commands for the same worker wait behind such a command,
-// unless they neither start nor free anything. These are reads, the kill of a process, and the
-// cancellation of a launch that does not wait itself. They go on while the disk is full.
+// unless they neither start nor free anything. The commands that do not wait behind others are
+// reads, the kill of a process, and the cancellation of a launch whose own command does not wait.
+// They go on while the disk is full.
 class Outbox {
  public:
   // Returns whether the command may leave at once; if not, the Outbox keeps it. `commits` has the
@@ -153,7 +157,7 @@ class Outbox {
   std::map<uint64_t, std::deque<Waiting>> waiting_;  // session of the worker -> commands
 };
 
-// Steps the state with times that never go back.
+// Owns the state, and runs its steps at times that never go back.
 class Stepper {
  public:
   // `notes` says whether the caller reads state().notes after each step.
@@ -163,7 +167,7 @@ class Stepper {
   std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at,
                           uint64_t durable);
   // Takes back the memory of the last step's effects, after they have been applied. The next step
-  // uses it.
+  // uses this memory.
   void Recycle(std::vector<Effect> effects);
   State& state() { return state_; }
 

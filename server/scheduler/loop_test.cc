@@ -68,7 +68,7 @@ TEST(Inbox, RejectsRequestsWhenItIsFullOrStopped) {
   EXPECT_THAT(Drain(inbox, At(2)), ::testing::IsEmpty()) << "nothing is next any more";
 }
 
-// Calls back the requests of the replies, as a driver does.
+// Calls the callbacks of the requests that these replies answer, as a driver does.
 void Send(std::vector<Inbox::Outgoing> out) {
   for (auto& [done, reply] : out) done(std::move(reply));
 }
@@ -115,7 +115,8 @@ TEST_F(InboxReplies, OneWaitsForAllThatItMayTellOf) {
   EXPECT_THAT(said_, ::testing::ElementsAre("4", "1", "2", "3"));
 }
 
-// A repeated call that finds the work done makes no commit, and promises as much as the first call.
+// Changes looks at the event alone: a repeated call that finds the work done makes no commit, but
+// its reply acknowledges as much as the first reply.
 TEST(ChangesTest, AreWhatACallAcknowledgesWhicheverCopyMadeThem) {
   EXPECT_TRUE(Changes(OpenSession{}));
   EXPECT_TRUE(Changes(DeleteArrays{}));
@@ -228,7 +229,7 @@ TEST(Outbox, WhatIsNotGivenBackIsTakenOnceItsRunIsDurable) {
   EXPECT_TRUE(outbox.empty());
 }
 
-// While the disk is full, commands that wait for it hold up no read and no end of a launch.
+// While the disk is full, commands that wait for it do not delay reads, kills and cancellations.
 TEST(Outbox, WhatStartsAndFreesNothingWaitsForNoOther) {
   Outbox outbox;
   const auto may_leave = [&](api::Command command) {

@@ -42,15 +42,15 @@ namespace tessera::server::scheduler {
 // The purpose of a timer. The id of a timer is the id of an operation, an array, a request or a
 // client's session. For kLeaseTimer it is the id of a worker's session.
 enum TimerKind : int {
-  kLeaseTimer,
-  kRequestTimer,
-  kDeadlineTimer,
-  kExecutorsTimer,
-  kVerdictTimer,
-  kUploadTimer,
-  kSessionTimer,
-  kKillTimer,
-  kSilenceTimer,
+  kLeaseTimer,      // end of a worker's lease
+  kRequestTimer,    // timeout of a request that waits (waits.h)
+  kDeadlineTimer,   // deadline of an operation
+  kExecutorsTimer,  // end of an operation's wait for executors
+  kVerdictTimer,    // end of the wait for the root cause of a failure
+  kUploadTimer,     // end of an array's upload
+  kSessionTimer,    // end of a client's lease
+  kKillTimer,       // end of executors' time to leave an ended operation
+  kSilenceTimer,    // end of the grace of a session without a client
   // Ends the wait for executors that are away. The id is the session of their worker that ended, or
   // 0 after a restart.
   kAwayTimer
@@ -61,7 +61,8 @@ ABSL_ATTRIBUTE_COLD absl::Status Error(ErrorKind kind, const Parts&... parts) {
   return MakeError(kind, absl::StrCat(parts...));
 }
 
-// The calls that happen once if they come with a request_id (answers.h).
+// The calls that take effect only once, even if the client repeats them with their request_id
+// (answers.h).
 constexpr CallKind KindOfCall(const OpenSession&) { return CallKind::kOpenSession; }
 constexpr CallKind KindOfCall(const CloseSession&) { return CallKind::kCloseSession; }
 constexpr CallKind KindOfCall(const CreateMesh&) { return CallKind::kCreateMesh; }
@@ -157,8 +158,8 @@ class Machine {
 
   // Sets the caller whose request the step serves; null, the default, if it serves none.
   void SetCaller(const core::Caller* caller) { caller_ = caller; }
-  // Call before the step's event. Commands that waited for commits that are durable by now have
-  // left.
+  // Call it before the step's event. Records that the commands which waited for commits that are
+  // durable by now have left.
   void CommandsHaveLeft();
   // Ends the step and returns its effects.
   std::vector<Effect> Finish();
@@ -304,13 +305,15 @@ class Machine {
   void ReadWorkers(core::ClusterReading* out);
 
   // ---- sessions.cc ----
-  // Returns the key of the caller's session `id`. With Access::kChange its lease is renewed.
+  // Returns the key of the caller's session `id`. With Access::kChange, also renews the lease of
+  // the session.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
   absl::Status NoSession(uint64_t id) const;
   SessionInfo Info(uint64_t key, const Session& session) const;
   void EndSession(uint64_t key, const std::string& why);
   void SessionTimer(uint64_t key);
-  // A client of the session is connected again.
+  // Call it when a client of the session is connected again. Stops the timer that would cancel the
+  // session's operations.
   void EndSilence(uint64_t key, Session& session);
   void SilenceTimer(uint64_t key);
   void CancelOperations(const IdSet& operations, const std::string& why);
@@ -342,15 +345,16 @@ class Machine {
   uint64_t NewArray(SpecRef spec, ArrayState state, uint64_t session);
   // Later requests do not find a deleted array, but the shards stay while operations need them.
   void SetDeleted(uint64_t id, bool deleted);
-  // Records that the current incarnations of the executors of its devices have its shards, or will
-  // have them.
+  // Records that the current incarnations of the executors of the array's devices have its shards,
+  // or will have them.
   void SetHolders(ArrayRecord& array);
   ArrayInfo Info(uint64_t id);
-  // The shards of the array are written from now on, at the current incarnations. Returns false if
-  // the array no longer exists.
+  // Marks the array as being written, on the current incarnations of its executors. Returns false
+  // if the array no longer exists.
   bool BeginWrites(uint64_t id);
   void UploadTimer(uint64_t id);
-  // Returns false if an executor of the array is not alive.
+  // Creates the array and answers the request. Returns false, and does nothing, if an executor of
+  // the array is not alive.
   bool TryCreate(const CreateArray& e, uint64_t session);
   void SendRead(uint64_t request, const ArrayRecord& array);
   void ArrayScheduled(uint64_t id);
@@ -363,7 +367,7 @@ class Machine {
   // Returns the error that uses of the array report; OK if the array has not failed.
   static absl::Status ErrorOf(uint64_t id, const ArrayRecord& a);
   void EndArrayWaits(uint64_t id, const absl::Status& error);
-  // Skips ids that are unknown, deleted or of other tenants.
+  // Skips ids that are unknown or belong to other tenants.
   void Delete(const core::Caller& caller, const std::vector<uint64_t>& arrays);
   void Delete(uint64_t id);
   // Sends the deletions gathered so far, instead of at the end of the step.
@@ -376,7 +380,8 @@ class Machine {
   // Returns whether the array is donated to an operation that reads a copy of it and has not
   // started. If that operation fails before its start, the array is given back.
   bool IsKeptOriginal(uint64_t id, const ArrayRecord& array) const;
-  // The operation has started, so the originals of its arguments are not given back any more.
+  // Frees the originals of the operation's arguments (Run::originals). Call it when the operation
+  // has started, because they are not given back after that.
   void FreeOriginals(const Operation& op);
   // Deletes the buffers of a deleted array once no unscheduled operation needs them, and its record
   // once nothing refers to it.
@@ -395,7 +400,8 @@ class Machine {
                                          const std::string& tenant);
   // Returns the request to the planner, without its cluster snapshot.
   MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
-  // Plans for hypothetical devices. The executable is dropped once the requests have been answered.
+  // Adds an executable that is planned for absent devices, and requests its plan. The executable is
+  // dropped once the requests that wait for it have been answered.
   absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
                                          const std::string& tenant);
   // Returns the tenant's executable of this key on the chosen devices (see ChooseDevices), and
@@ -406,7 +412,8 @@ class Machine {
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // Returns how long a Compile waits for executors; less while an executor is not alive.
   absl::Duration LoadWait(const Executable& executable) const;
-  // The executor was lost or has come back, so compilations that wait for it wait anew.
+  // Call it when the executor was lost or has come back. The timeouts of the Compile requests that
+  // wait for it begin anew.
   void RestartLoadWaits(const std::string& executor);
   // Returns the error for `what`, which waited too long for the executors to compile the program.
   absl::Status NotLoaded(const Executable& executable, const std::string& what,
@@ -418,8 +425,8 @@ class Machine {
   void LoadWhereAlive(uint64_t id);
   // Answers the requests that wait for the executable.
   void AnswerCompiles(const Executable& executable);
-  // Returns the reply. If `explain` is set, it contains the explanations, but not the last run,
-  // which core::AddLastRun adds.
+  // Returns the reply to a Compile. If `explain` is set, the reply contains the explanation, to
+  // whose text core::AddLastRun adds the last run later.
   static core::CompileReply ReplyOf(const Executable& executable, bool explain);
   // Calls AnswerCompiles if every executor has compiled the executable.
   void AnswerCompiled(uint64_t id);
@@ -434,11 +441,12 @@ class Machine {
   // Returns LIMIT_EXCEEDED if the run would make too many arrays.
   absl::Status CheckResultsFit(const Executable& x, const api::ExecuteRequest& body);
   static absl::Status CheckDonations(const api::ExecuteRequest& body);
-  // Returns the distinct shards of the results to send back inline, as (result, ordinal). There are
-  // none if the results are too large.
+  // Returns the distinct shards of the results to send back inline, as (index of the result,
+  // ordinal). Results that are too large are left out.
   std::vector<std::pair<int32_t, int>> InlineShards(const Operation& op, int64_t bytes_max) const;
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
-  // Returns how the operation ended, with its inline results. Requires: the operation is a run.
+  // Returns the operation, with its inline results if it has succeeded. Requires: the operation is
+  // a run.
   api::Completion Complete(Operation& op);
   // Returns the generation of the communicator of the executors' current incarnations, in this
   // order. Opens the communicator if there is none.
@@ -452,10 +460,11 @@ class Machine {
   // ---- transfer.cc ----
   // Starts an operation that copies `source` to the placement of `wanted`, and returns its id.
   absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
-  // Returns the executable that moves an array to a sharding on its own mesh.
+  // Returns the executable that moves an array from the sharding of `has` to that of `wanted`,
+  // which is on the same mesh.
   absl::StatusOr<uint64_t> FindOrPlanReshard(const std::string& tenant, const api::ArraySpec& has,
                                              const api::ArraySpec& wanted);
-  // Plans the executable of a reshard of an earlier life anew.
+  // Finds or plans the executable of a reshard of an earlier life.
   absl::Status PlanReshard(Operation& op);
 
   // ---- operations.cc ----
@@ -471,7 +480,8 @@ class Machine {
   // effect after that start.
   void TryStart(uint64_t id);
   void TryStartNow(uint64_t id);
-  // The operation waits, with a bound, until executors are back or have compiled its program.
+  // Lets the operation wait, for a bounded time, until its executors are back or, if `loading` is
+  // set, have compiled its program.
   void Block(Operation& op, bool loading);
   // Returns whether an executor that the operation runs on or reads from is away and may still come
   // back.
@@ -479,7 +489,7 @@ class Machine {
   void Unblock(const Operation& op);
   void DeadlineTimer(uint64_t id);
   void VerdictTimer(uint64_t id);
-  // The operation's wait for executors has timed out.
+  // Fails the operation, because its wait for executors has timed out.
   void ExecutorsLate(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
   void Done(uint64_t id);
@@ -489,14 +499,15 @@ class Machine {
             api::OperationState state = api::OperationState::kFailed);
   void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
-  // The executor has ended the operation, or is lost.
+  // Records that the executor has left the operation: it has acknowledged the end, or is lost.
   void ExecutorLeft(Operation& op, const std::string& executor);
-  // The default deadline of a run begins when the run is the first on all of its executors.
+  // Starts the default deadline of an operation that has none. The default deadline of a run begins
+  // when the run is the first on all of its executors.
   void StartRunDeadline(Operation& op);
-  // Kills the executors that have not acknowledged the operation's end. Executors that are behind,
-  // or were a moment ago, are spared and checked again later.
+  // Kills the executors that have not acknowledged the operation's end. A responsive executor that
+  // is behind (IsBehind), or was at the last check, is spared and checked again later.
   void KillLingering(uint64_t id);
-  // From now on the executors have the grace of a cancel to leave the operation.
+  // Gives the executors cancel_grace from now on to leave the operation.
   void RestartKillTimer(Operation& op);
   bool IsBehind(const Operation& op, const Executor& x) const;
   // Returns an earlier operation that this one waits for on the executor; 0 if there is none.
@@ -504,7 +515,7 @@ class Machine {
   // Describes what each of its executors is doing for the operation, as their workers have
   // reported.
   std::string DescribeProgress(const Operation& op);
-  // Describes which of its executors is away; "" when none is.
+  // Describes the first of the operation's executors that is away; "" when none is.
   std::string AwayReason(const Operation& op) const;
   // Describes where the operation runs, or the first reason for which it does not run.
   std::string PendingReason(const Operation& op);
@@ -512,7 +523,8 @@ class Machine {
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,
                        std::vector<api::PendingReason>* reasons) const;
-  // Returns the commit that will contain this step's changes of the operation; 0 if it is not kept.
+  // Returns the commit that will contain this step's changes of the operation; 0 if operations of
+  // its tenant are not kept.
   uint64_t NextCommit(const Operation& op) const;
   api::Operation Describe(const Operation& op);
   // Answers the requests that wait for the operation's state to change.
@@ -560,18 +572,20 @@ class Machine {
   void RestoreOperation(Operation op);
   // Starts an operation of an earlier life, or fails it if something that it needs is missing.
   void ResumeOperation(uint64_t id);
-  // Executors whose time to come back is over are lost.
+  // Handles the loss of the executors whose time to come back is over.
   void AwayTimer();
-  // The executor's time to come back is over. Kills its process if its worker is back.
+  // Kills the process of an executor whose time to come back is over, if its worker is back.
   void KillUnheard(const Executor& executor);
-  // The worker is silent, so its executors are away.
+  // Marks the executors of a worker that is silent as away.
   void BeginAway(const std::string& worker, const std::string& reason);
+  // Ends or suspends the waits for an executor that is away from now on.
   void LeaveUntilBack(const std::string& executor);
-  // Returns whether the process is the one that was there before the executor went away.
+  // Returns whether `info` is of the process that the executor had before it went away.
   bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
-  // The executor is back. Compares what it holds with what it should hold.
+  // Takes an executor back that was away. Compares what it holds with what it should hold.
   void Adopt(Executor& executor, const api::ExecutorInventory& inventory);
-  // An operation that an executor has, and how it was sent. A 0 means that this is not known.
+  // An operation that an executor has, with the sequence number and the communicator's generation
+  // that were sent with it; 0 if they are not known.
   struct Started {
     uint64_t sequence = 0, operation = 0, generation = 0;
     auto operator<=>(const Started&) const = default;
@@ -582,9 +596,9 @@ class Machine {
   // Takes over an operation that was sent to the executor by a life that ended before the start was
   // durable.
   void AdoptStarted(const Started& started, const std::string& executor);
-  // The command for the operation was lost on its way to the executor when the coordinator ended,
-  // and so were all commands after it. Sends it again, or fails the operation if that is not
-  // possible.
+  // Sends an operation to the executor again, whose command was lost on the way when the connection
+  // or the coordinator ended, with all commands after it. Fails the operation if it cannot be sent
+  // again.
   void Resend(uint64_t operation, const std::string& executor);
   bool TryResend(Operation& op, const std::string& executor);
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
@@ -617,7 +631,7 @@ class Machine {
                     const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
   void LeaseTimer(uint64_t session);
-  // Executors are back. Retries what waits for them.
+  // Call it when executors are back. Retries the operations and requests that wait for executors.
   void RetryBlocked();
   bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
   // Returns for example "it has not answered its worker for 3.2s", and "" while it answers.
@@ -625,8 +639,8 @@ class Machine {
   // Returns for example "executor w0/0 (it has not answered its worker for 3.2s)", or "executor
   // w0/0".
   std::string NameWithSilence(const std::string& executor) const;
-  // `who` waited too long for the executor. The executor is killed if it does not answer its worker
-  // either.
+  // Records that `who`, a description of a request or operation, waited too long for the executor.
+  // Kills the executor if it does not answer its worker either.
   void MarkOverdue(const std::string& executor, const std::string& who);
   void MarkLoadersOverdue(const Executable& executable, const std::string& who);
   void KillIfOverdue(Executor& x);
@@ -641,8 +655,8 @@ class Machine {
   const core::Caller* caller_ = nullptr;
   std::vector<Effect> effects_;
   absl::InlinedVector<RowKey, 2> changed_;
-  // Executor -> arrays to delete. Finish sends them. Deletions of donated arrays wait until it is
-  // durable that the operation has started.
+  // Executor -> arrays to delete. Finish sends the deletions. The deletions of donated arrays leave
+  // only once the start of the operation is durable.
   std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_donated_;
   // The operations to start (if the status is OK) or to fail, in order.
   struct Due {

@@ -40,8 +40,8 @@ struct Operation {
   uint64_t client_session_id = 0;  // id of the session for clients
   api::OperationKind kind = api::OperationKind::kExecute;  // the kind of work, for clients
   absl::Time created, started = absl::InfiniteFuture(), ended_at = absl::InfiniteFuture();
-  // The lead of the wall clock when the operation was created, kept so that its dates do not
-  // change.
+  // How far the wall clock was ahead of `created`. It is kept so that the dates of the operation do
+  // not change when the wall clock is set.
   absl::Duration wall_ahead;
   api::OperationState state = api::OperationState::kPending;
   absl::Status error;
@@ -57,7 +57,7 @@ struct Operation {
   // operation may wait for this commit (Outbox in loop.h).
   uint64_t started_in = 0;
   uint64_t ended_in = 0;  // commit that contains the end of the operation; 0 if there is none
-  // The executors that had something else to do first when the operation ended, or at the last
+  // The executors that were behind (Machine::IsBehind) when the operation ended, or at the last
   // kill_at.
   std::set<std::string> behind;
   // End of the wait for executors to come back or, if `loading` is set, to compile the program.
@@ -65,12 +65,12 @@ struct Operation {
   absl::Duration executors_wait;  // duration from which `executors_until` was computed
   bool loading = false;
   uint64_t sequence = 0;    // number in the global order; 0 if the operation is not scheduled yet
-  uint64_t generation = 0;  // communicator of the launch; 0 if there is none
+  uint64_t generation = 0;  // generation of its communicator; 0 if there is none
   // The executors that have not reported the end of the operation -> their incarnations.
   std::map<std::string, uint64_t> outstanding;
   bool inputs_gone = false;  // whether an executor was lost or has consumed donated inputs
   IdSet waiters;             // requests that wait for the operation
-  absl::Status peer_error;   // first report that blames a peer
+  absl::Status peer_error;   // error that blames a peer; OK if there is none
   // From this time on, peer_error counts as the root cause.
   absl::Time verdict_until = absl::InfiniteFuture();
   // For notes: the longest run on an executor, and the run times summed over all devices.

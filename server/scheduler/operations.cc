@@ -56,7 +56,8 @@ uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& resul
 }
 
 std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
-  // The results of an operation that was sent may have been lost and deleted, and their records
+  // For an operation that was sent these are the executors that have not left it. The work of such
+  // an operation could not name them: its results may have been lost and deleted, and their records
   // freed.
   if (op.sequence != 0) {
     std::vector<std::string> executors;
@@ -98,7 +99,7 @@ void Machine::RunDue() {
 // Starts the operation, unless something that it needs is missing. When its plan or an argument
 // becomes ready, TryStart is called again. If executors are missing or have not compiled its
 // program, the operation is blocked; on a draining worker it is held. RetryBlocked and RetryHeld
-// find it there. A failed argument fails the operation.
+// then try it again. A failed argument fails the operation.
 void Machine::TryStartNow(uint64_t id) {
   auto* const found = order_.Find(id);
   if (found == nullptr) return;
@@ -119,7 +120,7 @@ void Machine::TryStartNow(uint64_t id) {
     if (cluster_.executor(name).alive()) continue;
     return Block(op, /*loading=*/false);
   }
-  // The executors that it reads from must be there, too.
+  // The executors that the operation reads from must be there, too.
   if (AnyAway(op)) return Block(op, /*loading=*/false);
   if (!cluster_.draining().empty()) {
     for (const std::string& name : executors) {
@@ -241,8 +242,10 @@ void OperationWait::OnTimeout(Machine& m, uint64_t request) const {
   m.Answer(request, m.Describe(m.state().order.operation(operation)));
 }
 
-// Each executor that has reported names a peer that it misses, which may itself be waiting. The
-// executors that have not reported are the ones that all others wait for.
+// Fails the operation with the error that blames a peer, because the root cause was not reported in
+// time. Each executor that has reported names a peer that it misses, which may itself be waiting.
+// The executors that have not reported are the ones that all others wait for, so the error names
+// these.
 void Machine::VerdictTimer(uint64_t id) {
   constexpr size_t kNamed = 4;
   const Operation& op = order_.operation(id);
@@ -336,7 +339,8 @@ void Machine::StartRunDeadline(Operation& op) {
 
 void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.outstanding.erase(executor) == 0) return;
-  Changed(op);  // The executor does not repeat its report once it is acknowledged.
+  // The executor does not repeat a report once it is acknowledged, so its effect must be durable.
+  Changed(op);
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
   if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
@@ -375,9 +379,9 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
   return 0;
 }
 
-// Returns whether an executor that works as it should may not have left the operation yet. The
-// launch may wait for the disk, the executor may be busy with an earlier operation, or it may wait
-// for a file, which occupies no device.
+// Returns whether the executor may still have the operation although the executor works as it
+// should: the launch may wait for the disk, the executor may be busy with an earlier operation, or
+// the operation is a save or a load, which may wait for a file.
 bool Machine::IsBehind(const Operation& op, const Executor& x) const {
   return op.started_in > s_.durable || !op.uses_devices() || OperationAhead(op, x) != 0;
 }
@@ -393,7 +397,7 @@ void Machine::KillLingering(uint64_t id) {
     const bool behind = IsBehind(op, x);
     if (behind) op.behind.insert(name);
     // A responsive executor that is behind drops this operation when it gets to it. If it was
-    // behind before, it may have got to the operation just now.
+    // behind at the last check, it may have got to the operation just now.
     if (Responsive(x) && (behind || was_behind.count(name) > 0)) continue;
     std::string reason =
         absl::StrCat("killed: operation ", id, " (", op.name, "), which ended with ",
@@ -416,7 +420,7 @@ void Machine::CommandsHaveLeft() {
 
 void Machine::RestartKillTimer(Operation& op) {
   Disarm(op.kill_at, kKillTimer, op.id);
-  // The executors are told now, however long the event has waited.
+  // The lag is added because the executors are told only now, however long the event has waited.
   op.kill_at = now_ + s_.lag + s_.config.cancel_grace;
   Arm(op.kill_at, kKillTimer, op.id);
 }
@@ -431,7 +435,7 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.deadline, kDeadlineTimer, id);
   Unblock(op);
   Disarm(op.verdict_until, kVerdictTimer, id);
-  op.peer_error = absl::OkStatus();  // op.error contains it
+  op.peer_error = absl::OkStatus();  // op.error has its text
   op.ended_at = now_;
   Changed(op);
   op.ended_in = NextCommit(op);

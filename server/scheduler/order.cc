@@ -1,6 +1,6 @@
 // Keeps the table of operations and the table of communicators. The functions of Machine
-// (operations.cc, run.cc, restore.cc) call it to move an operation from one set to the next; which
-// operation starts or fails is decided there.
+// (operations.cc, run.cc, restore.cc) call these to move an operation from one set to the next, and
+// decide which operation starts or fails.
 #include "server/scheduler/order.h"
 
 #include <algorithm>

@@ -51,12 +51,14 @@ class Order {
   void RestoreRetired(uint64_t generation, Members members) {
     retired_[generation] = std::move(members);
   }
+  // Gives the operation the next sequence number.
   void Place(Operation& op) { op.sequence = ++last_sequence_; }
   // Returns false if the operation was blocked already.
   bool Block(uint64_t id) { return blocked_.insert(id); }
   void Unblock(uint64_t id) { blocked_.erase(id); }
   void Hold(uint64_t id) { held_.insert(id); }
   void Unhold(uint64_t id) { held_.erase(id); }
+  // Returns the held operations, which then count as held no longer.
   IdSet TakeHeld() {
     const IdSet held = held_;
     held_.clear();

@@ -1,5 +1,5 @@
-// Assigns ids and keeps the sessions. sessions.cc calls it for requests about sessions,
-// Machine::NewId for every new object, and restore.cc at the start of a life.
+// Assigns ids and keeps the sessions. sessions.cc calls these functions for requests about
+// sessions, Machine::NewId calls them for every new object, and restore.cc at the start of a life.
 #include "server/scheduler/ownership.h"
 
 #include <iterator>

@@ -3,10 +3,10 @@
 // Invariants:
 // - A tenant has at most one default session, which is created on first use and never ends. Every
 //   other session has a lease.
-// - Arrays, executables and operations get their ids from one sequence. The tenant of an id is
-//   known until there are owners_max later ranges of ids.
-// - The arrays of a session are those in the catalogue that are not deleted. The operations of a
-//   session are those in the order that have not ended.
+// - Arrays, executables and operations get their ids from one sequence. Consecutive ids of one
+//   tenant are a range; the tenants of the last owners_max ranges are known.
+// - `arrays` of a session are its arrays in the catalogue that are not deleted. `operations` are
+//   its operations in the order that have not ended.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,6 +25,7 @@ struct Session {
   // Whether it is the tenant's default session, which has no lease; clients call it 0.
   bool own = false;
   absl::Duration lease = absl::InfiniteDuration();
+  // The end of the lease.
   absl::Time until = absl::InfiniteFuture();
   absl::btree_set<uint64_t> arrays;    // arrays that are not deleted
   IdSet operations;                    // operations that have not ended

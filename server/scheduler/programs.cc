@@ -120,7 +120,7 @@ absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& reque
 
 // Returns the executable for this program on the chosen devices, and requests a plan only if there
 // is none. Calls for the same program thus share one plan. A cordoned worker takes no new program,
-// but still serves one that it has.
+// but still runs those that it has.
 absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
                                              const std::string& key, const std::string& tenant,
                                              bool cordoned) {
@@ -192,7 +192,8 @@ void Machine::On(const Compile& e) {
                                   : "compile: a mesh and devices are given; give one of them"));
     request.devices = (*mesh)->devices;
   }
-  // An explanation says that a worker is cordoned instead of failing.
+  // A request for an explanation does not fail because of a cordoned worker: the explanation says
+  // that the worker is cordoned.
   const bool cordoned = request.plan_only && request.explain;
   auto id = request.device_memory_bytes > 0 ? PlanForAbsent(request, e.caller.tenant)
                                             : FindOrPlan(request, e.key, e.caller.tenant, cordoned);
@@ -409,7 +410,7 @@ void Machine::HandleReport(Executor& executor, const api::ProgramLoaded& report)
 
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   Executable& x = catalogue_.executable(id);
-  // Errors of the program, or of a plan for hypothetical devices, are not incidents of the cluster.
+  // Errors of the program, or of a plan for absent devices, are not incidents of the cluster.
   const bool hypothetical = absl::IsResourceExhausted(error) && x.hypothetical_memory_bytes > 0;
   if (!hypothetical && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
                         absl::IsUnavailable(error) || absl::IsInternal(error)))

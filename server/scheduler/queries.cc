@@ -1,5 +1,5 @@
 // Describes and lists operations for clients, and explains why they wait. The handlers only read
-// the state.
+// the state, except that FindSession may create the tenant's default session.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"

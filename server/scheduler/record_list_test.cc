@@ -1,5 +1,5 @@
-// Proves that RecordList keeps its records in order of their ids and forgets removed ones, first on
-// a few ids and then against a std::set with random additions and removals.
+// Proves that RecordList keeps its records in order of their ids and forgets removed ones, first
+// with a few ids and then against a std::set with random additions and removals.
 #include "server/scheduler/record_list.h"
 
 #include <gmock/gmock.h>

@@ -37,9 +37,9 @@ std::set<uint64_t> ArraysIn(const api::ExecutorInventory& inventory) {
 
 // Rebuilds the state from the rows of the earlier life, before any other event. Records are
 // restored before the records that refer to them: machines, sessions, executables, arrays,
-// operations. Operations go on only when all records are there. Sessions and answers live on for at
-// least a grace, because their clients may be reconnecting. Arrays whose operation is unknown fail
-// at the end.
+// operations. Operations go on only when all records are there. Sessions live on for at least
+// outage_grace, and answers for request_id_age, because clients may be reconnecting. Arrays whose
+// operation is unknown fail at the end.
 void Machine::On(const Restore& e) {
   RestoreCluster(e.rows);
   for (const auto& [key, record] : Records<Session>(e.rows)) {
@@ -206,9 +206,9 @@ void Machine::AwayTimer() {
   }
 }
 
-// The worker is back with the executor's process, and the process has not said what it holds. It
-// hangs, and nothing else would end it. If the worker is not back, the process is ended when the
-// worker comes back.
+// If the worker is back with the executor's process, but the process has not said what it holds,
+// then the process hangs, and nothing else would end it. If the worker is not back, the process is
+// ended when the worker comes back.
 void Machine::KillUnheard(const Executor& x) {
   const uint64_t session = cluster_.worker(x.worker).session;
   if (session == 0) return;
@@ -238,8 +238,9 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   if (!away.empty()) Arm(until, kAwayTimer, session);
 }
 
-// Commands that were sent to the executor may not have reached it. The inventory will say which
-// ones have.
+// Ends the waits for writes and looks at files, because their commands may not have reached the
+// executor. Reads are sent again when the executor is back, and the executor's inventory will say
+// which launches have reached it.
 void Machine::LeaveUntilBack(const std::string& name) {
   Executor& x = cluster_.executor(name);
   x.overdue_for.clear();
@@ -275,8 +276,8 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   Log("executor ", x.name, " is back, with its arrays");
   cluster_.ShareMemory(x.host);
   AdoptPrograms(x, inventory);
-  // Until all operations that the executor has started are known, no operation starts. If the
-  // executor has an operation, it may also have been sent an operation that reads the result.
+  // No operation starts until all operations that the executor has started are known: an operation
+  // that becomes ready now may be one that the executor has already.
   running_due_ = true;
   AdoptOperations(x, inventory);
   AdoptArrays(x, inventory);
@@ -299,7 +300,7 @@ void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inv
       if (list == &inventory.executables) executable->loaded[x.name] = x.info.incarnation;
     }
   if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
-  // A Compile that came while the executor was away has waited for nothing else.
+  // A Compile that came while the executor was away may have waited only for this executor.
   for (uint64_t id : inventory.executables)
     if (catalogue_.FindExecutable(id) != nullptr) AnswerCompiled(id);
 }
@@ -387,14 +388,15 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
   Executor& x = cluster_.executor(executor);
-  // If this process has begun since, the operation was sent to a process that is gone.
+  // If this process is not the one from before the outage, the operation was sent to a process that
+  // is gone.
   if (!x.alive() || !x.adopted) return false;
   // If an executor got the operation after a later one, the members of gangs could wait for each
   // other in a circle.
   if (op.uses_devices()) {
     if (op.sequence < x.last_sent_sequence) return false;
-    // An operation that was placed again was sent before all operations that keep their sequence
-    // number.
+    // An operation whose sequence number was reassigned was sent before all operations that keep
+    // theirs.
     if (!op.sequence_reassigned) x.last_sent_sequence = op.sequence;
   }
   if (op.run() != nullptr && executors.size() > 1) {
@@ -407,7 +409,8 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   // The commands may wait for the disk, as they may have the first time.
   op.started_in = NextCommit(op);
   std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
-  // Arrays that have been freed meanwhile were deleted only on the executors that were there.
+  // Arrays that were freed meanwhile were deleted only on the executors that were there at the
+  // time, so they are deleted on this one now.
   for (const std::vector<uint64_t>* arrays : {&op.args, &op.results})
     for (uint64_t a : *arrays)
       if (catalogue_.array(a).freed) deletes_[executor].push_back(a);
@@ -415,11 +418,11 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
 }
 
 // Compares the operations that the executor has with those that it should have. An operation that
-// it has started without the coordinator's knowledge is adopted. If it lacks an operation that has
-// not ended, the command was lost on the way and is sent again, in the order of the earlier life.
-// If that operation has ended, the executor has left it. An operation that it has and that has
-// ended or is unknown is cancelled. Communicators come last, because the operations decide which
-// ones are still in use.
+// it has started without the coordinator's knowledge is adopted. If the executor lacks an operation
+// that has not ended, the command was lost on the way and is sent again, in the order of the
+// earlier life. If it lacks an operation that has ended, it has left that operation. If it has an
+// operation that has ended or is unknown, the operation is cancelled there. Communicators come
+// last, because the operations decide which ones are still in use.
 void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& inventory) {
   std::set<uint64_t> there;
   for (const Started& started : StartedOn(inventory)) {
@@ -430,9 +433,9 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   }
   LoseMissingArrays(x, inventory);  // before anything that would read the lost arrays is sent again
   std::vector<uint64_t> left;
-  // Operations by their place in the order. Operations that were placed again come first: they have
-  // ended on another executor, so they came before what runs here, whatever place they were given
-  // since.
+  // Operations by their place in the order. Operations whose sequence number was reassigned come
+  // first: they have ended on another executor, so they came before the operations that run here,
+  // whatever number they were given since.
   std::map<std::pair<bool, uint64_t>, uint64_t> unreached;
   for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
@@ -475,7 +478,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
       RestartKillTimer(*op);  // The executor is told now.
     }
   }
-  // The executor's reports about these operations come next.
+  // The executor's reports about these operations come next, so the time to leave them begins anew.
   for (uint64_t id : inventory.ended)
     if (Operation* const op = order_.Find(id);
         op != nullptr && op->ended() && op->outstanding.count(x.name) > 0)
@@ -519,7 +522,8 @@ bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
 }
 
 // Marks arrays as lost that the executor no longer has. These are arrays that were ready, and
-// results of operations that have started there. The results are there unless they were deleted.
+// results of operations that have started on the executor, since it has these results unless they
+// were deleted.
 void Machine::LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   using Device = api::ExecutorInventory::Device;
   const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
@@ -574,8 +578,8 @@ bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
 void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   std::vector<uint64_t> unknown;
   for (uint64_t id : ArraysIn(inventory))
-    // If the array's operation ended before it was known to have started there, the record names no
-    // holder.
+    // If the operation that makes the array ended before it was known to have started here, the
+    // record of the array names no holder.
     if (const ArrayRecord* const a = catalogue_.FindArray(id);
         a == nullptr || a->freed || !IsHeldBy(*a, x))
       unknown.push_back(id);

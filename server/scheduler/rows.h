@@ -1,12 +1,13 @@
-// The facts that the next life of the coordinator has to know. These are records of the state as
-// they were at the end of a step, and as the first step of a life receives them (Restore in
-// events.h). server/rows encodes them as bytes and lists which members of a record are written.
+// Rows: the records of the state that the next life of the coordinator has to know. Each step
+// commits the records that it has changed, as they are at the end of the step. The first step of a
+// life receives all rows (Restore in events.h). server/rows encodes them as bytes and lists which
+// members of a record are written.
 //
 // The written records are sessions, arrays, uploaded programs, executables, operations and their
-// ends, meshes, workers, executors, and the answers to calls that may come again. Leases, waits,
-// communicators and incomplete programs begin anew, and are not written. The programs that
-// executors have and the shards that have been uploaded are not written either, because executors
-// report them when they return.
+// ends, meshes, workers, executors, and the answers to calls that may come again. Ends of leases,
+// waits, communicators and unfinished uploads are not written, because they begin anew. The
+// programs that executors have and the shards that have been uploaded are not written either,
+// because executors report them when they return.
 #pragma once
 #include <algorithm>
 #include <compare>
@@ -49,7 +50,7 @@ struct State;
 RowChange RowOf(const State& state, const RowKey& key);
 
 // Convert between the name in the row's key and the pair (tenant, name). They are for objects that
-// a tenant calls by a name or a hash; none of these contains a '/'.
+// a tenant calls by a name or a hash. Neither these nor the names of tenants contain a '/'.
 inline std::string NameInRow(const std::pair<std::string, std::string>& key) {
   return key.first + "/" + key.second;
 }

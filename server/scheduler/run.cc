@@ -89,9 +89,10 @@ absl::Status Machine::CheckDonations(const api::ExecuteRequest& body) {
   return absl::OkStatus();
 }
 
-// Accepts a run. It releases arrays first, then copies each argument whose placement does not match
-// into a temporary array, and adds the run behind these copies. A failure of a copy refuses the
-// whole call. The answer leaves with the ids of the results, before the run starts.
+// Accepts a run. First deletes the arrays in `release`, then starts to copy each argument whose
+// placement does not match into a temporary array, and adds the run, which waits for these copies.
+// If a copy cannot be started, the whole call is refused. The answer leaves with the ids of the
+// results, before the run starts.
 void Machine::On(const Execute& e) {
   const auto refuse = [&](const absl::Status& why) {
     Answer(e.request, why);
@@ -123,12 +124,14 @@ void Machine::On(const Execute& e) {
   }
   if (e.end_request != 0)
     run.inline_bytes_max = std::min(e.body.inline_bytes_max, api::kInlineBytesMax);
-  // An argument with another placement is copied into a temporary by an operation before this one.
+  // An argument with another placement is copied into a temporary array by an operation before the
+  // run.
   std::vector<uint64_t> temporaries;
   absl::Status moved;
   for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
     if (BlocksMatch(*catalogue_.array(op.args[i]).spec, in[i])) continue;
-    // Keeps the executable from being dropped to make room for those of the copies.
+    // Operation 0 stands for the coming run, so that the executable is not dropped to make room for
+    // the executables of the copies.
     x.operations.insert(0);
     const auto move = Reshard(*session, op.args[i], in[i]);
     moved = move.status();
@@ -140,7 +143,7 @@ void Machine::On(const Execute& e) {
   if (!temporaries.empty() || !moved.ok()) x.operations.erase(0);
   op.work = std::move(run);
   const uint64_t id = moved.ok() ? NewOperation(std::move(op), x.out) : 0;
-  // Only this operation needs the temporaries.
+  // Only the run needs the temporary arrays, so they are deleted when it no longer does.
   for (uint64_t t : temporaries) SetDeleted(t, true);
   if (!moved.ok()) {
     for (uint64_t t : temporaries) TryFree(t);

@@ -17,8 +17,8 @@ struct Operation;
 struct Run {
   uint64_t executable = 0;
   std::vector<bool> donate = {};  // per argument; if empty, none is donated
-  // Donated arrays that copies stand in for as arguments. They are kept until the run starts,
-  // because the run may fail before that.
+  // The donated arrays of which temporary copies are the arguments. They are kept until the run
+  // starts, because the run may fail before that.
   std::vector<uint64_t> originals = {};
   // The total size up to which results are returned inline with the completion; 0 returns none.
   int64_t inline_bytes_max = 0;

@@ -1,5 +1,5 @@
 // Saves arrays to a file. Each executor that holds a distinct shard writes one part into a common
-// temporary file, and part 0 completes it (worker/files/task.h).
+// temporary file, and the executor with part 0 completes the file (worker/files/task.h).
 #include "server/scheduler/save.h"
 
 #include <map>
@@ -110,8 +110,8 @@ void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& execu
   save.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     save.shards = shards[name];
-    // A coordinator that restarts could otherwise forget the operation. The repeated call would
-    // then save again, over what was saved.
+    // The command waits until the operation is durable. Otherwise a coordinator that restarts could
+    // forget the operation, and a repeated call would save again, over what was saved.
     if (only.empty() || name == only) m.Send(s.cluster.executor(name), save, /*when_durable=*/true);
     ++save.part;
   }

@@ -13,7 +13,7 @@ struct Operation;
 struct Save {
   std::string path;  // path under --files-dir: the tenant's directory, then the client's path
   bool overwrite = false;
-  std::vector<api::FileArrayInfo> arrays = {};  // descriptions of the arguments in the file
+  std::vector<api::FileArrayInfo> arrays = {};  // what the file will say of the arguments
 
   static constexpr bool kUsesDevices = false;
   static constexpr bool kReadsPeers = true;

@@ -45,8 +45,8 @@ struct State {
   // Step sets both. They decide nothing: they are added to dates for people, and to the expiry of
   // tickets.
   absl::Duration wall_ahead, steady_ahead;
-  // How long the step's event has waited. The caller of Step sets it. Commands leave by this much
-  // later than the step's `now`.
+  // How long the step's event has waited. The caller of Step sets it. The commands of the step
+  // leave later than its `now` by this much.
   absl::Duration lag;
   // Commits up to this one are durable, and the commands that waited for them have left. The caller
   // of Step sets it.

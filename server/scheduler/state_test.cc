@@ -203,7 +203,7 @@ class Harness {
   }
 
  private:
-  // Handles a line that begins with "config": it changes bounds and waits of the scheduler, or
+  // Handles a line that begins with "config": it changes bounds and timeouts of the scheduler, or
   // starts another life of the coordinator.
   void Configure(const Words& w) {
     // Whether the output shows log lines too.
@@ -235,8 +235,8 @@ class Harness {
       state_.config.lease = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "load-wait"); !v.empty())
       state_.config.load_wait = absl::Milliseconds(Number(v));
-    // `start` is the number of this start of the coordinator. `chance` stands for a coordinator
-    // that does not know how often it has started.
+    // `start` is how often the coordinator has started. `chance` stands for a coordinator that does
+    // not know this, and chooses the first id of its life at random.
     if (const std::string v = Arg(w, "start"); !v.empty()) Start(core::LifeOfStart(Number(v)));
     if (const std::string v = Arg(w, "chance"); !v.empty()) Start(core::RandomLife(1, Number(v)));
     if (const std::string v = Arg(w, "workers"); !v.empty())

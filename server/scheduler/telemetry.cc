@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kArraysPerStep = 4096;
 constexpr char kPriorityClass[] = "normal";
 
-// Counts by labels. The destructor appends the counts to the reading.
+// Adds up values by labels, or keeps the greatest. The destructor appends the results to the
+// reading.
 class Tally {
  public:
   Tally(Metric metric, core::ClusterReading* out) : metric_(metric), out_(out) {}
@@ -53,7 +54,7 @@ const char* NameOf(WorkerState state) {
 void Machine::ReadOperations(core::ClusterReading* out) {
   Tally active(Metric::kOperationsActive, out), oldest(Metric::kOperationOldestAge, out),
       depth(Metric::kQueueDepth, out), reasons(Metric::kQueuePendingReason, out);
-  // Series that have alerts exist even when they are 0.
+  // Time series that alerts watch exist even when they are 0.
   for (const char* stage : {"queued", "running"}) oldest.AtLeast({"execute", stage}, 0);
   for (const std::string& reason :
        tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)
@@ -71,9 +72,9 @@ void Machine::ReadOperations(core::ClusterReading* out) {
   }
 }
 
-// Reads the states of workers, devices, executors and communicators. The series of workers' states
-// exist even when they are 0, as in ReadOperations. The operations of an executor are counted by
-// one pass over all operations that have not left their executors.
+// Reads the states of workers, devices, executors and communicators. The time series of workers'
+// states exist even when they are 0, as in ReadOperations. The operations of an executor are
+// counted by one pass over all operations that have not left their executors.
 void Machine::ReadWorkers(core::ClusterReading* out) {
   Tally workers(Metric::kWorkers, out), devices(Metric::kDevices, out),
       age(Metric::kWorkerHeartbeatAge, out), communicators(Metric::kCommunicators, out);

@@ -92,7 +92,8 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
 }
 
 // Plans an identity program whose argument and result differ in their shardings. The planner turns
-// it into collectives. Axes with terms are Explicit, because only Explicit types can be unreduced.
+// it into collectives. Axes along which shards are terms of a sum are Explicit, because only along
+// an Explicit axis can a type be unreduced.
 absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
                                                     const api::ArraySpec& has,
                                                     const api::ArraySpec& wanted) {
@@ -128,9 +129,9 @@ absl::Status Machine::PlanReshard(Operation& op) {
   return absl::OkStatus();
 }
 
-// Decides how the copy is made: by a run on the same mesh and devices, by a Transfer otherwise.
-// Terms of a sum that would have to change are only resharded by a run, because a Transfer copies
-// bytes and adds nothing.
+// Decides how the copy is made: by a run on the same mesh and devices, by a Transfer otherwise. If
+// shards are terms of a sum and would have to change, only a run can reshard the array, because a
+// Transfer copies bytes and adds nothing.
 absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
                                           const api::ArraySpec& wanted) {
   const SpecRef from = catalogue_.array(source).spec;

@@ -20,12 +20,13 @@ struct Transfer {
             const std::string& only);
 };
 
-// Returns whether each device of `wanted` already has exactly its shard of `array`, so that no
-// bytes move.
+// Returns whether the shard of `array` on each device of `wanted` is exactly the device's shard of
+// `wanted`, so that no bytes need to move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);
-// A slice of a shard of `array`. SlicesOf returns the slices that make up the shard of `ordinal` of
-// `wanted`; `source` is an ordinal of `array`. Among replicas, the one with the highest `prefer` is
-// used.
+// A slice of the shard with ordinal `source` of `array`: where it begins there, where it begins in
+// the shard of `wanted` that it becomes a part of, and its shape. SlicesOf returns the slices that
+// together are shard `ordinal` of `wanted`. Of several replicas of a source shard it takes the one
+// with the highest `prefer`.
 struct ShardSlice {
   int64_t source = 0;
   ir::Dims source_starts, dest_starts, shape;

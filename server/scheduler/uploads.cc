@@ -143,7 +143,7 @@ absl::StatusOr<UploadProgress> Machine::On(const KeepProgram& e) {
     Changed(core::RowKind::kProgram, NameInRow(key));
     Log("program ", e.sha256.substr(0, 8), " uploaded");
   }
-  // Another caller may have checked the bytes, too.
+  // Another call may have checked the same bytes and kept the program already.
   const UploadedProgram* const program = s_.uploads.FindProgram(key);
   if (program == nullptr) return NoProgram(e.sha256);
   return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, std::nullopt};

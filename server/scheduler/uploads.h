@@ -32,8 +32,8 @@ struct UploadedProgram {
 struct ProgramUpload {
   ProgramFormat format = ProgramFormat::kTessera;
   int64_t size_bytes = 0;  // size of the whole program
-  std::string bytes;       // bytes that have come, until all have
-  ProgramBytes whole;      // all bytes, which have not been checked yet
+  std::string bytes;       // bytes that have come; empty once all have
+  ProgramBytes whole;      // all bytes, not checked yet; null until all have come
   absl::Time last_chunk;
 
   int64_t committed_bytes() const {
@@ -56,7 +56,7 @@ class Uploads {
   // `size_bytes`, and there is no program with this key.
   const ProgramUpload& Append(const Key& key, ProgramFormat format, int64_t size_bytes,
                               const std::string& chunk, absl::Time now);
-  // The upload becomes a program. Requires: all its bytes have come.
+  // Makes the upload a program. Requires: all its bytes have come.
   void Keep(const Key& key);
   // Requires: the upload or the program exists.
   void RemoveUpload(const Key& key);

@@ -2,8 +2,8 @@
 //
 // Listed returns the set in which the request is registered, so that the event that ends the wait
 // finds it. If Listed returns null, that event searches all waits. OnTimeout answers the request at
-// its timeout, after the wait has been removed. It is defined in the file that begins such waits.
-// To add a kind, add its struct, its OnTimeout and an entry in Waiter.
+// its timeout, after the wait has been removed. Each OnTimeout is defined in the file that begins
+// such waits. To add a kind, add its struct, its OnTimeout and an entry in Waiter.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -54,16 +54,18 @@ struct ChangeWait : OperationWait {};
 struct CompletionWait : OperationWait {
   void OnTimeout(Machine& m, uint64_t request) const;
 };
-// Waits until an array that was donated to an ended operation is either restored or freed.
+// Waits until an array that was donated to an ended operation is either given back to the client or
+// freed.
 struct DonationWait : OperationWait {
   uint64_t array = 0;
   void OnTimeout(Machine& m, uint64_t request) const;
 };
 
 // ---- Listed at an executable (programs.cc). ----
+// Waits for the plan, and until all executors have compiled the program.
 struct CompileWait {
   uint64_t executable = 0;
-  absl::Time latest = absl::InfiniteFuture();  // the caller's own timeout
+  absl::Time latest = absl::InfiniteFuture();  // end of the caller's own timeout
   bool explain = false;                        // whether the reply contains the plan's explanation
   Requests* Listed(State& state) const;
   void OnTimeout(Machine& m, uint64_t request) const;

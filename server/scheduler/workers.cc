@@ -1,6 +1,6 @@
 // Workers and executors: registration, reports and loss. The driver passes registrations, reports
-// and broken connections as events. Reports about arrays, programs and operations go on to the
-// files of those.
+// and broken connections as events. Reports about arrays, programs and operations are handled in
+// the files for these.
 #include <algorithm>
 
 #include "base/log.h"
@@ -45,7 +45,7 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
 
 }  // namespace
 
-// A connected worker keeps its name. If two workers took the name from each other in turns, all
+// Refuses the name of a connected worker. If two workers took a name from each other in turns, all
 // arrays would be lost each time.
 absl::Status Machine::CheckName(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
@@ -309,7 +309,7 @@ bool Machine::IsHeldBy(const ArrayRecord& a, const Executor& x) {
   return false;
 }
 
-// Takes the loss of an executor's process: operations on it fail, arrays with a shard on it are
+// Handles the loss of an executor's process: operations on it fail, arrays with a shard on it are
 // lost, communicators close, and compiled programs are forgotten. Arrays that nothing uses are
 // marked in the first pass. The others are failed afterwards, because that may remove records from
 // the list that the pass walks over.
@@ -359,13 +359,14 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.
   for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
   RestartLoadWaits(name);
-  // From now on, held operations on it wait for the executor, and this wait has a timeout.
+  // From now on, operations that were held by a drain wait for the executor to come back, and this
+  // wait has a timeout.
   if (!order_.held().empty()) RetryHeld();
 }
 
-// Passes a report to the Take function for its type. Every report is a sign of life of the worker.
-// A report of an incarnation other than the executor's current one is ignored. So is a report from
-// before the executor came back, if its inventory contains the same fact.
+// Passes a report to the HandleReport function for its type. Every report is a sign of life of the
+// worker. A report of an incarnation other than the executor's current one is ignored. So is a
+// report from before the executor came back, if its inventory contains the same fact.
 void Machine::On(const WorkerReported& e) {
   const std::string* const known = cluster_.WorkerOf(e.session);
   if (known == nullptr) return;
@@ -385,7 +386,7 @@ void Machine::On(const WorkerReported& e) {
   // Reports of an earlier incarnation are ignored.
   if (x == nullptr || !x->alive() || x->info.incarnation != e.report.incarnation) return;
   // The inventory of an executor that came back contains what was written or loaded before, unless
-  // that is gone since.
+  // they are gone since.
   const auto* const written = std::get_if<api::BufferWritten>(&e.report.body);
   const auto* const loaded = std::get_if<api::ProgramLoaded>(&e.report.body);
   if (e.report.number != 0 && e.report.number <= x->reports_before &&

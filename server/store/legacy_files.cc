@@ -38,7 +38,7 @@ bool Exists(const std::string& path) {
 absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kExecutorsBytesMax));
   std::vector<core::KnownExecutor> out;
-  int64_t next = 0;  // smallest id that the next line may begin with, as ids rise
+  int64_t next = 0;  // the next line's ids must not be smaller
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
     core::KnownExecutor x;

@@ -1,5 +1,6 @@
-// Reads the files that a state folder had before it had a database. `epoch` holds the number of
-// starts. `executors` holds a line per executor: FIRST_ID DEVICES INDEX KIND WORKER.
+// Reads the files that a state folder had before it had a database. The file `epoch` holds the
+// number of starts. The file `executors` holds a line for each executor: FIRST_ID DEVICES INDEX
+// KIND WORKER, which are members of core::KnownExecutor.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,12 +18,15 @@ struct LegacyFiles {
   bool is_superseded = false;  // true if `epoch` says that the folder has a database
 };
 
-// Reads the files. Returns VALUE_ERROR if they cannot be read, or hold something else.
+// Reads the files. Returns VALUE_ERROR if a file cannot be read or does not have its format.
+// Missing files are no error.
 absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder);
 
-// Makes builds that know only the file `epoch` refuse the folder, because they would assign ids
-// again that lives in the database have assigned.
+// Replaces the number in `epoch` by words that point to the database. Builds that know only the
+// files then refuse the folder. Otherwise they would assign ids again that lives counted in the
+// database have assigned.
 absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read);
+// Removes the file `executors`.
 void RemoveExecutors(const std::string& folder);
 
 }  // namespace tessera::server::store

@@ -1,6 +1,6 @@
 // The schema of the state's database (base/state_file.h), as a list of steps. Step i brings version
-// i to version i + 1; the first step brings an empty database to version 1. A step that was
-// released never changes: a change of the schema is one more step.
+// i to version i + 1; the first step brings an empty database to version 1. A step never changes
+// once it was released: to change the schema, add a step.
 //
 // The values of rows are versioned separately, in proto/tessera/state/v1/rows.proto.
 #pragma once

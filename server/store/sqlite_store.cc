@@ -1,6 +1,6 @@
-// The coordinator's store on disk. main.cc opens it; the coordinator commits rows to it from the
-// scheduler's runner, and hears from the store's own thread when they are durable. Replies to
-// clients wait for that, so nothing here blocks the scheduler.
+// The coordinator's store on disk. main.cc opens it. The coordinator commits rows from the thread
+// that runs the scheduler, and the store's own thread tells it when they are durable. Replies to
+// clients wait for that call, but the scheduler does not: Commit only queues the rows.
 #include "server/store/sqlite_store.h"
 
 #include <fcntl.h>
@@ -26,13 +26,13 @@
 namespace tessera::server::store {
 namespace {
 
-// How long to wait for a lock that another process holds. This is shorter than the time after which
-// clients are told that nothing becomes durable.
+// How long to wait for a lock that another process holds. This is shorter than the time
+// (store_answer_ms) after which the state counts as failing.
 constexpr int kLockPatienceMs = 200;
 // The log is moved into the database when it has this many pages, 4 MiB.
 constexpr int64_t kLogPagesMax = 1'000;
 // The integrity check of a database of this size takes about a second. A larger one is not checked
-// at a start. All rows are still read at the start, and their values are checked thereby.
+// at a start, except that Load reads all rows and the coordinator decodes their values.
 constexpr int64_t kCheckBytesMax = 256 << 20;
 
 // The statements that do not depend on the kind of rows.
@@ -152,10 +152,11 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
 
 }  // namespace
 
-// Locks the folder first, so that nothing below meets another coordinator. A folder whose `epoch`
-// names the database must have one: a lost database must not pass for a first start, which would
-// assign all ids again. The old files are retired only after the transaction with their contents is
-// durable; a crash in between repeats both.
+// Locks the folder first, so that nothing below meets another coordinator. A folder whose file
+// `epoch` points to the database must have one: if a lost database passed for a first start, all
+// ids would be assigned again. The files of older builds are changed or removed only after the
+// transaction with their contents is durable; after a crash in between, the next start does both
+// again.
 absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions options) {
   std::string& folder = options.folder;
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
@@ -285,8 +286,8 @@ absl::Status SqliteStore::Flush(absl::Duration bound) {
 // ---- The store's thread. ------------------------------------------------------------------------
 // Takes all waiting commits, writes them in one transaction, and tells the listener. After a
 // failure the batch is kept, and the next attempt adds the commits that came meanwhile.
-// durable_through_ is set after the listener was told, so that Flush returns only when the listener
-// knows. A stop writes the waiting commits, but does not repeat a failed attempt.
+// durable_through_ is set after the listener was told, so that Flush returns only after that. The
+// destructor lets this thread write the waiting commits, but not repeat a failed attempt.
 void SqliteStore::Run() {
   NameThread("store");
   Batch batch;  // rows that are not durable; after a failed attempt it is not empty
@@ -386,8 +387,8 @@ absl::Status SqliteStore::CheckEpoch() {
   const int64_t starts = row.ok() && *row ? read.Int(0) : 0;
   read.Reset();
   TESSERA_RETURN_IF_ERROR(row.status());
-  // If the disk fails here, the writes that follow find out. Only a file that is certainly absent
-  // counts as replaced.
+  // If stat fails because of the disk, the file does not count as replaced; the writes that follow
+  // then report the disk's error. Only a file that is certainly absent counts as replaced.
   const bool found = stat(database_->path().c_str(), &file) == 0;
   const bool replaced = found ? file.st_ino != file_.st_ino || file.st_dev != file_.st_dev
                               : errno == ENOENT || errno == ENOTDIR;

@@ -2,17 +2,17 @@
 //
 //   state.db   an SQLite database with a write-ahead log beside it (base/state_file.h)
 //   lock       locked while a coordinator uses the folder
-//   epoch      says that state.db has the epoch, so that builds without a database refuse the
-//   folder
+//   epoch      the words "in state.db"; builds that know no database expect the number of starts
+//              here, and therefore refuse the folder
 //
-// One thread writes. All waiting commits become one transaction, and the next commits gather
-// meanwhile. The transaction is synced to the disk before the listener hears of it. A transaction
-// that fails is tried again together with the commits that came since; a row that changed twice is
-// written once.
+// The store's thread writes all waiting commits in one transaction. Commits that arrive meanwhile
+// wait for the next one. The transaction is synced to the disk before the listener is told of it. A
+// transaction that fails is tried again together with the commits that came since; a row that
+// changed several times is written once.
 //
 // The lock keeps a second coordinator out of the folder. Locks do not work on every file system, so
-// each transaction also checks that the database is still the same file and that no later start has
-// been counted in it. Otherwise the commit fails with STALE_EPOCH. Reference: docs/decisions/0010.
+// each transaction also checks that the database is still the same file and that it has counted no
+// later start. If not, the transaction fails with STALE_EPOCH. Reference: docs/decisions/0010.
 #pragma once
 #include <sys/stat.h>
 
@@ -102,10 +102,12 @@ class SqliteStore final : public Store {
 
   absl::Mutex mu_;
   Listener* listener_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // True while the store's thread calls the listener.
   bool telling_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<core::Row> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_through_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t durable_through_ ABSL_GUARDED_BY(mu_) = 0;  // last durable commit that was reported
+  // The error STALE_EPOCH, once another coordinator has taken the store over.
   absl::Status stale_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -90,7 +90,7 @@ class SqliteStoreTest : public ::testing::Test {
   ~SqliteStoreTest() override { fs::remove_all(root_); }
 
   absl::StatusOr<std::unique_ptr<SqliteStore>> Open() { return SqliteStore::Open(options_); }
-  // Commits the rows in a life of their own.
+  // Opens the store, commits the rows and closes the store again, which is one life.
   void Keep(std::vector<Row> rows) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
     store->Commit(1, std::move(rows));

@@ -15,13 +15,13 @@
 
 namespace tessera::server::store {
 
-inline constexpr size_t kSecretBytes = 32;  // size of the secret, which has two digits per byte
+inline constexpr size_t kSecretBytes = 32;  // size of the secret, before it becomes hex digits
 
 class Store {
  public:
-  // Hears what becomes of the commits. The store calls it on its own thread (a MemoryStore on the
-  // thread that commits), one call at a time and without a lock of the store. A call must not
-  // block. It may call Commit, but not Listen or Flush.
+  // Is told when commits are durable, and when they cannot be made durable. The store calls it on
+  // its own thread (a MemoryStore on the thread that commits), one call at a time and without a
+  // lock of the store. A call must not block. It may call Commit, but not Listen or Flush.
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -39,10 +39,11 @@ class Store {
   virtual ~Store() = default;
   // The present life of the coordinator, which never changes.
   virtual core::Life life() const = 0;
-  // A random secret, which is the same in every life. So each life of a coordinator accepts what an
-  // earlier one has signed.
+  // A random secret, in hex digits. In a persistent store it is the same in every life, so that
+  // each life of the coordinator accepts what an earlier one has signed.
   virtual const std::string& secret() const = 0;
-  // Returns whether another life will read the rows. If not, callers need not make any.
+  // Returns whether a later life can read the rows. If not, callers need not make rows for their
+  // commits.
   virtual bool is_persistent() const { return false; }
   // Returns the rows of earlier lives, in the order of kind and key. Call at most once, before the
   // first Commit. Errors are STORE_FAILED and FILE_CORRUPT.
@@ -50,18 +51,17 @@ class Store {
   // Sets the listener. Call it before the first Commit, and with null after the last one. No call
   // to the former listener is running when Listen returns.
   virtual void Listen(Listener* listener) = 0;
-  // Replaces the rows with the same kinds and keys. `number` is greater than the number of the
-  // commit before. Never blocks and never fails. Commits become durable in order and as a whole;
-  // waiting commits become durable together.
+  // Writes the rows, each in place of the row with the same kind and key, if there is one. `number`
+  // is greater than the number of the commit before. Never blocks and never fails. Commits become
+  // durable in order and as a whole; waiting commits become durable together.
   virtual void Commit(uint64_t number, std::vector<core::Row> rows) = 0;
   // Waits until all commits are durable, for a graceful stop. Returns DEADLINE_EXCEEDED if they are
   // not durable within the bound, and STALE_EPOCH if they never will be.
   virtual absl::Status Flush(absl::Duration bound) = 0;
 };
 
-// A store that lasts as long as the process. A commit is as durable as it gets when Commit returns.
-// It keeps no rows, because no later life reads them. Only one thread at a time may call Listen and
-// Commit.
+// A store that lasts as long as the process. It keeps no rows, because no later life reads them,
+// and calls DurableThrough within Commit. Only one thread at a time may call Listen and Commit.
 class MemoryStore final : public Store {
  public:
   explicit MemoryStore(core::Life life = {}) : life_(life) {}

@@ -1,6 +1,7 @@
-// Logs incidents for the operator: each loss, timeout and rejection once. At most kLinesPerSecond
-// lines of one kind are logged, so that a fault in thousands of runs does not fill the disk. The
-// next line of that kind contains the number of incidents that were left out. Thread-safe.
+// Logs incidents (losses, timeouts and rejections) for the operator. At most kLinesPerSecond lines
+// per second are logged of each kind (core::Incident::what), so that a fault in thousands of runs
+// does not fill the disk. The next line of that kind contains the number of incidents that were
+// left out. Thread-safe.
 #pragma once
 #include <map>
 #include <string>
@@ -21,6 +22,8 @@ class Incidents {
   void Write(const core::Incident& incident, absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // The number of lines that may still be logged. It grows by kLinesPerSecond in each second, up to
+  // kLinesPerSecond.
   struct Budget {
     double lines = kLinesPerSecond;
     absl::Time refilled;

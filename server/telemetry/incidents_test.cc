@@ -1,5 +1,5 @@
-// Proves that a flood of one incident fills only its own budget of log lines, and that the lines
-// left out are counted. The test logs to a file and reads it back.
+// Proves that many incidents of one kind use up only the budget of log lines of that kind, and that
+// the lines left out are counted. The test logs to a file and reads it back.
 #include "server/telemetry/incidents.h"
 
 #include <gmock/gmock.h>

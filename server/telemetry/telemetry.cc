@@ -40,8 +40,8 @@ Telemetry::Telemetry(Metrics* metrics)
       cache_{metrics->counter(Metric::kCompileCacheRequests, {"hit"}),
              metrics->counter(Metric::kCompileCacheRequests, {"miss"}),
              metrics->counter(Metric::kCompileCacheRequests, {"coalesced"})} {
-  // Counters with alerts are created at the start, because an alert looks at the increase of a
-  // counter: the first event must raise it from 0.
+  // Counters on which alerts are defined are created here with 0. An alert looks at the increase of
+  // a counter, and would miss the first event if the event created the counter.
   for (const std::string& verdict : InfoOf(Metric::kCollectiveStuck).labels[0].domain->values)
     metrics->counter(Metric::kCollectiveStuck, {verdict});
   for (const char* where : {"admission", "runtime"}) metrics->counter(Metric::kOom, {where, "cpu"});
@@ -98,10 +98,11 @@ void Telemetry::On(const core::OperationSubmitted& note) {
   submitted.Add();
 }
 
-// Counts the end of an operation and observes its times. Successes use handles that are looked up
-// once per tenant, because they are frequent; failures look their counter up, because their labels
-// include the reason. An operation that was never scheduled has no queue or run time. The canaries
-// of the tenant `system` are no users' programs and stay out of the list of top programs.
+// Counts the end of an operation and observes its times. Successes are frequent, so their counters
+// and histograms are looked up once and kept (MetricsOf). For a failure the counter is looked up
+// each time, because its labels include the reason. An operation that was never scheduled has no
+// queue or run time. The programs of the tenant `system` are canaries and not users' programs, and
+// stay out of the list of top programs.
 void Telemetry::On(const core::OperationEnded& note) {
   TenantMetrics tenant;
   {
@@ -189,7 +190,7 @@ void GaugeReader::Collect(SampleSink& sink) const {
     const auto arrived = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(pending->mu) {
       return pending->reading.has_value();
     };
-    // If a part is missing, nothing is exported, because the gauges of arrays would be too small.
+    // If a part is missing, none is exported: the gauges of arrays would be too small.
     if (!pending->mu.AwaitWithTimeout(absl::Condition(&arrived), until - SteadyNow())) return;
     if (!pending->reading->ok()) return;
     parts.push_back(**std::move(pending->reading));
@@ -199,8 +200,8 @@ void GaugeReader::Collect(SampleSink& sink) const {
     for (const core::Reading& reading : part.readings) {
       const std::vector<std::string_view> labels(reading.labels.begin(), reading.labels.end());
       sink.Add(reading.metric, labels, reading.value);
-      // Creates the counter of the worker's lost leases, which has an alert. See the constructor of
-      // Telemetry.
+      // Creates the counter of the worker's lost leases with 0, because an alert is defined on it.
+      // See the constructor of Telemetry.
       if (reading.metric == Metric::kWorkerHeartbeatAge)
         metrics_->counter(Metric::kWorkerLeaseExpired, {labels[0]});
     }

@@ -61,8 +61,8 @@ class Telemetry final : public core::Observer {
 };
 
 // Exports gauges that are read from the scheduler at every scrape. If the scheduler does not reply
-// in time, the gauges are left out. Many arrays are read in several parts, so that no part holds up
-// the scheduler for long.
+// within `wait_max`, the scrape has no gauges from it. The gauges of arrays are read in several
+// parts if there are many arrays, so that no part holds up the scheduler for long.
 class GaugeReader {
  public:
   using Callback = std::function<void(absl::StatusOr<core::ClusterReading>)>;

@@ -258,7 +258,7 @@ TEST(GaugeReader, ALoopThatDoesNotAnswerLeavesThemOut) {
     EXPECT_LT(absl::Now() - began, absl::Seconds(10));
     EXPECT_EQ(metrics.Value(Metric::kCoordinatorEpoch), 7);
   }
-  // The answer arrives when nobody waits for it any more.
+  // The scheduler's answer arrives after the scrape has given up waiting for it.
   late(Arrays(10, 0));
 }
 

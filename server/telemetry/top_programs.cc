@@ -12,11 +12,13 @@ namespace {
 constexpr absl::Duration kHalfLife = absl::Minutes(10);
 // The number of a program's last runs from which its p50 and p99 are computed.
 constexpr size_t kStepsKept = 128;
-// A program enters the list only with more than this many times the recent use of the smallest
-// entry. So two programs with about the same use do not replace each other again and again.
+// A program enters a full list only if its recent use is more than this many times that of the
+// entry with the smallest recent use. So two programs with about the same use do not replace each
+// other again and again.
 constexpr double kEnterFactor = 1.5;
 
-// Returns the part of the run's time in which even its slowest executor was not running it.
+// Returns the part of the run's time in which no executor ran it, as far as this is known: the time
+// of the run without the run time of the executor that took longest.
 absl::Duration PeerWait(const core::OperationEnded& ended) {
   if (ended.started >= ended.ended) return absl::ZeroDuration();
   return std::max(ended.ended - ended.started - ended.run_longest, absl::ZeroDuration());
@@ -125,7 +127,7 @@ void TopPrograms::Add(const core::OperationEnded& ended) {
 }
 
 std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::Time now) const {
-  // The decaying sum of one device that is always busy approaches this limit.
+  // The limit of the decaying sum of one device that is always busy.
   const double always_busy = absl::ToDoubleSeconds(kHalfLife) / std::log(2.0);
   std::vector<ProgramUse> uses;
   absl::MutexLock lock(&mu_);

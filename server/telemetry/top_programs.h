@@ -1,8 +1,9 @@
 // Adds up the use of devices by program, for two readers: Read and Collect.
 //
-// Read lists the K programs with the largest recent use, each with its use since it entered the
-// list, and the sum of all other use. Recent use is a sum that decays with a half-life of ten
-// minutes. At most `candidates_max` programs outside the list are tracked.
+// Read lists the `k` programs with the largest recent use, each with its use since it entered the
+// list, and adds up all other use. Recent use is a sum that decays with a half-life of ten minutes.
+// At most `candidates_max` programs outside the list have a sum of their own, and may enter the
+// list.
 //
 // Collect exports counters by the program's name alone, which programs of several tenants may
 // share. A name gets its series when a program of this name enters the list, and keeps it: the
@@ -60,7 +61,8 @@ class TopPrograms {
   };
   static ProgramUse UseOf(const core::OperationEnded& ended);
   static void AddUse(const ProgramUse& more, ProgramUse* use);
-  // Lists the run. Returns false if its program is not in the list and does not enter it.
+  // Adds the run to its program's entry in the list. Returns false if the program is not in the
+  // list and does not enter it.
   bool AddToTop(const Key& key, const core::OperationEnded& ended, const ProgramUse& use)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Replaces the entry with the smallest recent use by `key`, if `recent` is much larger.
@@ -72,7 +74,7 @@ class TopPrograms {
   std::map<Key, Entry> top_ ABSL_GUARDED_BY(mu_);
   std::map<Key, DecayingSum> candidates_ ABSL_GUARDED_BY(mu_);
   ProgramUse others_ ABSL_GUARDED_BY(mu_);  // the use that no entry of top_ counts
-  // The exported counters by the program's name, and those of the names without a series.
+  // The exported counters of each name that has a series, and of all other names together.
   std::map<std::string, ProgramUse> series_ ABSL_GUARDED_BY(mu_);
   ProgramUse other_series_ ABSL_GUARDED_BY(mu_);
 };

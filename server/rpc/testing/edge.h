@@ -1,4 +1,5 @@
-// The fixture for tests of the RPCs: a coordinator with a reference worker behind a loopback port.
+// The fixture for tests of the RPCs: a coordinator behind a loopback port, with a worker in the
+// same process (ReferenceWorker).
 #pragma once
 #include <map>
 #include <memory>

@@ -140,7 +140,8 @@ std::vector<RowChange> CommittedRows::All() const {
 
 std::string CommittedRows::FirstDifference(const State& state) const {
   size_t found = 0;
-  // Usually the row of the next record, since both are in the order of their keys.
+  // The row that most probably belongs to the next record: rows and records are both in the order
+  // of their keys.
   auto row = rows_.begin();
   std::string differs = FirstOf(state, [&](const RowKey& key, const auto& record) {
     if (row != rows_.end() && row->first < key) ++row;

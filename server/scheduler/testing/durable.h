@@ -12,7 +12,7 @@
 
 namespace tessera::server::scheduler {
 
-// A commit whose rows several holders share.
+// A commit whose rows several CommittedRows can share without copying them.
 struct SharedCommit {
   explicit SharedCommit(Commit commit);
   uint64_t number = 0;

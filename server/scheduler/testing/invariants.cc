@@ -10,14 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "server/scheduler/machine.h"
 
-// Returns the text of the other arguments unless `condition` holds.
+// Returns from the function with the text of the other arguments, unless `condition` holds.
 #define TESSERA_HOLDS(condition, ...) \
   if (!(condition)) return Broken(__VA_ARGS__)
 
 namespace tessera::server::scheduler {
 namespace {
 
-// Kept out of the checks, because their stack frames would otherwise hold the pieces of every text.
+// A function that is not inlined, because the stack frames of the checks would otherwise hold the
+// pieces of every text.
 template <class... Parts>
 [[gnu::noinline]] std::string Broken(const Parts&... parts) {
   return absl::StrCat(parts...);

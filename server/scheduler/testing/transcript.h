@@ -1,4 +1,4 @@
-// Formats effects as lines of text, for transcripts.
+// Formats effects as lines of text, for the transcripts of state_test.cc.
 #pragma once
 #include <string>
 

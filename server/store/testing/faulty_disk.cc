@@ -1,6 +1,6 @@
 // A VFS of SQLite that passes every call on to the VFS "unix", except for the faults that a test
-// has set. Tests of the store name it in SqliteOptions::vfs. It remembers unsynced writes, because
-// only those may be lost in a power failure.
+// has set. Tests of the store name it in SqliteOptions::vfs. The disk remembers the writes that
+// were not synced, because only those may be lost in a power failure.
 #include "server/store/testing/faulty_disk.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace tessera::server::store {
 namespace {
 
-// An open file of this VFS. In memory it is followed by the file of the VFS below.
+// An open file of this VFS. The file object of the VFS "unix" lies behind it in memory.
 struct File {
   sqlite3_file base;
   FaultyDisk* disk;
@@ -169,7 +169,7 @@ void FaultyDisk::BeginSync() {
         +[](bool* held) { return !*held; }, &syncs_held_));
     time = sync_time_;
   }
-  absl::SleepFor(time);  // The slow disk that the test has asked for.
+  absl::SleepFor(time);  // The test has asked for a slow disk.
 }
 
 int64_t FaultyDisk::syncs() const {

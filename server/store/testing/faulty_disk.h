@@ -1,8 +1,8 @@
 // A disk for SQLite that is slow, full or broken when a test says so, and that loses power. A power
 // failure loses parts of the writes that were not synced. All calls go through to the usual files.
 //
-// Thread-safe. The disk outlives the connections that use it. A process may have only one at a
-// time.
+// Thread-safe. The disk outlives the connections that use it. A process may have only one
+// FaultyDisk at a time.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -38,8 +38,8 @@ class FaultyDisk {
   // While syncs are held, they wait. syncs() counts them when they begin.
   void HoldSyncs(bool held) ABSL_LOCKS_EXCLUDED(mu_);
   int64_t syncs() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Lets the power fail at the n-th write or sync from now on. This call and all later ones change
-  // nothing.
+  // Lets the power fail at the n-th write or sync from now on. That write or sync and all later
+  // ones fail and change nothing.
   void FailPowerAfter(int64_t n) ABSL_LOCKS_EXCLUDED(mu_);
   bool has_power() const ABSL_LOCKS_EXCLUDED(mu_);
   // Turns the files into a state that a disk may hold after a power failure: each write since a
@@ -67,7 +67,7 @@ class FaultyDisk {
   absl::Duration sync_time_ ABSL_GUARDED_BY(mu_);
   bool syncs_held_ ABSL_GUARDED_BY(mu_) = false;
   int64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
-  // Number of changes until the power fails, or a negative number if it does not fail.
+  // The number of writes and syncs until the power fails, or a negative number if it does not fail.
   int64_t left_ ABSL_GUARDED_BY(mu_) = -1;
   bool has_power_ ABSL_GUARDED_BY(mu_) = true;
   std::map<std::string, std::vector<Write>> unsynced_ ABSL_GUARDED_BY(mu_);
