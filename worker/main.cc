@@ -81,7 +81,7 @@ struct Flags {
   rpc::WorkerDaemonOptions daemon;
   rpc::ExecutorProcessOptions process;
 
-  // The default is the well-known ports or, if they are taken, any ports.
+  // "" stands for the default: the well-known ports or, if they are taken, any ports.
   Flags() { daemon.data_listen = daemon.peer_listen = ""; }
 };
 
@@ -178,7 +178,7 @@ absl::Status CheckListeners(const rpc::WorkerDaemonOptions& daemon, const Option
   return absl::OkStatus();
 }
 
-// Copies the executor's part of the table of options.
+// Copies the executor's part of the table of options, and reads and checks its certificates.
 absl::Status TakeOptions(const Options& options, rpc::ExecutorProcessOptions* process) {
   process->read_idle = absl::Milliseconds(options.read_idle_ms);
   process->uploads = {.idle = absl::Milliseconds(options.upload_idle_ms),
@@ -275,12 +275,12 @@ absl::Status RunDaemon(rpc::WorkerDaemonOptions options, const std::string& regi
   return absl::OkStatus();
 }
 
-// Copies the options that both sides share, and those that belong to one of them.
+// Copies the options that the daemon and its executors share, and those that only one of them has.
 void ApplyOptions(const Options& options, Flags* flags) {
   const absl::Duration timeout = absl::Milliseconds(options.collective_timeout_ms);
   flags->daemon.coordinator.link_timeout = absl::Milliseconds(options.link_timeout_ms);
   flags->daemon.collective_timeout = flags->process.collective_timeout = timeout;
-  // The queue is twice as long as the coordinator's, so that the coordinator's bound is met first.
+  // An executor's bound is twice the coordinator's, so that the coordinator's bound is met first.
   flags->process.queue_bound = 2 * options.queue_bound;
   flags->process.cuda_plugin = flags->daemon.cuda_plugin = options.cuda_plugin;
   flags->process.codegen = codegen::HostCompilerOptionsFrom(options);
@@ -299,13 +299,13 @@ ir::serial::ProcessSources SourcesOf(const Options& options) {
 // Parses the command line and runs one of four things: the compiler of an executor, the count of
 // GPUs, an executor, or the daemon. The daemon also reads the executor's files and certificates
 // once, so that a mistake is reported by its own exit instead of by the exit of every executor.
-// Errors exit with status 2: another start would make them again.
+// A mistake in the options exits with status 2, because another start would fail in the same way.
 int Main(int argc, char** argv) {
   const auto complain = [](const absl::Status& status) {
     std::cerr << "tessera-worker: " << status.message() << "; --help lists the options\n";
     return 2;
   };
-  // The process is the compiler of an executor, and does nothing else.
+  // With this flag the process only compiles for an executor.
   if (argc == 2 && std::string(argv[1]) == codegen::kCompileChildFlag)
     return codegen::RunCompileChild(codegen::CompileDeviceImage);
   const absl::StatusOr<ParsedOptions> parsed =
@@ -321,7 +321,8 @@ int Main(int argc, char** argv) {
   }
   absl::StatusOr<Flags> flags = ParseFlags(parsed->rest);
   if (!flags.ok()) return complain(flags.status());
-  // Sets as much of the title as fits. Threads without a name of their own inherit it.
+  // Thread names are short, so this is a shortened title. Threads without a name of their own
+  // inherit it.
   if (flags->executor) NameThread("tessera-exec");
   const Options& options = parsed->options;
   const absl::StatusOr<LogLevel> level = ParseLogLevel(options.log_level);
@@ -364,7 +365,7 @@ int Main(int argc, char** argv) {
   if (status.ok()) status = RunDaemon(flags->daemon, flags->registered_file, options);
   StopLogging();
   if (status.ok()) return 0;
-  // This includes errors that another start would not mend.
+  // The status is 2 also if the coordinator has refused the worker for good.
   std::cerr << "tessera-worker: " << status.message() << "\n";
   return 2;
 }

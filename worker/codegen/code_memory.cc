@@ -53,7 +53,7 @@ llvm::Error Protect(PageRun run, int protection) {
   return SystemError("mprotect", run.bytes());
 }
 
-// Pages that have one protection once they are in use.
+// A span of address space. All of its pages have the same protection once they are in use.
 class Area {
  public:
   Area(PageRun span, int protection) : span_(span), protection_(protection), free_(span) {}
@@ -69,8 +69,9 @@ class Area {
       return error;
     }
     // The pages are written under the lock, so that a page is first touched after the page before
-    // it. Only then does the kernel let the page share its neighbour's anon_vma, and mappings with
-    // different ones never merge.
+    // it. Only then does the operating system let the page share the anon_vma (the record of who
+    // shares anonymous memory) of the page before it. Mappings with different anon_vmas never
+    // merge.
     std::memset(Pointer(run->begin), 0, run->bytes());
     return run;
   }
@@ -117,7 +118,7 @@ class Pages {
 struct Segment {
   Pages pages;
   int protection;
-  bool finalize_only;  // whether only the finalize actions use it
+  bool finalize_only;  // whether it is needed only until the object is finalized
 };
 
 // One reservation of address space. The sizes of its areas suit most objects, which need a page or

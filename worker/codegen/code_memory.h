@@ -18,7 +18,8 @@ class JITLinkMemoryManager;
 
 namespace tessera::worker::codegen {
 
-// The parts of an object lie in one region, which is well within reach of a 32-bit displacement.
+// The size of a region. All parts of an object lie in one region, so that they are well within
+// reach of each other's 32-bit displacements.
 inline constexpr int64_t kCodeRegionBytes = int64_t{256} << 20;
 
 // `region_bytes` is a multiple of 8 pages. Regions are reserved when they are needed, and kept from

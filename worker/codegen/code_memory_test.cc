@@ -69,8 +69,8 @@ int NumWritableAndExecutable() {
   return count;
 }
 
-// The bound on the growth of the number of mappings, the heap's included: a small fraction of one
-// per load.
+// The bound on the growth of the number of mappings, including those of the heap. It is a small
+// fraction of the number of loads.
 constexpr int kMappingsGrowthMax = 100;
 
 const uintptr_t kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -129,7 +129,7 @@ TEST_F(LoadedCode, ThousandsOfObjectsTakeFewMappings) {
   EXPECT_LT(NumMappings() - before, kMappingsGrowthMax);
   for (int i = 0; i < kLoads; ++i) ASSERT_EQ(AddedTo5(functions[i]), 5 + i % kAdders);
 
-  // Every other object goes, and the next objects take their places.
+  // Every other object is unloaded, and the next objects are loaded into the freed pages.
   std::set<uintptr_t> freed;
   for (int i = 0; i < kLoads; i += 2) {
     freed.insert(Address(functions[i]) / kPage);
@@ -196,7 +196,7 @@ TEST_F(LoadedCode, AnObjectThatDoesNotLinkSaysWhy) {
   }
   ASSERT_NE(missing, "");
   EXPECT_THAT(loader_->Load(object, kFunctionName), ReasonIs("INTERNAL", HasSubstr(missing)));
-  // The next failure has its own cause.
+  // The error of the next failure tells its own cause, and not the cause of this one.
   EXPECT_THAT(
       loader_->Load(objects_[0], "no_such_name"),
       ReasonIs("INTERNAL", ::testing::AllOf(HasSubstr("no_such_name"), Not(HasSubstr(missing)))));
@@ -355,7 +355,8 @@ TEST_F(CodeMemoryTest, AFreePageAmongOthersKeepsTheirProtectionAndReadsAsZero) {
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(second), 0);
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(first), 0xcc);
   EXPECT_EQ(*reinterpret_cast<const uint8_t*>(third), 0xcc);
-  // Together with the last page it becomes a part of the inaccessible rest.
+  // The free second page and the third page, which was the last one in use, become part of the
+  // inaccessible rest of the area.
   llvm::cantFail(memory_->deallocate(std::exchange(code_[2], Finalized())));
   EXPECT_EQ(ProtectionAt(second), "---p");
   EXPECT_EQ(ProtectionAt(third), "---p");

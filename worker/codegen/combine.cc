@@ -18,8 +18,8 @@ using llvm::IRBuilderBase;
 using llvm::Value;
 
 // Returns the identity of each kind for the given dtype. Integer limits are computed from the width
-// of the dtype, because one function serves all of them. Sums start at +0, so only scans, which
-// need -0, have an identity of their own in the emitters.
+// of the dtype, so that one function serves all integers. The identity of a sum is +0. A scan of
+// floats needs -0 instead, and the emitters choose that themselves.
 Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* index) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const unsigned bits = dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
@@ -29,8 +29,8 @@ Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* i
   const auto constant = [&](double real, int64_t integer) {
     return ConstantOf(b, dtype, real, integer);
   };
-  // Every element has a lower index than this one, so that an element wins even if it equals the
-  // identity.
+  // Every element has a lower index than the identity of argmax and argmin, so that an element wins
+  // even if it equals the identity's value.
   const auto no_index = [&] {
     return llvm::ConstantInt::get(index,
                                   llvm::APInt::getSignedMaxValue(index->getIntegerBitWidth()));

@@ -15,7 +15,8 @@
 
 namespace tessera::worker::codegen {
 
-// Part of every cache key. It changes whenever the same kernel would give other code.
+// Part of every cache key. Increase it with each change after which the same kernel gives other
+// code.
 inline constexpr int kCodegenVersion = 6;
 // The name of the function that every object defines.
 inline constexpr char kFunctionName[] = "tessera_kernel";
@@ -27,8 +28,8 @@ class HostCodegen {
   HostCodegen(const HostCodegen&) = delete;
   HostCodegen& operator=(const HostCodegen&) = delete;
 
-  // Returns an object, which does not depend on earlier compilations. Requires that `kernel` or
-  // `loop` passes Verify.
+  // Returns an object. The bytes of the object do not depend on earlier compilations. Requires that
+  // `kernel` or `loop` passes Verify.
   absl::StatusOr<std::string> Compile(const Kernel& kernel);
   absl::StatusOr<std::string> Compile(const KernelLoop& loop);
   // Returns the compiled function as text for people to read: assembly or optimised LLVM IR.

@@ -1,6 +1,6 @@
 // The two ends of a compilation in a child process. host_code.cc and device_code.cc call
-// CompileChild in the executor, and RunCompileChild runs in the child. Kernels travel as text,
-// which the child parses and verifies, so that it needs no trust in its input.
+// CompileChild in the executor, and RunCompileChild runs in the child. Kernels are sent as text.
+// The child parses and verifies the text, so that it does not have to trust its input.
 #include "worker/codegen/compile_child.h"
 
 #include <algorithm>

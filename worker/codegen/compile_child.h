@@ -2,8 +2,8 @@
 // is lost.
 //
 // A child is a binary of ours that calls RunCompileChild. It is a jailed process (base/jail.h),
-// which is started when it is first needed and serves one request after the other. It is replaced
-// after it crashed or was killed.
+// which is started when it is first needed and serves one request after the other. If it crashes or
+// is killed, the next request starts another one.
 #pragma once
 #include <memory>
 #include <string>
@@ -24,7 +24,7 @@ namespace tessera::worker::codegen {
 struct CompileChildOptions {
   std::string binary;
   std::vector<std::string> args;
-  std::string target;  // name of the target
+  std::string target;  // name of the target (host_target.h, device_code.h)
   int64_t memory_bytes_max = int64_t{4} << 30;
 };
 
@@ -36,7 +36,7 @@ class CompileChild {
   // Compiles the kernels to one image for the target. For a host target there must be one kernel,
   // which is compiled to an object. Errors name `label`: COMPILE_TIMEOUT at the deadline, and
   // INTERNAL if the compiler failed or ended. If the process has ended, the next call starts
-  // another one.
+  // another process.
   absl::StatusOr<std::string> Compile(absl::Span<const Kernel> kernels, const std::string& label,
                                       absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // Compiles the kernel or loop of kernels with this text, for a host target.

@@ -18,8 +18,8 @@ class ControlFlow {
   // Emits for (i = from; i < to; i = body(i)). The body may consist of several basic blocks.
   void For(llvm::Value* from, llvm::Value* to,
            const std::function<llvm::Value*(llvm::Value*)>& body);
-  // Emits a loop over i = from, from + step, ... while i < to. Emits no loop if it is known that at
-  // most one step is taken.
+  // Emits a loop over i = from, from + step, ... while i < to. If `from` and `to` are constants
+  // that allow at most one step, emits the body alone, or nothing.
   void ForSteps(llvm::Value* from, llvm::Value* to, int64_t step,
                 const std::function<void(llvm::Value*)>& body);
   // Emits while (condition()) body().

@@ -15,9 +15,9 @@
 
 namespace tessera::worker::codegen {
 
-// How one kernel is launched. Its arguments are the addresses of the kernel's params, in order,
-// each aligned to 16 bytes. Two runs of a kernel must not overlap, because its blocks may combine
-// results in global variables of the module.
+// How one kernel is launched. The arguments of the launch are the addresses of the kernel's params,
+// in order, each aligned to 16 bytes. Two runs of a kernel must not overlap, because its blocks may
+// combine results in global variables of the module.
 struct GpuKernel {
   std::string entry;
   uint32_t grid[3] = {1, 1, 1};
@@ -31,17 +31,17 @@ struct DeviceCode {
   std::vector<GpuKernel> kernels;  // in the order of the call
 };
 
-// Part of every cache key of device code. It changes whenever the same kernels would give other
-// code.
+// Part of every cache key of device code. Increase it with each change after which the same kernels
+// give other code.
 inline constexpr int kDeviceCodeVersion = 2;
 
 // Compiles the kernels to one image. `target` comes from tessera_device_info: "nvptx-sm_80",
 // "nvptx-sm_90" or "simt-host". Returns VALUE_ERROR for any other target, and NOT_IMPLEMENTED for a
 // kernel of more elements than a launch has threads. Requires that every kernel passes Verify. If
 // `cache` is given, images are cached by target and kernels (in normal form). If `children` are
-// given, which must be made for the target, one of them compiles, and COMPILE_TIMEOUT is returned
-// at `deadline`. Otherwise this process compiles, without a deadline. Tenants share neither images
-// nor children.
+// given, one of them compiles, and COMPILE_TIMEOUT is returned at `deadline`; they must have been
+// made for the target. Otherwise this process compiles, without a deadline. Tenants share neither
+// images nor children.
 absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels,
                                             ObjectCache* cache = nullptr,

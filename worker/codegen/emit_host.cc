@@ -1,6 +1,6 @@
 // The host emitter: one kernel to one LLVM function with explicit vectors. compile.cc calls
 // EmitHost for a kernel on its own, and emit_loop.cc calls EmitWhole for each kernel of a native
-// loop. PlanHost has decided everything beforehand; the emitter only carries out the plan.
+// loop. PlanHost decides how the loops run, and the emitter carries out its plan.
 #include "worker/codegen/emit_host.h"
 
 #include <algorithm>
@@ -108,7 +108,8 @@ class HostEmitter : private HostBlocks {
     row_ = &rows_[0];
   }
 
-  // Returns whether lanes are along the innermost parallel dim.
+  // Returns whether lanes are along the innermost parallel dim. A row is then all iterations that
+  // differ only in this dim. Otherwise each iteration is a row of its own.
   bool HasRows() const { return plan_.lane_dim >= 0 && !plan_.vectorize_reduction; }
 
   void Return() {
@@ -149,7 +150,9 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // Emits the part of one row that begins at iteration `i`. Returns the iteration after that part.
+  // Emits the part of row number `row` that begins at iteration `i`, which is index `from` of the
+  // row, and ends at the end of the row or at iteration `end`. Returns the iteration after that
+  // part.
   Value* EmitRow(Value* i, Value* row, Value* from, Value* end) {
     Value* const extent = Int(kernel_.shape[plan_.lane_dim]);
     Value* const count = Min(b_.CreateSub(extent, from), b_.CreateSub(end, i));
@@ -195,7 +198,7 @@ class HostEmitter : private HostBlocks {
     if (full < extent) EmitBlock(Int(full), Int(extent - full));
   }
 
-  // Emits the block of the rows' lanes from `j` on.
+  // Emits one block of each current row: `num_lanes` lanes from index `j` of the row on.
   void EmitBlock(Value* j, Value* num_lanes) {
     coords_[plan_.lane_dim] = j;
     EnterBlock(num_lanes);
@@ -417,7 +420,7 @@ class HostEmitter : private HostBlocks {
     for (const Store& store : kernel_.stores) store_bases_.push_back(BaseOf(store.access));
   }
 
-  // Returns the first dim within rows.
+  // Returns the first dim along which points of one row differ.
   int FirstInRow() const { return HasRows() ? plan_.lane_dim : kernel_.num_parallel(); }
   // Returns the last dim over which the shift varies, or -1.
   int LastDimOf(const DynamicOffset& shift) const {
@@ -437,7 +440,8 @@ class HostEmitter : private HostBlocks {
                        [&](const DynamicOffset& shift) { return IsLaneVariant(shift); });
   }
 
-  // Returns a scalar shift, by the given element of its param.
+  // Returns what a shift that is the same for all lanes adds to an offset. The number that is added
+  // is element `element` of its param.
   Value* ShiftBy(const DynamicOffset& shift, Value* element) {
     const DType dtype = kernel_.params[shift.param].dtype;
     Value* const read = b_.CreateAlignedLoad(RegisterType(b_.getContext(), dtype),
@@ -455,7 +459,7 @@ class HostEmitter : private HostBlocks {
     return b_.CreateMul(at, constant(shift.stride));
   }
 
-  // Returns the part of an access's offset that is the same for all elements.
+  // Returns the part of an access's offset that is the same for all points of the kernel.
   Value* BaseOf(const Access& access) {
     Value* base = Int(access.offset);
     for (const DynamicOffset& shift : access.shifts)
@@ -637,8 +641,8 @@ class HostEmitter : private HostBlocks {
     return nullptr;
   }
 
-  // Returns one of a group's loads. The first load of the group that is emitted reads the elements
-  // of all of them.
+  // Returns the value of load n, which is in a group (HostPlan::interleaved). The load of the group
+  // that is emitted first reads the elements of all loads of the group.
   Value* LoadFromGroup(int n) {
     const std::vector<int>& group = plan_.interleaved[plan_.group_of[n]];
     if (n != *std::min_element(group.begin(), group.end())) return row_->values[n];
@@ -662,7 +666,7 @@ class HostEmitter : private HostBlocks {
   }
 
   // Emits a function of f32 in f64 vectors. A scalar becomes a vector of one lane, so that it gets
-  // the same bits.
+  // the same bits as a lane of a block.
   Value* EmitWide(const Node& node, std::vector<Value*> args) {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
@@ -672,8 +676,8 @@ class HostEmitter : private HostBlocks {
     if (IsTrigonometric(node.prim)) result = WithLargeAngles(node, args, result);
     return scalar ? b_.CreateExtractElement(result, uint64_t{0}) : result;
   }
-  // Returns whether the primitive becomes a function of the module. Each instance takes
-  // milliseconds to compile, so a primitive that the kernel contains several times becomes a
+  // Returns whether the primitive becomes a function of the module. The code of such a primitive
+  // takes milliseconds to compile, so a primitive that the kernel contains several times becomes a
   // function. A call costs next to nothing beside the function's work.
   bool SharesWide(ScalarPrim prim) const {
     constexpr int kInstancesMin = 2;

@@ -65,7 +65,8 @@ class EmitHost : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<HostCompiler> compiler_;
 };
 
-// Covers the sum of the errors of a few functions of 2 ulps and the roundings between them.
+// The tolerance of an op that consists of several primitives: a few functions that are off by up to
+// 2 ulps each, and the roundings between them.
 constexpr Tolerance kOpTolerance{.ulps = 6};
 
 TEST_P(EmitHost, EveryOpAgreesWithTheEvaluator) {
@@ -102,7 +103,7 @@ TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
       const int64_t n = kernel.num_iterations();
       TestBuffers got(kernel, seed, seed % 5), want(kernel, seed, seed % 5);
       Interpret(kernel, want.pointers(), 0, n);
-      // The range is cut at some point.
+      // The range of iterations is cut into two parts, and the second part runs first.
       const int64_t cut = n * (seed % 7) / 7;
       code->function(seed)(got.pointers().data(), cut, n);
       code->function(seed)(got.pointers().data(), 0, cut);

@@ -1,6 +1,7 @@
 // EmitLoop: a loop of kernels to one LLVM function, which compile.cc turns into an object.
-// worker/cpu/native_loop.cc makes the loops and calls the function with a LoopFrame. It exists so
-// that an iteration of small steps costs as little as its kernels.
+// worker/cpu/native_loop.cc makes the loops and calls the function with a LoopFrame. The function
+// goes from one iteration to the next by itself, so that an iteration of small steps costs as
+// little as its kernels.
 #include "worker/codegen/emit_loop.h"
 
 #include <cstddef>
@@ -141,7 +142,7 @@ class LoopEmitter : private ControlFlow {
         [&] { b_.CreateStore(EmitIteration(loop, b_.CreateLoad(b_.getInt64Ty(), i)), i); });
   }
 
-  // Emits as many comparisons as there are branches, since branches are few.
+  // Emits a chain of comparisons, one for each branch except the last, since branches are few.
   void EmitBranch(const LoopOp& op) {
     Value* const index =
         b_.CreateAlignedLoad(b_.getInt32Ty(), AddressOf(op.addresses[0]), llvm::Align(4));

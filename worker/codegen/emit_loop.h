@@ -15,7 +15,7 @@
 
 namespace tessera::worker::codegen {
 
-// Adds the function to the module. Requires Verify(loop).
+// Adds the function to the module. Requires that Verify accepts the loop.
 void EmitLoop(const KernelLoop& loop, const HostTarget& target, const std::string& name,
               llvm::Module* module);
 

@@ -75,10 +75,11 @@ class GpuEmitter : private GpuNodes {
     EmitStores(lanes);
   }
 
-  // Emits the layout in which `threads_per_row` threads reduce a row. Each thread takes every so
-  // many groups of lanes. Then the lanes, the threads of a warp and the warps of a block are
-  // combined, in an order that the plan fixes, so that a sum has the same bits on every device.
-  // Shuffles need all threads of a warp, which is why no thread leaves early.
+  // Emits the layout in which `threads_per_row` threads reduce a row. The row is cut into groups of
+  // `lanes` elements, and thread t takes the groups t, t + threads_per_row, t + 2 threads_per_row,
+  // and so on. Then the lanes, the threads of a warp and the warps of a block are combined, in an
+  // order that the plan fixes, so that a sum has the same bits on every device. Shuffles need all
+  // threads of a warp, which is why no thread leaves early.
   void EmitRows() {
     const int threads = plan_.threads_per_row;
     const int64_t rows_per_block = plan_.block[0] / threads;
@@ -103,8 +104,8 @@ class GpuEmitter : private GpuNodes {
       EmitLevel(Level::kInner, plan_.lanes);
       AccumulateElements(r, plan_.lanes);
     });
-    // The last elements of a single row are fewer than `lanes`. They are reduced by its first
-    // block.
+    // Fewer than `lanes` elements may be left over, but only if the kernel has a single row
+    // (IsWideAccess). The row's first block reduces them.
     if (whole < reduced) {
       Value* const first = b_.CreateAdd(lane, Int(whole));
       For(plan_.blocks_per_result == 1
@@ -190,8 +191,8 @@ class GpuEmitter : private GpuNodes {
         index_type_);
   }
 
-  // The part of `count` reduced elements that this block reduces. It is a multiple of `turn`, the
-  // number of elements that the block's threads reduce in one iteration.
+  // The range of the reduced elements that this block reduces. Share cuts `count` elements at
+  // multiples of `turn`, the number of elements that the block's threads reduce in one iteration.
   struct Range {
     Value* begin;
     Value* end;
@@ -214,10 +215,10 @@ class GpuEmitter : private GpuNodes {
     For(share.begin, share.end, turn, [&](Value* base) { body(b_.CreateAdd(base, first)); });
   }
 
-  // Combines the partial results of the blocks that share a result, and stores the result. One
-  // thread of each block executes it. Every block stores its partial results to memory. The block
-  // that arrives last combines all of them in the order of the block numbers, so that the bits do
-  // not depend on the order of arrival.
+  // Combines the partial results of the blocks that share a result, and stores the result. For each
+  // result, one thread of every block that shares it runs this code. Every block stores its partial
+  // results to memory. The block that arrives last combines all of them in the order of the block
+  // numbers, so that the bits do not depend on the order of arrival.
   void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
     const int64_t blocks = plan_.blocks_per_result;
     if (blocks == 1) return FinishRow(partials, lanes);
@@ -393,7 +394,8 @@ class GpuEmitter : private GpuNodes {
     }
     return partials;
   }
-  // Returns the words of thread `number` in shared memory, which lie `count` words apart.
+  // Returns the addresses of the words of thread `number` of `count` threads in shared memory. Word
+  // i of all threads lies together, so the words of one thread lie `count` words apart.
   WordAddress SharedWords(Value* number, int64_t count) {
     return [this, number, count](int64_t word) {
       return SharedWord(b_.CreateAdd(number, Int(word * count)));

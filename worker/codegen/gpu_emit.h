@@ -17,12 +17,12 @@
 
 namespace tessera::worker::codegen {
 
-// The name of the dynamic shared memory of a module's kernels.
+// The name of the array of shared memory that a module's kernels use. Each launch chooses its size.
 inline constexpr char kSharedArray[] = "tessera_shared";
 inline constexpr int kBufferAlign = 16;
 
-// Adds the function to the module. Requires Verify(kernel), and a plan that was made for the
-// kernel.
+// Adds the function to the module. Requires that Verify accepts the kernel, and that the plan was
+// made for the kernel.
 void EmitGpu(const Kernel& kernel, const GpuPlan& plan, const std::string& entry,
              llvm::Module* module);
 

@@ -40,7 +40,7 @@ class GpuNodes : protected GpuThread {
   std::vector<Lanes> values_;
 
  private:
-  // Returns the number by which the access is shifted, before it is multiplied by the stride.
+  // Returns the number of the shift, limited to [0, max] and not yet multiplied by the stride.
   llvm::Value* LoadShift(const DynamicOffset& shift);
   void LoadShifts(const Access& access);
   llvm::Value* Buffer(int param) { return function_->getArg(param); }
@@ -60,7 +60,8 @@ class GpuNodes : protected GpuThread {
 
   const std::vector<Level> levels_;
   std::vector<llvm::Value*> coords_;
-  // The shifts that are the same for all points, by param, offset and max.
+  // The numbers of the shifts that are the same for all points (LoadShift), by param, offset and
+  // max.
   std::map<std::tuple<int, int64_t, int64_t>, llvm::Value*> shifts_;
 };
 

@@ -29,12 +29,12 @@ constexpr int64_t kSharedBytesMax = 32 << 10;
 // The threads of a scan do not cooperate, so many multiprocessors serve them better than large
 // blocks.
 constexpr int64_t kScanThreads = 128;
-// Each thread of a scan reads the places of all updates, so there are only as many owners as save
-// work.
+// Each thread of a scan reads the positions of all updates, so more owners mean more reads. There
+// are at most kOwnersMax owners, and at least kPointsOfOwnerMin scanned points for each.
 constexpr int64_t kOwnersMax = 1024;
 constexpr int64_t kPointsOfOwnerMin = 8;
 constexpr int64_t kThreadsOfNarrowIndex = int64_t{1} << 30;
-// The size of a slot of shared memory, for a value or an index.
+// The size in bytes of a slot of shared memory, which holds a value or an index.
 constexpr int kSlotBytes = 8;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -54,8 +54,9 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
   return uses;
 }
 
-// Returns the number of lanes that all accesses allow along `dim`. The widest dtype moves 16 bytes
-// at once, and narrower dtypes move at least 8.
+// Returns the number of lanes along `dim` that all accesses which vary over `dim` allow (with
+// `inner_only`, only the inner ones count). It is at most 8 if no dtype has more than 2 bytes, and
+// otherwise at most 4.
 int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
   std::vector<Use> uses = UsesOf(kernel);
@@ -193,8 +194,8 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
 }
 
 // Returns whether the threads of a point may share the scan's stores by owning elements. This is so
-// if each point stores, and loads of the stored params, a single element that is known only at run
-// time.
+// if the kernel has no reduction, all stores and all loads of stored params have the same access,
+// and a shift of that access varies over the scanned dims.
 bool HasOwners(const Kernel& kernel) {
   const auto is_reduction = [](const Node& node) { return node.kind == Node::Kind::kReduce; };
   if (kernel.stores.empty() || absl::c_any_of(kernel.nodes, is_reduction)) return false;
@@ -235,7 +236,7 @@ bool IsWideAccess(const Kernel& kernel, const Access& access, int dim, int lanes
     return false;
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && access.strides[d] % lanes != 0) return false;
-  // Each row of the dim must start at a multiple, unless there is only one row.
+  // Each row of the dim must start at a multiple of `lanes`, unless there is only one row.
   for (int d = 0; d < kernel.rank(); ++d)
     if (d != dim && kernel.shape[d] > 1 && kernel.shape[dim] % lanes != 0) return false;
   return std::all_of(access.shifts.begin(), access.shifts.end(),

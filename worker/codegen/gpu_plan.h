@@ -17,7 +17,7 @@ struct GpuPlan {
     kNothing,      // no iterations: one thread returns at once
     kElementwise,  // a thread computes `lanes` consecutive elements
     kRows,         // `threads_per_row` threads reduce a row: part of a warp, a warp or a block
-    kColumns,      // a block is block[0] columns wide; block[1] threads reduce a column
+    kColumns,      // a block has block[0] * lanes columns; block[1] threads reduce each
     kScan,         // `owners` threads scan for each point of the parallel dims
   };
   Layout layout = Layout::kNothing;
@@ -31,8 +31,8 @@ struct GpuPlan {
   // order of their indices, so runs of a kernel must not overlap.
   int blocks_per_result = 1;
   // The number of threads, a power of two, that each go through all points of a scan that updates
-  // elements at run-time offsets. A thread leaves out the elements that another thread owns. Thus
-  // one thread does all updates of an element, in order and without atomics.
+  // elements at run-time offsets. Each element has one of these threads as its owner, and only the
+  // owner updates it. So the updates of an element happen in order and without atomics.
   int owners = 1;
   bool wide_index = false;  // whether element numbers need 64 bits
   uint32_t grid[3] = {1, 1, 1};
@@ -42,8 +42,8 @@ struct GpuPlan {
   int64_t num_threads() const { return int64_t{block[0]} * block[1] * block[2]; }
 };
 
-// Plans a kernel. Requires Verify(kernel). Kernels in normal form get the best plans. Returns
-// NOT_IMPLEMENTED for a kernel that needs more blocks than a launch can have.
+// Plans a kernel. Requires that Verify accepts the kernel. Kernels in normal form get the best
+// plans. Returns NOT_IMPLEMENTED for a kernel that needs more blocks than a launch can have.
 absl::StatusOr<GpuPlan> PlanGpu(const Kernel& kernel);
 
 // Returns the name of the function of kernel number `kernel` of a module.

@@ -64,7 +64,8 @@ std::vector<PrimCase> AllPrims() {
           cases.push_back({static_cast<ScalarPrim>(i), operand, result});
   return cases;
 }
-// The number of elements: more than all pairs of samples, and not a multiple of a vector.
+// The number of elements: more than there are pairs of samples, and not a multiple of the length of
+// a vector.
 constexpr int64_t kSampled = 1787;
 Kernel KernelOf(const PrimCase& c) { return KernelOfPrim(c.prim, c.operand, c.result, kSampled); }
 
@@ -103,8 +104,8 @@ ir::Array RandomFloats(DType dtype, int64_t n, uint32_t seed) {
   return out;
 }
 
-// The exact value of a function. The interpreter's functions of f64 are no reference, since they
-// are the C library's, which are off by some ulps themselves.
+// Returns the exact value of a function. The interpreter's functions of f64 are no reference, since
+// they are the C library's, which are off by some ulps themselves.
 long double Exactly(ScalarPrim prim, long double x, long double y) {
   switch (prim) {
     case ScalarPrim::kExp:
@@ -258,7 +259,7 @@ TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
   }
 }
 
-// Threads own elements if each point updates one element that is known at run time.
+// Threads own elements if each point updates one element that is known only at run time.
 TEST(GpuPlans, ScansHaveOwnersWhereElementsAreUpdated) {
   const auto owners = [](absl::string_view text) { return PlanGpu(Parsed(text))->owners; };
   constexpr char kCumsum[] =
@@ -528,7 +529,7 @@ TEST(GpuPlan, BigBoxesHaveWideIndices) {
 }
 
 TEST(GpuCode, WideIndicesComputeTheSame) {
-  // The stride is so large that 32 bits do not hold the numbers, which all occur in an index.
+  // The strides of the index node are so large that 32 bits do not hold its numbers.
   const Kernel kernel = Parsed(R"(kernel [5,7] reduced 0
 in f32 35
 out s64 35
@@ -551,7 +552,7 @@ TEST(DeviceCode, IsTakenFromTheCache) {
     const absl::StatusOr<DeviceCode> first = CompileForDevice(target, kernels, &cache);
     ASSERT_THAT(first, IsOk());
     EXPECT_EQ(CompileForDevice(target, kernels, nullptr)->image, first->image);
-    // The entry gets other contents, which show that the second image comes from the cache.
+    // The cache entry gets other contents, which show that the second image comes from the cache.
     std::vector<std::string> keys;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
       keys.push_back(entry.path().stem().string());

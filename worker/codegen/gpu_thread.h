@@ -29,7 +29,7 @@ class GpuThread : protected ControlFlow {
   void Barrier();
   // Returns the value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
   llvm::Value* Shuffle(llvm::Value* v, int mask);
-  // Returns the address of 8 bytes of the block's shared memory.
+  // Returns the address of word `number` of the block's shared memory. A word has 8 bytes.
   llvm::Value* SharedWord(llvm::Value* number);
   // Returns a global variable of the kernel, which all thread blocks share. It is zero before the
   // first launch.
@@ -40,7 +40,7 @@ class GpuThread : protected ControlFlow {
 
   const GpuPlan& plan_;
   llvm::Module& module_;
-  llvm::Type* const index_type_;
+  llvm::Type* const index_type_;  // i64 if the plan has a wide index, and otherwise i32
 
  private:
   llvm::Value* Index(llvm::Value* unsigned_32) {

@@ -18,7 +18,7 @@ using llvm::Value;
 
 namespace {
 
-constexpr int64_t kAheadBytes = 1024;  // the distance of prefetches
+constexpr int64_t kAheadBytes = 1024;  // how far ahead of a load its prefetch reads
 
 }  // namespace
 
@@ -85,8 +85,8 @@ Value* HostBlocks::ReadableBlock(DType dtype, Value* address, int64_t each) {
 }
 
 // Reads the memory of all the loads as contiguous vectors and sorts their lanes by shuffles. That
-// takes as many shuffles per vector as `loads` has bits, which is far cheaper than loading elements
-// one by one. A partial block is read from a copy on the stack, so nothing beyond it is touched.
+// takes log2(`loads`) shuffles per vector, which is far cheaper than loading elements one by one. A
+// partial block is read from a copy on the stack, so nothing beyond it is touched.
 std::vector<Value*> HostBlocks::LoadInterleaved(DType dtype, Value* address, int64_t loads) {
   Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
   if (plan_.prefetch) Prefetch(address, kAheadBytes, loads * plan_.lanes * ir::ByteWidth(dtype));

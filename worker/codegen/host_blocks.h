@@ -14,13 +14,14 @@
 
 namespace tessera::worker::codegen {
 
-// Adds to the module a function without blocks that uses vectors of this width.
+// Adds to the module a function that has no basic blocks yet, and that may use vectors of this
+// width.
 llvm::Function* AddHostFunction(llvm::FunctionType* type, llvm::GlobalValue::LinkageTypes linkage,
                                 int vector_bytes, const std::string& name, llvm::Module* module);
 
 class HostBlocks : protected ControlFlow {
  protected:
-  // Positions the builder in the function, which has no blocks yet.
+  // Positions the builder in the function, which has no basic blocks yet.
   HostBlocks(HostPlan plan, llvm::Function* function)
       : ControlFlow(function), plan_(std::move(plan)) {}
 
@@ -33,10 +34,11 @@ class HostBlocks : protected ControlFlow {
   llvm::Value* Iota(llvm::Type* type);  // returns 0, 1, 2, ...
 
   // ---- Memory. ---------------------------------------------------------------------------------
-  // Load and store a block whose lane i is at `address` + i * `stride` elements. Lanes from
-  // num_lanes_ on are neither read nor written, and their loaded values are unspecified.
+  // LoadBlock and StoreBlock load and store a block whose lane i is at `address` + i * `stride`
+  // elements. Lanes from num_lanes_ on are neither read nor written, and their loaded values are
+  // unspecified.
   llvm::Value* LoadBlock(ir::DType dtype, llvm::Value* address, int64_t stride);
-  // Returns the lanes of `loads` interleaved loads: lane i of load k is at `address` + i * `loads`
+  // Returns the blocks of `loads` interleaved loads: lane i of load k is at `address` + i * `loads`
   // + k. Requires: `loads` is a power of 2.
   std::vector<llvm::Value*> LoadInterleaved(ir::DType dtype, llvm::Value* address, int64_t loads);
   void StoreBlock(ir::DType dtype, llvm::Value* value, llvm::Value* address, int64_t stride);
@@ -48,7 +50,8 @@ class HostBlocks : protected ControlFlow {
   llvm::Value* LoadGathered(ir::DType dtype, llvm::Value* address, llvm::Value* offsets);
   // Prefetches `bytes` bytes from `ahead_bytes` after the address on, perhaps beyond the buffer.
   void Prefetch(llvm::Value* address, int64_t ahead_bytes, int64_t bytes);
-  // Returns stack memory for one block, aligned to cache lines.
+  // Returns stack memory for a value of this type, such as one block. It is allocated once, at the
+  // entry of the function, and aligned to cache lines.
   llvm::AllocaInst* EntryAlloca(llvm::Type* type);
   static llvm::Align ElementAlign(ir::DType dtype);
 

@@ -122,8 +122,8 @@ class HostCompiler::Impl {
     return {std::move(what), std::move(text), std::move(label), std::move(key)};
   }
 
-  // Returns the units that are neither loaded nor cached, one for each key. Sets the functions of
-  // all others.
+  // Returns the units that are neither loaded nor cached, only the first of those with the same
+  // key. Sets the functions of the units that are loaded or cached.
   std::vector<Unit*> MissingOf(std::vector<Unit>* units) {
     std::vector<Unit*> missing;
     std::set<absl::string_view> keys;
@@ -190,8 +190,8 @@ class HostCompiler::Impl {
     for (std::thread& other : others) other.join();
   }
 
-  // Returns whether one more thread may help the callers of Compile. One caller and all helpers
-  // together are at most as many as may compile at once.
+  // Returns whether one more helper thread may be started, and counts it if so. One caller and all
+  // helpers together are at most as many as may compile at once.
   bool AddHelper() {
     const int most = options_.compiled_at_once_max > 0 ? options_.compiled_at_once_max
                                                        : static_cast<int>(ProcessLimits().cores);
@@ -271,7 +271,7 @@ class HostCompiler::Impl {
   CompileChildren children_;
   absl::Mutex mu_;
   std::map<std::string, std::weak_ptr<const void>> loaded_ ABSL_GUARDED_BY(mu_);
-  // The number of threads of all calls of Compile, without the callers' own threads.
+  // The number of helper threads of all calls of Compile together.
   int helpers_ ABSL_GUARDED_BY(mu_) = 0;
   size_t prune_at_ ABSL_GUARDED_BY(mu_) = kPruneMin;
   Counters counters_ ABSL_GUARDED_BY(mu_);

@@ -6,10 +6,10 @@
 //   code->function(0)(buffers, 0, kernels[0].num_iterations());
 //
 // A process makes one HostCompiler. Thread-safe: calls of Compile run concurrently, each with its
-// own compile children, but a kernel that several calls need is compiled once. Tenants share
-// neither children nor code, so that no tenant runs code from a compiler that another tenant's
-// input may have subverted. HostCode is immutable, and keeps its machine code mapped even after the
-// compiler is destroyed.
+// own compile children, but a kernel that several calls of one tenant need is compiled once.
+// Tenants share neither children nor code, so that no tenant runs code from a compiler that another
+// tenant's input may have subverted. HostCode is immutable, and keeps its machine code mapped even
+// after the compiler is destroyed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -43,7 +43,8 @@ struct HostCompilerOptions {
   // compiles at least one. 0 means as many as there are cores.
   int compiled_at_once_max = 0;
 };
-// Returns the options that the process's options table says. It sets no compile_binary.
+// Returns the compiler options that follow from the options of the process (base/options.h). It
+// leaves compile_binary empty.
 HostCompilerOptions HostCompilerOptionsFrom(const Options& options,
                                             const EnvLookup& env = ProcessEnv());
 

@@ -1,6 +1,7 @@
 // Tests of the way from kernels to running functions: sharing, the cache on disk, and compilers
-// that crash or hang. This test's binary is its own compile child: main() becomes a correct,
-// crashing, hanging or telling child, depending on its first argument.
+// that crash or hang. This test's binary is its own compile child. Depending on its first argument,
+// main() runs a correct child, one that crashes, one that hangs, or one that reports what it was
+// given.
 #include "worker/codegen/host_code.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-// Makes LLVM's TargetMachine for this host, for kernels and for the emulator (testing/simt.h). Only
-// worker/codegen uses it. Thread-safe; a TargetMachine is thread-compatible.
+// Makes the LLVM TargetMachine with which kernels, and GPU code for the emulator (testing/simt.h),
+// are compiled for this host. Only worker/codegen uses it. Thread-safe; a TargetMachine is
+// thread-compatible.
 #pragma once
 #include <memory>
 

@@ -67,16 +67,15 @@ bool StoresBlocksAlong(const Kernel& kernel, int dim) {
 
 int LaneDim(const Kernel& kernel) {
   const int parallel_dim = kernel.num_parallel() - 1, reduced_dim = kernel.rank() - 1;
-  // A scan goes from one element to the next, unless neighbours along a parallel dim are
-  // contiguous.
+  // A scan has no lanes, unless neighbours along a parallel dim are contiguous.
   if (kernel.scans)
     return parallel_dim >= 0 && StoresBlocksAlong(kernel, parallel_dim) ? parallel_dim : -1;
   if (kernel.num_reduced == 0 || kernel.num_elements() == 0) return parallel_dim;
   if (parallel_dim < 0) return reduced_dim;
   const int64_t parallel_cost = StepCost(kernel, parallel_dim),
                 reduced_cost = StepCost(kernel, reduced_dim);
-  // If all loads are broadcast along one dim, the lanes are along the other dim, in which memory is
-  // read.
+  // If all loads are broadcast along one dim, the lanes are along the other dim, along which memory
+  // is read.
   if (parallel_cost == 0) return reduced_dim;
   if (reduced_cost == 0) return parallel_dim;
   return reduced_cost <= parallel_cost ? reduced_dim : parallel_dim;
@@ -180,8 +179,8 @@ void PlanStorePairs(const Kernel& kernel, HostPlan* plan) {
 }
 
 // Returns how many registers a block fills. All loads of a group are in use together, so a large
-// group leaves fewer registers for each. A vectorised reduction ignores this, because its order
-// must not depend on its loads.
+// group leaves fewer registers for each load. A vectorised reduction always fills
+// kRegistersPerBlock, because its order must not depend on its loads.
 int64_t RegistersPerBlock(const HostPlan& plan) {
   if (plan.vectorize_reduction) return kRegistersPerBlock;
   constexpr int64_t kRegistersOfGroup = 16;
@@ -191,7 +190,8 @@ int64_t RegistersPerBlock(const HostPlan& plan) {
                              kRegistersPerBlock);
 }
 
-// Splits the longest reduction dim into chunks, about as many as each chunk has steps.
+// Splits the longest reduction dim into chunks, so that there are about as many chunks as there are
+// steps in a chunk.
 void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   if (kernel.scans) return;
   constexpr int64_t kStepsMin = 256;
@@ -206,7 +206,8 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
   }
 }
 
-// Takes together as many rows as fit with their accumulators into half of the registers.
+// If rows share loads, computes as many rows together as have accumulators that fit into half of
+// the registers.
 void PlanRows(const Kernel& kernel, const HostTarget& target, HostPlan* plan) {
   const int dim = plan->lane_dim - 1;
   if (kernel.num_reduced == 0 || kernel.scans || plan->vectorize_reduction || dim < 0 ||
@@ -297,7 +298,7 @@ HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
 }
 
 // The number of lanes along a reduced dim and the chunks depend on the reduced dims alone. So it is
-// enough to compare these, and whether the lanes are along a reduced dim.
+// enough to compare the reduced dims, and whether the lanes are along one of them.
 bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b) {
   const auto reduced_dims = [](const Kernel& k) {
     return ir::Dims(k.shape.begin() + k.num_parallel(), k.shape.end());

@@ -16,14 +16,15 @@ struct HostPlan {
   int lanes = 1;                       // number of lanes of a block, a power of 2
   bool has_masked_memory_ops = false;  // whether masked loads and stores are used
   bool nontemporal_stores = false;     // whether whole blocks of outputs bypass the caches
-  // Whether loads are prefetched, because there is much computation between them.
+  // Whether loads are prefetched. This helps if there is much computation between the loads of one
+  // block and those of the next.
   bool prefetch = false;
   // A dim other than the lane dim, along which some loads are contiguous; -1 if there are no such
   // loads. For these loads, blocks of `transpose_size` x `lanes` elements are transposed on the
   // stack, so that every cache line is read once.
   int transpose_dim = -1;
   int transpose_size = 1;
-  std::vector<bool> transposed;  // for each node: whether it is such a load
+  std::vector<bool> transposed;  // for each node: whether it is a load that is transposed
   // Groups of loads whose elements interleave. In a group of n loads, neighbouring lanes lie n
   // elements apart, and load i begins i elements after the first load, so that the loads together
   // read memory without gaps. They are emitted as contiguous loads of vectors, whose lanes are then

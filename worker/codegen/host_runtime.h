@@ -1,6 +1,6 @@
-// The functions that compiled host kernels call. Functions of floats that have no vector code are
-// called on a few lanes at a time. LLVM's x86 back end calls some functions of libm and libc. All
-// are resolved by name when code is loaded. Constants; thread-safe.
+// The functions that compiled host kernels call. Functions of floats for which the emitters have no
+// vector code are called on a few lanes at a time. LLVM's x86 back end calls some functions of libm
+// and libc. All are resolved by name when code is loaded. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>

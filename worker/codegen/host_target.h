@@ -18,7 +18,7 @@ struct HostTarget {
   int num_registers;           // number of vector registers
   bool has_masked_memory_ops;  // has masked loads and stores of every element type
   bool has_fma;                // has fused multiply-adds of vectors
-  // Kernels that move more bytes than this store past the caches.
+  // A kernel that moves more bytes than this stores its results past the caches.
   int64_t cache_bytes;
 };
 

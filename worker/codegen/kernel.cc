@@ -119,7 +119,8 @@ void DropDim(int d, Kernel* kernel) {
     ForEachStrides(*access, [d](ir::Dims& strides) { strides.erase(strides.begin() + d); });
 }
 
-// Drops the dims of size 1, except that a kernel with reductions or a scan keeps one reduced dim.
+// Drops the dims of size 1, except that a kernel with reductions or a scan keeps one reduced dim. A
+// kernel without either loses all reduced dims.
 void DropUnitDims(Kernel* kernel) {
   const bool reduces = kernel->scans || std::any_of(kernel->nodes.begin(), kernel->nodes.end(),
                                                     [](const Node& node) {

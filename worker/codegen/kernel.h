@@ -21,8 +21,8 @@
 // Elements are computed as in ir/ops/scalar_math.h for their dtype, but functions of floats may be
 // off by 2 ulp. The order of a reduction depends only on the shape and the target. A sum of
 // products may round each product together with its addition. bf16 and f16 are only loaded, stored,
-// selected and converted. Dtypes that have no scalar_math (ir::IsComputable) and at most 8 bytes
-// are only loaded and stored. A bool is a byte, 0 or 1.
+// selected and converted. Dtypes without scalar math (not ir::IsComputable) are only loaded and
+// stored, and have at most 8 bytes. A bool is a byte, 0 or 1.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -72,7 +72,8 @@ struct Node {
   enum class Kind : uint8_t { kLoad, kIndex, kScalar, kReduce };
   Kind kind = Kind::kScalar;
   ir::DType dtype = ir::DType::kF32;  // dtype of the result
-  // For kScalar: any primitive but Input, and the value if the primitive is Constant.
+  // For kScalar: any primitive but Input. If it is Constant: the value, which is `value` for floats
+  // and `int_value` for all other dtypes.
   ir::ScalarPrim prim = ir::ScalarPrim::kConstant;
   double value = 0;
   int64_t int_value = 0;
@@ -154,8 +155,9 @@ enum class Level : uint8_t { kBefore, kInner, kAfter };
 Level LevelOf(const Kernel& kernel, const Node& node, const std::vector<Level>& earlier);
 std::vector<Level> LevelsOf(const Kernel& kernel);
 
-// The inverse of ToString. Returns VALUE_ERROR, which names the line, if a line does not parse. The
-// size of the text and the number of nodes and params are bounded, and the result passes Verify.
+// The inverse of ToString. Returns VALUE_ERROR, which names the line, if a line does not parse.
+// Refuses texts that are too long or have too many nodes or params, and kernels that do not pass
+// Verify.
 absl::StatusOr<Kernel> ParseKernel(absl::string_view text);
 
 // Checks every rule above, and that no access can leave its buffer. Returns VALUE_ERROR, which

@@ -23,7 +23,7 @@ namespace scalar = ir::scalar;
 
 struct Accumulator {
   double real = 0;
-  // The value of integers and bools, extended by their sign.
+  // The value of integers and bools, extended to 64 bits by their sign.
   uint64_t bits = 0;
   Cell best = 0;  // the best element so far (argmax and argmin)
   int64_t best_index = -1;

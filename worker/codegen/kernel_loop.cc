@@ -297,7 +297,7 @@ class Verifier {
   }
 
   const KernelLoop& loop_;
-  // The numbers of all loops seen so far, and of the loops around the current op
+  // The numbers of all loops seen so far, and of the loops around the current op.
   std::set<int> seen_, around_;
 };
 

@@ -5,11 +5,11 @@
 // compiles it to one function with its kernels inlined. The types are plain values, which are
 // cached by their text: ParseKernelLoop(l.ToString()) == l.
 //
-// An address is a number of bytes beyond a base, and the bases are known when the function is
-// called. In iteration i of loop l an address moves by i times its stride along l. Each loop has a
-// number, which no other loop has. An address that is used inside a loop may move with that loop
-// and with the loops around it. Work that has no code here is done by a callback, which gets the
-// number of the call.
+// An address is a base plus a number of bytes. The bases are passed when the function is called. In
+// iteration i of loop l an address moves by i times its stride along l. Each loop has a number,
+// which no other loop has. An address that is used inside a loop may move with that loop and with
+// the loops around it. Work that has no code here is done by a callback, which gets the number of
+// the call.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -62,8 +62,8 @@ struct KernelLoop {
   std::string ToString() const;
 };
 
-// The inverse of ToString. Returns VALUE_ERROR, which names the line, if a line does not parse. The
-// size and the depth are bounded, and the result passes Verify.
+// The inverse of ToString. Returns VALUE_ERROR, which names the line, if a line does not parse.
+// Refuses texts that are too long or nested too deep, and loops that do not pass Verify.
 absl::StatusOr<KernelLoop> ParseKernelLoop(absl::string_view text);
 
 // Checks every rule above, and each kernel by its own Verify. Returns VALUE_ERROR, which says which

@@ -1,6 +1,6 @@
 // Tests of loops of kernels: their text, their rules, and the code for them on every target that
-// this CPU runs. The reference is the same work done step by step: numbers added here, or the code
-// of the same kernels by themselves.
+// this CPU runs. The reference is the same work done step by step: the test adds the numbers
+// itself, or runs the code of the same kernels by themselves.
 #include "worker/codegen/kernel_loop.h"
 
 #include <atomic>

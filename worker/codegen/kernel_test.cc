@@ -299,13 +299,13 @@ TEST(KernelVerify, ElementsThatShiftLieInTheirParam) {
   EXPECT_THAT(status("3,4", "[3: -2,0]", 6), ReasonIs("VALUE_ERROR", HasSubstr("-1 to 3 of p1")));
   EXPECT_THAT(status("3,4", "[2:]", 3), IsOk());
   EXPECT_THAT(status("3,4", "[3:]", 3), ReasonIs("VALUE_ERROR", HasSubstr("3 to 3 of p1")));
-  // They are read even if nothing is loaded.
+  // The numbers of a shift are read even if the load has no iterations.
   EXPECT_THAT(status("0,4", "[3: 1,0]", 3), ReasonIs("VALUE_ERROR", HasSubstr("of p1")));
 }
 
 TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
-  // The kernel writes rows of 4 of an array of 8 rows, at places given by numbers, with a distance
-  // of `row` elements.
+  // The kernel stores rows of 4 elements. Param 1 holds the number of the row, from 0 to 7, at
+  // which each row is stored. With kRows the rows lie one after the other.
   const auto status = [](absl::string_view strides, absl::string_view shifts, int64_t size) {
     return ParseKernel(absl::StrCat("kernel [4,5] scanned 1\nin f32 20\nin s32 20\nout f32 ", size,
                                     "\n%0 = load p0 [0: 1,4] : f32\nstore %0 p2 [0: ", strides,
@@ -315,7 +315,8 @@ TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
   constexpr absl::string_view kRows = "shift p1 [0: 0,1] max 7 stride 4";
   EXPECT_THAT(status("1,0", kRows, 32), IsOk());
   EXPECT_THAT(status("1,0", kRows, 31), ReasonIs("VALUE_ERROR", HasSubstr("reaches elements")));
-  // The kernel writes by columns, or each point has its own number.
+  // Other stores that are allowed: by columns, with a number for each point, with gaps between the
+  // rows, and with a stride along the scanned dim.
   EXPECT_THAT(status("8,0", "shift p1 [0: 0,1] max 7 stride 1", 32), IsOk());
   EXPECT_THAT(status("1,0", "shift p1 [0: 5,1] max 7 stride 4", 32), IsOk());
   EXPECT_THAT(status("1,0", "shift p1 [0: 0,1] max 7 stride 5", 39), IsOk());

@@ -140,7 +140,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Sets `range` to the elements that `access` can reach.
+  // Checks the strides and shifts of `access`, and sets `range` to the elements that it can reach.
   absl::Status CheckAccess(const Access& access, Range* range) {
     TESSERA_RETURN_IF_ERROR(CheckStrides(access));
     if (access.shifts.size() > kShiftsMax)
@@ -341,9 +341,9 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Checks that the store writes within its param, a value of its dtype, and each element at most
-  // once. The emitter runs the points in any order and on several threads, so two points that write
-  // the same element would race.
+  // Checks that the store writes a value of its param's dtype, stays within the param, and writes
+  // different elements at different points of the parallel dims. The emitter runs the points in any
+  // order and on several threads, so two points that write the same element would race.
   absl::Status CheckStore(const Store& store) {
     if (!IsParam(store.param)) return Fault("p", store.param, " is not a param");
     const Param& param = kernel_.params[store.param];

@@ -15,9 +15,9 @@ class HostLoader : public std::enable_shared_from_this<HostLoader> {
   virtual ~HostLoader() = default;
 
   // Returns the function `name` of the object, which stays mapped as long as the function is
-  // referred to. Returns INTERNAL if the object is malformed, lacks the name, or needs a symbol
-  // that host_runtime.h does not have, or if there is no memory for it. The message says which of
-  // these it is.
+  // referred to. Returns INTERNAL if the object is malformed, does not define `name`, or needs a
+  // symbol that host_runtime.h does not have, or if there is no memory for it. The message gives
+  // the cause.
   virtual absl::StatusOr<std::shared_ptr<const void>> Load(const std::string& object,
                                                            const std::string& name) = 0;
 };

@@ -56,7 +56,7 @@ V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
     return is_div ? Select(zero, x.OfInt(-1), x.With(b.CreateUDiv(x.get(), safe.get())))
                   : Select(zero, x, x.With(b.CreateURem(x.get(), safe.get())));
   }
-  // The instruction traps for the divisors 0 and -1, so they are replaced.
+  // The instruction may trap if the divisor is 0 or -1, so these divisors are replaced.
   const V minus_one = Eq(y, y.OfInt(-1));
   const V safe = Select(zero | minus_one, y.OfInt(1), y);
   if (is_div) {

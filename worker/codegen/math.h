@@ -21,11 +21,12 @@
 
 namespace tessera::worker::codegen {
 
-// The types of a dtype in registers and in memory. A bool is an i1 in registers and a byte in
-// memory. f16, bf16, other narrow floats and complex numbers are represented by their bits.
+// Return LLVM's types of a dtype in registers and in memory. A bool is an i1 in registers and a
+// byte in memory. f16, bf16, other narrow floats and complex numbers are represented by their bits.
 llvm::Type* RegisterType(llvm::LLVMContext& context, ir::DType dtype, int lanes = 1);
 llvm::Type* MemoryType(llvm::LLVMContext& context, ir::DType dtype, int lanes = 1);
-// Convert a value between its form in memory and in registers. Any byte except 0 is read as true.
+// Convert a value between its form in memory and in registers. A bool is read as true if its byte
+// is not 0.
 llvm::Value* FromMemory(llvm::IRBuilderBase& b, ir::DType dtype, llvm::Value* stored);
 llvm::Value* ToMemory(llvm::IRBuilderBase& b, ir::DType dtype, llvm::Value* value);
 // Returns the same number in every lane: `value` for floats, and `int_value` for all other dtypes.

@@ -11,8 +11,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The polynomials are minimax for the relative error of the whole function. Remez' exchange found
-// them.
+// The polynomials minimise the largest relative error of the whole function. Remez' exchange
+// algorithm found them.
 
 // Adding this number, 1.5 * 2^23, leaves the nearest integer in the low bits.
 constexpr double kShift = 12582912.0;

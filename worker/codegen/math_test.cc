@@ -182,7 +182,7 @@ TEST(Math, SpecialValuesAreThoseOfTheLibrary) {
   }
 }
 
-// Fused steps are fused even on CPUs that have no instruction for it.
+// A fused multiply-add is fused even on CPUs that have no instruction for it.
 TEST(Math, EveryTargetGivesTheSameBits) {
   const std::vector<float> x = DenseSamples(/*per_exponent=*/64);
   for (const FunctionRow& row : kFunctions) {

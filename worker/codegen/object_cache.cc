@@ -213,10 +213,10 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
   return key_lock;
 }
 
-// Adds up the files of the directory and removes the least recently used ones if they are too
-// large. It reads the directory each time instead of keeping a list, because other processes write
-// and remove entries as well. Get sets the time of an entry that it reads, so the modification time
-// is the time of the last use.
+// Adds up the sizes of the files of the directory, and removes the least recently used files if the
+// sum exceeds the limit. It reads the directory each time instead of keeping a list, because other
+// processes write and remove entries as well. Get sets the time of an entry that it reads, so the
+// modification time is the time of the last use.
 void ObjectCache::Trim() {
   struct File {
     fs::file_time_type used;

@@ -1,8 +1,8 @@
 // A cache of compiled objects on disk, so that a restarted process need not compile again.
 //
 // The cache is a directory with one file per entry, which any number of processes share. An entry
-// appears by rename and is verified by a digest when it is read, so a damaged entry is a miss.
-// Beyond the size limit the least recently used entries are removed first. If the directory is
+// appears by rename and is verified by a digest when it is read, so a damaged entry is a miss. If
+// the entries exceed the size limit, the least recently used ones are removed. If the directory is
 // unusable (no permission, disk full, owned by another user), the cache logs that once and stays
 // empty. Thread-safe.
 #pragma once
@@ -28,7 +28,7 @@ class ObjectCache {
   ObjectCache(const ObjectCache&) = delete;
   ObjectCache& operator=(const ObjectCache&) = delete;
 
-  // `key` is in lower-case hex.
+  // Get returns the object of a key, or nullopt. Put adds an object. `key` is in lower-case hex.
   std::optional<std::string> Get(const std::string& key);
   void Put(const std::string& key, std::string_view object);
 
@@ -47,10 +47,10 @@ class ObjectCache {
     std::string key_;
     int fd_ = -1;  // descriptor of the locked file, or -1
   };
-  // Waits while another caller holds the lock. Waits for callers in this process until `deadline`,
-  // and then returns COMPILE_TIMEOUT with `label`. Waits for other processes at most 30 s, since
-  // they may hang, and then goes on without their lock. Afterwards the caller must look whether the
-  // object has been cached meanwhile.
+  // Waits while another caller holds the lock of this key. Waits for callers in this process until
+  // `deadline`, and then returns COMPILE_TIMEOUT with `label`. Waits for other processes for at
+  // most half a minute, since they may hang, and then goes on without their lock. Afterwards the
+  // caller must look whether the object has been cached meanwhile.
   absl::StatusOr<KeyLock> LockKey(const std::string& key, absl::Time deadline,
                                   const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -12,8 +12,8 @@ namespace tessera::worker::codegen {
 using Cell = uint64_t;
 using ScalarFn = Cell (*)(const Cell* args);
 
-// Returns null if the primitive is not defined for these dtypes. `operand` is the dtype of every
-// argument except the predicate of Select.
+// Returns the function of a primitive, or null if the primitive is not defined for these dtypes.
+// `operand` is the dtype of every argument except the predicate of Select.
 ScalarFn FindScalarFn(ir::ScalarPrim prim, ir::DType operand, ir::DType result);
 
 }  // namespace tessera::worker::codegen

@@ -1,8 +1,8 @@
 // The functions of floats of wide_math.h. The emitters use them where EmitPrim (math.h) has no
 // code: gpu_nodes.cc for f32 and f64, and emit_host.cc for f32 only. The coefficients of log, atan,
 // cbrt, erf, sin and cos are fdlibm's (Sun Microsystems, 1993, freely granted), whose error
-// analysis applies. The steps are fused here, and the results of reductions are kept as sums of two
-// numbers.
+// analysis applies. Unlike fdlibm, this code fuses multiplications and additions, and keeps a
+// reduced argument as the sum of two numbers.
 #include "worker/codegen/wide_math.h"
 
 #include <functional>
@@ -178,7 +178,8 @@ V Log1p(V x) {
   return CopySign(LogSpecial(u, log), x);
 }
 
-// Returns the logarithm of a positive finite number, to about 2^-65 of log(m).
+// Returns the logarithm of a positive finite number x = 2^e m, with an error of about 2^-65 times
+// log(m).
 Pair LogPair(V x) {
   constexpr double kOdd[] = {1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
                              1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23, 1.0 / 25, 1.0 / 27};
@@ -244,7 +245,7 @@ V Cbrt(V x) {
 
 // ---- Trigonometry. -----------------------------------------------------------------------------
 
-// An angle after reduction: |x| = (quarter + 4 i) pi/2 + r, with |r| <= pi/4.
+// An angle after reduction: |x| = (quarter + 4 i) pi/2 + r for some integer i, with |r| <= pi/4.
 struct Angle {
   V quarter;  // an i64, of which only the two low bits count
   Pair r;

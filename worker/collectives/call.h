@@ -12,7 +12,8 @@
 
 namespace tessera::worker {
 
-// Which blocks are sent between the members of a group, and their offsets in the buffers.
+// Which blocks the members of a group send to each other, and where the blocks lie in the buffers.
+// A member is named by its position, the index of its rank in the group.
 struct Layout {
   // Returns whether position `from` sends a block to position `to`. The block lies at InOffset(to)
   // in the sender's `in`. It is written to OutOffset(from) in the receiver's `out`, or combined
@@ -23,12 +24,14 @@ struct Layout {
   size_t OutOffset(int from) const { return out_each ? from * block : 0; }
 
   size_t block = 0;  // size of a block in bytes
-  // Whether the buffer holds one block for each position, or a single one.
+  // Whether `in`, and whether `out`, holds one block for each position rather than a single block.
   bool in_each = false, out_each = false;
-  std::vector<int> sources;  // the source of each target, or -1; empty unless pairs are given
+  // Per position, the position that sends to it, or -1 if none does. Empty unless the kind of call
+  // has pairs.
+  std::vector<int> sources;
 };
 
-// A call with the values that Validate derives from it. It lives on the stack of the calling rank.
+// A call with the values that are derived from it. It lives on the stack of the calling thread.
 struct CheckedCall : Call {
   explicit CheckedCall(const Call& call) : Call(call) {}
 
@@ -40,10 +43,10 @@ struct CheckedCall : Call {
 };
 
 // Checks the group, the sizes and the pairs, and that the buffers do not overlap. Sets all fields
-// but the reducer.
+// of `call` except the reducer, which the caller sets.
 absl::Status Validate(const CommunicatorConfig& config, CheckedCall& call);
 
-// The description of a call that is sent with each frame.
+// The description of a call that is sent with each frame of it (wire.h).
 struct CallSummary {
   uint8_t kind = 0;
   uint8_t reduce = 0;
@@ -63,6 +66,7 @@ std::string Describe(const CallSummary& summary);
 // Describes a rank, as "rank 2 (device 1 of executor w1/0, host b)".
 std::string DescribeRank(const CommunicatorConfig& config, int rank);
 
+// A member for which a call waited in vain, and how far that member came.
 struct MissingRank {
   int rank = 0;
   std::string phase;  // "not entered", "not connected" or "stalled: 5 of 9 bytes received"

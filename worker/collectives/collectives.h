@@ -1,22 +1,24 @@
 // Collectives between the devices of one communicator: the interface of every transport.
 //
-// A communicator is a list of members at one generation: one member for each device, whose index is
-// its rank. Each executor process makes one Collectives for the ranks that it serves, and owns it.
-// Ranks of other processes are reached over TCP, by one connection for each pair of executors.
+// A communicator is a list of members at one generation: one member for each device. The rank of a
+// member is its index in the list. Each executor process makes and owns one Collectives for the
+// ranks of its own devices, which are called local. Ranks of other processes are reached over TCP,
+// by one connection for each pair of executors.
 //
 // Threads: each local rank has one thread, which makes that rank's calls in the plan's order; ranks
-// call concurrently. Abort may be called from any thread. No call may be running when the
-// Collectives is destroyed.
+// call concurrently. Abort and AbortLaunch may be called from any thread. No call may be running
+// when the Collectives is destroyed.
 //
 // Memory: every call blocks and borrows its buffers until it returns. They may then be reused at
 // once, even if the call failed; the contents of `out` are unspecified in that case. `in` and `out`
-// must not overlap, but an all_reduce may be in place.
+// must not overlap, except that an all_reduce may use the same memory for both.
 //
-// A launch fails alone: a missed deadline or AbortLaunch is stored and sent to the other executors,
-// and every waiting and every later call of that launch returns it at once. The frames of the
-// launch are dropped, and calls of other launches go on. A failure of the communicator (a lost
-// peer, calls that do not match, Abort) ends every waiting and every later call. The way to recover
-// is a new communicator of a higher generation.
+// A launch fails alone: the error of a missed deadline or of an AbortLaunch is stored and sent to
+// the other executors, and every waiting and every later call of that launch returns it at once.
+// The data that is still received for the launch is dropped, and calls of other launches go on. A
+// failure of the communicator (a lost peer, calls that do not match, Abort) ends every waiting and
+// every later call of all launches. The way to recover is a new communicator of a higher
+// generation.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -47,10 +49,10 @@ struct CommunicatorConfig {
   uint64_t generation = 0;
   std::vector<Member> members;   // by rank; members of one executor differ in `device` only
   std::vector<int> local_ranks;  // the ranks of all members of this executor
-  // The secret that all members share. An executor that connects with another one is turned away.
+  // The secret that all members share. A peer that connects with another secret is turned away.
   std::string secret;
-  // The TLS identity of this executor, or null if connections between executors are plaintext. All
-  // members have one, or none has.
+  // The TLS identity of this executor, or null if connections between executors are plaintext.
+  // Either all members have a TLS identity or none has.
   std::shared_ptr<const TlsContext> tls;
   absl::Duration timeout;  // bounds each call, and each attempt to open a connection
 };
@@ -85,7 +87,7 @@ struct PermutePair {
 struct Call {
   ir::CollectiveKind kind = ir::CollectiveKind::kBarrier;
   int rank = 0;
-  // The ranks of the group, in the same order at all of them; `rank` is one of them.
+  // The ranks of the group. Every member passes them in the same order; `rank` is one of them.
   absl::Span<const int> group = {};
   const CallKey& key;
   // Blocks of equal size, as base/collective_kinds.def says for the kind. A barrier has none.
@@ -94,8 +96,8 @@ struct Call {
   // The reduction, used only by the kinds that combine.
   ir::ReduceKind reduce = ir::ReduceKind::kNone;
   ir::DType dtype = ir::DType::kU8;
-  // The pairs, used only by the kinds that have them. A position is the source of at most one pair
-  // and the target of at most one.
+  // The pairs, used only by the kinds that have them. Each index in the group is the source of at
+  // most one pair and the target of at most one.
   absl::Span<const PermutePair> pairs = {};
 };
 
@@ -112,22 +114,25 @@ class Collectives {
   // connection dropped), PEER_FAILED (another executor aborted, or this generation is stale),
   // INTERNAL (the calls of the members differ, or the arguments of one call are inconsistent; both
   // are our bug), TYPE_ERROR or NOT_IMPLEMENTED (the reduction is not defined for the dtype), or
-  // the status of the Abort. Only an undefined reduction leaves the communicator usable, since
-  // every member gets the same error.
+  // the status of the Abort or AbortLaunch. An undefined reduction fails only this call, since
+  // every member gets the same error. A COLLECTIVE_TIMEOUT fails the launch or, if a frame to a
+  // peer was written only in part, the communicator. An error of AbortLaunch here or at a peer
+  // fails the launch. All other errors fail the communicator.
   virtual absl::Status Run(const Call& call) = 0;
 
   // Ends the calls of one launch with `status`, unless the launch has failed before. Local calls
   // return `status` itself; other executors report PEER_FAILED with its message. Does not block.
   virtual void AbortLaunch(uint64_t launch, absl::Status status) = 0;
-  // Ends all calls, and thereby the communicator, with `status`.
+  // Ends all calls, now and later, with `status`. The communicator cannot be used any more.
   virtual void Abort(absl::Status status) = 0;
 };
 
 // Makes the collectives of one executor. `listen_fd` is one of three: a bound, listening TCP
-// socket, which must serve only one Collectives at a time; the descriptor from PeerPort::Open,
-// which shares one socket among generations; or -1 if every member is local. It is borrowed, must
+// socket, which must serve only one Collectives at a time; a descriptor from PeerPort::Open, by
+// which several generations share one socket; or -1 if every member is local. It is borrowed, must
 // outlive the result, and is made non-blocking. Connections are made in the background, and a call
-// waits for the ones it needs. If the configuration is invalid, every call reports that.
+// waits for the connections that it needs. If the configuration is invalid, every call returns the
+// error.
 std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);
 
 }  // namespace tessera::worker

@@ -14,14 +14,14 @@ class Deadline {
             absl::ToChronoNanoseconds(
                 std::clamp(from_now, absl::ZeroDuration(), absl::Hours(24 * 365)))) {}
 
-  // Never negative.
+  // Returns the time until the deadline, or zero if it has passed.
   absl::Duration Left() const {
     return std::max(absl::ZeroDuration(), absl::FromChrono(at_ - std::chrono::steady_clock::now()));
   }
   bool Passed() const { return std::chrono::steady_clock::now() >= at_; }
 
-  // The time left, for poll(2). It is rounded up, so that a wait that times out has passed the
-  // deadline.
+  // Returns the time left, for poll(2). It is rounded up, so that the deadline has passed when a
+  // poll(2) of this length times out.
   int PollMillis() const {
     const int64_t millis = absl::ToInt64Milliseconds(absl::Ceil(Left(), absl::Milliseconds(1)));
     return static_cast<int>(std::min<int64_t>(millis, 1 << 30));

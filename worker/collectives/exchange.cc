@@ -16,7 +16,7 @@
 namespace tessera::worker {
 namespace {
 
-// Chunk i of n, as a range of bytes that holds whole elements.
+// A part of a buffer, in bytes. ChunkOf returns chunk i of n, which holds whole elements.
 struct Range {
   size_t begin = 0;
   size_t size = 0;
@@ -43,8 +43,9 @@ struct InterProc::Transfer {
   absl::Span<std::byte> in;
   size_t sent = 0;
   size_t received = 0;
-  bool began_sending = false;  // needed because an empty message is one frame, too
-  bool entered = false;        // whether a frame of it has arrived
+  // `sent` and `received` do not tell an empty message before its only frame from one after it.
+  bool began_sending = false;  // whether a frame has been sent
+  bool entered = false;        // whether a frame has arrived
 
   bool sending() const { return sends && !(began_sending && sent == out.size()); }
   bool receiving() const { return receives && !(entered && received == in.size()); }
@@ -110,9 +111,9 @@ absl::Status InterProc::RunOncePerExecutor(const CheckedCall& call, const Deadli
 }
 
 // Sends this rank's block to the remote leaders and, if this rank leads, receives the blocks of the
-// remote members, until the meeting is ready. Only the rank's own thread reads its mailbox, so it
-// sends and receives by turns and blocks only when neither made progress. The rank whose part
-// completes the meeting wakes the others, which wait on their mailboxes and not on the meeting.
+// remote members, until the meeting is ready. Only the rank's own thread reads its mailbox, so the
+// thread sends and receives by turns and blocks only when neither made progress. The rank that
+// finishes last wakes the other local ranks, which wait on their mailboxes and not on the meeting.
 absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Meeting& meeting,
                                     const Deadline& deadline) {
   Mailbox& mailbox = *mailboxes_[call.rank];
@@ -142,7 +143,8 @@ absl::Status InterProc::AwaitBlocks(const CheckedCall& call, LocalRendezvous::Me
   }
 }
 
-// Sends and receives as many blocks as possible without waiting. A small block fits into one frame.
+// Sends and receives as many blocks as possible without waiting. Each block is one frame, because
+// kSmallBytes is less than kMaxPayloadBytes.
 absl::Status InterProc::SendAndReceiveBlocks(const CheckedCall& call,
                                              LocalRendezvous::Meeting& meeting,
                                              const Deadline& deadline, PendingBlocks* pending,
@@ -231,7 +233,7 @@ absl::Span<std::byte> InterProc::ScratchOf(const Call& call, size_t bytes) {
   return absl::MakeSpan(scratch).first(bytes);
 }
 
-// Exchanges blocks with every member directly: one transfer per pair, with no intermediate stops.
+// Exchanges blocks with every other member directly, by one transfer for each of them.
 // For a reduction all inputs are received into scratch memory before any is combined, because the
 // result must be combined in group order, whatever the order of arrival. The block that a rank
 // keeps for itself is copied without a transfer.
@@ -272,9 +274,10 @@ absl::Status InterProc::RunDirect(const CheckedCall& call, const Deadline& deadl
 }
 
 // Runs a large all-reduce in two phases: a reduce-scatter, in which each rank combines one chunk,
-// and an all-gather of the results. Each rank so sends and receives about twice the size of the
-// data, however many members there are. Sending all the data to all members would cost n - 1 times
-// the size. The order of the inputs is the group's, so the bits do not depend on the transport.
+// and an all-gather of the results. So each rank sends, and receives, about twice the size of its
+// input, however many members there are. If each rank sent all of its input to all n members, that
+// would be n - 1 times the size. The inputs are combined in group order, so the bits of the result
+// do not depend on the transport.
 absl::Status InterProc::AllReduceInChunks(const CheckedCall& call, const Deadline& deadline) {
   const size_t n = call.group.size();
   const size_t width = ir::ByteWidth(call.dtype);

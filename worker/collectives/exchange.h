@@ -1,17 +1,20 @@
 // Collectives of groups that span processes.
 //
-// Small blocks for all members (all-reduce, all-gather, barrier) are sent once per executor. Each
-// rank sends its block to the leader of every other executor, which is that executor's first member
-// in the group. The members of one executor share the blocks that their leader has received. So the
-// number of messages grows with the number of ranks, and not with the number of their pairs.
+// A block that goes to all members (all-reduce, all-gather, barrier) is sent once per executor if
+// it is smaller than kSmallBytes. Each rank sends its block to the leader of every other executor,
+// which is that executor's first member in the group. The members of one executor share the blocks
+// that their leader has received. So each rank sends one message per other executor, and not one
+// per other member.
 //
-// Other calls are pairwise exchanges between mailboxes, through memory or over TCP, depending on
-// where the two ranks are. A large all-reduce is a reduce-scatter of one chunk per member and an
-// all-gather; each member sends and receives about 2 (n-1)/n of its size. All reductions combine in
-// group order.
+// In all other calls each pair of members exchanges its blocks directly: through memory if both are
+// on this executor, over TCP otherwise. Received frames wait in the mailbox of the receiving rank.
+// A large all-reduce is a reduce-scatter of one chunk per member and an all-gather of the chunks;
+// each of the n members sends, and receives, about 2 (n-1)/n times the size of its input. All
+// reductions combine in group order.
 //
-// Owned by the communicator; Run is called by each rank's thread. Scratch memory is kept for each
-// rank between calls, up to kScratchKept.
+// Owned by the communicator; Run is called by each rank's thread. Each rank keeps its scratch
+// memory for its next call. Scratch memory of more than kScratchKept bytes is freed by the rank's
+// next call that needs no more than that.
 #pragma once
 #include <memory>
 #include <optional>
@@ -39,7 +42,7 @@ class InterProc {
   InterProc(const CommunicatorConfig* config, const FailureLatch* failure,
             std::vector<Mailbox*> mailboxes, TcpLinks* links, LocalRendezvous* rendezvous);
 
-  // The caller stores the error in the latch.
+  // Runs one call. If it fails, the caller must store the error in the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
  private:
@@ -47,7 +50,7 @@ class InterProc {
   struct Transfer;
   using Scratch = std::vector<std::byte>;
 
-  // The functions below send blocks for all members once per executor.
+  // The functions below run the calls whose blocks are sent once per executor.
   struct PendingBlocks;
   absl::Status RunOncePerExecutor(const CheckedCall& call, const Deadline& deadline);
   PendingBlocks PendingOf(const CheckedCall& call) const;
@@ -71,7 +74,8 @@ class InterProc {
   bool TrySend(const CheckedCall& call, int phase, Transfer& transfer, const Deadline& deadline);
   absl::Status TryReceive(const CheckedCall& call, int phase, Transfer& transfer,
                           const Deadline& deadline, bool* progress);
-  // Returns the next frame of this call's launch from rank `from`, or nullopt if there is none.
+  // Returns the next frame of this call's launch from rank `from`, or nullopt if there is none yet.
+  // Sets `*progress` if it took any frame from the mailbox, even one that it dropped.
   std::optional<Frame> TakeFrame(const CheckedCall& call, int from, const Deadline& deadline,
                                  bool* progress);
   static bool BelongsTo(const CheckedCall& call, int phase, const FrameHeader& header);

@@ -1,8 +1,8 @@
 // Stores the first failure of a communicator, and the first failure of each launch on it.
 //
-// A failed launch does not affect the others: their calls go on. The last kLaunchesKept failures
-// are stored. The queue of launches of an executor is shorter, so a failure is dropped only when no
-// frame of its launch is in flight any more.
+// A failed launch does not affect the others: their calls go on. The failures of the last
+// kLaunchesKept failed launches are stored. An executor queues fewer launches than that, so a
+// failure is dropped only when no frame of its launch is in flight any more.
 //
 // Owned by the communicator, which adds its listeners before any other thread may call Set. All
 // other functions may be called by any thread.
@@ -29,7 +29,8 @@ class FailureLatch {
 
   // `listener` runs once, after the first Set, on the thread that called Set and under no lock.
   void AddListener(std::function<void()> listener) { listeners_.push_back(std::move(listener)); }
-  // `listener` runs once for each launch, after its first SetLaunch.
+  // `listener` runs once for each launch that fails before the communicator does, after the first
+  // SetLaunch of the launch, on the thread that called it and under no lock.
   void AddLaunchListener(std::function<void(uint64_t launch, From from)> listener) {
     launch_listeners_.push_back(std::move(listener));
   }
@@ -45,6 +46,7 @@ class FailureLatch {
     }
     for (const auto& listener : listeners_) listener();
   }
+  // Stores `status`, unless an error of this launch or of the communicator is stored already.
   void SetLaunch(uint64_t launch, absl::Status status, From from) {
     {
       absl::MutexLock lock(&mu_);
@@ -61,7 +63,7 @@ class FailureLatch {
 
   // Returns whether the communicator has failed.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // OK until failed() is true.
+  // Returns the failure of the communicator, or OK if it has not failed.
   absl::Status status() const {
     absl::MutexLock lock(&mu_);
     return first_;

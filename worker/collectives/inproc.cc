@@ -18,14 +18,15 @@
 namespace tessera::worker {
 namespace {
 
-// The size of a piece: large enough that taking one costs little, small enough to stay in the
-// last-level cache.
+// The size of a piece of a meeting's work: large enough that taking one costs little, small enough
+// to stay in the last-level cache.
 constexpr size_t kPieceBytes = 128 << 10;
 
 // The states of a meeting. kEnded means that a member has left or the launch has failed, so that
 // the meeting never becomes ready.
 enum State : int { kGathering, kReady, kDone, kEnded };
 
+// The state of one member in a meeting: the buffers of the member, and how far it is.
 struct Slot {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -139,9 +140,10 @@ absl::Status LocalRendezvous::Run(const CheckedCall& call, const Deadline& deadl
   return absl::OkStatus();
 }
 
-// Joins the meeting of this call, or opens it if this rank is the first. The memory of the rank is
-// entered in its slot, and is read only when all members have arrived. A rank that waits in another
-// meeting for this one, or whose arguments differ, is reported at once instead of at the deadline.
+// Joins the meeting of this call, or opens it if this rank is the first. The buffers of the rank
+// are entered in its slot, and are accessed only when all members have arrived. Two mistakes are
+// reported at once instead of at the deadline: another rank waits for this rank in a different
+// meeting, or the arguments of this call differ from those of the first member.
 absl::Status LocalRendezvous::Arrive(const CheckedCall& call, MeetingRef* meeting) {
   absl::MutexLock lock(&mu_);
   // The latch is read under the lock, so that a launch that fails later finds this meeting and ends
@@ -184,7 +186,7 @@ bool LocalRendezvous::Finish(Meeting& m, int position) {
   if (m.state.load(std::memory_order_relaxed) == kEnded || --m.unfinished > 0) return false;
   open_.erase(MeetingKey(m.summary.launch, m.summary.op_sequence, m.group));
   m.state.store(m.pieces == 0 ? kDone : kReady, std::memory_order_release);
-  // The member that runs a single piece has done it before another one could wake to help.
+  // A single piece is done by the member that takes it before another member could wake to help.
   if (m.pieces != 1) m.changed.SignalAll();
   return true;
 }

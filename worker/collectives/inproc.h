@@ -1,13 +1,15 @@
 // Collectives between the ranks of one process, through its memory. The ranks share the work.
 //
 // A meeting is one call that the members of a group make together; its key is (launch, op sequence,
-// group). No member's memory is accessed before all members have arrived. From then on the work is
-// bounded, and no member returns before it is done, so a deadline or an abort never frees a buffer
-// that is in use. Every member that is awake takes pieces of the work.
+// group). No member's memory is accessed before all members have arrived. From then on only the
+// work of copying and combining the blocks is left, which takes bounded time. No member returns
+// before that work is done, so a deadline or an abort never frees a buffer that is in use. Every
+// member that is awake takes pieces of the work.
 //
-// Members of other processes do not arrive: InterProc (exchange.h) delivers their blocks. The local
-// members signal when they no longer send from their own memory. Owned by the communicator. Wake
-// and End may be called by any thread, and the other functions by the thread of the rank.
+// Members of other processes do not arrive: InterProc (exchange.h) delivers their blocks, and sends
+// them the blocks of the local members. A local member calls Finish once it has done its part of
+// that. Owned by the communicator. Wake and End may be called by any thread, and the other
+// functions by the thread of the rank.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -35,11 +37,13 @@ class LocalRendezvous {
   // the latch.
   absl::Status Run(const CheckedCall& call, const Deadline& deadline);
 
-  // The functions below are the steps of a call. Groups with remote members use them.
+  // The functions below are the steps of a call, in their order. InterProc calls them for groups
+  // with remote members.
   struct Meeting;
   using MeetingRef = std::shared_ptr<Meeting>;
+  // Joins the meeting of the call, or makes it if this rank is the first to arrive.
   absl::Status Arrive(const CheckedCall& call, MeetingRef* meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // Stores the block of the remote member at `position`, which has arrived.
+  // Stores the block of the remote member at `position`. Call when the block has been received.
   void DeliverRemoteBlock(Meeting& meeting, int position, std::unique_ptr<std::byte[]> block)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Says that a local member has sent and received all its blocks. Returns true if the meeting is
@@ -49,8 +53,8 @@ class LocalRendezvous {
   // which writes results and returns when all results are written.
   static bool IsReady(const Meeting& meeting);
   void Work(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes a local member out, so that the meeting never becomes ready. Returns false if it is ready
-  // already.
+  // Takes a local member out, so that the meeting never becomes ready. Does nothing and returns
+  // false if the meeting is ready already.
   bool Leave(Meeting& meeting) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the members whose blocks are missing, in group order. If no block is missing, returns
   // the members that have not finished.

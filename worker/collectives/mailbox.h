@@ -1,10 +1,11 @@
-// The frames that one local rank has received, and its credit for sending.
+// The frames (wire.h) that one local rank has received, and its credit for sending to other ranks.
 //
 // Owned by the communicator, which has one for each local rank. The rank's thread consumes frames;
 // the readers of connections and other local ranks deliver them. Frames from one rank are queued in
-// the order in which they were sent, which is the plan's order at both ends. The sender's credit
-// bounds the bytes in the queue. Delivery never blocks, so every connection is always read, and one
-// slow rank delays no other.
+// the order in which they were sent, which is the plan's order at both ends. A rank may have sent
+// at most kWindowBytes that the receiver has not consumed. The receiver returns consumed bytes to
+// the sender as credit, so each queue is bounded. Delivery never blocks, so every connection is
+// always read, and one slow rank delays no other.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -42,7 +43,8 @@ class Mailbox {
     return true;
   }
 
-  // Returns false if `bytes` exceed the outstanding credit.
+  // Adds credit for `bytes` that rank `to` has consumed. Returns false if that is more than this
+  // rank has sent to it.
   bool ReturnCredit(int to, int64_t bytes) {
     absl::MutexLock lock(&mu_);
     int64_t& in_flight = in_flight_[to];
@@ -52,7 +54,8 @@ class Mailbox {
     return true;
   }
 
-  // Wakes the rank's thread, because something else that it may be waiting for changed.
+  // Wakes the rank's thread. Call when the state of a connection, a meeting or the failure latch
+  // has changed, for which the thread may wait, too.
   void Wake() {
     absl::MutexLock lock(&mu_);
     CountChange();
@@ -70,7 +73,7 @@ class Mailbox {
     return true;
   }
 
-  // Returns the launch of the frame that Take would return.
+  // Returns the launch of the frame that Take(from) would return, or nullopt if there is none.
   std::optional<uint64_t> NextLaunch(int from) const {
     absl::MutexLock lock(&mu_);
     const auto inbox = inboxes_.find(from);
@@ -78,8 +81,9 @@ class Mailbox {
     return inbox->second.frames.front().header.launch;
   }
 
-  // Returns the oldest frame, or nullopt if there is none. Sets `*credit` to the credit that must
-  // be returned to the sender; it is 0 until a quarter of the window is due.
+  // Removes and returns the oldest frame from rank `from`, or nullopt if there is none. Sets
+  // `*credit` to the bytes of credit that the caller must return to the sender. That is 0 until a
+  // quarter of the window is due.
   std::optional<Frame> Take(int from, int64_t* credit) {
     absl::MutexLock lock(&mu_);
     *credit = 0;

@@ -72,8 +72,8 @@ void PeerPort::Close(uint64_t generation) {
     channels_.erase(it);
     closed_.insert(generation);
     if (closed_.size() > kClosedMax) {
-      // Generations only grow, so all generations up to the oldest closed one are closed, unless
-      // they are still open.
+      // New generations are always higher, so no generation up to the lowest closed one will be
+      // opened any more. All of those are closed, except the ones that still have a channel.
       closed_below_ = *closed_.begin() + 1;
       closed_.erase(closed_.begin());
     }
@@ -99,7 +99,8 @@ void PeerPort::AcceptOne(std::list<PendingConnection>* pending_connections) {
 }
 
 // Moves one waiting connection on: reads the generation, once the hello has arrived, and passes the
-// connection to its communicator, once that is open. The hello is only peeked at, because the
+// connection to its communicator, once that is open. Returns true when nothing is left to do: the
+// connection has been passed on or will be closed. The hello is only peeked at, because the
 // communicator reads and checks it itself. The connection waits if the generation is neither open
 // nor closed, since its peer may have been configured first.
 bool PeerPort::Advance(PendingConnection& pending) {

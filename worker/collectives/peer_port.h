@@ -1,8 +1,9 @@
 // The listening socket of an executor, shared by communicators of several generations.
 //
-// The port accepts connections, peeks at the generation in each hello, and passes the connection to
-// the communicator of that generation. If the generation is not open yet, the peer was configured
-// first, and the connection is held for a while. Thread-safe; outlives the communicators.
+// The port accepts connections, peeks at the generation in the Hello (wire.h) of each, and passes
+// the connection to the communicator of that generation. If that generation is not open yet, since
+// the peer was configured first, the connection waits for it, but not for ever. Thread-safe;
+// outlives the communicators.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -29,7 +30,7 @@ class PeerPort {
   // until Close. A generation may be opened only once. Returns -1 if the process has too many open
   // files.
   int Open(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
-  // Call when the communicator is destroyed. Later connections for it are closed.
+  // Call when the communicator is destroyed. Later connections for its generation are closed.
   void Close(uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -39,7 +40,8 @@ class PeerPort {
     bool known = false;  // whether the hello, and with it the generation, has been read
     uint64_t generation = 0;
   };
-  // A pipe through which the numbers of descriptors are passed within the process.
+  // A pipe within the process. It passes the accepted connections of one generation to its
+  // communicator, as the numbers of their descriptors.
   struct Channel {
     UniqueFd read_end, write_end;
   };
@@ -53,7 +55,8 @@ class PeerPort {
   Signal stopping_;
   UniqueFd opened_;  // eventfd; raised when a generation is opened or closed
   absl::Mutex mu_;
-  std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mu_);  // of the open generations
+  // The closed generations: all in closed_, and all below closed_below_ that have no channel.
   uint64_t closed_below_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<uint64_t> closed_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // uses the members above

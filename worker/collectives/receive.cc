@@ -1,6 +1,6 @@
-// Parses and checks the bytes of a peer's connection. The reader threads of TcpLinks (tcp.cc) call
-// it with what they have read, and the fuzzer with bytes from memory. Frames go to a mailbox or, if
-// they report a failure, to the latch.
+// Parses and checks the bytes of a peer's connection. The threads of TcpLinks (tcp.cc) call these
+// functions with the bytes that they read, and the fuzzer with bytes from memory. Frames go to a
+// mailbox or, if they report a failure, to the failure latch.
 #include "worker/collectives/receive.h"
 
 #include <utility>

@@ -87,7 +87,7 @@ void Receive(Mailbox& mailbox, const FailureLatch& failure) {
                     .pairs = pairs});
   const absl::Status valid = Validate(Config(), call);
   TESSERA_CHECK(valid.ok()) << valid;
-  call.fingerprint = 0;  // so that inputs can contain it
+  call.fingerprint = 0;  // a fixed value, so that inputs can contain frames that match the call
   static_cast<void>(exchange.Run(call, Deadline(absl::ZeroDuration())));
 }
 
@@ -102,7 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   Stream stream(data + 1, size - 1);
   if (!ReadHello(stream, 1 + data[0])) {
-    // Frames alone are worth reading, too.
+    // All bytes after the first are then read as frames.
     stream = Stream(data + 1, size - 1);
   }
   FailureLatch failure;

@@ -20,7 +20,8 @@ namespace {
 
 using ir::ReduceKind;
 
-// Few enough for the accumulators to stay in the L1 cache.
+// The number of elements that are combined at a time: few enough that the accumulators stay in the
+// L1 cache.
 constexpr int64_t kElementsPerStep = 1024;
 
 // Computes integers in an unsigned type that is not promoted to int, so that they wrap.
@@ -37,9 +38,9 @@ struct Wrapping {
   }
 };
 
-// Max and Min do as the elementwise ops max and min: the result is NaN if either operand is NaN,
-// and -0 is less than +0. Only the two zeros are equal with different bits; the `and` of their bits
-// gives +0, and the `or` gives -0.
+// Max and Min agree with the elementwise ops max and min: the result is NaN if either operand is
+// NaN, and -0 is less than +0. The two zeros are the only values that are equal but have different
+// bits. The `and` of their bits is +0, and the `or` is -0.
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 struct Max {

@@ -1,4 +1,4 @@
-// Socket functions whose writes and waits end at a deadline or a signal.
+// Socket functions whose writes and waits end at a deadline, or when a Signal (below) is raised.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -60,8 +60,8 @@ class BufferedReader {
 };
 
 // Writes all of `parts`, and advances them over the bytes that are written. Returns false on an
-// error, at the deadline, or when the socket is full and `stop` (the fd of a Signal) is raised. A
-// later call with the same parts then continues.
+// error, at the deadline, or when the socket is full and `stop` (the fd of a Signal) is raised.
+// After the last two, another call with the same parts continues where this one stopped.
 bool WriteAll(int fd, TlsStream* tls, absl::Span<iovec> parts, const Deadline& deadline, int stop);
 
 // Reads exactly `size` bytes. Returns false on an error, at the deadline, or once `stop` is raised.
@@ -76,7 +76,8 @@ bool AwaitSignal(int stop, const Deadline& deadline);
 // Connects to "host:port" or "[::1]:80". Returns UNAVAILABLE with the reason if it cannot.
 absl::StatusOr<UniqueFd> Connect(const std::string& endpoint, const Deadline& deadline, int stop);
 
-// Sends small frames without delay, and sends keep-alives, so that a vanished peer is noticed.
+// Sets the options of a connection: small frames are sent without delay, and the kernel sends
+// keep-alives, so that a vanished peer is noticed.
 void TuneSocket(int fd);
 
 }  // namespace tessera::worker

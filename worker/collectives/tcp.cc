@@ -26,7 +26,8 @@
 namespace tessera::worker {
 namespace {
 
-// The time from accepting a connection until its Hello must be complete.
+// kHelloTime: the time from accepting a connection until its Hello must be complete. kShutdownTime:
+// how long the destructor waits for peers to read what was sent.
 constexpr absl::Duration kHelloTime = absl::Seconds(5);
 constexpr absl::Duration kShutdownTime = absl::Seconds(1);
 // kFailedLaunchWriteTime: how long a peer may take to read the rest of a frame after its launch has
@@ -184,8 +185,8 @@ LinkState TcpLinks::StateOf(int rank, std::string* reason) const {
 // Writes one frame, after waiting for other threads that write to the same connection. The lock is
 // not held during the write, since it may block; the flag `writing` reserves the connection
 // instead. Broadcasts of failures skip a connection that is being written to, so the writer sends
-// what they left. A frame that was written in part makes the connection unusable, because the
-// reader could not find the next frame.
+// the failures that they left out. A frame that was written in part makes the connection unusable,
+// because the reader at the other end could not find the next frame.
 bool TcpLinks::Send(const FrameHeader& header, const std::string& label,
                     absl::Span<const std::byte> payload, const Deadline& deadline) {
   Peer& peer = *peer_of_rank_[header.to];
@@ -366,10 +367,11 @@ void TcpLinks::RunPeer(Peer& peer) {
   MarkDown(peer, end);
 }
 
-// Tries until it succeeds, the links end, or the peer turns out to be at a later generation. A peer
-// that does not answer may be paused, so it is not lost: a collective that needs it ends at its own
-// deadline, and the error says how far the connection got. A connection that waits for an answer is
-// kept, because the peer would take an abandoned one for the real connection.
+// Tries until it succeeds, the links are destroyed, or the peer turns out to be at a later
+// generation. A peer that does not answer may only be paused, so it does not count as lost: a
+// collective that needs the peer ends at its own deadline, and the error says how far the
+// connection got. The wait for the answer to a Hello has no deadline. If the connection were given
+// up, the peer could still accept it later, and would then refuse the next one.
 Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   const Deadline none(absl::InfiniteDuration());
   const auto note = [&](std::string why) {
@@ -558,7 +560,7 @@ bool TcpLinks::AdvanceTls(PendingConnection& pending, bool* done) {
 // Decides about a connection whose Hello is complete: checks the secret, the certificate and the
 // Hello, answers, and hands the connection to the peer's thread. A peer without the secret gets no
 // answer, so that it learns nothing of this cluster. A Hello of a later generation ends this
-// communicator, because it is stale.
+// communicator, because the communicator is then stale.
 void TcpLinks::Admit(PendingConnection& pending) {
   const Hello& hello = pending.reader.hello();
   const std::string name = pending.reader.name();

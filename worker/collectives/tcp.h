@@ -1,9 +1,10 @@
 // The connections of one executor to the others of its communicator: one per pair of executors.
 //
-// The executor with the smaller name connects, and retries for as long as these links live. The
-// other one accepts, on the listening socket that it was given. Each peer has one thread, which
-// connects and then reads: it delivers frames to mailboxes and never waits for them to be consumed.
-// Frames are written by the threads that send, one at a time on each connection.
+// A peer is another executor. The one of two executors whose name sorts first connects, and
+// retries until its TcpLinks is destroyed. The other one accepts, on the listening socket that it
+// was given. There is one thread for each peer, which connects and then reads: it delivers frames
+// to mailboxes and never waits for them to be consumed. Frames are written by the threads that call
+// Send, one at a time on each connection.
 //
 // Owned by the communicator. The destructor shuts the connections down, waits up to a second for
 // peers to read what was sent, and joins the threads. Send, StateOf and BroadcastFailure may be
@@ -36,7 +37,8 @@ enum class LinkState { kConnecting, kUp, kDown };
 class TcpLinks {
  public:
   // Borrows all arguments, which outlive this. `mailboxes` is by rank, and null for ranks that are
-  // not local. At least one rank is local. `listen_fd` may be -1 if no executor has a smaller name.
+  // not local. At least one rank is local. `listen_fd` may be -1 if no executor has a name that
+  // sorts before this executor's.
   TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch* failure,
            std::vector<Mailbox*> mailboxes);
   ~TcpLinks();
@@ -54,12 +56,13 @@ class TcpLinks {
   bool Send(const FrameHeader& header, const std::string& label,
             absl::Span<const std::byte> payload, const Deadline& deadline);
 
-  // Sends the stored failure to every peer, and closes the connections for writing.
+  // Sends the communicator's failure to every peer, and closes the connections for writing.
   void BroadcastFailure();
-  // Sends the stored failure of a launch to every peer, once that peer is connected. If the socket
-  // of a peer is full, the failure is sent before the next frame.
+  // Sends the failure of a launch to every peer, once that peer is connected. If the socket of a
+  // peer is full, the failure is sent after the next frame to it.
   void BroadcastLaunchFailure(uint64_t launch);
-  // Returns whether a frame was written only in part. The communicator is then unusable.
+  // Returns whether a frame to any peer was written only in part. The communicator is then
+  // unusable.
   bool broken() const { return broken_.load(); }
 
  private:
@@ -87,12 +90,12 @@ class TcpLinks {
   void FailGeneration(const std::string& executor, uint64_t generation);
 
   void SendFailure(Peer& peer);
-  // Writes a frame of a launch. Once the launch fails, the peer gets only kFailedLaunchWriteTime to
-  // read it.
+  // Writes a frame of a launch. Once the launch has failed, the peer gets only
+  // kFailedLaunchWriteTime to read the rest of the frame.
   bool WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint64_t launch,
                   const Deadline& deadline);
-  // Sends the failed launches to the peer. If another thread is writing, that thread does it
-  // instead.
+  // Tells the peer of the launches that have failed. If another thread is writing to the peer, that
+  // thread does it afterwards.
   void SendLaunchFailures(Peer& peer);
   void FailUnresponsivePeer(const Peer& peer);
   void WakeRanks();

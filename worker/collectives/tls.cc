@@ -113,8 +113,8 @@ class TlsContext {
 // Makes a context that accepts only peers with a certificate of the given authorities. Session
 // tickets and renegotiation are off, so that a read never has to wait for a write after the
 // handshake: one thread reads while another writes. Partial writes are on, because a write that
-// ends at a deadline continues later from another buffer. The end of a stream without a
-// close_notify is no error, since the lengths in the frames show a truncated one.
+// ends at a deadline continues later from another buffer. A stream that ends without a close_notify
+// is no error of TLS, since the lengths in the frames show whether it was truncated.
 absl::StatusOr<std::shared_ptr<const TlsContext>> MakeTlsContext(
     const std::string& certificates, const std::string& key, const std::string& ca_certificates) {
   ERR_clear_error();

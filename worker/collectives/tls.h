@@ -16,17 +16,17 @@ namespace tessera::worker {
 
 class TlsContext;
 
-// The socket event for which a call waits.
+// The event of the socket for which the caller must wait before it repeats a call.
 enum class TlsWant { kNothing, kRead, kWrite };
 
 class TlsStream {
  public:
   virtual ~TlsStream() = default;
 
-  // Returns true once the handshake is done. Otherwise sets `*want`; kNothing means that it failed,
-  // and Reason() says why.
+  // Returns true once the handshake is done. Otherwise sets `*want`; kNothing means that the
+  // handshake failed, and Reason() says why.
   virtual bool Handshake(TlsWant* want) = 0;
-  // Returns whether the peer's certificate names this worker. Requires: the handshake is done.
+  // Returns whether the peer's certificate names `worker`. Requires: the handshake is done.
   virtual bool PeerIs(const std::string& worker) const = 0;
   // Like recv and send: returns the number of bytes, 0 at the end, or -1 with `*want` set. A
   // `*want` of kNothing means that the call failed. A write that would block must be repeated with

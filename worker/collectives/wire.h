@@ -2,9 +2,10 @@
 // headers of fixed size.
 //
 // connector: Hello, name, secret.   acceptor: HelloAck.   then both: FrameHeader, label, payload.
-// With TLS the connector first sends a TlsHello in plaintext, by which the connection is passed to
-// the right communicator; everything after it is encrypted. Readers check every length against the
-// limits here before they allocate memory.
+// The connector is the executor that opens the connection, and the acceptor is the other one. With
+// TLS the connector first sends a TlsHello in plaintext, from which the acceptor learns to which
+// communicator the connection belongs; everything after it is encrypted. Readers check every length
+// against the limits here before they allocate memory.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -23,7 +24,7 @@ inline constexpr uint16_t kWireVersion = 3;
 
 inline constexpr size_t kMaxPayloadBytes = 256 << 10;
 inline constexpr size_t kMaxLabelBytes = 1024;
-inline constexpr size_t kMaxReasonBytes = 2048;  // the message of a launch's failure
+inline constexpr size_t kMaxReasonBytes = 2048;  // of the error message in a kAbortLaunch frame
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxSecretBytes = 256;
 

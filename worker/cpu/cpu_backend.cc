@@ -37,9 +37,9 @@ using ir::Array;
 
 // Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes. Above
 // the bounds, the evaluator takes microseconds longer in each call than code that is compiled once,
-// in milliseconds. A program of many ops is compiled. So is a program whose loops run many ops,
-// since each costs the evaluator a microsecond. The decision depends on the program alone, so that
-// the program gives the same bits each time. Reference: docs/decisions/0004.
+// in milliseconds. kEvaluatedOps bounds the ops that run, where the ops of a loop count in every
+// iteration, since each op costs the evaluator a microsecond. The decision depends on the program
+// alone, so that the program gives the same bits each time. Reference: docs/decisions/0004.
 constexpr double kEvaluatedCost = 2'048;
 constexpr double kEvaluatedOps = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, which is as long as a context
@@ -47,11 +47,11 @@ constexpr double kEvaluatedOps = 48;
 constexpr int64_t kQuickOps = 16;
 constexpr double kQuickEvaluatedCost = 16'384;  // for programs with host steps
 // For programs whose host steps only call routines, such as a small Fourier transform, which are as
-// fast as code.
+// fast as compiled code.
 constexpr double kQuickRoutineCost = 81'920;
-constexpr double kQuickCompiledCost = 131'072;
-constexpr double kBriefCost = 1 << 25;  // some ten milliseconds
-// For loops of small kernels, whose memory is in the caches.
+constexpr double kQuickCompiledCost = 131'072;  // for programs without loops
+constexpr double kBriefCost = 1 << 25;  // bound of a brief executable: some ten milliseconds
+// For programs with loops of small kernels, whose memory is in the caches.
 constexpr double kQuickLoopCost = 1'048'576;
 
 // Products of at most this many multiplications are kernels of ours. For larger products oneDNN is
@@ -108,8 +108,8 @@ bool RoundsDifferently(const ir::Function& f, const ir::Op& op) {
   });
 }
 
-// Returns whether the program consists of sorts, which are routines, so that it has no kernels to
-// compile.
+// Returns whether the program consists of sorts only. Sorts are done by routines (sort.h), so that
+// there are no kernels to compile.
 bool OnlySorts(const ir::Function& f) {
   return !f.ops.empty() && std::all_of(f.ops.begin(), f.ops.end(), [](const ir::Op& op) {
     return op.def->lowering == ir::Lowering::kSort;
@@ -140,7 +140,8 @@ class CpuExecutable : public Executable {
 // references are over.
 bool OwnsItsBytes(const Array& array) {
   if (array.bytes().use_count() != 1) return false;
-  // use_count() is a relaxed load. Dropping a reference synchronizes with earlier drops.
+  // use_count() is a relaxed load, which does not order the reads of other threads before it.
+  // Dropping a reference does, so a second reference is made and dropped here.
   std::shared_ptr<std::byte[]>(array.bytes()).reset();
   return true;
 }
@@ -166,8 +167,8 @@ class EvaluatedExecutable final : public CpuExecutable {
     std::vector<Array> in;
     in.reserve(args.size());
     for (const DeviceBufferRef& arg : args) in.push_back(ArrayOf(*arg));
-    // The hook refers to this struct. A function that captures a single pointer allocates no
-    // memory.
+    // The hook captures a reference to this struct and nothing else, because a std::function that
+    // captures a single pointer allocates no memory.
     struct {
       const EvaluatedExecutable& self;
       const RunContext& context;
@@ -238,7 +239,8 @@ bool HasOnlyRoutines(const HostProgram& host) {
 
 bool IsQuick(const HostProgram& host, double cost, double ops) {
   if (host.has_collectives || host.num_steps > kQuickOps) return false;
-  // A host step may contain loops, even loops on a condition.
+  // The ops of host steps are bounded too, since a host step may contain loops, even loops on a
+  // condition.
   if (host.has_host_steps && ops > kEvaluatedOps) return false;
   if (host.has_host_steps &&
       cost > (HasOnlyRoutines(host) ? kQuickRoutineCost : kQuickEvaluatedCost))
@@ -330,9 +332,9 @@ class CpuBackend final : public Backend {
   }
   absl::Span<const ir::Lowering> lowerings() const override { return program::kLoweredKinds; }
 
-  // Decides whether to evaluate or to compile the program, and makes the executable. It counts
-  // flops, bytes and ops of the program alone, so that the decision never changes from run to run.
-  // A program with collectives is always compiled, because the evaluator cannot exchange.
+  // Decides whether to evaluate or to compile the program, and makes the executable. The decision
+  // depends only on the flops, bytes and ops of the program, so that it never changes from run to
+  // run. A program with collectives is always compiled, because the evaluator cannot exchange.
   // Reference: docs/decisions/0004.
   absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
       const std::string& tenant, const ir::Program& program) override {
@@ -395,8 +397,8 @@ class CpuBackend final : public Backend {
     return enqueued;
   }
 
-  // Takes the memory from the pool, so that a batch that is uploaded for each step reuses the
-  // memory of an earlier one.
+  // Takes the memory from the pool, so that a batch that a client uploads for each step of a
+  // training reuses the memory of an earlier batch.
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) override {
     return shared_->pool.Allocate(bytes);
   }
@@ -420,7 +422,8 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-// The other fifth is for the processes themselves, their compilers and the pool's free lists.
+// Devices get four fifths of the memory. The other fifth is for the processes themselves, their
+// compilers and the free lists of the pools.
 int64_t CpuMemoryBytes() { return ProcessLimits().memory_bytes / 5 * 4; }
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {

@@ -1,10 +1,10 @@
 // A Backend of N CPU devices in one process.
 //
 // A device program becomes a step program (program/step_program.h) whose kernels are compiled for
-// this machine. Matmuls use oneDNN, and collectives use Collectives. A program with little to
-// compute is evaluated op by op instead, because code for it would hardly save anything. The
-// cancellation flag is polled between steps and on the back-edges of loops. The op in flight is
-// recorded with its source location. Enqueue is synchronous.
+// this machine. Matmuls use oneDNN, and collectives use the Collectives of the RunContext. A
+// program with little to compute is evaluated op by op instead, because code for it would hardly
+// save anything. The cancellation flag is polled between steps and on the back-edges of loops. The
+// op in flight is recorded with its source location. Enqueue returns when the program has ended.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ namespace tessera::worker {
 
 struct CpuBackendOptions {
   int num_devices = 1;
-  // Memory of each device. 0 means an even share of four fifths of ProcessLimits().
+  // Memory of each device. 0 means an even share of CpuMemoryBytes().
   int64_t memory_bytes = 0;
   codegen::HostCompilerOptions codegen = {};
   // With kAuto, a program with little to compute is evaluated op by op. The other kinds are for
@@ -25,12 +25,13 @@ struct CpuBackendOptions {
   // runs the kernels by codegen::Interpret.
   enum class Kernels : uint8_t { kAuto, kAlways, kStepByStep, kInterpreted };
   Kernels kernels = Kernels::kAuto;
-  // Receives each device program and the stages of its step program. It must outlive the backend.
-  // Null if there is no dump.
+  // The folder to which each device program and the stages of its step program are written, or null
+  // if there is none. It must outlive the backend.
   DumpFolder* dump = nullptr;
 };
 
-// Returns the default memory of all CPU devices of this machine together.
+// Returns the default memory of all CPU devices of this machine together: four fifths of the memory
+// of ProcessLimits().
 int64_t CpuMemoryBytes();
 
 std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options);

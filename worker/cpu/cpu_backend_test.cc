@@ -111,7 +111,7 @@ TEST_P(DotTest, AgreesWithTheEvaluator) {
   for (int64_t d : c.dims.lhs_contract) k *= c.lhs[d];
   const double eps = c.dtype == DType::kBF16 ? std::pow(2.0, -8) : std::pow(2.0, -23);
   for (int64_t i = 0; i < got->num_elements(); ++i) {
-    // sum| <= k here, because every term is at most 1.
+    // Here |sum| <= k, because every term is at most 1.
     const double bound = c.dtype == DType::kBF16
                              ? eps * (std::abs(want[0].At(i)) + k * std::pow(2.0, -20))
                              : eps * static_cast<double>(k * k);
@@ -195,7 +195,7 @@ TEST(CpuBackendTest, RecordsTheOpInFlightWithItsLine) {
   InFlightQueue queue(&page.slot(0));
   context.in_flight = queue.Begin(9);
   ASSERT_THAT(backend->Enqueue(*executable, context, {arg}), IsOk());
-  // Another mapping of the page shows the op, as the daemon's does.
+  // Another mapping of the page shows the op, just as the mapping in the daemon would.
   InFlightPage seen(page.fd(), 1);
   EXPECT_EQ(seen.LikelyCulprit().launch, 9u);
   EXPECT_EQ(seen.LikelyCulprit().op, "neg (model.cc:12)");
@@ -262,7 +262,7 @@ TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
 TEST(CpuBackendTest, MemoryIsArgumentsResultsAndWhatLivesBetween) {
   const std::unique_ptr<Backend> backend =
       MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
-  // A chain is one kernel, so no memory lives between its ops.
+  // A chain is one kernel, so that its intermediate results need no memory.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto chain, backend->Compile(ProgramOf(Chain(5))));
   EXPECT_EQ(chain->memory_bytes(), 2 * 1024);
   // A product of 16 x 16 lives until the next product has read it.
@@ -286,7 +286,7 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
   EXPECT_FALSE(much->quick());
 }
 
-// A thread that waits for the executable may run it, if it ends soon.
+// A brief executable ends so soon that a thread that waits for its results may run it.
 TEST(CpuBackendTest, SomeMillisecondsAreBriefAndMoreIsNot) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, brief] : {std::pair(1 << 20, true), std::pair(1 << 24, false)}) {
@@ -312,7 +312,7 @@ TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
   EXPECT_TRUE(executable->quick());
 }
 
-// The evaluator takes longer than code for the same work.
+// For the same work, the evaluator takes longer than compiled code.
 TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, quick] : {std::pair(1024, true), std::pair(4096, false)}) {
@@ -348,7 +348,7 @@ TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
   EXPECT_FALSE(executable->brief());
 }
 
-// The update becomes a copy of the memory that an earlier step wrote.
+// The scatter becomes a copy of the update, which is an argument or was written by an earlier step.
 TEST(CpuBackendTest, AScatterOfTheWholeOperandWritesTheUpdate) {
   constexpr int64_t kSize = 64;
   for (const bool computed : {false, true}) {
@@ -513,7 +513,7 @@ absl::Status CancelledDuring(absl::string_view op, Backend& backend, const Execu
   return status;
 }
 
-// An endless loop polls the flag by itself, since no other thread and no step does it.
+// An endless loop polls the cancellation flag by itself, since no other thread and no step does it.
 TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[16]) -> (f32[16]) {
   %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
@@ -538,7 +538,8 @@ TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
               ReasonIs("CANCELLED", "enough"));
 }
 
-// A step without code is called from the loop, for the right iteration, in an inner loop too.
+// A loop in native code calls back for a step without code, with the numbers of the current
+// iterations, also from an inner loop.
 TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
   const std::string text =
       R"(func main(%c: f32[4], %xs: f32[3,5,4]) -> (f32[4], f32[3,5,4]) {
@@ -665,7 +666,8 @@ TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
   EXPECT_EQ(bytes(200), 8 * 200 + 2 * 8);
 }
 
-// Between its ops an evaluated program holds a value that a compiled program does not hold.
+// The memory tells how a program runs: between its ops an evaluated program holds a value that a
+// compiled program does not hold.
 TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   const auto negated = [](int64_t elements, int ops) {
@@ -682,7 +684,7 @@ TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
   EXPECT_EQ(much->memory_bytes(), 2 << 18);
 }
 
-// A function of a number has the same bits in every program.
+// A function of the same number has the same bits in programs of every size.
 TEST(CpuBackendTest, AFunctionOfANumberDoesNotDependOnHowManyThereAre) {
   const auto sines = [](int64_t elements) -> absl::StatusOr<Array> {
     Builder b({});

@@ -1,5 +1,5 @@
-// How much work of a step is worth a thread, and how much may run between two polls of the
-// cancellation flag.
+// How much work of a step is worth a thread of its own, and how much may run between two polls of
+// the cancellation flag.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace tessera::worker {
 struct Grain {
   int64_t min = 0, max = 0;
 };
-// In elements times nodes and stores.
+// The unit is one node or store of a kernel at one element.
 inline constexpr Grain kKernelGrain = {1 << 18, 1 << 25};
-// In bytes.
+// The unit is one byte.
 inline constexpr Grain kCopyGrain = {1 << 19, 1 << 28};
-// In multiplications.
+// The unit is one multiplication of two elements.
 inline constexpr Grain kMatmulGrain = {1 << 22, int64_t{1} << 33};
 
 // Returns the work of one iteration of the kernel, in the unit of kKernelGrain.

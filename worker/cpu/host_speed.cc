@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kRounds = 3;
 constexpr int64_t kMatmul = 256, kMatmulsPerPiece = 4;
-constexpr int64_t kCopiedBytes = 32 << 20;  // more than most caches have for one core
+constexpr int64_t kCopiedBytes = 32 << 20;  // most caches are smaller
 
 // Returns the shortest time of several rounds, in each of which `work` runs for every piece. One
 // round before them warms up.

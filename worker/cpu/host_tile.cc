@@ -16,9 +16,9 @@ using codegen::Kernel;
 using program::KernelStep;
 using program::Step;
 
-// The memory that a block of rows uses fits into the second-level cache of any processor of the
-// last years, unless its rows are long. A block has at least two rows, since a kernel of one row
-// would have no dim of rows, and another plan.
+// A block has as many rows as fit into kBlockBytes, which fits into the second-level cache of any
+// processor of the last years. Even if its rows are long, a block has at least two of them, since a
+// kernel of one row would have no dim of rows, and therefore another HostPlan.
 constexpr int64_t kBlockBytes = 1 << 16, kBlockRowsMin = 2;
 
 // Returns the number of bytes of one row of all slots together.
@@ -37,7 +37,7 @@ int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelSt
 
 // Makes the parts of a tile. Each kernel of the tile is rewritten for a block of rows (RowsOf). The
 // tile is given up, and its steps run one by one, if a rewritten kernel would sum in another order:
-// a tile must not change a bit.
+// a tile must not change a bit of a result.
 HostTile MakeHostTile(const program::StepProgram& program,
                       const std::vector<bool>& has_blocked_loops, const std::vector<Step>& steps,
                       size_t first, std::vector<Kernel>* kernels) {

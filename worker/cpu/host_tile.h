@@ -13,7 +13,7 @@ namespace tessera::worker {
 
 struct HostTile {
   // A kernel step of the tile. To run `n` rows from row r on, its function runs iterations_per_row
-  // * n iterations. The buffers begin r * moves[i] bytes into the step's slots.
+  // * n iterations. Buffer i begins r * moves[i] bytes into slots[i].
   struct Part {
     std::vector<int> slots;
     std::vector<int64_t> moves;

@@ -101,7 +101,8 @@ constexpr char kTransposedLater[] = R"(func main(%x: T[M,N], %w: T[M,N]) -> (T[M
   return %p
 })";
 
-// The sums of columns, one for each of M rows, which are N long.
+// The sums of the M columns of one array, each of which multiplies a row of N elements of another
+// array.
 constexpr char kSumsOfColumns[] = R"(func main(%x: T[3000,M], %w: T[M,N]) -> (T[M,N]) {
   %s = reduce_sum(%x) {dimensions=[0]}
   %sb = broadcast_in_dim(%s) {shape=[M,N], broadcast_dimensions=[0]}
@@ -177,8 +178,8 @@ TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
   struct Shape {
     int64_t m, n;
   };
-  // No block divides these rows. Some are shorter than a vector, and some are more than the caches
-  // hold at once.
+  // These numbers of rows are not multiples of the rows of a block. Some rows are shorter than a
+  // vector, and some arrays are larger than the caches.
   const Shape shapes[] = {{33, 1000}, {1021, 7}, {4099, 64}, {40, 16385}, {1000, 1000}};
   for (const char* text : {kSoftmax, kLayerNorm, kMasked})
     for (const char* dtype : {"f32", "bf16"})
@@ -270,7 +271,7 @@ TEST(HostTileTest, BlocksAreOfSomeRows) {
       MakeHostTile(built, {true, false, false, false}, built.steps, 0, &kernels).parts.empty());
 }
 
-// The one step of the program polls the flag by itself.
+// The program is a single tile, which polls the cancellation flag by itself.
 TEST(HostTileTest, ATileEndsWhenItIsCancelled) {
   const ir::FunctionRef f = Parsed(kSoftmax, "f32", 1 << 13, 1 << 10);
   const std::unique_ptr<Backend> backend = MakeCpuBackend({.num_devices = 64});

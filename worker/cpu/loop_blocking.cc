@@ -16,7 +16,7 @@ using codegen::Access;
 using codegen::Kernel;
 using codegen::Node;
 
-// The operands of kernels with fewer elements fit into the cache.
+// The operands of a kernel with fewer elements fit into the cache, so blocks would not help.
 constexpr int64_t kBlockedElementsMin = 1 << 15;
 constexpr int64_t kLine = 16;  // number of f32s in a cache line
 constexpr int64_t kLoopBlockRows = 8, kLoopBlockColumns = 64;

@@ -25,7 +25,7 @@ using program::Step;
 // times nodes: some milliseconds. If an iteration does more, interpreting its steps costs nothing
 // in comparison.
 constexpr int64_t kWorkMax = 1 << 22;
-// The number of bytes that are copied in the time of one element of a node.
+// The number of bytes that are copied in the time in which one node is computed at one element.
 constexpr int64_t kBytesPerWork = 16;
 constexpr size_t kDepthMax = 16;  // nesting of loops and branches
 
@@ -92,8 +92,8 @@ class Maker {
     return ops;
   }
 
-  // Returns whether the step runs on one thread, so that its code may be part of the loop's. Adds
-  // its work if it does.
+  // Returns whether the step is so small that it runs on one thread, so that the loop's code may
+  // contain it. If it is, adds its work to `work_`.
   bool IsSmall(const KernelStep& step) {
     const codegen::Kernel& kernel = p_.kernels[step.kernel];
     const int64_t work = WorkOfIteration(kernel) * kernel.num_iterations();

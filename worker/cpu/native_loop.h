@@ -10,9 +10,9 @@
 
 namespace tessera::worker {
 
-// A loop of a step program with the loops inside it. The code contains its small kernels and
-// copies. It calls back for steps that run on several threads, that multiply or exchange, or that
-// need the host.
+// A loop of a step program with the loops inside it. The code contains the small kernels and copies
+// of these loops. For every other step (a kernel or copy for several threads, a matmul, a sort, an
+// exchange or a host step) the code calls back.
 struct NativeLoop {
   codegen::KernelLoop code;
   // The slot of each base of the code. A base is the address of its slot in the first iteration.
@@ -26,7 +26,8 @@ struct NativeLoop {
   std::string label;
 };
 
-// Returns the outermost loops that have work to run as code, in order.
+// Returns the loops that are worth running as native code, in order. Loops inside such a loop
+// belong to its code.
 std::vector<NativeLoop> FindNativeLoops(const program::StepProgram& program);
 
 }  // namespace tessera::worker

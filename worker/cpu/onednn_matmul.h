@@ -17,7 +17,7 @@ class OneDnnMatmul {
   ~OneDnnMatmul();
 
   // Returns false and leaves `c` untouched if oneDNN does not support the product on this machine
-  // (for example bf16 without its instructions). Requires that no dimension is 0.
+  // (for example bf16 on a CPU without instructions for bf16). Requires that no dimension is 0.
   bool Run(const MatmulShape& shape, const void* a, const void* b, void* c);
   // Returns whether matmuls of these dtypes are supported.
   bool Supports(ir::DType in, ir::DType out);

@@ -34,7 +34,7 @@ using program::Slot;
 using program::SortStep;
 using program::Step;
 
-// Three nested loops, for shapes and dtypes that oneDNN does not support.
+// Multiplies by nested loops, for shapes and dtypes that oneDNN does not support.
 template <class T, class Load, class Store>
 void NaiveMatmul(const MatmulShape& s, const T* a, const T* b, Load load, Store store) {
   for (int64_t i = 0; i < s.batch; ++i)
@@ -127,7 +127,7 @@ class Run {
 
   absl::Status RunTile(const HostTile& tile) {
     context_.SetOp(p_.labels[tile.label], /*waiting=*/false);
-    buffers_.clear();  // will hold the buffers of all parts
+    buffers_.clear();  // gets the buffers of all parts, one part after the other
     for (const HostTile::Part& part : tile.parts)
       for (const int slot : part.slots) buffers_.push_back(AddressOf(slot));
     return ParallelFor(tile.rows, tile.work_per_row, kKernelGrain, [&](int64_t begin, int64_t end) {
@@ -246,7 +246,7 @@ class Run {
   }
 
   // Calls `work(begin, end)` for parts of [0, n) on several threads. `each` is the cost of one
-  // element, in the unit of `grain`.
+  // index, in the unit of `grain`.
   template <class Work>
   absl::Status ParallelFor(int64_t n, int64_t each, Grain grain, const Work& work) {
     const int64_t all = n * each;
@@ -258,8 +258,8 @@ class Run {
       }
       return absl::OkStatus();
     }
-    // Each thread gets the same number of pieces. There are more pieces if the cancellation flag
-    // must be polled during the work.
+    // Each thread gets the same number of pieces. It gets more than one if the cancellation flag
+    // must be polled during its work.
     int64_t pieces = std::min<int64_t>({n, all / grain.min, resources_.num_threads});
     pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
     pieces = std::min(pieces, n);
@@ -285,9 +285,9 @@ class Run {
                        [&](int64_t begin, int64_t end) { fn(buffers_.data(), begin, end); });
   }
 
-  // Multiplies batches of matrices, on several threads if they are large. Several matrices are
-  // split by matrix, and a single one by rows. Either way each element is summed in one piece by
-  // one thread. Products that oneDNN does not support are computed by plain loops.
+  // Multiplies batches of matrices, on several threads if they are large. Threads share a batch by
+  // matrix, and a single product by rows. Either way each element is summed in one piece by one
+  // thread. Products that oneDNN does not support are computed by plain loops.
   absl::Status Multiply(const MatmulStep& step) {
     const MatmulShape& s = step.shape;
     const int64_t in_width = ir::ByteWidth(s.in), out_width = ir::ByteWidth(s.out);
@@ -342,7 +342,8 @@ class Run {
   absl::Status Copy(const CopyStep& step) {
     const absl::Span<std::byte> to = MutableBytes(step.out);
     const std::byte* from = AddressOf(step.in);
-    // The argument was donated to the result.
+    // If the addresses are equal, the argument was donated to the result, and nothing has to be
+    // copied.
     if (from == to.data()) return absl::OkStatus();
     return ParallelFor(static_cast<int64_t>(to.size()), 1, kCopyGrain,
                        [&](int64_t begin, int64_t end) {

@@ -30,9 +30,10 @@ struct HostProgram {
   std::shared_ptr<const codegen::HostCode> code;
   // The function of each kernel, or null if only native loops and row tiles run it.
   std::vector<codegen::HostCode::Fn> functions;
-  // Loop i here is loop i of the code.
+  // native_loops[i] is loop i of `code`.
   std::vector<NativeLoop> native_loops;
-  // The native loop of each loop of the program, or -1.
+  // For each loop of the program: its index in `native_loops` if it is the outermost loop there, or
+  // -1.
   std::vector<int> native_of;
   // The row tiles by the program's numbers. A tile in a native loop has no parts.
   std::vector<HostTile> tiles;
@@ -56,8 +57,8 @@ absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCo
 // The addresses of the program's memory.
 struct HostMemory {
   absl::Span<const std::byte* const> arguments;
-  // Null for a result that shares an argument's memory. If the argument was donated to the result,
-  // this is the argument's address.
+  // Null for a result that shares the memory of an argument or of an earlier result
+  // (program::Result). If an argument was donated to the result, this is the argument's address.
   absl::Span<std::byte* const> results;
   std::byte* arena = nullptr;
 };

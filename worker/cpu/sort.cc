@@ -51,7 +51,8 @@ struct TotalKey {
   using Bits = U;
   U operator()(U bits) const { return (bits & kSign<U>) != 0 ? U(~bits) : U(bits | kSign<U>); }
 };
-// Both zeros have the same key. All NaNs have the same key, which no number has.
+// The key of a float in ascending order. Both zeros have the same key. All NaNs have the same key,
+// which is greater than that of any number.
 template <class U, U kInfinity>
 struct FloatKey {
   using Bits = U;
@@ -189,7 +190,9 @@ inline bool IsBefore(const Wide& a, const Wide& b) {
 
 // ---- How the work is split. ---------------------------------------------------------------------
 
-// Returns whether values are sorted alone: no operand follows the keys, and the row has one key.
+// Returns whether the values are sorted without their places. This takes a single operand, of more
+// than one byte per element, that is sorted in ascending order and kept whole, and no indices in
+// the result.
 bool SortsKeysOnly(const SortShape& s) {
   return s.dtypes.size() == 1 && !s.indices && !s.descending && s.kept == s.n &&
          ir::ByteWidth(s.dtypes[0]) > 1;
@@ -207,7 +210,8 @@ struct Split {
   int64_t pieces = 1;
   // The number of threads that work on one row.
   int64_t threads = 1;
-  // The size and the number of a row's chunks, between which threads poll or share the row.
+  // The number of elements of a chunk, and the number of chunks of a row. Threads share a row by
+  // chunk, and poll the cancellation flag between chunks.
   int64_t chunk = 0, chunks = 0;
   // Whether the elements that are kept are found first, and only these are sorted.
   bool selects = false;
@@ -491,8 +495,8 @@ class RowSorter {
       count = k;
       return static_cast<Bits>(kept[k - 1].key());
     };
-    // An element with the same key as the last wanted one comes later in the row, so it is not
-    // wanted.
+    // `last` is the greatest key of the k candidates that come first. A later element with this key
+    // comes after them, so it is not wanted.
     Bits last = cut_to_half();
     const auto visit = [&](int64_t from, int64_t to) {
       for (int64_t j = from; j < to; ++j) {
@@ -516,7 +520,8 @@ class RowSorter {
     if (count > k) cut_to_half();
   }
 
-  // Writes the elements that are kept of every operand, and their places.
+  // Writes the kept elements of every operand and, if the result has indices, their places in the
+  // row.
   bool Write(int64_t row) {
     const int64_t from = BeginOf(row, s_.n), to = BeginOf(row, s_.kept);
     const auto write = [&](size_t operand, auto element) {
@@ -548,9 +553,9 @@ class RowSorter {
   const Work& work_;
   const SortShape& s_;
   const Split& split_;
-  // They hold n elements each, or the candidates.
+  // Each holds the n elements of a row. In a selection, `from_` holds the candidates.
   Element *from_ = nullptr, *to_ = nullptr;
-  // The number of elements by chunk and digit, then their places.
+  // For each chunk and digit: the number of its elements, and then the place of the next of them.
   uint32_t* counts_ = nullptr;
 };
 

@@ -36,8 +36,8 @@ std::vector<DType> RealDTypes() {
 constexpr DType kOfEachWidth[] = {DType::kS8,  DType::kBF16, DType::kF16, DType::kS32,
                                   DType::kF32, DType::kU64,  DType::kF64};
 
-// Returns numbers of which many are equal, with both zeros, infinities and NaNs of several bits
-// among the floats. Without `few`, returns any bits that the dtype has.
+// If `few` is true, returns numbers of which many are equal, with both zeros, infinities and
+// different NaNs among the floats. Otherwise returns random bits that are valid for the dtype.
 Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random) {
   Array a(dtype, shape);
   const int64_t width = ir::ByteWidth(dtype);
@@ -51,7 +51,7 @@ Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random)
         a.Set(i, ir::IsFloat(dtype) || std::isfinite(specials[which]) ? specials[which] : 3);
       } else if (ir::IsFloat(dtype) && width > 1) {
         a.Set(i, NAN);
-        at[0] = static_cast<std::byte>(random() % 4);  // a part of the payload
+        at[0] = static_cast<std::byte>(random() % 4);  // a part of the NaN's payload
         if (which % 2 == 0) at[width - 1] |= std::byte{0x80};
       }
     } else if (ir::BitWidth(dtype) < 8) {
@@ -240,8 +240,8 @@ TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
     EXPECT_EQ(Sorted(s, {x}, pool_, threads, kNever), Expected(s, {x}));
 }
 
-// A cancel at any time ends the sort soon, and within memory of its own. Each thread asks at most
-// once more for each part of the work that it leaves out.
+// A cancel at any time ends the sort soon, and the sort stays within its memory. After the cancel
+// each thread asks at most once more for each part of the work that it leaves out.
 TEST_F(SortTest, ACancelEndsIt) {
   const SortShape shapes[] = {
       {.n = 70'000, .kept = 70'000, .dtypes = {DType::kF32}},

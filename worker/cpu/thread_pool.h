@@ -2,8 +2,9 @@
 //
 // The backend owns the pool, one per process. Thread-safe: helpers work on the calls of Run one
 // after the other. A thread that waits spins for some 100 us before it sleeps. A caller spins for
-// the pieces that helpers have begun. Helpers spin for the next call, as long as calls come that
-// often. The helpers and one caller together are as many threads as the process has cores.
+// the pieces that helpers have begun. Helpers spin for the next call of Run, as long as calls come
+// at such short intervals. The helpers and one caller together are as many threads as the process
+// has cores.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // While a thread captures a graph, the driver rejects its calls that might invalidate the capture,
 // such as allocations and event queries. Our calls do not invalidate it, so a RelaxedCapture
-// permits them for its scope. Outside of a capture it makes no call of the driver.
+// permits them for its scope. If the thread captures nothing, RelaxedCapture makes no call of the
+// driver.
 #pragma once
 #include "worker/cuda/driver_api.h"
 

@@ -8,9 +8,9 @@
 // resources.
 //
 // Reductions have NCCL's own order, which is the same on every rank. NCCL has no max and min that
-// keep a NaN, and no bitwise operations. These return TESSERA_UNSUPPORTED; the caller should gather
-// and reduce instead. Bools are bytes of 0 and 1. Their "and" is a min, and their "or" and their
-// sum are a max.
+// keep a NaN, and no bitwise operations. Max and min of floats, and bitwise reductions of integers,
+// return TESSERA_UNSUPPORTED; the caller should gather and reduce instead. Bools are bytes of 0 and
+// 1. The "and" of bools is computed as a min, and the "or" and the sum as a max.
 //
 // Thread-compatible, except that any thread may call Abort at any time. The collectives of one
 // device's communicators must be enqueued on one stream, or ordered by events, in the same way on

@@ -51,8 +51,9 @@ struct tessera_context {
   std::shared_ptr<const void> MatmulLibrary(
       const std::function<std::shared_ptr<const void>()>& start);
 
-  // Runs `destroy` in a call of Reap, once all work that is enqueued now on any stream has ended.
-  // If the context closes earlier, the driver frees the rest with its own context.
+  // Runs `destroy`, now or in a later call of Reap, once all work that is enqueued now on any
+  // stream has ended. If this context is closed earlier, `destroy` is not run, and the driver frees
+  // the resource together with its own context.
   void DestroyLater(std::function<void()> destroy);
   // Calls `ended` now, and again in each later call of Reap until it returns true.
   void PollLater(std::function<bool()> ended);

@@ -226,7 +226,8 @@ TEST_F(DeviceTest, CodeOutlivesTheStreamThatItRunsOn) {
   ASSERT_EQ(api().event_record(event, second), TESSERA_OK);
   api().stream_destroy(second);
   api().module_unload(module);
-  // The other stream has nothing to do, and says nothing about this one.
+  // The device's other stream has no work. Reap must not unload the module on that account, because
+  // the work of the destroyed stream still uses it.
   device.Reap();
   SetFake("gate", 1);
   EXPECT_EQ(Poll([&] { return api().event_query(event); }), TESSERA_OK);

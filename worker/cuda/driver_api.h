@@ -85,7 +85,8 @@ enum : CUresult {
 #define TESSERA_X(name, value) name = value,
   TESSERA_CUDA_RESULTS(TESSERA_X)
 #undef TESSERA_X
-  // Only the runtime API has this number in its table, but some drivers return it from cuInit.
+  // The result is in NVIDIA's table for the runtime API only, but some drivers return it from
+  // cuInit.
   CUDA_ERROR_INSUFFICIENT_DRIVER = 35,
 };
 

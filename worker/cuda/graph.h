@@ -16,8 +16,8 @@ struct tessera_graph {
   int Launch(tessera_stream* stream);
 
  private:
-  // This member comes first, so that the graph is destroyed before the code that it launches. If
-  // the graph is still running, the driver frees it when it has ended.
+  // This member comes first, so that exec_ is destroyed before the code that it launches. If the
+  // graph is still running then, the driver frees it when it has ended.
   std::vector<std::shared_ptr<const void>> modules_;
   tessera::worker::cuda::GraphExecHandle exec_;
 };

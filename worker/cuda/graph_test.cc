@@ -242,7 +242,7 @@ TEST_F(GraphTest, AStreamMayBeDestroyedWhileItIsRecorded) {
   ASSERT_EQ(api().stream_create(device.context(), 0, &second), TESSERA_OK);
   ASSERT_EQ(api().graph_begin(second), TESSERA_OK);
   api().stream_destroy(second);
-  // Nothing is being recorded any more, so a call that would spoil a recording works as always.
+  // The recording has ended, so a call that would spoil a recording works as always.
   EXPECT_EQ(device.Sync(), TESSERA_OK);
 }
 

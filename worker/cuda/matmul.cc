@@ -17,8 +17,8 @@ CublasLt::~CublasLt() { api.cublasLtDestroy(handle); }
 
 namespace {
 
-// NVIDIA's recommendation for Hopper. A plan asks only for what its algorithm needs, which is often
-// 0.
+// The scratch memory that an algorithm may need: NVIDIA's recommendation for Hopper. A plan asks
+// for no more than its algorithm needs, which is often 0.
 constexpr uint64_t kScratchBytesMax = 32 << 20;
 constexpr uint32_t kAlignment = 16;
 constexpr uint32_t kScratchAlignment = 256;

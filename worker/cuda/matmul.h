@@ -2,9 +2,9 @@
 //
 // TESSERA_CUDA_CUBLASLT names another library than libcublasLt.so.13 or .12, for tests.
 //
-// Matmuls of f32 that allow it (allow_tf32) round their operands to TF32, if cuBLASLt has an
-// algorithm for that. If TESSERA_CUDA_MATMUL_TRIALS=n is set, planning a matmul times the n
-// algorithms that cuBLASLt ranks first and keeps the fastest. Without it the first is taken.
+// Matmuls of f32 with allow_tf32 round their operands to TF32, if cuBLASLt has an algorithm for
+// that. If TESSERA_CUDA_MATMUL_TRIALS=n is set, planning a matmul times the n algorithms that
+// cuBLASLt ranks first and keeps the fastest. Otherwise the algorithm that it ranks first is taken.
 //
 // The dtypes are f32, f64, and bf16 and f16 with sums in f32, to their own dtype or to f32.
 // Addresses are aligned to 16 bytes, and scratch memory to 256.
@@ -44,7 +44,7 @@ using MatmulDesc = CublasLtHandle<cublasLtMatmulDesc_t, &CublasLtApi::cublasLtMa
 using MatmulPreference =
     CublasLtHandle<cublasLtMatmulPreference_t, &CublasLtApi::cublasLtMatmulPreferenceDestroy>;
 
-// The library, started for one context. Its plans share it.
+// The library, started for one context. All plans share the library.
 struct CublasLt {
   CublasLt(const CublasLtApi& functions, cublasLtHandle_t started)
       : api(functions), handle(started) {}
@@ -66,7 +66,8 @@ struct tessera_matmul {
 
  private:
   explicit tessera_matmul(std::shared_ptr<const tessera::worker::cuda::CublasLt> library);
-  // Describes the matmul to the library. If C is row-major, left_ and right_ are B and A.
+  // Describes the matmul to the library. If C is row-major, left_ describes B and right_ describes
+  // A; otherwise left_ describes A.
   int Describe(const tessera_matmul_shape& shape, bool by_tf32);
   int ChooseAlgorithm(tessera_context* context);
   int FillWithZeros(tessera_stream* stream, uint64_t c) const;

@@ -17,9 +17,9 @@ struct TrialBuffers {
 using TrialFn =
     std::function<int(CUstream, const cublasLtMatmulHeuristicResult_t&, const TrialBuffers&)>;
 
-// Returns the index of the fastest of the first `count` algorithms. It runs them on buffers and a
-// stream of its own, and blocks. Returns 0, the library's own choice, if memory is short or a trial
-// does not end in a second.
+// Returns the index of the fastest of the first `count` algorithms. Runs them on buffers and a
+// stream of its own, and blocks. A trial that fails, or does not end within a second, is left out.
+// Returns 0, the library's own choice, if memory is short or no trial is left.
 int FastestTrial(tessera_context* context, const tessera_matmul_shape& shape,
                  const cublasLtMatmulHeuristicResult_t* algorithms, int count, const TrialFn& run);
 

@@ -1,5 +1,5 @@
-// Streams and events: queues of work for a device, and points in them. Their callers own them. If a
-// stream with pending work is destroyed, the work still finishes.
+// Streams and events: queues of work for a device, and points in them. The callers of Create own
+// them. If a stream with pending work is destroyed, the work still finishes.
 #pragma once
 #include <memory>
 #include <vector>

@@ -208,8 +208,8 @@ void Stepper::AskIfDue(int32_t e) {
   Emit(PingChild{e, executor.incarnation});
 }
 
-// How long the executor has not replied. It is zero until the time of the next question has passed
-// without an answer to the last one.
+// Returns for how long the executor has not replied. The result is zero unless the last ping is
+// still unanswered when the next one is due.
 absl::Duration Stepper::Silence(const Executor& executor) const {
   const bool late = executor.asked && now_ >= executor.next_question;
   return late ? now_ - executor.answered : absl::ZeroDuration();
@@ -227,11 +227,12 @@ void Stepper::StopChild(int32_t e) {
 }
 
 // ---- The coordinator. ---------------------------------------------------------------------------
-// Begins the session, or refuses the coordinator. It is refused if it is older than the coordinator
-// for which state is kept, or if it speaks none of our protocols. Executors may have ended since
-// the worker asked to be registered, and their loss is reported here, because nothing was reported
-// before the session began. An executor that still holds state for a coordinator is killed unless
-// this one adopts it, because nobody would know what the executor holds.
+// Begins the session, or refuses the coordinator. The coordinator is refused if its epoch is
+// earlier than that of the coordinator for which state is kept, or if it speaks none of our
+// protocols. Executors may have ended since the worker asked to be registered, and their loss is
+// reported here, because nothing was reported before the session began. An executor that a
+// coordinator has used before is killed unless this coordinator adopts it, because nobody would
+// know what the executor holds.
 void Stepper::On(const Welcomed& event) {
   if (!event.welcome.ok()) return Emit(CancelLink{});
   if (event.welcome->epoch < link_.newest_epoch) {
@@ -290,8 +291,8 @@ void Stepper::On(const LinkEnded& event) {
   link_.next_heartbeat = absl::InfiniteFuture();
   link_.phase = Connection::Phase::kNone;
   if (!was_registered && KindOf(event.status) == ErrorKind::kAlreadyExists) {
-    // A coordinator that did not answer for a long time has not noticed meanwhile that a worker is
-    // gone.
+    // At most reconnect_max of the time since the last refusal counts: while the coordinator did
+    // not answer, it could not notice that a worker is gone.
     if (link_.name_taken_at != absl::InfinitePast())
       link_.name_taken_for += std::min(now_ - link_.name_taken_at, config_.reconnect_max);
     link_.name_taken_at = now_;
@@ -312,7 +313,8 @@ void Stepper::On(const LinkEnded& event) {
       std::min(2 * link_.backoff, outage ? config_.reconnect_max_in_outage : config_.reconnect_max);
 }
 
-// Kills an executor that no coordinator keeps. From here on it does not count as registered.
+// Kills an executor whose state no coordinator keeps. Without `info`, the executor does not count
+// as ready to be registered from here on.
 void Stepper::KillDisconnected(int32_t e, std::string reason) {
   state_.executors[e].info.reset();
   Kill(e, LossCause::kDisconnected, std::move(reason));

@@ -4,10 +4,11 @@
 // another. It also decides when the worker registers with its coordinator, what it reports, and
 // when it gives up.
 //
-// Executors outlive the connection. For the outage grace of the last Welcome, the worker tries to
-// register with the same processes. A process that the coordinator then does not adopt is killed,
-// and all are killed when the grace is over. As long as the worker keeps state for a coordinator,
-// it refuses coordinators of earlier epochs. The machine does no I/O, uses no threads, clock or
+// Executors outlive the connection. For the outage grace that the last Welcome states, the worker
+// tries to register with the same processes. A process that the coordinator then does not adopt is
+// killed, and all processes that a coordinator has used are killed when the grace is over. An epoch
+// numbers the lives of a coordinator. As long as executors hold state for a coordinator, the worker
+// refuses coordinators of earlier epochs. The machine does no I/O, uses no threads, clock or
 // randomness, and writes no logs: the same events at the same times give the same effects, in the
 // daemon and in a simulation. One thread at a time steps a State.
 //
@@ -54,14 +55,15 @@ struct Config {
   // No other process, of this worker or another, may get the same incarnation.
   std::vector<uint64_t> incarnations;
   Build build = ThisBuild();  // names the protocols that the worker speaks
-  // After this time without readiness the process is killed.
+  // A process that is not ready this long after its start is killed.
   absl::Duration ready_timeout = absl::Seconds(20);
   // The wait before a start that follows a failed one; it doubles up to the maximum. A process that
   // was ready for `backoff_reset_after` is followed by the next one at once.
   absl::Duration backoff_min = absl::Milliseconds(50);
   absl::Duration backoff_max = absl::Seconds(2);
   absl::Duration backoff_reset_after = absl::Seconds(5);
-  absl::Duration stop_grace = absl::Seconds(1);  // time between the end of the socket and the kill
+  // The time from when a process's socket has ended, or the process was told to stop, to the kill.
+  absl::Duration stop_grace = absl::Seconds(1);
   // The time between two pings of a process.
   absl::Duration ping_interval = absl::Milliseconds(500);
   // The wait between the end of a connection and the next attempt; it doubles until the worker is
@@ -71,8 +73,8 @@ struct Config {
   absl::Duration reconnect_max_in_outage = absl::Milliseconds(400);
   absl::Duration first_heartbeat = absl::Milliseconds(300);  // used until the first welcome
   absl::Duration heartbeat_min = absl::Milliseconds(10);
-  // How long the name may be taken before the worker gives up. It is longer than a coordinator that
-  // answers needs to notice that a worker of the same name is gone.
+  // How long the worker's name may be taken before the worker gives up. This is longer than a
+  // coordinator that answers needs to notice that a worker of the same name is gone.
   absl::Duration name_taken_patience = absl::Seconds(5);
 };
 
@@ -101,6 +103,7 @@ struct Executor {
   absl::Time kill_at = absl::InfiniteFuture();  // when it is killed, once it has been told to end
   bool killed = false;                          // whether the daemon has killed it
   std::optional<ProcessLoss> verdict = std::nullopt;  // why it ends, once that is decided
+  // When the process last sent a message, and when the next ping is due.
   absl::Time answered, next_question;
   bool asked = false;  // a ping is not answered yet
 };
@@ -121,8 +124,8 @@ struct Connection {
   absl::Duration clock_ahead;  // how far the coordinator's clock is ahead of `now`
   absl::Duration backoff;      // wait before the next connection
   bool ever_registered = false;
-  // For how long registrations have been refused because another worker has the name, and the time
-  // of the last such refusal.
+  // For how long registrations have been refused because the name is taken, and the time of the
+  // last such refusal.
   absl::Duration name_taken_for;
   absl::Time name_taken_at = absl::InfinitePast();
   uint64_t newest_epoch = 0;  // epoch of the coordinator for which state is kept; 0 if none is
@@ -170,7 +173,7 @@ struct Ended {
 
 // Events about the connection that the last Connect asked for, in this order.
 //
-// The first message of the coordinator, or an error if the message is no welcome.
+// The coordinator's first message came. `welcome` is an error if the message is no welcome.
 struct Welcomed {
   absl::StatusOr<api::Welcome> welcome;
 };

@@ -47,9 +47,10 @@ absl::Status Taken(const std::string& address) {
 }
 
 // Claims an address for this process, for as long as the result is open. The kernel lets two
-// sockets with SO_REUSEADDR bind one port while neither listens, so binding alone is no claim. An
-// abstract name of the network namespace belongs to one socket only. Returns a descriptor that is
-// not open if another process has the name.
+// sockets with SO_REUSEADDR bind one port while neither listens, so binding alone is no claim. The
+// claim is therefore a Unix socket with an abstract name that contains the address: in a network
+// namespace only one socket can have that name. Returns a descriptor that is not open if another
+// process has the name.
 UniqueFd Claim(const std::string& address) {
   UniqueFd claim(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string text = absl::StrCat("tessera-reserved/", address);
@@ -92,8 +93,8 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
   if (error != 0) return bad(gai_strerror(error));
   listener.fd = UniqueFd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, found->ai_protocol));
   const int one = 1;
-  // Past connections must not keep a given port busy. If any port will do, one is wanted that
-  // nobody has.
+  // SO_REUSEADDR: past connections must not keep a given port busy. If any port will do, the kernel
+  // must choose one that nobody has bound.
   if (!any_port) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
@@ -104,8 +105,9 @@ absl::StatusOr<Listener> Bind(const std::string& address, bool shared) {
                        getsockname(listener.fd.get(), generic, &size) == 0;
   const int failure = errno;
   freeaddrinfo(found);
-  // SO_REUSEPORT is set once the socket is bound: whoever binds the port without it is then
-  // refused, and so would this socket have been.
+  // SO_REUSEPORT is set only after the bind. Set before, it would let this socket bind a port on
+  // which a process of another worker listens with SO_REUSEPORT. Set now, it lets the process that
+  // will listen bind the port, too.
   if (shared) setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
   if (!listens && failure == EADDRINUSE) return Taken(address);
   if (!listens) return bad(std::strerror(failure));

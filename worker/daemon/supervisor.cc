@@ -1,7 +1,7 @@
 // Runs the processes of one executor. WorkerDaemon (worker/rpc/worker_daemon.cc) has one supervisor
 // for each executor and calls it to apply the effects of the daemon's rules; the supervisor posts
-// events about the process to the Driver. Its own thread starts each process and then serves the
-// socket to it.
+// events about the process to the Driver. The supervisor's own thread starts each process and then
+// serves the socket to it.
 #include "worker/daemon/supervisor.h"
 
 #include <fcntl.h>

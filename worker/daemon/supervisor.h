@@ -1,10 +1,10 @@
-// Runs the processes of one executor, one after the other. core.h decides when each starts and
-// ends; the supervisor does it, and posts events about it.
+// Runs the processes of one executor, one after the other. core.h decides when a process starts and
+// ends; the supervisor starts and ends it, and posts events about it.
 //
-// The messages over the socket between the two processes are ordered. The process sends one when it
-// is ready, and afterwards answers to inquiries. An empty message is a ping or a pong. The process
-// replies to a ping at once, unless it is stuck in a command, so that a busy process can be told
-// from a frozen one.
+// Messages go over a socket between this daemon and the process, in order. The process sends one
+// message when it is ready, and afterwards answers to inquiries. An empty message is a ping or a
+// pong. The process replies to a ping at once, unless it is stuck in a command, so that a busy
+// process can be told from a frozen one.
 //
 // Thread-safe. No function blocks, except that Stop joins the thread. The supervisor's own thread
 // starts every process, since the kernel kills a process when the thread that started it exits.
@@ -82,7 +82,7 @@ class Supervisor {
   bool Flush(ChildSession& life);
   bool Receive(ChildSession& life);
   void EndSocket(ChildSession& life);
-  // Kills the process or closes its input, if that has been asked for.
+  // Kills the process if Kill or Stop was called, and closes its input if CloseInput was called.
   void Obey(ChildSession& life) ABSL_LOCKS_EXCLUDED(mu_);
   void Wake();
 

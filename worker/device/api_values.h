@@ -29,7 +29,8 @@ constexpr tessera_dtype ApiValue(ir::DType dtype) {
     TESSERA_X(kF8E4M3FN, TESSERA_F8E4M3FN)
     TESSERA_X(kF8E5M2, TESSERA_F8E5M2)
 #undef TESSERA_X
-    // No step program has other dtypes: a dtype without kernels is carried by one that has them.
+    // Step programs have no other dtypes: values of a dtype without kernels are held in a dtype
+    // that has them.
     default:
       return -1;
   }

@@ -1,6 +1,6 @@
 // The arena from which the device backend allocates arrays, scratch memory and constants. The
-// driver's own free would wait for the device's work to end, and graphs are captured for fixed
-// addresses.
+// driver's own functions do not suit: its free waits for the device's work to end, and it does not
+// give the same addresses again, for which graphs are captured.
 #include "worker/device/arena.h"
 
 #include <algorithm>

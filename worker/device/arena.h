@@ -1,6 +1,7 @@
 // An allocator over one large region of a device's memory. Allocating and freeing need no call of
-// the driver. The same sequence of requests gives the same addresses, so that each launch of a
-// training loop finds its buffers at the addresses of the launch before.
+// the driver. The same sequence of requests gives the same addresses, so that the launches of a
+// training loop use the same few sets of addresses again, and can reuse their graphs
+// (executable.h).
 //
 // It allocates by best fit, and coalesces free neighbours. The owner of an allocation frees it once
 // the device has finished with it. Thread-safe; the arena outlives its allocations.

@@ -3,7 +3,7 @@
 //
 // Work is added to queues. The work of one queue ends in order, so only its oldest is polled.
 // Thread-safe. The thread calls a PollFn without a lock, and a PollFn must not block. The thread
-// polls every few microseconds at first, and less often later.
+// polls every few microseconds while work ends, and less often while none does.
 #pragma once
 #include <deque>
 #include <thread>

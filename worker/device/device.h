@@ -1,5 +1,6 @@
-// A device of a plugin (device_api.h), with owning types for its handles and statuses for its error
-// codes. Device is thread-safe, as the table is. It outlives every handle made from it.
+// A device of a plugin, with owning types for its handles and statuses for its error codes. The
+// table is the plugin's tessera_device_api (device_api.h). Device is thread-safe, like the
+// functions of the table. It outlives every handle made from it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -56,7 +57,7 @@ class Device {
 
   // Returns the status of a call that returned `code`, which must not be TESSERA_NOT_READY. The
   // kind of an error is OUT_OF_MEMORY, NOT_IMPLEMENTED, PEER_FAILED, WORKER_LOST (sticky) or
-  // INTERNAL. Its message has the device's name, `what` and the plugin's text.
+  // INTERNAL. The message of the error has the device's name, `what` and the plugin's text.
   absl::Status Check(int code, const char* what) const;
 
   absl::StatusOr<StreamHandle> NewStream(bool high_priority) const;

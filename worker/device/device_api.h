@@ -5,8 +5,8 @@
  * how to make another plugin. Nothing of the accelerator's own interface passes through here, so a
  * worker links none of it.
  *
- * A call returns 0 or a TESSERA_* code. After a code, `error_text` says what happened, per calling
- * thread. A context belongs to one process and one device. Any thread may call any function, but
+ * A call returns 0 or a TESSERA_* code. After an error, `error_text` on the same thread says what
+ * happened. A context belongs to one process and one device. Any thread may call any function, but
  * calls on the same stream, communicator, graph or matmul must come from one thread at a time.
  * Handles are opaque. The caller owns them, and destroys them by the function that is named for
  * it. Destroying a handle with work under way is safe and waits for nothing.
@@ -27,12 +27,12 @@ extern "C" {
 
 enum {
   TESSERA_OK = 0,
-  TESSERA_NOT_READY = 1, /* the event, or the communicator, is still under way */
+  TESSERA_NOT_READY = 1, /* no error: the event is not reached, or a communicator's call goes on */
   TESSERA_OUT_OF_MEMORY = 2,
   TESSERA_UNAVAILABLE = 3, /* no device, no driver or no library: use another backend */
   TESSERA_UNSUPPORTED = 4, /* this device or library version cannot do it */
   TESSERA_INVALID = 5,     /* the call is wrong: our bug */
-  TESSERA_PEER = 6,        /* a communicator's peer is lost, or it was aborted */
+  TESSERA_PEER = 6,        /* a communicator's peer is lost, or the communicator was aborted */
   TESSERA_STICKY = 7
 };
 
@@ -69,7 +69,7 @@ enum {
   TESSERA_OR = 5
 };
 
-/* Collectives of n ranks, on blocks of tessera_collective::elements. */
+/* Collectives of n ranks. Each block has tessera_collective::elements elements. */
 typedef int32_t tessera_collective_kind;
 enum {
   TESSERA_ALL_REDUCE = 0,     /* in: a block; out: the combination of all ranks' blocks */
@@ -128,8 +128,8 @@ typedef struct tessera_device_api {
   uint32_t version; /* TESSERA_DEVICE_API_VERSION */
   const char* kind; /* "gpu" */
 
-  /* Returns the error message of the last call that failed on this thread. It is valid until the
-   * next call. */
+  /* Returns the error message of the last call that failed on this thread. The text is valid until
+   * the thread's next call. */
   const char* (*error_text)(void);
 
   /* Counts the machine's devices. Returns TESSERA_UNAVAILABLE, with the reason in error_text, if
@@ -164,7 +164,8 @@ typedef struct tessera_device_api {
   int (*copy)(tessera_stream* stream, uint64_t to, uint64_t from, int64_t bytes);
   int (*fill_zero)(tessera_stream* stream, uint64_t to, int64_t bytes);
 
-  /* Loads code for info.target: PTX text, or an object for the emulator. */
+  /* Loads code that was compiled for info.target: PTX text or, for the emulator "simt-host", which
+   * the fake driver of the tests runs, an object file. */
   int (*module_load)(tessera_context* context, const void* image, int64_t bytes,
                      tessera_module** module);
   void (*module_unload)(tessera_module* module);
@@ -191,10 +192,11 @@ typedef struct tessera_device_api {
                     uint64_t c, uint64_t scratch);
 
   /* Communicators. One rank makes an id, and the caller carries it to the other ranks. comm_create,
-   * and every call on a communicator, may leave it NOT_READY. The caller then polls comm_ready, up
-   * to a deadline of its own, before it enqueues anything else on the stream or the communicator.
-   * All ranks make the same calls in the same order. Reductions are sums of every dtype, max and
-   * min of integers, and all reductions of bools. Others may be TESSERA_UNSUPPORTED. */
+   * and every call on a communicator, may return TESSERA_NOT_READY. The caller then polls
+   * comm_ready, up to a deadline of its own, before it enqueues anything else on the stream or the
+   * communicator. All ranks make the same calls in the same order. A plugin has all reductions of
+   * bools. Of the other dtypes, except s16, u16 and f8, it has sums and, of integers, max and min.
+   * For all other reductions it may return TESSERA_UNSUPPORTED. */
   int (*comm_id)(tessera_comm_id* id);
   int (*comm_create)(tessera_context* context, const tessera_comm_id* id, int32_t num_ranks,
                      int32_t rank, tessera_comm** comm);

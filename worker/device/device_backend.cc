@@ -259,7 +259,7 @@ class DeviceBackend final : public Backend {
   }
 
  private:
-  // Polls the work from now on, and returns its end.
+  // Hands the work to the polling thread, and returns the object that reports its end.
   std::shared_ptr<LaunchEnd> Watch(Launch::Work work) {
     auto ended = std::make_shared<LaunchEnd>();
     auto launch = std::make_unique<Launch>(
@@ -340,9 +340,9 @@ class DeviceBackend final : public Backend {
     return MatmulHandle(&api(), matmul);
   }
 
-  // Plans the matmuls and adds up the sizes of scratch memory. Each shape is planned once. Operands
-  // that may be unaligned get room for an aligned copy, of which only the step that needs most
-  // counts, because steps run one after the other.
+  // Plans the matmuls, and adds up the sizes of the parts of scratch memory. Each shape is planned
+  // once. Operands and results that may be unaligned get room for an aligned copy. Steps run one
+  // after the other, so the room for the step that needs most is enough.
   absl::Status PlanMatmulsAndScratch(DeviceExecutable& executable) const {
     const program::StepProgram& program = executable.program;
     absl::Status status;
@@ -434,7 +434,8 @@ class DeviceBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  // Called by the enqueueing thread, which enqueues nothing else before this returns.
+  // Aborts a communicator for which GroupComms::AwaitReady has given up. Called by the enqueueing
+  // thread, which enqueues nothing else before this returns.
   void AbortCommunicator(GroupComm& communicator) {
     if (communicator.aborted.exchange(true)) return;
     // The abort may block for ever, so the poller watches it and declares the device lost.

@@ -1,13 +1,14 @@
 // One device of a plugin (device_api.h) as a Backend. Device programs run asynchronously on the
 // device's streams, as kernels, library calls and collectives.
 //
-// Launches run in the order of Enqueue. Their collectives run on a second stream, concurrently with
-// the steps that do not depend on them (runner.h). Copies of arrays have streams of their own. The
-// steps between two collectives are captured as a graph when the same buffers recur. Results alias
-// donated arguments where the program allows it. A launch copies its results of at most 64 KiB to
-// the host, so that reading them needs no further call of the device.
+// Launches run in the order of Enqueue. The collectives of launches run on a second stream,
+// concurrently with the steps that do not depend on them (runner.h). Copies of arrays have streams
+// of their own. The steps between two collectives are captured as a graph when the same buffers
+// recur. A result gets the memory of a donated argument where the program allows it. A launch also
+// copies each result of at most 64 KiB to a pinned buffer of the host, if one is free, so that
+// reading the result needs no further call of the device.
 //
-// Failures. If a launch is cancelled, or if its collective makes no progress within the timeout,
+// Failures. If a launch is cancelled, or if one of its collectives does not end within the timeout,
 // its communicators are aborted. The launch ends when its device work does. If that work does not
 // end, or if the device reports a lost context, the device is lost. Then `on_fatal` is called once,
 // every launch ends with WORKER_LOST, and the process is expected to end.
@@ -33,13 +34,13 @@ struct DeviceBackendOptions {
   absl::Duration collective_timeout = absl::Seconds(5);
   // The time that the device work of a launch may take to end after its communicators are aborted.
   absl::Duration abort_grace = absl::Seconds(3);
-  // The time that a cancelled launch without communicators may take, since its enqueued kernels run
-  // to their end.
+  // The time that a cancelled launch without communicators may take to end. It is longer, because
+  // the kernels that are enqueued already run to their end.
   absl::Duration cancel_grace = absl::Seconds(30);
   // Whether products of f32 whose precision is not the highest may round their operands to TF32.
   bool allow_tf32 = true;
-  // The options of the code cache and of the compile children. The target in them is ignored,
-  // because the device has its own.
+  // The options of the code cache and of the child processes that compile. The target in the
+  // options is ignored, because the device names its own.
   codegen::HostCompilerOptions codegen = {};
   // Receives each device program and the stages of its step program. It must outlive the backend.
   // Null if there is no dump.

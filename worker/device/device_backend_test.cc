@@ -87,7 +87,7 @@ class Lane {
       return *status;
     }
   };
-  // Enqueues a launch. Nobody else uses the arguments for which `donated` is true.
+  // Enqueues a launch. The launch is the only user of the arguments for which `donated` is true.
   absl::StatusOr<Running> Enqueue(const Executable& executable,
                                   const std::vector<DeviceBufferRef>& args,
                                   std::vector<bool> donated = {}) {
@@ -228,7 +228,8 @@ TEST_F(DeviceBackendTest, ProductsAreInTf32WhereTheProgramAndTheWorkerLetThem) {
 }
 
 TEST_F(DeviceBackendTest, LoopsWalkRowsThatBeginAnywhere) {
-  // These are rows of three elements. All rows but the first begin where no wide load may.
+  // Rows of three elements have 12 bytes. Rows 1 to 3 begin at addresses that are no multiples of
+  // 16, where wide loads are not allowed.
   ExpectAsEvaluated(R"(func main(%c: f32[3], %xs: f32[5,3]) -> (f32[3], f32[5,3]) {
   %r, %ys = scan(%c, %xs) {num_consts=0, num_carry=1, length=5, reverse=false} with
     func body(%a: f32[3], %x: f32[3]) -> (f32[3], f32[3]) {
@@ -352,7 +353,8 @@ TEST_F(DeviceBackendTest, TheHostEvaluatesWhatHasNoCode) {
   %s = scatter_add(%x, %i, %r) {update_window_dims=[1], inserted_window_dims=[0], input_batching_dims=[], scatter_indices_batching_dims=[], scatter_dims_to_operand_dims=[0], index_vector_dim=1, mode="clip"}
   return %r, %s
 })");
-  // The evaluator runs lanes inside a lane, since the planner leaves none in a device program.
+  // The host evaluates a manual_computation by running one lane per device of the inner mesh. The
+  // op is in the program directly, since the planner leaves none in the programs that it makes.
   ExpectAsEvaluated(R"(mesh (i=1)
 func main(%x: f32[8]) -> (f32[8]) {
   %y = manual_computation(%x) {in_specs=specs[P('i')], out_specs=specs[P('i')], manual_axes=["i"], check_vma=true} with
@@ -651,7 +653,8 @@ TEST_F(DeviceBackendTest, AnExchangeThatStandsStillEndsWithinItsBounds) {
   two.OnBoth([&](int d) { EXPECT_THAT(run(d), IsOk()); });
 }
 
-// A sum over devices, rows of it by the host, and a sum over devices of these rows.
+// A sum over devices, a gather of its rows that the host evaluates, and a sum of these rows over
+// devices.
 ir::Program HostBetweenExchanges() {
   ir::Builder b({.mesh = {.axes = {{"i", 2, ir::AxisType::kManual}}}, .check_vma = false});
   const ir::Value x = b.Param(ir::MakeType(DType::kF32, {4}));
@@ -881,7 +884,7 @@ TEST_F(DeviceBackendTest, StepsBetweenExchangesBecomeGraphs) {
     args[d] = two.lanes[d]->Put(x);
   }
   EXPECT_EQ(run(), 0);
-  // The buffers are the same. Each of the two devices runs two stretches as graphs.
+  // The buffers are the same as before. Each of the two devices runs its two segments as graphs.
   EXPECT_EQ(run(), 4);
   EXPECT_EQ(run(), 8);
   EXPECT_EQ(cuda::FakeViolations(), "");
@@ -975,7 +978,7 @@ TEST_F(DeviceBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
   for (uint32_t seed = 0; seed < kPrograms; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
     const auto executable = lane.backend->Compile({ir::kOpset, f, {}, {}});
-    // Programs with a part that has no kernel belong to the host.
+    // The device backend refuses some programs, because it has no kernel for one of their parts.
     if (ReasonOf(executable.status()) == "NOT_IMPLEMENTED") {
       ++refused;
       continue;

@@ -1,5 +1,6 @@
 // The resources of a device that its launches and copies share. The backend owns them. Only the
-// enqueueing thread uses `scratch` and `axis_indices`; the rest is thread-safe.
+// enqueueing thread, which calls Backend::Enqueue, uses `scratch` and `axis_indices`; the rest is
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -35,7 +36,7 @@ struct DeviceResources {
   std::unique_ptr<CollectiveAborter> aborter;
   // There are two threads, because a callback at the end of a launch may wait for a copy.
   std::unique_ptr<CompletionPoller> launches, copies;
-  // This member is the last one, because it uses `copies`.
+  // This member is the last one, so that it is destroyed before `copies`, which it uses.
   std::unique_ptr<Staging> staging;
 };
 

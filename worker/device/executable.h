@@ -62,8 +62,8 @@ class DeviceExecutable final : public Executable {
   ModuleHandle module;
   std::vector<AllocationRef> constants;
   std::map<MatmulShape, MatmulHandle> matmuls;
-  // The parts of the scratch memory after the arena: the workspace of matmuls, then aligned copies
-  // of unaligned operands.
+  // The parts of the scratch memory that follow the program's own arena (`program.arena_bytes`):
+  // the workspace of matmuls, then aligned copies of unaligned operands.
   int64_t matmul_bytes = 0, realigned_bytes = 0;
   int64_t scratch_bytes() const {
     return Arena::RoundUp(program.arena_bytes) + matmul_bytes + realigned_bytes;

@@ -3,7 +3,8 @@
 //
 // The ranks exchange the id of a comm over the host's Collectives of the same generation, under its
 // deadline, so that a missing rank is reported before the device waits for it. The enqueueing
-// thread calls Get. Any thread may call Close, and a comm may be aborted from any thread.
+// thread, which calls Backend::Enqueue, calls Get and AwaitReady. Any thread may call Close, and a
+// comm may be aborted from any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -38,7 +39,8 @@ absl::Duration PollInterval(absl::Duration waited);
 
 class GroupComms {
  public:
-  // `timeout` bounds each wait for the library. `abort` aborts a communicator in bounded time.
+  // `timeout` bounds each wait for the library. `abort` aborts a communicator, and declares the
+  // device lost if the abort takes too long.
   GroupComms(const Device* device, absl::Duration timeout, std::function<void(GroupComm&)> abort)
       : device_(device), timeout_(timeout), abort_(std::move(abort)) {}
 

@@ -61,8 +61,8 @@ void CollectiveAborter::Escalate(const RunContext& context,
                 why = std::move(why), done = std::move(done)] {
     absl::Status cause = why;
     if (stuck >= 0 && context.collectives != nullptr) {
-      // The ranks that wait in the same collective come here at about the same time, so a barrier
-      // of the host, with its own timeout, names the ranks that do not.
+      // All ranks that wait in this collective come here at about the same time. The barrier's
+      // error therefore names the ranks that do not wait in it.
       const WatchedCollective& at = (*collectives)[stuck];
       const absl::Status barrier =
           context.collectives->Run({.kind = ir::CollectiveKind::kBarrier,
@@ -113,7 +113,8 @@ void Launch::Abort(absl::Time now, const absl::Status& why, int stuck) {
     absl::MutexLock lock(&abort_cause_->mu);
     abort_cause_->status = why;
   }
-  // The barrier that finds the missing peer takes up to the host's timeout before the abort begins.
+  // If a collective is stuck, the barrier that finds the missing peer may take collective_timeout
+  // before the communicators are aborted.
   grace_ = collectives_->empty() ? timeouts_.cancel_grace : timeouts_.abort_grace;
   give_up_at_ = now + grace_;
   if (stuck >= 0) give_up_at_ += timeouts_.collective_timeout;

@@ -76,6 +76,7 @@ class CollectiveAborter {
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
 };
 
+// See the members of DeviceBackendOptions with these names.
 struct LaunchTimeouts {
   absl::Duration collective_timeout, abort_grace, cancel_grace;
 };
@@ -121,10 +122,10 @@ class Launch {
   Work work_;
   const std::shared_ptr<std::vector<WatchedCollective>> collectives_;
   size_t next_ = 0;  // the first collective that has not ended
-  // The time since which that collective has been running.
+  // When that collective began to run, as far as Poll has seen; nullopt if it has not begun.
   std::optional<absl::Time> running_since_;
   bool aborting_ = false;
-  // The time that an aborted launch may take to end.
+  // The time that the launch may take to end after its abort; set by Abort, like give_up_at_.
   absl::Duration grace_;
   absl::Time give_up_at_ = absl::InfiniteFuture();
   const std::shared_ptr<SharedStatus> abort_cause_ = std::make_shared<SharedStatus>();

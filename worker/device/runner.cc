@@ -1,6 +1,6 @@
 // Enqueues the steps of one launch. device_backend.cc makes a Runner in Enqueue and calls Run, then
-// Join. Steps that need no wait between them form segments, which become graphs, because a launch
-// of a graph costs the host a single call.
+// Join. Consecutive steps that wait for no collective in between form a segment, which becomes a
+// graph, because the launch of a graph costs the host a single call.
 #include "worker/device/runner.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ using program::Step;
 
 namespace {
 
-// The bound of the nodes of a graph. A graph contains the steps of every iteration of its loops. A
-// segment ends before it has more nodes, and a loop with more nodes is enqueued iteration by
-// iteration.
+// The maximum number of nodes of a graph. A graph contains the steps of every iteration of its
+// loops. A segment ends before it has more nodes, and a loop with more nodes is enqueued iteration
+// by iteration.
 constexpr int64_t kGraphNodesMax = 4096;
 
 // Returns the number of graph nodes that the step becomes, at most kGraphNodesMax + 1. Requires
@@ -268,7 +268,7 @@ absl::Status Runner::Run(const program::MatmulStep& step) {
 
 absl::Status Runner::Run(const program::CopyStep& step) {
   const uint64_t to = AddressOf(step.out), from = AddressOf(step.in);
-  // The argument was donated to the result.
+  // This is so if the argument was donated to the result.
   if (to == from) return absl::OkStatus();
   return Copy(compute_stream(), to, from, program().slots[step.in].bytes());
 }
@@ -328,7 +328,8 @@ absl::StatusOr<EventHandle> Runner::EnqueueCollective(const program::CollectiveS
 // Enqueues a collective of several devices on the collective stream and waits until the library has
 // enqueued it, which may take as long as its peers do. Before the call, the collective is added to
 // the watched ones, so that it is aborted with the launch even if the call fails. In a permute, a
-// rank without a source gets zeros, and a rank that sends to itself makes a plain copy.
+// rank without a source gets zeros, and a rank that sends to itself makes a plain copy instead of a
+// call of the library.
 absl::Status Runner::Exchange(const program::CollectiveStep& step) {
   const uint64_t in = AddressOf(step.in), out = AddressOf(step.out);
   const int64_t bytes = step.elements * ir::ByteWidth(step.dtype);

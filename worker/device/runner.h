@@ -3,9 +3,9 @@
 // Collectives go to their own stream, and wait for everything enqueued before them. Other steps go
 // to the compute stream, and wait only for the collectives in program::Step::after. The steps
 // between two such waits are a segment, which is captured as a graph when the same buffers recur.
-// Collectives are in no graph (docs/decisions/0005). A host step waits for everything before it,
-// and the steps after it are enqueued when it has ended. The enqueueing thread makes and uses a
-// Runner.
+// Collectives are in no graph (docs/decisions/0005). A host step (program::HostStep) runs on the
+// host: it waits for everything before it, and the steps after it are enqueued when it has ended.
+// The enqueueing thread makes and uses a Runner.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,9 @@ class Runner {
     std::vector<uint64_t> arguments, results;
     uint64_t arena = 0;
   };
-  // The functions of the backend that host steps need. All three block, within the bounds of a
-  // launch and of Staging.
+  // The functions of the backend that are needed where the host must read or write values: for host
+  // steps, and for the conditions of loops and branches. All three block: `drain` until a launch
+  // would end or be aborted, and the copies for at most the timeout of Staging.
   struct HostAccess {
     // Waits for the end of the work enqueued so far, and watches its collectives meanwhile.
     std::function<absl::Status(std::vector<WatchedCollective> collectives)> drain;
@@ -99,7 +100,7 @@ class Runner {
   const RunContext& context_;
   const Memory memory_;
   const HostAccess host_;
-  std::vector<int64_t> iterations_;     // current iteration of each loop
+  std::vector<int64_t> iterations_;     // current iteration of each loop of the program
   const std::string* label_ = nullptr;  // label of the current step
   CallNumbers numbers_;
   std::vector<WatchedCollective> collectives_;

@@ -2,7 +2,7 @@
 //
 // A copy uses one of a few channels, each with a stream and a pinned buffer, and is made in chunks.
 // Blocking; thread-safe. A caller waits while every channel is in use. If a wait exceeds the
-// timeout, the copy fails with WORKER_LOST, because the device must hang.
+// timeout, the device is assumed to hang, and the copy fails with WORKER_LOST.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -22,7 +22,8 @@
 namespace tessera::worker::files {
 namespace {
 
-// Calls f(offset in the file, offset in the block, bytes) for each contiguous run of bytes.
+// Calls f(offset in the file, offset in the block, bytes) for each run of bytes of the block that
+// is contiguous in the file.
 absl::Status ForContiguousRuns(int64_t offset, int64_t width, const ir::Dims& whole,
                                const ir::Dims& starts, const ir::Dims& shape,
                                const std::function<absl::Status(int64_t, int64_t, int64_t)>& f) {
@@ -30,7 +31,8 @@ absl::Status ForContiguousRuns(int64_t offset, int64_t width, const ir::Dims& wh
   for (const int64_t dim : shape)
     if (dim == 0) return absl::OkStatus();
   const ir::Dims strides = ir::StridesOf(whole);
-  // A run covers all dims after `split`, in which the block has the whole array.
+  // A run covers the block's part of dim `split` and all dims after it, in which the block is as
+  // large as the whole array.
   int split = rank;
   int64_t run = width;
   while (split > 0) {

@@ -51,8 +51,9 @@ absl::Status ReadAll(int fd, int64_t offset, int64_t size, char* into);
 // Writes all `size` bytes. Returns FileError if it cannot.
 absl::Status WriteAll(int fd, int64_t offset, int64_t size, const char* from);
 
-// Copy a subarray between a file and memory. In the file an array of shape `whole` begins at
-// `offset`. The subarray has `shape`, begins at `starts`, and is within bounds.
+// Copy a subarray between a file and memory. In the file an array of shape `whole` begins at byte
+// `offset`; its elements have `width` bytes. The subarray has shape `shape`, begins at the index
+// `starts` of the array, and must lie inside it.
 absl::Status ReadBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,
                        const ir::Dims& starts, const ir::Dims& shape, char* block);
 absl::Status WriteBlock(int fd, int64_t offset, int64_t width, const ir::Dims& whole,

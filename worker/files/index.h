@@ -21,7 +21,7 @@ inline constexpr int64_t kHeaderBytesMax = 32 << 20;
 
 struct Entry {
   api::FileArrayInfo array;
-  int64_t offset = 0;  // offset of its first byte in the file
+  int64_t offset = 0;  // offset of the array's first byte in the file
   int64_t bytes() const { return ir::MakeType(array.dtype, array.shape).num_bytes(); }
 };
 struct Index {

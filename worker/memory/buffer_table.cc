@@ -1,7 +1,7 @@
-// The state of each shard that an executor holds. The executor's command queue adds, takes and
-// deletes buffers (worker/runtime/executor*.cc), streams report their producers' ends, and readers
-// of the data port wait here. Callbacks and destructors run outside the lock, since they may call
-// the table again or take long.
+// The state of each shard that an executor holds. The executor (worker/runtime/executor*.cc) adds,
+// takes and deletes buffers, its streams report the ends of their producers, and readers of the
+// data port wait here. Callbacks and destructors run outside the lock, since they may call the
+// table again or take long.
 #include "worker/memory/buffer_table.h"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ absl::Status BufferTable::SetReady(const BufferId& id, DeviceBufferRef buffer,
 void BufferTable::SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome) {
   absl::MutexLock lock(&mu_);
   const auto it = entries_.find(id);
-  // If this holds, the buffer was deleted before its producer wrote it, or the launch failed on
+  // There is no expected buffer: it was deleted before it was enqueued, or its launch has failed on
   // another device.
   if (it == entries_.end() || it->second.state != State::kExpected) return;
   it->second.buffer = std::move(buffer);
@@ -164,11 +164,11 @@ absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::GetEnqueued(const Buffe
   return EnqueuedBuffer{std::move(buffer), nullptr, nullptr};
 }
 
-// Takes a buffer for a donation. The table is left only if nobody else can read the memory: readers
-// outside the device hold references that the entry counts, and waiters will get one. Readers on
-// the device itself do not count, because work there runs in the order in which it was enqueued. A
-// buffer whose producer still runs may be taken, too; its reservation follows when the producer
-// ends.
+// Takes a buffer for a donation. The buffer leaves the table only if nobody else can read its
+// memory: readers outside the device hold references, which the entry counts, and waiters will get
+// references. Readers on the device itself do not count, because work there runs in the order in
+// which it was enqueued. A buffer whose producer still runs may be taken, too; its reservation
+// follows when the producer ends.
 absl::StatusOr<BufferTable::EnqueuedBuffer> BufferTable::Take(const BufferId& id) {
   TESSERA_ASSIGN_OR_RETURN(EnqueuedBuffer taken, GetEnqueued(id));
   absl::MutexLock lock(&mu_);
@@ -195,7 +195,7 @@ void BufferTable::UndoTake(const BufferId& id, EnqueuedBuffer taken) {
   deleted_before_.erase(id);
   Entry& entry = entries_[id];
   if (reservation_recipients_.erase(id) > 0) {
-    // Its producer has not ended yet and will call SetReady or SetFailed.
+    // The producer has not ended yet and will call SetReady or SetFailed.
     entry.state = State::kExpected;
     entry.outcome = std::move(taken.outcome);
   } else if (absl::Status made =

@@ -59,8 +59,8 @@ class BufferTable {
  public:
   using Callback = std::function<void(absl::StatusOr<DeviceBufferRef>)>;
 
-  // Adds a buffer whose producer runs. Returns INTERNAL if the id is in use, and ARRAY_DELETED if
-  // it was deleted.
+  // Adds an expected buffer, whose producer will call SetReady or SetFailed. Returns INTERNAL if
+  // the id is in use, and ARRAY_DELETED if it was deleted.
   absl::Status Expect(const BufferId& id);
   // Makes the buffer ready. If the id was deleted meanwhile, drops the buffer and returns
   // ARRAY_DELETED. Returns INTERNAL if the buffer is already ready.
@@ -69,11 +69,12 @@ class BufferTable {
   // only work that is enqueued there later may use the buffer. `outcome` gets the status of the
   // producer.
   void SetEnqueued(const BufferId& id, DeviceBufferRef buffer, OutcomeRef outcome);
-  // Call when the producer has failed: frees the bytes, and erases a deleted id.
+  // Call when the producer has failed. Frees the memory, and passes the error to the waiters. If
+  // the buffer has been deleted meanwhile, removes it from the table.
   void SetFailed(const BufferId& id, const absl::Status& why);
 
-  // Returns a ready buffer. Requires that its producer has ended. Returns the error of the
-  // producer, or ARRAY_DELETED or ARRAY_NOT_FOUND if there is no buffer.
+  // Returns a ready buffer. Otherwise returns the error of the buffer's producer, ARRAY_DELETED or
+  // ARRAY_NOT_FOUND if there is no buffer, or INTERNAL if the producer has not ended.
   absl::StatusOr<DeviceBufferRef> Get(const BufferId& id) const;
   // A buffer for work that is enqueued on the buffer's own device after the buffer's producer.
   struct EnqueuedBuffer {
@@ -83,6 +84,7 @@ class BufferTable {
     // Null if the buffer was not taken.
     std::shared_ptr<Reservation> reservation;
   };
+  // Returns a buffer that is ready or whose producer has been enqueued. Fails like Get.
   absl::StatusOr<EnqueuedBuffer> GetEnqueued(const BufferId& id) const;
   // Like GetEnqueued, but for a donation: removes the buffer from the table if it has no readers
   // and no waiters. The id is then deleted, and work that is enqueued on the buffer's device may
@@ -102,8 +104,9 @@ class BufferTable {
   // Returns whether the buffer is in the table or has been deleted.
   bool Known(const BufferId& id) const;
 
-  // Frees the shard of an array on one device. Waiters get ARRAY_DELETED. If the producer has been
-  // enqueued, though, its waiters came before the delete, and get the producer's result.
+  // Deletes a buffer and frees its memory. The waiters of the buffer get ARRAY_DELETED. But if the
+  // producer has been enqueued, the memory is freed when the producer ends, and the waiters that
+  // came before the delete get the producer's result.
   void Delete(const BufferId& id);
 
   // Calls all waiters with `why`. The buffers do not change.
@@ -118,7 +121,7 @@ class BufferTable {
 
  private:
   enum class State : uint8_t { kUnknown, kExpected, kReady, kFailed };
-  // The number of references held outside the buffer's device.
+  // The number of references to a buffer that are not held by work on the buffer's own device.
   using Readers = std::shared_ptr<std::atomic<int64_t>>;
   struct Entry {
     State state = State::kUnknown;
@@ -136,15 +139,17 @@ class BufferTable {
   // Returns a reference that is counted in entry.readers.
   static DeviceBufferRef NewReader(Entry& entry);
   bool DeletedLocked(const BufferId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Records that the id was deleted. A tombstone is such a record.
   void AddTombstone(const BufferId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // At least this many of the last deleted ids are kept, so that late readers of them get an error.
-  // Readers of older ones wait until their deadline instead.
+  // Readers of ids that were deleted earlier wait until their own deadline instead.
   static constexpr size_t kTombstonesMin = 1 << 13;
 
   mutable absl::Mutex mu_;
   mutable absl::flat_hash_map<BufferId, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  // Where to put the reservations of buffers that were taken before their producers had ended.
+  // Where SetReady puts the reservations of buffers that were taken before their producers had
+  // ended.
   std::map<BufferId, std::shared_ptr<Reservation>> reservation_recipients_ ABSL_GUARDED_BY(mu_);
   // The newest deleted ids, and the ones before them. When deleted_ has kTombstonesMin ids, it
   // becomes deleted_before_.

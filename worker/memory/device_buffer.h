@@ -1,8 +1,8 @@
 // The bytes of one shard in the memory of a device, in the form of the backend that made it.
 //
-// A buffer is immutable once made, and is shared by all its readers. On an asynchronous device the
-// memory may be reused after the event of the last work that reads it. That work ensures this by
-// holding a reference until then.
+// A buffer is immutable once made, and is shared by all its readers. The memory of a buffer may be
+// reused when the last reference is gone. Work on an asynchronous device that reads the buffer
+// therefore holds a reference until the event of that work is done.
 #pragma once
 #include <cstdint>
 #include <memory>

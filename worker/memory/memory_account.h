@@ -65,8 +65,8 @@ class MemoryAccount {
   // and the largest holders.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, MemoryHolder holder);
 
-  // Sets the metrics of reserved bytes: of all holders, of the holders named "array ...", of the
-  // other holders (workspace), and the peak.
+  // Sets the counters that the account updates: the bytes that are reserved by all holders, by the
+  // holders named "array ...", and by the other holders (workspace), and the peak of the first.
   void SetMetrics(const UpDownCounter& reserved, const UpDownCounter& arrays,
                   const UpDownCounter& workspace, const UpDownCounter& peak)
       ABSL_LOCKS_EXCLUDED(mu_);

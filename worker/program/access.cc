@@ -1,7 +1,8 @@
 // Composes affine accesses with views. Fusion (fuse.cc, group.cc) uses it to let a kernel read
-// through transposes, slices, broadcasts and the like, so that moving data costs no copy. The work
-// is done in mixed-radix digits: if no sum carries from one digit into the next, each digit moves
-// by its own stride.
+// through transposes, slices, broadcasts and the like, so that moving data costs no copy. The
+// number of an element of a view is written in mixed radix, with one digit for each dim of the
+// view. If adding up the parts of an access never carries from one digit into the next, each digit
+// moves by the view's own stride along its dim.
 #include "worker/program/access.h"
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 namespace tessera::worker::program {
 namespace {
 
-// A term of an access: i * stride, for a dim of the box or a shift.
+// A term of an access: i * stride, where i is the index in a dim of the box or the number of a
+// shift.
 struct Term {
   int64_t count = 1;  // i is in [0, count)
   int64_t stride = 0;
@@ -51,8 +53,8 @@ struct Digits {
   }
 };
 
-// Call if the terms run past the end of digit k. Returns the split of a box dim after which one
-// term ends exactly there, or nullopt if there is no such split.
+// Call if the terms run past the end of digit k. Returns the split of a box dim after which a term
+// ends exactly at the end of the digit, or nullopt if there is no such split.
 std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& terms, size_t k) {
   for (const Term& t : terms) {
     if (t.dim < 0 || t.digits[k] == 0) continue;
@@ -138,8 +140,8 @@ Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& vie
   ValueAccess result{composed.offset,
                      {composed.strides.begin(), composed.strides.begin() + rank},
                      view.access.shifts};
-  // The place where a shift of the view reads its number moves with the access. It cannot depend on
-  // another shift.
+  // The element from which a shift of the view reads its number moves with the access. It may not
+  // depend on a shift of the access.
   for (DynamicValueOffset& s : result.shifts) {
     if (s.strides.empty()) continue;
     const Affine reads = ComposeAffine(digits, at, terms, s.offset, s.strides);

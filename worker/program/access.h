@@ -1,9 +1,9 @@
 // Affine accesses to values, and their composition, which says how a consumer reads through ops
 // that only move data.
 //
-// Accesses count the flat elements of dense row-major values, so that a reshape changes nothing. A
-// box is an iteration space: all indices below its sizes, dim by dim. The functions are pure and
-// thread-safe.
+// An access names an element of a value by its number in row-major order, so that a reshape of the
+// value changes no access. A box is an iteration space, given by its sizes: all indices (i_0, i_1,
+// ...) with 0 <= i_d < box[d]. The functions are pure and thread-safe.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -15,11 +15,12 @@
 
 namespace tessera::worker::program {
 
-// The largest number of shifts of an access. Views of views add up their shifts.
+// The largest number of shifts of an access. An access needs a limit because Compose adds the
+// shifts of the view to the shifts of the access.
 inline constexpr size_t kShiftsMax = 32;
 
-// An offset that is known only at run time: stride * clamp(n, 0, max). The number n is the element
-// offset + sum(strides[d] * i_d) of `value`, in memory.
+// An offset that is known only at run time: stride * clamp(n, 0, max). The number n is read from
+// memory: it is element `offset` + sum(strides[d] * i_d) of `value`.
 struct DynamicValueOffset {
   int value = 0;
   int64_t max = 0;
@@ -37,11 +38,11 @@ struct ValueAccess {
   bool operator==(const ValueAccess&) const = default;
 };
 
-// Returns whether the access has shifts that differ within a box.
+// Returns whether the access has a shift whose number n depends on the index in the box.
 bool IsGather(const ValueAccess& access);
 
-// A value whose flat elements, counted over `shape` in row-major order, are the elements of another
-// value at `access`.
+// Describes a value by the elements of another value, its source: the element at each index of
+// `shape` (row-major) is the source's element at `access`.
 struct View {
   ir::Dims shape;
   ValueAccess access;
@@ -60,9 +61,11 @@ struct Composed {
   std::optional<ValueAccess> access;
   std::optional<Split> split;
 };
-// Composes an `access` over `box` to a value with the `view` that makes the value from a source.
+// Composes `access`, by which a reader reads a value over `box`, with `view`, which describes this
+// value by its source.
 Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view);
 
+// Replace dim split.dim of a box by two dims, and its stride in an access by two strides.
 void Apply(const Split& split, ir::Dims* box);
 void Apply(const Split& split, ValueAccess* access);
 

@@ -1,4 +1,4 @@
-// Proves that composed accesses name the same elements as reading through the view, that matrices
+// Checks that composed accesses name the same elements as reading through the view, that matrices
 // are recognised by their strides, and that the order of nodes agrees with a search. The tests
 // compare with direct computations on small random boxes and graphs.
 #include "worker/program/access.h"
@@ -81,7 +81,7 @@ TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
 }
 
 // Counts how many of some random reads compose, by what stands in the way. A read may be counted in
-// several.
+// several fields.
 struct Composing {
   int all = 0;
   int cut = 0;          // only once dims of the box are split
@@ -91,8 +91,8 @@ struct Composing {
   int view_gather = 0;  // the view has a shift that differs within its shape
 };
 
-// Random accesses through random views must read the same elements after composing, and no fewer of
-// them may compose than before.
+// Random accesses through random views must read the same elements after composing, and at least as
+// many of them must compose as the bounds below say.
 TEST(AccessTest, ComposingIsReadingThrough) {
   // std::mt19937 gives the same numbers everywhere, so that the counts below are exact.
   std::mt19937 gen(1);

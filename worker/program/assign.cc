@@ -63,9 +63,9 @@ class Assigner {
   }
 
  private:
-  // The lifetime of a value or, for the value that represents a class, of all values that share its
-  // memory. It consists of the numbers of the first and the last step that access it, and of the
-  // place of the memory.
+  // The lifetime of a value. Values that share memory form a class, and one of them represents it;
+  // its Lifetime is that of the whole class. A lifetime has the numbers of the first and the last
+  // step that access the memory, and the place of the memory.
   struct Lifetime {
     int begin = -1, end = -1;
     std::set<int> accesses;  // numbers of steps
@@ -74,7 +74,7 @@ class Assigner {
     int result = -1;      // result whose memory the class has, or -1
     int64_t offset = -1;  // offset in the arena, if it lies there
   };
-  struct Span {  // the numbers of a loop's begin and end
+  struct Span {  // the numbers of a loop's begin and end (NumberSteps)
     int begin = 0, end = 0;
   };
   using Loops = std::vector<int>;
@@ -130,9 +130,9 @@ class Assigner {
   }
 
   // Numbers the steps in order and records their accesses. A step with lists gets two numbers, one
-  // before and one after them, so that its begin and end can be told apart. Each access knows the
-  // loops around it, because a value from before a loop is needed in every iteration, and the end
-  // of the outermost step around it, which counts for donations.
+  // before and one after them, so that its begin and end can be told apart. Each access records the
+  // loops around it, because a value from before a loop is needed in every iteration. It also
+  // records the end of the outermost step around it, which LastReads needs for donations.
   void NumberSteps(const std::vector<Step>& steps, const Loops& loops = {}) {
     for (const Step& step : steps) {
       const int at = static_cast<int>(step_at_.size());
@@ -306,7 +306,8 @@ class Assigner {
     return last;
   }
 
-  // Returns whether the step handles the argument and the class element for element. The step is
+  // Returns whether the step may write class `to` over the argument: it is a copy, or it reads each
+  // element of the argument only to write the same element of the class. Requires that the step is
   // the last one that reads the argument and the first one that writes the class.
   bool DonatesInPlace(const Step& step, int argument, int to) const {
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
@@ -510,7 +511,7 @@ class Assigner {
 
   struct Access {
     int value, at;
-    int outer_end;  // end of the outermost step with lists around it, or else `at`
+    int outer_end;  // end of the outermost step with lists around the access, or else `at`
     Loops loops;
   };
 
@@ -518,7 +519,8 @@ class Assigner {
   Fused fused_;
   StepProgram out_;
   KernelTable& kernels_ = fused_.kernels;
-  // By number. A step with lists has two numbers, one for its begin and one for its end.
+  // The step of each number. A step with lists has two numbers, one for its begin and one for its
+  // end.
   std::vector<const Step*> step_at_;
   std::map<const Step*, int> positions_;  // the number of each step, at its begin
   std::vector<Span> spans_;               // by loop

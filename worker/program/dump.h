@@ -1,4 +1,4 @@
-// Writes the stages of a backend's compilation as files of --dump.
+// Writes the stages of a backend's compilation as files in the folder of the option --dump.
 #pragma once
 #include "base/dump_folder.h"
 #include "ir/program.h"

@@ -21,9 +21,11 @@
 namespace tessera::worker::program {
 namespace {
 
-// An item of at most this weight is computed by each of its readers instead of being stored, if it
-// reads at most one large operand from memory or has a single element. An operand is small if it is
-// a broadcast of a value that has fewer elements by the factor kBroadcastMin.
+// An item is cheap if its weight (ir::WeightOf) is at most kCheapWeight and it reads at most one
+// large operand. An item of a single element is cheap up to kCheapScalarWeight. A cheap item is
+// computed by each of its readers instead of being stored. An operand is large unless it has a
+// single element, or is a broadcast of a value that has fewer elements than the item by the factor
+// kBroadcastMin.
 constexpr int kCheapWeight = 2;
 constexpr int64_t kBroadcastMin = 8;
 constexpr int kCheapScalarWeight = 8;
@@ -31,7 +33,9 @@ constexpr int kCheapScalarWeight = 8;
 // kMergedMax at once.
 constexpr int64_t kSharedElements = 256;
 constexpr size_t kMergedMax = 12;
-// They are not merged if that would keep kKeptBytes in memory for as long as kKeptSteps steps take.
+// Such kernels are not merged if the merged kernel would store kKeptBytes or more at least
+// kKeptSteps steps earlier than before, because these bytes would then be kept in memory all that
+// time.
 constexpr int64_t kKeptBytes = 1 << 20;
 constexpr int kKeptSteps = 64;
 
@@ -70,8 +74,8 @@ class BlockFuser {
     int item = kEnd;
     int group = -1;
     int merged_into = -1;
-    // Whether it copies the operand that its item then updates; such a copy comes late and is
-    // merged with no other reader.
+    // Whether the node copies an operand for the UpdateItem that then updates the copy. The copy
+    // should come late, so it is not merged with other readers of the operand.
     bool begins = false;
     std::vector<int> labels;
   };
@@ -147,9 +151,9 @@ class BlockFuser {
   // ---- Items. ----
 
   // Handles one item: by fusion, if its kind allows it, or else as a node that becomes one step.
-  // Items whose results nobody reads are dropped, except collectives, which all devices must run in
-  // the same order. Every node is ordered before the readers of its results, and collectives among
-  // themselves.
+  // Items whose results nobody reads are dropped, except collectives and items that contain
+  // collectives, which all devices must run in the same order. Every node is ordered before the
+  // readers of its results, and collectives among themselves.
   void Visit(int index) {
     const Item& item = items_[index];
     const bool read =
@@ -215,8 +219,8 @@ class BlockFuser {
       for (int v : item.results) values->erase(v);
   }
 
-  // Returns whether a kernel that reads the values can also write them. It cannot if another reader
-  // of a value must run before the kernel.
+  // Returns whether the kernel `node`, which reads the values, can instead compute and write them.
+  // It cannot if it needs one of them in memory, or if another reader of one must run before it.
   bool MayWrite(int node, const std::vector<int>& values) {
     for (int v : values) {
       const std::set<int> in_memory = MemoryReaders(v);
@@ -229,8 +233,8 @@ class BlockFuser {
     return true;
   }
 
-  // Returns whether the kernel may grow by so much. A single heavy computation is allowed in any
-  // kernel, even if it alone is more than the limit.
+  // Returns whether the kernel may grow by these numbers of nodes and reads, and by this weight. A
+  // kernel whose own item is heavier than the limit may still take items without weight.
   bool HasRoom(int node, int nodes, int reads, int weight = 0) {
     return group(node).num_nodes() + nodes <= Group::kNodesMax &&
            group(node).num_reads() + reads <= Group::kReadsMax &&
@@ -256,7 +260,8 @@ class BlockFuser {
     NoteReads(node);
   }
 
-  // Returns how many elements in memory the value is read from, looking through views.
+  // Returns from how many elements in memory the value is read. A view counts as its operand, if
+  // the operand has fewer elements.
   int64_t ElementsRead(int v) const {
     const auto producer = view_of_.find(v);
     return producer == view_of_.end() ? value(v).elements
@@ -265,9 +270,9 @@ class BlockFuser {
 
   // Fuses an elementwise item into its readers, or stores it. It is computed by its only reader or,
   // if it is cheap, by each reader, because recomputing then costs less than writing the result to
-  // memory and reading it back. Readers are merged first, since one kernel with one instance is
-  // better than several. If a reader needs the result in memory, or a kernel would grow too large,
-  // the item is stored (StoreScalar).
+  // memory and reading it back. Readers are merged first, since one kernel that computes the item
+  // once is better than several that do. If a reader needs the result in memory, or a kernel would
+  // grow too large, the item is stored (StoreScalar).
   void VisitScalar(const Item& item, const ScalarItem& scalar) {
     MergeReaders(item);
     const int64_t elements = value(item.results[0]).elements;
@@ -351,7 +356,7 @@ class BlockFuser {
   void VisitView(const Item& item, const ViewItem& view) {
     const int result = item.results[0];
     const int operand = item.operands.empty() ? -1 : item.operands[0];
-    bool needed = false;  // whether it is needed in memory
+    bool needed = false;  // whether the result is needed in memory
     for (int node : MemoryReaders(result)) needed |= !FuseView(node, result, operand, view);
     const std::vector<int> readers = GroupReaders(result);
     std::vector<int> direct;
@@ -451,7 +456,8 @@ class BlockFuser {
 
   // ---- Scans and updates. ----
 
-  // Floats are added and multiplied in f64, and each result is rounded once, as the evaluator does.
+  // Makes a kernel that scans. Floats are added and multiplied in f64, and each result is rounded
+  // once, as in the reference evaluator.
   void VisitScan(const Item& item, const ScanItem& scan) {
     const int result = item.results[0], operand = item.operands[0];
     const int node = NewNode(item, Group(scan.box, 1));
@@ -578,8 +584,9 @@ class BlockFuser {
     }
   }
 
-  // Returns whether the stored values of the later one of two kernels would be kept for long if the
-  // earlier one stored them.
+  // Returns whether merging two kernels would keep large values in memory for long, because the
+  // earlier kernel would then store what the later one stores now. Nodes are numbered from the last
+  // to the first.
   bool KeepsMore(int a, int b) {
     const int later = std::min(a, b);
     if (std::abs(a - b) < kKeptSteps) return false;
@@ -589,8 +596,8 @@ class BlockFuser {
     return bytes >= kKeptBytes;
   }
 
-  // Merges as many of the first kMergedMax kernels as possible. If `sooner` is false, only merges
-  // where no large value is kept for longer.
+  // Merges as many of the first kMergedMax kernels as possible. If `sooner` is false, leaves out
+  // merges for which KeepsMore is true.
   void MergeAll(std::vector<int> kernels, bool sooner = true) {
     if (kernels.size() > kMergedMax) kernels.resize(kMergedMax);
     for (size_t a = 0; a < kernels.size(); ++a)
@@ -623,8 +630,8 @@ class BlockFuser {
     std::vector<int> waits(nodes_.size(), 0);  // how many nodes each node waits for
     for (size_t i = 0; i < nodes_.size(); ++i)
       for (int after : order_.next(static_cast<int>(i))) ++waits[after];
-    // Nodes were made from the last to the first, so the highest of the nodes that are ready comes
-    // next.
+    // Nodes were made from the last item to the first. So of the nodes that are ready, the one with
+    // the highest number comes next.
     std::priority_queue<int> ready;
     int left = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -656,7 +663,8 @@ class BlockFuser {
     if (n.group >= 0) {
       Group::Built built = group(node).Build(lowered_.values, lowered_.constants);
       if (IsCopy(built)) {
-        // A scan has the params that it writes before the params that it reads.
+        // Takes the params from the load and the store, because in a scan written params precede
+        // the params that are read.
         step.what = CopyStep{built.values[built.kernel.nodes[0].param],
                              built.values[built.kernel.stores[0].param]};
       } else {
@@ -734,8 +742,8 @@ class BlockFuser {
   std::vector<Node> nodes_;
   PartialOrder order_;        // order of the nodes
   std::deque<Group> groups_;  // a deque, since references must stay valid
-  // By value: the groups that read it, whose reads can be fused, and the nodes that read it from
-  // memory.
+  // By value: the groups that read the value, in whose reads its producer can be fused, and the
+  // nodes that need the value in memory.
   std::map<int, std::set<int>> readers_, memory_readers_;
   std::map<int, int> view_of_;  // the operand of each view
   std::map<int, MatmulOperands> matmuls_;

@@ -1,9 +1,11 @@
-// Fusion and scheduling: which items share a kernel, and in which order the steps run.
+// Fusion and scheduling of the items of lower.h: which items share a kernel, and in which order the
+// steps run.
 //
-// Items are visited from the last to the first. An item that is cheap to compute is fused into each
-// kernel that reads its result. Otherwise one kernel writes the result to memory: a kernel that
-// reads it anyway, or a kernel of its own. An item that only moves data becomes part of its
-// readers' accesses. No expensive op is computed twice. Deterministic; stateless; thread-safe.
+// Items are visited from the last to the first. An item is fused into the only kernel that reads
+// its result or, if it is cheap to compute, into each kernel that does. If that is not possible,
+// for example because a step needs the result in memory, one kernel writes the result to memory: a
+// kernel that reads it anyway, or a kernel of its own. An item that only moves data becomes part of
+// its readers' accesses. No expensive op is computed twice. Deterministic; stateless; thread-safe.
 #pragma once
 #include <map>
 #include <string>
@@ -15,7 +17,7 @@
 
 namespace tessera::worker::program {
 
-// A set of distinct kernels, in normal form.
+// A list of distinct kernels in normal form (codegen::Canonical).
 class KernelTable {
  public:
   // Returns the index of the kernel. Adds the kernel if it is new.
@@ -29,11 +31,11 @@ class KernelTable {
 
 struct Fused {
   KernelTable kernels;
-  std::vector<Step> steps;  // their slots are still indices into `lowered.values`
+  std::vector<Step> steps;  // where they name slots, they have indices into Lowered::values
 };
 
 // Fuses the items of `lowered`, and may add values to it (packed operands). Afterwards no step
-// refers to a value behind a barrier; it refers to the value itself.
+// refers to a value that has a `same_as`; it refers to the value that `same_as` names.
 Fused Fuse(Lowered* lowered);
 
 }  // namespace tessera::worker::program

@@ -1,5 +1,6 @@
 // Builds the scalar graphs that lowering puts together from several parts: reductions by a
-// computation, scatters, and gathers that fill. Each function adds nodes and returns their numbers.
+// computation, scatters, and gathers that give a fill value where an index is out of bounds. Each
+// function adds nodes and returns their numbers.
 #include "worker/program/graph_builder.h"
 
 namespace tessera::worker::program {

@@ -1,4 +1,5 @@
-// Builds a scalar graph. It has value semantics and is thread-compatible.
+// Builds a scalar graph (ir/scalar_graph.h). The functions add nodes and return the numbers of
+// these. Value semantics; thread-compatible.
 #pragma once
 #include <utility>
 #include <vector>
@@ -20,14 +21,15 @@ class GraphBuilder {
   int Select(int pred, int x, int otherwise) {
     return graph_.Add(ir::ScalarPrim::kSelect, DTypeOf(x), {pred, x, otherwise});
   }
-  // Combines `x` and `y`, which have one dtype, in the compute type of that dtype, and rounds the
-  // result to it.
+  // Combines `x` and `y`, which have the same dtype. Computes in the compute type of this dtype
+  // (ir::ComputeDType), and converts the result back to the dtype.
   int Combine(ir::ReduceKind kind, int x, int y);
-  // Returns a node that says whether `node` is in [0, max] and `and_also` holds. `node` is a number
-  // of any integer dtype, and `and_also` is a node or -1. A u64 that is too large for an s64
-  // becomes negative, and therefore counts as outside, too.
+  // Returns a bool node: whether `node`, a number of any integer dtype, is in [0, max] and the bool
+  // node `and_also` is true. If `and_also` is -1, only the number is tested. The number is
+  // converted to s64. A u64 that is too large for an s64 becomes negative, and therefore counts as
+  // outside.
   int AndInside(int and_also, int node, int64_t max);
-  // Adds `graph` with the inputs `args`, and returns its roots.
+  // Adds the nodes of `graph`, with node args[i] for its input i. Returns the nodes of its roots.
   std::vector<int> Apply(const ir::ScalarGraph& graph, const std::vector<int>& args);
 
   ir::ScalarGraph WithRoots(std::vector<int> nodes) && {

@@ -59,7 +59,8 @@ std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& want
   return splits;
 }
 
-// Returns the coarsest sizes to which both can be split, or nullopt if there are none.
+// Returns the fewest sizes to which the dims of both boxes can be split, or nullopt if there are
+// none.
 std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
   ir::Dims common;
   size_t i = a.size(), j = b.size();
@@ -388,9 +389,9 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
 
 // ---- Merging. ----------------------------------------------------------------------------------
 
-// Decides whether two groups can become one kernel, and brings both to the same box. Their dims are
-// split to the coarsest sizes that both can have. All this is tried on copies, because a refusal
-// must not change the groups.
+// Decides whether two groups can become one kernel, and brings both to the same box. The dims of
+// both groups are split to the coarsest sizes that both can have. All this is tried on copies,
+// because a refusal must not change the groups.
 bool Group::CanMerge(Group* other) {
   if (scans_ || other->scans_) return false;
   if (num_reduced_ > 0 && other->num_reduced_ > 0 && (whole_reduced_ || other->whole_reduced_))
@@ -516,8 +517,8 @@ class Group::Builder {
   }
 
   // Adds one node whose args have been added. A read of a constant with one element becomes a
-  // literal of the kernel instead of a param. The literal is written in the compute type and then
-  // rounded to its dtype, as a load would be.
+  // literal of the kernel instead of a param. The literal is given in the compute type and then
+  // converted to the dtype of the constant, which a load would have.
   int AddNode(const Node& n) {
     codegen::Node node;
     node.kind = n.kind;
@@ -553,8 +554,8 @@ class Group::Builder {
   const std::vector<ir::Array>& constants_;
   codegen::Kernel kernel_;
   std::vector<int> param_values_;
-  std::map<int, int> inputs_;  // by value; its param
-  std::vector<int> added_;  // by node of the group; the node of the kernel, or -1 if there is none
+  std::map<int, int> inputs_;  // the param of each value that is loaded or shifts an access
+  std::vector<int> added_;     // for each node of the group: the node of the kernel, or -1
 };
 
 Group::Built Group::Build(const std::vector<Value>& values,

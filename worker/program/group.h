@@ -1,8 +1,9 @@
-// A kernel under construction. It is built backwards from its stores, and has a read for each value
-// whose producer has not been fused into it.
+// A kernel under construction. It is built backwards from its stores. A read is a node that loads a
+// value from memory. A group has reads of the values that it needs and whose producers have not
+// been fused into it.
 //
-// Only Fuse uses it, and decides what is fused; a Group knows neither the order of steps nor other
-// kernels. Value semantics; thread-compatible.
+// Only Fuse (fuse.cc) uses groups, and decides what is fused. A Group knows neither the order of
+// steps nor other kernels. Value semantics; thread-compatible.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,22 +20,26 @@ namespace tessera::worker::program {
 
 class Group {
  public:
-  // Larger kernels compile slowly and run out of registers.
+  // The limits of the number of nodes, of the number of reads, and of the cost of all scalar ops
+  // (ir::WeightOf). Larger kernels compile slowly and run out of registers.
   static constexpr int kNodesMax = 192;
   static constexpr int kReadsMax = 24;
   static constexpr int kWeightMax = 320;
 
-  // Makes a kernel over the parallel dims `parallel`. Fusing a reduction adds its dims.
+  // Makes a kernel over the parallel dims `parallel`. Fusing a reduction adds the reduced dims to
+  // the box.
   explicit Group(ir::Dims parallel) : box_(std::move(parallel)) {}
-  // Makes a kernel that scans the last dims of `box`. When it reads a value that it stores, it gets
-  // the elements as it has stored them so far.
+  // Makes a kernel that scans the last `num_scanned` dims of `box`. If the kernel also reads a
+  // value that it stores, each point reads what the points before it have stored.
   Group(ir::Dims box, int num_scanned)
       : box_(std::move(box)), num_reduced_(num_scanned), scans_(true) {}
 
+  // AddRead adds a load of `v`, which is value number `value`, unless there is the same load
+  // already, and returns its node. AddStore adds a store of `node` to value number `value`.
   int AddRead(const Value& v, int value, ValueAccess access);
   void AddStore(int node, int value, ValueAccess access);
-  // In a scan: adds the result of combining `read` with the elements before it, computed in dtype
-  // `as`. The result has the dtype of the read.
+  // In a scan: adds the combination of `read` with the reads of all points before, computed in
+  // dtype `as`. Returns the node of the result, which has the dtype of the read.
   int AddScan(int read, ir::ReduceKind kind, ir::DType as);
 
   const ir::Dims& box() const { return box_; }
@@ -48,7 +53,7 @@ class Group {
   bool Reads(int value) const;
   std::set<int> ValuesRead() const;
   std::set<int> ValuesStored() const;
-  // Calls f(value) for the values that accesses use as shifts.
+  // Calls f(value) for each value from which a shift of an access reads its number.
   void ForEachShift(const std::function<void(int)>& f) const;
   const ValueAccess& access(int read) const { return nodes_[read].access; }
   // Returns whether the read goes through all `elements` of its value in order, one at each point
@@ -57,10 +62,10 @@ class Group {
   // Returns whether some element is read, or may be read, at several points of the parallel dims.
   bool Repeats(int read) const;
 
-  // The functions below replace a read by the computation of the value that it reads, and return
-  // whether they could. If they could not, nothing has changed except perhaps how the dims of the
-  // box are split. `reads` are pairs of a read and the item's result that it reads, all with the
-  // same access.
+  // The next three functions replace a read by the computation of the value that it reads. Two of
+  // them return whether they could. If they could not, nothing has changed except perhaps how the
+  // dims of the box are split. `reads` are pairs of a read and the number of the item's result that
+  // it reads. All of them have the same access.
   void FuseScalarProducer(const std::vector<std::pair<int, int>>& reads, const ScalarItem& item,
                           const std::vector<int>& operands, const std::vector<Value>& values);
   bool FuseViewProducer(int read, const ViewItem& item, int operand,
@@ -70,7 +75,8 @@ class Group {
   // Returns whether FuseViewProducer would succeed.
   bool CanFuseView(int read, const ViewItem& item) const;
 
-  // Returns whether the two have the same box. Splits dims of both if that makes the boxes equal.
+  // Returns whether the two groups can become one kernel: neither scans, together they keep the
+  // limits above, and they have the same box. Splits dims of both if that makes the boxes equal.
   bool CanMerge(Group* other);
   // Adds the computation of the other group. Requires that CanMerge returned true.
   void Merge(const Group& other);
@@ -90,7 +96,7 @@ class Group {
     int64_t int_value = 0;
     ir::ReduceKind reduce = ir::ReduceKind::kNone;
     std::vector<int> args;  // unlike in a Kernel, these may be later nodes
-    int read = -1;          // for kLoad, the value, or -1 if no node uses this one any more
+    int read = -1;          // for kLoad: the value, or -1 if ReadsOf replaced this load by another
     ValueAccess access;
   };
   struct Store {
@@ -112,9 +118,10 @@ class Group {
   void SplitDim(const Split& split);
   bool MaySplitDim(const Split& split) const;
   void DropUnitDims();  // removes the dims of size 1
-  // Splits the dims to these sizes, if possible.
+  // Splits the parallel and the reduced dims to these sizes. Returns whether that is possible.
   bool Refine(const ir::Dims& parallel, const ir::Dims& reduced);
-  // Like Compose, but makes the splits that are needed.
+  // Like Compose over the group's box, but makes the splits of the box that Compose asks for.
+  // Returns nullopt if the two do not compose.
   std::optional<ValueAccess> ComposeSplitting(const ValueAccess& access, const View& view);
   // Returns whether a reduction depends on the node.
   bool FeedsReduction(int node) const;

@@ -26,7 +26,8 @@ bool HasCollective(const ir::Function& f) {
   });
 }
 
-// Returns the graph on elements as they lie in slots, or nullopt if there is no code for it.
+// Returns the graph with the dtypes that elements have in slots (CarrierOf), or nullopt if there is
+// no code for one of its primitives.
 std::optional<ir::ScalarGraph> WithScalarFns(ir::ScalarGraph graph) {
   if (!ir::HasKernels(graph)) return std::nullopt;
   for (ir::ScalarNode& node : graph.nodes) {
@@ -133,12 +134,12 @@ std::vector<int> Lowerer::LowerBarrier(const At& at) {
   return results;
 }
 
-// Returns the value in front of the barrier, if `v` is a value behind one.
+// Returns the value in front of the barrier if `v` is a result of one, and otherwise `v`.
 int Lowerer::RootOf(int v) const {
   return out_.values[v].same_as >= 0 ? out_.values[v].same_as : v;
 }
 
-// Returns nullopt if the op has no kernel.
+// Lowers the op to items that backends have code for, or returns nullopt if there is no code.
 std::optional<std::vector<int>> Lowerer::LowerToCode(const At& at) {
   switch (at.def().lowering) {
     case Lowering::kScalar:
@@ -186,7 +187,8 @@ std::vector<int> Lowerer::LowerToHost(const At& at) {
   return results;
 }
 
-// Makes Take return an error. Only the first refusal is reported.
+// Makes Take return NOT_IMPLEMENTED with the label of the current op. Only the first refusal is
+// reported.
 void Lowerer::Refuse(absl::string_view why) {
   if (!refused_.ok()) return;
   refused_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
@@ -280,8 +282,8 @@ std::optional<ir::ScalarGraph> Lowerer::ComputationOf(const At& at) {
   return graph ? WithScalarFns(*std::move(graph)) : std::nullopt;
 }
 
-// Computes `result`: it is `read` where all numbers by which the piece reads are within their
-// bounds, and elsewhere `fill`, which is one element.
+// Adds the items that compute `result`. An element is that of `read` if all numbers by which the
+// piece is shifted are within their bounds, and otherwise `fill`, which is a single element.
 void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result) {
   const ir::DType dtype = out_.values[result].dtype;
   const auto view = [&](int value, int64_t offset, Dims strides) {
@@ -290,7 +292,7 @@ void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int f
     Add({value}, {all}, ViewItem{{piece.shape, {offset, std::move(strides), {}}}});
     return all;
   };
-  // An element that is carried by two elements has a last dim of size two.
+  // A complex element is carried by two elements, along a last dim of size two.
   Dims fill_strides(piece.shape.size(), 0);
   if (out_.values[fill].elements > 1) fill_strides.back() = 1;
   std::vector<int> operands = {read, view(fill, 0, fill_strides)};

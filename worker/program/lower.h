@@ -1,5 +1,5 @@
-// Lowers a function to a list of items of a few kinds. Regions are inlined and aliasing ops are
-// removed. The result is the input of Fuse.
+// Lowers a function to a list of items of a few kinds. Regions are inlined, and ops that only
+// return their operands are removed. The result is the input of Fuse.
 //
 // A value is a dense row-major array with a number of elements and no shape, so a reshape of a
 // value is the value itself. Stateless; thread-safe.
@@ -22,8 +22,8 @@
 
 namespace tessera::worker::program {
 
-// The largest number of dims of a kernel, including reduced dims. An op that would need more
-// becomes a HostItem.
+// The largest number of dims of a kernel, including reduced dims. An op whose kernel would need
+// more becomes a HostItem.
 inline constexpr size_t kGroupDimsMax = 16;
 
 // The kinds of ops that can be lowered.
@@ -37,11 +37,13 @@ inline constexpr ir::Lowering kLoweredKinds[] = {
 struct Value {
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;
-  // At most one of the following four is set. If none is, an item computes the value.
+  // At most one of the next four fields is set: `argument` and `constant` (an index, or -1),
+  // `subview` and `same_as`. If none is set, an item computes the value.
   int argument = -1;
   int constant = -1;
-  // A part of value `of`. It begins at element `offset` in the first iteration of `loop`, and
-  // `stride` elements further in each later iteration.
+  // A part of value `of`, such as the row that a loop over rows reads or writes. It begins at
+  // element `offset` in the first iteration of `loop`, and moves on by `stride` elements in each
+  // iteration.
   struct Subview {
     int of = 0;
     int64_t offset = 0;
@@ -49,16 +51,18 @@ struct Value {
     int64_t stride = 0;
   };
   std::optional<Subview> subview;
-  // The value that this one is, if this one is behind a barrier, or -1. Fuse replaces this value by
-  // that one.
+  // If this value is the result of a barrier, the value in front of the barrier, which has the same
+  // elements; otherwise -1. Fuse replaces this value by that one.
   int same_as = -1;
 };
 
-// result[i] = graph(operands[i], ...). An operand of one element is the same for all i.
+// result[i] = graph(operands[0][i], operands[1][i], ...) for each element i. An operand of one
+// element is the same for all i.
 struct ScalarItem {
   ir::ScalarGraph graph;
 };
-// The result is `view` of the operand or, if there is no operand, of an iota.
+// The result is `view` of the operand. If there is no operand, it is `view` of an iota, the value
+// whose element i is i.
 struct ViewItem {
   View view;
 };
@@ -74,17 +78,17 @@ struct PiecesItem {
   std::vector<Piece> pieces;
 };
 // Combines each element of the operand with the elements before it along the last dim of `box`.
-// Operand and result are accessed in the same way over the box.
+// `access` is the access of both the operand and the result.
 struct ScanItem {
   ir::ReduceKind kind = ir::ReduceKind::kNone;
   ir::Dims box;
   ValueAccess access;
 };
-// Updates elements of the first operands, of which there is one for each result. At each index of
-// `box`, the element `write` of result k becomes updates[k], which is root k of the graph. Indices
-// that differ in dims after the first num_parallel are handled one after the other. The updates and
-// the graph's inputs are values over the box that no other item reads. An input reads, at its
-// access, an operand or the current state of a result.
+// Copies the first operands, one for each result, to the results, and then updates elements of the
+// results. At each index of `box`, the element `write` of result k becomes updates[k], which is
+// root k of the graph. The dims after the first num_parallel are scanned: their indices are handled
+// one after the other. The updates and the graph's inputs are values over the box that no other
+// item reads. An input reads, at its access, an operand or the current state of a result.
 struct UpdateItem {
   struct Input {
     int value = 0, operand = -1, result = -1;  // one of `operand` and `result` is set
@@ -104,8 +108,8 @@ struct ReduceItem {
   int num_reduced = 0;
   ValueAccess access;
 };
-// result[b, m, n] = sum over k of a[b, m, k] b[b, k, n], where each of the four may be several
-// dims.
+// result[i, m, n] = sum over k of a[i, m, k] * b[i, k, n], where i is the index of the batch. Each
+// of the batch, m, n and k may be several dims, or none.
 struct ContractItem {
   ir::Dims batch, m, n, k;
   ValueAccess a, b;  // over (batch, m, k) and (batch, k, n)
@@ -126,12 +130,13 @@ struct HostItem {
 };
 // Copies the operand to the result.
 struct CopyItem {};
-// Result i is same_as operand i. A reader of a result comes after the items that compute the
-// operands.
+// Result i has operand i as its `same_as`. A reader of a result comes after the items that compute
+// the operands.
 struct BarrierItem {};
 struct Item;
-// A list of items that may read outer values directly. `updates` are pairs of a value of the block
-// and an outer value, and are written simultaneously at the end of the block.
+// The items of a loop's body or of a branch. They may also read values from outside the block.
+// `updates` are pairs (from, to). At the end of the block, each value `to`, which comes from
+// outside the block, gets the elements of `from`, all pairs at once.
 struct Block {
   std::vector<Item> items;
   std::vector<std::pair<int, int>> updates;
@@ -142,7 +147,7 @@ struct LoopItem {
   int64_t trip_count = 0;
   Block body;
 };
-// Runs the branch whose index is in the operand.
+// Runs the branch whose index is the operand's element, clamped to the existing branches.
 struct BranchItem {
   std::vector<Block> branches;
 };

@@ -9,7 +9,8 @@ namespace {
 using ir::CollectiveKind;
 using ir::Dims;
 
-// Views of pre x n x post elements as n blocks of pre x post elements, and back.
+// BlocksFirst views pre x n x post elements as n blocks of pre x post elements. BlocksInPlace is
+// the inverse view.
 View BlocksFirst(int64_t pre, int64_t n, int64_t post) {
   return {{n, pre, post}, {0, {post, n * post, 1}, {}}};
 }
@@ -51,8 +52,9 @@ int Lowerer::AddView(int operand, const View& view) {
   return result;
 }
 
-// Lowers a collective to at most one exchange. A group of one device needs none. If the backend's
-// collectives cannot reduce the dtype, the exchange only gathers and a kernel reduces.
+// Lowers a collective to at most one exchange. A group of one device needs none, unless the kind
+// has pairs (kPermute). If the backend's collectives cannot reduce the dtype, the exchange only
+// gathers and a kernel reduces.
 std::vector<int> Lowerer::LowerCollective(const At& at) {
   const ir::AxisList& axes = at.op.attrs.Strings("axes");
   const CollectiveKind kind = at.def().collective;

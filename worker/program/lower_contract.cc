@@ -10,9 +10,9 @@ namespace tessera::worker::program {
 using ir::Dims;
 
 // Chooses between the library and a kernel. Kernels take the contractions for which a library would
-// not pay off: small ones, single products, and those in which no element is used twice. Narrow
-// floats are widened if the library only takes wide ones. A contraction with too many dims for a
-// kernel is left to the host, unless a library takes it.
+// not pay off: small ones, those that sum a single product, and those in which no element is used
+// twice. Narrow floats are widened if the library only takes wide ones. A contraction with too many
+// dims for a kernel is left to the host, unless a library takes it.
 std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   if (IsEmpty(at)) return LowerEmpty(at);
   if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
@@ -30,7 +30,8 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   item.precision = ir::PrecisionOf(at.op.attrs);
   item.a.strides = map.a_strides;
   item.b.strides = map.b_strides;
-  // A single product is no sum: a sum would make 0 of -0.
+  // If k has a single element, the result is that product and no sum. A sum starts at 0, and would
+  // turn a product of -0 into 0.
   const bool alone = NumElements(item.k) == 1;
   if (alone) {
     item.a.strides.resize(item.batch.size() + item.m.size());

@@ -10,7 +10,7 @@
 namespace tessera::worker::program {
 namespace {
 
-// How deep while loops may be nested in the predicates of others.
+// The largest depth to which while loops may be nested in the predicates of other while loops.
 constexpr int kPredicateDepthMax = 4;
 
 }  // namespace
@@ -40,8 +40,8 @@ std::vector<int> Lowerer::LowerCall(const At& at, const ir::RegionDataFlow& edge
   return results;
 }
 
-// Adds the updates of `to` by `from`. They are simultaneous, so an update that reads a value which
-// another one writes reads a copy of it.
+// Adds the updates (from, to) to the block. They take effect simultaneously. So if an update reads
+// a value that another update writes, it reads a copy of that value instead.
 void Lowerer::AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block* block) {
   for (const auto& [from, to] : from_to)
     if (from != to && out_.values[to].elements > 0) block->updates.emplace_back(from, to);
@@ -129,10 +129,10 @@ int Lowerer::AddSubview(int whole, const ir::Type& row, int loop, const ir::Data
   return value;
 }
 
-// Lowers a loop with a number of iterations. Values that are scanned over are not cut or joined:
-// the body reads and writes subviews, which move along the whole value with the loop. Initial
-// values are copied to the carries, even if there are no iterations, because the carries are the
-// results.
+// Lowers a loop with a known number of iterations. Values that the loop goes through row by row are
+// not cut or joined: the body reads and writes subviews, which move along the whole value with the
+// loop. Initial values are copied to the carries, even if there are no iterations, because the
+// carries are the results.
 std::vector<int> Lowerer::LowerLoop(const At& at, const ir::DataFlow& flow) {
   const ir::Function& body = *at.op.regions[0];
   const ir::RegionDataFlow& edges = flow.regions[0];

@@ -1,6 +1,6 @@
 // Lowers reductions. The op's factors tell which dims of the operand the result has; the others are
-// reduced. Long reductions are cut in two, and reductions by a computation are done in the pairs of
-// the evaluator.
+// reduced. Long reductions are cut in two, and reductions by a computation (a region that combines
+// two elements) combine the same pairs as the reference evaluator.
 #include <algorithm>
 #include <cstdlib>
 
@@ -13,12 +13,13 @@ namespace {
 using ir::Dims;
 
 // A reduction of at least this many elements per result is done in two stages, if it has fewer than
-// half of kPartialsMax results. The first stage makes up to kPartialsMax partial results. The limit
-// is lower for a reduction of columns: it reads whole rows, so two threads cannot share its work
-// before there are parts.
+// half of kPartialsMax results. The first stage makes up to kPartialsMax partial results. The lower
+// limit kLongColumnMin holds for a reduction of columns, where neighbouring results come from
+// neighbouring elements. It reads whole rows, so two threads can share its work only after the rows
+// are cut into parts.
 constexpr int64_t kLongReductionMin = 1 << 15, kLongColumnMin = 1 << 12;
 constexpr int64_t kPartialsMax = 1024;
-constexpr int64_t kPartElementsMin = 1024;  // for each partial result
+constexpr int64_t kPartElementsMin = 1024;  // reduced elements for each partial result
 
 }  // namespace
 
@@ -81,7 +82,8 @@ std::optional<std::vector<int>> Lowerer::LowerReduce(const At& at) {
 }
 
 // Adds a reduction. A long reduction to few elements is done in two stages: first to partial
-// results, and then of these. The parts give work to many threads, and rounding errors are smaller.
+// results, one for each part of the reduced elements, and then to the result. The parts give work
+// to many threads, and make rounding errors smaller.
 void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
   const int num_parallel = static_cast<int>(item.box.size()) - item.num_reduced;
   const absl::Span<const int64_t> box = item.box;
@@ -96,7 +98,8 @@ void Lowerer::AddReduction(int operand, int result, ReduceItem item) {
     Add({operand}, {result}, std::move(item));
     return;
   }
-  // The parts consist of whole dims, major dims first, and of a divisor of the next dim.
+  // Each index of the first reduced dims is a part of its own, and the next dim is cut into as many
+  // parts as one of its divisors.
   const int64_t wanted = std::min(kPartialsMax / kept, reduced / kPartElementsMin);
   int64_t parts = 1;
   int d = num_parallel;

@@ -10,8 +10,8 @@ namespace {
 
 using ir::Dims;
 
-// How heavy a computation a thread may apply to kScannedMax elements in a row. A thread does fewer
-// elements of a heavier computation.
+// The largest weight of a computation that a thread may scan over ir::kScannedMax elements. For a
+// heavier computation the limit of the elements is lower by the same factor.
 constexpr int64_t kScannedWeight = 16;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Lowers one function (lower.h): how each kind of op in the op table becomes items, with one file
-// for each idea. Each method is described where it is defined. Thread-compatible; Run is called
-// once.
+// The class that lowers one function (lower.h). The methods of the class turn each kind of op in
+// the op table into items. They are spread over several files, which the headings below name, and
+// are described where they are defined. Thread-compatible; Run is called once.
 #pragma once
 #include <map>
 #include <optional>
@@ -24,7 +24,8 @@ inline ir::Dims Pick(const ir::Dims& from, const std::vector<int>& dims) {
   for (int d : dims) picked.push_back(from[d]);
   return picked;
 }
-// The number of elements of the dims before `dim`, and of the dims from `dim` on.
+// Return the number of elements of an array over the dims before `dim`, and over the dims from
+// `dim` on.
 inline int64_t ElementsBefore(const ir::Dims& shape, int64_t dim) {
   return NumElements(absl::MakeConstSpan(shape).subspan(0, dim));
 }

@@ -25,15 +25,15 @@ struct MatmulShape {
 
 namespace program {
 
-// An operand as batch x rows x columns.
+// The sizes and strides of an operand that is seen as batch x rows x columns.
 struct Matrices {
   int64_t sizes[3] = {1, 1, 1};
   int64_t strides[3] = {0, 0, 1};
 };
 
 // Merges dims [0, num_batch) of the box to the batch, the next num_rows dims to the rows, and the
-// others to the columns. Returns nullopt if the strides cannot be merged to three that a library
-// accepts; the operand must then be packed first.
+// others to the columns. Returns nullopt if the strides of the box cannot be merged to three
+// strides that a library accepts; the operand must then be packed first.
 std::optional<Matrices> AsMatrices(absl::Span<const int64_t> box, absl::Span<const int64_t> strides,
                                    int num_batch, int num_rows);
 

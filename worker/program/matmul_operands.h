@@ -16,14 +16,16 @@ class MatmulOperands {
   // operand must be packed, which means copied to a dense value.
   std::optional<int> NeedsPacking() const;
   int value(int operand) const { return operands_[operand].value; }
-  // Makes the value `packed` the operand, and returns the view of the old operand that it must
-  // copy.
+  // Makes the value `packed`, which the caller has added, operand number `operand`. Returns the
+  // view of the old operand that the caller must copy to `packed`.
   View Pack(int operand, int packed);
 
-  // Makes the matmul read `source` instead of `v`, which is a `view` of it. Returns false if
-  // strides cannot express that.
+  // Makes the matmul read `source` instead of `v`, which is a `view` of `source`. Returns false if
+  // three strides cannot express that.
   bool FuseView(int v, int source, const View& view);
 
+  // Returns the step that writes the product to value `result`. Requires that no operand needs
+  // packing.
   MatmulStep Step(const std::vector<Value>& values, int result) const;
 
  private:

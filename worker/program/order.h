@@ -1,5 +1,6 @@
 // An incremental topological order: a growing graph, and a total order that agrees with its edges.
-// A search of the nodes between two nodes decides whether one precedes the other.
+// To decide whether one node precedes another, it searches the nodes that lie between the two in
+// the total order.
 //
 // Reference: Pearce and Kelly, A dynamic topological sort algorithm for directed acyclic graphs.
 // Value semantics; thread-compatible.
@@ -17,7 +18,7 @@ class PartialOrder {
   int AddFirst();
   int size() const { return static_cast<int>(nodes_.size()); }
 
-  // Requires that `second` does not precede `first`.
+  // Makes `first` precede `second`. Requires that `second` does not precede `first`.
   void AddEdge(int first, int second);
   // Returns whether there is a path from `first` to `second`. May wrongly return true if the search
   // would take too long.
@@ -31,7 +32,7 @@ class PartialOrder {
   struct Node {
     int64_t position = 0;
     std::set<int> next, previous;
-    mutable int64_t seen = 0;  // the last search that saw it
+    mutable int64_t seen = 0;  // the number of the last search that visited the node
   };
   // Returns whether this search sees the node for the first time.
   bool IsNew(int node, int64_t search) const {

@@ -1,6 +1,6 @@
 // Decides which exchange each step has to wait for. Build (step_program.cc) calls PlanOverlap after
-// Assign, since conflicts are about memory. Accelerators run exchanges beside other steps by this
-// plan; the CPU backend runs all steps in order.
+// Assign, since two steps conflict if they use the same memory. Accelerators run exchanges beside
+// other steps by this plan; the CPU backend runs all steps in order.
 #include "worker/program/overlap.h"
 
 #include <algorithm>
@@ -42,12 +42,12 @@ class OverlapPlanner {
       }
       if (!ContainsCollective(step)) continue;
       ForEachList(step, [this](std::vector<Step>& list) { PlanList(&list); });
-      running.clear();  // a list's first collective comes after them, and its last one is awaited
+      running.clear();  // collectives in the lists come after these, and are awaited by the step
     }
   }
 
-  // Returns whether the argument may be read while the result is written, by a collective and
-  // another step.
+  // Returns whether a collective and another step that may run at the same time read the argument
+  // and write the result.
   bool IsConcurrent(const Donation& t) const {
     return concurrent_.count({t.argument, t.result}) > 0;
   }
@@ -91,8 +91,8 @@ void PlanOverlap(StepProgram* program) {
   std::vector<Conflicts::Use> uses;
   const Conflicts conflicts(*program);
   for (const Step& step : program->steps) uses.push_back(conflicts.UseOf(step));
-  // Which steps conflict depends on program->donations, so the other donations are removed for the
-  // planning and added again afterwards.
+  // Which steps conflict depends on program->donations. Donations that are not in place are removed
+  // for the planning, and those that make no step wait are added again afterwards.
   std::vector<Donation>& all = program->donations;
   const auto rest = std::stable_partition(
       all.begin(), all.end(), [&](const Donation& t) { return IsInPlace(*program, uses, t); });

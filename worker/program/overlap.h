@@ -8,8 +8,8 @@
 namespace tessera::worker::program {
 
 // Sets Step::after of every step to the last earlier collective whose slots conflict with the
-// step's. Drops donations that would make a step wait longer, except those that a step writes in
-// place.
+// step's. Drops a donation if it would make a step wait longer, unless one step reads the argument
+// and writes the result in place of it.
 void PlanOverlap(StepProgram* program);
 
 // The slots that the steps of a program read and write, and the conflicts between steps.
@@ -26,7 +26,8 @@ class Conflicts {
   Use UseOf(const Step& step) const;
   // Returns whether one step writes memory that the other one reads or writes.
   bool Between(const Use& a, const Use& b) const;
-  // Returns whether the slots may overlap, in any iterations and with any donations.
+  // Returns whether the slots may overlap, in any iterations of loops and whichever donations a run
+  // uses.
   bool MayAlias(int a, int b) const;
 
  private:

@@ -6,8 +6,8 @@
 //                                       sorts
 //
 // Every program is verified and run on its slots with the reference interpreter: once without
-// donations, and once for each way to put results into the memory of arguments. It must give the
-// results of the evaluator.
+// donations, and once for each way to put results into the memory of arguments. Each run must give
+// the results of the evaluator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,9 +40,10 @@ namespace {
 using ir::Array;
 
 // Runs a program on the host, one step after the other. `donations` names, for each result, the
-// argument in which it lies. A sum over lanes assumes that all lanes hold the same. It happens as
-// late as it may, which is when a step waits for it. Row tiles run in blocks of `tile_block` rows,
-// the last rows first; if `tile_block` is 0, their steps run one by one.
+// argument in which it lies. The only collective is the sum over the lanes of the mesh; the runner
+// assumes that all lanes hold the same elements. A sum happens as late as it may, which is when a
+// step waits for it. Row tiles run in blocks of `tile_block` rows, the last rows first; if
+// `tile_block` is 0, their steps run one by one.
 class Runner {
  public:
   Runner(const StepProgram& program, std::vector<Array> args,
@@ -104,7 +105,7 @@ class Runner {
         continue;
       }
       sum_up_to(step.after);
-      // The collectives in the loop come after those before it.
+      // Collectives inside the step begin after all collectives before it.
       if (ContainsCollective(step)) sum_up_to(at);
       if (const auto tile = TileFrom(steps, at); tile_block_ > 0 && !tile.empty()) {
         for (size_t i = 1; i < tile.size(); ++i) sum_up_to(steps[at + i].after);
@@ -579,7 +580,8 @@ struct DonationRow {
   const char* text;
   const char* want;  // "argument->result ..."
 };
-// Each row has all results that could lie in an argument by their size, and says which of them may.
+// Each row has a program with pairs of an argument and a result of the same size, and says in which
+// of these pairs the result may get the argument's memory.
 const DonationRow kDonations[] = {
     {"an element for the same element", R"(func main(%w: f32[6], %g: f32[3]) -> (f32[6]) {
   %x = multiply(%w, %w)
@@ -695,7 +697,7 @@ TEST(Donation, AreThoseThatAreRight) {
   }
 }
 
-// The verifier refuses every other pair of the same size.
+// The verifier refuses a donation for every other pair of the same size.
 TEST(Donation, OfAnyOtherPairAreRefused) {
   int refused = 0;
   for (const DonationRow& row : kDonations) {
@@ -835,7 +837,8 @@ TEST(Checkpoint, GivesTheSameGradients) {
 
 // ---- Row tiles. --------------------------------------------------------------------------------
 
-// Returns the program with other tiles than those that Build plans.
+// Returns the program with the tiles that PlanRowTiles makes for `rows_min`, instead of the tiles
+// that Build has made.
 StepProgram Retiled(StepProgram program, int64_t rows_min) {
   ForEachStep(program.steps, [](Step& step) {
     if (auto* k = std::get_if<KernelStep>(&step.what)) k->tile = -1;
@@ -991,7 +994,7 @@ TEST(Scans, OfManyElementsInARowAreTheHosts) {
 }
 
 // Reduces rows of every length, and several dims. The result of the computation depends on which
-// elements are combined. It has up to as many operands as a kernel combines.
+// elements are combined. There are up to as many operands as a kernel can combine.
 TEST(Computations, ReduceInTheEvaluatorsPairs) {
   const auto reduction = [](const ir::Dims& shape, const std::vector<int64_t>& dims, size_t n) {
     ir::Builder b(ir::Scope{});

@@ -93,8 +93,9 @@ struct Rows {
 };
 
 // Divides a kernel into rows and finds out how its params move with them. A param uses only its own
-// row if its accesses stay within the elements between one row and the next. A param with shifts
-// does not count as such, because its place is known only at run time.
+// row if its accesses stay within the elements between one row and the next. A param whose accesses
+// have shifts never counts as one that uses only its own row, because its elements are known only
+// at run time.
 std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
   Rows split{kernel, 0, std::vector<std::optional<int64_t>>(kernel.params.size(), 0),
              std::vector<bool>(kernel.params.size(), true)};

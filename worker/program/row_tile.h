@@ -4,8 +4,9 @@
 //
 // A kernel in a tile of `rows` rows does the same number of iterations for each row, in the order
 // of the rows. If one kernel of the tile writes memory that another one reads or writes, each row
-// uses only its own part of it. So blocks of rows may run in any order and concurrently, and give
-// the same bits as the steps one by one. Pure functions; deterministic; thread-safe.
+// of both uses only the row's own part of that memory. So blocks of rows may run in any order and
+// concurrently, and give the same bits as the steps one by one. Pure functions; deterministic;
+// thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,20 +28,21 @@ void PlanRowTiles(StepProgram* program, int64_t rows_min = kTileRowsMin);
 // tile.
 std::vector<const KernelStep*> TileFrom(const std::vector<Step>& steps, size_t first);
 
-// Checks the rules above. INTERNAL says which step breaks one. Requires that the steps' slots and
-// kernels are valid.
+// Checks the rules above. Returns INTERNAL, which names the tile, if one is broken. Requires that
+// the steps' slots and kernels are valid.
 absl::Status CheckRowTiles(const StepProgram& program);
 
 // Describes how a kernel runs on at most `block` of its rows, from row r on.
 struct RowKernel {
   codegen::Kernel kernel;
-  std::vector<int64_t> moves;  // by param: the buffer begins r times as many elements later
+  std::vector<int64_t> moves;  // by param: for row r, the buffer begins r * move elements later
   int64_t iterations_per_row = 0;
   // If true, the kernel has `block` rows and begins at iteration 0. Otherwise it has all rows and
   // begins at the first iteration of row r, and no buffer moves.
   bool moves_by_params = false;
 };
-// Returns nullopt if the kernel does not consist of `rows` rows. Requires 0 < block <= rows.
+// Returns how to run the kernel, which has `rows` rows, on blocks of at most `block` rows. Returns
+// nullopt if the kernel does not consist of `rows` rows. Requires 0 < block <= rows.
 std::optional<RowKernel> RowsOf(const codegen::Kernel& kernel, int64_t rows, int64_t block);
 
 }  // namespace tessera::worker::program

@@ -17,10 +17,11 @@ struct SortShape {
 
   int64_t outer = 1, n = 0, inner = 1;
   int64_t kept = 0;               // from 1 to n
-  std::vector<ir::DType> dtypes;  // dtypes of the operands, as the program has them; keys are real
+  std::vector<ir::DType> dtypes;  // the operands' own dtypes, not CarrierOf these; keys are real
   int num_keys = 1;
   bool descending = false;
-  // Whether there is a last result, of s32: where each element was in its row.
+  // Whether one more result follows, of dtype s32: the index that each element had in its row
+  // before the sort.
   bool indices = false;
 
   int64_t rows() const { return outer * inner; }

@@ -213,8 +213,8 @@ absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot re
 absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
                              absl::FunctionRef<std::byte*(int slot)> address) {
   const ir::Function& f = *step.function;
-  // This is a second reference to each operand, so that the evaluator makes a copy before it writes
-  // one.
+  // `references` holds a second reference to each operand, so that the evaluator copies an operand
+  // before it writes to it.
   std::vector<ir::Array> in, references;
   for (size_t i = 0; i < step.in.size(); ++i) {
     const ir::Type& t = f.types[i];

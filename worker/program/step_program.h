@@ -1,15 +1,16 @@
-// A device program after fusion, scheduling and buffer assignment: which kernels, matmuls,
-// collectives and loops one device runs, in which order, and on which memory.
+// The step program: a device program after fusion, scheduling and buffer assignment. It says which
+// kernels, matmuls, collectives and loops one device runs, in which order, and on which memory.
 //
 // Build makes it from a function at local types; the CPU backend and the backend of accelerators
 // run it. It consists of plain values and is immutable once built, so any thread may read it.
 // Verify checks the rules that the comments here state.
 //
 // Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
-// one arena of a run. Arguments, results, constants, the arena and the slots in it are aligned to
-// kAlignment; a slot with loop strides may begin at any element. Slots that are in use at the same
-// time do not overlap, unless they are the same memory. Steps write only their results. Arguments
-// and constants are never written, except that a result may alias an argument (Donation).
+// arena, the one block of memory that a run has for all other values. Arguments, results,
+// constants, the arena and the slots in it are aligned to kAlignment; a slot with loop strides may
+// begin at any element. Slots that are in use at the same time do not overlap, unless they are
+// exactly the same bytes. Steps write only their results. Arguments and constants are never
+// written, except that a result may alias an argument (Donation).
 //
 // Order: steps run in order, but collectives overlap with other steps as Step::after says. Only
 // CollectiveStep and AxisIndexStep depend on the device.
@@ -47,7 +48,7 @@ struct LoopStride {
 
 // How elements of a dtype lie in slots, which have only computable dtypes: each element is stored
 // as `per_element` elements of `dtype`. A dtype without kernels is moved as a dtype that has
-// kernels. A complex number is a pair of floats, also in sums.
+// kernels. A complex number is a pair of floats, and complex sums add such pairs.
 struct Carrier {
   ir::DType dtype = ir::DType::kF32;
   int64_t per_element = 1;
@@ -67,11 +68,11 @@ struct Slot {
   bool operator==(const Slot&) const = default;
 };
 
-// Runs a kernel of `kernels` on slots, one for each param.
+// Runs a kernel of StepProgram::kernels on slots, one for each param.
 struct KernelStep {
   int kernel = 0;
   std::vector<int> slots;
-  int tile = -1;  // index of its tile in `tiles`, or -1
+  int tile = -1;  // index of its tile in StepProgram::tiles, or -1
 };
 
 // Consecutive kernel steps that a host may run on a block of rows at a time (row_tile.h).
@@ -79,15 +80,15 @@ struct RowTile {
   int64_t rows = 0;
 };
 
-// A batched matmul, at element offsets in the operands' slots.
+// A batched matmul c = a b. The operands begin at element offsets in their slots.
 struct MatmulStep {
   MatmulShape shape;
   int a = 0, b = 0, c = 0;
   int64_t a_offset = 0, b_offset = 0;
 };
 
-// Puts rows in order. `scratch` has as many bytes as BuildOptions::sort_scratch says. Its content
-// does not matter before or after the step.
+// Puts rows in order. `scratch` has as many bytes as BuildOptions::sort_scratch says. The content
+// of `scratch` does not matter before or after the step.
 struct SortStep {
   SortShape shape;
   std::vector<int> in, out;  // one slot for each operand, and one for each result
@@ -128,8 +129,8 @@ struct HostStep {
 };
 
 struct Step;
-// Runs `body` `trip_count` times or, if it has a condition, as long as the bool in that slot is
-// true before an iteration. The cancellation flag is polled at each back-edge.
+// Runs `body` `trip_count` times or, if it has a condition, as long as the bool in slot `condition`
+// is true before an iteration. The cancellation flag is polled at each back-edge.
 struct LoopStep {
   int loop = 0;  // the number in LoopStride::loop; no slot moves with a loop on a condition
   int64_t trip_count = 0;  // at least 1, unless there is a condition
@@ -210,21 +211,21 @@ struct StepProgram {
 };
 
 struct BuildOptions {
-  // Whether the backend's library multiplies matrices of dtype `in` to `out`. If null, it
-  // multiplies none. Other contractions become kernels.
+  // Returns whether the backend's library multiplies matrices of dtype `in` to a product of dtype
+  // `out`. If null, the library multiplies none. Other contractions become kernels.
   std::function<bool(ir::DType in, ir::DType out)> has_matmul;
   // Products of f32 with at most this many multiplications become kernels in any case, if the rows
   // of the second operand are contiguous. A library does such a product in about a microsecond, so
   // the cost of calling it would matter.
   int64_t small_matmul = 0;
-  // The number of bytes that the backend's routine needs to sort. If null, the backend has no
-  // routine, and the host evaluates sorts.
+  // Returns how many bytes of scratch memory the backend's sort routine needs for this shape. If
+  // null, the backend has no such routine, and the host evaluates sorts.
   std::function<int64_t(const SortShape& shape)> sort_scratch;
-  // Whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce everything.
-  // If not, the blocks are gathered and a kernel reduces them.
+  // Returns whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce
+  // everything. Where they do not, the blocks are gathered and a kernel reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
-  // Whether the backend's code should scan so much. If null, it has no code for kernels that scan.
-  // Other scans are left to the host.
+  // Returns whether the backend runs a scan of this size as a kernel. If null, the backend has no
+  // code for kernels that scan. All other scans are left to the host.
   std::function<bool(const ir::ScanSize& size)> has_scan;
 };
 
@@ -288,17 +289,19 @@ void ForEachSlot(StepType& step, const std::vector<codegen::Kernel>& kernels, co
 bool IsCollectiveStep(const Step& step);
 // Returns whether the step, or a step of its lists, is such a collective.
 bool ContainsCollective(const Step& step);
-// Returns whether the step, or a step of its lists, runs on the host or reads there which step is
-// next.
+// Returns whether the step, or a step of its lists, needs the host: the host runs it (HostStep), or
+// reads a slot to decide which step is next (branches and loops with a condition).
 bool NeedsHost(const Step& step);
-// Runs the step. `read` copies the bytes of a slot to the host's memory, and `write` copies the
-// bytes of a result to its slot. Their errors are returned.
+// Runs a host step by the reference evaluator. `read` copies the bytes of a slot to the host's
+// memory, and `write` copies the bytes of a result to its slot. Errors of `read` and `write` are
+// returned.
 using ReadSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<std::byte> to)>;
 using WriteSlot = absl::FunctionRef<absl::Status(int slot, absl::Span<const std::byte> from)>;
 absl::Status Evaluate(const HostStep& step, ir::EvalOptions options, ReadSlot read,
                       WriteSlot write);
-// Like Evaluate, but for slots in the host's memory, at `address`. Operands are read where they
-// lie, and results are written where they belong if the op can do that.
+// Like Evaluate, but for slots in the host's memory, at `address`. Operands are read in their
+// slots. Results are written to their slots directly if the op can do that, and are copied there
+// otherwise.
 absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
                              absl::FunctionRef<std::byte*(int slot)> address);
 
@@ -306,8 +309,8 @@ absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
 // arguments, or -1.
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
 
-// Checks every rule above, and codegen::Verify for each kernel. Returns INTERNAL if Build has a
-// bug.
+// Checks every rule above, and codegen::Verify for each kernel. A broken rule is a bug of Build,
+// and is returned as INTERNAL.
 absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

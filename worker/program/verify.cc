@@ -1,6 +1,6 @@
 // Checks the rules of step_program.h, on which backends rely. Backends and tests call Verify on
-// what Build has made, so a fault is a bug of Build and is reported as INTERNAL. It checks the
-// finished memory and order, without looking at how they were decided.
+// what Build has made, so a fault is a bug of Build and is reported as INTERNAL. Verify looks only
+// at the result (memory layout and order of steps), not at how Build chose it.
 #include <algorithm>
 #include <limits>
 
@@ -106,7 +106,9 @@ class Verifier {
       return Fault("there is no slot ", slot);
     return absl::OkStatus();
   }
-  // Checks that the slot has `elements` elements or, if `exact` is false, at least as many.
+  // Checks that a step inside `loops` may use the slot. The slot must have this dtype and
+  // `elements` elements (if `exact` is false, at least as many). It must be neither an argument nor
+  // a constant if `write` is true, and may move only with `loops`.
   absl::Status CheckUse(int slot, DType dtype, int64_t elements, bool write,
                         const std::vector<int>& loops, bool exact = true) const {
     TESSERA_RETURN_IF_ERROR(CheckIndex(slot));
@@ -129,12 +131,13 @@ class Verifier {
     return CheckUse(slot, carrier.dtype, type.num_elements() * carrier.per_element, write, loops);
   }
 
-  // Returns whether the slots overlap in the same iteration.
+  // Returns whether the slots overlap in the same iteration. Slots that move differently count as
+  // apart.
   bool Overlap(int a, int b) const {
     const Slot &x = p_.slots[a], &y = p_.slots[b];
     if (x.kind != y.kind || (x.kind != Slot::Kind::kArena && x.index != y.index)) return false;
     if (x.loop_strides != y.loop_strides)
-      return false;  // subviews of a loop, which are different rows in each iteration
+      return false;  // one is a row that moves with a loop, so its bytes differ in each iteration
     return x.offset < y.offset + y.bytes() && y.offset < x.offset + x.bytes();
   }
 
@@ -149,8 +152,8 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // Checks one step and the steps of its lists. `loops` are the loops that run at this place, since
-  // a slot may move only with one of those.
+  // Checks one step and the steps of its lists. `loops` are the loops around the step. A slot of
+  // the step may move with these only.
   absl::Status CheckStep(const Step& step, std::vector<int>* loops) {
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return CheckKernel(*k, *loops);
     if (const auto* c = std::get_if<MatmulStep>(&step.what)) return CheckMatmul(*c, *loops);

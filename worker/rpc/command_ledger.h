@@ -2,8 +2,8 @@
 // together with its arrays, when it attaches again.
 //
 // A read or an inspection is answered only on the stream on which it came, and not on a later one.
-// The ledger replaces the number of the request by a number of this process, because two
-// coordinators may use the same request. Not thread-safe.
+// The ledger replaces the coordinator's number of such a request by a number of its own, because
+// two coordinators may use the same number. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,8 +18,9 @@ class CommandLedger {
  public:
   // Call before the command is carried out. If the command has a request, its number is replaced.
   void RecordCommand(api::Command& command);
-  // Call before the report is sent or kept. The number of a request is replaced by the
-  // coordinator's. Returns false if nobody waits for the report; the caller then drops it.
+  // Call before the report is sent or kept. If the report answers a request, sets the coordinator's
+  // number of the request again. Returns false if nobody waits for the report; the caller then
+  // drops it.
   bool RecordReport(api::ReportBody& report);
   // Call when the stream has ended.
   void ForgetRequests() { requests_.clear(); }

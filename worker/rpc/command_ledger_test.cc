@@ -27,7 +27,8 @@ class CommandLedgerTest : public ::testing::Test {
     ledger_.Describe(&inventory);
     return inventory;
   }
-  // Returns the number of the request with which the executor is asked for the read.
+  // Records a read with the coordinator's number `request`. Returns the number that the ledger has
+  // given to the request.
   uint64_t Read(uint64_t request) {
     api::Command command = api::ReadBuffer{request, 1, 0};
     ledger_.RecordCommand(command);

@@ -3,8 +3,9 @@
 // the executor.
 //
 // Between two streams reports wait (report_journal.h). On every stream except the first, an
-// ExecutorInventory precedes them. A command is carried out only if its stream is the last one and
-// the command has that stream's epoch, so commands of earlier coordinators are refused.
+// ExecutorInventory precedes the reports. The epoch of a stream is that of the Welcome for which it
+// was begun. A command is carried out only if its stream is the last one and the command has that
+// stream's epoch, so commands of earlier coordinators are refused.
 //
 // Thread-safe. The hooks are called without a lock of this class, and outlive it. It must not be
 // destroyed while a stream is open.

@@ -270,8 +270,8 @@ class ReadCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     response.set_crc32c(api::Crc32c(0, block_.data() + sent_, static_cast<size_t>(size)));
     message_ = ir::serial::MakeChunk(response, block_, sent_, size);
     sent_ += size;
-    // A reader that takes nothing keeps the bytes in memory, although the array may have been
-    // deleted meanwhile. In every case the write ends before the call does.
+    // A client that reads nothing would keep the bytes in memory, although the array may have been
+    // deleted meanwhile. OnWriteDone cancels the timer before the call ends.
     idle_ = service_->timer().At(SteadyNow() + service_->read_idle(), [this] {
       TESSERA_LOG(WARNING) << "a reader does not read its data and is cut off"
                            << Field("array", id_.array) << Field("device", id_.device)
@@ -419,7 +419,7 @@ class GrpcDataServer final : public DataServer {
         connections_->HandleNewConnection(&connection);  // takes ownership of the descriptor
       } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         TESSERA_LOG(WARNING) << "data port: " << std::strerror(errno);
-        poll(fds, 1, 50);  // out of descriptors, for example, which is no reason to spin
+        poll(fds, 1, 50);  // wait a little: without free descriptors the next accept fails, too
       }
     }
   }

@@ -144,8 +144,8 @@ class ExecutorProcess {
       coordinator_->AwaitCommand();
       Tell("");
     }
-    // Launches that the lost device was running are reported with the reason, before the process is
-    // missed.
+    // If the device is lost, the launches that it was running are reported with the reason, before
+    // the daemon reports that the process has ended.
     if (lost_) executor_->WaitUntilIdle(SteadyNow() + kLastReportsWait);
     if (lost_ || drained_) coordinator_->Finish(kLastReportsWait);
     return lost_ ? kDeviceLostExit : 0;

@@ -1,5 +1,5 @@
-// Runs in an executor process: an Executor with its own streams to the coordinator, and its data
-// port. The socket that it got from its daemon carries Welcomes, inquiries and pings. Without a
+// Runs an executor process: an Executor with its own streams to the coordinator, and its data port.
+// The socket that the process got from its daemon carries Welcomes, inquiries and pings. Without a
 // stream the executor goes on and waits for the next Welcome; its daemon decides for how long.
 #pragma once
 #include <sys/types.h>

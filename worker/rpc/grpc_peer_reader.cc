@@ -97,7 +97,7 @@ class GrpcPeerReader final : public PeerReader {
     if (channel == nullptr) {
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMessageBytes);
-      // The certificates of executors say what they are, and not where they are.
+      // The certificates of executors have this one server name, and not the names of their hosts.
       arguments.SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, api::kWorkerServerName);
       // Each new channel must make a new connection.
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

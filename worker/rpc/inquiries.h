@@ -1,8 +1,10 @@
-// Answers the coordinator's inquiries in a worker's daemon. It asks each executor over its socket,
-// waits for the answers as long as the inquiry allows, and answers for the worker.
+// Answers the coordinator's inquiries in a worker's daemon. An inquiry asks for reports about all
+// processes of the worker, and may set their log level. Inquiries asks each executor over its
+// socket, waits for the answers as long as the inquiry allows, and answers for the worker.
 //
-// Thread-safe. Its own thread answers one inquiry after the other. If more than kQueueMax inquiries
-// wait, the oldest is dropped. The hooks are called without a lock, until Stop has returned.
+// Thread-safe. A thread of its own answers one inquiry after the other. If more than kQueueMax
+// inquiries wait, the oldest is dropped. The hooks are called without a lock, until Stop has
+// returned.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -41,8 +43,8 @@ class Inquiries {
   void Ask(v1::Inquiry inquiry) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes a message from an executor. Returns false if the message is no answer.
   bool TakeAnswer(int32_t executor, const std::string& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes a new process of the executor log at the same level as the others, if the level was
-  // changed.
+  // Makes a new process of the executor log at the same level as the worker's other processes, if
+  // an inquiry has changed that level.
   void SendLogLevel(int32_t executor) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -16,7 +16,7 @@ namespace tessera::worker::rpc {
 namespace {
 
 constexpr int kMessageBytes = 1 << 30;
-// After this time of silence the coordinator is asked for a reply.
+// After this time of silence on a connection, gRPC asks the coordinator for a reply.
 constexpr absl::Duration kLinkSilence = absl::Seconds(2);
 // A coordinator that is back must be found soon, because everything that executors hold waits for
 // it.
@@ -47,7 +47,8 @@ std::shared_ptr<grpc::Channel> CoordinatorChannel(
     const CoordinatorAccess& access, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytes);
-  // A coordinator that stands still for a while is still alive, and so are our arrays.
+  // Wait link_timeout for a reply before the connection is given up: a coordinator that pauses is
+  // not lost, and giving up would lose our arrays.
   for (const ChannelArgument& a : ClientArguments({kLinkSilence, access.link_timeout})) {
     arguments.SetInt(a.name, a.value);
   }

@@ -30,7 +30,8 @@ struct CoordinatorAccess {
   TlsTexts tls;
   std::string token;
   bool insecure = false;  // allows plaintext to a coordinator on another machine
-  // How long the coordinator may take to reply, once it was asked to.
+  // How long the coordinator may take to reply to a keepalive ping before the connection is given
+  // up.
   absl::Duration link_timeout = absl::Seconds(15);
 };
 
@@ -75,7 +76,8 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
 
  private:
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
-  // After Close no write is started any more. The hold ends once no write is being started.
+  // After Close no write is started any more. gRPC's hold on the call (AddHold) is removed once no
+  // write is being started.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
   void Started() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -613,7 +613,7 @@ TEST_F(ProcessTest, AnEarlierCoordinatorGetsNoneOfALaterOnes) {
   Write(10, 0, Ramp(4));
   coordinator_.Leave();
   coordinator_.Return(kEpoch - 1, /*adopt=*/true);
-  // The worker tries it twice, and stays with it neither time.
+  // The worker registers with the earlier coordinator twice, and refuses its welcome each time.
   for (int look = 0; look < 2; ++look) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto registration, coordinator_.NextRegistration());
     EXPECT_EQ(registration.executors[0].incarnation, info_.incarnation);

@@ -1,6 +1,7 @@
 // Keeps an executor's reports until the coordinator has acknowledged them. CoordinatorStream adds
-// each report, sends what Next returns, and rewinds when a stream has ended. Entries are only
-// marked when they are dropped and are removed from the front, so that the indices stay valid.
+// each report, sends what Next returns, and rewinds when a stream has ended. An entry that is
+// dropped is only marked, and is removed when it is at the front, so that `sent_` and `shrunk_`
+// stay valid.
 #include "worker/rpc/report_journal.h"
 
 #include <algorithm>

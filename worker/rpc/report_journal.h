@@ -5,10 +5,10 @@
 // first one that is not acknowledged. Answers to reads and inspections are sent in order with them,
 // but only once and without a number: a caller that gets no answer asks again.
 //
-// At a bound the oldest reports lose their details first: the values in a LaunchDone, and then all
-// reports that an ExecutorInventory repeats (arrays written, programs loaded, communicators
-// configured). The end of an operation always stays. There are never more such ends than operations
-// that were sent and not acknowledged. Not thread-safe.
+// When the reports exceed a bound, the oldest ones are shrunk first. A LaunchDone loses the values
+// in it, and a report that an ExecutorInventory repeats (array written, program loaded,
+// communicator configured) is dropped. The end of an operation always stays. There are never more
+// such ends than operations that were sent and not acknowledged. Not thread-safe.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -34,7 +34,7 @@ class ReportJournal {
   std::optional<v1::Envelope> Next();
   // Call when the stream has ended.
   void Rewind();
-  // Has no effect on reports that have not been sent.
+  // Drops the reports with numbers up to `through`, except those that have not been sent.
   void Acknowledge(uint64_t through);
 
   // The operations whose ends are in the journal, in ascending order.
@@ -46,11 +46,11 @@ class ReportJournal {
  private:
   struct Entry {
     v1::Envelope report;  // empty once it will not be sent again
-    bool there = true;
+    bool there = true;    // false once the entry has been dropped
   };
 
   void Drop(Entry& entry);
-  // Removes details from the oldest report that has any. Returns false if none has.
+  // Shrinks or drops the oldest report that can be. Returns false if there is none.
   bool Shrink();
   void PopSent();
 
@@ -58,7 +58,7 @@ class ReportJournal {
   uint64_t last_ = 0;  // number of the last report
   std::deque<Entry> entries_;
   size_t sent_ = 0;    // number of entries at the front that have been sent
-  size_t shrunk_ = 0;  // number of entries at the front that have no more details
+  size_t shrunk_ = 0;  // number of entries at the front that cannot be shrunk any more
   int64_t bytes_ = 0, size_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // The daemon of a worker: applies the decisions of worker/daemon/core.h. worker/main.cc starts it.
 // Supervisors run the executor processes, one thread keeps the connection to the coordinator, and
-// all of them post events to the Driver, whose effects arrive here as Apply.
+// all of these threads post events to the Driver, which calls Apply here for each effect.
 #include "worker/rpc/worker_daemon.h"
 
 #include <unistd.h>
@@ -45,7 +45,7 @@ namespace {
 
 constexpr int kGpusMax = 64;
 constexpr int kPortStride = 2;  // distance between the ports of two executors of a worker
-// Long, because drivers start slowly.
+// This timeout is long, because GPU drivers start slowly.
 constexpr absl::Duration kCountGpusTimeout = absl::Seconds(20);
 constexpr absl::Duration kProbeLimit = absl::Seconds(1);
 
@@ -165,8 +165,8 @@ class Daemon final : public WorkerDaemon {
         PortPlus(options_.advertise_client, kPortStride * executor));
   }
 
-  // Clients may use another way to an executor than other executors do, for example a port that a
-  // container publishes on its host.
+  // Returns the data endpoint for other executors. Clients may need another one, for example a port
+  // that a container publishes on its host.
   std::string peer_data_endpoint(int32_t executor) const {
     const Listener& data = ports_[executor].data;
     const absl::string_view host = WithoutPort(options_.advertise_peer);
@@ -351,7 +351,8 @@ class Daemon final : public WorkerDaemon {
     bool ever_welcomed = false;
     while (const std::optional<Infos> infos = AwaitConnect()) {
       absl::Status end = RunLink(*stub, *infos, &ever_welcomed);
-      // This opens connections of its own, so it is done before the state machine hears of the end.
+      // WhyRefused opens connections of its own, so it runs before the state machine hears of the
+      // end and may connect again.
       if (!ever_welcomed) end = WhyRefused(end);
       driver_.Post(daemon::LinkEnded{std::move(end)});
     }

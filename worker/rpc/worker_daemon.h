@@ -4,9 +4,9 @@
 //
 // It holds no device state, and executors talk to the coordinator themselves. When the daemon's
 // connection to the coordinator ends, it registers again, with retries unless the error is not
-// retryable. Its executors go on for the coordinator's outage grace. They are restarted when the
-// grace is over, or when the coordinator does not adopt them. Thread-safe. The destructor ends
-// everything within about a second.
+// retryable. The executors of the worker go on for the coordinator's outage grace. They are
+// restarted when the grace is over, or when the coordinator does not adopt them. Thread-safe. The
+// destructor ends everything within about a second.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -53,8 +53,9 @@ struct WorkerDaemonOptions {
   std::string flight_folder;
   ir::serial::ProcessSources sources = {};  // the daemon's description of itself
   Metrics* metrics = nullptr;               // outlives the daemon; null if metrics are disabled
-  // Called once, on a thread of the daemon, if the coordinator rejects this worker for good, with
-  // the error: its name, its credentials, plaintext against TLS. The daemon then stops retrying.
+  // Called once, on a thread of the daemon, if the coordinator rejects this worker for good, for
+  // example its name or credentials, or plaintext against TLS. `why` is the error. The daemon then
+  // stops retrying.
   std::function<void(const absl::Status& why)> on_refused = nullptr;
   // Called on a thread of the daemon each time the coordinator has accepted this worker.
   std::function<void()> on_registered = nullptr;

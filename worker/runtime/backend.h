@@ -5,11 +5,12 @@
 // failures.
 //
 // Every device has one dispatch stream. One thread at a time calls Enqueue for a device, in the
-// order of the plan: the stream's own thread or, for a quick executable, a thread that has claimed
-// the stream (stream.h). Enqueue may return before the work has run. Work that is enqueued later on
-// the same device may use the results at once, and other users must wait for the event. The events
-// of a device are done in the order of its Enqueues; the events of a synchronous backend are null.
-// The backend outlives its executables, buffers and events. All other calls are thread-safe.
+// order of the launches: the stream's own thread or, for a quick or brief executable, another
+// thread that runs the task in its place (stream.h). Enqueue may return before the work has run.
+// Work that is enqueued later on the same device may use the results at once, and other users must
+// wait for the event. The events of a device are done in the order of its Enqueues; the events of a
+// synchronous backend are null. The backend outlives its executables, buffers and events. All other
+// calls are thread-safe.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -96,8 +97,8 @@ class Backend {
   virtual std::string_view device_kind() const = 0;  // "cpu" or "gpu"
   virtual int num_devices() const = 0;
   virtual int64_t memory_bytes() const = 0;  // per device
-  // The speed of one device while all devices work. It is measured once in the process; the call
-  // blocks until then.
+  // The speed of one device while all devices work. It is measured once per process, and the call
+  // blocks until it has been measured. A figure of 0 is unknown.
   struct Speed {
     double flops_per_second = 0;         // operations on f32
     double memory_bytes_per_second = 0;  // bytes read and written
@@ -107,11 +108,11 @@ class Backend {
   // The kinds of ops that this backend compiles. The reference evaluator runs the others.
   virtual absl::Span<const ir::Lowering> lowerings() const = 0;
 
-  // Compiles `program`, the program of each device on shards. The program is not used after the
-  // call. The compiled code and the processes that compile it are used for this tenant only.
+  // Compiles `program`, a device program, which is not used after the call. The compiled code and
+  // the processes that compile it are used for this tenant only.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> CompileFor(
       const std::string& tenant, const ir::Program& program) = 0;
-  // Compiles for the only tenant, where there are no others.
+  // Compiles where there is only one tenant, which then needs no name.
   absl::StatusOr<std::shared_ptr<const Executable>> Compile(const ir::Program& program) {
     return CompileFor("", program);
   }

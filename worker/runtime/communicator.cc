@@ -1,6 +1,6 @@
-// The executor's end of one generation of a communicator. The executor opens it on its control
-// thread when the coordinator says so, and closes it on another; launches call Run from their
-// devices' streams in between, or before, in which case they wait.
+// The executor's end of one generation of a communicator. The executor opens and closes it on two
+// threads of its own, when the coordinator says so. Launches call Run on the streams of their
+// devices. A Run that comes before Open waits for it.
 #include "worker/runtime/communicator.h"
 
 #include <utility>

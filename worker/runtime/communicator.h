@@ -1,5 +1,5 @@
 // An executor's end of one communicator. There is one for each generation that the coordinator has
-// configured.
+// configured. Here a member is an executor, while in CommunicatorConfig a member is a device.
 //
 // A Communicator may be closed while others still refer to it: running calls are aborted, and later
 // calls fail with the reason of the close. Thread-safe.
@@ -33,9 +33,9 @@ class Communicator final : public Collectives {
   // Returns the rank of a member's device. The ranks count the devices of all members, in order.
   // Returns VALUE_ERROR if there is no such device.
   absl::StatusOr<int> RankOf(int32_t member, int32_t device) const;
-  // Connects, unless the communicator was closed meanwhile. `port` outlives the communicator, and
-  // is null if there are no other executors. `metrics` and `links` also outlive it; either both are
-  // null or none.
+  // Connects, unless the communicator has been closed. `port` outlives the communicator, and is
+  // null if there are no other executors. `metrics` and `links` also outlive it; either both are
+  // null or neither is.
   void Open(const std::string& host, PeerPort* port, const ExecutorMetrics* metrics = nullptr,
             std::shared_ptr<const TlsContext> tls = nullptr, LinkMeter* links = nullptr);
   // The number of ranks of all members.
@@ -60,7 +60,8 @@ class Communicator final : public Collectives {
   const int32_t self_;
   const std::string secret_;
   const absl::Duration timeout_;
-  std::vector<int> first_rank_;  // per member, with one more entry at the end
+  // The rank of each member's first device; one more entry at the end is the number of ranks.
+  std::vector<int> first_rank_;
 
   absl::Mutex mu_;
   std::unique_ptr<Collectives> collectives_ ABSL_GUARDED_BY(mu_);

@@ -20,8 +20,8 @@ namespace tessera::worker {
 namespace {
 
 // Returns the identity of the folder of files, or "" if the folder is unusable: a save then reports
-// why. The result is "" for an embedded executor, too, which shares its folder with no other
-// executor. It must not write an identity file into what may be a user's own folder.
+// why. The result is "" for an embedded executor, too: it shares its folder with no other executor,
+// and must not write an identity file into what may be a user's own folder.
 std::string FilesFolderIdentity(const ExecutorOptions& options) {
   if (options.files_dir.empty() || options.data_endpoint.empty()) return "";
   absl::StatusOr<std::string> name = files::FilesRoot(options.files_dir).Identity();
@@ -168,9 +168,10 @@ void Executor::ReportAtOnce(api::ReportBody body, ReportTo& to) {
   if (!here) Report(std::move(body));
 }
 
-// Carries out one command. The lock makes all streams get the launches in the same order. A quick
-// launch or a deletion that found its stream idle is only claimed under the lock, and done by this
-// thread after the lock is released, because running it here saves two context switches.
+// Carries out one command. The lock makes all streams get the launches in the same order. If the
+// stream of a quick launch or of a deletion is idle, this thread does the work itself, which saves
+// two context switches: it claims the stream under the lock, and does the work after it has
+// released the lock.
 bool Executor::Send(api::Command command, api::ReportBody* report) {
   ReportTo to{.sender = report};
   std::optional<Claimed> claimed;
@@ -491,8 +492,8 @@ void Executor::RunWaitingBriefLaunch() {
 }
 
 // Checks the shapes and places of a transfer's pieces, before anything is pushed. The pieces come
-// from another process, and a wrong one would write outside the memory of a shard. Sources on other
-// executors are checked by them.
+// from another process, and a wrong one would write outside the memory of a shard. The places of
+// pieces in shards of other executors are checked by those executors.
 absl::Status Executor::CheckTransfer(const api::Transfer& command) const {
   const auto bad = [&](const auto&... parts) {
     return MakeError(ErrorKind::kValueError,

@@ -76,16 +76,17 @@ class Executor {
   api::ExecutorInfo info() const;
   int32_t index() const { return options_.index; }
   uint64_t incarnation() const { return options_.incarnation; }
-  // The arrays that the executor holds, per device, for an ExecutorInventory. The list leaves out
-  // arrays that it has been told to delete, even if they wait for earlier launches to end.
+  // The arrays that the executor holds, per device, for an ExecutorInventory. The lists leave out
+  // arrays that the executor has been told to delete, even if their deletion still waits for
+  // earlier launches to end.
   std::vector<api::ExecutorInventory::Device> Arrays() const ABSL_LOCKS_EXCLUDED(mu_);
   // Takes a command. If `report` is not null and the command has been done at once, `*report` may
   // be set to its report, and the result is then true. Otherwise the command is reported like all
   // others, and the result is false.
   bool Send(api::Command command, api::ReportBody* report = nullptr);
   // For a thread of this process that is about to wait for a launch. If exactly one task waits on a
-  // device's stream, and it is a brief launch, the call runs that task on this thread, which saves
-  // two context switches.
+  // device's idle stream, and it is a launch of a brief executable (backend.h), the call runs that
+  // task on this thread, which saves two context switches.
   void RunWaitingBriefLaunch();
   // Waits until every launch has ended and has been reported. Returns false at the `deadline`. For
   // a process that is about to end.
@@ -99,8 +100,8 @@ class Executor {
   std::shared_ptr<std::byte[]> NewShardMemory(int64_t bytes) {
     return backend_->NewShardMemory(bytes);
   }
-  // Returns ARRAY_DELETED if a deletion of the array waits for earlier launches. Bytes that were
-  // written now would be deleted with it.
+  // Returns ARRAY_DELETED if a deletion of the array waits for earlier launches. The deletion would
+  // also delete bytes that are written now.
   absl::Status CheckNotDeleting(const BufferId& id) const ABSL_LOCKS_EXCLUDED(mu_);
   // Stores a received shard. Reports BufferWritten, unless the shard is rejected.
   absl::Status WriteShard(const BufferId& id, ir::Array value, Reservation reservation,
@@ -124,10 +125,10 @@ class Executor {
   struct TransferShard;
   using ProgramRef = std::shared_ptr<Program>;
   using LaunchRef = std::shared_ptr<Launch>;
-  // Where the thread that has sent a command wants to get its report.
+  // The place where the thread that has sent a command wants to get the command's report.
   struct ReportTo {
-    api::ReportBody* sender = nullptr;  // null if it wants none
-    bool given = false;
+    api::ReportBody* sender = nullptr;  // null if the report goes to the report function
+    bool given = false;                 // whether `*sender` has been set
   };
 
   void Handle(const api::ConfigureCommunicator& command);
@@ -175,8 +176,8 @@ class Executor {
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status AwaitProgram(Launch& launch);
-  // Waits until one of the runs that are enqueued on the device has ended, or the launch is
-  // cancelled.
+  // Waits until fewer than `had` runs are enqueued on the device, or returns the error if the
+  // launch is cancelled.
   absl::Status AwaitRunEnd(const Launch& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time for the metrics of dispatch. Returns 0 if metrics are disabled, because
@@ -211,7 +212,8 @@ class Executor {
     absl::InlinedVector<DeviceBufferRef, 2> results = {};
     OutcomeRef outcome = nullptr;  // null if the run has ended
   };
-  // The second half of StartOnDevice. Sets `*enqueued` once the device has the arguments.
+  // The second half of StartOnDevice, which began at `began` (DispatchClock). Sets `*enqueued` once
+  // the device has the arguments, even if Enqueue then fails.
   absl::Status EnqueueOnDevice(Run& run, int64_t mesh_device, int64_t began, bool* enqueued);
   // Ends the run when the event is done.
   void EndLater(const std::shared_ptr<Run>& run, std::shared_ptr<Event> event)
@@ -231,7 +233,7 @@ class Executor {
   void TimeOut(Launch& launch);
   void Finish(const LaunchRef& launch, bool on_stream);
 
-  // The function below runs on the control thread.
+  // The function below runs on the thread of control_.
   void OpenCommunicator(const std::shared_ptr<Communicator>& communicator) ABSL_LOCKS_EXCLUDED(mu_);
   // The function below runs on a compiling thread.
   void CompileProgram(const ProgramRef& program, const ir::Program& source);
@@ -245,7 +247,7 @@ class Executor {
   std::vector<api::LaunchDone::InlineResult> InlineResults(
       const std::map<BufferId, DeviceBufferRef>& retained_inline_results);
 
-  // Immutable, or thread-safe by themselves.
+  // The members below are immutable, or thread-safe themselves.
   const ExecutorOptions options_;
   const std::string name_;
   const std::unique_ptr<Backend> backend_;
@@ -284,8 +286,8 @@ class Executor {
   absl::flat_hash_map<uint64_t, LaunchRef> launches_ ABSL_GUARDED_BY(mu_);
   // Arrays that will be deleted once earlier launches have ended.
   absl::flat_hash_set<BufferId> deleting_ ABSL_GUARDED_BY(mu_);
-  // Per device, the number of runs that have not ended. It is written under the lock, because
-  // threads wait for a change of it on the lock.
+  // Per device, the number of enqueued runs that have not ended. It is changed under mu_, because
+  // threads wait for a change by a condition of mu_.
   std::vector<std::atomic<int64_t>> runs_enqueued_;
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 

@@ -1,7 +1,7 @@
 // Runs launches and transfers on the streams of the devices, and ends them. executor.cc pushes the
-// work here in the order of the commands. Each run takes its arguments, reserves memory, enqueues
-// its work on the backend, and stores the results or the failure; the last one of a launch reports
-// it.
+// work here in the order of the commands. A run is the part of a launch on one device. It takes its
+// arguments, reserves memory, enqueues its work on the backend, and stores the results or the
+// failure. The last run of a launch to end reports the launch.
 #include <algorithm>
 #include <utility>
 
@@ -18,8 +18,8 @@ namespace {
 // The number of launches that may be enqueued on a device at a time: enough to keep the device
 // busy, and few enough that a cancelled launch ends soon.
 constexpr int64_t kRunsEnqueuedMax = 16;
-// How much later than the coordinator an executor ends a launch. The coordinator ends it at its
-// deadline, and knows more about it.
+// An executor ends a launch this long after the launch's deadline, so that the coordinator, which
+// ends it at the deadline and can say more in its error, comes first.
 constexpr absl::Duration kCoordinatorFirst = absl::Milliseconds(100);
 // How often a wait checks whether its launch was cancelled.
 constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
@@ -33,7 +33,7 @@ std::string Executor::Launch::Name() const {
 
 bool Executor::Launch::UsesCollectives() const {
   if (program == nullptr) return false;
-  // A program that is not compiled yet may turn out to use them.
+  // A program that is not compiled yet may turn out to use collectives.
   return !program->compiled.HasBeenNotified() ||
          (program->executable.ok() && (*program->executable)->has_collectives());
 }
@@ -162,8 +162,8 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
                      absl::StrCat(launch.Name(), " spans executors but names no communicator"));
   }
   absl::MutexLock lock(&launch.mu);
-  // If the launch failed before this point, the failure found no collectives to abort, so nobody
-  // may wait for them.
+  // If the launch has failed before this point, Fail found no collectives to abort, so nothing
+  // would end a wait in them.
   TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   if (launch.local_collectives != nullptr) return launch.local_collectives.get();
   {
@@ -317,8 +317,8 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (!status.ok()) {
     launch->failed = true;
     Fail(*launch, status);
-    // The failure is set before the stream runs work that uses the results. Finish sets it for the
-    // other devices.
+    // The results on this device fail before its stream runs work that uses them. Finish makes the
+    // results on the other devices fail.
     for (const uint64_t result : launch->results) {
       buffers_.SetFailed({result, device}, launch->cancel.status());
     }

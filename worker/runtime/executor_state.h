@@ -25,8 +25,10 @@ struct Executor::Program {
   std::string tenant;
   ir::FunctionRef entry;
   std::vector<api::LoadProgram::Coordinate> coordinates;
-  std::vector<std::pair<int64_t, int32_t>> local;  // pairs of a mesh device and the local device
-  bool all_local = false;
+  // For each mesh device that is a device of this executor: its index in the mesh and in the
+  // executor.
+  std::vector<std::pair<int64_t, int32_t>> local;
+  bool all_local = false;  // whether all mesh devices are devices of this executor
 
   // Set before `compiled` is notified.
   absl::StatusOr<std::shared_ptr<const Executable>> executable = absl::UnknownError("");
@@ -37,7 +39,7 @@ struct Executor::Program {
   // takes one set and returns it, unless the launch failed.
   std::vector<std::shared_ptr<Collectives>> idle_collectives ABSL_GUARDED_BY(mu);
   uint64_t ranks_generation ABSL_GUARDED_BY(mu) = 0;
-  // The ranks in ranks_generation.
+  // The rank of each mesh device in ranks_generation; null before they are needed.
   std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);
 };
 
@@ -62,7 +64,7 @@ struct Executor::Launch {
   absl::InlinedVector<InFlightQueue::Launch*, 2> in_flight;
   std::atomic<int> remaining{0};
   std::atomic<bool> failed{false};  // whether the run on some device has failed
-  // A device was given the arguments, so donated arguments no longer hold their values.
+  // Whether a device was given the arguments, so that donated arguments may be overwritten.
   std::atomic<bool> donated_inputs_consumed{false};
 
   ReportTo report_to;  // used while the launch runs on the thread that has sent it

@@ -162,7 +162,7 @@ class ExecutorTest : public ::testing::Test {
   uint64_t request_ = 0;
 };
 
-// Waits until `there` returns true.
+// Waits until `there` returns true, for at most kPatience.
 template <class F>
 void Until(F there) {
   const absl::Time deadline = SteadyNow() + kPatience;
@@ -225,8 +225,8 @@ class HeldBackend : public Backend {
   std::vector<int> ChooseDonations(const Executable& executable,
                                    absl::Span<const DeviceBufferRef> args,
                                    std::vector<bool> donated) const override {
-    // An accelerator does not care about the earlier launches that hold the bytes, so the choice is
-    // made with fresh buffers.
+    // The CPU backend reuses no memory that earlier launches still refer to. An accelerator may do
+    // that, so the choice is made with fresh buffers, to which nothing else refers.
     std::vector<DeviceBufferRef> own;
     for (const DeviceBufferRef& arg : args) {
       own.push_back(*cpu_->FromHost(0, Array(arg->dtype(), arg->shape())));
@@ -391,7 +391,7 @@ TEST_F(AsyncExecutorTest, MemoryThatEarlierLaunchesHoldIsWaitedFor) {
   EXPECT_FALSE(executor_->WaitUntilIdle(SteadyNow() + absl::Milliseconds(20)));
   EXPECT_EQ(backend_->num_held(), 3u) << "there was no room for a fourth";
   for (int i = 0; i < 3; ++i) backend_->End(absl::OkStatus());
-  // No launch is under way any more that could give memory back.
+  // Launch 4 fails, because no launch is under way any more that could give memory back.
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed failed, reports_.Next<api::LaunchFailed>());
   EXPECT_EQ(failed.launch, 4u);
   EXPECT_THAT(failed.status, ReasonIs("OUT_OF_MEMORY", "array 21"));
@@ -1199,7 +1199,8 @@ TEST_F(TwoExecutorsTest, GenerationsLiveSideBySideAndOneFailsAlone) {
     TESSERA_ASSERT_OK_AND_ASSIGN(api::BufferRead read, reports_[e].Next<api::BufferRead>());
     EXPECT_THAT(read.value, IsOkAndHolds(Vec({6, 8, 12, 16})));
   }
-  // Executor 1 has no argument 77. Executor 0 hears of it at once, and no other launch is lost.
+  // Executor 1 has no argument 77. Executor 0 hears of the failure at once, and no other launch
+  // fails.
   executors_[0]->Send(api::WriteBuffer{77, 0, Vec({1, 2, 3, 4})});
   Both([&](int) { return MakeLaunch(5, 1, 77, 15); });
   TESSERA_ASSERT_OK_AND_ASSIGN(api::LaunchFailed cause, reports_[1].Next<api::LaunchFailed>());

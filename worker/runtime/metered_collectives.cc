@@ -20,7 +20,8 @@ double BusFactor(const Call& call) {
   return info.combines ? 2 * (n - 1) / n : 1;
 }
 
-// Returns the number of rounds, in which latency counts, as the planner's cost model does.
+// Returns the number of rounds of messages, as the planner's cost model counts them: a collective
+// takes the latency of the link once per round.
 double Rounds(const Call& call) {
   const ir::CollectiveInfo& info = ir::InfoOf(call.kind);
   if (call.group.size() < 2) return 0;

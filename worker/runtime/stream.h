@@ -1,6 +1,6 @@
 // The dispatch stream of one device: a thread that runs tasks in the order in which they were
-// pushed. Another thread may claim an idle stream and run a task in its place, or run the only task
-// that waits.
+// pushed. Another thread may take the place of the stream's thread: it may claim an idle stream to
+// run a task of its own, or run the only task that waits.
 //
 // The user of the stream bounds its queue of launches: it checks depth() before it pushes a launch
 // to every stream. Other tasks (deletes) are small and always admitted. Push is thread-safe. The
@@ -34,8 +34,8 @@ class Stream {
   // Release, which must follow. Returns false if the stream is busy.
   bool Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Release() ABSL_LOCKS_EXCLUDED(mu_);
-  // Claims the stream, runs the task on this thread, and releases the stream. Returns false if it
-  // is busy.
+  // Claims the stream, runs the task on this thread, and releases the stream. Does not run the
+  // task, and returns false, if the stream is busy.
   bool RunIfIdle(absl::FunctionRef<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Runs the queued task on this thread, if it is the only one, no task runs, and it may run
   // anywhere. Otherwise does nothing.
@@ -63,8 +63,8 @@ class Stream {
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   std::atomic<int64_t> depth_ = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Signalled when the thread has something to do. It is no absl::Condition, because every unlock
-  // would evaluate that.
+  // Signalled when the thread has something to do. The thread waits on a CondVar and not on an
+  // absl::Condition, because every unlock of mu_ would evaluate the condition.
   absl::CondVar due_;
   std::thread thread_;  // last, since it uses the members above
 };

@@ -36,7 +36,8 @@ class UploadTable::Upload {
 
   const BufferId id;
   const int64_t size;
-  // The id of the wait for the end of the array. It is set before the upload is shared.
+  // The id of the callback that ends the upload when the array is written or deleted. The first
+  // Open sets it; 0 before.
   uint64_t wait_id = 0;
 
   absl::Mutex mu;
@@ -45,8 +46,8 @@ class UploadTable::Upload {
   int64_t committed ABSL_GUARDED_BY(mu) = 0;
   uint32_t crc32c ABSL_GUARDED_BY(mu) = 0;            // checksum of the committed bytes
   uint64_t writer_number ABSL_GUARDED_BY(mu) = 0;     // number of the writer that may write
-  bool open ABSL_GUARDED_BY(mu) = false;              // that writer has not left
-  bool ended ABSL_GUARDED_BY(mu) = false;             // the memory has been released
+  bool open ABSL_GUARDED_BY(mu) = false;              // whether that writer has not left yet
+  bool ended ABSL_GUARDED_BY(mu) = false;             // whether the memory has been given back
   absl::Time last ABSL_GUARDED_BY(mu) = SteadyNow();  // when bytes last arrived, or the writer left
   std::weak_ptr<UploadStream> stream ABSL_GUARDED_BY(mu);
 
@@ -112,10 +113,11 @@ absl::StatusOr<UploadTable::UploadRef> UploadTable::FindOrMake(const api::Ticket
   return entry;
 }
 
-// Makes the stream the writer of the shard's upload, and begins the upload if there is none. An
-// earlier writer loses its right by the writer's number. It may still be running, since a client
-// that lost its connection resumes before the server notices. The first writer also waits for the
-// array itself, so that a deletion or a write in another way ends the upload and frees its memory.
+// Makes the stream the writer of the shard's upload, and begins the upload if there is none. Only
+// the writer with the highest number may write. The stream of an earlier writer may still be
+// running, since a client that lost its connection resumes before the server notices the loss. The
+// first Open also registers a callback for the array itself, so that a deletion, or a write in
+// another way, ends the upload and frees its memory.
 absl::StatusOr<UploadTable::UploadWriter> UploadTable::Open(const api::Ticket& ticket,
                                                             int64_t offset,
                                                             std::weak_ptr<UploadStream> stream) {

@@ -1,12 +1,12 @@
 // Uploads of shards: running uploads, and interrupted ones that may be resumed.
 //
-// One shard has one upload. The stream that opened it last writes it; earlier streams are rejected
-// from then on. Bytes are committed in order from the first. Committed bytes outlive the stream,
-// until the upload is not resumed for `keep`, the array is deleted, or the shard is complete. The
-// memory of the whole shard is reserved from the first chunk until then.
+// A shard has at most one upload at a time. The stream that opened it last writes it; earlier
+// streams are rejected from then on. Bytes are committed in order from the first. Committed bytes
+// outlive the stream, until the upload is not resumed for `keep`, the array is deleted, or the
+// shard is complete. The memory of the whole shard is reserved from the first Open until then.
 //
 // Thread-safe; the calls of one stream come one at a time. The executor outlives the table. If a
-// stream has sent nothing for `idle`, a thread of the table calls its Cut, without a lock.
+// stream has sent nothing for `idle`, a thread of the table calls the stream's Cut, without a lock.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // reads.
 //
 // There is one ExecutorMetrics per executor, which is passed by pointer. Without a page the handles
-// do nothing. Thread-safe. The page outlives it.
+// do nothing. Thread-safe. The page outlives the ExecutorMetrics.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -48,7 +48,7 @@ TEST_F(ExecutorMetricsTest, TimeOfADeviceIsBusyOrWaitingOrIdle) {
   EXPECT_EQ(Value(Metric::kDeviceProgressAge, {"0"}), 0);
   first->SetOp("psum (m.cc:1)", /*waiting=*/true);
   spend();
-  second->SetOp("behind it", /*waiting=*/false);  // it does not show
+  second->SetOp("behind it", /*waiting=*/false);  // has no effect while `first` is the oldest
   queue.End(first);
   spend();
   queue.End(second);

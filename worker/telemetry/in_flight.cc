@@ -1,6 +1,6 @@
 // The op in flight on each device. The executor's runs begin, name and end their ops here
 // (worker/runtime/executor_run.cc), and the daemon's Supervisor reads the page when the process
-// dies. The same calls feed the device's busy and idle time and the flight recorder.
+// dies. These calls also feed the device's busy and idle time and the flight recorder.
 #include "worker/telemetry/in_flight.h"
 
 #include <sys/mman.h>

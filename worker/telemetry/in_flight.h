@@ -6,8 +6,9 @@
 // names the op in flight.
 //
 // A slot has one writer, the InFlightQueue of its device; any thread or process may read it.
-// Readers never block the writer. If the next op overtakes a read, the read is retried a few times,
-// and then returns "unknown". A writer that dies during a write leaves the previous op.
+// Readers never block the writer. If the next op is written during a read, the read is retried a
+// number of times, and then returns an idle InFlightOp. A writer that dies during a write leaves
+// the previous op.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -44,7 +45,8 @@ class InFlightSlot {
     std::atomic<uint64_t> size_and_waiting{0};
     std::atomic<uint64_t> text[kWords] = {};
   };
-  // Number of the op in copies_[version % 2]. The next op is written to the other copy.
+  // The number of the current op, which is in copies_[version_ % 2]. The next op is written to the
+  // other copy.
   std::atomic<uint64_t> version_{0};
   Copy copies_[2];
 };
@@ -90,7 +92,7 @@ class InFlightQueue {
   const DeviceMetrics* const metrics_;
   absl::Mutex mu_;
   std::list<Launch> launches_ ABSL_GUARDED_BY(mu_);
-  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // launches whose memory later ones get
+  std::list<Launch> ended_ ABSL_GUARDED_BY(mu_);  // list nodes that later launches will reuse
   enum class State : uint8_t { kIdle, kBusy, kWaiting } state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
   int64_t since_ ABSL_GUARDED_BY(mu_);
 };

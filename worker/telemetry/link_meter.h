@@ -3,9 +3,9 @@
 // are measured separately.
 //
 // The rank that comes last to an exchange waits for nobody, but the others wait for it, often for
-// much longer than the exchange takes. A figure is therefore the one of the fastest call, and each
-// slower call raises it by at most a hundredth. Thread-safe. A sample is dropped if it would have
-// to wait for another thread.
+// much longer than the exchange takes. Each figure is therefore the time of the fastest exchange so
+// far; to follow changes, each slower exchange raises it by at most a hundredth. Thread-safe. A
+// sample is dropped if recording it would have to wait for another thread.
 #pragma once
 #include <array>
 #include <atomic>
@@ -21,8 +21,8 @@ namespace tessera::worker {
 
 class LinkMeter {
  public:
-  // Records an exchange that took `time` in `rounds` rounds, and for which this device sent
-  // `bytes_sent`.
+  // Records an exchange that took `time`, and for which this device sent `bytes_sent`. An exchange
+  // takes the latency of the link `rounds` times.
   void Record(bool between_executors, double bytes_sent, double rounds, absl::Duration time)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the links whose latency or bandwidth has changed by more than a tenth since this
@@ -31,8 +31,8 @@ class LinkMeter {
 
  private:
   struct Link {
-    double latency_s = 0, s_per_byte = 0;  // 0 if unknown
-    double told_latency_s = 0, told_s_per_byte = 0;
+    double latency_s = 0, s_per_byte = 0;            // 0 if unknown
+    double told_latency_s = 0, told_s_per_byte = 0;  // as TakeChanges returned them last
   };
   // Whether an exchange was recorded since the last TakeChanges.
   std::atomic<bool> recorded_ = false;

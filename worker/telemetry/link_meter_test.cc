@@ -1,5 +1,5 @@
-// Proves that latency and bandwidth are taken from the fastest exchanges, and that only real
-// changes are told. The exchanges are made-up numbers.
+// Proves that latency and bandwidth are taken from the fastest exchanges, and that TakeChanges
+// returns only links that have really changed. The exchanges are made-up numbers.
 #include "worker/telemetry/link_meter.h"
 
 #include "gtest/gtest.h"

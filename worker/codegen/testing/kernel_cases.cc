@@ -331,8 +331,8 @@ std::vector<int64_t> IntSamples(DType dtype) {
   const int bits = ir::BitWidth(dtype);
   const int64_t ones = bits == 64 ? -1 : (int64_t{1} << bits) - 1;
   const auto biggest_signed = static_cast<int64_t>(static_cast<uint64_t>(ones) >> 1);
-  // The width and its neighbours are there for shifts. A value that does not fit is cut to its low
-  // bits.
+  // The width of the dtype and its neighbours are there for shifts. A value that does not fit is
+  // cut to its low bits.
   std::vector<int64_t> all = {
       0,    1,       2,     3,        7,  bits - 1, bits,           bits + 1,
       1000, -100000, 65536, 16777217, -1, -3,       biggest_signed, ones};
@@ -521,7 +521,7 @@ class Generator {
     return Last();
   }
 
-  // Returns a node from number `from` on whose dtype computes.
+  // Returns a node from number `from` on whose dtype has arithmetic (any dtype but bf16).
   int Pick(int from) {
     while (true) {
       const int id = from + Below(static_cast<int>(k_.nodes.size()) - from);
@@ -591,8 +591,8 @@ class Generator {
     k_.nodes.push_back(node);
   }
 
-  // Adds an update: an element is added to a row that a number chooses at each point. No two
-  // parallel points share an element.
+  // Adds an update, as a scatter has it: each point adds an element to a row of the output, and a
+  // number that is read from a param chooses the row. No two parallel points share an element.
   void AddUpdate() {
     Access access;
     access.strides.assign(k_.rank(), 0);

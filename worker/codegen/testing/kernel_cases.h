@@ -41,11 +41,12 @@ class TestBuffers {
   std::vector<Block> blocks_;
 };
 
-// The allowed distance of an answer from the reference.
+// How far a result may be from the reference.
 struct Tolerance {
   // In ulps of f32 and f64 (and bf16) results.
   int ulps = 0;
-  // The allowed error beyond that, relative to the expected number, for sums in another order.
+  // The error that is allowed in addition, relative to the expected number, because sums may be in
+  // another order.
   double relative = 0;
   bool zero_signs = true;  // whether -0 differs from 0
 };

@@ -73,14 +73,14 @@ class Arena {
 class Block;
 struct Thread : SimtThread {
   Block* owner;
-  // The point where the thread waits; null at its end.
+  // The suspended coroutine of the thread; null once the thread has ended.
   void* coroutine;
 };
 void* AllocateFrame(SimtThread* self, uint64_t bytes);
 void* CheckAccess(SimtThread* self, void* address, uint64_t bytes, uint64_t align_and_write);
 
-// LLVM's coroutines begin with the address of the function that resumes them. It is null at their
-// end.
+// The frame of an LLVM coroutine begins with the address of the function that resumes it. The
+// address is null once the coroutine is done.
 using Resume = void (*)(void*);
 Resume ResumeOf(void* coroutine) {
   Resume resume;
@@ -114,7 +114,8 @@ class Block {
   absl::Status Run(uint32_t x, uint32_t y, uint32_t z) {
     block_[0] = x, block_[1] = y, block_[2] = z;
     arena_.Reset();
-    // A block does not find zeros in its shared memory.
+    // The shared memory of a block does not start with zeros, so that a kernel that relies on zeros
+    // fails.
     std::fill(shared_.begin(), shared_.end(), '\xEE');
     bool reversed = launch_.reversed;
     ForEachThread(reversed, [&](size_t t) { Start(t); });

@@ -44,7 +44,8 @@ struct SimtLaunch {
   // global memory. If the function is given, an access that it forbids, or one that is not aligned,
   // is an error of the launch and has no effect.
   std::function<bool(uint64_t address, uint64_t bytes, bool write, uint64_t thread)> may_access;
-  // Runs blocks and warps in the opposite order, so that a result that depends on the order shows.
+  // Runs blocks and warps in the opposite order, so that a test can find results that depend on the
+  // order.
   bool reversed = false;
 };
 

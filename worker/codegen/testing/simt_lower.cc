@@ -152,7 +152,7 @@ class Lowering {
                                   std::string(call->getCalledFunction()->getName())));
   }
 
-  // Suspends before `at`, and leaves the builder there.
+  // Emits code that suspends the thread before `at`, and leaves the builder there.
   void Wait(llvm::Instruction* at, SimtThread::Wait what, uint32_t site) {
     WriteWord(offsetof(SimtThread, wait), b_.getInt32(what));
     WriteWord(offsetof(SimtThread, site), b_.getInt32(site));
@@ -203,7 +203,7 @@ class Lowering {
     }
   }
 
-  // Replaces the shared array by the pointer of the thread.
+  // Replaces the array of shared memory by the pointer SimtThread::shared.
   void ReplaceShared() {
     llvm::GlobalVariable* const array = module_.getGlobalVariable(kSharedArray);
     if (array == nullptr) return;
@@ -221,7 +221,8 @@ class Lowering {
       instruction->setOperand(operand, Rebuilt(instruction->getOperand(operand), array, shared));
     }
   }
-  // Returns whether `v` is the array or a constant expression (an offset) that contains it.
+  // Returns whether `v` is the array, or a constant expression (such as an address in the array)
+  // that contains it.
   static bool Reaches(Value* v, Value* array) {
     if (v == array) return true;
     const auto* const expression = llvm::dyn_cast<llvm::ConstantExpr>(v);

@@ -44,7 +44,8 @@ class Maker {
     const ir::Value low = ir::FullLike(x, -9), high = ir::FullLike(x, 9);
     return ir::Clamp(low, x, high);
   }
-  // Returns a value of the shape of `x`, which is made to fit if there is none.
+  // Returns a value of the shape of `x`: one of `values`, reshaped or broadcast if necessary, or
+  // else `x` itself.
   ir::Value Like(ir::Value x, const std::vector<ir::Value>& values) {
     const size_t from = Below(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -179,8 +180,8 @@ class Maker {
     }
   }
 
-  // Reads rows of x, or windows of several rows, at places that some value gives. The places may be
-  // out of bounds.
+  // Windows gathers rows of x, or windows of several rows, at indices that another value holds. The
+  // indices may be out of bounds.
   struct WindowsOf {
     ir::Value read, indices;
     ir::ScatterDimensionNumbers dims;
@@ -198,7 +199,7 @@ class Maker {
     const bool rows = Below(2) == 0;
     ir::Dims sizes = x.shape();
     sizes[dim] = rows ? 1 : Below(sizes[dim]) + 1;
-    // Where the positions are among the dims of the result.
+    // The dim of the result along which the windows follow each other.
     const int64_t at = rows ? Below(x.rank()) : 0;
     for (int64_t d = 0; d < x.rank() + (rows ? 0 : 1); ++d)
       if (d != at) w.dims.update_window_dims.push_back(d);

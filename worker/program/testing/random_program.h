@@ -8,13 +8,14 @@
 namespace tessera::worker::program {
 
 // Returns a function of up to some dozens of ops on small arrays of whole numbers (s32 or f32),
-// which are exact in any order. Every op reads any values that fit, so that kernels share, overlap
-// and end in all possible ways. The last param is a start for the dynamic ops. The result depends
-// only on the seed and the scope. If the scope has one axis, of manual lanes, there are sums over
-// it.
+// whose sums are exact in any order of addition. Every op reads values that are drawn from all
+// earlier ones that fit, so that kernels share, overlap and end in all possible ways. The last
+// param, an s32, is an index at which dynamic slices and updates may start. The result depends only
+// on the seed and the scope. If the mesh of the scope has one Manual axis, the function also has
+// sums over this axis.
 ir::FunctionRef RandomProgram(uint32_t seed, const ir::Scope& scope = {});
 
-// Returns an array of the type with small whole numbers.
+// Returns an array of the type with small whole numbers, which depend on `salt`.
 ir::Array WholeNumbers(const ir::Type& type, int salt);
 
 }  // namespace tessera::worker::program
