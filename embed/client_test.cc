@@ -168,7 +168,8 @@ TEST_P(ClientTest, NumbersAreTracedWhereArraysAreTaken) {
   }
   EXPECT_EQ(traces, 1);
   EXPECT_EQ(f.num_compiled(), 1);
-  // Traced numbers beside a number that the function declares as int, which is static.
+  // The numbers y and scale are traced; the number n, which the function declares as int, is
+  // static.
   const auto power = jit([&](auto y, int n, auto scale) {
     Array product = y;
     for (int i = 1; i < n; ++i) product = product * y;
@@ -214,7 +215,8 @@ TEST_P(ClientTest, NumbersGiveWayToTheDTypesTheyMeet) {
       EXPECT_EQ(lax_product(x, 1.5).type().ToString(), row.with_real);
     }
   }
-  // The result of numbers alone is weakly typed too, also as an argument of later ops.
+  // A result that was computed from numbers alone is weakly typed too, and stays so as an argument
+  // of later ops.
   const Array s = jit([](const Arg& v) { return exp(v) / 2 + where(v > 2, v, 1); })(3);
   EXPECT_EQ(s.type().ToString(), "f32[]~");
   EXPECT_EQ((array<float>({1}, {1}, kBF16) * s).dtype(), kBF16);
@@ -455,7 +457,8 @@ TEST_P(ClientTest, TermsOfASumAreReadOneByOneAndAddedUpWhereTheyLie) {
   EXPECT_EQ(t.type().ToString(), "f32[1]{U:x}");
   EXPECT_EQ(t.sharding().ToString(), "P(None, unreduced={'x'})");
   for (int i = 0; i < 4; ++i) EXPECT_EQ(t.shard(i).ToDoubles(), std::vector<double>{i + 1.0}) << i;
-  // A small result comes back with the run that makes it; a term must not.
+  // A small result normally comes back with the end of its run and is then read without another
+  // call. The terms of a sum must not be read as such a result.
   const Error whole = ErrorOf([&] { t.value(); });
   EXPECT_EQ(whole.reason(), "VALUE_ERROR");
   EXPECT_THAT(whole.what(), HasSubstr("terms of a sum"));
@@ -867,8 +870,8 @@ TEST_P(ClientTest, DonatedArraysComeBackFromARunThatNeverBegan) {
           {.name = "", .donate_argnums = {1}, .in_shardings = {}, .out_shardings = {}});
   const Array one = array<float>({1}), kept = array<float>({2});
   EXPECT_THAT(add(one, array<float>({0})).get<float>(), ElementsAre(1));
-  // Each time, the run waits behind a long run and ends before its turn: once because it is
-  // cancelled itself, and once because the run that makes its argument is cancelled.
+  // Each time, the run `after` waits for a long run and ends before it begins: once because `after`
+  // itself is cancelled, and once because the run that makes its argument is cancelled.
   for (const bool itself : {true, false}) {
     const Array late = slow(one);
     const Array after = add(late, kept);

@@ -118,7 +118,7 @@ TEST_F(DebugPrintTest, VmapPrintsEachMember) {
               vmap(vmap(f, {0, None}), {None, 0})(arange(2), arange(3));
             }),
             "0 0\n1 0\n0 1\n1 1\n0 2\n1 2\nonce\n");
-  // A batch over dimension 1, whose members are the columns.
+  // A batch over dim 1, so that its members are the columns.
   EXPECT_EQ(Printed([&] {
               jit(vmap(
                   [](const Array& x) {

@@ -32,14 +32,14 @@ constexpr int64_t kOperationsKept = 64;
 Options CoordinatorOptions() {
   Options options;
   options.lease_ms = std::max(options.lease_ms, kLeaseMs);
-  // Few records of ended operations are kept: nobody lists them, and a small number stays in the
-  // processor's cache.
+  // Few records of ended operations are kept: nobody lists them, and the memory of a few records
+  // stays in the processor's cache.
   options.operations_kept = kOperationsKept;
   return options;
 }
 
-// The parts of the cluster. They are destroyed in reverse order: the worker before the coordinator,
-// which the worker calls.
+// The parts of the cluster. They are destroyed in reverse order: first the worker, because it calls
+// the coordinator.
 struct Cluster {
   Options options = CoordinatorOptions();
   RealClock clock;
@@ -59,9 +59,9 @@ struct Cluster {
 
 }  // namespace
 
-// Checks the options, and starts the coordinator and then the worker. The returned pointer refers
-// to the service but owns the whole cluster, so that the cluster lives as long as any client uses
-// it.
+// Checks the options, and starts the coordinator and then the worker. The returned pointer points
+// to the service and owns the whole cluster, so that the cluster lives until the last copy of the
+// pointer is gone.
 absl::StatusOr<std::shared_ptr<api::Service>> Start(const EmbeddedOptions& options) {
   if (options.devices < 1 || options.devices > kEmbeddedDevicesMax) {
     return MakeError(ErrorKind::kValueError,

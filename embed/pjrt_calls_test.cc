@@ -61,8 +61,8 @@ TEST_F(PjrtTest, ProgramsCallTheHostAndTokensAreNoArrays) {
     AllCalls().made.push_back(text);
     return 0;
   });
-  // The program has a loop of three iterations. Each calls the host with its number and x, and adds
-  // one to x.
+  // The program has a loop of three iterations. Each iteration calls the host with its number and
+  // x, and adds one to x.
   LoadedExecutable* run = nullptr;
   ASSERT_EQ(Take(TryCompile(Artifact("host_callback"), "", &run)), "");
   Buffer* token = Put({0}, {}, devices_[0]);  // Any buffer may be given as the first token.

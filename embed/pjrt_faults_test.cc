@@ -1,6 +1,6 @@
 // Proves that the plugin handles a service that fails. A typical session of a framework is
-// repeated, and each time another call of the service fails. It fails once or from then on, and
-// either at once or when its results are requested.
+// repeated, and each time another call of the service fails. Either only that call fails, or all
+// calls from it on, or the call is accepted and fails when its results are requested.
 //
 // Whichever call fails, each function of the table either does its task or returns an error with
 // the reason, every event is settled, and all objects that were made can be destroyed.
@@ -123,12 +123,13 @@ class FaultyService final : public api::Service {
   absl::Status Cancel(uint64_t operation) override { return real_->Cancel(operation); }
 
  private:
-  // Ids from here on belong to arrays and operations that fail later.
+  // Ids from here on are given to arrays and operations of calls that were accepted and fail later;
+  // the real service does not know them.
   static constexpr uint64_t kNobodys = uint64_t{1} << 60;
 
   absl::Status Error() const { return MakeError(kind_, "injected by the test"); }
-  // Counts a call and returns its error, if it shall fail. The caller passes `later` if the results
-  // of the call can fail in its place; it is set to true if they shall.
+  // Counts a call and returns the injected error if the call shall fail now. A method whose results
+  // can fail in its place passes `later`, which is set to true if they shall fail.
   absl::Status Next(bool* later = nullptr) {
     const int call = made_++;
     if (fault_ == Fault::kForever ? call < at_ : call != at_) return absl::OkStatus();
@@ -146,8 +147,8 @@ class FaultyService final : public api::Service {
   std::map<uint64_t, size_t> num_results_ ABSL_GUARDED_BY(mu_);  // by executable
 };
 
-// The tests run in both modes of the client: runs on the caller's thread, as with an embedded
-// cluster, and runs that are queued ahead of the caller.
+// The tests run in both modes of the client: runs are made on the caller's thread, as with an
+// embedded cluster, or they are queued and made while the caller goes on.
 class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
  protected:
   Client* Open() override {
@@ -271,7 +272,7 @@ class FaultsTest : public PjrtTest, public ::testing::WithParamInterface<bool> {
       Reopen();
       service_->FailAt(call, fault, kind);
       Session1();
-      if (!service_->has_failed()) continue;  // how often the end of a run is asked for varies
+      if (!service_->has_failed()) continue;  // this time, fewer calls were made
       EXPECT_FALSE(errors_.empty());
       for (const std::string& error : errors_)
         EXPECT_THAT(error, HasSubstr("injected by the test"));

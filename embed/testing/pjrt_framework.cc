@@ -1,5 +1,6 @@
-// Implements the calls that a framework makes through PJRT's table, for the tests of the plugin.
-// The helpers check as they go that no call fails unexpectedly.
+// Implements the calls that a framework such as JAX makes through the function table of a PJRT
+// plugin, for the tests of our plugin. The helpers check as they go that no call fails
+// unexpectedly.
 #include "embed/testing/pjrt_framework.h"
 
 #include <fstream>
@@ -64,8 +65,8 @@ NamedValue Option(const char* name, int64_t value) {
   return option;
 }
 
-// Waits by a callback, as JAX does, and then asks the event for its state in the two other ways
-// that the table offers, so that each test also checks that they agree.
+// Waits by a callback, as JAX does, and then reads the event's state by the two other functions of
+// the table, IsReady and Error. So each test also checks that all three agree.
 std::string Await(Event* event) {
   absl::Notification done;
   struct State {

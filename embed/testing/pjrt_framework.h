@@ -1,5 +1,6 @@
-// Calls the plugin's table of functions as a framework does, in the order in which JAX calls them,
-// so that tests also cover the pitfalls of the interface.
+// Calls the functions of a PJRT plugin as a framework does, in the order in which JAX calls them.
+// PJRT is the C interface between a framework and a device library: one table of functions, each of
+// which takes a struct of arguments.
 //
 // A test that uses this file defines Table(), or is built with pjrt_loaded.cc.
 #pragma once
@@ -55,7 +56,7 @@ std::string Take(Error* error, int* code = nullptr);
 #define EXPECT_CALL_OK(index, args) EXPECT_EQ(Take(Call(index, args)), "")
 
 // Calls a function with one object as its argument, and returns the argument struct with the
-// results. The test fails if the call returns an error.
+// results. If the call returns an error, the test fails.
 template <class Args, class Object>
 Args Ask(Index index, Object* Args::*field, Object* object) {
   auto args = Make<Args>();
@@ -89,8 +90,8 @@ class PjrtTest : public ::testing::Test {
   // Compiles a program. Returns null on success, or the error. The executable lives until Close.
   Error* TryCompile(const std::string& code, const std::string& options,
                     LoadedExecutable** executable);
-  // Compiles a program that is given as text, for the first devices. The number of devices comes
-  // from the program's mesh.
+  // Compiles a program that is given as text, for the first devices. It runs on as many devices as
+  // the program's mesh has.
   Error* TryCompileText(const std::string& text, LoadedExecutable** executable);
   LoadedExecutable* Compile(const std::string& text);
 
