@@ -46,9 +46,9 @@ absl::StatusOr<server::core::Plan> PlanOf(const std::string& path) {
 }
 
 // Runs collectives_jax.py, which prints one line per program, and prints a row for each line as it
-// arrives. Returns 1 if Tessera's plan sends more than JAX's program anywhere, if a program cannot
-// be planned, or if the script fails, so that the benchmark can serve as a check. Prints the plans
-// of the programs whose name contains `explained`.
+// arrives. Returns 1 if Tessera's plan of any program sends more bytes than JAX's, if a program
+// cannot be planned, or if the script fails, so that the benchmark can serve as a check. Prints the
+// plans of the programs whose name contains `explained`.
 int Run(const std::string& python, const std::string& explained) {
   const std::string folder =
       std::filesystem::temp_directory_path() / absl::StrCat("bench_collectives.", getpid());

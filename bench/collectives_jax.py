@@ -4,7 +4,7 @@
 
 Writes a StableHLO artifact FOLDER/<program>.mlirbc for each program, and prints a line for each to stdout: the
 program's title, the artifact's file name, and the bytes that a device sends in a run. The bytes are counted as in
-bench/collectives.cc. In groups of n devices, an all-reduce sends 2(n-1)/n of its result. An all-gather, a
+bench/collectives.cc: in groups of n devices, an all-reduce sends 2(n-1)/n of its result. An all-gather, a
 reduce-scatter and an all-to-all send (n-1)/n of the whole array, and a collective-permute sends all of it.
 """
 import os
@@ -142,9 +142,9 @@ def gpt(width=256, hidden=1024, batch=16, seq=128, vocab=1024, layers=2):
     return gpt_loss, (f32(vocab, width), [layer] * layers), (tokens, tokens)
 
 
-# Returns the layouts by name. A layout has the mesh's axes, the specs of the weights into a hidden or head
-# dim, of the weights out of it, of the table and of the batch, and the specs of constrained values. The
-# rank of the constrained values depends on the model.
+# Returns the layouts by name. A layout has the mesh's axes with their sizes; the specs of the weights whose
+# result has a hidden or head dim, of the weights whose operand has one, of the embedding table and of the
+# batch; and the specs of the values that `constrain` constrains. The rank of these values depends on the model.
 def layouts(is_gpt):
     t = (None,) if is_gpt else ()  # the dim of positions
     return {

@@ -1,6 +1,6 @@
 // The C++ side of the comparisons with JAX: starts a script of bench/ under a given Python and asks
-// it, line by line, to time or check its calls. bench/served_jax.py answers in the child process
-// and describes the lines. Most benchmarks call this if they are given --jax.
+// it, line by line, to time or check its calls. bench/served_jax.py answers in the child process;
+// its docstring describes the lines. Most benchmarks start such a process if they are given --jax.
 #include "bench/compared.h"
 
 #include <unistd.h>

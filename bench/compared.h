@@ -1,5 +1,5 @@
-// Times calls of Tessera and the same calls in JAX, in turns, so that other load on the machine
-// affects both. JAX runs in a child process. Thread-compatible.
+// Times calls of Tessera and the same calls in JAX. The two sides take turns, so that other load on
+// the machine affects both. JAX runs in a child process. Thread-compatible.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,19 +13,22 @@
 
 namespace tessera::bench {
 
-// A running script of bench/. The script makes its calls through bench/served_jax.py.
+// A script of bench/ that runs in a child process. It names calls of JAX, and bench/served_jax.py
+// makes and times them when the methods below ask for it.
 class Jax {
  public:
   // Runs the script with the given Python, and waits until the script says that it is ready. By
   // then most scripts have compiled their calls.
   static absl::StatusOr<Jax> Start(const std::string& python, const std::string& script,
                                    const std::vector<std::string>& args);
-  // Makes `count` calls one after the other, and adds the time of each in microseconds to `times`.
+  // Makes the call `name` `count` times, waits each time for the result, and adds the time of each
+  // to `times`, in microseconds.
   absl::Status Measure(const std::string& name, int count, Samples* times);
-  // Makes `count` calls, then waits for their results, and adds the mean time to make a call.
+  // Makes the call `name` `count` times and only then waits for the results. Adds to `times` the
+  // mean time until a call returned, in microseconds.
   absl::Status MeasureEnqueued(const std::string& name, int count, Samples* times);
-  // Fails unless the call's results, all in one list, are these numbers. Differences that the
-  // rounding of the dtypes explains are allowed.
+  // Makes the call `name` once. Fails unless the numbers of its results, one result after the
+  // other, are `results`. Differences that the rounding of the dtypes explains are allowed.
   absl::Status Check(const std::string& name, const std::vector<double>& results);
 
  private:

@@ -4,10 +4,10 @@
 //   bench-compile [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]
 //
 // The time of a compilation is the time of a jitted function's first call, less the time of a call
-// after it is compiled. Each first call has its own session, and no code is cached on disk. JAX is
-// timed in the same way after jax.clear_caches(). Tessera and JAX take turns, round by round, and
-// the last result of each program is compared with JAX's once. The second table says where the time
-// goes. It calls each stage by itself:
+// after the function was compiled. Each first call has its own session, and no machine code is
+// cached on disk. JAX is timed in the same way after jax.clear_caches(). Tessera and JAX take
+// turns, round by round, and the last result of each program is compared with JAX's once. A second
+// table says where the time goes. For it, each stage of the compilation is called by itself:
 //
 //   trace     from the C++ function to a program, transforms included
 //   plan      from the program to the program of one device
@@ -218,7 +218,7 @@ class Table {
 
 // ---- Measuring. ---------------------------------------------------------------------------------
 
-// Adds the times of the first call, less the times of the faster of two calls that find the
+// Adds the times of calls[0], less those of the faster of calls[1] and calls[2], which find the
 // function compiled.
 void AddTimes(const std::vector<Times>& calls, Samples* wall, Samples* cpu) {
   wall->Add(calls[0].wall - std::min(calls[1].wall, calls[2].wall));
@@ -235,9 +235,9 @@ auto Timed(Samples* to, const F& f) {
 }
 
 // Times each stage of the row's compilation by calling it directly. Lowering is timed with a
-// backend that interprets its kernels, and code generation and loading with backends that lower the
-// same program first; Print subtracts the time of lowering. The compilation before the timed load
-// fills the cache on disk.
+// backend that interprets its kernels and therefore generates no code. The backends with which code
+// generation and loading are timed lower the same program first, and Print subtracts the time of
+// lowering. The untimed compilation fills the cache on disk, from which the next one loads.
 absl::Status MeasureStages(Row* row) {
   using worker::CpuBackendOptions;
   Session::SetDefault(Session::Embedded({.devices = 1}));

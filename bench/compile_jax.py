@@ -1,7 +1,7 @@
 """The programs of bench/compile.cc in JAX on the CPU.
 
 `bench-compile --jax PYTHON` runs this script. The arguments are the GPT's number of layers and then the names of the
-wanted rows.
+rows of bench-compile's table that are to be measured.
 """
 import sys
 

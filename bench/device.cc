@@ -1,6 +1,6 @@
-// Measures a device through its plugin and compares it with the device's limits in the same run:
-// kernels with the copy bandwidth, matmuls with the library's fastest algorithm, and single
-// launches with a graph.
+// Measures a device through its plugin. In the same run it compares kernels with the device's copy
+// bandwidth, matmuls with the library's fastest algorithm, and single launches with a graph of
+// launches.
 //
 //   bench-device [--plugin PATH] [--device N] [--megabytes N] [--rounds N] [--smoke]
 //
@@ -102,8 +102,8 @@ class Bench {
     return address;
   }
 
-  // Returns an array of `count` numbers in [-1, 1). Zeros would not do, because a device draws less
-  // power for them than for a program's numbers.
+  // Returns an array of `count` numbers in [-1, 1). Zeros would give wrong times, because a device
+  // draws less power for zeros than for a program's numbers, and may therefore run faster.
   uint64_t AllocateNumbers(ir::DType dtype, int64_t count) {
     TESSERA_CHECK(dtype == ir::DType::kF32 || dtype == ir::DType::kBF16) << "no such numbers here";
     const int64_t size = dtype == ir::DType::kF32 ? 4 : 2;
@@ -182,9 +182,9 @@ class Bench {
   }
 
   // Compiles three kernels as the worker does and prints their bandwidth beside that of the
-  // device's copy. The kernels are an addition, a fused chain of functions and a row sum, which all
-  // wait for memory, so that the copy shows how fast they could be. The median of the rounds
-  // counts.
+  // device's copy. The kernels are an addition, a fused chain of functions and a row sum. All of
+  // them are limited by memory, so that the copy shows how fast they could be. Printed times are
+  // medians of the rounds.
   void MeasureKernels() {
     const int64_t n = flags_.bytes / 4, rows = n / kRow;
     const uint64_t x = arrays_[0], y = arrays_[1], z = arrays_[2];

@@ -1,6 +1,6 @@
 // Measures the latency of a dispatch. A dispatch here is the round trip of a one-op execute with
-// its result, embedded and over loopback gRPC. It is compared in the same run with a raw gRPC relay
-// of the same shape (relay.h).
+// its result, embedded and over loopback gRPC. The round trip over gRPC is compared in the same run
+// with that of a gRPC relay between as many processes (relay.h).
 //
 //   bench-dispatch [--rounds N] [--iterations N] [--jax PYTHON [--plugin]] [--json] [--smoke]
 //                  [--bin-dir DIR]
@@ -161,9 +161,9 @@ struct Results {
 };
 
 // Starts the processes of both sides and measures all cases. Every round measures every case once,
-// so that other load on the machine affects all of them. The service and the relay alternate call
-// by call, because docs/benchmarks.md sets an aim for their ratio. The results of the last calls
-// are checked at the end, outside the measured times.
+// so that other load on the machine affects all of them. The service (Tessera over gRPC) and the
+// relay alternate call by call, because docs/benchmarks.md sets an aim for the ratio of their
+// times. The results of the last calls are checked at the end, outside the measured times.
 absl::StatusOr<Results> Measure(const Flags& flags) {
   std::optional<Jax> jax;
   if (!flags.jax.empty()) {

@@ -4,9 +4,9 @@
 //
 //   bench-elementwise [--elements N] [--rounds N] [--smoke] [--jax PYTHON]
 //
-// Bandwidth counts each byte that a program must read or write once. The limit is a triad, which
-// computes a = b + s c on as many threads and whose stores bypass the caches. The cases are
-// interleaved, round by round, so that other load on the machine affects all of them.
+// Bandwidth counts each byte that a program must read or write once. The rows are compared with a
+// triad: a loop that computes a = b + s c on as many threads, with stores that bypass the caches.
+// The cases are interleaved, round by round, so that other load on the machine affects all of them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -206,12 +206,14 @@ struct Row {
   int64_t bytes;
   std::function<void()> run;
   Samples seconds = {};
-  // Returns the time of the fastest round, because other processes use the memory too.
+  // Returns the time of the fastest round, which other processes on the machine have disturbed
+  // least.
   double Best() const { return seconds.Quantile(0); }
   double Bandwidth() const { return static_cast<double>(bytes) / Best() / 1e9; }
 };
 
-// Returns kernels that differ in a constant, so that none of them is found in a cache.
+// Returns kernels that differ in a constant, so that the code of one is not found in the cache for
+// another.
 std::vector<Kernel> Variants(int64_t rows, int count) {
   std::vector<Kernel> kernels;
   for (int i = 0; i < count; ++i) {

@@ -14,7 +14,7 @@ Array Numbers(uint32_t salt, const ir::Dims& shape, double from = -1, double to 
 ir::Array IntegersOnHost(uint32_t salt, int64_t limit, const ir::Dims& shape);
 
 // Returns the state with which a training of the model of examples/gpt.cc begins, with `layers`
-// layers and numbers from above.
+// layers and parameters made by Numbers.
 examples::State GptState(int64_t layers);
 
 }  // namespace tessera::bench

@@ -1,15 +1,15 @@
 // Measures what a program pays for using Tessera from Python. It times a training step of the GPT
-// of examples/gpt_model.cc that is written in JAX, called through @client.jit or, with --plugin, by
-// JAX itself, beside the same step by the C++ SDK. Both run on one coordinator and two workers,
-// each of which has half of the batch.
+// of examples/gpt_model.cc in two ways: written in JAX and called through @client.jit (with
+// --plugin, by JAX itself), and written with the C++ SDK. Both run on one coordinator and two
+// workers, each of which has half of the batch.
 //
 //   bench-jit --python PYTHON [--client DIR | --plugin] [--rounds N] [--steps N] [--layers N]
 //             [--batch N] [--explain] [--bin-dir DIR]
 //
 // The Python needs jax, grpcio, protobuf and NumPy; for the plugin it needs jax alone. DIR of
-// --client holds the package tessera as the target python_client lays it out. The two sides take
-// turns, round by round. Both trainings begin with the same numbers, so that after the last round
-// their losses must agree.
+// --client holds the package tessera as the target python_client lays it out. The Python side and
+// the C++ side take turns, round by round. Both trainings begin with the same numbers, so that
+// after the last round their losses must agree.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -51,7 +51,8 @@ struct Flags {
   bool plugin = false;
   bool explain = false;
 
-  // Returns the path of what connects JAX to Tessera: the package's folder, or the plugin.
+  // Returns the path through which JAX reaches Tessera: the folder of the package `tessera`, or the
+  // plugin's shared object.
   std::string door() const { return plugin ? bin_dir + "/../lib/pjrt_plugin_tessera.so" : client; }
 };
 

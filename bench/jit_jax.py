@@ -1,9 +1,11 @@
-"""The step of bench/jit.cc in JAX, by @client.jit or by the plugin: the GPT of bench/compile_jax.py.
+"""The training step of bench/jit.cc in JAX, run by @client.jit or by the plugin. The model is the GPT of
+bench/compile_jax.py.
 
 bench-jit runs this script. The arguments are the folder of the package tessera or the plugin's shared object, the
 coordinator's address, the number of layers and the number of texts. For each line "WAY STEPS" on standard input the
-script takes that number of steps and prints the last loss, the processor time, and the time of each step; the times
-are in microseconds. For "explain 0" it prints the plan.
+script takes STEPS steps and prints the last loss, the processor time of all steps, and the time of each step; the times
+are in microseconds. WAY is one of kWays in bench/jit.cc: "read" reads the loss of every step, "unread" reads only the
+last loss, and "fed" also puts a new batch before every step. For "explain 0" the script prints the plan.
 """
 import os
 import pathlib
@@ -15,8 +17,9 @@ import served_jax
 
 
 class Training:
-    """A training. `step` takes a step and `get` reads its loss. `batch` holds the texts on the host, `text` holds them
-    on the devices, and `feed` makes a batch on the host an argument of `step`."""
+    """A training. The subclasses set these members: `step` takes a step, and `get` reads the loss that `step` returns.
+    `batch` holds the texts on the host, `text` holds them on the devices, and `feed` turns such a `batch` into an
+    argument of `step`."""
 
     def take(self, way, steps):
         """Takes `steps` steps. Returns the last loss and the time of each step in seconds."""
@@ -83,8 +86,8 @@ class ByPlugin(Training):
         whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
         self.step = jax.jit(compile_jax.gpt_step, donate_argnums=(0,), out_shardings=(whole, whole))
         self.batch = texts(batch)
-        # The state goes by way of the host. gpt_state uses one array for both of Adam's moments, and both are donated,
-        # so that each needs a buffer of its own.
+        # The state is copied by way of the host, so that each of Adam's two moments gets a buffer of its own: gpt_state
+        # uses one array for both, and both are donated.
         self.state = jax.device_put(jax.tree.map(np.asarray, compile_jax.gpt_state(layers)), whole)
         self.text = jax.device_put(self.batch, rows)
         self.key = jax.device_put(jax.random.PRNGKey(1), whole)

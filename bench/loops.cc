@@ -1,6 +1,6 @@
-// Measures loops whose iterations do little work, so that the time shows what an iteration costs
-// beside its work. The loops are jitted programs on an embedded cluster, and are compared with the
-// same programs in JAX.
+// Measures loops whose iterations do little work, so that the time shows what an iteration costs in
+// addition to its work. The loops are jitted programs on an embedded cluster, and are compared with
+// the same programs in JAX.
 //
 //   bench-loops [--length N] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]
 //

@@ -1,5 +1,5 @@
-// Measures ops, one by one. Each is a jitted program on an embedded cluster of one device, and is
-// compared with the same op in JAX on the same cores.
+// Measures ops, one by one. Each op is a jitted program on an embedded cluster of one device, and
+// is compared with the same op in JAX on the same cores.
 //
 //   bench-ops [--only WORD] [--size N] [--rounds N] [--smoke] [--jax PYTHON]
 //
@@ -50,8 +50,9 @@ struct Row {
   int64_t size;
   std::function<std::vector<Array>()> call;  // waits for its results
   std::function<bool()> on_host;
-  // Returns what is compared with JAX in place of the results. It is set for ops that do not
-  // determine their factors but only the product of these. If empty, the results are compared.
+  // Returns the arrays that are compared with JAX's in place of the results. It is set for
+  // decompositions, whose factors are not unique: the product of the factors is compared. If it is
+  // empty, the results themselves are compared.
   std::function<std::vector<Array>(const std::vector<Array>&)> compared = {};
   Samples ours = {}, jax = {};
   // Returns the row's name in bench/ops_jax.py.
@@ -125,15 +126,16 @@ class Table {
                      }});
   }
 
-  // Sets what is compared for the row `op`, which must be the one that was added last. Does nothing
-  // if --only excludes that row.
+  // Sets Row::compared of the row `op`, which must be the row that was added last. Does nothing if
+  // --only excludes that row.
   void Compare(const std::string& op,
                std::function<std::vector<Array>(const std::vector<Array>&)> results) {
     if (!rows_.empty() && rows_.back().op == op) rows_.back().compared = std::move(results);
   }
 
-  // Adds ops that read or write elements by index. "at[].set" gets indices that differ, since the
-  // order of several writes to one element is not defined; the other rows may repeat an index.
+  // Adds ops that read or write elements by index. The row "at[].set" gets indices that all differ,
+  // since the order of several writes to one element is not defined; the other rows may repeat an
+  // index.
   void AddIndexing() {
     family_ = "indexing";
     const int64_t n = n_;
@@ -397,8 +399,8 @@ class Table {
 
   // Adds decompositions and solvers. `positive` makes matrices that are positive definite, as
   // Cholesky needs them. qr, eigh and svd take more time, and therefore get at most 256 columns.
-  // They are compared by their values and the products of their factors, because the signs of the
-  // vectors are free.
+  // They are compared by the eigenvalues or singular values and by the products of their factors,
+  // because the signs of the vectors are not determined.
   void AddLinearAlgebra() {
     family_ = "linear algebra";
     const int64_t small = std::min<int64_t>(side_, 256);
@@ -549,8 +551,8 @@ std::vector<double> NumbersOf(const std::vector<Array>& results) {
   return all;
 }
 
-// Returns how many calls of the row a round makes. The row is compiled already, so that one more
-// call tells how long a call takes.
+// Returns how many calls of the row a round makes. Requires: the row's program is compiled already,
+// so that one more call shows how long a call takes.
 int CallsOf(const Row& row, const Flags& flags) {
   if (flags.smoke) return 1;
   const absl::Time begin = absl::Now();

@@ -230,8 +230,8 @@ def rows_of(n):
 
 
 def compared(n):
-    """Returns what is compared in place of the results of ops that leave their factors open, such as the signs of
-    vectors. The product of the factors is compared."""
+    """Returns a function for each row whose results are not compared themselves. Its result is compared instead: the
+    product of the factors of a decomposition, because the factors are not unique."""
     rows = {
         "eigh": lambda r: (r[0], (r[1] * r[0]) @ r[1].T),
         "svd": lambda r: (r[1], (r[0] * r[1]) @ r[2]),

@@ -38,8 +38,8 @@ bool ReapWithin(int pid, absl::Duration time) {
 
 // Forks, connects the child's standard input and output to pipes, and executes args[0]. The child
 // asks the kernel to kill it when the parent ends, and checks that the parent has not ended before
-// that request. A program that cannot be executed is not an error here: its output ends, which the
-// first ReadLine reports.
+// that request. If the program cannot be executed, Start still succeeds: the child ends, and the
+// first ReadLine reports that.
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
   int ends[2] = {-1, -1}, input[2] = {-1, -1};
   if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(input, O_CLOEXEC) != 0)

@@ -1,6 +1,7 @@
 // The three sides of the relay that bench-dispatch compares with: A in the place of the
-// coordinator, B in the place of a worker, and the client. They use gRPC as Tessera does, with
-// generic calls in place of messages, so that the relay's time is what gRPC costs at least.
+// coordinator, B in the place of a worker, and the client. They use gRPC as Tessera does, but send
+// uninterpreted bytes instead of protobuf messages, so that the relay's time is the least that gRPC
+// costs.
 #include "bench/relay.h"
 
 #include <signal.h>
@@ -56,7 +57,8 @@ uint64_t NumberOf(const std::string& message) {
   return number;
 }
 
-// The queue of messages to write, and the write in flight. The owner starts the writes.
+// The queue of messages to write to a stream, and the message that is being written. The owner
+// starts each write that Push or Done returns.
 class WriteQueue {
  public:
   // Queues `message`. Returns the next message to write, or null if a write is in flight.
@@ -212,7 +214,7 @@ class Echo final : public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    // Reads and writes start only inside these reactions, so that the call needs no hold (AddHold).
+    // Reads and writes start only inside these callbacks, so that gRPC's AddHold is not needed.
     ByteBuffer answer = FromBytes(ToBytes(message_));
     if (const ByteBuffer* next = writes_.Push(std::move(answer))) StartWrite(next);
     StartRead(&message_);

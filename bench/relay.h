@@ -2,8 +2,9 @@
 //
 //   client -unary-> A -message of one bidirectional stream-> B -message-> A -reply-> client
 //
-// The relay has the shape of an execute. B dials A and keeps one stream open, as a worker does. A
-// uses gRPC's callback interface, as the coordinator does. No message is parsed.
+// The relay has the shape of an execute. B connects to A and keeps one stream open, as a worker
+// does with the coordinator. A uses gRPC's callback interface, as the coordinator does. No message
+// is parsed.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // Computes the statistics of measured times that every benchmark prints: medians and other
-// quantiles. The samples stay unsorted while a benchmark adds them, and are sorted only as far as a
-// quantile needs.
+// quantiles. Quantile sorts a copy of the samples, and only as far as it needs, so that adding a
+// sample is fast.
 #include "bench/samples.h"
 
 #include <algorithm>

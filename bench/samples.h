@@ -1,4 +1,5 @@
-// Measured times and their statistics. A Samples is a value. Thread-compatible.
+// Measured times, in microseconds, or other measured numbers, and their quantiles. A Samples can be
+// copied. Thread-compatible.
 #pragma once
 #include <vector>
 
@@ -11,8 +12,8 @@ class Samples {
   void Add(absl::Duration time) { values_.push_back(absl::ToDoubleMicroseconds(time)); }
   void AddValue(double value) { values_.push_back(value); }
   void Add(const Samples& other);
-  // Returns the quantile `q` of the samples; the quantile of times is in microseconds. Requires at
-  // least one sample, and `q` in [0, 1].
+  // Returns the quantile `q` of the samples: 0 is the smallest, 0.5 the median. Requires at least
+  // one sample, and `q` in [0, 1].
   double Quantile(double q) const;
   size_t size() const { return values_.size(); }
 

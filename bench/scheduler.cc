@@ -4,8 +4,8 @@
 //
 //   bench-scheduler [--samples N] [--one] [--smoke]        --one: only the middle cluster
 //
-// Nothing but Step runs: no planner, no threads, no network. A time includes the time to drop the
-// step's effects.
+// Nothing but Step runs: no planner, no threads, no network. A time includes the time to destroy
+// the effects that the step returns.
 
 #include <algorithm>
 #include <chrono>
@@ -43,7 +43,8 @@ constexpr int kGroup = 8;        // executors that hold an array or run a progra
 constexpr int kTenants = 20;     // tenants who share the sessions
 constexpr int kRunsOfGroup = 4;  // runs of each group that are live when workers are lost
 
-// A row of the table: the times of a step, or of several steps, divided by a common unit.
+// A row of the table. Each time is that of one step, or that of several steps divided by their
+// number of units.
 struct Row {
   const char* name;
   const char* unit;  // what one time stands for: a step, a report, an executor
@@ -72,9 +73,10 @@ class Cluster {
     on_all_ = MakeArray(0, 0, size.workers);
   }
 
-  // Measures all rows. Most rows step with one event after another on the same state. The rows
-  // whose events would use up sessions or workers step on a copy, so that the other rows find the
-  // cluster as it was built. The clock moves a little between rows, as it does in a coordinator.
+  // Measures all rows. Most rows make one step after another on the same state. The rows whose
+  // events remove sessions or workers make their steps on a copy of the state, so that the other
+  // rows find the cluster as it was built. The clock moves a little between rows, as it does in a
+  // coordinator.
   std::vector<Row> Measure() {
     std::vector<Row> rows;
     const auto add = [&](const char* name, const char* unit, auto measure) {
@@ -217,7 +219,8 @@ class Cluster {
     return id;
   }
 
-  // Returns a run on a group, or on all workers. The session that holds its argument asks for it.
+  // Returns a run on a group, or on all workers. The request comes from the session that holds the
+  // run's argument.
   Execute RunOf(int i, bool on_all) {
     const int array = i % static_cast<int>(arrays_.size());
     const int session = on_all ? 0 : array % static_cast<int>(sessions_.size());
@@ -229,9 +232,10 @@ class Cluster {
   }
 
   // Measures an execute, the reports of its executors and the deletion of its result, first on
-  // groups of 8 executors and then on all. One loop measures all three, because each step needs the
-  // state that the step before it leaves; `add` takes the collected times afterwards. With enough
-  // samples the first run of each group is left out, because it also opens the communicator.
+  // groups of 8 executors and then on all. One loop makes all three steps for each run, because
+  // each step needs the state that the step before it leaves; afterwards `add` makes a row of each.
+  // With enough samples the first run of each group is left out, because it also opens the
+  // communicator.
   template <class Add>
   void MeasureRuns(Add add) {
     for (const bool on_all : {false, true}) {
@@ -286,9 +290,10 @@ class Cluster {
     add("it is deleted", "step", [&](Samples& times) { times.Add(deleted); });
   }
 
-  // Measures what workers cause: heartbeats, ticks with and without leases to look at, a
-  // registration, the loss of an idle worker, and executes while a worker drains. Steps that remove
-  // or drain a worker change a copy of the state, so that the rows after them find all workers.
+  // Measures the steps that workers cause: heartbeats, ticks with and without leases that are due,
+  // a registration, the loss of an idle worker, and executes while a worker drains. Steps that
+  // remove or drain a worker change a copy of the state, so that the rows after them find all
+  // workers.
   template <class Add>
   void MeasureWorkers(Add add) {
     add("heartbeat", "step", [&](Samples& times) {

@@ -1,7 +1,7 @@
-"""Serves calls of JAX on the CPU to bench/compared.h, which runs the scripts that use this module.
+"""Makes and times calls of JAX on the CPU for bench/compared.h, which runs the scripts that use this module.
 
 A script calls prepare() before it imports jax, and then serve(), serve_compilations() or serve_lowerings() with its
-calls. The module then reads lines from standard input and prints one line for each:
+calls. That function then reads lines from standard input and prints one line for each:
 
   time<TAB>NAME<TAB>N        makes the call NAME N times, waits for each, and prints the times in microseconds
   enqueue<TAB>NAME<TAB>N     makes the call N times, then waits, and prints the mean time to make a call

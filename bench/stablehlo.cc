@@ -11,7 +11,7 @@
 //   read      from the bytes to tables
 //   import    from the tables to a program
 //   verify    checking the program, as the coordinator checks a client's program
-//   MB/s      bytes per second of the reading alone, and of the three steps after the export
+//   MB/s      bytes per second of `read` alone, and of `read`, `import` and `verify` together
 //
 // A second table shows how long a coordinator takes to read an artifact into a program and to plan
 // the program, in its own process and in a jailed process (server/jail).
@@ -161,7 +161,8 @@ void PrintServed(const Flags& flags) {
               "in jail", "more");
   for (ServedRow& row : rows) {
     const int64_t ops = CountOps(*row.program.entry);
-    // The first call of a tenant takes longer, because it takes a jailed process into use.
+    // The first call of a tenant takes longer, because a jailed process is then used for the first
+    // time.
     for (int i = 0; i < flags.rounds * (ops < 100 ? 50 : 1); ++i) MeasureServed(jailed, &row);
     const auto ms = [](const Samples& samples) { return samples.Quantile(0.5) / 1000; };
     std::printf("%-32s %8lld %9.3f %9.3f %9.3f %9.3f %9.3f\n", row.name.c_str(),
@@ -172,8 +173,8 @@ void PrintServed(const Flags& flags) {
 }
 
 // Reads the flags, measures the three programs and prints both tables. The jailed process is this
-// executable with the flag of server/jail, which is therefore looked for first. Returns 2 if a flag
-// is wrong; an error in a measurement ends the program with an exception.
+// executable with the flag kJailFlag, so Main looks for that flag first. Returns 2 if a flag is
+// wrong; an error in a measurement ends the program with an exception.
 int Main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], server::jail::kJailFlag) == 0)
     return server::jail::RunJailedProcess(server::planner::MakePlan);

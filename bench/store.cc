@@ -1,5 +1,6 @@
 // Measures what a durable commit costs: the coordinator's store beside SQLite's own commit, on one
-// disk and in turns. A committer makes one row durable, waits for it, and then makes the next.
+// disk and in turns. A committer is a thread that writes one row, waits until the row is durable,
+// and then writes the next.
 //
 //   bench-store [--folder DIR] [--rounds N] [--commits N] [--smoke]
 #include <unistd.h>

@@ -3,8 +3,8 @@
 //
 //   bench-trace [--layers N] [--rounds N] [--traces N] [--smoke] [--jax PYTHON]
 //
-// Tessera's time is jit(f).lower(args...) and the writing of the program's bytes. It includes the
-// C++ function, its gradient, the optimizer and all transforms. JAX's time is
+// Tessera's time is that of jit(f).lower(args...) and of writing the program's bytes. It includes
+// the C++ function, its gradient, the optimizer and all transforms. JAX's time is
 // jit(f).trace(...).lower() after jax.clear_caches(), without bytes. Neither side keeps anything
 // from one trace for the next. Tessera and JAX take turns, round by round, and the loss of each
 // step is compared with JAX's once, after the first trace of each side. The steps train one GPT:
@@ -47,7 +47,8 @@ constexpr int64_t kBatch = 8;
 
 // ---- The model on a mesh, written as in examples/gpt_three_ways.cc. -----------------------------
 
-// The operations that the two ways to write a sharded model write differently.
+// The operations that differ between the two ways to write a sharded model.
+// examples/gpt_three_ways.cc explains each of them.
 struct Way {
   std::function<Array(const Array& tokens, const Array& ids)> embed;
   std::function<Array(const Array& x)> of_all_text;

@@ -1,7 +1,7 @@
 // Measures the throughput of transfers. Put and get of one array over loopback are compared with a
-// plain gRPC stream of chunks of the same size, whose other end stores or drops the bytes. This
-// program also measures an all-reduce between the sockets of two executors, in plain text and with
-// TLS, and sums of scalars over many devices.
+// plain gRPC stream of chunks of the same size. The receiving end of the plain stream stores the
+// bytes or, in a second measurement, drops them. This program also measures an all-reduce between
+// the sockets of two executors, in plain text and with TLS, and sums of scalars over many devices.
 //
 //   bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]
 //
@@ -181,9 +181,9 @@ struct Listener {
 class Executors {
  public:
   // Makes the collectives of each executor with the configuration that a coordinator would send.
-  // The listeners are made first, because every configuration names the endpoints of all members.
-  // With TLS each executor gets a certificate like a worker's from one CA, because the members
-  // check each other's names.
+  // The listeners are made first, because every configuration names the endpoints of all executors.
+  // With TLS each executor gets a certificate like a worker's, all from one CA, because the
+  // executors check the names in each other's certificates.
   Executors(int count, int ranks_each, bool tls) : listeners_(count), ranks_each_(ranks_each) {
     const pki::Credential ca = *pki::MakeCa("bench", absl::Now());
     for (int e = 0; e < count; ++e) {
@@ -283,7 +283,8 @@ void MeasureCollectives(const Flags& flags) {
 
 // Starts the plain stream's server, a coordinator and a worker, measures put and get beside the
 // plain stream, and then the collectives. The server of the plain stream is a process of its own,
-// as the worker is. The bytes that come back are compared with those sent, outside the times.
+// as the worker is. After each get, the bytes are compared with those that were put; this is not
+// part of the measured times.
 absl::Status Run(const Flags& flags) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   TESSERA_ASSIGN_OR_RETURN(Process plain, Process::Start({self, "--plain"}));

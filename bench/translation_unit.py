@@ -1,11 +1,11 @@
-"""How long a translation unit that uses the SDK takes to compile: examples/mlp.cc and examples/quickstart.cc, in
-processor time of the compiler, beside a unit of the standard library alone that never changes.
+"""Measures how long a translation unit that uses the SDK takes to compile, in processor time of the compiler:
+examples/mlp.cc and examples/quickstart.cc, beside a unit that uses the standard library alone and never changes.
 
   python3 bench/translation_unit.py [--build FOLDER] [--rounds N] [--then FOLDER]...
 
 The flags are those of the build folder's compile_commands.json. The units take turns, and the fastest of each counts.
-`--then`: a checkout of an earlier commit, whose examples/quickstart.cc is compiled too, with its own headers; the time
-of examples/mlp.cc is then told as a ratio to that.
+`--then` gives a checkout of an earlier commit. Its examples/quickstart.cc is compiled too, with the headers of that
+checkout, and the ratio of the time of today's examples/mlp.cc to that time is printed.
 """
 import argparse
 import json

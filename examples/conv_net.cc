@@ -1,6 +1,6 @@
 // A convolutional network with batch normalization learns to read handwritten digits. The batch is
-// spread over all devices. The statistics that normalize it are sums over the whole batch, and
-// therefore over all devices.
+// spread over all devices. Each layer's results are normalized by their mean and variance over the
+// whole batch, which are therefore sums over all devices.
 // Reference: Ioffe and Szegedy, "Batch normalization: accelerating deep network training by
 // reducing internal covariate shift" (2015).
 //
@@ -76,8 +76,9 @@ Array Pooled(const Array& x) {
       "VALID");
 }
 
-// Returns the logits of each image's classes. If `seen` is not null, the batch is normalized by its
-// own moments, and `seen` gets the statistics after this batch.
+// Returns the logits of each image's classes. If `seen` is null, the layers' results are normalized
+// by `known`. Otherwise they are normalized by the batch's own moments, and `seen` gets the moving
+// averages after this batch.
 Array Logits(const Net& net, const Statistics& known, const Array& x, Statistics* seen) {
   const auto of = [&](Moments Statistics::*layer) {
     return seen == nullptr ? nullptr : &(seen->*layer);
@@ -150,7 +151,7 @@ const std::string kUsage = std::string("usage: conv_net [options]\n") + kCluster
 
 // Trains the network and prints the loss and the accuracy on the test images after each epoch. The
 // images are split with a fixed seed, so that every run sees the same split. Returns 1 if the
-// accuracy at the end is below --min-accuracy, with which a test runs this program.
+// accuracy at the end is below --min-accuracy, so that a test can run this program.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();

@@ -10,7 +10,7 @@ struct Digits {
   std::vector<double> pixels;  // 64 numbers from 0 to 1 for each image
   std::vector<int32_t> labels;
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
-  // Returns the images with the numbers order[begin] to order[end - 1].
+  // Returns the images whose indices are order[begin] to order[end - 1], in this order.
   Digits Select(const std::vector<int64_t>& order, int64_t begin, int64_t end) const;
 };
 

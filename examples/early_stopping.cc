@@ -1,5 +1,6 @@
-// A training that decides for itself when to stop, as one program. It trains a linear classifier of
-// the digits in a while loop, which ends once the validation loss has not improved for some steps.
+// A training that decides for itself when to stop, as one device program. It trains a linear
+// classifier of the digits in a while loop, which ends once the validation loss has not improved
+// for some steps.
 //
 //   early_stopping                      on four CPU devices inside this process
 //   early_stopping --patience 50

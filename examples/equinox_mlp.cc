@@ -102,7 +102,7 @@ const std::string kUsage =
 
 // Makes the data and four networks, trains them together for 100 steps, and compares the losses
 // with those in --expect if it is given. The random keys are used as in equinox_mlp.py, so that
-// both programs begin with the same numbers. Returns 1 if the losses differ too much.
+// both programs begin with the same data and parameters. Returns 1 if the losses differ too much.
 int Run(int argc, char** argv) {
   SessionFlags flags;
   std::string expect;

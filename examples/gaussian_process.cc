@@ -1,9 +1,8 @@
 // A Gaussian process learns smooth functions from noisy points. The logarithm of the points'
-// likelihood is computed with a Cholesky factor of each function's covariance. The gradient finds
-// the scale, the length and the noise that all functions share. The functions are spread over the
-// devices.
-// Reference: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm
-// 2.1.
+// likelihood is computed with a Cholesky factor of each function's covariance. The gradient of the
+// likelihood is used to find the scale, the length and the noise that all functions share. The
+// functions are spread over the devices. Reference: Rasmussen and Williams, "Gaussian Processes for
+// Machine Learning" (2006), algorithm 2.1.
 //
 //   gaussian_process                    on four CPU devices inside this process
 //   gaussian_process --functions 32 --points 128
@@ -80,7 +79,8 @@ std::pair<State, Array> Step(const State& state, const Points& p) {
   return {{optim::apply_updates(state.params, updates), opt_state}, loss};
 }
 
-// Returns the true functions at x, [functions, n]. Each is a sum of waves with a phase of its own.
+// Returns the true functions at x, [functions, n]. Each function is a sum of two waves with a phase
+// of its own.
 Array Truth(const Array& phase, const Array& x) {
   return sin(x + phase) + 0.5 * sin(2.0 * x - phase);
 }
@@ -97,8 +97,8 @@ const std::string kUsage = std::string("usage: gaussian_process [options]\n") + 
                            "  --min-explained PERCENT  exit code 1 below it\n";
 
 // Makes noisy points of known functions, learns the parameters from them, and predicts the
-// functions at other places. Since the true functions are known, it can tell how much of their
-// variance the prediction explains. Returns 1 if that is less than --min-explained.
+// functions at other places. Since the true functions are known, the program can tell how much of
+// their variance the prediction explains. Returns 1 if that is less than --min-explained.
 int Run(int argc, char** argv) {
   Flags flags;
   std::vector<Option> options = flags.cluster.Options();

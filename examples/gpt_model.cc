@@ -1,6 +1,6 @@
 // The model of examples/gpt.cc: a decoder with causal attention, dropout and tied embeddings, its
 // loss, and a step of its training with Adam. The benchmarks of compilation, of tracing and of
-// Python clients use the same model, hence it is in a file of its own.
+// Python clients use the same model, so the model is in a file of its own.
 #include "examples/gpt_model.h"
 
 #include <cmath>

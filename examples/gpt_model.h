@@ -25,7 +25,7 @@ constexpr int64_t kVocabulary = 256, kLength = 64, kWidth = 64, kHeads = 4;
 constexpr int64_t kHeadWidth = kWidth / kHeads, kHidden = 4 * kWidth;
 
 // The model, written for one device and a batch of texts. Returns the logits of the token that
-// follows each of `tokens`, s32[batch, length]. `key` draws what dropout drops; without a key
+// follows each of `tokens`, s32[batch, length]. `key` is the random key of dropout; without a key
 // nothing is dropped.
 Array Logits(const Gpt& p, const Array& tokens, const std::optional<Array>& key = std::nullopt);
 // Returns the mean of -log p over all tokens of `text`, s32[batch, length + 1], after the first.

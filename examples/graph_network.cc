@@ -1,7 +1,7 @@
 // A graph network finds the communities of a graph from a few nodes whose community is known.
-// Messages go along the edges by take, and segment_sum adds up the messages at each node.
-// Reference: Kipf and Welling, "Semi-supervised classification with graph convolutional networks"
-// (2017).
+// In each layer every node sends a message along its edges: `take` reads the messages of all edges,
+// and `segment_sum` adds up the messages that arrive at each node. Reference: Kipf and Welling,
+// "Semi-supervised classification with graph convolutional networks" (2017).
 //
 //   graph_network                       on four CPU devices inside this process
 //   graph_network --nodes 4096
@@ -33,7 +33,8 @@ constexpr int64_t kCommunities = 4, kFeatures = 16, kHidden = 16;
 constexpr int64_t kEdges = 8;     // edges that begin at each node
 constexpr double kInside = 0.85;  // the part of the edges that stay inside a community
 
-// Returns the mean over each node and its neighbours, weighted so that the operator is symmetric.
+// Returns for each node a weighted sum over the node and its neighbours. The weights depend on the
+// degrees of both ends of an edge, so that the operator is symmetric.
 Array Spread(const Graph& g, const Array& x) {
   const Array scaled = x * lax::rsqrt(g.degree);
   const Array received = segment_sum(take(scaled, g.from, 0), g.to, x.shape()[0]);

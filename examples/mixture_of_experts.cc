@@ -1,6 +1,6 @@
-// A layer of many experts. A router chooses the two best experts for each token. Each device has
-// one expert and a part of the tokens. An all_to_all brings the tokens to their experts, and
-// another all_to_all brings the answers back.
+// A layer of many experts, which are small networks of their own. A router chooses the two best
+// experts for each token. Each device has one expert and a part of the tokens. An all_to_all brings
+// the tokens to their experts, and another all_to_all brings the answers back.
 // Reference: Lepikhin et al., "GShard: scaling giant models with conditional computation and
 // automatic sharding" (2020).
 //
@@ -55,7 +55,8 @@ Array Routed(const Layer& p, const Array& x) {
   const Array asks = (gates > 0).astype(kF32);
   const Array place = where(gates > 0, cumsum(asks, 0) - 1, -1);
   const Array queue = one_hot(place.astype(kS32), kCapacity);  // [tokens, experts, capacity]
-  // Sends each expert its queue, and receives one queue from each device.
+  // Sends each expert its queue, and receives from each device the queue to the expert of this
+  // device.
   const Array queued = einsum("tec,tw->ecw", {queue, x});
   const Array received = lax::all_to_all(queued, "expert", 0, 0);
   const Array hidden = gelu(einsum("dcw,wh->dch", {received, squeeze(p.up, 0)}));

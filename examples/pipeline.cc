@@ -46,13 +46,14 @@ Array Pipelined(const Stage& own, const Array& x) {
   std::vector<std::pair<int64_t, int64_t>> to_the_next;
   for (int64_t i = 0; i + 1 < kStages; ++i) to_the_next.push_back({i, i + 1});
 
-  // Empty parts follow the last part, and push it through the stages.
+  // Empty parts follow the last part, so that it gets through all stages.
   const Array parts = concatenate({x, zeros({kStages - 1, kRows, kWidth})});
   const auto tick = [&](const Array& received, const Array& part) {
     const Array out = Apply(stage, where(equal(me, 0), part, received));
     return std::pair(lax::ppermute(out, "stage", to_the_next), out);
   };
-  // The received arrays vary over the devices, so that the loop's first value must vary too.
+  // The received arrays vary over the devices, so the value with which the loop begins must vary
+  // too.
   const Array nothing = lax::pcast(zeros({kRows, kWidth}), "stage", "varying");
   const Array outs = scan(tick, nothing, parts).second[Slice{kStages - 1}];
   // Gives the last device's results to all devices.

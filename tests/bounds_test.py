@@ -18,8 +18,8 @@ from proto_lint_test import FILES, REASONS, ROOT, methods
 DOCS = ROOT / "docs/bounds.md"
 LAYERS = "base client embed ir server worker".split()
 
-# Methods that wait for nothing: the coordinator (or the worker that holds the shard) answers in one
-# step, whatever else runs.
+# Methods that wait for nothing: the coordinator (or, for a shard, the worker that holds it) answers in one step,
+# whatever else runs.
 AT_ONCE = """
 AdminService: CordonWorker UncordonWorker DeleteWorker CreateToken ListTokens RevokeToken
 ArrayService: ListArrays CreateWriteTickets ReshardArray SaveArrays DeleteArrays

@@ -25,8 +25,8 @@ std::string ReadFile(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Returns whether a file is product code. Tests, the helpers they share, and the header that
-// defines the checks are not.
+// Returns whether a file is product code. Tests, the helpers that tests share, and the header that
+// defines the check macros are not product code.
 bool IsProduct(const std::string& path) {
   return (absl::EndsWith(path, ".cc") || absl::EndsWith(path, ".h")) &&
          !absl::EndsWith(path, "_test.cc") && !absl::EndsWith(path, "_fuzz.cc") &&

@@ -73,7 +73,7 @@ std::map<std::string, KnownTest> TestsOfThisBuild() {
   return tests;
 }
 
-// A row of the table: the tests it is about and the script that runs them.
+// A row of the table in docs/testing.md: the tests that it is about, and where they run.
 struct PageRow {
   std::string cell;
   std::vector<std::string> patterns;  // test names; a * at the end stands for any text

@@ -1,7 +1,7 @@
-// Reads the source files of all layers and fails on what the layering and the conventions forbid:
-// an include that goes up or sideways, a protobuf, gRPC or accelerator header outside its folders,
-// a test that sleeps, and a marker comment that lacks its reason. Each rule is a row of a table
-// below.
+// Reads the source files of all layers and fails if they break the rules of layering and the
+// conventions: an include of a higher layer or of another folder of the same layer, a protobuf,
+// gRPC or accelerator header outside its folders, a test that sleeps, and a marker comment that
+// lacks its reason. Each rule is a row of a table below.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Tests that programs which users of JAX write give the results of JAX when they are written with
+// Tests that programs as users of JAX write them give the same results when they are written with
 // the SDK.
 //
 // The expected results are in recorded.json. scripts/record_acceptance.py makes it and holds the
@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// The recorded cases, and which of them the tests have used.
+// The recorded cases. It notes which of them the tests have used.
 class Recording {
  public:
   Recording() {
@@ -51,8 +51,8 @@ Recording& Recorded() {
   return recording;
 }
 
-// Returns the axes of each dim. Trailing dims without axes are included, although specs leave them
-// out.
+// Returns the axes of each dim, for all dims. (A spec may leave out trailing dims that have no
+// axes.)
 ir::DimAxes AxesOf(const Array& x) {
   ir::DimAxes dims = x.sharding().dims;
   dims.resize(x.rank());
@@ -440,7 +440,7 @@ TEST_F(Acceptance, SeedA21GradientsOfReducedWeightsAreSummedOnce) {
   const Array terms = jit(grad(loss))(reshard(w, reduced("X")));
   EXPECT_EQ(terms.type().ToString(), "f32[2,1]{U:X}");
   for (int i : {0, 1}) EXPECT_EQ(terms.shard(i).ToDoubles(), (std::vector<double>{8, 8})) << i;
-  // Two gradients are added before they are sent.
+  // The terms of two gradients are added on each device before they are exchanged.
   const auto twice = [&](Array v) {
     const Array r = reshard(v, reduced("X"));
     return loss(r) + loss(r * 2);
@@ -453,8 +453,8 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Mesh mesh = make_mesh({2}, {"i"});
   set_mesh context(mesh);
   const Array x = put(array<float>({1, 2, 3, 4}), mesh, P("i"));
-  // The sum of the two halves of x is made from terms inside shard_map, outside it, and by a
-  // scatter.
+  // Makes the sum of the two halves of x in three ways: from terms that are made inside of
+  // shard_map, from terms outside of it, and by a scatter.
   const auto terms = shard_map([](Array v) { return lax::pcast(v, "i", "unreduced"); }, mesh,
                                {P("i")}, unreduced("i"));
   const Array t = terms(x);
@@ -478,8 +478,8 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   const Array g = grad(gathered)(x);
   EXPECT_EQ(g.type().ToString(), "f32[4@i]");
   EXPECT_EQ(g.value().ToDoubles(), (std::vector<double>{1, 1, 1, 1}));
-  // A reduced weight has a gradient that consists of terms outside shard_map, which are added up
-  // once.
+  // If a weight is reduced, its gradient outside of shard_map consists of terms. The terms are
+  // added up once.
   const auto scaled = [&](Array w) {
     return sum(shard_map([](Array b, Array v) { return b * v; }, mesh, {P("i"), reduced("i")},
                          P("i"))(x, reshard(w, reduced("i"))));
@@ -488,7 +488,7 @@ TEST_F(Acceptance, SeedTermsPassThroughShardMapAndBack) {
   EXPECT_EQ(scaled(w).value().ToDoubles()[0], 1 * 5 + 2 * 6 + 3 * 5 + 4 * 6);
   EXPECT_EQ(grad(scaled)(w).value().ToDoubles(), (std::vector<double>{4, 6}));
   EXPECT_EQ(jit(grad(scaled))(w).value().ToDoubles(), (std::vector<double>{4, 6}));
-  // This also holds for vectors of weights, and in a loop that carries terms.
+  // This also holds under vmap over several weights, and in a loop that carries terms.
   const Array each = vmap(grad(scaled))(put(array<float>({5, 6, 7, 8}, {2, 2}), mesh, P()));
   EXPECT_EQ(each.value().ToDoubles(), (std::vector<double>{4, 6, 4, 6}));
   const auto summed = [&](Array v) {

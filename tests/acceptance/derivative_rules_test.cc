@@ -1,5 +1,5 @@
-// Tests functions with derivative rules on an embedded cluster. The rules reach the coordinator
-// with the program, and the devices run the function or its derivative, sharded.
+// Tests functions with custom derivative rules on an embedded cluster. The rules are sent to the
+// coordinator as part of the program, and the devices run the function or its derivative, sharded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ TEST_F(DerivativeRules, ABackwardRuleRunsShardedInALoop) {
     return sum(square(fori_loop(
         0, 2, [&](const Array&, const Array& c) { return step(c); }, v)));
   };
-  // The loss is 256 x^2. Going backwards, 32 x is clamped to +-1 and multiplied by 4, and then both
-  // happen again.
+  // The loss is 256 x^2. In the backward pass, the cotangent 32 x is clamped to +-1 and multiplied
+  // by 4; then its result is clamped and multiplied once more.
   EXPECT_THAT(jit(grad(loss))(x).get<double>(), ElementsAre(4, -4, 4, 4));
   EXPECT_EQ(jit(loss)(x).item<float>(), 256 * (1 + 4 + 0.0625f + 9));
 }

@@ -53,8 +53,8 @@ TEST_F(DTypes, AnyBitsMoveOverAnyMesh) {
     SCOPED_TRACE(std::string(ir::DTypeName(dtype)));
     const ir::Array host = Odd(dtype, {8, 4});
     const Array cut = put(host, mesh, P("x", "y"));
-    // The array goes from devices to devices, through a program with two ops that move data, and
-    // back.
+    // The array is moved from devices to other devices, then through a program with two ops that
+    // move data, and back to the host.
     const Array rows = put(cut, mesh, P(std::vector<std::string>{"x", "y"}, {}));
     const auto turned = jit([](Array x) { return transpose(concatenate({x, flip(x, 0)}, 1)); });
     const ir::Array got = turned(rows).value();
@@ -105,7 +105,8 @@ TEST_F(DTypes, HalfPrecisionTrains) {
   const Array x = put(full({8, 16}, 0.5, kF16).value(), mesh, P("x", {}));
   const Array g = jit(grad(loss))(w, x);
   EXPECT_EQ(g.dtype(), kF16);
-  // d/dw mean((x w)^2) = 2 x^T (x w) / 32: 2 * 8 * 0.5 * 2 / 32.
+  // The gradient of mean((x w)^2) by w is 2 x^T (x w) / 32, so each element is 2 * 8 * 0.5 * 2 /
+  // 32.
   EXPECT_THAT(g.get<float>(), ::testing::Each(0.5f));
 }
 

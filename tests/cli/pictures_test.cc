@@ -16,8 +16,8 @@ namespace tessera::internal {
 namespace {
 
 // Plans the program of a case and draws the plan with the display options of the case. Times are
-// set to fixed values, because the measured ones differ between machines. The width of every line
-// is checked here, so that the golden file need not be read for that.
+// set to fixed values, because measured times differ between machines. Draw also checks the width
+// of every line, so that readers of the golden file need not.
 absl::StatusOr<std::string> Draw(const DataCase& c) {
   TESSERA_ASSIGN_OR_RETURN(const ir::Program program, ir::ParseProgram(c.input));
   api::CompileRequest request;

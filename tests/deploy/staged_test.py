@@ -115,7 +115,7 @@ class Stage:
         return os.path.join(self.folder, name)
 
     def lay(self, name, image):
-        """Makes a bare system with the image's files and prepares it as the Dockerfile does."""
+        """Makes a bare Debian system with the image's files, and prepares it as the Dockerfile does."""
         root = self.root(name)
         done = run(deploy.path("scripts/bare_root"), "bookworm", root, timeout=600, check=False)
         if done.returncode == 77:

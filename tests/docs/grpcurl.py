@@ -5,7 +5,7 @@
     grpcurl.py [flags] ADDRESS describe [SYMBOL]
     grpcurl.py [flags] ADDRESS SERVICE/METHOD       or SERVICE.METHOD
 
-It does what grpcurl does with the same words, as far as it knows them. The tests run the
+It does what grpcurl does with the same arguments, as far as it supports them. The tests run the
 documentation's commands with it where grpcurl is not packaged. Flags have one or two dashes and
 come before the address. Requests are JSON, given with `-d` ("@" reads standard input). Answers are
 in protobuf's JSON form, with 64-bit integers as strings. Errors go to standard error with their

@@ -33,8 +33,8 @@ TESSERA_FAKE_EXPORT void Count(Knob knob);
 // Counts down a knob named *_at. Returns true for the event that must fail.
 TESSERA_FAKE_EXPORT bool Strikes(Knob knob);
 
-// Waits until `done()` is true. It is called again after every Set and every Wake. Returns false if
-// it is not true after `timeout`.
+// Waits until `done` returns true. Calls it at once, and again after every Set and every Wake.
+// Returns false if `done` has not returned true within `timeout`.
 TESSERA_FAKE_EXPORT bool Await(std::chrono::milliseconds timeout,
                                const std::function<bool()>& done);
 TESSERA_FAKE_EXPORT void Wake();

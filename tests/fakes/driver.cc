@@ -77,8 +77,8 @@ CUresult EnqueueCopy(CUstream stream, const char* name, Place to, Place from, si
                           }});
 }
 
-// Finds the place of the device end of a copy. A wrong address ends the context, as it would on a
-// GPU.
+// Finds the device memory that a copy reads or writes. A wrong address ends the context, as it
+// would on a GPU.
 CUresult FindEnd(CUstream stream, const char* call, CUdeviceptr address, size_t bytes,
                  Place* place) {
   if (!IsDeviceAddress(address)) {
@@ -153,8 +153,8 @@ CUresult Bind(CUstream stream, const CUfunc_st& function, void** params, Bound* 
   return CUDA_SUCCESS;
 }
 
-// Returns the first bytes at each address argument of a kernel, which show later what the kernel
-// has written.
+// Returns the first bytes at each address argument of a kernel. The caller compares them later, to
+// see what the kernel has written.
 std::vector<std::vector<std::byte>> Beginnings(const Bound& bound) {
   constexpr size_t kLooked = 64;
   std::vector<std::vector<std::byte>> out;

@@ -1,5 +1,5 @@
-// The fake driver's interface, in addition to control.h and memory.h, for those fake libraries that
-// enqueue work on its streams.
+// Functions of the fake driver for the other fake libraries (NCCL, cuBLASLt), which enqueue work on
+// its streams. These libraries also use control.h and memory.h.
 #pragma once
 #include <functional>
 #include <vector>
@@ -10,9 +10,10 @@
 
 namespace tessera::fakes {
 
-// Puts `run` on the stream, or into the capture that the stream takes part in. In a graph `run` may
-// run many times. `name` is never freed. If `run` returns anything but CUDA_SUCCESS, the context
-// ends.
+// Puts `run` on the stream or, if the stream takes part in a capture, into the capture. `run` may
+// run many times if it becomes part of a graph. The memory in `holds` must not be freed while the
+// work uses it. `name` must live as long as the process. If `run` returns anything but
+// CUDA_SUCCESS, the stream's context ends.
 TESSERA_FAKE_EXPORT worker::cuda::CUresult EnqueueOn(worker::cuda::CUstream stream,
                                                      const char* name, std::vector<Place> holds,
                                                      std::function<worker::cuda::CUresult()> run);

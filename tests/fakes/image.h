@@ -1,7 +1,7 @@
 // Code that the fake devices run. There are two kinds of images. An image with the text kTestImage
 // has a few named kernels for the tests of streams and launches. Other images belong to the SIMT
-// emulator (worker/codegen/testing/simt.h). They run in a library of their own, libfakesimt.so, so
-// that only processes that need it load LLVM.
+// emulator (worker/codegen/testing/simt.h). The emulator is in a library of its own,
+// libfakesimt.so, so that only processes that need it load LLVM.
 //
 // Immutable once loaded, and thread-safe.
 #pragma once
@@ -38,6 +38,7 @@ std::unique_ptr<Image> LoadImage(const void* bytes, std::string* why);
 // emulator, whose length follows from its contents.
 using LoadSimtFn = Image* (*)(const void* bytes, std::string* why);
 inline constexpr char kLoadSimt[] = "tesseraFakeLoadSimt";
+// The text with which an image of the emulator begins.
 inline constexpr char kSimtImage[] = "tessera-simt ";
 
 }  // namespace tessera::fakes

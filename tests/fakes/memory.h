@@ -44,7 +44,8 @@ class Allocation {
   const uint64_t address_;
 };
 
-// A place in device memory or pinned memory.
+// A place in device memory or pinned memory: the allocation, and the host address of a byte in it.
+// A place without an allocation is empty.
 struct Place {
   std::shared_ptr<Allocation> allocation;
   std::byte* data = nullptr;

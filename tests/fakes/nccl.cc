@@ -398,8 +398,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     const std::lock_guard<std::mutex> lock(comm->mutex);
     deferred = std::exchange(comm->deferred, {});
   }
-  // The calls enqueue nothing that will run, because of the abort, but they keep the promise to the
-  // streams.
+  // Makes the launches that were promised to the streams. The operations do nothing, because the
+  // communicator is aborted.
   for (const auto& enqueue : deferred) enqueue();
   return ncclSuccess;
 }

@@ -63,6 +63,7 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;
   std::string error_text;
   int64_t polls_left = 0;
+  // launches that were answered with ncclInProgress; Poll makes them when polls_left is used up
   std::vector<std::function<ncclResult_t()>> deferred;
   uint64_t num_collectives = 0;
   std::map<int, uint64_t> num_sent, num_received;  // by peer

@@ -84,7 +84,7 @@ class Progress {
            std::all_of(receives_.begin(), receives_.end(), empty);
   }
 
-  // Reports each peer that is waited for and gone. Each is reported once.
+  // Reports each peer that is gone and for which this rank waits. Reports each peer only once.
   void FindLost(const ExchangeEvents& events) {
     for (const Queues* queues : {&sends_, &receives_}) {
       for (const auto& [peer, queue] : *queues) {

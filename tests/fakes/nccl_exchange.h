@@ -18,9 +18,10 @@ struct Message {
   size_t bytes = 0;
 };
 
-// Callbacks by which an exchange that does not complete reports the reason. The thread of Exchange
-// calls them.
+// Callbacks of an exchange. The thread of Exchange calls them. All but `aborted` report why the
+// exchange does not complete.
 struct ExchangeEvents {
+  // Returns whether the communicator was aborted. If so, the exchange stops.
   std::function<bool()> aborted;
   // Reports that a peer, or its process, is gone. The exchange goes on waiting.
   std::function<void(int peer, const char* how)> lost;
@@ -32,8 +33,9 @@ struct ExchangeEvents {
   std::function<void(int peer, const Label& sent, const Label& expected)> mismatched;
 };
 
-// Sends and receives all messages, in order for each peer and direction. Blocks until then. Returns
-// false if the exchange was aborted.
+// Sends and receives all messages. The messages to one peer go in the order of `sends`, and those
+// from one peer in the order of `receives`. Blocks until all messages have moved. Returns false if
+// the exchange was aborted.
 bool Exchange(Segment* segment, int rank, std::vector<Message> sends, std::vector<Message> receives,
               const ExchangeEvents& events);
 

@@ -1,6 +1,6 @@
 // Runs the operations of a fake communicator on the thread of a stream. nccl.cc enqueues Run there.
-// It meets the faults that the knobs ask for, turns each operation into messages, exchanges them,
-// and combines the parts of reductions in the order of the ranks.
+// Run first applies the faults that the knobs ask for. Then it turns each operation into messages,
+// exchanges them, and combines the parts of reductions in the order of the ranks.
 #include <signal.h>
 
 #include <cstdio>

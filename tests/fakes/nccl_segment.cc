@@ -122,7 +122,8 @@ void Segment::Unlink() {
 
 Segment::Lock::Lock(Segment* segment) : segment_(segment) {
   const int result = pthread_mutex_lock(&segment->shared_->mutex);
-  // The owner of the lock died. A rank that waits for it finds that out by itself.
+  // The process that held the lock has died. A rank that waits for data of that process finds out
+  // by itself.
   if (result == EOWNERDEAD) pthread_mutex_consistent(&segment->shared_->mutex);
 }
 Segment::Lock::~Lock() { pthread_mutex_unlock(&segment_->shared_->mutex); }

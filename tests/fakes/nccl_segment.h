@@ -1,10 +1,11 @@
-// The shared memory of the ranks of a fake communicator. It is found by a name, which is the
-// communicator's id, so that ranks may be threads or processes. It records which ranks have joined,
-// and has a mailbox for one chunk for each pair of ranks.
+// The shared memory of the ranks of a fake communicator. A rank finds it by its name, which is the
+// communicator's id, so ranks may be threads or processes. The memory records which ranks have
+// joined. For each ordered pair of ranks it has a mailbox for one chunk of a message.
 //
-// The ranks of one process share a Segment. The memory is freed when the last of them is gone. The
-// name is removed once all ranks have joined, or else when the process that made it ends. If that
-// process was killed, the next process that uses segments removes the name. Thread-safe.
+// The ranks of one process share a Segment. The memory is freed when the Segments of all processes
+// are gone. The name is removed once all ranks have joined, or else when the process that made it
+// ends. If that process was killed, the next process that uses segments removes the name.
+// Thread-safe.
 #pragma once
 #include <pthread.h>
 
@@ -43,9 +44,9 @@ struct Member {
   RankState state = RankState::kAbsent;
   int32_t process = 0;
   int32_t device = 0;
-  // While the rank waits, `receiving` has the peers, as bits, whose chunks it waits for, and
-  // `sending` those to whom it has more to send than their mailbox takes. Both are 0 while the rank
-  // does anything else.
+  // Bit sets of peers, which are not 0 only while the rank waits. `receiving` has the peers from
+  // which the rank waits for a chunk. `sending` has the peers for which the rank has a chunk, but
+  // whose mailbox is full.
   uint32_t receiving = 0;
   uint32_t sending = 0;
 };
@@ -79,7 +80,8 @@ class Segment {
   int NumIn(RankState state);
   void Unlink();
 
-  // Waits for a change after `seen`, but only for a short while. Must not be called under the lock.
+  // WaitForChange waits until changes() is no longer `seen`, but only for a short while. It must
+  // not be called under the lock. Changed counts a change and wakes those who wait.
   uint32_t changes() const { return shared_->changes.load(); }
   void WaitForChange(uint32_t seen);
   void Changed();

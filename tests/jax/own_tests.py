@@ -39,7 +39,7 @@ def fetched(folder):
 
 
 def run_file(tests, name, number, seed):
-    """{test: (outcome, message)}."""
+    """Runs the tests of one file, or `number` of them. Returns {test: (outcome, message)}."""
     with tempfile.NamedTemporaryFile(suffix=".json") as outcomes:
         env = {**os.environ, "JAX_PLATFORMS": "tessera,cpu", "TESSERA_EMBEDDED": str(DEVICES),
                "JAX_SKIP_SLOW_TESTS": "1", "JAX_NUM_GENERATED_CASES": "1", "TESSERA_JAX_TESTS": str(number),

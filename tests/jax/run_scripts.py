@@ -48,7 +48,7 @@ FAULT_SAYS = {"worker": r"(?m)^.*JaxRuntimeError: (ABORTED|UNAVAILABLE): WORKER_
 CLOSE = (1e-4, 1e-5)
 # Tolerances where CLOSE cannot hold: script -> array, or "*" -> (rtol, atol), each with its reason.
 #
-# Chains of samplers: whether a step is accepted may depend on the last bit of a sum. From the first
+# For chains of samplers: whether a step is accepted may depend on the last bit of a sum. From the first
 # decision that differs, the two chains are different samples of one posterior. The draws before
 # that are compared like other arrays. The means of n effective draws with standard deviation s
 # differ by s * sqrt(2 / n) (one standard deviation), and their standard deviations by about s /

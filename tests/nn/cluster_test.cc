@@ -1,5 +1,5 @@
-// Proves that optimizers work on a cluster: outside transforms, under jit and vmap, in loops, and
-// with parameters that are sharded over devices. The cluster has two devices and runs in this
+// Proves that optimizers work on a cluster: outside of transforms, under jit and vmap, in loops,
+// and with parameters that are sharded over devices. The cluster has two devices and runs in this
 // process.
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST_F(OptimClusterTest, ALearningRateIsLearnedThroughTheUpdates) {
     }
     return sum(p.w);
   };
-  // The two steps subtract 1 and 1.5 times the gradient, each times the rate.
+  // The two steps subtract 1 and 1.5 times the gradient, each multiplied by the learning rate.
   const double slope = grad(after)(scalar(0.1F)).item<double>();
   EXPECT_NEAR(slope, -2.5 * sum(grads.w).item<double>(), 1e-5);
 }

@@ -1,6 +1,7 @@
-// The table of rows that rows_test.cc runs in the reference evaluator. A row has the name that
-// scripts/record_nn.py gives to the same function of jax.nn or Optax; the inputs and the expected
-// results come from the recording. To add a row, add it in both places and record.
+// The table of rows that rows_test.cc runs in the reference evaluator. Each row has a function of
+// nn.h or optim.h. scripts/record_nn.py has a row of the same name, with the same function of
+// jax.nn or Optax, and records the inputs and the expected results. To add a row, add it in both
+// places and run the script.
 #include "tests/nn/rows.h"
 
 #include <map>
@@ -48,9 +49,9 @@ Array Attention(const Args& x, const nn::AttentionOptions& options = {}) {
   return nn::dot_product_attention(x[0], x[1], x[2], options);
 }
 
-// Lists the rows: activations, attention, initializers, optimizers,
-// schedules and losses. Each group has a small lambda with its tolerances, so that a row states
-// only its own.
+// Lists the rows: activations, attention, initializers, optimizers, schedules and losses. Each
+// group has a small lambda that sets the tolerances of the group, so that a row names a tolerance
+// only if it differs.
 std::vector<Row> MakeRows() {
   std::vector<Row> rows;
 #define TESSERA_ROW(name) \

@@ -1,6 +1,6 @@
-// Proves that values and derivatives of nn.h and optim.h agree with those of jax.nn and Optax. Each
-// row is traced and run in the reference evaluator, and compared with the recording of
-// scripts/record_nn.py.
+// Proves that values and derivatives of nn.h and optim.h agree with those of jax.nn and Optax. A
+// row is one function with recorded inputs (rows.h). Each row is traced and run in the reference
+// evaluator, and compared with the recording of scripts/record_nn.py.
 #include "tests/nn/rows.h"
 
 #include <gmock/gmock.h>
@@ -46,8 +46,8 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   return a;
 }
 
-// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
-// numbers.
+// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
+// of `scale`. The distance of two NaNs and of equal numbers is 0.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
@@ -105,14 +105,14 @@ class NnTest : public ::testing::TestWithParam<const Row*> {
 TEST_P(NnTest, ValuesInF64) { ExpectValues(kF64, "f64", GetParam()->ulps64); }
 TEST_P(NnTest, ValuesInF32) { ExpectValues(kF32, "f32", GetParam()->ulps32); }
 
-// Takes the gradient of the sum of all results.
+// Compares the gradients of the sum of all elements of the result.
 TEST_P(NnTest, DerivativesInF64) {
   if (!recorded_.contains("grads")) return;
   const std::vector<ir::Array> inputs = Inputs(kF64);
   // Differentiates by the float inputs. They are moved to the front of the arguments.
   std::vector<ir::Array> floats, others;
   for (const ir::Array& a : inputs) (a.dtype() == kF64 ? floats : others).push_back(a);
-  std::vector<size_t> order;  // position of each input among the sorted ones
+  std::vector<size_t> order;  // index of each input among floats, then others
   for (size_t i = 0, f = 0, o = 0; i < inputs.size(); ++i)
     order.push_back(inputs[i].dtype() == kF64 ? f++ : floats.size() + o++);
   const auto slopes = [&](const std::vector<Array>& all) {

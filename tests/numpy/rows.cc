@@ -1,6 +1,7 @@
-// The table of rows that rows_test.cc runs in the reference evaluator and on a cluster. A row has
-// the name that scripts/record_numpy.py gives to the same function of jax.numpy; the inputs and the
-// expected results come from the recording. To add a row, add it in both places and record.
+// The table of rows that rows_test.cc runs in the reference evaluator and on a cluster. Each row
+// has a function of the SDK. scripts/record_numpy.py has a row of the same name, with the same
+// function of jax.numpy, and records the inputs and the expected results. To add a row, add it in
+// both places and run the script.
 #include "tests/numpy/rows.h"
 
 #include <cmath>
@@ -49,8 +50,9 @@ class Table {
   std::vector<Row>* rows_;
 };
 
-// Adds elementwise functions. The suffix of a name says on which inputs the recording runs: special
-// values, complex numbers or integers; the same function runs on each.
+// Adds elementwise functions. Some functions have several rows, which differ in the recorded
+// inputs. The suffix of a row's name says which inputs: special values, complex numbers or
+// integers.
 void AddUfuncs(Table& t) {
   const auto nan_to = [](const Arg& x) { return nan_to_num(x); };
   for (const char* after : {"", "_special"}) {
@@ -250,8 +252,8 @@ void AddShapes(Table& t) {
   });
 }
 
-// Adds means, variances, quantiles, differences and their forms that skip NaNs. A row returns
-// several results, one for each choice of axes and options.
+// Adds means, variances, quantiles and differences, and the forms of these functions that skip
+// NaNs. A row returns several results, one for each choice of axes and options.
 void AddStatistics(Table& t) {
   t.Add("var_ddof", [](const Args& x) {
     return Args{var(x[0], {}, false, 1), var(x[0], 0, false, 1), var(x[0], 1, false, 4)};
@@ -331,8 +333,8 @@ void AddStatistics(Table& t) {
   });
 }
 
-// Adds products of vectors, matrices and tensors. Products of complex numbers may cancel, so their
-// tolerance is relative to 1.
+// Adds products of vectors, matrices and tensors. The terms of products of complex numbers may
+// cancel, so the tolerance of these rows is relative to 1 and not to the result.
 void AddProducts(Table& t) {
   t.Add("inner", [](const Args& x) {
     return Args{inner(x[0], x[1]), inner(x[2], x[2]), inner(x[0], 2.5)};

@@ -1,6 +1,7 @@
-// The rows of scripts/record_numpy.py, written in C++: functions of ufuncs.h, shapes.h,
-// statistics.h, products.h and linalg.h that have a counterpart in jax.numpy. The script records
-// the counterpart's results in recorded.jsonl, and rows_test.cc compares.
+// Test rows of functions of ufuncs.h, shapes.h, statistics.h, products.h and linalg.h that have a
+// counterpart in jax.numpy. Each row exists twice under one name: here in C++, and in
+// scripts/record_numpy.py with the counterpart in Python. The script records the counterpart's
+// results in recorded.jsonl, and rows_test.cc compares the C++ results with them.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,9 +14,10 @@ namespace tessera::numpy_rows {
 struct Row {
   std::string name;
   std::function<std::vector<Array>(const std::vector<Array>&)> f;
-  // How far values and f64 derivatives may be from the recorded ones, in units in the last place.
+  // How far values in f64, values in f32, and derivatives in f64 may be from the recorded ones, in
+  // units in the last place of the recorded number.
   double ulps64 = 4, ulps32 = 4, ulps_grads = 16;
-  // If a recorded value is smaller than this number, the unit is that of this number.
+  // If a recorded number is smaller than `scale`, the unit is that of `scale`.
   double scale = 0;
 };
 const std::vector<Row>& Rows();

@@ -1,6 +1,7 @@
 // Proves that values, dtypes and derivatives of the functions of jax.numpy agree with those of JAX,
 // in the reference evaluator and on a cluster of two devices in this process, and that wrong
-// arguments are refused. The expected results are the recording of scripts/record_numpy.py.
+// arguments are refused. A row is one function with recorded inputs (rows.h). The expected results
+// are the recording of scripts/record_numpy.py.
 #include "tests/numpy/rows.h"
 
 #include <gmock/gmock.h>
@@ -47,14 +48,15 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   std::memcpy(a.MutableData(), bytes.data(), bytes.size());
   return a;
 }
-// Returns the real and imaginary parts of complex numbers as floats; other arrays as they are.
+// Returns complex numbers as an array of floats: the real and the imaginary part of each element.
+// Returns any other array unchanged.
 ir::Array Parts(const ir::Array& a) {
   if (!ir::IsComplex(a.dtype())) return a;
   return ir::Array(a.dtype() == kC64 ? kF32 : kF64, {2 * a.num_elements()}, a.bytes());
 }
 
-// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
-// numbers.
+// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
+// of `scale`. The distance of two NaNs and of equal numbers is 0.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();

@@ -1,7 +1,8 @@
-// Proves for every op that it has rows, and for every row that text and wire forms read back equal,
-// that the evaluator gives the inferred types and the values recorded from JAX, that its cost is
-// sensible, and that refusals carry a reason. Each section below is one such property, run for all
-// ops.
+// Proves for every op that it has rows, and for every row that its text and wire forms read back
+// equal, that the evaluator gives the inferred types and the values recorded from JAX, that its
+// cost is sensible, and that a rule that the op refuses to have gives a reason. A row, or sample,
+// is one op with given attributes and operands: a test case (samples.h). Each section below is one
+// such property, checked for all ops.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -36,7 +37,8 @@ TEST_P(CoverageTest, HasARow) {
       << op().name << " has no sample: add a row to tests/ops/samples_<family>.cc";
 }
 
-// If the op accepts another dtype in place of a row's own, that dtype needs a row, too.
+// If a row's op also accepts another dtype in place of the row's own, the op needs a row of that
+// dtype, too.
 TEST_P(CoverageTest, HasARowForEveryDtypeItTakes) {
   std::set<DType> have;
   for (const Sample* s : SamplesOf(op())) have.insert(s->dtype());
@@ -244,7 +246,8 @@ TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
       return absl::StrCat(small.flops, " flops for 2, ", large.flops, " for 6");
     if (large.bytes < small.bytes)
       return absl::StrCat(small.bytes, " bytes for 2, ", large.bytes, " for 6");
-    // A batched op that does nothing may vanish.
+    // The batched form of an op that does nothing may contain no op at all, and then moves no
+    // bytes.
     if (small.bytes > 0 && !(large.bytes > small.bytes))
       return "costs the same for a batch of 2 and of 6";
     return "";
@@ -279,8 +282,8 @@ void SetNumber(Array* x, size_t i, double value) {
     x->Set(static_cast<int64_t>(i), value);
 }
 
-// Returns "" if the op is additive: f(a + b) = f(a) + f(b), up to rounding. Otherwise tells the
-// difference.
+// Checks whether the op is additive: whether f(a + b) = f(a) + f(b), up to rounding. Returns "" if
+// it is, and otherwise the difference.
 std::string NotAdditive(const Sample& s) {
   const FunctionRef f = FunctionOf(s);
   std::vector<Array> a, b, sum;
@@ -316,7 +319,8 @@ std::string NotAdditive(const Sample& s) {
   return "";
 }
 
-// Terms of a sum must be accepted only by an op that is additive.
+// Operands of the wrong type along a Manual axis must be refused: an operand that varies gives a
+// result that varies, and an op accepts terms of a sum only if it is additive.
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
   ForRows(Check::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
@@ -332,7 +336,8 @@ TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
       for (const Type& t : out)
         if (t.varying != AxisSet{"i"})
           return absl::StrCat("a varying operand gives ", t.ToString());
-      // An operand that awaits a sum along `i` is allowed only if the op commutes with the sum.
+      // An operand that is unreduced, which holds terms of a sum along `i`, is allowed only if the
+      // op commutes with the sum.
       std::vector<Type> partial = all;
       for (Type& t : partial) {
         t.varying.clear();

@@ -1,10 +1,11 @@
 // Proves that every program that a client may send ends in a result or in an error that says what
 // is wrong with the program, whatever arrays it runs on. No program takes the executor down.
 //
-// The test changes the rows of the samples in the ways that the text and the wire form can express:
-// other dtypes, sizes of 0 and sizes larger than any machine, attributes at their bounds,
-// placements that fit and placements that do not. The cluster runs in this process, so a broken
-// invariant in it kills the test, which then prints the program.
+// The test changes samples in the ways that the text and the wire form of programs can express:
+// other dtypes, sizes of 0 and sizes larger than any machine, attributes at their bounds, and
+// shardings that fit or do not fit. A sample, or row, is one op with given attributes and operands:
+// a test case (samples.h). The cluster runs in this process, so a broken invariant in it kills the
+// test, which then prints the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ namespace {
 
 constexpr int kDevices = 4;
 constexpr int64_t kMemoryBytes = int64_t{64} << 20;  // memory of one device
-constexpr double kWorkMax = 1e7;  // limit of flops + bytes; larger programs are only compiled
+constexpr double kWorkMax = 1e7;  // limit of flops + bytes; larger ones are only compiled
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // ---- The program that is printed when the process dies. -----------------------------------------
@@ -49,7 +50,7 @@ void NowAt(const std::string& text) { std::strncpy(dying_of, text.c_str(), sizeo
 
 // ---- Programs. ----------------------------------------------------------------------------------
 
-// One op as a client may send it, valid or not.
+// One op with operands and shardings as a client may send it, valid or not.
 struct Candidate {
   const OpDef* def = nullptr;
   std::vector<Type> in;
@@ -73,8 +74,8 @@ Candidate Of(const Sample& s) {
   return c;
 }
 
-// Returns the program that a client sends if it checks nothing. The result types are those of the
-// unchanged row, so they may be wrong.
+// Returns the program of a client that checks nothing. The result types are those of the unchanged
+// row, so they may be wrong.
 Program Unchecked(const Candidate& c) {
   auto f = std::make_shared<Function>();
   f->name = "any";
@@ -110,8 +111,8 @@ FunctionRef InManualCode(const Candidate& c) {
     return spec;
   };
   Builder body(c.scope, "body");
-  // An operand that is unreduced or reduced gets that state by a cast inside the region; its param
-  // varies instead.
+  // A param cannot be unreduced or reduced. So the param of such an operand varies, and a cast
+  // inside the region gives it the state.
   std::vector<Type> params = c.in;
   std::vector<Value> in;
   for (Type& t : params) {
@@ -286,7 +287,7 @@ void Change(Random& r, Candidate* c) {
   }
 }
 
-// Gives dtype `d` to all operands that have the row's dtype. For an op without operands, gives it
+// Gives dtype `d` to all operands that have the row's dtype. If the op has no operands, gives `d`
 // to the attributes that determine the dtype of the results.
 void SetDType(const Sample& s, DType d, Candidate* c) {
   for (Type& t : c->in)
@@ -405,8 +406,8 @@ class AnyProgramTest : public OpTest {
     TESSERA_EXPECT_OK(service().Delete(started->outputs));
     TESSERA_EXPECT_OK(service().Delete(run.args));
     ++ran_;
-    // A result that no rounding touches has the same bits as in the evaluator, under every
-    // placement.
+    // If the op rounds nothing, its result has the same bits as in the evaluator, whatever its
+    // sharding.
     if (c.manual() || c.def->has_planned_regions() || c.def->has_rules()) return;
     const absl::StatusOr<std::vector<Array>> want = Evaluate(*program.entry, args);
     ASSERT_TRUE(want.ok()) << want.status() << "\n" << text;
@@ -495,7 +496,7 @@ Dims ManyDims(int rank, int doubled) {
   return shape;
 }
 
-// Tries ranks up to 32, the largest that is accepted, and 33.
+// Tries ranks from 15 to 33. The largest rank that is accepted is 32.
 TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = 1}));
   Random r(3);
@@ -530,7 +531,8 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
     for (const DType dtype : {DType::kF32, DType::kS64}) {
       for (const auto& [name, make] : programs) {
         NowAt(absl::StrCat(name, " of rank ", rank, "\n"));
-        // Large enough not to be evaluated op by op; smaller if the result outgrows the operand.
+        // The arrays are too large to be evaluated op by op. Two ops whose results are larger than
+        // their operands get smaller operands.
         const bool grows = std::string_view(name) == "product" || std::string_view(name) == "pad";
         const Dims of = ManyDims(rank, std::min(rank, grows ? 12 : 17));
         Program program;
@@ -571,7 +573,8 @@ TEST(AnyRankTest, OfManyDimsRunsOrIsRefused) {
 
 // ---- Requests around a sound program. ----
 
-// The mesh may be larger than the cluster, and the device ids and the memory may be nonsense.
+// The mesh may have more devices than the cluster, and the device ids and the memory may be
+// nonsense.
 TEST(AnyRequestTest, OfAnyMeshAndDevicesIsAnsweredOrRefused) {
   const auto service = ValueOrThrow(embed::Start({.devices = kDevices}));
   Random r(7);

@@ -1,7 +1,8 @@
-// Proves that the CPU backend gives the results of the evaluator for every row of the samples. Each
-// shard runs on its own thread, with collectives between the threads. Interpreted kernels must give
-// the same bits. Compiled kernels may differ in the last bits of functions, and sums in another
-// order may differ within their bound.
+// Proves that the CPU backend gives the results of the evaluator for every sample. A sample, or
+// row, is one op with given attributes and operands: a test case (samples.h). Each shard runs on
+// its own thread, with collectives between the threads. Interpreted kernels must give the same bits
+// as the evaluator. Compiled kernels may differ in the last bits of functions such as exp, and
+// their sums, which have another order, may differ within the tolerance of the row.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ bool HasHostStep(const std::vector<worker::program::Step>& steps) {
   });
 }
 
-// Returns the ops that need a host step on a backend with these options, although all their dtypes
+// Returns the ops that run as host steps on a backend with these options, although all their dtypes
 // have kernels. Prints how many rows need no host step.
 std::set<std::string> EvaluatedOps(const char* backend,
                                    const worker::program::BuildOptions& options) {
@@ -76,8 +77,8 @@ std::set<std::string> EvaluatedOps(const char* backend,
   return evaluated;
 }
 
-// The ops that run as host steps on every backend: those that LAPACK computes, and those without a
-// kernel.
+// The ops that run as host steps on every backend: the ops that LAPACK computes, and the ops for
+// which there is no kernel.
 const std::vector<std::string> kOfTheHost = {"cholesky",
                                              "cumlogsumexp",
                                              "eigh",

@@ -1,5 +1,6 @@
-// Proves that vmap of an op gives the results of a loop over the examples, for every row of the
-// samples, every choice of batched operands, and several positions of the batch dim.
+// Proves that vmap of an op gives the results of a loop over the examples of the batch, for every
+// sample, every choice of batched operands, and several positions of the batch dim. A sample, or
+// row, is one op with given attributes and operands: a test case (samples.h).
 #include "absl/strings/str_join.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
@@ -9,14 +10,15 @@ namespace {
 
 constexpr int64_t kSize = 3;
 
-// Returns the arguments of example k. Example 0 has the row's own arguments; the others are filled
-// alike.
+// Returns the arguments of example k. Example 0 has the row's own arguments. The others have the
+// same types and fills, but other elements.
 std::vector<Shards> Example(const Sample& s, int64_t k) {
   if (k == 0) return ArgsOf(s);
   std::vector<Shards> args;
   for (size_t i = 0; i < s.operands.size(); ++i) {
     const Operand& o = s.operands[i];
-    // Integers that the row lists, such as a start index, must differ between examples, too.
+    // Integers that the row gives as a list of values, such as a start index, must differ between
+    // examples, too.
     const bool listed = o.fill.kind == Fill::kValues && IsInteger(o.type.dtype);
     const Fill fill = listed ? Ints(IsSignedInt(o.type.dtype) ? -3 : 0, 9) : o.fill;
     args.push_back(FilledShards(o.type, fill, s.scope, absl::StrCat(s.name, "#", i, "#", k)));
@@ -46,8 +48,8 @@ Array Part(const Array& a, int dim, int64_t k) {
   return part.Reshaped(block);
 }
 
-// Returns positions of the batch dim for the batched operands: first in all, last in all, and last
-// and first in turns.
+// Returns three choices of the position of the batch dim for each batched operand: first in all
+// operands, last in all, and alternately last and first.
 std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& batched) {
   std::vector<std::vector<int>> out;
   for (int way = 0; way < 3; ++way) {
@@ -61,8 +63,8 @@ std::vector<std::vector<int>> Places(const Sample& s, const std::vector<bool>& b
   return out;
 }
 
-// Returns the choices of batched operands: all non-empty sets, or for more than four operands all
-// operands, each alone, and all but each.
+// Returns the sets of operands to batch: all non-empty sets or, for an op with more than four
+// operands, the set of all operands, each operand alone, and all operands but one.
 std::vector<std::vector<bool>> Choices(size_t n) {
   std::vector<std::vector<bool>> out;
   if (n <= 4) {

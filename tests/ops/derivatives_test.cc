@@ -1,7 +1,8 @@
-// Proves the derivative rules of every op on the rows of the samples. The jvp of the op, and the
-// jvp of that, must agree with finite differences; linearize must agree with the jvp; and the
-// transpose must pass the dot-product test. The shards of manual code are perturbed together, each
-// in its own block.
+// Proves the derivative rules of every op on its samples. A sample, or row, is one op with given
+// attributes and operands: a test case (samples.h). The jvp of the op, and the jvp of this jvp,
+// must agree with finite differences; linearize must agree with the jvp; and the transpose must
+// pass the dot-product test. For an op in Manual code, the operands of all shards are perturbed at
+// the same time, each shard's in its own direction.
 #include <algorithm>
 #include <cmath>
 
@@ -51,8 +52,8 @@ Arguments Moved(Arguments args, const std::vector<bool>& active, const Arguments
   return args;
 }
 
-// Compares the jvp of f at args, along random tangents, with finite differences. It must give one
-// tangent for each inexact result. For order 1, checks the jvp of the jvp, too.
+// Compares the jvp of f at args, along random tangents, with finite differences. The jvp must give
+// one tangent for each inexact result. For order 1, checks the jvp of the jvp, too.
 std::string CheckAgainstDifferences(const Function& f, const std::vector<bool>& active,
                                     const Arguments& args, const std::string& key, int order) {
   const std::vector<Type> results = f.result_types();
@@ -124,14 +125,15 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
     }
     return "";
   });
-  // If no row of an op on floats is differentiated, each of its f64 rows must say why.
+  // If an op on floats has no row whose derivative is checked, each of its f64 rows must give a
+  // reason.
   if (inexact > 0 && checked == 0)
     ForRows([](const Sample& s) -> std::string {
       return s.dtype() != DType::kF64 || s.Excludes(Check::kJvp) ? "" : "is not differentiated";
     });
 }
 
-// A row may be excluded from the check only if it would fail it.
+// A row may exclude the check of its jvp only if it would fail the check.
 TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows([](const Sample& s) -> std::string {
@@ -150,7 +152,8 @@ TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
   });
 }
 
-// Tangents have the type of their results, for every dtype. The jvp also runs on special values.
+// A tangent must have the type of its result, for every dtype. The jvp also runs on special values,
+// such as NaN.
 TEST_P(JvpTest, KeepsTypes) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   ForRows([](const Sample& s) -> std::string {
@@ -183,7 +186,7 @@ double Accuracy(DType dtype) {
 }
 
 // An inner product of values that are spread over shards, and the sum of the magnitudes of its
-// terms. A value that several shards hold is counted once.
+// terms. A value that several shards hold counts once.
 struct Product {
   double sum = 0, magnitude = 0, accuracy = 0;
   void Add(const Type& type, const Shards& a, const Shards& b, const Mesh& mesh) {
@@ -218,8 +221,8 @@ std::string SameTypes(const std::vector<Type>& got, std::vector<Type> want) {
   return got.size() == want.size() ? "" : "another number of cotangents";
 }
 
-// Checks that <ct, f(x) - f(0)> = <f'(ct), x>, where f' is the transpose of f, which is linear in
-// `set`.
+// Checks that <ct, f(x) - f(0)> = <f'(ct), x>, where x are the operands in `set`, in which f is
+// linear, and f' is the transpose of f in these operands.
 std::string CheckLinearIn(const Sample& s, const std::vector<int>& set) {
   const FunctionRef f = FunctionOf(s);
   std::vector<bool> linear(s.operands.size(), false);
@@ -283,7 +286,8 @@ TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
       << op().name << " has a transpose; its rows must say in which operands it is linear";
 }
 
-// Tries every set of operands. Sets in which the op is not linear must be refused with a reason.
+// Tries every set of operands. TransposeFunction must refuse, with a reason, a set in which the op
+// is not linear.
 TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
   ForRows([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
@@ -396,9 +400,10 @@ Called Mapped(const Sample& s) {
   return out;
 }
 
-// Returns the op in the body of a shard_map over two devices. Every other operand is invarying and
-// is cast to vary, so that its cotangent is summed over the devices; the length of the row's name
-// decides whether the first or the second operand is. The other operands are typed as varying.
+// Returns the op in the body of a shard_map over two devices. Operands alternate: every other
+// operand is invarying and is cast to vary, so that its cotangent is summed over the devices. The
+// operands between them are typed as varying. The length of the row's name decides which kind the
+// first operand is.
 Called InShardMap(const Sample& s) {
   const Scope scope{{{{"d", 2, AxisType::kManual}}}, true};
   std::vector<Type> varying;
@@ -437,8 +442,8 @@ FunctionRef ReverseOf(const Function& f, const std::vector<bool>& active) {
   return b.Build(Inline(b, *transposed, in));
 }
 
-// Checks all four orders of two derivatives, because each composes other rules: forward over
-// forward, forward over reverse, reverse over reverse, and reverse over forward.
+// Checks all four compositions of two derivatives, because each of them uses other rules: forward
+// over forward, forward over reverse, reverse over reverse, and reverse over forward.
 std::string CheckSecondOrder(const Called& call, const std::string& key) {
   const std::vector<bool> active = Inexact(call.f->param_types());
   // This checks the jvp and the jvp of the jvp.

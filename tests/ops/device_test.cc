@@ -1,8 +1,9 @@
-// Proves that accelerators give the results of the evaluator for every row of the samples. By
-// default the test uses fake devices, whose kernels run on the emulator. TESSERA_DEVICE_TEST_PLUGIN
-// names a plugin whose devices are used instead; rows that need more devices than it has are left
-// out and counted. The devices of a plugin round the factors of f32 products if the precision
-// allows it. The fakes round only if a test tells them to.
+// Proves that accelerators give the results of the evaluator for every sample. A sample, or row, is
+// one op with given attributes and operands: a test case (samples.h). By default the test uses fake
+// devices, whose kernels run on the SIMT emulator. If TESSERA_DEVICE_TEST_PLUGIN names a plugin,
+// the test uses the plugin's devices instead. It leaves out, and counts, the rows that need more
+// devices than the plugin has. The devices of a plugin round the factors of f32 products if the
+// row's precision allows it. The fakes round only if a test tells them to.
 #include <cstdlib>
 #include <iostream>
 
@@ -96,8 +97,9 @@ TEST_P(DeviceTest, DevicesGiveWhatTheEvaluatorGives) {
 }
 TESSERA_FOR_EVERY_OP(DeviceTest);
 
-// Results of devices that round stay within the bound for rounding, and many exceed the bound
-// without rounding. Rows of the highest precision must stay within the latter.
+// If the devices round factors to TF32, results stay within the bound for rounding, and many exceed
+// the bound without rounding. Rows of the highest precision must stay within the bound without
+// rounding.
 TEST(DeviceTf32Test, ProductsAreAsFarOffAsRoundingMakesThem) {
   if (!Devices::Get().are_fakes()) GTEST_SKIP() << "devices of a plugin always round";
   worker::cuda::SetFake("cublaslt_rounds", 1);

@@ -1,6 +1,6 @@
-// Prints the samples of one family, or of all families, as JSON lines. scripts/record_samples.py
-// runs it and records what JAX computes for each line. The family `programs` consists of random
-// programs.
+// Prints the samples of one family, or of all families, as JSON lines. A sample is one op with
+// given attributes and operands (samples.h). scripts/record_samples.py runs this program and
+// records what JAX computes for each line. The family `programs` consists of random programs.
 //
 //   dump_samples [family]
 #include <cstdio>

@@ -1,11 +1,12 @@
 // Proves that the rules of an op emit the same ops in the same order with every compiler. The test
 // takes a fingerprint of every transform of every row and compares it with
-// tests/golden/ops/emission.txt.
+// tests/golden/ops/emission.txt. A row, or sample, is one op with given attributes and operands: a
+// test case (samples.h).
 //
-// C++ leaves open which argument of a call is evaluated first. So a rule that emits ops in two
-// arguments of one call gives another program with another compiler; the cure is to name the first
-// value. A fingerprint also changes with the rule or its rows; TESSERA_REWRITE=1 then writes the
-// file again.
+// C++ leaves open which argument of a call is evaluated first. If two arguments of one call emit
+// ops, the order of these ops therefore depends on the compiler; the cure is to assign the first
+// argument to a variable before the call. A fingerprint also changes if the rule or its rows
+// change; TESSERA_REWRITE=1 then writes the file again.
 #include "absl/strings/str_format.h"
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
@@ -15,7 +16,8 @@
 namespace tessera::ir::samples {
 namespace {
 
-// The FNV-1a hash of the structural hashes of functions. A refusal counts by its message.
+// The FNV-1a hash of the structural hashes of functions. For a transform that is refused, the error
+// message is hashed.
 class Fingerprint {
  public:
   void Add(const absl::StatusOr<FunctionRef>& f) {
@@ -35,7 +37,7 @@ absl::StatusOr<FunctionRef> FnOf(const absl::StatusOr<JvpResult>& r) {
   return r->fn;
 }
 
-// Returns a fingerprint of the jvp of each row and of the jvp of that.
+// Returns a fingerprint of the jvp of each row and of the jvp of that jvp.
 std::string JvpOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
@@ -48,8 +50,8 @@ std::string JvpOf(const std::vector<FunctionRef>& rows) {
   return out.ToString();
 }
 
-// Returns a fingerprint of the transposes of each row: by every operand alone, and of the
-// linearized op.
+// Returns a fingerprint of the transposes of each row: the transpose by each operand alone, and the
+// transpose of the linearized op.
 std::string TransposeOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   for (const FunctionRef& f : rows) {
@@ -69,8 +71,8 @@ std::string TransposeOf(const std::vector<FunctionRef>& rows) {
   return out.ToString();
 }
 
-// Returns a fingerprint of each row batched: all operands at the first dim, and each alone at the
-// last.
+// Returns a fingerprint of each row batched: once with all operands batched at their first dim, and
+// once for each operand alone, batched at its last dim.
 std::string BatchOf(const std::vector<FunctionRef>& rows) {
   Fingerprint out;
   const auto add = [&](const Function& f, const std::vector<int>& dims) {

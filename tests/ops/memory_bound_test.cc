@@ -1,6 +1,7 @@
 // Proves that the planner's memory bound holds for the step programs that the worker builds. The
 // bound covers arguments, results, the arena and, on a CPU, the memory of host steps. The tests
-// build the programs of the samples and of a random generator, and compare sizes; they run nothing.
+// build the programs of the samples (samples.h: a sample, or row, is one op with given attributes
+// and operands) and of a random generator, and compare sizes; they run nothing.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -43,8 +44,8 @@ int64_t Takes(const StepProgram& built, bool cpu) {
   return host + built.arena_bytes + built.argument_and_result_bytes();
 }
 
-// Returns "" if the bound holds on a CPU and on an accelerator without libraries, else what exceeds
-// it.
+// Returns "" if the bound holds on a CPU and on an accelerator without libraries, else a message
+// that says which part exceeds it.
 std::string Exceeds(const Function& f) {
   const int64_t bound = server::planner::BoundMemory(f).peak;
   for (const bool cpu : {false, true}) {
@@ -63,7 +64,7 @@ class MemoryBoundTest : public OpTest {};
 TEST_P(MemoryBoundTest, HoldsForEveryRow) {
   ForRows([](const Sample& s) -> std::string {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(s));
-    return f.ok() ? Exceeds(**f) : "";  // an op that is only a rule does not run
+    return f.ok() ? Exceeds(**f) : "";  // an op that only carries a rule does not run
   });
 }
 TESSERA_FOR_EVERY_OP(MemoryBoundTest);
@@ -93,8 +94,8 @@ TEST(MemoryBound, CountsWhatSortsWrite) {
     EXPECT_EQ(Exceeds(*f), "");
 }
 
-// A sum over rows keeps a partial sum for each run of rows, and a gather may materialize its
-// indices.
+// A sum over rows keeps a partial sum for each run of consecutive rows, and a gather may
+// materialize its indices.
 TEST(MemoryBound, CountsPartialSumsAndFills) {
   for (const char* text : {"f32[4096,2]", "f32[4096,4]", "f32[15000,2]"}) {
     Builder b(Scope{});
@@ -115,8 +116,8 @@ FunctionRef Product(const std::string& lhs, const std::string& rhs, const DotDim
   return b.Build({DotGeneral(x, y, dims)});
 }
 
-// A matmul copies an operand only if no strides express it as a batch of matrices. The bound counts
-// these copies and no others.
+// A matmul copies an operand only if no strides express the operand as a batch of matrices. The
+// bound counts these copies and no others.
 TEST(MemoryBound, CountsPackedOperands) {
   const FunctionRef batch_last = Product("f32[64,32,8]", "f32[32,16,8]", {{2}, {2}, {1}, {0}});
   const FunctionRef batch_first = Product("f32[8,64,32]", "f32[8,32,16]", {{0}, {0}, {2}, {1}});
@@ -129,8 +130,8 @@ TEST(MemoryBound, CountsPackedOperands) {
 }
 
 // Takes the gradient of eight layers by their weights. The bound must be less than twice the memory
-// that is taken. (It is not exact because it also counts values that kernels recompute, such as the
-// derivative of tanh.)
+// that the gradient takes. (The bound is not exact because it also counts values that kernels
+// recompute, such as the derivative of tanh.)
 TEST(MemoryBound, IsNearForAGradient) {
   constexpr int kLayers = 8;
   for (const bool checkpointed : {false, true}) {
@@ -171,8 +172,8 @@ TEST(MemoryBound, IsNearForAGradient) {
 
 // ---- Computations of the program. ----
 
-// Returns the bound divided by the memory that is taken. Returns 0, and fails the test, if the
-// bound does not hold.
+// Returns the bound divided by the memory that the program takes. Returns 0, and fails the test, if
+// the bound does not hold.
 double Above(const FunctionRef& f) {
   if (const std::string exceeds = Exceeds(*f); !exceeds.empty()) {
     ADD_FAILURE() << exceeds;
@@ -205,8 +206,8 @@ FunctionRef Larger(int operands, bool loop) {
   return b.Build(results);
 }
 
-// Every kernel writes one element for each run of elements, and six reductions share one pass over
-// the operand.
+// Every kernel writes one element for each run of consecutive elements, and six reductions share
+// one pass over the operand.
 TEST(MemoryBound, IsNearForReductionsByComputations) {
   for (const Dims& shape :
        {Dims{1 << 28}, Dims{10'000'001}, Dims{1 << 14, 1 << 14}, Dims{301, 5000}}) {

@@ -1,7 +1,7 @@
-// Runs samples directly on worker backends, without a server or an executor process around them.
-// The tests of the CPU backend, of device plugins and of random programs (backend_test,
-// device_test, programs_test, and tests/stablehlo) call it with the backends that they want to
-// compare.
+// Runs samples directly on worker backends, without a server or an executor process around them. A
+// sample, or row, is one op with given attributes and operands: a test case (samples.h). The tests
+// of the CPU backend, of device plugins and of random programs (backend_test, device_test,
+// programs_test, and tests/stablehlo) call it with the backends that they want to compare.
 #include "tests/ops/on_backends.h"
 
 #include <algorithm>
@@ -120,8 +120,8 @@ bool MayRoundToTf32(const Sample& s) {
          PrecisionOf(s.attrs) != Precision::kHighest;
 }
 
-// The evaluator runs the same function that the backends run. For a row on a mesh that is not
-// wholly Manual, this is the device program of a plan, since neither can run the row itself.
+// The evaluator runs the same function as the backends. For a row on a mesh that has axes other
+// than Manual ones, this is the device program of a plan, because neither can run the row itself.
 std::string DifferenceOnBackends(
     const Sample& s, double ulps_min,
     const std::function<std::vector<ShardDevice>(int shards)>& devices_for, bool tf32) {

@@ -1,5 +1,6 @@
-// The fixture of the checks. It makes one test for each op. The test walks the op's rows, and a
-// failure names the row.
+// The fixture of the tests that check every op. TESSERA_FOR_EVERY_OP instantiates a test suite once
+// for each op. A test walks the rows of its op with ForRows, which names the row that fails. A row,
+// or sample, is one op with given attributes and operands: a test case (samples.h).
 #pragma once
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ class OpTest : public ::testing::TestWithParam<const OpDef*> {
       EXPECT_EQ(why, "") << "row " << s->name;
     }
   }
-  // Like the above, but only for the rows that do not exclude the check.
+  // Like the function above, but skips the rows that exclude the check `kind`.
   void ForRows(Check kind, const std::function<std::string(const Sample&)>& check) {
     ForRows([&](const Sample& s) { return s.Excludes(kind) ? "" : check(s); });
   }
@@ -45,7 +46,7 @@ inline std::string NameOfOp(const ::testing::TestParamInfo<const OpDef*>& info) 
 // Returns the text of a status, or "" if it is OK.
 inline std::string Why(const absl::Status& status) { return status.ok() ? "" : status.ToString(); }
 
-// Returns for each type whether values of it have tangents.
+// Returns, for each type, whether its values are inexact numbers and so have tangents.
 inline std::vector<bool> Inexact(const std::vector<Type>& types) {
   std::vector<bool> out;
   for (const Type& t : types) out.push_back(IsInexact(t.dtype));

@@ -1,5 +1,5 @@
-// Plans a program with shardings and cuts its arguments into blocks, for tests that run device
-// programs. The functions throw StatusException.
+// Plans a program with shardings and cuts its arguments into blocks, for tests that run the device
+// program of the plan. The functions throw StatusException.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tessera::ir::samples {
 
-// Returns the block of `whole` that lies on `device` under `spec`.
+// Returns the block of the array `whole` that `device` holds under the sharding `spec`.
 Array BlockOf(const Array& whole, const PartitionSpec& spec, const Mesh& mesh, int64_t device);
 
 struct Planned {

@@ -1,7 +1,7 @@
-// Makes random programs from the rows of the samples. programs_test runs them under several
-// placements and compares them with the results that JAX recorded; dump_samples prints them for the
-// recorder. Most of the code decides which earlier results an op may take without its own result
-// becoming unknown.
+// Makes random programs from samples. A sample, or row, is one op with given attributes and
+// operands: a test case (samples.h). programs_test runs the programs under several shardings and
+// compares them with the results that JAX recorded; dump_samples prints them for the recorder. Most
+// of the code decides which earlier results an op may take so that its own result is still known.
 #include "tests/ops/programs.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ class Random {
   std::mt19937_64 bits_;
 };
 
-// The operands that the op of a row may take such that its result is known as well as the row's.
+// The operands that an op may take instead of its row's own, so that its result is still known as
+// exactly as the row's.
 enum class Takes : uint8_t {
   kAnything,  // any values that are known bit for bit: the op is exact
   kMoves,     // any values, also inexact ones: the op only moves them
@@ -52,10 +53,10 @@ bool HasPredicate(const OpDef& def) {
   return std::find(def.regions.begin(), def.regions.end(), RegionRole::kPredicate) !=
          def.regions.end();
 }
-// Returns how many units in the last place XLA is off on the numbers of a row, if that is more than
-// the row allows, else 0. Our implementation rounds a wide result once, so it is within one unit.
-// (The exception is lgamma in f64 near its zero at 2, where both implementations are up to 16 units
-// off.)
+// Returns by how many units in the last place XLA is off on the numbers of a row, if that is more
+// than the row allows, else 0. Our implementation rounds a wide result once, so it is within one
+// unit. (The exception is lgamma in f64 near its zero at 2, where both implementations are up to 16
+// units off.)
 double UnitsOfXla(const Sample& s) {
   const struct {
     std::string_view op;
@@ -78,8 +79,8 @@ bool Promises(const Attrs& attrs) {
   return (attrs.Has("mode") && attrs.Str("mode") == "promise_in_bounds") ||
          holds("unique_indices") || holds("indices_are_sorted");
 }
-// Returns whether the ops of a region only add, multiply or move floats. That holds if there is no
-// division and no op has a row whose result is known only to some units.
+// Returns whether the ops of a region only add, multiply or move floats. That holds if no op is a
+// division and no op has a row with a tolerance in units in the last place.
 bool StaysWhole(const Function& f) {
   return std::all_of(f.ops.begin(), f.ops.end(), [](const Op& op) {
     if (op.def->name == "divide") return false;
@@ -88,8 +89,8 @@ bool StaysWhole(const Function& f) {
     return true;
   });
 }
-// Returns whether the regions of a row only sum and multiply wide floats. The numbers grow there,
-// so that whole numbers stay exact only in a wide float.
+// Returns whether the regions of a row only sum and multiply wide floats. Numbers grow in such a
+// region, and only a wide float represents the large whole numbers exactly.
 bool SumsInRegions(const Sample& s) {
   return s.def->has_planned_regions() && (s.dtype() == DType::kF32 || s.dtype() == DType::kF64) &&
          std::all_of(s.regions.begin(), s.regions.end(),
@@ -157,8 +158,8 @@ class Maker {
 
   RandomProgram Run() {
     const uint64_t ops = kOpsMin + random_.Below(kOpsMax - kOpsMin + 1);
-    // One op of each program is the next one of the table. So n programs together contain all n
-    // ops.
+    // One op of each program is not chosen at random but is the next one of the table. So as many
+    // programs as the table has ops contain all ops.
     const uint64_t next = random_.Below(ops);
     for (uint64_t i = 0; i < ops; ++i)
       AddOp(random_.One(i == next ? Rows()[program_.seed % Rows().size()] : random_.One(Rows())));
@@ -196,8 +197,8 @@ class Maker {
     }
   }
 
-  // Returns an operand for `o`: an earlier value that is made to fit, or a new parameter. Raises
-  // `ulps` and `ulps_of_xla` to those of the earlier value.
+  // Returns an operand for `o`: an earlier value that is made to fit, or a new parameter. If it is
+  // an earlier value, raises `ulps` and `ulps_of_xla` to those of that value.
   Value OperandFor(const Operand& o, Takes takes, double* ulps, double* ulps_of_xla) {
     const bool is_float = IsFloat(o.type.dtype);
     const bool in_range = o.fill.kind == Fill::kUniform || !is_float;
@@ -255,9 +256,9 @@ class Maker {
     return type.shape == Dims{need} ? v : Reshape(v, type.shape);
   }
   // Replaces the values on which machines differ. XLA treats subnormal numbers as zeros, so only an
-  // op that moves its operands is given any, and subnormal results count as zeros
+  // op that moves its operands gets subnormal operands, and subnormal results count as zeros
   // (programs_test.cc). The bits of a NaN that an op makes are unspecified, and bitcast_convert and
-  // top_k can see them, so every NaN is replaced by the same one.
+  // top_k can see them, so every NaN is replaced by the same NaN.
   static Value Normal(Value v) {
     const DType dtype = v.type().dtype;
     if (!IsComputable(dtype)) return v;

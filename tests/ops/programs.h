@@ -1,9 +1,10 @@
-// Random programs over the whole op table. A program is a sequence of ops taken from the samples;
-// each operand is a parameter or the result of an earlier op.
+// Random programs over the whole op table. A program is a sequence of ops taken from the samples
+// (samples.h); each operand is a parameter or the result of an earlier op.
 //
-// Results are known bit for bit, so that a single wrong bit shows. To that end, float sums and
-// products take small whole numbers, which are exact in every order, and the result of an inexact
-// function of floats is only moved or returned afterwards. A seed gives the same program
+// Nearly all results are known bit for bit, so that a single wrong bit shows. To that end, sums and
+// products of floats take small whole numbers, for which they are exact in every order. Only the
+// results of inexact functions of floats are known up to some units in the last place; later ops of
+// the program only move them, or the program returns them. A seed gives the same program
 // everywhere.
 #pragma once
 #include <cstdint>
@@ -17,10 +18,11 @@ namespace tessera::ir::samples {
 
 struct RandomProgram {
   uint64_t seed = 0;
-  // A `call` of the program, whose only region is the program.
+  // The program as a sample: an op `call`, whose only region is the program.
   Sample sample;
-  // How many units in the last place each result may be off: between our implementations, and from
-  // JAX, since XLA is further off for some functions. 0 means that every bit is known.
+  // For each result of the program, the units in the last place by which it may differ: `ulps`
+  // between implementations of ours, `ulps_of_xla` from JAX, which can be larger because some
+  // functions of XLA are less exact. 0 means that the result must be equal bit for bit.
   std::vector<double> ulps, ulps_of_xla;
 };
 // Throws StatusException if the ops do not fit each other, which would be a defect of programs.cc.
@@ -28,7 +30,7 @@ RandomProgram MakeRandomProgram(uint64_t seed);
 
 // Returns the names of the ops that random programs use.
 std::vector<std::string> OpsOfRandomPrograms();
-// Maps the name of each other op to the reason why random programs do not use it.
+// Returns the ops that random programs do not use: a map from the name of the op to the reason.
 const std::map<std::string, std::string>& NotInPrograms();
 
 // Returns the programs of a range of seeds. The environment variable TESSERA_RANDOM_PROGRAMS gives

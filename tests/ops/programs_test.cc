@@ -1,5 +1,6 @@
 // Proves that random programs over the whole op table (programs.h) give the results that JAX
-// computes op by op, and the same results for every backend, number of devices and placement.
+// computes op by op, and the same results for every backend, number of devices and sharding. The
+// ops of the programs come from samples, or rows: test cases of one op each (samples.h).
 //
 // TESSERA_RANDOM_PROGRAMS gives the range of seeds, and TESSERA_RECORDED_PROGRAMS the file with
 // JAX's results. scripts/random_programs sets both.
@@ -46,8 +47,8 @@ std::vector<ShardDevice> Devices() {
   return devices;
 }
 
-// Returns the first result that differs by more than its `ulps` + `more`, or "". A result whose
-// `ulps` is 0 must be exact.
+// Returns a description of the first result that differs by more than its `ulps` + `more`, or "" if
+// none does. A result whose `ulps` is 0 must be exact.
 std::string Differ(const std::vector<double>& ulps, const std::vector<Shards>& got,
                    const std::vector<Shards>& want, double more) {
   for (size_t r = 0; r < want.size(); ++r) {
@@ -60,8 +61,8 @@ std::string Differ(const std::vector<double>& ulps, const std::vector<Shards>& g
 
 // Returns the results with every number below twice the least normal number replaced by a zero of
 // the same sign. XLA flushes subnormal numbers to zero in all floats but f16 (see Normal in
-// programs.cc). The factor of two is needed because XLA computes an asin from terms of half its
-// size.
+// programs.cc). The factor of two is needed because XLA computes asin from intermediate values that
+// are half as large as the result.
 std::vector<Shards> WithoutTiny(std::vector<Shards> results) {
   for (Shards& shards : results)
     for (Array& a : shards) {
@@ -106,7 +107,8 @@ TEST(RandomProgramsTest, GiveWhatJaxGives) {
   EXPECT_LE(failed, RandomPrograms().size() / 100) << "programs that JAX did not survive";
 }
 
-// Returns a random spec in which every axis cuts a dim that it divides, or no dim.
+// Returns a random spec. It uses each axis of the mesh for a dim whose size the axis divides, or
+// not at all.
 PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mesh) {
   PartitionSpec spec;
   spec.dims.resize(type.rank());
@@ -120,8 +122,8 @@ PartitionSpec AnySpec(std::mt19937_64& random, const Type& type, const Mesh& mes
   return spec;
 }
 
-// Compares a compiled run on one device with the evaluator, and then the blocks of sharded runs
-// with that run, bit for bit.
+// Compares a compiled run on one device with the evaluator. Then compares the blocks of sharded
+// runs with the run on one device, bit for bit.
 TEST(RandomProgramsTest, AreTheSameUnderEveryPlacement) {
   const Mesh kMeshes[] = {{{{"d", 2}}}, {{{"x", 2}, {"y", 2}}}};
   ForPrograms([&](const RandomProgram& p) -> std::string {

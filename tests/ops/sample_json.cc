@@ -1,6 +1,7 @@
 // Implements the exchange with scripts/record_samples.py: dump_samples prints each row with ToJson,
 // the script computes the row in JAX, and the tests read the results back with ReadRecording. A
-// digest of the row ties the two together, so that a changed row is not compared with old values.
+// row, or sample, is one op with given attributes and operands (samples.h). Rows and results both
+// have a digest of the row, so that a changed row is not compared with old values.
 #include "tests/ops/sample_json.h"
 
 #include <fstream>

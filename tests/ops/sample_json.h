@@ -1,5 +1,5 @@
 // Writes samples as JSON for programs in other languages, and reads the values that such a program
-// recorded for them.
+// recorded for them. A sample, or row, is one op with given attributes and operands (samples.h).
 //
 // An array is written as the hexadecimal digits of its bytes, so that nothing is rounded on the
 // way.
@@ -12,8 +12,9 @@
 
 namespace tessera::ir::samples {
 
-// Returns one line of JSON: name, digest, op, attrs, regions, scope, operands with a block for each
-// shard, and the types of the results. Throws StatusException if the row does not type.
+// Returns one line of JSON: name, digest, op, attrs, regions, scope, operands with the block of
+// each shard, and the types of the results. Throws StatusException if the op rejects the types of
+// the row.
 std::string ToJson(const Sample& s);
 // Returns a digest of everything on which a recorded value may depend.
 std::string DigestOf(const Sample& s);
@@ -23,7 +24,8 @@ struct Recorded {
   std::vector<Shards> results;
   std::string failed;  // why there are no results, if the recorder was killed; else empty
 };
-// The contents of a file of tests/ops/recorded, by the name of the sample.
+// The contents of one file of tests/ops/recorded. `samples` maps the name of a sample to its
+// results.
 struct Recording {
   std::string source;  // the programs that computed the values: "jax 0.4.30, numpy 1.26.4"
   std::map<std::string, Recorded> samples;

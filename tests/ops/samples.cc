@@ -1,7 +1,8 @@
-// Fills the operands of samples, builds and runs their functions, and compares results. The rows
-// themselves are in samples_*.cc; the tests of this folder walk them through op_test.h, and
-// scripts/record_samples.py through dump_samples. All numbers come from generators written out
-// here, because those of the standard library differ between implementations.
+// Fills the operands of samples, builds and runs their functions, and compares results. A sample,
+// or row, is one op with given attributes and operands: a test case (samples.h). The samples
+// themselves are in samples_*.cc. The tests of this folder walk them through op_test.h, and
+// scripts/record_samples.py through dump_samples. All random numbers come from a generator that is
+// written out here, because the generators of the standard library differ between implementations.
 #include "tests/ops/samples.h"
 
 #include <algorithm>
@@ -109,8 +110,9 @@ void FillImaginary(Numbers64& r, const Fill& fill, Array* a) {
 }
 
 // Returns an array whose elements depend on the type, the fill and the key alone. Each kind of fill
-// draws its numbers in the order of the elements, and recorded values rest on that order: a change
-// here changes the digest of every row that uses the kind, which must then be recorded again.
+// draws its numbers in the order of the elements, and recorded values rely on that order: a change
+// here changes the digest of every row that uses the kind, and those rows must then be recorded
+// again.
 Array Filled(const Type& type, const Fill& fill, std::string_view key) {
   Numbers64 r(key);
   Array a(type.dtype, type.shape);

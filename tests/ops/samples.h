@@ -1,7 +1,8 @@
-// Samples: the rows that drive every check of an op (tests/ops/*_test.cc,
+// Samples: the test cases of ops. They drive every check of an op (tests/ops/*_test.cc,
 // scripts/record_samples.py).
 //
-// A row is an op with attributes, operand types and a way to fill the operands. A row does not
+// A sample is one op with attributes, types of operands, and a way to fill the operands. The
+// comments also call it a row, since it is one entry of the table of all samples. A row does not
 // depend on time, memory or the standard library's distributions. It gives the same bytes
 // everywhere, so that values recorded on another machine stay comparable. The rows are made once;
 // any thread may read them.
@@ -34,8 +35,9 @@ struct Fill {
     kCodes,    // the bit patterns 0, 1, 2, ..., cut to the dtype's width
     kValues,   // `values`, one after the other, repeated
     kPicks,    // random choices from `values`
-    // For complex dtypes, only the next two kinds also fill the imaginary parts. They fill them
-    // uniformly, except that kDominant makes the diagonals of square matrices real.
+    // Complex dtypes: kBits, kDominant and kDistinct fill the imaginary parts, too; the other kinds
+    // leave them 0. The imaginary parts of kDominant and kDistinct are uniform in [low, high),
+    // except that kDominant leaves them 0 on the diagonals of square matrices.
     kDominant,  // matrices in the last two dims: uniform, plus n + i at (i, i) for n rows
     kDistinct,  // a shuffle of equally spaced numbers from low to high: no two are close
   } kind = kUniform;
@@ -64,7 +66,7 @@ Operand Of(DType dtype, Dims shape, Fill fill);
 Operand Varying(DType dtype, Dims shape, AxisSet axes);
 Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill);
 
-// The checks that a row may exclude. Each exclusion carries a reason.
+// The checks that a row may exclude. A row gives a reason for each check that it excludes.
 enum class Check : uint8_t {
   kRecorded,   // the evaluator gives the recorded values
   kJvp,        // the jvp agrees with finite differences
@@ -100,22 +102,23 @@ struct Sample {
   std::vector<Operand> operands;
   Attrs attrs;
   std::vector<FunctionRef> regions;
-  // If all axes are Manual, the op stands inside a manual_computation over all of them.
+  // The scope of the op. If all axes of its mesh are Manual, the op stands inside a
+  // manual_computation over all of them.
   Scope scope;
   Tolerance tolerance;
   int main = 0;  // index of the operand whose dtype counts as the row's dtype
   // Sets of operands. The op is linear in all operands of a set together.
   std::vector<std::vector<int>> linear;
   std::map<Check, std::string> excluded;
-  // The reason why recorded values are compared by magnitude; empty if they are compared as they
-  // are.
+  // The reason why recorded values are compared by magnitude only, without their signs. If empty,
+  // they are compared with their signs.
   std::string free_signs;
 
   DType dtype() const { return operands.empty() ? DType::kF32 : operands[main].type.dtype; }
   bool manual() const;
   bool Excludes(Check check) const { return excluded.count(check) > 0; }
 
-  // A row is written as one expression:
+  // A row is written as one expression, in which the functions below change the row and return it:
   //   Make("multiply", "f32", {Of(kF32, {2, 4}), Of(kF32, {2, 4})}).Linear({{0}, {1}})
   Sample& With(Attrs a);
   Sample& Region(FunctionRef f);
@@ -126,7 +129,8 @@ struct Sample {
   Sample& Without(Check check, std::string reason);
   Sample& NotSmooth(std::string reason);  // excludes kJvp and kTranspose
   Sample& UpToSigns(std::string reason);  // compares recorded values by magnitude
-  // Excludes the derivatives if the dtype is only stored and moved.
+  // If ops only store and move the row's dtype and do not compute with it, excludes the checks of
+  // derivatives.
   Sample& Moves();
 };
 // Returns a region that is a computation: a function whose parameters are scalars of these dtypes.
@@ -154,7 +158,7 @@ const std::vector<SampleFamily>& Families();
 const std::vector<const Sample*>& AllSamples();
 std::vector<const Sample*> SamplesOf(const OpDef& def);
 
-// All dtypes; the dtypes that have kernels (Computable); and subsets of the latter.
+// All dtypes; the dtypes that kernels can compute with (Computable); and subsets of Computable.
 std::vector<DType> AllDTypes();
 const std::vector<DType>& Computable();
 std::vector<DType> Floats();
@@ -165,15 +169,16 @@ std::string N(DType dtype);
 
 // ---- Running a sample. --------------------------------------------------------------------------
 
-// Returns a function that consists of the row's op alone. Throws StatusException if the row does
-// not type.
+// Returns a function that consists of the row's op alone. Throws StatusException if the op rejects
+// the types of the row.
 FunctionRef FunctionOf(const Sample& s);
 // Returns the mesh devices that run a sample: all devices if the scope has a Manual axis, else one.
 std::vector<int64_t> DevicesOf(const Scope& scope);
 // Returns the filled operands as args[operand][shard].
 std::vector<Shards> ArgsOf(const Sample& s);
-// Returns further data of `type` that a check needs: one block for each shard. Blocks are equal
-// along the axes on which the type is invarying. Different keys give different data.
+// Returns data of `type` in addition to the row's operands, which a check needs: one block for each
+// shard. Blocks are equal along the axes on which the type is invarying. Different keys give
+// different data.
 Shards FilledShards(const Type& type, const Fill& fill, const Scope& scope, std::string_view key);
 // Runs `f` in the evaluator, on the devices of its own scope.
 absl::StatusOr<std::vector<Shards>> RunShards(const Function& f, std::vector<Shards> args);

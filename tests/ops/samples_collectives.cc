@@ -1,5 +1,7 @@
-// Rows of ir/ops/collectives.cc. A row runs on all shards of a mesh with Manual axes, each with its
-// own block. samples.cc collects the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/collectives.cc. A sample, or row, is one op with given attributes
+// and operands: a test case (samples.h). A row of this file runs on all shards of a mesh with
+// Manual axes, each with its own block. samples.cc collects the rows, and the tests of this folder
+// check them.
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -64,8 +66,8 @@ class Rows {
 }  // namespace
 
 // Adds every collective for every group of axes: with all dtypes for the first two groups, and with
-// three dtypes for the others. That bounds the number of rows, each of which runs on four devices
-// in every check.
+// three dtypes for the others. The few dtypes bound the number of rows, each of which runs on four
+// devices in every check.
 std::vector<Sample> CollectiveSamples() {
   Rows r;
   const std::vector<Group> groups = Groups();
@@ -137,7 +139,8 @@ std::vector<Sample> CollectiveSamples() {
                          .Without(Check::kSharded, kPerShard)
                          .Without(Check::kVarying, "what it takes is invarying"));
   }
-  // Casts between values and terms of a sum. A cast does not change the block of any device.
+  // Casts between a value and a sum whose terms the devices hold. A cast does not change the block
+  // of any device.
   const auto cast = [&](const char* op, DType d, Operand x) {
     r.rows.push_back(
         Make(op, N(d), {std::move(x)})

@@ -1,5 +1,6 @@
-// Rows of ir/ops/contraction.cc, convolution.cc and fft.cc. samples.cc
-// collects the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/contraction.cc, convolution.cc and fft.cc. A sample, or row, is one
+// op with given attributes and operands: a test case (samples.h). samples.cc collects the rows, and
+// the tests of this folder check them.
 #include <algorithm>
 #include <string_view>
 
@@ -18,8 +19,8 @@ struct Shapes {
   double terms;
 };
 
-// Returns the positions of the dims in a layout in JAX's letters, such as "NHWC" or "HWIO": first
-// the two letters of `first_two`, then the spatial dims H, W, D.
+// Returns where the dims are in a layout in JAX's letters, such as "NHWC" or "HWIO": first the
+// positions of the two letters of `first_two`, then those of the spatial dims H, W, D.
 std::vector<int64_t> Spec(std::string_view layout, std::string_view first_two) {
   std::vector<int64_t> spec;
   for (const char letter : absl::StrCat(std::string(first_two), "HWD"))
@@ -45,8 +46,9 @@ Attrs AttrsOf(const Convolution& conv, DType d) {
   return b.DefiningOp(out)->attrs;
 }
 
-// Adds two convolutions for every dtype and many more for f32. The treatment of windows, padding,
-// dilation, groups and layouts does not depend on the dtype, and the two cover the arithmetic.
+// Adds two convolutions for every dtype and many more for f32. Windows, padding, dilation, groups
+// and layouts are treated alike for all dtypes, and the two convolutions cover the arithmetic of
+// each dtype.
 void AddConvolutions(std::vector<Sample>* rows) {
   const auto add = [&](const Convolution& conv, DType d) {
     double terms = 1;
@@ -109,9 +111,10 @@ void AddConvolutions(std::vector<Sample>* rows) {
        {{}, {{1, 1}, {1, 1}}, {}, {}, 4}},
       {"depthwise_twice", {2, 2, 4}, {4, 1, 3}, "NCH", "OIH", "NCH", {{}, {{1, 1}}, {}, {}, 2}},
       {"groups_of_batch", {4, 3, 2}, {2, 2, 4}, "NHC", "HIO", "NHC", {{}, {}, {}, {}, 1, 2}},
-      // The next rows have spatial dims that a plan cuts with halos. Output places are cut with
-      // several strides and with a dilated input, and halos span several blocks. Windows are cut in
-      // rows that are shaped like the gradient of a kernel.
+      // The next rows have spatial dims that a plan cuts into blocks with halos. In some, the dims
+      // of the result are cut: with several strides, with a dilated input, and with halos that span
+      // several blocks. In others, which have the form of the gradient of a kernel, the window is
+      // cut.
       {"same", {2, 8, 4, 2}, {3, 3, 2, 4}, "NHWC", "HWIO", "NHWC", {{}, {{1, 1}, {1, 1}}}},
       {"same_strided", {2, 16, 2}, {3, 2, 4}, "NHC", "HIO", "NHC", {{2}, {{0, 1}}}},
       {"same_strided_nch", {2, 2, 16}, {4, 2, 5}, "NCH", "OIH", "NCH", {{4}, {{2, 1}}}},
@@ -142,7 +145,7 @@ void AddConvolutions(std::vector<Sample>* rows) {
 }
 
 // Adds transforms whose lengths reach each algorithm of the FFT once. client_fft_test covers
-// derivatives and many more lengths.
+// derivatives and many more lengths of transforms.
 void AddTransforms(std::vector<Sample>* rows) {
   struct Shape {
     const char* label;
@@ -175,8 +178,8 @@ void AddTransforms(std::vector<Sample>* rows) {
 
 }  // namespace
 
-// Adds the shapes of dot_general for every dtype, signed zeros for every float, and then, for few
-// dtypes each, the results of another dtype and the precisions.
+// Adds the shapes of dot_general for every dtype, and signed zeros for every float. Then adds rows
+// for a few dtypes: results of another dtype, and the precisions.
 std::vector<Sample> ContractionSamples() {
   const std::vector<Shapes> all = {
       {"matmul", {4, 8}, {8, 4}, {}, {}, {1}, {0}, 8},
@@ -202,7 +205,8 @@ std::vector<Sample> ContractionSamples() {
               .With(attrs(s))
               .Within(IsFloat(d) ? Reordered(s.terms + 1) : kExact)
               .Linear({{0}, {1}}));
-  // A single product is not added to anything, so a result of -0 keeps its sign.
+  // A sum of one product is the product itself, with nothing added. So a result of -0 keeps its
+  // sign.
   const Shapes alone[] = {{"outer_signed_zeros", {4}, {8}, {}, {}, {}, {}, 1},
                           {"one_term_signed_zeros", {4, 1}, {1, 8}, {}, {}, {1}, {0}, 1},
                           {"four_terms_signed_zeros", {8, 4}, {4, 8}, {}, {}, {1}, {0}, 4}};

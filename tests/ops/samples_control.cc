@@ -1,6 +1,7 @@
-// Rows of ir/ops/control.cc, scan.cc, while.cc, case.cc, manual_computation.cc,
+// Samples of the ops in ir/ops/control.cc, scan.cc, while.cc, case.cc, manual_computation.cc,
 // custom_derivatives.cc and custom_linear_solve.cc: ops with nested functions, and casts that
-// change no value. samples.cc collects the rows, and the tests of this folder check them.
+// change no value. A sample, or row, is one op with given attributes and operands: a test case
+// (samples.h). samples.cc collects the rows, and the tests of this folder check them.
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -29,11 +30,11 @@ std::vector<Value> MulAdd(Builder&, const std::vector<Value>& v) {
 std::vector<Value> SinMul(Builder&, const std::vector<Value>& v) { return {Sin(v[0]) * v[1]}; }
 
 // Adds rows of call and checkpoint. The bodies cover linear, bilinear and bool functions, and a
-// call within a call, one result of which is an argument.
+// call within a call, where the inner call returns one of its arguments.
 void AddCalls(std::vector<Sample>* rows) {
   for (DType d : Numbers()) {
     const Type t = MakeType(d, {4, 8});
-    // The recording backend fuses the multiplication and the addition into one rounding.
+    // XLA on the machine that records fuses the multiplication and the addition, with one rounding.
     const Tolerance near = IsFloat(d) ? Reordered(2) : kExact;
     rows->push_back(Make("call", N(d), {Of(d, {4, 8}), Of(d, {4, 8})})
                         .With({{"name", std::string("muladd")}})
@@ -69,7 +70,7 @@ void AddCalls(std::vector<Sample>* rows) {
                       .Region(Fn({}, {p}, [](Builder&, const std::vector<Value>& v) {
                         return std::vector<Value>{Not(v[0])};
                       })));
-  // A call within a call, one result of which is an argument.
+  // A call within a call. One result of the inner call is one of its arguments.
   const FunctionRef inner = Fn({}, {t, t}, MulAdd);
   rows->push_back(Make("call", "f64/nested", {Of(kF64, {4, 8}), Of(kF64, {4, 8})})
                       .Region(Fn({}, {t, t},
@@ -107,8 +108,8 @@ Attrs ScanAttrs(int64_t consts, int64_t carry, int64_t length, bool reverse) {
   return {{"num_consts", consts}, {"num_carry", carry}, {"length", length}, {"reverse", reverse}};
 }
 
-// Adds scans in both directions for every dtype, and one row each for the forms that differ: a
-// counter, a scan without carry, a linear body, no steps, and bools.
+// Adds scans in both directions for every dtype, and one row for each special form: a counter, a
+// scan without carry, a linear body, no steps, and bools.
 void AddScans(std::vector<Sample>* rows) {
   // carry' = const * carry + x, y = carry' * x.
   const Body step = [](Builder&, const std::vector<Value>& v) {
@@ -225,8 +226,8 @@ void AddWhiles(std::vector<Sample>* rows) {
                       })));
 }
 
-// Adds every branch of a case for every dtype, and for f64 the forms that differ: an index that is
-// clamped, branches with different residuals, one branch, and bools.
+// Adds every branch of a case for every dtype. For f64 adds the special forms: an index that is
+// clamped, branches with different residuals, and one branch; and then a case of bools.
 void AddCases(std::vector<Sample>* rows) {
   const auto index = [](std::vector<double> i) { return Of(kS32, {}, Values(std::move(i))); };
   const Body second_first = [](Builder&, const std::vector<Value>& v) {
@@ -285,8 +286,8 @@ void AddCases(std::vector<Sample>* rows) {
                       })));
 }
 
-// Adds manual computations on a mesh of 2 x 2: with and without a check of varying axes, with
-// collectives in branches, and with one axis left to the planner.
+// Adds manual computations on a mesh of 2 x 2 devices: with and without a check of varying axes,
+// with collectives in branches, and with one axis that is left to the planner.
 void AddManual(std::vector<Sample>* rows) {
   const Scope outer = OnMesh();
   const Scope inner{outer.mesh.With({"x", "y"}, AxisType::kManual)};
@@ -367,7 +368,7 @@ void AddManual(std::vector<Sample>* rows) {
                                  }))
                       .In(outer)
                       .Within(Reordered(8)));
-  // This one is Manual along x only; the planner decides about y.
+  // This computation is Manual along x only; the planner decides about y.
   const Scope partly{outer.mesh.With({"x"}, AxisType::kManual)};
   rows->push_back(Make("manual_computation", "f64/partly", {Of(kF64, {4, 8})})
                       .With(attrs({rows_on_x}, {rows_on_x}, {"x"}, true))
@@ -383,7 +384,7 @@ void AddManual(std::vector<Sample>* rows) {
 Attrs NumConsts(int64_t n) { return {{"num_consts", n}}; }
 
 // Adds functions with custom derivative rules. The rules are the true derivatives, so all checks of
-// derivatives hold.
+// derivatives must pass.
 void AddCustomDerivatives(std::vector<Sample>* rows) {
   const Body rule = [](Builder&, const std::vector<Value>& v) {
     const Value along_x = v[2] * v[1] + v[2], along_y = v[0] * v[3];
@@ -402,7 +403,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
     const bool inexact = IsFloat(d);
     const Tolerance near = inexact ? Reordered(2) : kExact;
     const std::vector<Type> two = {t, t}, four = {t, t, t, t};
-    // For integers there is nothing to differentiate, so their rules have no tangents or
+    // Integers have no derivative, so the rules of integer functions have no tangents and no
     // cotangents.
     const Body no_cotangents = [](Builder&, const std::vector<Value>&) {
       return std::vector<Value>{};
@@ -478,8 +479,8 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
   }
 }
 
-// Adds solves of diagonal systems, which are symmetric, and one of a system that is not, so that
-// solve and transpose solve differ.
+// Adds solves of diagonal systems, which are symmetric, and a solve of one system that is not
+// symmetric, for which the solve and the solve of the transpose differ.
 void AddLinearSolves(std::vector<Sample>* rows) {
   // The system is diag(a) x = b, so both functions are elementwise.
   const Body matvec = [](Builder&, const std::vector<Value>& v) {

@@ -1,5 +1,6 @@
-// Rows of ir/ops/data_movement.cc. Every element of a result is an element of an operand or a fill
-// value, so results are equal bit for bit. samples.cc collects the rows, and the tests of this
+// Samples of the ops in ir/ops/data_movement.cc. A sample, or row, is one op with given attributes
+// and operands: a test case (samples.h). Every element of a result is an element of an operand or a
+// fill value, so results are equal bit for bit. samples.cc collects the rows, and the tests of this
 // folder check them.
 #include <set>
 
@@ -11,7 +12,8 @@ namespace {
 
 using enum DType;
 
-// Returns an operand of random bits, or for floats of usual numbers, which can be differentiated.
+// Returns an operand of random bits. If `d` is inexact, returns one of usual numbers instead,
+// because the checks of derivatives need those.
 Operand Moved(DType d, Dims shape) {
   return Of(d, std::move(shape), IsInexact(d) ? Usual(d) : Bits());
 }
@@ -93,8 +95,8 @@ Array SomeLiteral(DType d, Dims shape) {
 
 }  // namespace
 
-// Lists the rows op by op. Labels name what is special about a row: empty dims, dims of size one,
-// permutations, strides.
+// Lists the rows op by op. The label of a row names its special property: empty dims, dims of size
+// one, permutations, strides.
 std::vector<Sample> DataMovementSamples() {
   Rows r;
   for (DType d : AllDTypes()) {
@@ -110,8 +112,8 @@ std::vector<Sample> DataMovementSamples() {
         Make("iota", absl::StrCat(N(d), "/columns"), {})
             .With({{"dtype", d}, {"shape", Dims{4, 8}}, {"iota_dimension", int64_t{1}}}));
   }
-  // A bf16 cannot represent every whole number above 256. Each index must be rounded on its own;
-  // adding ones would get stuck.
+  // A bf16 cannot represent every whole number above 256. So each index must be converted on its
+  // own; repeatedly adding 1 in bf16 would not get past 256.
   r.rows.push_back(
       Make("iota", "bf16/long", {})
           .With({{"dtype", kBF16}, {"shape", Dims{520}}, {"iota_dimension", int64_t{0}}}));

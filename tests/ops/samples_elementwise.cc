@@ -1,6 +1,7 @@
-// Rows of ir/ops/elementwise.cc. samples.cc collects the rows, and the tests of this folder check
-// them. JAX recorded the expected values; where its functions are off by more than rounding, a row
-// says by how much.
+// Samples of the ops in ir/ops/elementwise.cc. A sample, or row, is one op with given attributes
+// and operands: a test case (samples.h). samples.cc collects the rows, and the tests of this folder
+// check them. JAX recorded the expected values. Where a function of JAX is off by more than
+// rounding, the tolerance of the row says by how much.
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +15,8 @@ namespace {
 using enum DType;
 constexpr char kKinks[] = "infinities, NaNs and kinks have no finite difference";
 
-// Returns the tolerance for the error of the recording backend, in units in the last place. Our
-// evaluator rounds a wide result once. The recording backend rounds an f32 result to get a bf16
-// one.
+// Returns the tolerance for the error of XLA, which recorded the values, in units in the last
+// place. Our evaluator rounds a wide result once. XLA gets a bf16 result by rounding an f32 result.
 Tolerance Near(DType dtype, double ulps32, double ulps64) {
   return Ulps(dtype == kBF16 ? 1 : dtype == kF32 ? ulps32 : ulps64);
 }
@@ -25,7 +25,8 @@ const std::vector<double>& Specials() {
       0, -0.0, 1, -1, 0.5, -1.5, 2.5, -2.5, 3, 50, -50, kInf, -kInf, kNan, 1e30, -1e30};
   return *kAll;
 }
-// Returns special values in another order, so that a binary op meets the pairs that matter.
+// Returns special values in another order, so that a binary op gets the pairs of values that
+// matter.
 const std::vector<double>& OtherSpecials() {
   static const auto* const kAll = new std::vector<double>{
       0, 0, -0.0, 1, 2, 0.5, kInf, -kInf, kNan, -1, 3, 2, -kInf, 0, -1e30, 1e30};
@@ -77,7 +78,7 @@ class Rows {
       Edges(op, d, 2, linear);
     }
   }
-  // Adds rows with extreme values of the dtype, and for integers with random bits.
+  // Adds rows with extreme values of the dtype and, for integers, rows with random bits.
   void Edges(std::string_view op, DType d, int operands,
              const std::vector<std::vector<int>>& linear = {}) {
     if (d == kBool) return;
@@ -112,8 +113,8 @@ class Rows {
   std::vector<Sample> rows_;
 };
 
-// Adds functions of one float. The two numbers of a row are the errors of the recording backend in
-// f32 and in f64, in units in the last place; a row without them is exact.
+// Adds functions of one float. The two numbers of a row are the errors of XLA, which recorded the
+// values, in f32 and in f64, in units in the last place. A row without them is exact.
 void AddFloatFunctions(Rows& r) {
   r.FloatUnary("exponential", Uniform(-4, 4), 2, 2);
   r.FloatUnary("exponential_minus_one", Uniform(-4, 4), 4, 4);
@@ -147,8 +148,8 @@ void AddFloatFunctions(Rows& r) {
   for (const char* op : {"exponential", "log", "tanh", "sqrt", "erf", "floor"}) r.Scalar(op);
 }
 
-// Adds functions in which the recording backend rounds more often or is further off, so that their
-// tolerances are larger.
+// Adds functions in which XLA rounds more often or is further off, so that their tolerances are
+// larger.
 void AddMoreFunctions(Rows& r) {
   for (DType d : Floats()) {
     r.Add(Make("exp2", N(d), {Of(d, {4, 4}, Uniform(-4, 4))}).Within(Ulps(4)));
@@ -164,8 +165,8 @@ void AddMoreFunctions(Rows& r) {
   r.FloatUnary("cosh", Uniform(-3, 3), 16, 16);
   r.FloatUnary("asinh", Uniform(-5, 5), 8, 8);
   r.FloatUnary("acosh", Uniform(1.5, 9), 8, 8);
-  // In f64 the recording backend is up to a hundred units off. The formula (log1p(x) - log1p(-x)) /
-  // 2 is only two units off.
+  // In f64 XLA is up to a hundred units off. The formula (log1p(x) - log1p(-x)) / 2 is only two
+  // units off.
   r.FloatUnary("atanh", Uniform(-0.9, 0.9), 8, 128);
   r.FloatUnary("erfc", Uniform(-2.5, 2.5), 16, 16, /*record_specials=*/false);
   r.FloatUnary("lgamma", Uniform(2.5, 9), 16, 16, /*record_specials=*/false);
@@ -192,7 +193,7 @@ void AddMoreFunctions(Rows& r) {
 }
 
 // Adds arithmetic. In the usual rows no divisor is zero and the base of a float power is positive,
-// so that they can be differentiated; rows of edges and special values cover the other operands.
+// so that derivatives exist. Rows of edges and special values cover the other operands.
 void AddArithmetic(Rows& r) {
   const std::vector<std::vector<int>> sum = {{0}, {1}, {0, 1}}, product = {{0}, {1}};
   r.ExactUnary("abs", SignedNumbers());
@@ -304,8 +305,8 @@ void AddChoices(Rows& r) {
   }
 }
 
-// Returns numbers that test the rounding to narrow floats: halfway between two such floats, and
-// slightly on each side of the half.
+// Returns numbers that test the rounding to narrow floats: numbers halfway between two such floats,
+// and numbers slightly above and below halfway.
 std::vector<double> Halves() {
   std::vector<double> all = Specials();
   for (double v : {1.0625, 1.125,   1.1875,  1.25,   1.375,   1.75,    2.5,     3.0,    3.5,
@@ -316,9 +317,9 @@ std::vector<double> Halves() {
   return all;
 }
 
-// Adds casts between all pairs of dtypes. If one of the two dtypes is only stored, the row converts
-// many elements, since such a cast rounds in its own way; casts between other dtypes have a usual
-// and an extreme row.
+// Adds casts between all pairs of dtypes. If one of the two dtypes is only stored and not computed
+// with, the row converts many elements, because such a cast has rounding code of its own. The other
+// pairs have a usual and an extreme row.
 void AddCasts(Rows& r) {
   for (DType from : AllDTypes())
     for (DType to : AllDTypes()) {
@@ -357,7 +358,7 @@ void AddCasts(Rows& r) {
                   .Without(Check::kJvp, "bits have no tangents"));
     }
   for (DType d : Floats()) {
-    // With room for every bit, reduce_precision is the identity.
+    // With as many bits as an f64 has, reduce_precision is the identity.
     r.Add(
         Make("reduce_precision", absl::StrCat(N(d), "/e11m52"), {Of(d, {4, 4}, Uniform(-300, 300))})
             .With({{"exponent_bits", int64_t{11}}, {"mantissa_bits", int64_t{52}}})
@@ -382,8 +383,8 @@ void AddCasts(Rows& r) {
   }
 }
 
-// Adds the ops that take complex numbers apart and put them together. Complex arithmetic consists
-// of these and of arithmetic on the parts; client_complex_test covers its derivatives.
+// Adds the ops that split complex numbers into parts and make them of parts. Complex arithmetic
+// consists of these ops and of arithmetic on the parts; client_complex_test covers its derivatives.
 void AddParts(Rows& r) {
   for (const auto& [number, part] :
        {std::pair{DType::kC64, DType::kF32}, {DType::kC128, DType::kF64}}) {

@@ -1,5 +1,6 @@
-// Rows of ir/ops/indexing.cc, gather.cc and scatter.cc. samples.cc collects the rows, and the tests
-// of this folder check them.
+// Samples of the ops in ir/ops/indexing.cc, gather.cc and scatter.cc. A sample, or row, is one op
+// with given attributes and operands: a test case (samples.h). samples.cc collects the rows, and
+// the tests of this folder check them.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -24,8 +25,8 @@ struct Windows {
   int64_t index_vector_dim;
   std::vector<int64_t> batching = {}, indices_batching = {};
 };
-// Each entry exercises another property of the dimension numbers, which its label names. All index
-// vectors are in bounds; Outside() moves some of them out.
+// Each entry tests another property of the dimension numbers, which its label names. All index
+// vectors are in bounds; Outside() moves two of their elements out of bounds.
 const std::vector<Windows>& SomeWindows() {
   static const auto* const windows = new std::vector<Windows>{
       {"rows", {8, 4}, {4, 1}, {5, 0, 7, 2}, {1, 4}, {4, 4}, {1}, {0}, {0}, 1},
@@ -113,8 +114,8 @@ FunctionRef Damped(DType d) {
   });
 }
 
-// Adds scatters with a computation of their own. The computation does not commute, so that these
-// rows also check the order in which updates are applied.
+// Adds scatters whose updates are combined by a computation of the program. The computation does
+// not commute, so that these rows also check the order in which updates are applied.
 std::vector<Sample> ScatterBySamples() {
   std::vector<Sample> rows;
   const std::vector<Windows>& windows = SomeWindows();
@@ -137,8 +138,8 @@ std::vector<Sample> ScatterBySamples() {
   for (const Windows& w : WindowsOfNothing())
     for (const char* mode : {"clip", "fill_or_drop"})
       add(absl::StrCat("f64/", ToAbsl(w.label), "/", mode), kF64, w, w.at, mode);
-  // These scatter two operands: the larger value of the first, and the value of the second beside
-  // it.
+  // These rows scatter two operands at once. They keep the larger value of the first operand, and
+  // the value of the second operand that came with it.
   for (const Windows& w : {windows[0], windows[2], windows[7]}) {
     Sample row = ScatterRow("scatter_by", absl::StrCat("f64/pairs_", ToAbsl(w.label)), kF64, w,
                             w.at, "clip");
@@ -158,8 +159,9 @@ std::vector<Sample> ScatterBySamples() {
 
 }  // namespace
 
-// Adds rows of dynamic slices, gathers and scatters. Windows vary for one dtype only, and dtypes
-// for the first windows only, because the rules for windows do not depend on the dtype.
+// Adds rows of dynamic slices, gathers and scatters. One dtype has rows for all windows; the other
+// dtypes have rows for the first windows only, because the rules for windows do not depend on the
+// dtype.
 std::vector<Sample> IndexingSamples() {
   std::vector<Sample> rows;
   auto slice = [&](std::string_view label, DType d, Dims shape, Dims sizes,
@@ -236,8 +238,9 @@ std::vector<Sample> IndexingSamples() {
     const std::string_view name = op;
     const bool replaces = name == "scatter", adds = name == "scatter_add";
     const bool multiplies = name == "scatter_mul";
-    // If an element may be written twice, the op is linear in fewer operands, the order of a sum
-    // matters, and a product has no derivative: differentiating it is refused, as in JAX.
+    // If an element may be written twice, three things change: the op is linear in fewer operands,
+    // the order of a sum matters, and a product has no derivative (differentiating it is refused,
+    // as in JAX).
     const auto add = [&](Sample row, bool unique) {
       if (unique) row.attrs.Set("unique_indices", true);
       if (adds || (replaces && unique)) {

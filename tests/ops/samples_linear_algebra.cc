@@ -1,6 +1,7 @@
-// Rows of ir/ops/solves.cc, factorizations.cc and eigen.cc. Results are compared with those that
-// JAX recorded, up to a multiple of the rounding error of the largest element. samples.cc collects
-// the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/solves.cc, factorizations.cc and eigen.cc. A sample, or row, is one
+// op with given attributes and operands: a test case (samples.h). Results are compared with those
+// that JAX recorded, up to a multiple of the rounding error of the largest element. samples.cc
+// collects the rows, and the tests of this folder check them.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
@@ -105,7 +106,7 @@ void AddFactorizations(std::vector<Sample>& rows) {
                            .NotSmooth(kReflectors));
       }
       for (const bool full : {false, true}) {
-        // These values avoid a first element of 0, at which a sign of q would flip.
+        // These values avoid a first element of 0, at which the sign of a column of q would flip.
         const auto qr = [&](std::string_view with) {
           return Make("qr", label(absl::StrCat(ToAbsl(name), full ? "/full" : "", ToAbsl(with))),
                       {Of(d, shape, Distinct(-2, 2.5))})
@@ -129,9 +130,9 @@ void AddFactorizations(std::vector<Sample>& rows) {
           .Without(Check::kRecorded, "JAX's pivots are the operand, which are none"));
 }
 
-// Adds eigenvalues, singular values and the decompositions behind them. Vectors are unique only up
-// to a sign or a phase; rows where versions of LAPACK disagree are compared up to signs or not
-// recorded.
+// Adds eigenvalues, singular values and the decompositions behind them. The vectors are unique only
+// up to a sign or a phase. A row on which versions of LAPACK disagree is compared up to signs or
+// not recorded.
 void AddEigen(std::vector<Sample>& rows) {
   for (const DType d : kDTypes) {
     const auto label = [&](std::string_view name) { return absl::StrCat(N(d), "/", ToAbsl(name)); };
@@ -173,7 +174,7 @@ void AddEigen(std::vector<Sample>& rows) {
     for (const auto& kind : squares) {
       const std::string_view name = kind.first;
       const Dims& shape = kind.second;
-      // LAPACK chooses the sign of a vector by an element that is 0 up to rounding in this row.
+      // In this row LAPACK chooses the sign of a vector by an element that is 0 up to rounding.
       const bool sign_depends_on_lapack = d == kF32 && name == "batched";
       static constexpr char kSigns[] =
           "versions of LAPACK choose other signs; client_linalg_test has what the vectors must be";

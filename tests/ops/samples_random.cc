@@ -1,5 +1,6 @@
-// Rows of ir/ops/random.cc. Random bits must equal those of JAX bit for bit. samples.cc collects
-// the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/random.cc. A sample, or row, is one op with given attributes and
+// operands: a test case (samples.h). Random bits must equal those of JAX bit for bit. samples.cc
+// collects the rows, and the tests of this folder check them.
 #include "tests/ops/samples.h"
 
 namespace tessera::ir::samples {

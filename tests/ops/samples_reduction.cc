@@ -1,5 +1,6 @@
-// Rows of ir/ops/reduction.cc, reduce.cc, cumulative.cc and sort.cc. samples.cc collects the rows,
-// and the tests of this folder check them.
+// Samples of the ops in ir/ops/reduction.cc, reduce.cc, cumulative.cc and sort.cc. A sample, or
+// row, is one op with given attributes and operands: a test case (samples.h). samples.cc collects
+// the rows, and the tests of this folder check them.
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -26,8 +27,9 @@ double Terms(const Shape& s) {
   return n;
 }
 
-// Sums and products may be computed in another order, so their rows have a tolerance. Maxima and
-// minima are exact, and most of their rows have distinct elements, since a tie has no derivative.
+// Returns the rows of cumulative ops. Sums and products may be computed in another order, so their
+// rows have a tolerance. Maxima and minima are exact. Most of their rows have distinct elements,
+// because a maximum of equal elements has no derivative.
 std::vector<Sample> CumulativeSamples() {
   std::vector<Sample> rows;
   auto add = [&](std::string_view op, std::string_view label, DType d, Dims shape, int64_t dim,
@@ -73,8 +75,9 @@ std::vector<Sample> CumulativeSamples() {
   return rows;
 }
 
-// Rows with distinct elements check derivatives; rows with ties check stability, and rows with
-// special values check how NaNs and signed zeros are ordered.
+// Returns the rows of sort and related ops. Rows with distinct elements check derivatives, rows
+// with equal elements check stability, and rows with special values check how NaNs and signed zeros
+// are ordered.
 std::vector<Sample> OrderSamples() {
   std::vector<Sample> rows;
   auto sort = [&](std::string label, std::vector<Operand> operands, int64_t dim,
@@ -137,8 +140,8 @@ FunctionRef Joined(DType d) {
     return {product + v[0] + v[1]};
   });
 }
-// Returns a computation that picks the larger of two numbers with its index, and of equal numbers
-// the one with the lower index.
+// Returns a computation that picks the larger of two numbers, together with its index. If the
+// numbers are equal, it picks the one with the lower index.
 FunctionRef LargerWithIndex(DType d) {
   return Computation({d, kS32, d, kS32}, [](const std::vector<Value>& v) -> std::vector<Value> {
     const Value more = Compare(v[0], v[2], "GT"), equal = Compare(v[0], v[2], "EQ");
@@ -251,8 +254,8 @@ std::vector<Sample> SortBySamples() {
 
 }  // namespace
 
-// Adds the rows of the functions above, and the reductions with a fixed operation: every shape for
-// every dtype, and then empty, special and tied elements.
+// Adds the rows of the functions above. Then adds the reductions with a fixed operation: every
+// shape for every dtype, and rows with empty operands, special values and equal elements.
 std::vector<Sample> ReductionSamples() {
   std::vector<Sample> rows = CumulativeSamples();
   for (Sample& s : OrderSamples()) rows.push_back(std::move(s));
@@ -306,8 +309,8 @@ std::vector<Sample> ReductionSamples() {
           Values({0, -0.0, 1, -1, kInf, 1, 2, 3, -kInf, -2, -3, -1, kNan, 1, kInf, 2}), kExact,
           false)
           .NotSmooth("NaNs and infinities have no finite difference");
-      // -0 is less than +0 wherever it stands. The shapes have few and many elements, so that
-      // kernels reduce whole rows and parts of rows.
+      // -0 is less than +0, wherever it stands. The shapes have few and many elements, so that
+      // there are kernels that reduce whole rows and kernels that reduce parts of rows.
       for (const Shape& shape : {Shape{{16, 4}, {1}}, Shape{{4, 16}, {0}}, Shape{{40000}, {0}}}) {
         Sample& zeros = add(op, d, shape, "/zeros", Picks({0, -0.0}), kExact, false);
         zeros.NotSmooth("all elements are equal");

@@ -1,6 +1,7 @@
-// Proves that sharded runs give the results of one device. For every factor of every row, the
-// planner cuts the factor over 2 and 4 devices, and the evaluator runs the device program on all of
-// them. The results must be the blocks of the result of a single device.
+// Proves that sharded runs give the results of one device. A sample, or row, is one op with given
+// attributes and operands: a test case (samples.h). For every factor of every row, the planner cuts
+// the factor over 2 and 4 devices, and the evaluator runs the device program on all of these
+// devices. The results must be the blocks of the result of a single device.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -141,8 +142,8 @@ class Checker {
   std::vector<Shards> args_, want_, magnitudes_;
 };
 
-// Returns the cuts to check: each factor over a whole mesh of one axis, every pair of factors over
-// two axes, and each factor over both axes.
+// Returns the cuts to check: each factor over the one axis of a mesh, every pair of factors over
+// two axes (one each), and each factor over both axes.
 std::vector<std::pair<Mesh, Cut>> Cuts(const Sample& s, const Signature& signature) {
   const int n = static_cast<int>(signature.factors.size());
   std::vector<std::pair<Mesh, Cut>> out;
@@ -173,8 +174,9 @@ bool Sums(const OpDef& def, const std::vector<FunctionRef>& regions) {
                        [](const Op& op) { return Sums(*op.def, op.regions); });
   });
 }
-// Returns whether this cut may change the order of a sum. It may if it cuts the factor of the sum.
-// For an op with regions the factors inside are unknown here, so any sum counts.
+// Returns whether this cut may change the order of a sum. It may if it cuts the factor over which
+// the op sums. For an op with regions, the factors of its regions are not known here, so any sum in
+// a region counts.
 bool CutsSums(const Sample& s, const Signature& signature, const Cut& cut) {
   if (!s.regions.empty()) return Sums(*s.def, s.regions);
   return std::any_of(cut.begin(), cut.end(), [&](const auto& at) {
@@ -223,8 +225,8 @@ class ShardingTest : public OpTest {
   std::map<std::string, int> rows_of_shape_;
 };
 
-// Each cut is checked with specs for the operands only, for both, with whole results, and for the
-// results only.
+// Checks each cut with four choices of specs: for the operands only, for operands and results, for
+// the operands with whole results, and for the results only.
 TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
   int64_t cut_rows = 0, rows = 0;
   ForRows(Check::kSharded, [&](const Sample& s) -> std::string {

@@ -1,5 +1,5 @@
-// Builds with gRPC: sends a program through its protobuf form. wire_absent.cc takes the place of
-// this file in builds without protobuf.
+// Sends a program through its protobuf form, in builds with gRPC. wire_absent.cc takes the place of
+// this file in builds without it.
 #include "tests/ops/wire.h"
 
 #include "ir/serial/program.h"

@@ -1,4 +1,5 @@
-// Sends programs through their wire form, if the build has it (wire.cc) or not (wire_absent.cc).
+// Sends programs through their wire form. wire.cc implements it in builds that have the wire form,
+// wire_absent.cc in the others.
 #pragma once
 #include <optional>
 

@@ -1,4 +1,5 @@
-// Builds without gRPC and protobuf: tests of the wire form find that there is none, and skip.
+// Takes the place of wire.cc in builds without gRPC and protobuf. ThroughTheWire returns nullopt,
+// and the tests of the wire form skip.
 #include "tests/ops/wire.h"
 
 namespace tessera::ir::samples {

@@ -1,7 +1,7 @@
 """Runs StableHLO's conformance cases through the service, as users do: a worker compiles and runs
 each artifact that is sent over gRPC. (tests/stablehlo/served_cases_test.cc runs more of them.)
 
-The cases lie outside the checkout, in TESSERA_SHARED. Without that the test is skipped.
+The cases are in a folder outside the checkout, which TESSERA_SHARED names. Without it the test is skipped.
 """
 import base64
 import gzip

@@ -177,7 +177,7 @@ def test_a_transfer_without_progress_is_given_up(shards):
 
 @pytest.fixture
 def proxied(shards, monkeypatch):
-    """Shards behind a proxy. `away()` makes the proxy refuse connections until it has refused
+    """Returns shards behind a proxy. `away()` makes the proxy refuse connections until it has refused
     one."""
     with tcp_proxy.Proxy(shards.server.address) as proxy:
         shards.endpoint = proxy.address

@@ -1,7 +1,7 @@
-// Proves that every sampler gives the same bits on several devices as on one. It runs with its
-// result sharded by the planner over two and four devices, and inside a shard_map, where each
-// device draws from its own key until all of its samples are accepted. The devices are an embedded
-// cluster.
+// Proves that every sampler gives the same bits on several devices as on one. A row (rows.h) is one
+// sampler. It runs with its result sharded by the planner over two and four devices, and inside a
+// shard_map, where each device draws from its own key until all samples of the device are accepted.
+// The devices are an embedded cluster.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace tessera::samplers {
 namespace {
 
-// The divisors in the rows divide this number, and some of the quotients are divisible by 4.
+// Rows divide the number of samples, n, by constants. This number is divisible by all of them, and
+// some of the quotients are divisible by 4.
 constexpr int64_t kN = 288;
 constexpr uint64_t kSeed = 20;
 

@@ -1,6 +1,6 @@
-// Prints the rows for scripts/check_samplers, one JSON object a line. With arguments, runs the rows
-// on an embedded cluster of one device and writes the bytes of N samples of each row to a file in
-// FOLDER.
+// Prints the rows for scripts/check_samplers, one JSON object per line. A row is one sampler
+// (rows.h). With arguments, runs the rows on an embedded cluster of one device and writes the bytes
+// of N samples of each row to a file in FOLDER.
 //
 //   dump_samplers
 //   dump_samplers SEED N FOLDER [ROW...]

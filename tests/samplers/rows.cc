@@ -1,6 +1,6 @@
 // The table of samplers. rows_test.cc runs its rows in the reference evaluator, cut_test.cc on
-// several devices, and dump.cc prints them for scripts/check_samplers. A row's sampler and its
-// Python must make the same call: the Python text is what JAX runs.
+// several devices, and dump.cc prints them for scripts/check_samplers. A row has a sampler in C++
+// and the text of the same call in Python, which JAX runs.
 #include "tests/samplers/rows.h"
 
 #include <utility>
@@ -10,8 +10,8 @@
 namespace tessera::samplers {
 namespace {
 
-// The limit of other samples per million for rows in which a rounding error may decide a rejection
-// or a choice, or may change the result much, as for a nearly singular matrix.
+// The value of other_per_million for rows in which a rounding error may decide about a rejection or
+// a choice, or may change the result much, as for a nearly singular matrix.
 constexpr double kRare = 10;
 // The error of XLA's log1p in f64, in units in the last place.
 constexpr double kLog1pOfXla = 160;
@@ -144,7 +144,7 @@ void AddBits(Builder& b) {
 }
 
 // Adds permutations, choices and Gumbel noise. Unweighted choices use only random bits and are
-// exact. Weighted ones compare floats, so that a rounding error may rarely decide.
+// exact. Weighted choices compare floats, so that in rare cases a rounding error decides.
 void AddChoices(Builder& b) {
   b.Exact("permutation", "jr.permutation(k, n)",
           [](const Array& k, int64_t n) { return random::permutation(k, n); });

@@ -1,5 +1,6 @@
-// Proves that every sampler gives the samples of JAX. The first samples of each row, computed in
-// the reference evaluator, are compared with those that scripts/check_samplers recorded.
+// Proves that every sampler gives the samples of JAX. A row is one sampler (rows.h). The first
+// samples of each row, computed in the reference evaluator, are compared with the samples that
+// scripts/check_samplers recorded.
 #include "tests/samplers/rows.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,8 @@ int MantissaBits(DType dtype) {
 
 class SamplersTest : public ::testing::TestWithParam<const Row*> {};
 
-// The recording must be of the same Python text, so that a changed row is recorded again.
+// The recording must be of the same Python text as the row, so that a row that was changed is
+// recorded again.
 TEST_P(SamplersTest, AreThoseOfJax) {
   const Row& row = *GetParam();
   const auto found = AllRecorded().find(row.name);

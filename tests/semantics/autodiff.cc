@@ -1,11 +1,13 @@
-// Rows about derivatives: grad, jvp, vjp, linearize, linear_transpose, Jacobians and checkpoint.
-// semantics_test.cc compares the results of the twins with those recorded from JAX.
+// Rows about derivatives: grad, jvp, vjp, linearize, linear_transpose, Jacobians and checkpoint. A
+// row is a program in Python, whose results in JAX are recorded, and its twin: the same program in
+// C++ with the SDK. semantics_test.cc runs the twins and compares their results with the recorded
+// ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "autodiff/...". Each section is about one transform, with its results and its
-// errors.
+// Adds the rows "autodiff/...". Each section is about one transform: the results that it gives and
+// the errors that it raises.
 void AddAutodiff(Table& t) {
   // ---- grad. ----
   t.Gives("autodiff/grad", R"py(

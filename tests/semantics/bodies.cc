@@ -1,11 +1,12 @@
-// Rows about bodies of shard_map: control flow in them, bodies without a check of varying axes,
-// shard_maps with only some axes manual, and nesting. semantics_test.cc compares the results of the
-// twins with those recorded from JAX.
+// Rows about the bodies of shard_map: control flow in them, bodies without a check of varying axes,
+// shard_maps with only some axes Manual, and nesting. A row is a program in Python, whose results
+// in JAX are recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs
+// the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "body/...". Where types matter, a row also compares the types that the body sees.
+// Adds the rows "body/...". A row that calls `see` also compares the types that the body sees.
 void AddBodies(Table& t) {
   // ---- Control flow. ----
   t.Fails("body/scan_carry_that_begins_invarying",

@@ -1,11 +1,13 @@
-// Rows about the boundary of shard_map: specs, meshes, and the errors they cause. semantics_test.cc
-// compares the results of the twins with those recorded from JAX.
+// Rows about the boundary of shard_map: its specs, its mesh, and the errors that they can cause. A
+// row is a program in Python, whose results in JAX are recorded, and its twin: the same program in
+// C++ with the SDK. semantics_test.cc runs the twins and compares their results with the recorded
+// ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "boundary/...". Most rows have one shard_map whose body does little, so that they
-// show what happens to its arguments and results.
+// Adds the rows "boundary/...". Most rows have one shard_map with a simple body, so that the result
+// shows what shard_map does to its arguments and results.
 void AddBoundary(Table& t) {
   // ---- Cutting arguments into blocks and joining results. ----
   t.Gives("boundary/block_shape", R"py(
@@ -178,7 +180,8 @@ out = shard_map(f, mesh=auto(x=2), in_specs=({'a': P('x'), 'b': P(None, 'x')},),
         using Map = std::map<std::string, Array>;
         using Specs = Prefix<PartitionSpec>;
         const auto f = [](Map p) { return std::pair(p["a"], lax::psum(p["b"], "x")); };
-        // Compilers differ on whether braces around one Prefix make that Prefix or a list of one.
+        // Compilers disagree on `{Specs::Named(...)}`: it may be that Specs itself or a list of
+        // one. So the list is built first, with its type.
         const std::initializer_list<Specs> in = {
             Specs::Named({{"a", P("x")}, {"b", P(None, "x")}})};
         return shard_map(f, Auto({{"x", 2}}), Specs(in),
@@ -462,7 +465,7 @@ shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P(unreduced={'
       .Is([] {
         shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, unreduced("x"))(Ar({4}));
       });
-  // ---- The promises of out_specs. ----
+  // ---- What out_specs promise: a result is equal along the axes that its spec lacks. ----
   t.Fails("boundary/promise_not_proven", "require replication which can't be statically inferred",
           R"py(
 shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P())(ar(4))
@@ -522,7 +525,7 @@ out = shard_map(lambda x: x, mesh=auto(x=2), in_specs=P('x'), out_specs=P(), che
         return shard_map([](Array x) { return x; }, Auto({{"x", 2}}), {P("x")}, P(),
                          kUnchecked)(Ar({4}));
       });
-  // ---- Ways to call it. ----
+  // ---- Ways to call a shard_map. ----
   t.Gives("boundary/under_jit", R"py(
 f = jit(shard_map(lambda x: x * lax.axis_size('x'), mesh=auto(x=4), in_specs=P('x'), out_specs=P('x')))
 out = f(ar(8))

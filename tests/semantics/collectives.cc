@@ -1,10 +1,13 @@
-// Rows about collectives: their results, the types of these, and what collectives refuse.
-// semantics_test.cc compares the results of the twins with those recorded from JAX.
+// Rows about collectives: their results, the types of the results, and the errors for wrong calls.
+// A row is a program in Python, whose results in JAX are recorded, and its twin: the same program
+// in C++ with the SDK. semantics_test.cc runs the twins and compares their results with the
+// recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "collectives/...". Many rows also compare the type that the result has in the body.
+// Adds the rows "collectives/...". Many rows also compare the type that the result has in the body
+// of the shard_map.
 void AddCollectives(Table& t) {
   // ---- psum and other reductions. ----
   t.Gives("collectives/psum", R"py(
@@ -182,7 +185,7 @@ out = shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), 
             },
             Auto({{"i", 4}}), {P("i")}, P("i"), kUnchecked)(Ar({4}));
       });
-  // ---- Names. ----
+  // ---- Names of axes. ----
   t.Fails("collectives/psum_outside", "unbound axis name", R"py(
 lax.psum(ar(2), 'i')
 )py")
@@ -215,7 +218,7 @@ shard_map(lambda x: lax.psum(x, 'j'), mesh=auto(i=2, j=2), in_specs=P('i'), out_
         shard_map([](Array x) { return lax::psum(x, "j"); }, Auto({{"i", 2}, {"j", 2}}), {P("i")},
                   P("i"), Only({"i"}))(Ar({2}));
       });
-  // ---- Positions: axis_index and axis_size. ----
+  // ---- Positions along an axis: axis_index and axis_size. ----
   t.Gives("collectives/axis_index", R"py(
 f = lambda: lax.axis_index('i').reshape(1)
 out = shard_map(f, mesh=auto(i=4), in_specs=(), out_specs=P('i'))()

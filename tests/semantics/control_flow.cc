@@ -1,5 +1,6 @@
-// Rows about control flow: loops, branches and scans. semantics_test.cc compares the results of the
-// twins with those recorded from JAX.
+// Rows about control flow: loops, branches and scans. A row is a program in Python, whose results
+// in JAX are recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs
+// the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {

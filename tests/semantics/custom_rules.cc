@@ -1,5 +1,6 @@
-// Rows about functions with custom derivative rules. semantics_test.cc compares the results of the
-// twins with those recorded from JAX.
+// Rows about functions with custom derivative rules. A row is a program in Python, whose results in
+// JAX are recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs the
+// twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {

@@ -1,11 +1,12 @@
-// Rows about dtypes and weak types in transformations. semantics_test.cc compares the results of
-// the twins with those recorded from JAX.
+// Rows about dtypes and weak types in transformations. A row is a program in Python, whose results
+// in JAX are recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs
+// the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "dtypes/...". A number in a program is weakly typed, so the rows show which dtype a
-// result takes.
+// Adds the rows "dtypes/...". A plain number in a program has a weak type: it takes the dtype of
+// the array that it meets. The rows show which dtype each result has.
 void AddDtypes(Table& t) {
   t.Gives("dtypes/number_takes_the_dtype", R"py(
 out = jnp.array([1., 2.], jnp.bfloat16) * 3, ints(2) + 1, jnp.array([1, 2], jnp.uint8) * 2

@@ -1,4 +1,6 @@
-// Prints the rows for scripts/record_semantics.py, one JSON object a line.
+// Prints the rows as JSON, one object per line. A row (rows.h) is a program in Python and its twin,
+// the same program in C++. scripts/record_semantics.py reads the lines and runs the Python programs
+// in JAX.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

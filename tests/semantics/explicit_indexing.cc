@@ -1,5 +1,6 @@
-// Rows about shardings in types, part three: indexing, vmap and derivatives. semantics_test.cc
-// compares the results of the twins with those recorded from JAX.
+// Rows about shardings in types, part three: indexing, vmap and derivatives. A row is a program in
+// Python, whose results in JAX are recorded, and its twin: the same program in C++ with the SDK.
+// semantics_test.cc runs the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
@@ -163,7 +164,7 @@ with set_mesh(m):
         const Array y = zeros({3}).at(i).add(1.0, P());
         return std::pair(TypeOf(y), y);
       });
-  // ---- The programs of jax#28111. ----
+  // ---- The programs of issue 28111 of JAX. ----
   t.Gives("explicit_at/columns_of_sharded_rows", R"py(
 m = explicit(x=2)
 with set_mesh(m):

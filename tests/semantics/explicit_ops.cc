@@ -1,5 +1,6 @@
-// Rows about shardings in types, part two: the rule of each class of ops. semantics_test.cc
-// compares the results of the twins with those recorded from JAX.
+// Rows about shardings in types, part two: the sharding rule of each class of ops. A row is a
+// program in Python, whose results in JAX are recorded, and its twin: the same program in C++ with
+// the SDK. semantics_test.cc runs the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {

@@ -1,12 +1,14 @@
 // Rows about shardings in types, part one: which values have a sharding, the functions that change
-// it, and the errors of meshes. semantics_test.cc compares the results of the twins with those
-// recorded from JAX.
+// it, and the errors of meshes. A row is a program in Python, whose results in JAX are recorded,
+// and its twin: the same program in C++ with the SDK. semantics_test.cc runs the twins and compares
+// their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// Returns [[2, 3], [6, 11]] as two terms along X: a matrix that is unreduced along X.
+// Returns the matrix [[2, 3], [6, 11]], unreduced along X: each of the two devices holds one term
+// of the sum.
 Array Terms(const Mesh& m) {
   const PartitionSpec to = unreduced("X");
   return matmul(put(Ar({2, 2}), m, P(None, "X")), put(Ar({2, 2}), m, P("X", None)), To(&to));
@@ -15,8 +17,8 @@ Array Diagonal() { return array<bool>({true, false, false, true}, {2, 2}); }
 
 }  // namespace
 
-// Adds the rows "explicit/...". Most rows compare the type of the result, which contains its
-// sharding, or its states unreduced and reduced.
+// Adds the rows "explicit/...". Most rows compare the type of the result. The text of a type
+// contains its sharding and the axes along which the value is unreduced or reduced.
 void AddExplicitTypes(Table& t) {
   // ---- Types. ----
   t.Gives("explicit/type_of_an_array", R"py(

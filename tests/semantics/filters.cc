@@ -1,13 +1,15 @@
-// Rows about the filters of Equinox. If Equinox is not installed, the programs run a small
-// equivalent written from its documentation (eqx in scripts/record_semantics.py), which gives the
-// same results. A hole in a tree is None in the programs and an Array without a value in the twins.
+// Rows about the filters of Equinox. A row is a program in Python, whose results are recorded, and
+// its twin: the same program in C++ with the SDK. If Equinox is not installed, the Python programs
+// run a small equivalent with the same results (eqx in scripts/record_semantics.py), which was
+// written from the documentation of Equinox. A filter leaves holes in a tree: a hole is None in
+// Python and an Array without a value in C++.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// The programs have dicts as trees. The twins have structs, with the fields in the order of the
-// keys.
+// The trees of the Python programs are dicts. The twins use structs, whose fields are in the order
+// of the sorted keys.
 struct Counted {
   int k;
   Array w;
@@ -48,8 +50,8 @@ TESSERA_TREE(Scaled, scale, w)
 
 }  // namespace
 
-// Adds the rows "filters/...". Some twins answer otherwise, because in the SDK a leaf that is not
-// an array is part of the structure of its tree; differs.txt lists these rows.
+// Adds the rows "filters/...". Some twins give other results than Equinox: in the SDK, a leaf that
+// is not an array is part of the structure of its tree. differs.txt lists these rows.
 void AddFilters(Table& t) {
   t.Gives("filters/filter_by_is_array", R"py(
 out = eqx.filter([(ints(1), 1), 'obj'], eqx.is_array)

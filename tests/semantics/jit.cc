@@ -1,5 +1,7 @@
 // Rows about jit: static, donated and sharded arguments; eval_shape; what tracing forbids; and
-// trees. semantics_test.cc compares the results of the twins with those recorded from JAX.
+// trees. A row is a program in Python, whose results in JAX are recorded, and its twin: the same
+// program in C++ with the SDK. semantics_test.cc runs the twins and compares their results with the
+// recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
@@ -12,8 +14,8 @@ TESSERA_TREE(Params, w, b)
 
 }  // namespace
 
-// Adds the rows "jit/...". Some rows use `see` to show how often a function is traced, and with
-// which types.
+// Adds the rows "jit/...". Some rows call `see` to show how often a function is traced, and the
+// types of its arguments.
 void AddJit(Table& t) {
   t.Gives("jit/runs", R"py(
 out = jit(lambda x: x * 2 + 1)(ar(3))

@@ -1,13 +1,14 @@
-// Rows about transforms inside transforms, with and without a check of varying axes. Each nesting
-// runs under jit and is called twice; the second call must compile nothing. semantics_test.cc
-// compares the results of the twins with those recorded from JAX.
+// Rows about transforms inside transforms, with and without a check of varying axes. A row is a
+// program in Python, whose results in JAX are recorded, and its twin: the same program in C++ with
+// the SDK. Each program runs under jit and is called twice; the second call must compile nothing.
+// semantics_test.cc runs the twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// Returns a program with the definitions that all nestings use: `c`, the value of check_vma, and
-// `twice`.
+// Returns the text of a Python program, preceded by two definitions that all these programs use:
+// `c`, the value of check_vma, and the function `twice`.
 std::string Python(bool checked, const std::string& program) {
   return std::string("\nc = ") + (checked ? "True" : "False") + R"py(
 def twice(f, *args):
@@ -31,8 +32,8 @@ struct Layer {
 };
 TESSERA_TREE(Layer, w, power, name)
 
-// Adds the nestings with a shard_map, whose check_vma is `checked`. Derivatives take other rules in
-// an unchecked body, so every nesting runs with both values.
+// Adds the rows with a shard_map. `checked` is its check_vma. It is called with both values,
+// because derivatives follow other rules in an unchecked body.
 void AddNesting(Table& t, bool checked) {
   const std::string suffix = checked ? "_checked" : "_unchecked";
   const ShardMapOptions options{.axis_names = {}, .check_vma = checked};
@@ -202,7 +203,7 @@ void AddNestings(Table& t) {
   AddNesting(t, /*checked=*/true);
   AddNesting(t, /*checked=*/false);
 
-  // The remaining nestings have no shard_map, and so no check_vma.
+  // The remaining rows have no shard_map, so one value of check_vma is enough.
   t.Gives("nesting/vmap_of_scatter_under_explicit_sharding", Python(true, R"py(
 m = explicit(x=2)
 with set_mesh(m):

@@ -1,16 +1,18 @@
-// Rows about pmap, which is vmap over devices. semantics_test.cc compares the results of the twins
-// with those recorded from JAX.
+// Rows about pmap, which is vmap over devices. A row is a program in Python, whose results in JAX
+// are recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs the
+// twins and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 namespace {
 
-// The name that JAX gives to the axis if the program gives none.
+// The name that JAX gives to the mapped axis if the program does not name it.
 constexpr const char* kAxis = "_internal_pmap_axis_name";
 
 }  // namespace
 
-// Adds the rows "pmap/...". Most rows compare values only, and not how the result is sharded.
+// Adds the rows "pmap/...". Most rows compare only the values of a result, not its sharding
+// (Anywhere).
 void AddPmap(Table& t) {
   t.Gives("pmap/maps_over_devices", R"py(
 out = pmap(lambda x: x * 2)(ar(4, 3))

@@ -1,5 +1,6 @@
-// Collects the rows of all files of this folder, for semantics_test.cc and dump.cc, and implements
-// the helpers with which the twins are written.
+// Collects the rows of all files of this folder for semantics_test.cc and dump.cc. A row is a
+// program in Python and its twin, the same program in C++ (rows.h). The file also implements the
+// helpers with which the twins are written.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {

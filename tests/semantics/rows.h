@@ -1,10 +1,12 @@
-// The semantics of JAX, case by case. A row is a program in JAX and, if the SDK can express it, its
-// twin: the same program written with the SDK. scripts/record_semantics.py runs the programs in an
-// installed JAX and writes recorded.jsonl; semantics_test.cc runs the twins and compares.
+// The semantics of JAX, case by case. Each case is a row: a program in Python that uses JAX and, if
+// the SDK can express it, its twin, the same program in C++ with the SDK.
+// scripts/record_semantics.py runs the Python programs in an installed JAX and writes
+// recorded.jsonl. semantics_test.cc runs the twins and compares their results with recorded.jsonl.
 //
-// A program in JAX sets `out`, a tree of arrays, types, strings and numbers, or raises an error. It
-// can use the names that scripts/record_semantics.py defines, such as the meshes `auto(x=2)` and
-// `explicit(x=2)`. The twin returns a tree with the same leaves in the same order.
+// The Python program sets `out`, a tree of arrays, types, strings and numbers, or raises an error.
+// It can use the names that scripts/record_semantics.py defines, such as the meshes `auto(x=2)` and
+// `explicit(x=2)`. The twin returns a tree with the same leaves in the same order, or throws an
+// Error.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,25 +20,25 @@
 
 namespace tessera::semantics {
 
-// A leaf of a result: an array, or the text of a static part of the tree, such as 4, true,
-// "f32[4]{V:i}" or None.
+// A leaf of a result. If the leaf is an array, `array` is valid. Otherwise `text` holds it, such as
+// 4, true, None, or the text of a type: "f32[4]{V:i}".
 struct Leaf {
   Array array;
   std::string text;
 };
 
 struct Row {
-  std::string name = {};                            // "shard_map/repeated_psum"
-  std::string python = {};                          // the program in JAX
-  bool fails = false;                               // whether the program raises an error
+  std::string name = {};                            // unique name: "shard_map/repeated_psum"
+  std::string python = {};                          // the program in Python
+  bool fails = false;                               // whether it raises an error
   std::string phrase = {};                          // phrase in the error's message; may be empty
   std::string phrase2 = {};                         // another phrase in the message; may be empty
   std::function<std::vector<Leaf>()> program = {};  // the twin; empty if the SDK cannot express it
-  double ulps = 0;                                  // how far a number may be from JAX's
-  bool placed = true;                               // whether results must be sharded as JAX's are
-  bool does_not_compile = false;             // whether C++ types or a static_assert refuse the twin
+  double ulps = 0;                                  // allowed distance from JAX's numbers
+  bool placed = true;                               // whether to compare the shardings of results
+  bool does_not_compile = false;                    // whether the compiler rejects the twin
   std::vector<std::string> acceptance = {};  // acceptance programs to which the row belongs: "A03"
-  // Tells where the installed JAX answers other than expected, or other than the SDK is meant to.
+  // Says where the installed JAX gives another result than expected, or than the SDK should give.
   std::string note = {};
 };
 
@@ -44,13 +46,13 @@ class Table {
  public:
   explicit Table(std::vector<Row>* rows) : rows_(rows) {}
 
-  // Adds a row whose program sets `out`.
+  // Adds a row whose Python program sets `out`.
   Table& Gives(std::string name, std::string python) {
     rows_->push_back({.name = std::move(name), .python = std::move(python)});
     return *this;
   }
-  // Adds a row whose program raises an error with `phrase`, and with `phrase2` if given, in its
-  // message.
+  // Adds a row whose Python program raises an error. The error's message contains `phrase` and, if
+  // given, `phrase2`.
   Table& Fails(std::string name, std::string phrase, std::string python, std::string phrase2 = {}) {
     rows_->push_back({.name = std::move(name),
                       .python = std::move(python),
@@ -59,7 +61,7 @@ class Table {
                       .phrase2 = std::move(phrase2)});
     return *this;
   }
-  // The following functions change the last row that was added.
+  // The following functions change the row that was added last. Is() sets its twin.
   template <class F>
   Table& Is(F f) {
     rows_->back().program = [f = std::move(f)] {
@@ -128,33 +130,33 @@ void AddAcceptance(Table& t);
 
 const std::vector<Row>& Rows();
 
-// ---- Helpers with which twins are written like their programs. ----------------------------------
+// ---- Helpers for the twins. Each has its equivalent in the Python programs. ---------------------
 
-// auto(x=2) and explicit(x=2) in the programs.
+// Written auto(x=2) and explicit(x=2) in Python: a mesh of Auto or of Explicit axes.
 using AxisSizes = std::vector<std::pair<std::string, int64_t>>;
 Mesh Auto(const AxisSizes& axes);
 Mesh Explicit(const AxisSizes& axes);
-// ar(4, 3) in the programs: 0, 1, 2, ... as f32.
+// Written ar(4, 3) in Python: an array with the elements 0, 1, 2, ... as f32.
 Array Ar(Dims shape);
 Array Ints(Dims shape);  // ints(4, 3): the same numbers as s32
-// A number in a program: JAX makes it an array of a weak type.
+// Written as a plain number in Python, of which JAX makes an array with a weak type.
 template <class T>
 Array Weak(T number) {
   return jit([](Array x) { return x; })(number);
 }
-// check_vma=False and axis_names={...} in the programs.
+// Written check_vma=False and axis_names={...} in Python.
 inline const ShardMapOptions kUnchecked = {.axis_names = {}, .check_vma = false};
 inline ShardMapOptions Only(std::vector<std::string> axis_names) {
   return {.axis_names = std::move(axis_names), .check_vma = true};
 }
-// typeof(x) and out_sharding=spec in the programs.
+// Written typeof(x) and out_sharding=spec in Python.
 inline std::string TypeOf(const Array& x) { return x.type().ToString(); }
 inline lax::DotOptions To(const PartitionSpec* spec) {
   lax::DotOptions options;
   options.out_sharding = spec;
   return options;
 }
-// see(x) in the programs: records the types of the arrays that a body sees while it is traced.
+// Written see(x) in Python: records the types of the arrays that a body sees while it is traced.
 class Seen {
  public:
   Array operator()(const Array& x) {

@@ -1,9 +1,12 @@
-// Proves that the SDK gives the results and the errors that JAX gave. Every row that has a twin in
-// C++ runs on a cluster and is compared with the recording of scripts/record_semantics.py.
+// Proves that the SDK gives the results and the errors that JAX gave. A row (rows.h) is a program
+// in Python, which scripts/record_semantics.py ran in JAX, and its twin: the same program in C++
+// with the SDK. Each test runs one twin on a cluster and compares its results or its error with the
+// recording.
 //
-// Two lists hold the exceptions. pending.txt has the rows that the SDK cannot express yet.
-// differs.txt has the rows that it answers otherwise, with the reason. A row that no longer belongs
-// in a list fails the test, so that the lists shrink as the SDK grows.
+// Two lists hold the exceptions. pending.txt has the rows that the SDK cannot express yet, and
+// which so have no twin. differs.txt has the rows whose twin gives another result than JAX, with
+// the reason. A row that stays in a list without need fails its test, so that the lists shrink as
+// the SDK grows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +45,8 @@ const std::map<std::string, json>& AllRecorded() {
   return kAll;
 }
 
-// Reads a list, whose lines are "name: reason", and returns the reason for each row.
+// Reads pending.txt or differs.txt, whose lines are "name of a row: reason". Returns a map from the
+// name to the reason.
 std::map<std::string, std::string> Listed(const std::string& file) {
   std::map<std::string, std::string> out;
   std::ifstream in(SourcePath("tests/semantics/" + file));
@@ -55,8 +59,8 @@ std::map<std::string, std::string> Listed(const std::string& file) {
   return out;
 }
 
-// Returns the Python classes of errors that match an error of the SDK. Most of the SDK's error
-// kinds have the name of their Python class; the cases below are the exceptions.
+// Returns the names of the Python exception classes that count as the error `e` of the SDK. Most
+// error kinds of the SDK have the name of their Python class; the switch lists the others.
 std::set<std::string> PythonClasses(const Error& e) {
   const std::string name(InfoOf(e.kind()).name);
   switch (e.kind()) {
@@ -95,7 +99,8 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
     if (got.array.valid()) return absl::StrCat("an array, expected ", text);
     return got.text == text ? "" : absl::StrCat(got.text, ", expected ", text);
   }
-  // The gradient by integers has no values in JAX (float0). Here it is an Array without a value.
+  // In JAX, the gradient by an integer argument has the dtype float0 and no values. In the SDK it
+  // is an Array without a value.
   if (want.at("dtype") == "float0")
     return got.array.valid() ? absl::StrCat(got.array.type().ToString(), ", expected no value")
                              : "";
@@ -105,7 +110,7 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
       x.shape() != want.at("shape").get<Dims>())
     return absl::StrCat(x.type().ToString(), ", expected ", want.at("dtype").dump(),
                         want.at("shape").dump());
-  // Weakness does not matter for bools, of which JAX marks some as weak.
+  // Whether a bool is weak does not matter: JAX marks some bools as weak and others not.
   if (x.dtype() != kBool && x.type().weak != want.at("weak").get<bool>())
     return absl::StrCat(x.type().ToString(), ", expected weak: ", want.at("weak").dump());
   if (row.placed && want.contains("sharding")) {
@@ -139,9 +144,9 @@ std::string Difference(const Row& row, const Leaf& got, const json& want) {
   return "";
 }
 
-// Runs the twin of a row and returns how its results or its error differ from the recording, or "".
-// An error must be of a matching class and contain the row's phrases; the rest of its message may
-// differ.
+// Runs the twin of a row. Returns how its results or its error differ from the recording, or "" if
+// they agree. Errors agree if the class matches and the message contains the row's phrases; the
+// rest of the message may differ.
 std::string Difference(const Row& row, const json& want) {
   try {
     const std::vector<Leaf> got = row.program();
@@ -184,7 +189,8 @@ class SemanticsTest : public ::testing::TestWithParam<const Row*> {
   static void TearDownTestSuite() { Session::SetDefault(nullptr); }
 };
 
-// A row must be in a list exactly if it belongs there.
+// A row must be in pending.txt exactly if it has no twin, and in differs.txt exactly if its twin
+// gives another result than JAX.
 TEST_P(SemanticsTest, IsAsInJax) {
   static const auto* const pending = new auto(Listed("pending.txt"));
   static const auto* const differs = new auto(Listed("differs.txt"));

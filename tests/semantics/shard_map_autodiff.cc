@@ -1,11 +1,13 @@
-// Rows about derivatives through and inside of shard_map, vmap of shard_map, and collectives over
-// axes of vmap. semantics_test.cc compares the results of the twins with those recorded from JAX.
+// Rows about derivatives of shard_map and inside its bodies, vmap of shard_map, and collectives
+// over axes of vmap. A row is a program in Python, whose results in JAX are recorded, and its twin:
+// the same program in C++ with the SDK. semantics_test.cc runs the twins and compares their results
+// with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "shmap_ad/...". Some rows come in pairs, with and without check_vma, since
-// derivatives take other rules in unchecked bodies.
+// Adds the rows "shmap_ad/...". Some rows come in pairs, with and without check_vma, because
+// derivatives follow other rules in an unchecked body.
 void AddShardMapAutodiff(Table& t) {
   // ---- Gradients of shard_map. ----
   t.Gives("shmap_ad/grad_of_a_replicated_loss", R"py(
@@ -231,7 +233,7 @@ out = grad(f)(ar(4))
         return grad(shard_map([&](Array b) { return lax::psum(sum(g(b)), "i"); }, Auto({{"i", 2}}),
                               {P("i")}, P()))(Ar({4}));
       });
-  // ---- Gradients inside. ----
+  // ---- Gradients inside the body of a shard_map. ----
   t.Gives("shmap_ad/grad_inside_of_psum", R"py(
 def f(p, x):
     return grad(lambda p: lax.psum(jnp.sum(p * x), 'i'))(p)
@@ -350,7 +352,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.fl
         };
         return shard_map(f, Auto({{"i", 2}}), {P(), P("i")}, P())(scalar(3.0f), Ar({4}));
       });
-  // ---- jvp, vjp, linearize and its transpose. ----
+  // ---- jvp, vjp, linearize and the transpose of the linear function. ----
   t.Gives("shmap_ad/jvp_through", R"py(
 f = shard_map(lambda b: lax.psum(b * b, 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = jvp(f, (ar(4),), (jnp.ones(4),))

@@ -1,6 +1,7 @@
-// Rows about the types that bodies of shard_map see: the axes over which a value varies, casts, and
-// the rules of ops. semantics_test.cc compares the results of the twins with those recorded from
-// JAX.
+// Rows about the types that the body of a shard_map sees: the axes over which a value varies,
+// casts, and the typing rules of ops. A row is a program in Python, whose results in JAX are
+// recorded, and its twin: the same program in C++ with the SDK. semantics_test.cc runs the twins
+// and compares their results with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
@@ -115,7 +116,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), se
         const Array y = shard_map(f, Auto({{"x", 2}}), {P("x")}, P("x"))(Ar({4}));
         return std::pair(y, see.types());
       });
-  // ---- One operand. ----
+  // ---- Ops with one operand. ----
   t.Gives("varying/unary", R"py(
 shard_map(lambda x: see(-see(jnp.square(x))), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
@@ -205,7 +206,7 @@ out = seen
                   P("x"))(Ar({4}));
         return see.types();
       });
-  // ---- Several operands. ----
+  // ---- Ops with several operands. ----
   t.Gives("varying/union_of_elementwise_operands", R"py(
 def f(x, y):
     return see(x + y)
@@ -716,7 +717,7 @@ out = seen
                   kUnchecked)(Ar({4}));
         return see.types();
       });
-  // ---- Unreduced and reduced in bodies. ----
+  // ---- Unreduced and reduced values in bodies. ----
   t.Gives("varying/invarying_to_reduced", R"py(
 m = explicit(i=2)
 with set_mesh(m):

@@ -1,11 +1,13 @@
-// Rows about vmap: axes, sizes, names, and vmap of control flow, collectives and other transforms.
-// semantics_test.cc compares the results of the twins with those recorded from JAX.
+// Rows about vmap: mapped dims, sizes, names of axes, and vmap of control flow, collectives and
+// other transforms. A row is a program in Python, whose results in JAX are recorded, and its twin:
+// the same program in C++ with the SDK. semantics_test.cc runs the twins and compares their results
+// with the recorded ones.
 #include "tests/semantics/rows.h"
 
 namespace tessera::semantics {
 
-// Adds the rows "vmap/...". The first rows are about axes and sizes; the sections below are about
-// vmap of other transforms and about names of axes.
+// Adds the rows "vmap/...". The first rows are about mapped dims and sizes. The sections after them
+// are about vmap of other transforms and about names of axes.
 void AddVmap(Table& t) {
   t.Gives("vmap/maps_the_leading_dim", R"py(
 out = vmap(lambda x: see(x * 2))(ar(2, 3)), seen
@@ -261,7 +263,7 @@ out = vmap(jnp.linalg.solve)(a, ar(2, 2))
         const Array a = eye(2) * array<float>({2, 4}, {2, 1, 1});
         return vmap([](Array m, Array b) { return linalg::solve(m, b); })(a, Ar({2, 2}));
       });
-  // ---- Names. ----
+  // ---- Names of axes. ----
   t.Gives("vmap/psum_over_its_axis", R"py(
 out = vmap(lambda x: lax.psum(x, 'b'), axis_name='b')(ints(3))
 )py")

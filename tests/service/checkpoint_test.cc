@@ -1,6 +1,6 @@
-// Proves that a training that is killed continues from its last checkpoint and ends with the same
-// losses as an uninterrupted one. The training is the example mlp_digits, run embedded and on a
-// cluster.
+// Proves that a training run that is killed continues from its last checkpoint and ends with the
+// same losses as an uninterrupted one. The training program is the example mlp_digits, run embedded
+// and on a cluster.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // Tests the command line against real daemons: each command, its JSON, its exit code, and its
-// output on a terminal. The tests named Cli start what they need; those of CliTest share one
-// cluster.
+// output on a terminal. The tests named Cli start the processes that they need; the tests named
+// CliTest share one cluster.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -157,8 +157,8 @@ CommandResult Tessera(const std::vector<std::string>& args, const Setting& setti
 
 constexpr char kMatmul[] = "examples/matmul.txt";
 
-// Returns a program that runs for minutes unless it is stopped. The coordinator keeps the name that
-// a program had first, so each call returns a different program.
+// Returns a program that runs for minutes unless it is stopped. Each call returns a different
+// program, because the coordinator calls equal programs by the name of the first.
 std::string Long() {
   static int trips = 1'000'000'000;
   return absl::StrCat(

@@ -34,7 +34,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void Signal(int signal) const;
   // Waits for the process to end and returns its status in the form that waitpid uses. Returns
-  // nothing if the process has not ended within `patience`.
+  // nullopt if the process has not ended within `patience`.
   std::optional<int> Wait(absl::Duration patience);
 
  private:

@@ -1,6 +1,6 @@
-// Tests that a compiler in difficulty disturbs nobody else: one that takes long, one that stands
-// still, and one whose executor is gone. The tests stop the compiler process of a large program and
-// watch the rest of the cluster.
+// Tests that a compiler process in difficulty disturbs nobody else: one that takes long, one that
+// is stopped, and one whose executor is gone. The tests stop the compiler process of a large
+// program and watch the rest of the cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,8 +29,8 @@ using testing::Eventually;
 using testing::HasEnded;
 using ::testing::HasSubstr;
 
-// The compile limit of the tests that reach it. It is long enough to see the compiler at work
-// first.
+// The compile limit of the tests that reach it. It leaves enough time to see the compiler at work
+// before.
 constexpr absl::Duration kCompileLimit = absl::Seconds(5);
 constexpr int64_t kElements = 64;
 
@@ -55,8 +55,8 @@ std::string StateOf(int pid) {
   return state;
 }
 
-// Returns whether the process has become a compiler. Before that it is a copy of its executor, and
-// the executor waits for it.
+// Returns whether the process has become a compiler. Before, it is a copy of its executor (after
+// fork), and the executor waits for it.
 bool IsCompiler(int pid) {
   std::ifstream in(absl::StrCat("/proc/", pid, "/cmdline"));
   const std::string words{std::istreambuf_iterator<char>(in), {}};

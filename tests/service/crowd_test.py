@@ -17,7 +17,7 @@ import stopwatch
 
 API = "tessera.v1."
 CLIENTS = 200
-BACK_WITHIN = 10  # seconds after a restart, for all clients
+BACK_WITHIN = 10  # seconds after a restart within which all clients are back
 SCRAPERS = 50
 CALLS = 300
 SLOWEST = 0.5  # seconds for the slowest of a hundred calls; two cores serve both scrapers and calls

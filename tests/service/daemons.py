@@ -44,7 +44,7 @@ def eventually(condition, patience=20, what=None):
 
 
 def throughout(seconds, look):
-    """Calls `look` again and again for `seconds`, to check that something never happens or goes on
+    """Calls `look` again and again for `seconds`. `look` checks that something never happens or goes on
     happening."""
     end = time.monotonic() + seconds
     pause = threading.Event()

@@ -24,8 +24,8 @@ func main(%a: f32[2]) -> (f32[2]) {
 SPEC = {"dtype": "f32", "shape": ["2"],
         "placement": {"mesh": {"axes": [{"name": "x", "size": "1"}]}, "spec": {}, "devices": ["0"]}}
 PATIENCE = 20
-# The promises: how soon a call is refused that the disk does not take, and how soon a call succeeds
-# once there is room again. SLACK is for a busy machine.
+# The promises, in seconds: how soon a call is refused if the disk does not take its changes, and how soon a call
+# succeeds once there is room again. SLACK is for a busy machine.
 REFUSED, RECOVERED, SLACK = 1, 5, 2
 STOPPED = 4  # two seconds for the disk, and two for calls that do not end
 

@@ -1,4 +1,4 @@
-// Tests the flag --dump of the daemons. They write the program after each stage of the
+// Tests the flag --dump of the daemons. With it, they write the program after each stage of the
 // coordinator's planner and of an executor's compiler, as files that can be parsed again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ using ::testing::SizeIs;
 
 using Files = std::map<std::string, std::string>;  // texts by file name
 
-// Returns a sum of sines over two devices. The worker compiles it because sin is not evaluated op
-// by op.
+// Returns a program that sums sines over two devices. The worker compiles it, because a program
+// with sin is not evaluated op by op.
 ir::Program Sines() {
   ir::Builder b({ir::Mesh{{{"i", 2}}}, true}, "sines");
   ir::Program program;

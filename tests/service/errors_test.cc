@@ -78,7 +78,7 @@ class ErrorsTest : public ::testing::Test {
     ExpectServes();
   }
 
-  // Returns x after `ops` additions in a row, which are separate ops of the program.
+  // Returns x after `ops` additions of 1, each of which is an op of the program.
   static Array Additions(const Array& x, int ops) {
     return jit([ops](Array v) {
       for (int i = 0; i < ops; ++i) v = v + 1;

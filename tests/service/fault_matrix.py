@@ -1,4 +1,4 @@
-"""Measures the faults that a service of this kind meets: how each is caused and what is promised.
+"""Causes the faults that a service of this kind meets, and measures what is promised for each of them.
 
     fault_matrix.py                    every row; 20 rounds of a row whose round takes at most 10 s,
                                        and 3 rounds of the others

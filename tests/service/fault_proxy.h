@@ -1,9 +1,9 @@
 // A TCP proxy inside this process that injects faults of a network into connections: it can cut or
 // delay them, swallow their data, change a byte, or close one direction.
 //
-// Thread-safe. Faults may be set at any time. A fault with a byte count counts the bytes of one
-// direction over all connections, starting when it is set, and strikes once. The destructor closes
-// everything.
+// Thread-safe. Faults may be set at any time. A fault with a byte count strikes once, at that byte:
+// it counts the bytes that pass in its direction over all connections together, from the time when
+// it is set. The destructor closes everything.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -36,12 +36,12 @@ class FaultProxy {
   const std::string& address() const { return address_; }
   void SetTarget(const std::string& target) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Resets the connection on which byte number `bytes` from now passes.
+  // Resets the connection that carries byte number `bytes` from now on.
   void CutAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Flips one bit of byte number `bytes` from now.
+  // Flips one bit of byte number `bytes` from now on.
   void CorruptAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends the stream towards the receiver of byte number `bytes` from now, and reads no more from
-  // its sender.
+  // At byte number `bytes` from now on, ends the stream of that direction: the receiver sees its
+  // end, and the proxy reads no more from the sender.
   void CloseHalfAfter(Direction direction, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Stops all traffic, as if a cable were pulled: nothing is read or passed on, and new connections
   // are not accepted.

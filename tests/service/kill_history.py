@@ -18,10 +18,10 @@ import collections
 import dataclasses
 import re
 
-# How long a worker may be away after a kill. In this time the kill is noticed, the processes start
-# again and attach, and programs are compiled again.
+# The longest time in seconds for which a worker may be away after a kill. In this time the kill is noticed, the
+# processes start again and attach, and programs are compiled again.
 AWAY = 20.0
-# How long after a kill the coordinator may still send work to the killed process.
+# The time in seconds after a kill in which the coordinator may still send work to the killed process.
 NOTICED = 1.0
 
 
@@ -36,7 +36,7 @@ class Kill:
 class Argument:
     """The array that was passed to a call."""
     array: int
-    born: float  # time when its making began
+    born: float  # time when a client began to make it
 
 
 @dataclasses.dataclass
@@ -67,7 +67,7 @@ class Read:
     """The result of reading an array: either `error`, or `right` if the values were those
     computed."""
     array: int
-    born: float  # time when its making began
+    born: float  # time when a client began to make it
     at: float
     workers: tuple
     right: bool = True

@@ -59,8 +59,8 @@ class LivesTest(unittest.TestCase):
         def known(client, session, arrays):
             self.assertEqual(
                 client.call(API + "SessionService/GetSession", {"session": session})["id"], session)
-            # The coordinator may have noticed before its restart that the executors are gone, or
-            # may not know it yet.
+            # When the coordinator was restarted, it may have noticed that the executors are gone, or it may not
+            # have noticed yet.
             array = client.call(API + "ArrayService/GetArray", {"array": arrays[0]})
             self.assertIn(array["state"], ("READY", "LOST"))
 

@@ -14,8 +14,8 @@
 //   unread ARRAY BORN AT WORKERS ARGUMENT REASON lost|else ERROR
 //   did WHAT          for the statistics
 //
-// ARGUMENT is the array that was passed to the run and the time when its making began, such as
-// "12@3456e-6", or "-" if there was none.
+// ARGUMENT is the array that was passed to the run, and the time at which the client began to make
+// that array, such as "12@3456e-6". It is "-" if there was no argument.
 //
 // The client works until it reads a line from stdin. Then it reads every array that it keeps, asks
 // again for the end of every run, prints "finished", and exits when its input ends.
@@ -105,7 +105,8 @@ struct Kept {
   const Place* place = nullptr;
   std::string workers;  // workers on which the array depends
   Time born;
-  // argument of the reshard that makes it; until it can be read it may be lost with that array
+  // array from which a reshard makes this one; until this one could be read, it may be lost with
+  // that array
   std::string made_of = kNoArgument;
 
   std::string AsArgument() const { return absl::StrCat(array, "@", Seconds(born)); }
@@ -321,7 +322,8 @@ class Client {
       return;
     }
     const std::string error = OneField(found.status().message());
-    // Otherwise the array it should have been made from was lost, which may have been made earlier.
+    // If the error names another array, the argument of this array's reshard was lost. That array
+    // may be older.
     const bool lost = absl::StrContains(error, absl::StrCat("array ", kept.array, " is lost"));
     Say("unread", kept.array, Seconds(kept.born), Seconds(Now()), kept.workers, kept.made_of,
         std::string(ReasonOf(found.status())), lost ? "lost" : "else", error);
@@ -340,7 +342,7 @@ class Client {
   std::minstd_rand random_;
   std::vector<Kept> kept_;
   std::deque<Acknowledged> acknowledged_;  // the last kAskedAgain runs
-  std::vector<uint64_t> released_;         // to be deleted with one of the next runs
+  std::vector<uint64_t> released_;         // arrays to delete with one of the next runs
   std::map<std::pair<const char*, const Place*>, uint64_t> programs_;
 };
 

@@ -105,8 +105,8 @@ struct Exposition {
   }
 };
 
-// Parses Prometheus' text format. It is a parser of this test's own, so that a malformed line or a
-// sample that occurs twice is noticed.
+// Parses Prometheus' text format. The test has a parser of its own, which notices a malformed line
+// and a sample that occurs twice.
 Exposition Parse(const std::string& text) {
   static const auto* const line_form =
       new std::regex(R"(^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$)");
@@ -229,8 +229,8 @@ void ExpectCountsGrow(const Exposition& before, const Exposition& after) {
 
 class MetricsTest : public ::testing::Test {
  protected:
-  // Starts the cluster and waits until canaries of both kinds have passed on every executor, so
-  // that the tests begin with a healthy cluster.
+  // Starts the cluster and waits until canaries of both kinds (kernel and collective) have passed
+  // on every executor, so that the tests begin with a healthy cluster.
   void Start(std::vector<std::string> flags = {}) {
     std::string folder = ::testing::TempDir() + "/tessera-metrics-XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -300,7 +300,8 @@ class MetricsTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-// Scrapes all daemons twice, with load before and in between, and compares both with the table.
+// Scrapes all daemons twice, with load before and in between, and compares both scrapes with the
+// metrics table.
 TEST_F(MetricsTest, BothDaemonsExposeTheTableAndWhatIsCountedGrows) {
   Start();
   Load(3);

@@ -1,5 +1,5 @@
-// Tests that nothing is lost when the coordinator stands still for ten seconds, or when the wall
-// clock of the machines is set by an hour: no worker, array, run or session.
+// Tests that no worker, array, run or session is lost when the coordinator stands still for ten
+// seconds, or when the wall clock of the machines is set by an hour.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
-// The pause is longer than every lease and longer than any silence that is tolerated, except on the
-// link to the workers.
+// The pause is longer than every lease, and longer than every time for which silence is tolerated,
+// except on the link to the workers.
 constexpr absl::Duration kPause = absl::Seconds(10);
 constexpr absl::Duration kLease = absl::Milliseconds(1500);
 
@@ -139,7 +139,7 @@ class ClockTest : public PauseTest {
     const Array running = Sums(5'000)(*kept_);
     Step(by);
     running.wait(kPatience);
-    // The runs last long enough for leases and heartbeats to come round several times.
+    // The runs go on long enough for leases to be renewed and heartbeats to be sent several times.
     for (const absl::Time end = absl::Now() + 3 * kLease; absl::Now() < end;)
       ASSERT_THAT(Sums(1)(*kept_).get<float>(), ElementsAre(3, 4, 3, 4, 3, 4, 3, 4));
     ASSERT_NO_FATAL_FAILURE(ExpectNothingLost());

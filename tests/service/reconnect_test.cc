@@ -29,7 +29,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// This is longer than a client keeps trying to reach a coordinator that it has never reached.
+// The outage is longer than the time for which a client tries to reach a coordinator that it has
+// never reached.
 constexpr absl::Duration kOutage = absl::Seconds(3);
 constexpr absl::Duration kPatience = absl::Seconds(60);
 // how long a client with a short reconnect time may take to report that nobody answers

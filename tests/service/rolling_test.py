@@ -10,7 +10,7 @@ import rolling
 
 API = rolling.API
 WORKERS = 3
-# Within this many seconds some client must get an answer, whichever process is being replaced.
+# While any process is being replaced, the time between two answers that clients get is at most this many seconds.
 WITHIN = 20
 
 

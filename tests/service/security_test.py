@@ -25,7 +25,7 @@ OPEN_SERVICES = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflect
 # These services are gRPC's own. A guard keeps them for administrators.
 GUARDED_SERVICES = {"grpc.channelz.v1.Channelz"}
 
-# The lowest role that may call each method. This table repeats the server's own, so that a row that
+# The lowest role that may call each method. The server has a table of its own. This one repeats it, so that a row that
 # is changed there by mistake is noticed.
 LEAST = {
     "SessionService": {"CreateSession": "user", "GetSession": "viewer", "ListSessions": "viewer",
@@ -447,7 +447,7 @@ class SecurityTest(unittest.TestCase):
         secret = "tsr_" + "0" * 16 + "_" + "1" * 64
 
         def logged():
-            # Beyond a number per second refusals are only counted, and other tests cause many.
+            # Beyond a number of refusals per second, the log only counts them, and the other tests cause many.
             with self.cluster.client_with(secret) as client:
                 self.outcome(client, API + "ClusterService/ListDevices")
             return "TOKEN_UNKNOWN" in self.cluster.logs()

@@ -1,6 +1,6 @@
-// Tests that the memory and runs that a client holds on the devices are given back when the client
-// goes, however it ends. The clients are other processes: this test program starts itself again
-// with --child or --program.
+// Tests that a client's memory and runs on the devices are freed when the client goes, however it
+// ends. The clients are other processes: this test program starts itself again with --child or
+// --program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -53,7 +53,8 @@ Array FillDevice() {
   return put(ir::Array(kF32, {kElements}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P());
 }
 
-// Runs in another process: fills a device, prints that it has, and leaves when SIGTERM arrives.
+// Runs in another process: fills a device, prints that the device is full, and ends when SIGTERM
+// arrives.
 int Child(const std::string& address, absl::Duration lease) {
   alarm(kChildLifeSeconds);
   // Block the signal before any thread starts, so that sigwait receives it.
@@ -86,7 +87,7 @@ Array StartLongRun() {
   return steps(put(ir::Array(kF32, {4}), make_mesh({1}, {"i"}, {AxisType::kAuto}), P()));
 }
 
-// Programs as users write them, with the default session. They differ in how they end.
+// Programs as users write them, with the default session. Each of them ends in another way.
 namespace programs {
 
 Array kept;  // NOLINT(cert-err58-cpp): as careless programs have them
@@ -226,7 +227,7 @@ class SessionsTest : public ::testing::Test {
         "\"tenant\"");
   }
   int Sessions() const { return Count(List("SessionService/ListSessions", "{}"), "\"id\""); }
-  // Returns whether the device has room for another array of this size.
+  // Returns whether the device has room for another array like that of FillDevice.
   static bool Fits() {
     try {
       FillDevice().wait();
@@ -252,7 +253,7 @@ TEST_F(SessionsTest, AClientThatIsKilledGivesBackItsMemory) {
   std::cout << "the memory is back after " << absl::ToDoubleSeconds(absl::Now() - killed) << " s\n";
 }
 
-// The lease would last for minutes, so it cannot be what frees the memory.
+// The lease is ten minutes, so its end cannot be what frees the memory.
 TEST_F(SessionsTest, AClientThatLeavesGivesBackItsMemoryAtOnce) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Process> child, StartChild(absl::Minutes(10)));
   EXPECT_FALSE(Fits());

@@ -1,4 +1,4 @@
-"""Tests that soak.py takes the right samples and fails for what grows."""
+"""Tests that soak.py takes the right samples and fails if a series of samples grows."""
 import os
 import pathlib
 import subprocess

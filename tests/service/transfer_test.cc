@@ -30,8 +30,8 @@ using Direction = FaultProxy::Direction;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kBytes = 48 * kMiB;
-// Bounds the data that may be on its way when a connection breaks: the buffers of the sockets and
-// HTTP/2's flow-control windows.
+// An upper bound of the bytes that can be under way when a connection breaks: those in the buffers
+// of the sockets and in HTTP/2's flow-control windows.
 constexpr int64_t kUnderWay = 16 * kMiB;
 
 ir::Array RandomBytes(int64_t bytes) {
@@ -100,7 +100,8 @@ TEST_F(TransferTest, AConnectionThatIsCutCostsWhatWasUnderWay) {
   EXPECT_LT(proxy_->bytes(Direction::kDown), kBytes + kUnderWay) << "it started over";
 }
 
-// The daemon tolerates a silent executor for half a minute; the deadline of the caller is shorter.
+// The daemon tolerates a silent executor for half a minute. The deadline of the caller is shorter
+// than that.
 TEST_F(TransferTest, APutIntoAFrozenExecutorEndsAtTheDeadline) {
   const auto session = Connect();
   Session::SetDefault(session);

@@ -80,8 +80,8 @@ std::string WhyNot() {
 class Network {
  public:
   // Builds two bridges in the relay's namespace and plugs every machine into them, so that all
-  // traffic between machines passes through links that this test owns. It only notes failures; the
-  // test asks ok().
+  // traffic between machines passes through links that this test owns. The constructor only notes a
+  // failure; the test asks ok().
   Network() {
     RemoveStale();
     bool made = true;

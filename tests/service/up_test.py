@@ -33,7 +33,7 @@ class Command:
         self.said = b""
 
     def document(self):
-        """Returns the document that it prints. Raises AssertionError with its errors if it ends
+        """Returns the JSON document that the command prints. Raises AssertionError with its errors if it ends
         instead."""
         fd = self.process.stdout.fileno()
         while True:
@@ -48,7 +48,7 @@ class Command:
             self.said += more
 
     def error_line(self):
-        """Returns the next line of its standard error."""
+        """Returns the next line of the command's standard error."""
         fd = self.process.stderr.fileno()
         line = b""
         while not line.endswith(b"\n"):

@@ -52,8 +52,8 @@ class Builder {
     for (const int id : body.results) out.push_back(env_[id]);
     return out;
   }
-  // Makes the constant arrays before anything is traced, so that the body captures them from
-  // outside.
+  // Makes the constant arrays before anything is traced, so that the body captures them instead of
+  // making them.
   void MakeConstants(const Body& body) {
     for (const Step& s : body.steps) {
       if (s.what == Do::kConstant && !s.ints.empty())

@@ -1,4 +1,4 @@
-// Runs a random program with the SDK.
+// Runs a random shard_map program (program.h) with the functions of the SDK.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,12 +12,12 @@ using Arrays = std::vector<Array>;
 
 Mesh MeshOf(const Program& p);
 PartitionSpec SpecOf(const Program& p, const Spec& spec);
-// Returns the program as a shard_map of the SDK, to be called with whole arrays. While its body is
-// traced, the types of its values are compared with those of the program; throws std::logic_error
-// if they differ. `p` must outlive the result.
+// Returns the program as a shard_map of the SDK, to be called with whole arrays. While the body of
+// the shard_map is traced, the type of each value is compared with its type in the program. Throws
+// std::logic_error if the types differ. `p` must outlive the result.
 std::function<Arrays(const Arrays&)> OnSdk(const Program& p, bool check_vma);
-// Returns the inputs as arrays. If the axes of the mesh are Explicit, they are sharded as the
-// in_specs say; otherwise as `placed` says.
+// Returns the inputs of the program as arrays. If the axes of the mesh are Explicit, the inputs are
+// sharded as the in_specs say; otherwise as `placed` says.
 Arrays Inputs(const Program& p);
 
 }  // namespace tessera::shard_maps

@@ -1,6 +1,7 @@
-// Computes the results of a shard_map program by a plain loop. Every value is held for all devices,
-// and a collective is a loop over the devices of a group. With Dual numbers in place of doubles the
-// loop computes derivatives, and with duals of duals second derivatives.
+// Computes the results of a shard_map program (program.h) by a plain loop over the devices. The
+// loop holds every value for all devices, and a collective is a loop over the devices of a group.
+// If the numbers are Duals instead of doubles, the loop computes derivatives; if they are Duals of
+// Duals, second derivatives.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -79,14 +80,15 @@ template <class T>
 T Logistic(const T& x) {
   return T(0.5) + T(0.5) * Tanh(T(0.5) * x);
 }
-// Returns the larger number. If the numbers are equal, each counts half, which is also how JAX
-// shares the derivative.
+// Returns the larger number, or the mean of the two if they are equal. The derivative is then
+// shared between them, as in JAX.
 template <class T>
 T Larger(const T& a, const T& b) {
   return Plain(a) > Plain(b) ? a : Plain(b) > Plain(a) ? b : T(0.5) * (a + b);
 }
 
-// The devices along the active axes, in row-major order. Along the other axes there is one device.
+// The devices along the active axes of the mesh, in row-major order. Along each other axis only one
+// device is counted.
 struct Devices {
   Dims sizes;
   int64_t count = 1;
@@ -108,8 +110,8 @@ struct Devices {
       device = device * sizes[a] + (sizes[a] > 1 ? at[a] : 0);
     return device;
   }
-  // IndexAlong returns the position of a device in its group along `axes`; Group returns the
-  // devices of the group in order.
+  // IndexAlong returns the position of a device in its group along `axes`. Group returns the
+  // devices of this group in order.
   int64_t IndexAlong(int64_t device, const Axes& axes) const {
     const Dims at = At(device);
     int64_t index = 0;
@@ -136,7 +138,8 @@ inline int64_t Flat(const Dims& shape, const Dims& at) {
   for (size_t d = 0; d < shape.size(); ++d) k = k * shape[d] + at[d];
   return k;
 }
-// Calls f(index, position) for each element, in row-major order.
+// Calls f(index, k) for each element of an array of this shape, in row-major order. `index` has one
+// number per dim, and `k` counts the elements.
 template <class F>
 void ForEach(const Dims& shape, const F& f) {
   if (Count(shape) == 0) return;
@@ -167,8 +170,8 @@ Block<T> Made(const Dims& shape, const F& f) {
   ForEach(shape, [&](const Dims& at, int64_t k) { out.data[k] = f(at); });
   return out;
 }
-// Cut returns the block of a whole array that lies on a device; StartOf returns the index at which
-// such a block starts.
+// Cut (below) returns the block of a whole array that lies on a device. StartOf returns the index
+// of the whole array at which this block starts.
 inline Dims StartOf(const Dims& block, const Spec& spec, const Devices& devices, int64_t device) {
   Dims start(block.size(), 0);
   for (size_t d = 0; d < spec.size(); ++d)
@@ -190,7 +193,7 @@ Block<T> Cut(const Block<T>& whole, const Spec& spec, const Devices& devices, in
 
 template <class T>
 struct Value {
-  AxisSet active = 0;  // active axes of the devices that hold it
+  AxisSet active = 0;  // active axes of the devices that hold the value
   std::vector<Block<T>> on;
 };
 
@@ -213,10 +216,10 @@ class PlainLoop {
           Join(Get(p_.body.results[r]), p_.out_specs[r], [](const Dims&) { return true; }));
     return out;
   }
-  // Returns the largest magnitude of all intermediate numbers and derivatives.
+  // Returns the largest magnitude of all numbers that the run computed, derivatives included.
   double largest() const { return largest_; }
-  // Returns the first value that has not the shape in the program, or that differs along an axis
-  // along which it should not vary. Returns -1 if there is none.
+  // Returns the number of the first value whose shape is not the one in the program, or that
+  // differs along an axis along which it should not vary. Returns -1 if there is none.
   int mistyped() const { return mistyped_; }
 
  private:
@@ -229,8 +232,8 @@ class PlainLoop {
     for (int64_t device = 0; device < devices_.count; ++device) out.on.push_back(f(device));
     return out;
   }
-  // Returns a value on the current devices. A value from an outer body is held along fewer axes and
-  // is copied along the others.
+  // Returns a value on the devices of the current body. A value from an outer body may be held
+  // along fewer axes. It is then copied along the other axes.
   const Value<T>& Get(int id) {
     Value<T>& v = env_[id];
     if (v.active != active_) {
@@ -339,7 +342,7 @@ class PlainLoop {
     for (const T& x : all) sum = sum + x;
     return sum;
   }
-  // Returns the mean of the largest elements. As a rule there is only one.
+  // Returns the mean of those elements that are the largest. Usually there is only one.
   static T Largest(const std::vector<T>& all) {
     double most = Plain(all[0]);
     for (const T& x : all) most = std::max(most, Plain(x));
@@ -737,7 +740,7 @@ void PlainLoop<T>::Loop(const Step& s) {
   env_[s.out[1]] = OnAll([&](int64_t device) { return Beside(stacked[device], 0, false); });
 }
 
-// Computes the derivative of the sum of the losses of all devices by each element. A loss or an
+// Computes the derivative of the sum of all devices' losses by each element of in[0]. A loss or an
 // element that several devices share counts once.
 template <class T>
 void PlainLoop<T>::Gradient(const Step& s) {
@@ -787,7 +790,7 @@ void PlainLoop<T>::Gradient(const Step& s) {
   }
 }
 
-// Runs the members of the vmap as devices along one more axis.
+// Runs a vmap with a name. The members run like devices along one more axis.
 template <class T>
 void PlainLoop<T>::NamedVmap(const Step& s) {
   const Body& body = s.bodies[0];

@@ -27,8 +27,9 @@ class Random {
   int64_t Below(int64_t n) { return static_cast<int64_t>(bits_() % static_cast<uint64_t>(n)); }
   int64_t From(int64_t low, int64_t high) { return low + Below(high - low + 1); }
   bool In(int percent) { return Below(100) < percent; }
-  // Returns a number with five decimals. So a transcript shows the whole number, and sums hardly
-  // ever tie: in a tie, the derivative of max or min depends on how the sums are rounded.
+  // Returns a number with five decimals. It can be printed exactly, and sums of such numbers are
+  // hardly ever equal. If two numbers were equal, their rounding would decide the derivative of a
+  // max or a min of them.
   double Number(double low, double high) {
     constexpr int kDecimals = 100'000;
     const double at = low + (high - low) * static_cast<double>(Below(kDecimals)) / kDecimals;
@@ -196,9 +197,9 @@ class Maker {
     return Emit({.what = what, .in = {id}, .numbers = {number}},
                 {Of(id).shape, Of(id).varying, bound});
   }
-  // Returns a value derived from `id` that is no larger than `bound`, which must be at least 1. A
-  // large value is scaled before it goes into a bounded function: otherwise a rounding error could
-  // grow in a loop until it is as large as the values.
+  // Returns a value derived from `id` whose magnitude is at most `bound`, which must be at least 1.
+  // A large value is scaled before it goes into a bounded function. Otherwise a rounding error
+  // could grow in a loop until it is as large as the values.
   int Tamed(int id, double bound = kBoundMax) {
     if (Of(id).bound <= bound) return id;
     const double to = std::min(bound, 3.0);
@@ -287,8 +288,8 @@ class Maker {
     return MakeRegion();
   }
 
-  // Makes a sharding constraint over the axes that the planner decides about. Returns nullopt if
-  // none fits.
+  // Makes a sharding constraint over the axes that the planner decides about. Returns nullopt if no
+  // constraint fits.
   std::optional<int> MakeConstraint() {
     const int x = Any();
     const AxisSet rest = p_.all() & ~active_;
@@ -481,9 +482,10 @@ class Maker {
     while (axes.size() > 1 && random_.In(55)) axes.pop_back();
     return axes;
   }
-  // Returns axes for a collective of x. JAX demands that x varies along all of them or along none;
-  // if necessary, replaces x by a cast to varying. `adds` says that the result will vary along the
-  // axes. In a vmap with a name, the axes may include that of the vmap.
+  // Returns axes for a collective of x. JAX demands that x varies along all of these axes or along
+  // none of them; if necessary, replaces x by a cast to varying. `adds` says that the result will
+  // vary along the axes. In the body of a vmap with a name, the axes may include the axis of the
+  // vmap.
   Axes StateAxes(int* x, bool adds) {
     const AxisSet named = active_ & ~p_.all(), varying = Of(*x).varying & active_;
     if (named && random_.In(50)) {
@@ -627,7 +629,8 @@ class Maker {
           return Emit({.what = Do::kFrom, .in = {x}, .axes = axes, .ints = {random_.Below(n)}},
                       type);
         }
-        // Along the axis of a vmap, ppermute takes no other axis. JAX has the same limit.
+        // If the axes include the axis of a vmap, ppermute takes no other axis. JAX has the same
+        // limit.
         if (axes.size() > 1 && (SetOf(axes) & ~p_.all())) return {};
         std::sort(axes.begin(), axes.end());
         Dims to(n), pairs;
@@ -710,8 +713,8 @@ class Maker {
     }
   }
 
-  // Makes a scan or a fori_loop. The carry must keep its type, so the body's result is brought back
-  // to the shape, the bound and the varying axes of the initial value.
+  // Makes a scan or a fori_loop. The carry must keep its type. So the result of the body gets the
+  // shape, the bound and the varying axes of the initial value.
   std::optional<int> MakeLoop() {
     int init = Tamed(Any(), 1.5);
     const AxisSet allowed =
@@ -853,8 +856,8 @@ class Maker {
   }
 
   std::optional<int> MakeGrad() {
-    // In a vmap with a name, the derivative of psum is psum. The plain loop does not know this
-    // rule.
+    // In a vmap with a name, the derivative of a psum is a psum again. The plain loop does not know
+    // this rule.
     if (in_grad_ || (active_ & ~p_.all())) return {};
     const int x = Any();
     if (Count(Of(x).shape) > 12) return {};
@@ -905,7 +908,7 @@ class Maker {
   }
 
   // ---- Mistakes. ----
-  // Adds a result to the program, so that the step with the mistake is not dead.
+  // Adds a result to the program, so that the step with the mistake is needed for a result.
   void AddResult(int id) {
     if (Rank(id) == 0) id = Reshape(id, {1});
     Spec spec(Rank(id));
@@ -917,7 +920,7 @@ class Maker {
     return Emit({.what = Do::kAxisIndex, .axes = {axis}}, {{}, AxisSet{1} << axis, 4});
   }
   // Adds the mistake to a finished program. Returns false if the program has no place for it. The
-  // types that it records for the wrong values are arbitrary, since nothing compares them.
+  // types that Break records for the wrong values are arbitrary, because nothing compares them.
   bool Break(Fault fault) {
     const Axes manual = Shuffled(p_.manual);
     const int a = manual[0];

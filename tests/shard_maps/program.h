@@ -1,9 +1,9 @@
 // Random shard_map programs. A program consists of a mesh, inputs, the specs of inputs and results,
 // and a body of a few ops that every device runs. A seed makes the same program everywhere.
 //
-// A program records the shape of each value and the axes along which the value varies. It finds
-// them by the rules of JAX, which are written here a second time. Neither this file nor
-// plain_loop.h, which computes the expected results, shares code with the SDK.
+// A program records the shape of each value and the axes along which the value varies. MakeProgram
+// finds both by the rules of JAX, which are implemented here independently of the SDK. Neither this
+// file nor plain_loop.h, which computes the expected results, shares code with the SDK.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,14 +23,15 @@ struct Axis {
   bool mapped = false;
 };
 
-// The type of one device's block of a value. `bound` is an upper bound of the magnitudes of its
-// elements.
+// The type of one device's block of a value. `bound` is an upper bound of the magnitudes of the
+// block's elements.
 struct ValueType {
   Dims shape;
   AxisSet varying = 0;
   double bound = 1;
 };
 
+// The kind of a step. The comments say how a step of this kind uses the members of Step.
 enum class Do : uint8_t {
   kConstant,  // an array of `numbers` from outside the body; of rank 0, a number in C++
   // Elementwise ops of one operand. numbers[0] is the factor or the term, if there is one.
@@ -61,8 +62,8 @@ enum class Do : uint8_t {
   kReverse,      // the dims
   kCumsum,       // the dim
   kSort,         // the dim
-  // The start index varies: it is the index of the device along `axes`, clamped. `ints` holds the
-  // dim and, for kDynamicSlice, the size.
+  // The start index differs between devices: it is the index of the device along `axes`, clamped to
+  // the range of valid starts. `ints` holds the dim and, for kDynamicSlice, the size of the slice.
   kDynamicSlice,
   kDynamicUpdate,
   // `ints` holds the dims; for kDot, the contracted dim of each operand.
@@ -84,16 +85,17 @@ enum class Do : uint8_t {
   kAxisIndex,
   kPvary,
   kGatherInvarying,
-  // Chains through the states unreduced and reduced: a pcast to unreduced with its psum or
-  // psum_scatter, an all_gather to reduced with its pcast, and a pcast to reduced and on to
-  // varying.
+  // Sequences of casts and collectives through the states unreduced and reduced: a pcast to
+  // unreduced followed by a psum or a psum_scatter, an all_gather to reduced followed by a pcast,
+  // and a pcast to reduced followed by a pcast to varying.
   kPsumUnreduced,
   kScatterUnreduced,
   kGatherReduced,
   kThroughReduced,
-  // Loops. bodies[0] takes the carry and, for kFori, the index as a float, or, for kScan, the
-  // element of in[1] if there is one. It returns the carry and perhaps a value to stack. `ints`
-  // holds the number of turns and whether they run in reverse.
+  // Loops. The params of bodies[0] are the carry and, for kFori, the index as a float or, for
+  // kScan, the element of in[1] if there is an in[1]. The results are the new carry and, if there
+  // are two, a value to stack. `ints` holds the number of turns and whether they run in reverse
+  // order.
   kScan,
   kFori,
   // A branch. in[0] is a scalar, and `numbers` are thresholds. The number of thresholds below the
@@ -101,12 +103,12 @@ enum class Do : uint8_t {
   kBranch,
   kJit,
   kCheckpoint,
-  // `ints` holds the mapped dim of each operand, or -1, and then that of the result. `axes` holds
-  // the axis of the vmap if it has a name.
+  // `ints` holds the mapped dim of each operand, or -1 if the operand is not mapped, and then the
+  // mapped dim of the result. `axes` holds the axis of the vmap if it has a name.
   kVmap,
   // with_sharding_constraint by specs[0], which names axes that are not manual.
   kConstrain,
-  // The gradient of bodies[0], whose result is a scalar, at in[0].
+  // The gradient of bodies[0], whose result is a scalar, at the point in[0].
   kGrad,
   // A shard_map over the axes that are not manual yet. `specs` holds its in_specs and then its
   // out_spec.
@@ -139,7 +141,7 @@ enum class Fault : uint8_t {
   kUnproven,      // an out_spec leaves out an axis along which the result varies
   kUnboundAxis,   // a psum over an axis that does not exist
   kCarry,         // a carry that varies along more axes than its initial value
-  kBranches,      // a branch whose result varies along more axes than that of the other
+  kBranches,      // a branch whose result varies along more axes than the other's
   kMixedStates,   // a psum over an axis along which the value varies and one along which it doesn't
   kInSpecLong,    // an in_spec with more dims than the argument
   kOutSpecLong,   // an out_spec with more dims than the result
@@ -203,8 +205,8 @@ Program MakeProgram(uint64_t seed);
 Program MakeWrongProgram(uint64_t seed);
 // Returns the program as text, with one line for each step.
 std::string ToText(const Program& p);
-// Returns smaller programs, the smallest first. Each returns a single value of the body and has
-// only the steps that the value needs.
+// Returns smaller programs, the smallest first. Each of them returns a single value of the body and
+// has only the steps that this value needs.
 std::vector<Program> Smaller(const Program& p);
 
 }  // namespace tessera::shard_maps

@@ -24,7 +24,8 @@
 namespace tessera::shard_maps {
 namespace {
 
-// Tolerance for computing in another order, relative to the largest intermediate number.
+// The largest difference that is allowed for computing in another order, relative to the largest
+// intermediate number.
 constexpr double kWithin = 1e-10;
 
 using Blocks = std::vector<Block<double>>;
@@ -69,7 +70,7 @@ class Check {
     want_ = Plain(inputs_);
   }
 
-  // Returns why the program fails, or "".
+  // Runs all checks. Returns why the program fails, or "" if it passes.
   std::string Run() {
     const std::string why = WhyNot();
     return why.empty() ? "" : absl::StrCat(kWays[way()], why);
@@ -132,8 +133,8 @@ class Check {
     const uint64_t n = p_.seed * 2654435761u % 100;
     return n < 55 ? kCalled : n < 70 ? kTwice : n < 85 ? kScanned : kBranch;
   }
-  // Returns the larger function of which f is a part, as way() says. All but the first call f on
-  // results of f, so that shardings and derivatives pass from one shard_map to another.
+  // Returns the larger function of which f is a part, as way() says. Every call of f but the first
+  // gets results of f, so that shardings and derivatives pass from one shard_map to another.
   Fn Around(Fn f) const {
     const auto next = [this, f](const Arrays& xs) {
       const Array loss = LossOf(f(xs));
@@ -223,8 +224,8 @@ class Check {
     return "";
   }
 
-  // An element of an input. The plain loop computes the derivative of the loss by one element in
-  // one run, so only some elements are compared.
+  // One element of an input. The plain loop needs a whole run for the derivative of the loss by one
+  // element, so only some elements are compared.
   struct Element {
     size_t input, k;
   };
@@ -270,7 +271,8 @@ class Check {
     const auto gradient = jit(grad([&](const Arrays& xs) { return LossOf(f(xs)); }));
     return ComparePlainGradient(what, gradient(xs_), inputs_);
   }
-  // Runs without jit, so that the residuals of the derivative leave the shard_map.
+  // Computes a vjp without jit, so that the residuals of the derivative leave the shard_map as
+  // arrays.
   std::string PulledBack(const Fn& f) {
     const auto [results, pull] = vjp(f, xs_);
     Arrays cotangents;
@@ -337,8 +339,8 @@ class Check {
     return "";
   }
 
-  // The inputs of a vmap. Some inputs have a member for each call, along any dim; the others are
-  // shared.
+  // The inputs of a vmap. Some inputs have one part for each member, along any dim; the other
+  // inputs are shared by all members.
   struct Members {
     int64_t count = 0;
     Prefix<int> in_axes;

@@ -1,5 +1,6 @@
-// Checks the promises of a run. process.cc shows it each step, the clients report what they were
-// told, and sim.cc says which faults excuse what. The first broken promise ends the run.
+// Checks the promises of a run (checker.h). process.cc shows it each step of the scheduler, the
+// clients report the answers that they got, and sim.cc says what each fault may cause. The first
+// broken promise ends the run.
 #include "tests/sim/checker.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@
 namespace tessera::sim {
 namespace {
 
-// The names are in the order of scheduler::Event. The kind with the name "" is counted by its
-// reports.
+// The names are in the order of scheduler::Event. The kind with the name "", a report of a worker,
+// is counted by the kind of the report.
 constexpr const char* kEventNames[] = {"open session",
                                        "get session",
                                        "list sessions",
@@ -94,7 +95,7 @@ bool Checker::IsExcused(const std::string& executor, uint64_t incarnation) const
 
 void Checker::ExcuseSilence(const std::string& worker, absl::Time until) {
   absl::Time& silent = silent_until_.try_emplace(worker, absl::InfinitePast()).first->second;
-  // A deaf coordinator counts the silence afterwards.
+  // While the coordinator is deaf it hears nothing, and a silence counts for it only afterwards.
   silent = std::max(silent, until + std::max(deaf_until_ - world_->now(), absl::ZeroDuration()));
 }
 
@@ -121,7 +122,7 @@ void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& 
   if (deletion == nullptr) return;
   const auto worker = state.cluster.workers().find(deletion->worker);
   if (worker == state.cluster.workers().end() || worker->second.session != 0) return;
-  // The arrays that an absent worker holds are given up with it.
+  // If a worker is deleted while it is away, the arrays that it holds are given up with it.
   for (const auto& [id, array] : state.catalogue.arrays())
     for (const auto& [device, incarnation] : array.holders)
       if (state.cluster.ExecutorOf(device).worker == deletion->worker) given_up_.insert(id);
@@ -142,7 +143,8 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
   const size_t kind = reported != nullptr ? kEvents + reported->report.body.index() : event.index();
   for (size_t fault = 0; fault < kFaultKinds; ++fault)
     if (world_->now() < active_until_[fault]) ++coverage_[kind][fault];
-  // Commands that an executor lacks after it came back are sent again, wherever that is.
+  // An inventory shows which commands an executor lacks. They are sent again even over a failed
+  // communicator or to a draining worker, so they are not checked.
   const bool is_new = kind != kEvents + kInventoryReport;
   for (const scheduler::Effect& effect : effects)
     if (const auto* send = std::get_if<scheduler::SendCommand>(&effect); send != nullptr && is_new)
@@ -153,7 +155,8 @@ void Checker::OnStep(const scheduler::Event& event, const std::vector<scheduler:
       for (const scheduler::RowChange& row : commit->rows) CheckRow(row, state);
 }
 
-// No operation begins over a communicator that has failed its members, or on a worker that drains.
+// No operation may begin over a communicator in which a launch has failed, or on a worker that
+// drains.
 void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::State& state) {
   if (const auto* launch = std::get_if<api::Launch>(&send.command);
       launch != nullptr && failed_communicators_.count(launch->generation) > 0)
@@ -168,7 +171,8 @@ void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::Sta
       world_->Violate("something begins on worker ", name, ", which drains");
 }
 
-// An array that is ready on an executor that is back must be there.
+// If the coordinator takes an array to be ready on an executor that has come back, the executor's
+// inventory must contain it.
 void Checker::CheckAdopted(const scheduler::WorkerReported& event, const scheduler::State& state) {
   const auto& inventory = std::get<api::ExecutorInventory>(event.report.body);
   for (const auto& [id, array] : state.catalogue.arrays()) {
@@ -272,8 +276,9 @@ uint64_t Checker::OfAnother(const std::string& tenant, Random& random) const {
 }
 
 void Checker::Forgotten(uint64_t operation) {
-  // Each operation may have had two copies of arguments made, and these have records of their own.
-  // Other records belong to operations whose acknowledgement was lost.
+  // The coordinator keeps kOperationsKept records, but not every record is an accepted operation.
+  // Copies of the arguments of an operation, at most two, have records of their own, and so have
+  // operations whose acknowledgement was lost.
   constexpr int64_t kRecordsOfEach = 4;
   open_.erase(operation);
   const auto op = operations_.find(operation);

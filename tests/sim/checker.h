@@ -1,13 +1,13 @@
 // The promises that a run must keep, and the table of what the run has covered.
 //
-// The checker knows what the faults have done to the machines. It compares this with what the
-// scheduler says and what clients are told:
+// The checker knows what the faults have done to the machines. It compares this with the effects of
+// the scheduler and with the answers that clients get. The promises:
 // - An array is lost only if a holder of it died or was cut off.
-// - What was acknowledged is there after a restart.
+// - A change that was acknowledged to a client is still there after a restart.
 // - An operation ends once and stays ended.
 // - No id is given twice.
 // - A launch runs once.
-// - A worker is away only if it was silent.
+// - The coordinator counts a worker as away only if the worker was silent.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,31 +32,34 @@ namespace scheduler = server::scheduler;
 inline constexpr int64_t kOperationsKept = 400;
 inline constexpr absl::Duration kOutageGrace = absl::Seconds(20);
 inline constexpr absl::Duration kSessionLease = absl::Seconds(15);
-// The time within which an executor has been counted as lost, if a fault can have this effect. It
-// is longer than the grace.
+// If a fault makes the coordinator count an executor as lost, the coordinator does so within this
+// time after the fault has ended. The time is longer than kOutageGrace.
 inline constexpr absl::Duration kCountedAsLostWithin = absl::Seconds(30);
 
 class Checker {
  public:
-  // The kinds of events: the scheduler's events, and the reports of workers one by one.
+  // Coverage counts steps by the kind of their event. There are kEvents kinds of the scheduler's
+  // events; a report of a worker is counted by the kind of the report instead.
   static constexpr size_t kEvents = std::variant_size_v<scheduler::Event>;
   static constexpr size_t kReports = std::variant_size_v<api::ReportBody>;
   using Coverage = std::array<std::array<int64_t, kFaultKinds>, kEvents + kReports>;
-  // Returns "" for the kind of event that is counted by its reports.
+  // Returns "" for the kind of event that is counted by the kinds of its reports.
   static std::string EventName(size_t kind);
 
   explicit Checker(World* world) : world_(world) {}
 
   // ---- The machines. ----
   void FaultIsOn(FaultKind kind, absl::Duration time);
-  // Until this time, or if it ends before, the executor's process may be counted as lost, because
-  // it is cut off or suspended. InfiniteFuture means that it has died.
+  // Until this time, the executor's process may be counted as lost, because it is cut off or
+  // suspended. Calls for the same process add up: the latest time counts. InfiniteFuture means that
+  // the process has died.
   void Excuse(const std::string& executor, uint64_t incarnation,
               absl::Time until = absl::InfiniteFuture());
   bool IsExcused(const std::string& executor, uint64_t incarnation) const;
   // Until this time the worker may be silent, because it is cut off, suspended or starting.
   void ExcuseSilence(const std::string& worker, absl::Time until);
-  // For this time the coordinator hears nothing, so it may notice later what is excused now.
+  // For this time the coordinator hears nothing. So it may notice a silence later by this time, and
+  // the excuses for silences last longer by it.
   void CoordinatorIsDeaf(absl::Duration time);
   // The process of an executor begins a launch.
   void LaunchBegins(uint64_t launch, const std::string& executor, uint64_t incarnation);
@@ -66,17 +69,17 @@ class Checker {
   void OnStep(const scheduler::Event& event, const std::vector<scheduler::Effect>& effects,
               const scheduler::State& state);
 
-  // The coordinator takes a worker for away, because it hears nothing of it.
+  // The coordinator takes a worker to be away, because it has heard nothing from the worker.
   void Silent(const std::string& worker);
 
   // ---- What clients are told. ----
   // A new object was acknowledged; `what` is its kind, for example "array".
   void Acknowledged(const char* what, uint64_t id);
   void Accepted(uint64_t operation);
-  // The operation was seen to have ended in this way.
+  // The operation was seen to have ended, in this state and with this error.
   void Ended(uint64_t operation, api::OperationState state, const absl::Status& error);
-  // The operation is unknown to the coordinator. The coordinator may have dropped the record only
-  // if enough operations came after it.
+  // The coordinator has answered that it does not know the operation. The coordinator may have
+  // dropped the operation's record only if enough operations came after it (kOperationsKept).
   void Forgotten(uint64_t operation);
   // The client of the operation is gone, so no client will see how it ends.
   void Abandoned(uint64_t operation) { open_.erase(operation); }
@@ -106,7 +109,7 @@ class Checker {
   std::map<std::string, absl::Time> silent_until_;
   absl::Time deaf_until_ = absl::InfinitePast();  // until then the coordinator hears nothing
   std::set<std::tuple<uint64_t, std::string, uint64_t>> runs_;
-  std::set<uint64_t> given_up_;           // arrays on the worker that the step at hand deletes
+  std::set<uint64_t> given_up_;           // arrays of the worker that the current step deletes
   std::set<uint64_t> lost_;               // arrays that are lost
   std::set<uint64_t> deleted_;            // arrays whose deletion has begun; a restart may undo it
   std::map<uint64_t, uint64_t> donated_;  // array -> the operation that it was donated to

@@ -1,5 +1,5 @@
 // The calls and the session of a simulated client. A call travels over the client's path to the
-// process that serves, and is repeated until there is an answer that counts. client_work.cc decides
+// process that serves, and is repeated until an answer tells its effect. client_work.cc decides
 // what to call.
 #include "tests/sim/client.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kGiveUp = absl::Seconds(60);    // time for which a call is repeated
 constexpr absl::Duration kPatience = absl::Seconds(45);  // time to wait for one answer
 constexpr absl::Duration kNoticeMin = absl::Milliseconds(500), kNoticeMax = absl::Seconds(4);
-// The latest time of any answer: the longest wait of the scheduler itself, and its lateness.
+// The longest time that any answer takes: the longest wait of the scheduler itself, and a margin.
 constexpr absl::Duration kAnswerMax = absl::Seconds(130);
 constexpr absl::Duration kRenewal = absl::Seconds(3);
 
@@ -120,7 +120,7 @@ void Client::Receive(const CallRef& call, const scheduler::Reply& reply) {
     world_->After(paused_until_ - world_->now(), [this, call, reply, answered] {
       if (call->life != life_ || call->ended) return;
       if (Unknown(reply.status)) return Unanswered(call, absl::ZeroDuration());
-      // If one copy of the call is refused, another copy that comes later may still be accepted.
+      // If this copy of the call is refused, another copy that arrives later may still be accepted.
       if (!reply.status.ok() && call->under_way > 0) return Unanswered(call, absl::ZeroDuration());
       answered_ = answered;
       End(call, reply);

@@ -28,10 +28,11 @@ class Client {
   void Stop() { stopped_ = true; }
   // Checks everything that the client was told: reads every array and waits for every operation.
   void Audit();
-  // Makes a run that must succeed, from upload to read.
+  // Makes a run that must succeed: compiles a program, uploads its arguments, runs it and reads a
+  // result. probed() tells whether it has succeeded.
   void Probe();
   bool probed() const { return probed_; }
-  // Returns the number of calls that have had no answer for this long.
+  // Returns the number of calls that were begun at least `time` ago and have no answer.
   int64_t OpenFor(absl::Duration time) const;
 
   // ---- Faults. ----
@@ -47,7 +48,7 @@ class Client {
 
   struct Program {
     uint64_t executable = 0;
-    std::vector<int> sources;  // index of the argument that each result is
+    std::vector<int> sources;  // for each result, the argument that it equals
     std::vector<api::ArraySpec> in, out;
   };
   struct Array {
@@ -73,7 +74,7 @@ class Client {
     bool asked = false;        // whether a save or load has no answer yet
     bool is_free() const { return save == 0 && loads.empty() && !asked; }
   };
-  // A call and its repetitions.
+  // A call and its repetitions, until one of them is answered.
   struct Call {
     std::string what;
     Sender send;
@@ -87,8 +88,8 @@ class Client {
   using CallRef = std::shared_ptr<Call>;
 
   // ---- Calls (client.cc). ----
-  // Makes a call. `then` gets the answer. UNAVAILABLE without a reason means that there was no
-  // answer, and that the effect of the call is unknown.
+  // Makes a call. `then` gets the answer. An error UNAVAILABLE without a reason means that there
+  // was no answer, so that the effect of the call is unknown.
   template <class E>
   void Ask(const std::string& what, E event, Then then);
   void Begin(CallRef call);
@@ -104,7 +105,7 @@ class Client {
   void Renew();
   void Hold();
   void SessionLost(uint64_t session);
-  // Returns whether the session must have existed at the time of the last answer.
+  // Returns whether the coordinator must still have had the session when it gave the last answer.
   bool IsSafe(uint64_t session) const;
   // Returns how long the coordinator was paused since the session was last renewed.
   absl::Duration NotCounted() const { return coordinator_->not_counted() - not_counted_; }
@@ -113,9 +114,10 @@ class Client {
   void HandlePrograms();
   // Continues the upload of these bytes, with at most `patience` chunks.
   void SendChunk(const std::string& bytes, int64_t from, int patience);
-  // All bytes have been uploaded. Says whether they are a program.
+  // All bytes have been uploaded. Checks whether they are a program, and asks the coordinator to
+  // keep them.
   void CheckProgram(const std::string& bytes, int patience);
-  // The coordinator has said that it keeps the program.
+  // Called when the coordinator has said that it keeps the program.
   void Keeps(const std::string& bytes);
   void FindProgram(const std::string& sha256);
   void ListPrograms();
@@ -170,10 +172,10 @@ class Client {
              duplicates_until_ = absl::InfinitePast();
   uint64_t life_ = 1, holds_ = 0, requests_ = 0;
   std::multiset<absl::Time> open_;  // times at which the unanswered calls began
-  // Time at which the coordinator gave the answer at hand.
+  // Time at which the coordinator gave the answer that is being handled.
   absl::Time answered_ = absl::InfinitePast();
 
-  // The members below belong to this life of the client.
+  // The members below belong to the current process of the client. Kill resets them.
   uint64_t session_ = 0;  // 0 if there is none yet, or for the tenant's own session
   absl::Time safe_until_ = absl::InfinitePast();  // earliest end of the session's lease
   absl::Duration not_counted_;  // value of coordinator_->not_counted() at that time

@@ -1,4 +1,5 @@
-// How a client makes a call of one kind. Included by the files that make calls.
+// Implements Client::Ask, by which a client makes a call of any kind. The client_*.cc files include
+// it.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace tessera::sim {
 
-// Whether a call that comes twice has no more effect than a call that comes once.
+// Whether a call of this kind that comes twice has no more effect than a call that comes once.
 template <class E>
 inline constexpr bool kIdempotent =
     !std::is_same_v<E, scheduler::OpenSession> && !std::is_same_v<E, scheduler::CreateArray> &&
@@ -23,6 +24,7 @@ void Client::Ask(const std::string& what, E event, Then then) {
   call->what = what;
   call->then = std::move(then);
   call->repeats = kIdempotent<E>;
+  // With a request id, the scheduler recognises a repetition of any call.
   if constexpr (requires { event.id.text; }) {
     call->repeats = true;
     event.id.text = absl::StrCat(caller_.tenant, "-", ++requests_);

@@ -1,5 +1,5 @@
-// The actions of a client on files. It saves arrays, sometimes over other files, looks at files and
-// loads them.
+// The actions of a client on files. It saves arrays, sometimes over existing files, looks at files
+// and loads them.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -71,7 +71,8 @@ void Client::Save(const std::string& path) {
       Wait(saved.save, /*until_ended=*/true);
     } else if (ReasonOf(reply.status).empty() ||
                KindOf(reply.status) == ErrorKind::kOperationNotFound) {
-      // The file may still be saved, or it has been saved and its operation is forgotten since.
+      // The save may still happen, or it has happened and the coordinator has forgotten its
+      // operation since.
       files_.erase(it);
     } else {
       saved.is_there = was_there;
@@ -107,7 +108,7 @@ void Client::LookAt(const std::string& path) {
   const File was = files_.at(path);
   const bool certain = was.is_there && was.is_free();
   Ask(absl::StrCat("look at ", path), e, [=, this](const scheduler::Reply& reply) {
-    // Something may have been saved meanwhile.
+    // The file may have been saved anew since the question was sent.
     const auto it = files_.find(path);
     if (!certain || it == files_.end() || !it->second.is_there || it->second.values != was.values)
       return;

@@ -19,7 +19,8 @@ constexpr char kNoProgram[] = "no program";
 
 bool IsProgram(const std::string& bytes) { return !absl::StartsWith(bytes, kNoProgram); }
 
-// The scheduler keeps the format, whatever the bytes are.
+// Returns the format to claim for the bytes. The scheduler stores the format and does not look at
+// the bytes.
 scheduler::ProgramFormat FormatOf(const std::string& bytes) {
   return bytes.size() % 2 == 0 ? scheduler::ProgramFormat::kTessera
                                : scheduler::ProgramFormat::kStablehlo;
@@ -118,7 +119,8 @@ void Client::ListPrograms() {
     for (const scheduler::ProgramInfo& info :
          std::get<scheduler::Page<scheduler::ProgramInfo>>(reply.body).items) {
       listed.insert(info.sha256);
-      // The program was uploaded by a process of the client that has died.
+      // A program whose text does not contain this life was uploaded by an earlier process of the
+      // client.
       if (!absl::StrContains(*info.bytes, absl::StrCat(" ", life_, " of ", caller_.tenant, " ")))
         DeleteProgram(info.sha256);
     }

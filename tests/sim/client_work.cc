@@ -15,7 +15,8 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr size_t kOpenMax = 12;
 constexpr size_t kArraysMax = 40;
 
-// A program f(a, b) = (b, a), or f(a) = a, over `devices` devices.
+// A program f(a, b) = (b, a), or f(a) = a, over `devices` devices. The results are arguments, so
+// the client knows their values.
 struct Source {
   int devices;
   std::vector<int> results;  // index of the argument that each result is
@@ -400,8 +401,8 @@ void Client::Peek() {
 // ---- Operations. --------------------------------------------------------------------------------
 
 // Runs a program on these arrays, and sometimes donates them or sets a short deadline. Donated
-// arrays leave arrays_ before the call, since a call without an answer may have consumed them. Each
-// result must later have the value of the argument that it is.
+// arrays leave arrays_ before the call, because a call without an answer may have consumed them.
+// Each result must later have the value of the argument that it equals.
 void Client::Execute(const Program& program, std::vector<uint64_t> args, bool donate,
                      std::function<void(uint64_t)> then) {
   scheduler::Execute e;
@@ -454,8 +455,8 @@ void Client::Cancel(uint64_t operation) {
   Ask(absl::StrCat("cancel ", operation), e, [](const scheduler::Reply&) {});
 }
 
-// For an operation with donated arguments it matters whether it began, so some of them are
-// cancelled before they begin.
+// Follows an operation that has donated arguments. Whether it began decides whether they are
+// consumed, so some of these operations are cancelled early.
 void Client::Follow(uint64_t operation) {
   Random& random = world_->random();
   if (random.OneIn(2)) Wait(operation, /*until_ended=*/true);

@@ -13,7 +13,8 @@
 
 namespace tessera::sim {
 
-// A machine's end of a stream. Messages that it sends up reach the process that took the stream.
+// A machine's end of a stream to the coordinator. A message that the machine sends on it reaches
+// the process of the coordinator that accepted the stream.
 class Uplink : public std::enable_shared_from_this<Uplink> {
  public:
   explicit Uplink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
@@ -39,8 +40,8 @@ class Coordinator {
   Disk& disk() { return disk_; }
 
   void KillFor(absl::Duration time);
-  // Makes the disk slow, and kills the process when a step has begun an irrevocable effect for an
-  // operation that is not on the disk yet, or after a while.
+  // Makes the disk slow. Then kills the process as soon as a step has begun an irrevocable effect
+  // for an operation that is not on the disk yet or, if no step does, after a while.
   void KillBeforeDiskFor(absl::Duration time);
   void PauseFor(absl::Duration time);
   void StarveFor(absl::Duration time);

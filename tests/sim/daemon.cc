@@ -178,7 +178,8 @@ void Daemon::Apply(const daemon::WelcomeChild& e) {
 
 void Daemon::Apply(const daemon::Lost& e) {
   world_->Log(name_, " has lost executor ", e.executor, "#", e.incarnation, ": ", e.loss.reason);
-  // The grace is over, so the coordinator is not expected to find the executors any more.
+  // The grace of the outage is over. The daemon has killed its executors, so the checker must not
+  // expect the coordinator to find them.
   const bool outage = state_.connection.outage_ends == absl::InfiniteFuture() &&
                       e.loss.reason.find("coordinator was away") != std::string::npos;
   if (outage) fleet_->checker->Excuse(executors_.at(e.executor)->name(), e.incarnation);

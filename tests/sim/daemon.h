@@ -27,7 +27,7 @@ class Daemon {
   std::vector<std::unique_ptr<Executor>>& executors() { return executors_; }
 
   // ---- Faults. ----
-  // The process dies, and its executors with it. Another one is started.
+  // The daemon's process dies, and its executors with it. A new daemon is started.
   void Kill();
   void PauseFor(absl::Duration time);
   void Crash(Executor& executor, const std::string& why);
@@ -55,7 +55,8 @@ class Daemon {
   void Apply(const daemon::Refused& e);
   void Apply(const daemon::SetTimer& e);
   void Apply(const daemon::Stopped&) {}
-  // Posts the event if this process of the daemon and this process of the executor still run.
+  // Posts the event of an executor, if this process of the daemon and this process of the executor
+  // still run.
   void PostOf(int32_t executor, uint64_t incarnation, daemon::Event event);
 
   World* const world_;

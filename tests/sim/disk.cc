@@ -1,5 +1,5 @@
 // Writes the commits of the coordinator's process after a delay, or fails them. process.cc commits
-// to it, and reads the rows that survived when a new process starts.
+// rows here. A new process reads the rows that have survived.
 #include "tests/sim/disk.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kRetry = absl::Milliseconds(250);  // time after a failed attempt
 #ifdef TESSERA_SIM_ROWS
-// One start in this many decodes bytes, which takes longer than the rest of a start.
+// One start in this many decodes bytes, because this takes longer than the rest of a start.
 constexpr uint64_t kStartsPerRead = 3;
 #endif
 

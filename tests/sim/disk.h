@@ -21,7 +21,8 @@ namespace scheduler = server::scheduler;
 
 class Disk {
  public:
-  // The access of one life of the coordinator to the disk (server/store/store.h).
+  // One life's access to the disk, like server/store/store.h. A life is the time from a start of
+  // the coordinator to the next.
   class Store {
    public:
     std::function<void(uint64_t commit)> durable;
@@ -31,7 +32,7 @@ class Disk {
     // Returns whether no other store has been opened since.
     bool newest() const { return life_.epoch == disk_->starts_; }
     void Commit(scheduler::SharedCommit commit);
-    // The process has ended. The rows that were being written may be on the disk or not.
+    // The process has ended. The rows that were being written may or may not be on the disk.
     void Die();
 
    private:
@@ -53,7 +54,7 @@ class Disk {
   Store* Open();
   // Returns the durable rows.
   const scheduler::CommittedRows& rows() const { return rows_; }
-  // Returns the durable rows. On some starts they are decoded from their encoded bytes.
+  // Returns the durable rows. On every few starts they are encoded to bytes and decoded again.
   std::vector<scheduler::RowChange> Load();
 
   void Slow(absl::Duration time) { slow_until_ = world_->now() + time; }

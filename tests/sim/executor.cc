@@ -122,10 +122,10 @@ void Executor::Welcome(const api::Welcome& welcome) {
   Take([this, welcome] { Attach(welcome); });
 }
 
-// Opens a new stream in place of the old one, as the daemon has been welcomed by a coordinator.
-// Each stream after the first begins with the inventory, followed by all reports that were not
-// acknowledged. A new epoch restarts the check of sequence numbers, since the new life may not know
-// the newest ones.
+// Opens a new stream in place of the old one, when a coordinator has welcomed the daemon. Each
+// stream after the first begins with the inventory, followed by all reports that were not
+// acknowledged. A new epoch restarts the check of sequence numbers, because the new life of the
+// coordinator may not know the newest numbers.
 void Executor::Attach(const api::Welcome& welcome) {
   const uint64_t stream = ++m_.stream;
   if (m_.uplink != nullptr)

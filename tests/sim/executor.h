@@ -1,11 +1,13 @@
-// A model of an executor's process. It keeps the rules of the real ones. Launches, transfers and
-// deletions are carried out in the order sent. The launch of a gang runs when all of its members
-// have come to it. A process that follows has another incarnation and no buffers. Over an outage of
-// the coordinator the process goes on; reports are numbered and kept until they are acknowledged,
-// and each stream after the first begins with an inventory (worker/rpc/coordinator_stream.h).
+// A model of an executor's process. It keeps the rules of a real executor. Launches, transfers and
+// deletions are carried out in the order in which they were sent. A launch of several executors (a
+// gang) runs when all members have come to it. A new process of the executor has another
+// incarnation and no buffers. Over an outage of the coordinator the process goes on; reports are
+// numbered and kept until they are acknowledged, and each stream after the first begins with an
+// inventory (worker/rpc/coordinator_stream.h).
 //
-// It breaks when it is told to. It reports commands that a coordinator must never send: a launch
-// whose argument or program is not there, and a transfer from a buffer that was deleted too early.
+// The process dies or freezes when a fault of the simulation says so. It reports a violation if the
+// coordinator sends a command that it must never send: a launch whose argument or program is not
+// there, or a transfer from a buffer that was deleted too early.
 #pragma once
 #include <deque>
 #include <functional>
@@ -50,16 +52,16 @@ struct Fleet {
   std::map<uint64_t, Gang> rendezvous;           // launch -> gang
   std::map<std::string, FileRef> files;          // path -> file
   std::map<std::string, FileRef> drafts;         // path and token -> draft
-  // The cuts between two workers: until the time nothing gets through between them. The two names
-  // are in order.
+  // Pairs of workers that are cut off from each other -> time at which the cut ends. The two names
+  // of a pair are in alphabetical order.
   std::map<std::pair<std::string, std::string>, absl::Time> cuts;
-  // Returns whether the operation has not ended, as far as a coordinator knows. An operation that
-  // has ended is being cancelled, and may find that its arguments are gone.
+  // Returns whether the operation has not ended, as far as a coordinator knows. If an operation has
+  // ended, its launches are being cancelled, and they may find that their arguments are gone.
   std::function<bool(uint64_t operation)> is_live;
   Checker* checker = nullptr;
 
   void Cut(const std::string& one, const std::string& other, absl::Time until);
-  // Returns InfinitePast if the two have always reached each other.
+  // Returns when the last cut between the two ends, or InfinitePast if there was none.
   absl::Time CutUntil(const std::string& one, const std::string& other) const;
 };
 
@@ -81,10 +83,10 @@ class Executor {
 
   // ---- Calls of the daemon. ----
   void Start(uint64_t incarnation);
-  // The process ends: its buffers are lost, gangs that it ran in fail.
+  // The process ends. The buffers are lost, and the gangs that it takes part in fail.
   void Die();
   void FreezeFor(absl::Duration time);
-  // Calls back once the earlier commands are carried out.
+  // Calls `pong` once the messages that came earlier are handled.
   void Ping(std::function<void()> pong) { Take(std::move(pong)); }
   void Welcome(const api::Welcome& welcome);
   void ResetStream();
@@ -100,13 +102,13 @@ class Executor {
     absl::Status error;
   };
   struct Program {
-    std::vector<int> sources;      // index of the argument that each result is
+    std::vector<int> sources;      // for each result, the argument that it equals
     std::vector<int32_t> devices;  // local devices
     bool loaded = false;
   };
   using Members = std::vector<api::ConfigureCommunicator::Member>;
-  // A command that takes its turn on its devices, with the program and members that it named when
-  // it came.
+  // A command that waits for its turn on its devices, with the program and the members that it
+  // named when it came.
   struct Queued {
     api::Command command;
     uint32_t devices = 0;  // bit set of local devices

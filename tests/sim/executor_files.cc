@@ -1,6 +1,6 @@
-// The work of an executor on files, by the rules of the real one (worker/files/task.h). Each part
-// of a save writes its shards into a draft. Part 0 gives the draft its name once all parts have
-// done so.
+// The work of an executor on files, by the rules of a real executor (worker/files/task.h). Each
+// part of a save writes its shards into a draft. When all parts have done so, part 0 gives the
+// draft its name.
 #include <algorithm>
 #include <utility>
 

@@ -213,9 +213,9 @@ void Executor::Delete(uint64_t array, int32_t device) {
   m_.deleted.emplace(Key{array, device}, m_.epoch);
 }
 
-// Begins a launch whose turn has come. Missing arguments are a violation, unless the operation has
-// ended for the coordinator, which then only cancels it. Donated arguments are gone from here on.
-// The results are computed from the arguments at once, but appear only when the run ends.
+// Begins a launch whose turn has come. A missing argument is a violation, unless the operation has
+// ended for the coordinator, which then only cancels the launch. From here on, donated arguments
+// are gone. The results are computed from the arguments at once, but appear only when the run ends.
 void Executor::Begin(const api::Launch& launch, const Queued& queued) {
   const Program& program = queued.program;
   for (size_t r = 0; r < launch.results.size(); ++r)
@@ -255,9 +255,9 @@ void Executor::Begin(const api::Launch& launch, const Queued& queued) {
   Run(launch, std::move(results));
 }
 
-// Lets this member wait for the others of its gang. The last member to come starts the run of all.
-// A missing member makes the gang fail: soon if its process is gone, otherwise after the timeout of
-// collectives.
+// Lets this member wait for the other members of its gang. The last member that comes starts the
+// run of all members. If a member is missing, the gang fails: soon if the process of that member is
+// gone, otherwise after the timeout of collectives.
 void Executor::BeginGang(const api::Launch& launch, const Members& generation) {
   if (generation.empty())
     return End(launch.launch, PeerFailed("the communicator is closed"), false);
@@ -375,8 +375,8 @@ void Executor::Begin(const api::Transfer& transfer, absl::Time came) {
       const auto deleted = source->m_.deleted.find(key);
       if (deleted != source->m_.deleted.end() && !fleet_->is_live(transfer.launch))
         return End(transfer.launch, PeerFailed("it has ended"), true);
-      // If the deletion was not on the disk, a new life does not know of it. It learns of it from
-      // the peer's inventory, or from this failure.
+      // If the deletion was not on the disk, a new life of the coordinator does not know of it.
+      // That life learns of the deletion from the peer's inventory, or from this failure.
       if (deleted != source->m_.deleted.end() && deleted->second < m_.epoch)
         return End(transfer.launch, PeerFailed("it was deleted before the restart"), true);
       if (deleted != source->m_.deleted.end())

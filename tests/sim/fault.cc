@@ -37,8 +37,9 @@ std::string ToString(const Fault& fault) {
                       " for ", absl::FormatDuration(fault.lasts));
 }
 
-// Draws faults one after the other, some seconds apart. They follow from the seed alone and not
-// from what happens in the run, so that Shrink can leave some out and the others stay the same.
+// Draws faults one after the other, some seconds apart. The faults follow from the seed alone and
+// not from what happens in the run, so that Shrink can leave some of them out while the others stay
+// the same.
 std::vector<Fault> FaultsOf(uint64_t seed, absl::Duration time) {
   Random random(seed * 0x2545f4914f6cdd1d + 1);
   std::vector<Fault> faults;

@@ -9,8 +9,8 @@
 
 namespace tessera::sim {
 
-// Each row is one kind: its name, the shortest and the longest time that it lasts in milliseconds,
-// and how often it is chosen.
+// Each row is one kind of fault: its name, the shortest and the longest time that it lasts in
+// milliseconds, and its weight in the random choice.
 #define TESSERA_SIM_FAULTS(F)                                       \
   F(kSlowNetwork, "slow network", 500, 8'000, 3)                    \
   F(kSlowClientNetwork, "slow client network", 500, 8'000, 2)       \

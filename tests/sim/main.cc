@@ -4,9 +4,10 @@
 //   tessera-sim --seeds 50000 --resume FILE    continues after the last seed that FILE records
 //   tessera-sim --first 77 --seeds 1 --print   runs one seed and prints its transcript
 //
-// A seed that fails is run again with fewer and fewer faults, as long as it still fails. The faults
-// that are left and the end of the transcript are printed. The exit status is 1 if a seed has
-// failed, and 3 if --cover is given and a cell of the table is empty.
+// If a seed fails, tessera-sim runs it again with fewer and fewer faults, as long as it still
+// fails. It prints the faults that are left and the end of the transcript. The exit status is 1 if
+// a seed has failed, and 3 if --cover is given and an event was never seen under some kind of
+// fault.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,7 +40,8 @@ struct Options {
   bool some_faults = false;
 };
 
-// The totals of many seeds. They are written and read as text, so that processes can add theirs.
+// The totals of many seeds. They are written and read as text, so that the processes of one run can
+// pass their totals to the first process.
 struct Totals {
   uint64_t next = 0;  // the first seed that has not been run
   int64_t seeds = 0, operations = 0, operations_min = 0, faults = 0;
@@ -83,7 +85,8 @@ struct Totals {
   }
 };
 
-// Prints the table and returns the number of empty cells.
+// Prints a table of how often each kind of event came under each kind of fault. Returns the number
+// of empty cells.
 int64_t PrintCoverage(const Checker::Coverage& coverage) {
   int64_t empty = 0;
   std::printf("\n%-20s", "events while");
@@ -232,9 +235,9 @@ bool Parse(int argc, char** argv, Options* options) {
   return true;
 }
 
-// Runs all seeds in parts of kPart, prints the totals, and returns the exit status. A failing seed
-// stops the run after its part. With --resume the totals so far are read first, so that a long run
-// can be stopped and continued.
+// Runs all seeds in parts of kPart seeds, prints the totals, and returns the exit status. If a seed
+// fails, the run stops after the part that contains it. With --resume, Main first reads the totals
+// of earlier runs, so that a long run can be stopped and continued.
 int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) return 2;

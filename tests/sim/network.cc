@@ -17,7 +17,7 @@ constexpr absl::Duration kNoticeMax = absl::Seconds(5);
 
 }  // namespace
 
-// Messages that are still under way own the stream that owns them. Clearing them breaks the cycle.
+// Messages under way own the stream that owns them. Clearing the messages breaks this cycle.
 Path::~Path() {
   for (const std::shared_ptr<Stream>& stream : Open()) {
     stream->up_.messages.clear();
@@ -29,7 +29,7 @@ absl::Duration Path::Delay() {
   Random& random = world_->random();
   if (world_->now() < slow_until_)
     return random.Within(absl::Milliseconds(10), absl::Milliseconds(400));
-  // A message rarely takes long, and then all later messages of its stream wait behind it.
+  // A few messages take long, and then all later messages of the stream wait behind them.
   if (random.OneIn(300)) return random.Within(absl::Milliseconds(10), absl::Milliseconds(900));
   return random.Within(absl::Microseconds(50), absl::Milliseconds(4));
 }

@@ -17,10 +17,11 @@ namespace tessera::sim {
 namespace {
 
 constexpr int64_t kEventsMax = 100'000;
-// The number of steps between checks of all invariants, and between checks of all rows. These
-// checks take longer than a step. The invariants are also checked after each rare step.
+// The number of steps from one check of all invariants to the next, and from one check of all rows
+// to the next. These checks take longer than a step. The invariants are also checked after each
+// step of a rare kind.
 constexpr uint64_t kStepsPerCheck = 61, kStepsPerRowCheck = 997;
-// The time by which a command has mostly come to its executor.
+// The time within which most commands reach their executors.
 constexpr absl::Duration kIrrevocableMax = absl::Milliseconds(20);
 
 scheduler::Config ConfigOf(const server::core::Life& life) {
@@ -154,7 +155,8 @@ void Process::PauseFor(absl::Duration time) {
   paused_until_ = std::max(paused_until_, world_->now() + time);
   world_->After(time, [this] {
     if (!alive_ || paused()) return;
-    // Either thread may be first: the driver's own, or the one that reads the sockets.
+    // When the pause ends, either thread may come first: the driver's own thread (Run), or the
+    // thread that reads the sockets and delivers the waiting messages.
     if (world_->random().OneIn(2)) Run();
     running_ = true;
     for (const auto& message : std::exchange(waiting_, {})) Arrive(message);
@@ -269,7 +271,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
   }
   const uint64_t commits = state().commits;
   const bool changes = commits > before || scheduler::Changes(next.event);
-  // A replaced process tells of commits that are on no disk, so nobody hears of it.
+  // A replaced process also takes steps, but its commits reach no disk, so nobody hears of them.
   if (store_->newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
     if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())

@@ -24,8 +24,8 @@ class Process {
   using Done = std::function<void(scheduler::Reply)>;
   using Lost = std::function<void()>;
 
-  // `wall_ahead` is the lead of the machine's wall clock. `fenced` is called when another process
-  // has taken over and this one has to end.
+  // `wall_ahead` points to how far the machine's wall clock is ahead of simulated time. `fenced` is
+  // called when another process has taken over and this one has to end.
   Process(World* world, Disk* disk, Checker* checker, const absl::Duration* wall_ahead,
           std::function<void()> fenced);
 
@@ -41,8 +41,8 @@ class Process {
   void PauseFor(absl::Duration time);
   // Gives the process little of the processor: each event takes long, and the others wait.
   void StarveFor(absl::Duration time);
-  // Calls `then` soon after a step that consumes, deletes or saves something for an operation that
-  // is not on the disk yet.
+  // Calls `then` soon after a step that sends an irrevocable command (it consumes, deletes or saves
+  // something) for an operation that is not on the disk yet.
   void OnIrrevocable(std::function<void()> then) { on_irrevocable_ = std::move(then); }
   // Runs the message now or, if the process is paused, when it continues.
   void Arrive(std::function<void()> message);
@@ -54,7 +54,7 @@ class Process {
     const uint64_t request = last_request_;
     Submit(std::move(event), request, std::move(done), std::move(lost));
   }
-  // Like Call, for a request with a second reply at its end.
+  // Like Call, for a request that gets a second reply, `ended`, when its operation ends.
   template <class E>
   void CallToEnd(E event, Done done, Done ended, Lost lost) {
     event.request = ++last_request_;
@@ -71,7 +71,7 @@ class Process {
   void RemoveWorker(uint64_t session, const absl::Status& why);
   void Report(uint64_t session, const api::Report& report);
   api::Welcome Welcome(uint64_t session);
-  // The stream ends with the process.
+  // Gives the stream to the process: it ends when the process ends.
   void Owns(const std::shared_ptr<Stream>& stream) { streams_.push_back(stream); }
 
   // Returns the number of requests that have not been answered.

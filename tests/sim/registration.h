@@ -1,5 +1,5 @@
-// A registered worker at the coordinator: the stream of its daemon and the streams of its
-// executors, by the rules of server/rpc/worker_streams.h.
+// A registered worker, as the coordinator sees it: the stream of its daemon and the streams of its
+// executors. The class follows the rules of server/rpc/worker_streams.h.
 #pragma once
 #include <deque>
 #include <functional>

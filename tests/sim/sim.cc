@@ -28,9 +28,9 @@ constexpr int32_t kDevices = 2;  // per executor
 constexpr absl::Duration kUnanswered = absl::Seconds(20);
 // The shortest cut or pause after which a machine may be counted as lost.
 constexpr absl::Duration kMayBeLost = absl::Seconds(1);
-// The time until both ends of a broken connection know that it broke.
+// The time within which both ends of a broken connection learn that it broke.
 constexpr absl::Duration kCutOff = absl::Seconds(6);
-// The time for which the consequences of a fault go on.
+// How long the effects of a fault last after the fault.
 constexpr absl::Duration kAftermath = absl::Seconds(3);
 
 class Simulation {
@@ -123,7 +123,8 @@ class Simulation {
   }
 
   // Injects a fault that strikes the coordinator, its disk or its clock. Returns false if the fault
-  // is of another kind. The checker is told before, so that it excuses what the fault may cause.
+  // is of another kind. The checker is told before the fault begins, so that it excuses the
+  // effects.
   bool InjectIntoCoordinator(const Fault& fault) {
     switch (fault.kind) {
       case FaultKind::kCoordinatorPause:
@@ -146,7 +147,7 @@ class Simulation {
         return true;
       case FaultKind::kCoordinatorReplaced:
         coordinator_.ReplaceFor(fault.lasts);
-        // Connections to the machine that no longer serves end.
+        // Connections to the machine of the replaced process end.
         for (const auto& worker : workers_) worker->path().BreakStreams();
         return true;
       case FaultKind::kDiskSlow:

@@ -23,13 +23,13 @@ struct Outcome {
 };
 
 // Runs the cluster for 300 seconds with these faults, or longer until it has accepted enough
-// operations. Then lets it settle until all requests are answered, and ends with an audit and a
-// probe by each client. `lines` is the number of lines of the transcript to return.
+// operations. Then lets the cluster settle until all requests are answered. Ends with an audit and
+// a probe by each client (client.h). `lines` is the number of lines of the transcript to return.
 Outcome Run(uint64_t seed, const std::vector<Fault>& faults, size_t lines = 60);
 // Like Run, with the faults of the seed.
 Outcome RunSeed(uint64_t seed);
-// Returns the smallest subset of the faults that was found with which the seed still fails in the
-// same way.
+// Returns a subset of the faults, as small as the search could make it, with which the seed still
+// breaks a promise in the same way.
 std::vector<Fault> Shrink(uint64_t seed, std::vector<Fault> faults);
 
 }  // namespace tessera::sim

@@ -1,6 +1,6 @@
 // A simulated cluster in one thread. It contains the coordinator's real scheduler, and models of
 // the daemons, executors, clients and the network around it. The models keep the rules of the real
-// ones and break at random. Everything follows from one seed: the same seed gives the same
+// components, and fail at random. Everything follows from one seed: the same seed gives the same
 // transcript, byte for byte.
 #pragma once
 #include <cstdint>
@@ -39,7 +39,7 @@ class World {
   Random& random() { return random_; }
   absl::Time now() const { return now_; }
   // Runs `then` after the delay. Actions that are due at the same time run in the order in which
-  // they were added.
+  // they were added to the world.
   void After(absl::Duration delay, std::function<void()> then);
   // Runs until `end`, or until the first violation.
   void RunUntil(absl::Time end);

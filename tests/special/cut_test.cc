@@ -1,5 +1,6 @@
-// Proves that special functions and their derivatives give the same bits on arrays sharded over two
-// devices as on one device. The devices are an embedded cluster.
+// Proves that special functions and their derivatives give the same bits on arrays that are sharded
+// over two devices as on one device. A row is one function with its points (rows.h). The devices
+// are an embedded cluster.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,8 +18,9 @@ class CutSpecialTest : public ::testing::TestWithParam<const Row*> {
   static void TearDownTestSuite() { Session::SetDefault(nullptr); }
 };
 
-// Returns the points as the rows of one array. If their number is odd, the last point is repeated,
-// so that two devices can share each row.
+// Returns an array with one row for each argument of the function, which holds the argument at all
+// points. If the number of points is odd, the last point is repeated, so that two devices can share
+// each row.
 ir::Array Points(DType dtype) {
   const Columns& columns = CutSpecialTest::GetParam()->points;
   const auto given = static_cast<int64_t>(columns[0].size());
@@ -34,7 +36,7 @@ Array ValuesOf(const Array& x) {
   for (int64_t i = 0; i < x.dim(0); ++i) columns.push_back(x[Index(i)]);
   return CutSpecialTest::GetParam()->f(columns);
 }
-// Returns the derivatives by each argument by which the function has one.
+// Returns the derivatives by those arguments by which the function has derivatives.
 Array DerivativesOf(const Array& x) {
   std::vector<Array> out;
   for (const int by : CutSpecialTest::GetParam()->derivatives) {

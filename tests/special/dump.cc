@@ -1,5 +1,6 @@
-// Prints the rows for scripts/record_special.py, one JSON object a line. Points are written as the
-// hexadecimal digits of their f64 bytes.
+// Prints the rows for scripts/record_special.py, one JSON object per line. A row is one special
+// function with its points (rows.h). Points are written as the hexadecimal digits of their f64
+// bytes.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

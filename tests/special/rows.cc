@@ -58,9 +58,9 @@ Columns Cross(const Points& a, const Points& b, const Points& c) {
   return out;
 }
 
-// Lists the rows with their points: edges such as 0, infinities and NaN, and numbers across the
-// range in which the function uses each of its formulas. A larger tolerance has the reason beside
-// it where it is known.
+// Lists the rows with their points: edges such as 0, infinities and NaN, and numbers from the whole
+// range, so that each of the formulas of the function is used. If the reason for a larger tolerance
+// is known, it is given beside the tolerance.
 std::vector<Row> MakeRows() {
   const Points edges = {0, -0.0, kInf, -kInf, kNaN, 1, -1, 2, -2, 0.5, -0.5};
   const Points all = Join(edges, Scaled(1e-6, 80, 25, true));
@@ -128,7 +128,7 @@ std::vector<Row> MakeRows() {
         {"log_ndtr(3.752924)",
          "below 5 it is log(ndtr(x)), and f32 rounds ndtr(x) to within 2^-24 of 1"}};
   }
-  unary("logit", special::logit, unit).ulps32 = 21;  // log of nearly 1
+  unary("logit", special::logit, unit).ulps32 = 21;  // error of the log of nearly 1
   unary("expit", special::expit, all);
   unary("entr", special::entr, all);
   unary("i0", special::i0, all).derivative_scale = 1;
@@ -178,7 +178,7 @@ std::vector<Row> MakeRows() {
   tail.ulps_derivative = 256;
   binary("zeta_lax", "lax.zeta(x[0], x[1])", lax::zeta, Cross({0.5, 2, 3}, {-1, -1.5, -2.5, 0, 4}),
          {})
-      .ulps32 = 13;  // sums powers of opposite signs
+      .ulps32 = 13;  // adds powers of opposite signs
   binary("igamma_grad_a", "lax.igamma_grad_a(x[0], x[1])", lax::igamma_grad_a, Cross(shapes, sizes),
          {})
       .ulps64 = 256;
@@ -195,7 +195,7 @@ std::vector<Row> MakeRows() {
     Row& row = binary("betaln", "jsp.betaln(x[0], x[1])", special::betaln,
                       Cross(shapes, Scaled(0.05, 1e4, 12)), {0, 1});
     row.scale = 1;
-    row.ulps32 = 16;  // a difference of gammaln
+    row.ulps32 = 16;  // computes a difference of gammaln
   }
   binary("poch", "jsp.poch(x[0], x[1])", special::poch,
          Cross({0.3, 1, 2.5, 9}, {0, 0.5, 1, 3, 6.25}), {0, 1});
@@ -214,7 +214,7 @@ std::vector<Row> MakeRows() {
   binary("comb", "jsp.comb(x[0], x[1])",
          [](const Arg& n, const Arg& k) { return special::comb(n, k); },
          Cross({0, 1, 5, 10.5, 30, -1}, {0, 1, 2, 4.5, 7}), {0, 1})
-      .ulps32 = 48;  // exp of a difference of gammaln
+      .ulps32 = 48;  // computes exp of a difference of gammaln
   binary("expn", "jsp.expn(x[0], x[1])", special::expn,
          Cross({0, 1, 2, 3, 10, 6000, -1}, Join({0, -1, kNaN}, Scaled(0.02, 60, 14))), {});
   rows.push_back({.name = "betainc",

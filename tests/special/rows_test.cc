@@ -1,5 +1,6 @@
-// Proves that values and derivatives of special functions agree with those of JAX. Each row is run
-// in the reference evaluator and compared with the recording of scripts/record_special.py.
+// Proves that values and derivatives of special functions agree with those of JAX. A row is one
+// function with its points (rows.h). Each row is run in the reference evaluator and compared with
+// the recording of scripts/record_special.py.
 #include "tests/special/rows.h"
 
 #include <gmock/gmock.h>
@@ -44,8 +45,8 @@ const std::map<std::string, nlohmann::json>& AllRecorded() {
   return kAll;
 }
 
-// Returns the distance in units in the last place of `want`. It is 0 for two NaNs and for equal
-// numbers.
+// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
+// of `scale`. The distance of two NaNs and of equal numbers is 0.
 double Distance(double got, double want, int digits, double scale) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
@@ -68,7 +69,7 @@ class SpecialTest : public ::testing::TestWithParam<const Row*> {
           << "recorded at other points; run scripts/record_special.py";
     }
   }
-  // Returns the points, rounded to f32, as one array for each argument of the function.
+  // Returns the points, rounded to f32, as one array of `dtype` for each argument of the function.
   std::vector<ir::Array> Points(DType dtype) const {
     std::vector<ir::Array> out;
     for (const std::vector<double>& column : GetParam()->points) {
@@ -164,7 +165,8 @@ TEST_P(SpecialTest, NarrowFloatsAreRounded) {
   }
 }
 
-// Forward and reverse mode are compared with separate recordings, since they may round differently.
+// Derivatives in forward mode and in reverse mode are compared with separate recordings, because
+// they may round differently.
 TEST_P(SpecialTest, Derivatives) {
   const Row& row = *GetParam();
   for (size_t d = 0; d < row.derivatives.size(); ++d) {
@@ -267,8 +269,8 @@ TEST(SpecialSecondDerivativesTest, IncompleteGammasHaveTheMixedOneByXFirst) {
   }
 }
 
-// Differentiates by one argument at points where the derivative by the other is infinite or
-// undefined.
+// Differentiates by one argument at points where the derivative by the other argument is infinite
+// or undefined.
 TEST(SpecialSecondDerivativesTest, AnInfiniteDerivativeByTheOtherArgumentIsLeftOut) {
   const ir::Array a = testing::Vec({0.5, 0}, kF64), x = testing::Vec({0, 2}, kF64);
   const std::vector<double> by_a = testing::Values(

@@ -86,8 +86,9 @@ double UlpsBetween(DType dtype, double a, double b, double at_least = 0) {
 }
 
 // Returns whether the results of a case are sums. Expected sums come from another backend, which
-// adds in another order. If much cancels, a sum may differ by units of the largest element rather
-// than of its own. Sums of scattered updates count only if a plan cuts the updates.
+// adds in another order. If large terms cancel, a sum may differ by units of the largest element
+// rather than by units of its own. Sums of scattered updates count as sums only if a plan cuts the
+// updates.
 bool IsOfSums(const std::string& name, bool is_cut) {
   for (const char* of_sums :
        {"dot_general", "conv_general_dilated", "cumsum", "cumlogsumexp", "reduce_window_add"})
@@ -122,7 +123,7 @@ std::string MismatchOf(const std::string& name, const Array& got, const Array& e
   for (int64_t i = 0; i < got.num_elements(); ++i) {
     if (!IsFloat(got.dtype())) {
       const size_t width = ByteWidth(got.dtype());
-      // The unused bits of a byte do not matter.
+      // The unused bits of an element of less than a byte do not matter.
       if (BitWidth(got.dtype()) < 8 && got.IntAt(i) == expected.IntAt(i)) continue;
       if (std::memcmp(got.data() + i * width, expected.data() + i * width, width) == 0) continue;
       return absl::StrCat("element ", i, " is ", got.IntAt(i), ", not ", expected.IntAt(i));

@@ -1,6 +1,6 @@
-// Reads StableHLO's conformance cases, which lie beside the checkout (TESSERA_SHARED), compares
-// results with them, and keeps the file that counts the cases for which Tessera gives the right
-// results.
+// Reads StableHLO's conformance cases, compares results with them, and keeps counts.txt, which
+// counts the cases for which Tessera gives the right results. The cases are in a folder outside of
+// the repository, which the environment variable TESSERA_SHARED names.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@ struct Case {
   std::string family;    // op that it tests: "add", "dot_general"
   std::string artifact;  // bytes of the artifact
   std::vector<Array> args, expected;
-  std::string problem;    // why it cannot be run, such as a dtype that Tessera lacks; else empty
+  std::string problem;    // why the case cannot run, such as a dtype that Tessera lacks; or empty
   nlohmann::json checks;  // tolerance of each result
 };
 
@@ -37,16 +37,16 @@ void ForEachRecordedCase(const std::function<void(const Case&)>& f);
 
 // Imports the artifact of a case as a program.
 absl::StatusOr<Program> ProgramOf(const Case& test);
-// Compares `got`, which is result `r` of the case or a block of it, with `expected`. Returns "" or
-// the first difference. `is_cut` says that the plan cuts operands, so that sums of updates may come
-// in another order.
+// Compares `got` with `expected`. `got` is result `r` of the case, or a block of this result.
+// Returns "" or the first difference. `is_cut` says that the plan cuts operands, so that updates
+// may be summed in another order.
 std::string Mismatch(const Case& test, size_t r, const Array& got, const Array& expected,
                      bool is_cut = false);
 // Compares all results of the case with the expected ones. Returns "" or the first difference.
 std::string Mismatch(const Case& test, absl::Span<const Array> got);
 
-// Returns whether the compiled form of a program has no host step, that is, whether the evaluator
-// runs no part of it.
+// Returns whether the worker compiles a program to code alone: whether its compiled form has no
+// host step, in which the evaluator would run a part of it.
 bool IsCodeAlone(const Program& program, const worker::program::BuildOptions& options);
 
 // The columns of counts.txt. The head of that file says what each column counts.
@@ -55,9 +55,9 @@ class Counts {
   // Counts one case of the family if `one` is true. Otherwise only records that the family has
   // cases.
   void Add(const std::string& column, const std::string& family, bool one);
-  // Compares the counts with the file. Fails for each family with a smaller count, and also for a
-  // larger count until it is written to the file: with --rewrite, counts grow and never shrink.
-  // Prints the totals.
+  // Compares the counts with the file. Fails for each family with a smaller count. Fails for a
+  // larger count, too, until that count is written to the file: --rewrite writes larger counts, and
+  // never smaller ones. Prints the totals.
   void Expect() const;
 
  private:

@@ -45,8 +45,8 @@ absl::StatusOr<std::vector<Array>> RunCompiled(worker::Backend& backend, const P
   return out;
 }
 
-// Returns the program for two devices. Inputs are cut along dim `dim` if two divides it. Returns
-// nullopt if that holds for no input.
+// Returns the program for two devices. Inputs whose dim `dim` has an even size are cut along this
+// dim. Returns nullopt if there is no such input.
 std::optional<Program> CutAlong(int dim, const Program& program) {
   const Mesh mesh{{{"x", 2, AxisType::kAuto}}};
   const Function& f = *program.entry;

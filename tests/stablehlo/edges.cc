@@ -95,8 +95,8 @@ void AddConstants(Edges& edges) {
     out.push_back(Literal(b, Array(DType::kBool, {2, 0, 3})));
     return out;
   });
-  // Constants take every byte value at each position of an element, as a scalar, a splat and a
-  // list.
+  // Elements of the constants have every byte value at each position of the element. Each constant
+  // is written as a scalar, as a splat (one value for all elements) and as a list.
   for (const DType dtype : {DType::kS8,
                             DType::kU8,
                             DType::kS16,
@@ -350,9 +350,9 @@ FunctionRef Nested(int depth, bool loops, const std::function<Value(Value)>& lea
   return f;
 }
 
-// Adds programs without ops, with unusual names, with regions nested to the limit, and loops and
-// branches in which the export must rearrange operands, since StableHLO's regions capture values
-// and ours do not.
+// Adds programs without ops, with unusual names, and with regions nested to the limit. Then adds
+// loops and branches in which the export must rearrange operands, because StableHLO's regions
+// capture values and ours do not.
 void AddRegions(Edges& edges) {
   const Type scalar = Of(DType::kF32, {}), rows = Of(DType::kF32, {4, 3}),
              row = Of(DType::kF32, {3});
@@ -420,7 +420,8 @@ void AddRegions(Edges& edges) {
     });
     return Results{Scan(b, f, in, 0, 1, 5)[0], Scan(b, none, {}, 0, 0, 3)[0]};
   });
-  // The loops use values from outside, from outside of two loops, and swapped.
+  // The loops use values from outside of the loop, values from outside of two loops, and values
+  // that change places.
   edges.Add(
       "loops/captures", {scalar, scalar, Of(DType::kS32, {})}, [&](Builder& b, const Results& in) {
         const Type count = Of(DType::kS32, {});

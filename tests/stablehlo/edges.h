@@ -1,5 +1,5 @@
-// Small programs for the edge cases of the export to StableHLO: encodings of constants,
-// comparisons, indices out of bounds, nested regions, and code on shards.
+// Small programs for edge cases of the export to StableHLO: encodings of constants, comparisons,
+// indices out of bounds, nested regions, and code on shards.
 #pragma once
 #include <string>
 #include <vector>

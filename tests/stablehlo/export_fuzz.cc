@@ -124,9 +124,9 @@ bool NamesWrongAxes(const Program& program) {
          any(program.out_shardings, program.entry->result_types());
 }
 
-// Returns whether the program sorts by an order that leaves the position of NaNs open. The program
-// that comes back then sorts them last, while the original compares them in some order, so that
-// results may differ.
+// Returns whether the program sorts by an order that leaves the position of NaNs open. After export
+// and import, the program sorts NaNs last, while the original program orders them in some way, so
+// that results may differ.
 bool LeavesNansOpen(const Function& f) {
   return std::any_of(f.ops.begin(), f.ops.end(), [](const Op& op) {
     if (op.def == &ops::kSortBy) {
@@ -138,10 +138,10 @@ bool LeavesNansOpen(const Function& f) {
   });
 }
 
-// Exports and imports the program and compares the two. A program may be refused for a limit, for
-// an op that StableHLO lacks, or for shardings that name wrong axes. The program is evaluated only
-// on small values and for a bounded number of ops, since a fuzzer may find loops that never end.
-// `args` may be null; then arguments are made up.
+// Exports and imports the program and compares the two programs. A program may be refused for a
+// limit, for an op that StableHLO lacks, or for shardings that name wrong axes. The program is
+// evaluated only on small values and for a bounded number of ops, because a fuzzer may find loops
+// that never end. If `args` is null, Check makes arguments.
 void Check(const Program& program, const std::vector<Array>* args) {
   const absl::StatusOr<std::string> bytes = ExportProgram(program);
   if (!bytes.ok()) {

@@ -54,7 +54,8 @@ std::string Difference(const ExportedSample& e, const std::string& bytes,
   return text.empty() ? "" : absl::StrCat(text, "\n", PrintProgram(*back));
 }
 
-// The list of refused ops is compared with a golden file, so that no op is refused unnoticed.
+// The ops that the export refuses are compared with a golden file, so that a new refusal is
+// noticed.
 TEST(ExportTest, SamplesComeBackWithTheSameBits) {
   int said = 0, refused = 0, failed = 0, same = 0;
   std::map<std::string, int> versions;
@@ -110,7 +111,7 @@ TEST(ExportTest, ProgramsAtTheEdgesComeBackWithTheSameBits) {
   }
 }
 
-// The mesh has as many devices as a mesh may have.
+// The mesh has the largest number of devices that a mesh may have.
 TEST(ExportTest, GroupsOfManyDevicesComeBack) {
   const int64_t n = Limits().mesh_devices;
   const PartitionSpec along{{{"x", "y"}}, {}, {}, {}};
@@ -235,8 +236,8 @@ TEST(ExportTest, AProgramThatTakesTooManyOpsIsRefused) {
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1000 ops or regions")));
 }
 
-// A reader that does not know our composites uses their decompositions. The test renames the
-// composites to become such a reader.
+// A reader that does not know the names of our composites uses their decompositions. The test
+// renames the composites, so that our own importer does not know them.
 TEST(ExportTest, DecompositionsGiveWhatTheirOpsDo) {
   // The tolerances, in units in the last place, of ops whose decomposition computes in another way.
   const std::map<std::string, double> ulps = {{"erf", 2}, {"erfc", 2}, {"cumlogsumexp", 8}};

@@ -26,7 +26,7 @@ AxisList VaryingAxes(const Type& type, const Mesh& mesh) {
     if (type.varying.contains(axis)) axes.push_back(axis);
   return axes;
 }
-// Returns the spec of a whole array whose shards lie along the first dim.
+// Returns the spec of an array whose shards are the slices along its first dim.
 PartitionSpec SpecOf(const Type& type, const Mesh& mesh) {
   const AxisList axes = VaryingAxes(type, mesh);
   return axes.empty() ? PartitionSpec{} : PartitionSpec{{axes}, {}, {}, {}};
@@ -49,8 +49,9 @@ Array Joined(const Type& type, const Shards& shards, const Mesh& mesh) {
   return out;
 }
 
-// Returns a function on whole arrays that runs the op of a manual sample on shards. Throws
-// StatusException if an operand or a result is a pending sum, which has no whole array.
+// Returns a function on whole arrays that runs the op of a sample in Manual code on shards. Throws
+// StatusException if an operand or a result is unreduced, because there is no whole array for a
+// pending sum.
 FunctionRef OnShards(const Sample& s) {
   const Mesh& mesh = s.scope.mesh;
   const AxisList all = AxesOf(mesh);

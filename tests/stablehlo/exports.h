@@ -1,8 +1,9 @@
-// Exports the op samples and the random programs as StableHLO artifacts.
+// Exports the op samples (tests/ops/samples.h) and the random programs (tests/ops/programs.h) as
+// StableHLO artifacts.
 //
-// A sample in manual code becomes a program on whole arrays that runs the op in a
-// manual_computation. An operand or a result that varies over mesh axes gets an additional first
-// dim, along which its shards lie.
+// A sample in Manual code becomes a program on whole arrays that runs the op in a
+// manual_computation. If an operand or a result varies over mesh axes, the array in the program has
+// an additional first dim, and the shards are the slices along this dim.
 #pragma once
 #include <functional>
 #include <string>
@@ -25,7 +26,8 @@ struct ExportedSample {
 };
 // Calls `f` for every sample and every random program.
 void ForEachExport(const std::function<void(const ExportedSample&)>& f);
-// Returns the results of the entry, made from the results of the sample's op on every shard.
+// Returns the results that the entry must have, made from the results of the sample's op on every
+// shard.
 std::vector<Array> ResultsOfEntry(const samples::Sample& s, const std::vector<Shards>& results);
 
 }  // namespace tessera::ir::stablehlo

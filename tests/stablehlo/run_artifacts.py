@@ -56,7 +56,7 @@ def ordinals(x, bits):
 
 
 def difference(got, want, dtype, ulps, bound):
-    """Returns why `got` differs from `want`, or "". `bound` limits each absolute difference, unless None."""
+    """Returns why `got` differs from `want`, or "". Unless `bound` is None, it limits each absolute difference."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
     if not np.size(got):

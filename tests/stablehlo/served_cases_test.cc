@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<Array>> RunServed(api::Service& service, uint64_t exe
   return out;
 }
 
-// Several threads send cases at once, because each case waits mostly for the cluster.
+// Several threads send cases at the same time, because the test mostly waits for the cluster.
 TEST(ServedCasesTest, EveryCaseThatIsReadGivesWhatItSays) {
   const std::optional<std::string> folder = CasesFolder();
   if (!folder) GTEST_SKIP() << "TESSERA_SHARED does not name the cases";

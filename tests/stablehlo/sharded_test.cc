@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<Array>> Serve(api::Service& service, const Program& p
 }
 
 // The totals of manual computations, constraints and input shardings show that the importer drops
-// none.
+// none of them.
 TEST(ShardedTest, WhatJaxExportsGivesItsResultsOnFourDevices) {
   EmbeddedOptions options;
   options.devices = 4;

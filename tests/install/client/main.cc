@@ -11,7 +11,7 @@
 
 namespace {
 
-// Returns the address of a port that was just free, so nobody listens on it.
+// Returns the address of a port that was free a moment ago, so that nobody listens on it.
 std::string NobodysAddress() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
