@@ -411,7 +411,7 @@ TEST_F(SqliteStoreTest, WhoIsTakenOverWritesNoMore) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto next, Open());
   EXPECT_EQ(next->life().epoch, 2u);
   old->Commit(2, {ArrayRow(1, "overwritten")});
-  EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STALE_EPOCH", "start 2"));
+  EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STALE_EPOCH", "start number 2"));
   old->Commit(3, {ArrayRow(1, "overwritten")});
   EXPECT_THAT(old->Flush(kPatience), ReasonIs("STALE_EPOCH"));
   EXPECT_EQ(heard.failures().size(), 1u);
