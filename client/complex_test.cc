@@ -137,8 +137,8 @@ TEST(ComplexTest, ProductsSumsAndComparisons) {
   EXPECT_THAT(Values(same, Re(), Im()), Near({1, 1, 0, 1}));
 }
 
-// As in JAX, jnp.astype(bool) compares the complex number with zero, while lax.convert_element_type
-// compares only its real part.
+// JAX has the same difference: jnp.astype(bool) compares the complex number with zero, while
+// lax.convert_element_type compares only its real part.
 TEST(ComplexTest, TruthIsOfTheNumberInNumpyAndOfTheRealPartInLax) {
   const auto truths = [](Array re, Array im) {
     const Array z = lax::complex(re, im);

@@ -218,9 +218,9 @@ function(_tessera_link_whole name)
   endif()
 endfunction()
 
-# Like add_test(), but requires TIMEOUT, the seconds after which the test hangs if nothing else runs on the machine. Three
-# times that are given to it, because CTest counts elapsed time, and a test that runs beside other work must not fail for
-# that. Tests are started by a program that can write down how long each test took (base/testing/timed.cc).
+# Like add_test(), but requires TIMEOUT. A test that takes more than TIMEOUT seconds on an idle machine is hanging.
+# CTest ends the test only after three times TIMEOUT: it measures elapsed time, which is longer if the test runs beside
+# other work. Tests are started by a program that can write down how long each test took (base/testing/timed.cc).
 function(tessera_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;WORKING_DIRECTORY" "COMMAND")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_TIMEOUT OR NOT ARG_COMMAND)

@@ -1,6 +1,6 @@
 // A stopwatch for tests of promises such as "a killed executor is reported within two seconds".
-// Such a promise holds for a machine with a processor and a disk to spare, but tests also run
-// beside builds and other tests. So the stopwatch can leave out the time in which the machine was
+// The promise holds for a machine with a processor and a disk to spare, but tests also run beside
+// builds and other tests. So the stopwatch can leave out the time in which the machine was
 // overloaded (Unhindered). Thread-compatible.
 #pragma once
 #include <optional>
