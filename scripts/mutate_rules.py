@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Deletes the rules of the ops one at a time and says what notices.
 
-  scripts/mutate_rules.py [build/mutations] [--ops PATTERN] [--rules jvp,batch] [--list]
+  scripts/mutate_rules.py [build/mutations] [--ops PATTERN] [--rules jvp,batch] [--jobs N] [--list]
 
 A rule is a designated initialiser of an op (`.jvp = DotJvp`), an assignment in a family's constructor
 (`d.batch = BatchReduce;`), or an entry of an elementwise op's rules ({Chain<F>, Adjoints<G>, States}).
@@ -12,22 +12,24 @@ name.  The exit status is 1 when a deletion goes unnoticed; the tree and the bui
 Slow (a compilation and a few links for each deletion): run it over the ops that changed.
 """
 import argparse
+import concurrent.futures
 import fnmatch
+import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIELDS = ("num_operands|regions|repeats_region|attrs|lowering|infer|factors|sharding|varying|jvp|"
           "jvp_emits_primals|transpose|batch|partition|localize|partial_eval|data_flow|rule_params|cost|"
           "fixed_sharding|scalar|index_map|eval|eval_shards|reduce|collective|family")
 AUTODIFF = ("jvp", "transpose", "varying")
-# The tests, with those that notice most mutations first. The tests of ops/ can be filtered by op.
-TESTS = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test",
-         "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
+# The tests, with those that notice most mutations first. BY_OP are those whose cases are named for the ops.
+BY_OP = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test"]
+TESTS = [*BY_OP, "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
          "ir_ops_data_movement_test",
          "server_planner_planner_test"]
 
@@ -117,11 +119,14 @@ def mutations_of(path):
 
 
 class Build:
-    """Compiles a changed file and links it before the library that contains the unchanged file."""
+    """Compiles a changed file and links it before the library that contains the unchanged file.
 
-    def __init__(self, folder, scratch):
-        self.folder, self.scratch = folder, scratch
+    What this makes is put into a folder of the caller, so several threads may use one Build."""
+
+    def __init__(self, folder):
+        self.folder = folder
         self.links = {}
+        self.linking = threading.Lock()  # held while ninja builds the unchanged tests
         if not (folder / "build.ninja").exists():
             # These options make one object of each file and put it into an archive. The changed file is compiled with
             # -O0, which clang refuses together with a precompiled header that was compiled with -O1.
@@ -140,12 +145,12 @@ class Build:
     def object_of(self, path):
         return f"ir/CMakeFiles/tessera_ir.dir/{path.relative_to(ROOT / 'ir')}.o"
 
-    def compile(self, mutation):
-        """Compiles the changed file to changed.o. Returns the error, or None."""
-        source = self.scratch / mutation.path.name
+    def compile(self, mutation, scratch):
+        """Compiles the changed file to changed.o in the folder `scratch`. Returns the error, or None."""
+        source = scratch / mutation.path.name
         source.write_text(mutation.text)
         command = self.command(self.object_of(mutation.path))
-        command = re.sub(r"-o \S+\.o -c \S+", f"-o {self.scratch}/changed.o -c {source}", command)
+        command = re.sub(r"-o \S+\.o -c \S+", f"-o {scratch}/changed.o -c {source}", command)
         # A mutation that only causes a warning does not count as noticed, so warnings are turned off.
         command = re.sub(r"\S*ccache |-M[DF]( \S+\.d)?|-MT \S+|-Werror|-Wall|-Wextra", "", command)
         done = subprocess.run(f"{command} -O0", shell=True, cwd=self.folder,
@@ -158,16 +163,16 @@ class Build:
         error = re.search(r"error: (.*)", done.stderr)
         return (said.group(1) or said.group(2)) if said else error.group(1)
 
-    def link(self, test):
+    def link(self, test, scratch):
         """Links the test with changed.o. Returns the command that runs it, or None if this build has no such test."""
         if test not in self.targets:
             return None
-        if test not in self.links:
-            subprocess.run(["ninja", test], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-            self.links[test] = self.command(test)
-        line = self.links[test]
-        binary = self.scratch / test
-        line = re.sub(r" -o \S+", f" {self.scratch}/changed.o -o {binary}", line, count=1)
+        with self.linking:
+            if test not in self.links:
+                subprocess.run(["ninja", test], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+                self.links[test] = self.command(test)
+        binary = scratch / test
+        line = re.sub(r" -o \S+", f" {scratch}/changed.o -o {binary}", self.links[test], count=1)
         subprocess.run(line, shell=True, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         return [binary, *self.sources_of(test)]
 
@@ -180,34 +185,38 @@ class Build:
 
 def verdict_on(build, mutation):
     """Returns what notices the deletion: the compiler or a test. Returns None if nothing does."""
-    error = build.compile(mutation)
-    if error is not None:
-        return f"does not compile: {error}"
-    for test in TESTS:
-        command = build.link(test.format(file=mutation.path.stem))
-        failed = run(command, mutation.op) if command else None
-        if failed:
-            return failed
+    with tempfile.TemporaryDirectory(prefix="mutate_rules.") as folder:
+        scratch = pathlib.Path(folder)
+        error = build.compile(mutation, scratch)
+        if error is not None:
+            return f"does not compile: {error}"
+        tests = [test.format(file=mutation.path.stem) for test in TESTS]
+        linked = {}
+        # Whole tests take up to a minute, so the samples of the op alone are tried first.
+        one_op = [(test, f"*/{mutation.op}") for test in BY_OP if not mutation.op.startswith("(")]
+        for test, filter_ in one_op + [(test, "*") for test in tests]:
+            if test not in linked:
+                linked[test] = build.link(test, scratch)
+            failed = run(linked[test], filter_) if linked[test] else None
+            if failed:
+                return failed
     return None
 
 
-def run(command, op):
+def run(command, filter_):
     """Returns the name of the test that fails, or None."""
     name = command[0].name
-    filters = [f"--gtest_filter=*/{op}", "--gtest_filter=*"] if not op.startswith("(") else [
-        "--gtest_filter=*"]
-    for f in filters:
-        try:
-            done = subprocess.run([*command, f], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                                  stderr=subprocess.STDOUT, timeout=300)
-        except subprocess.TimeoutExpired:
-            return f"{name} does not end"
-        failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.M)
-        if failed:
-            return failed[0] if len(set(failed)) == 1 else f"{failed[0]} and {len(set(failed)) - 1} more"
-        if done.returncode:
-            started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
-            return f"{started[-1] if started else name} (stops the process)"
+    try:
+        done = subprocess.run([*command, f"--gtest_filter={filter_}"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.STDOUT, timeout=300)
+    except subprocess.TimeoutExpired:
+        return f"{name} does not end"
+    failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", done.stdout, re.M)
+    if failed:
+        return failed[0] if len(set(failed)) == 1 else f"{failed[0]} and {len(set(failed)) - 1} more"
+    if done.returncode:
+        started = re.findall(r"^\[ RUN      \] (\S+)", done.stdout, re.M)
+        return f"{started[-1] if started else name} (stops the process)"
     return None
 
 
@@ -217,6 +226,7 @@ def main():
     parser.add_argument("--ops", default="*", help="wire names of ops, as a pattern; a family is written as (Movement)")
     parser.add_argument("--rules", default="", help="names of the rules' fields, separated by commas")
     parser.add_argument("--files", default="*", help="pattern of the files: ir/ops/<pattern>.cc")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many deletions are tried at once")
     parser.add_argument("--list", action="store_true", help="only list the rules that would be deleted")
     args = parser.parse_args()
     rules = set(filter(None, args.rules.split(",")))
@@ -228,19 +238,18 @@ def main():
         return
     if not chosen:
         sys.exit("no rule has this name")
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="mutate_rules."))
-    build = Build((ROOT / args.build).resolve(), scratch)
+    build = Build((ROOT / args.build).resolve())
     unnoticed = []
     for path in sorted({m.path for m in chosen}):
         verdict = verdict_on(build, Mutation(path, path.read_text(), 0, 0, "(nothing)", ""))
         if verdict:
             sys.exit(f"{path.name} fails as it is: {verdict}")
-    for m in chosen:
-        verdict = verdict_on(build, m)
-        if verdict is None:
-            unnoticed.append(m)
-        print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
-    shutil.rmtree(scratch)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        verdicts = pool.map(lambda m: verdict_on(build, m), chosen)
+        for m, verdict in zip(chosen, verdicts):
+            if verdict is None:
+                unnoticed.append(m)
+            print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
     print(f"{len(chosen)} deletions, {len(unnoticed)} unnoticed")
     sys.exit(bool(unnoticed))
 

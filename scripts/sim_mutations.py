@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks rules of the scheduler one at a time and says whether the simulation notices.
 
-  scripts/sim_mutations.py [build/mutations] [--only PATTERN] [--seeds 24] [--list]
+  scripts/sim_mutations.py [build/mutations] [--only PATTERN] [--seeds 24] [--jobs N] [--list]
 
 A mutation replaces a piece of a file of server/scheduler or base; some take back the repair of a
 fault that was found once.  The changed file is compiled in a folder of its own and linked into
@@ -13,10 +13,11 @@ The exit status is 1 when the repair of a fault can be taken back unnoticed, or 
 of the other mutations goes unnoticed; 2 when a piece is not in its file exactly once (--list says so).
 """
 import argparse
+import concurrent.futures
 import fnmatch
+import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -189,10 +190,16 @@ def noticed(said, seeds, known, known_seeds):
 
 
 def verdict_on(build, mutation, seeds, known, known_seeds):
-    error = build.compile(mutation)
+    """Returns the violation that the mutation causes, or None if the seeds run as before."""
+    with tempfile.TemporaryDirectory(prefix="sim_mutations.") as folder:
+        return verdict_in(pathlib.Path(folder), build, mutation, seeds, known, known_seeds)
+
+
+def verdict_in(scratch, build, mutation, seeds, known, known_seeds):
+    error = build.compile(mutation, scratch)
     if error is not None:
-        sys.exit(f"{mutation} does not compile: {error}")
-    binary = build.link("tessera_sim_binary")[0]
+        raise RuntimeError(f"{mutation} does not compile: {error}")
+    binary = build.link("tessera_sim_binary", scratch)[0]
     first = min(FIRST_SEEDS, seeds)
     said = run(binary, 1, first)
     verdict = noticed(said, first, known, known_seeds)
@@ -211,6 +218,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=24, help="largest number of seeds for each mutation")
     parser.add_argument("--unchanged", type=int, default=144,
                         help="number of seeds of the unchanged program; a promise that it breaks does not count as noticed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many mutations are tried at once")
     parser.add_argument("--list", action="store_true", help="only check that each mutation fits its file")
     args = parser.parse_args()
     chosen = [Mutation(*row) for row in REPAIRS + RULES
@@ -225,8 +233,7 @@ def main():
     if args.list:
         print("\n".join(map(str, chosen)))
         return
-    build = SimBuild((ROOT / args.build).resolve(),
-                     pathlib.Path(tempfile.mkdtemp(prefix="sim_mutations.")))
+    build = SimBuild((ROOT / args.build).resolve())
     subprocess.run(["ninja", "tessera_sim_binary"], cwd=build.folder, check=True,
                    stdout=subprocess.DEVNULL)
     known_seeds = args.unchanged
@@ -235,12 +242,12 @@ def main():
         print(f"the unchanged program, {len(violations)} of {known_seeds} seeds: {violations[0]}",
               flush=True)
     unnoticed = []
-    for m in chosen:
-        verdict = verdict_on(build, m, args.seeds, known, known_seeds)
-        if verdict is None:
-            unnoticed.append(m.name)
-        print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
-    shutil.rmtree(build.scratch)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        verdicts = pool.map(lambda m: verdict_on(build, m, args.seeds, known, known_seeds), chosen)
+        for m, verdict in zip(chosen, verdicts):
+            if verdict is None:
+                unnoticed.append(m.name)
+            print(f"{m}\n    {verdict or 'UNNOTICED'}", flush=True)
     repairs = {row[0] for row in REPAIRS}
     rules = [m for m in chosen if m.name not in repairs]
     lost = [name for name in unnoticed if name in repairs]
