@@ -22,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-import tomllib
 import urllib.request
 from collections.abc import Callable
 
@@ -30,8 +29,7 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.insert(0, str(HERE.parent / "service"))
-PACKAGE = ROOT / "client/python/tessera_jax"
+sys.path[:0] = [str(HERE.parent / "service"), str(ROOT / "scripts")]
 SCRIPTS = {path.stem: path for path in sorted((HERE / "plugin").glob("*.py"))}
 PATIENCE = 300  # seconds that a script may take
 MEMORY = ["--device-memory-bytes=536870912"]
@@ -76,19 +74,6 @@ class Wrong(Exception):
 def last_lines(said, count=20):
     lines = [line for line in said.replace("\r", "\n").splitlines() if line.strip()]
     return "\n".join((["..."] if len(lines) > count else []) + lines[-count:])
-
-
-def installed(folder):
-    """Makes a folder in which JAX finds the plugin as if pip had installed the package. Returns the
-    PYTHONPATH for it."""
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
-    info = pathlib.Path(folder) / f"tessera_jax-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    entries = project["entry-points"]["jax_plugins"].items()
-    (info / "entry_points.txt").write_text("[jax_plugins]\n" + "".join(f"{k} = {v}\n" for k, v in entries))
-    return os.pathsep.join([str(folder), str(PACKAGE)])
 
 
 def environment(path, platform, **more):
@@ -238,7 +223,8 @@ def main():
             parser.error(f"no script is named {name}")
     verdicts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        path = installed(folder)
+        import plugin_path
+        path = plugin_path.plugin_path(folder)
         with clusters(options.devices or list(CLUSTERS), options.embedded) as places:
             for name in options.names or SCRIPTS:
                 if name == FAULT:
