@@ -1,4 +1,4 @@
-// Implements the metrics of a process. Threads add to cells in different shards, so that they
+// Implements the metrics of a process. Threads add to cells in different stripes, so that they
 // rarely write to the same cell. Each request for /metrics calls Collect, which sums the cells and
 // asks the collectors for the other values. docs/metrics.md is generated from the same table of
 // metrics.
@@ -30,7 +30,7 @@ size_t StrideOf(const MetricInfo& info) {
 namespace {
 
 using internal::Cell;
-using internal::kShards;
+using internal::kStripes;
 
 enum class BucketSet : uint8_t { kNone, kFast, kLong };
 
@@ -264,9 +264,9 @@ internal::Series Metrics::SeriesOf(const MetricInfo& info,
   ++series_count_;
   internal::Series series;
   series.stride = internal::StrideOf(info);
-  series.shards = kShards;
-  // Allocate one more cache line, so that the first shard can begin at the start of a line.
-  const size_t total = series.stride * kShards + internal::kCellsPerLine;
+  series.stripes = kStripes;
+  // Allocate one more cache line, so that the first stripe can begin at the start of a line.
+  const size_t total = series.stride * kStripes + internal::kCellsPerLine;
   memory_.push_back(std::make_unique<Cell[]>(total));
   const auto address = reinterpret_cast<uintptr_t>(memory_.back().get());
   series.cells = memory_.back().get() + (64 - address % 64) % 64 / sizeof(Cell);

@@ -9,8 +9,8 @@
 //
 // Thread-safe. A series is a metric with one value for each of its labels. The numbers of a series
 // are in atomic cells that live as long as the Metrics, and a Counter, Gauge or Histogram is a
-// pointer to the cells of one series. A counter or histogram has up to kShards copies of its cells,
-// called shards here, so that few threads write to the same copy. Add and Observe are wait-free,
+// pointer to the cells of one series. A counter or histogram has up to kStripes copies of its
+// cells, called stripes, so that few threads write to the same copy. Add and Observe are wait-free,
 // touch about one cache line of the calling thread's copy, and cost some nanoseconds. Creating one
 // takes a lock: create it once and keep it.
 //
@@ -107,37 +107,37 @@ namespace internal {
 using Cell = std::atomic<uint64_t>;
 static_assert(Cell::is_always_lock_free);
 
-inline constexpr size_t kShards = 16;
+inline constexpr size_t kStripes = 16;
 inline constexpr size_t kCellsPerLine = 64 / sizeof(Cell);
 
 extern std::atomic<uint32_t> last_thread;
-// Returns the number of the shard that this thread writes. If there are more threads than shards,
-// several threads share a shard.
-inline size_t ThisShard() {
+// Returns the number of the stripe that this thread writes. If there are more threads than stripes,
+// several threads share a stripe.
+inline size_t ThisStripe() {
   // The initial value is a constant, so that the compiler need not check at each access whether the
   // variable is initialised.
   static thread_local uint32_t mine = 0;
   if (__builtin_expect(mine == 0, 0)) {
     mine = last_thread.fetch_add(1, std::memory_order_relaxed) + 1;
   }
-  return mine % kShards;
+  return mine % kStripes;
 }
 
-// Returns the number of cells from one shard of a series to the next, a multiple of a cache line.
-// Cell 0 of a shard is the value of a counter or gauge, or the sum of a histogram. In a histogram,
+// Returns the number of cells from one stripe of a series to the next, a multiple of a cache line.
+// Cell 0 of a stripe is the value of a counter or gauge, or the sum of a histogram. In a histogram,
 // the counts of the buckets follow in cells 1, 2 and so on.
 size_t StrideOf(const MetricInfo& info);
 
-// The cells of one series. The cells of each shard are contiguous.
+// The cells of one series. The cells of each stripe are contiguous.
 struct Series {
   Cell* cells = nullptr;
-  size_t stride = 0;  // result of StrideOf
-  size_t shards = 0;  // number of shards: a power of two, at most kShards
+  size_t stride = 0;   // result of StrideOf
+  size_t stripes = 0;  // number of stripes: a power of two, at most kStripes
 
-  Cell* mine() const { return cells + (ThisShard() & (shards - 1)) * stride; }
+  Cell* mine() const { return cells + (ThisStripe() & (stripes - 1)) * stride; }
   uint64_t Sum(size_t cell) const {
     uint64_t sum = 0;
-    for (size_t s = 0; s < shards; ++s) {
+    for (size_t s = 0; s < stripes; ++s) {
       sum += cells[s * stride + cell].load(std::memory_order_relaxed);
     }
     return sum;

@@ -29,15 +29,15 @@ struct MetricsPage::Header {
 namespace {
 
 constexpr size_t kHeaderBytes = 64;  // a cache line
-// The number of shards of a series. It is less than kShards because few threads of an executor
+// The number of stripes of a series. It is less than kStripes because few threads of an executor
 // record metrics.
-constexpr size_t kPageShards = 4;
+constexpr size_t kPageStripes = 4;
 
 // A row of the table, and where its cells are.
 struct PageRow {
   const MetricInfo* info = nullptr;
   size_t begin = 0;       // index of the first cell
-  size_t stride = 0;      // number of cells per shard
+  size_t stride = 0;      // number of cells per stripe
   size_t per_device = 1;  // series per device, or all if the row has no device
   bool has_device = false;
 
@@ -92,7 +92,7 @@ PageLayout LayoutOf(int num_devices) {
       row.per_device *= label.domain->values.size();
       for (const std::string& value : label.domain->values) mix(value);
     }
-    layout.cells += row.NumSeries(num_devices) * row.stride * kPageShards;
+    layout.cells += row.NumSeries(num_devices) * row.stride * kPageStripes;
     layout.rows.push_back(row);
   }
   mix(absl::StrCat(layout.cells));
@@ -174,7 +174,7 @@ internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device)
       scale *= label.domain->values.size();
     }
     TESSERA_CHECK_EQ(next_label, labels.size()) << row.info->name;
-    return {cells_ + row.begin + index * row.stride * kPageShards, row.stride, kPageShards};
+    return {cells_ + row.begin + index * row.stride * kPageStripes, row.stride, kPageStripes};
   }
   TESSERA_CHECK(false) << InfoOf(metric).name << " is not a metric of executors";
   return {};
@@ -208,8 +208,8 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
   for (const PageRow& row : Layout(num_devices_).rows) {
     const MetricInfo& info = *row.info;
     for (size_t s = 0; s < row.NumSeries(num_devices_); ++s) {
-      const internal::Series series{cells_ + row.begin + s * row.stride * kPageShards, row.stride,
-                                    kPageShards};
+      const internal::Series series{cells_ + row.begin + s * row.stride * kPageStripes, row.stride,
+                                    kPageStripes};
       const std::string device = absl::StrCat(first_device + static_cast<int>(s / row.per_device));
       std::vector<std::string_view> labels;
       size_t index = s % row.per_device;
@@ -250,7 +250,7 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
 void MetricsPage::ResetGauges() {
   for (const PageRow& row : Layout(num_devices_).rows) {
     if (row.info->type != MetricType::kGauge) continue;
-    const size_t cells = row.NumSeries(num_devices_) * row.stride * kPageShards;
+    const size_t cells = row.NumSeries(num_devices_) * row.stride * kPageStripes;
     for (size_t c = 0; c < cells; ++c) {
       cells_[row.begin + c].store(0, std::memory_order_relaxed);
     }

@@ -64,7 +64,7 @@ TEST(MetricsTable, NamesSayTypeAndUnitAndAreUnique) {
 TEST(Metrics, CountersAddUpOverThreads) {
   Metrics metrics;
   const Counter counter = metrics.counter(Metric::kOperationsSubmitted, {"acme", "execute"});
-  constexpr int kThreads = 20, kAdds = 1000;  // more threads than shards
+  constexpr int kThreads = 20, kAdds = 1000;  // more threads than stripes
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
