@@ -14,7 +14,7 @@
 
 #include "absl/base/config.h"
 #include "absl/time/clock.h"
-#include "base/log.h"
+#include "base/check.h"
 
 namespace tessera {
 

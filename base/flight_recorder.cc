@@ -19,7 +19,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 

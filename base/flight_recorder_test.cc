@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/frames.h"
-#include "base/log.h"
 
 namespace {
 

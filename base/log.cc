@@ -6,19 +6,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/flight_recorder.h"
 #include "base/site.h"
-#include "base/utf8.h"
+#include "base/status.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -47,7 +46,6 @@ struct ProcessLog {
   std::atomic<LogLevel> level{LogLevel::kOff};  // the level that applies now
   // The time at which `base` applies again: nanoseconds of SteadyNow.
   std::atomic<int64_t> reverts_at{kNever};
-  std::atomic<LogFormat> format{LogFormat::kText};
   absl::Mutex mu;
   LogLevel base ABSL_GUARDED_BY(mu) = LogLevel::kOff;
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
@@ -83,21 +81,7 @@ int JsonSlot() {
   return slot;
 }
 
-// Returns the part of a JSON line that follows the time.
-std::string JsonBody(std::string_view level, std::string_view message, std::string_view site,
-                     std::string_view fields) {
-  return absl::StrCat("\"level\":", JsonString(level), ",\"msg\":", JsonString(message),
-                      ",\"site\":", JsonString(site), ToAbsl(fields), "}");
-}
-
 }  // namespace
-
-absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text) {
-  if (text == "text") return LogFormat::kText;
-  if (text == "json") return LogFormat::kJson;
-  return MakeError(ErrorKind::kValueError,
-                   absl::StrCat("log format: got \"", ToAbsl(text), "\", expected text or json"));
-}
 
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text) {
   if (text == "debug") return LogLevel::kVlog;
@@ -146,7 +130,7 @@ absl::Status StartLogging(const LogOptions& options) {
     log.pool = std::move(pool);
     log.logger = std::move(logger);
   }
-  log.format = options.format;
+  SetProcessLogFormat(options.format);
   SetLogLevel(options.level);
   return absl::OkStatus();
 }
@@ -211,35 +195,6 @@ std::string FormatField(std::string_view key, std::string_view value) {
   return absl::StrCat(" ", ToAbsl(key), "=\"", quoted, "\"");
 }
 
-// Log lines carry texts from clients, which may be any bytes. Readers of the log must still get
-// valid JSON, so invalid UTF-8 is replaced and control characters are escaped.
-std::string JsonString(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "\"";
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = Utf8Length(text.substr(at));
-    if (length != 1) {
-      out += length == 0 ? std::string_view("\\ufffd") : text.substr(at, length);
-      at += length == 0 ? 1 : length;
-      continue;
-    }
-    const char c = text[at++];
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
-      out += "\\u00";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 namespace internal {
 
 std::string* JsonFields(std::ostream& os) {
@@ -266,7 +221,7 @@ static void RecordLine(LogLevel level, std::string_view text) {
 
 LogLine::LogLine(LogLevel level, const char* file, int line)
     : level_(level), file_(file), line_(line) {
-  if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
+  if (ProcessLogFormat() == LogFormat::kJson) {
     stream_.pword(JsonSlot()) = &json_fields_;
   }
 }
@@ -287,19 +242,6 @@ LogLine::~LogLine() {
               stream_.pword(JsonSlot()) != nullptr
                   ? JsonBody(row.name, stream_.str(), site, json_fields_)
                   : absl::StrCat(site, " ", stream_.str()));
-}
-
-CheckFailure::~CheckFailure() {
-  const std::string site = Site{file_, line_}.ToString();
-  std::string text = absl::StrCat(site, " ", stream_.str());
-  if (TheLog().format.load(std::memory_order_relaxed) == LogFormat::kJson) {
-    text = absl::StrCat("{\"ts\":\"",
-                        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()),
-                        "\",", JsonBody("fatal", stream_.str(), site, ""));
-  }
-  std::fprintf(stderr, "%s\n", text.c_str());
-  std::fflush(stderr);
-  std::abort();
 }
 
 }  // namespace internal

@@ -1,7 +1,6 @@
-// Writes log lines and checks invariants.
+// Writes log lines.
 //
 //   TESSERA_LOG(INFO) << "worker joined" << Field("worker", id);
-//   TESSERA_CHECK(n > 0) << "n=" << n;       TESSERA_CHECK_EQ(a, b) << "after repartition";
 //
 // The log is silent until StartLogging is called, so tests and embedding programs write no lines. A
 // line is either text with key=value fields at its end, or (LogFormat::kJson) a JSON object. The
@@ -10,28 +9,26 @@
 // thread in a queue of at most queue_lines_max. When the queue is full, its oldest line is dropped,
 // and LogLinesDropped counts it. Thread-safe.
 //
-// CHECK is for invariants that only our own bug can break. It prints to stderr in the format of the
-// log, and aborts.
+// This header includes base/check.h, since most code that logs has checks as well. Code that has
+// checks and does not log includes base/check.h itself.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <ostream>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
-#include "absl/base/optimization.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/status.h"
+#include "base/check.h"
+#include "base/log_format.h"
 
 namespace tessera {
 
 // VLOG is for tracing one request through the code; it is off by default.
 enum class LogLevel { kVlog, kInfo, kWarning, kError, kOff };
-
-enum class LogFormat { kText, kJson };
 
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
@@ -43,8 +40,6 @@ struct LogOptions {
 // Parses "vlog" (or its synonym "debug"), "info", "warning", "error" or "off".
 absl::StatusOr<LogLevel> ParseLogLevel(std::string_view text);
 std::string_view LogLevelName(LogLevel level);
-// Parses "text" or "json".
-absl::StatusOr<LogFormat> ParseLogFormat(std::string_view text);
 
 // Starts the writer thread. Call it once in main, before other threads log. Calling it again
 // replaces the log. StopLogging writes out the queue and stops the thread.
@@ -76,8 +71,6 @@ FieldOf<T> Field(std::string_view key, const T& value) {
   return {key, value};
 }
 std::string FormatField(std::string_view key, std::string_view value);
-// Returns the text as a JSON string literal. Bytes that are not valid UTF-8 become U+FFFD.
-std::string JsonString(std::string_view text);
 
 namespace internal {
 
@@ -122,50 +115,6 @@ class LogLine {
   std::string json_fields_;
 };
 
-// Prints and aborts at the end of the statement.
-class CheckFailure {
- public:
-  CheckFailure(const char* file, int line, std::string_view what) : file_(file), line_(line) {
-    stream_ << "CHECK failed: " << what << " ";
-  }
-  [[noreturn]] ~CheckFailure();
-  std::ostream& stream() { return stream_; }
-
- private:
-  const char* const file_;
-  const int line_;
-  std::ostringstream stream_;
-};
-
-// Makes both branches of the conditional in the macros void. The operator binds weaker than <<.
-struct Voidify {
-  void operator&(std::ostream&) const {}
-};
-
-template <typename T>
-void PrintOperand(std::ostream& os, const T& value) {
-  if constexpr (requires { os << value; }) {
-    os << value;
-  } else if constexpr (std::is_enum_v<T>) {
-    os << static_cast<int64_t>(value);
-  } else {
-    os << "?";
-  }
-}
-
-// Returns the failure message of a comparison, or null if the comparison holds.
-template <typename A, typename B, typename Compare>
-std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds, const char* text) {
-  if (ABSL_PREDICT_TRUE(holds(a, b))) return nullptr;
-  std::ostringstream os;
-  os << text << " (";
-  PrintOperand(os, a);
-  os << " vs. ";
-  PrintOperand(os, b);
-  os << ")";
-  return std::make_unique<std::string>(os.str());
-}
-
 }  // namespace internal
 }  // namespace tessera
 
@@ -181,38 +130,3 @@ std::unique_ptr<std::string> CheckCompare(const A& a, const B& b, Compare holds,
       : ::tessera::internal::Voidify() &            \
             ::tessera::internal::LogLine(TESSERA_LOG_LEVEL_##level, __FILE__, __LINE__).stream()
 #define TESSERA_VLOG TESSERA_LOG(VLOG)
-
-#define TESSERA_CHECK(condition)                  \
-  ABSL_PREDICT_TRUE(static_cast<bool>(condition)) \
-  ? (void)0                                       \
-  : ::tessera::internal::Voidify() &              \
-          ::tessera::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
-
-#define TESSERA_CHECK_OP_(a, b, op)                                                            \
-  switch (0)                                                                                   \
-  case 0:                                                                                      \
-  default:                                                                                     \
-    if (auto tessera_failure_ = ::tessera::internal::CheckCompare(                             \
-            (a), (b), [](const auto& x, const auto& y) { return x op y; }, #a " " #op " " #b); \
-        tessera_failure_ == nullptr)                                                           \
-      ;                                                                                        \
-    else                                                                                       \
-      ::tessera::internal::CheckFailure(__FILE__, __LINE__, *tessera_failure_).stream()
-#define TESSERA_CHECK_EQ(a, b) TESSERA_CHECK_OP_(a, b, ==)
-#define TESSERA_CHECK_NE(a, b) TESSERA_CHECK_OP_(a, b, !=)
-#define TESSERA_CHECK_LT(a, b) TESSERA_CHECK_OP_(a, b, <)
-#define TESSERA_CHECK_LE(a, b) TESSERA_CHECK_OP_(a, b, <=)
-#define TESSERA_CHECK_GT(a, b) TESSERA_CHECK_OP_(a, b, >)
-#define TESSERA_CHECK_GE(a, b) TESSERA_CHECK_OP_(a, b, >=)
-
-// Aborts unless the expression, a Status or a StatusOr, is OK.
-#define TESSERA_CHECK_OK(expr)                                                    \
-  switch (0)                                                                      \
-  case 0:                                                                         \
-  default:                                                                        \
-    if (const absl::Status tessera_status_ = ::tessera::internal::AsStatus(expr); \
-        tessera_status_.ok())                                                     \
-      ;                                                                           \
-    else                                                                          \
-      ::tessera::internal::CheckFailure(__FILE__, __LINE__, #expr).stream()       \
-          << tessera_status_ << " "

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace tessera {

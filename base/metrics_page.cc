@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace tessera {

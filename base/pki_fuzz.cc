@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "base/pki.h"
 #include "base/status.h"
 

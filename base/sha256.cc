@@ -4,7 +4,7 @@
 #include <openssl/evp.h>
 
 #include "absl/strings/escaping.h"
-#include "base/log.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
+#include "base/check.h"
 #include "base/status.h"
 
 namespace tessera::sqlite {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/log.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "base/token_file.h"
 

@@ -30,7 +30,7 @@ std::string ReadFile(const std::filesystem::path& path) {
 bool IsProduct(const std::string& path) {
   return (absl::EndsWith(path, ".cc") || absl::EndsWith(path, ".h")) &&
          !absl::EndsWith(path, "_test.cc") && !absl::EndsWith(path, "_fuzz.cc") &&
-         !absl::StrContains(path, "testing") && path != "base/log.h";
+         !absl::StrContains(path, "testing") && path != "base/check.h";
 }
 
 // Returns the calls in `text` that end the process, each with its arguments on one line.
