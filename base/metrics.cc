@@ -4,8 +4,6 @@
 // metrics.
 #include "base/metrics.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -14,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/steady_nanos.h"
 
 namespace tessera {
 namespace internal {
@@ -155,11 +154,7 @@ std::string_view BucketsName(const MetricInfo& info) {
 
 }  // namespace
 
-int64_t AgeGauge::Now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
-}
+int64_t AgeGauge::Now() { return SteadyNanos(); }
 
 int LabelDomain::Find(std::string_view value) const {
   const auto it = std::find(values.begin(), values.end(), value);

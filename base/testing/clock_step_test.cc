@@ -52,8 +52,8 @@ TEST_F(ClockStepTest, TheWallClockIsSetAndNoOther) {
 }
 
 // Waits in two ways, until a date and for a duration, for 300 ms each. The clock is set back by an
-// hour once the waiting thread is in the kernel. Without base/clock.cc the wait until a date would
-// then take an hour.
+// hour once the waiting thread is in the kernel. Without base/steady_wait.cc the wait until a
+// date would then take an hour.
 TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
   const auto wait_by_date = [](absl::Mutex* mu) {  // gRPC waits for its timers in this way.
     absl::CondVar never;
