@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 
@@ -33,8 +34,7 @@ absl::Status WithWhatToDo(const absl::Status& status) {
   return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(status.message(), "; ", kRestore));
 }
 
-absl::Status FileErrno(const std::string& path) {
-  const int error = errno;
+absl::Status FileErrno(const std::string& path, int error = errno) {
   return MakeError(
       error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : ErrorKind::kStoreFailed,
       absl::StrCat(path, ": ", std::strerror(error)));
@@ -74,13 +74,6 @@ absl::Status CopyInto(sqlite::Database& from, const std::string& path) {
   TESSERA_RETURN_IF_ERROR(copy->Execute(absl::StrCat(
       "UPDATE meta SET value = value + ", kStartsSinceBackup, " WHERE name = 'starts'")));
   return CheckIntegrity(*copy, /*quick=*/false);
-}
-
-absl::Status SyncFolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const UniqueFd folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return folder.ok() && fsync(folder.get()) == 0 ? absl::OkStatus() : FileErrno(parent);
 }
 
 }  // namespace
@@ -170,7 +163,8 @@ absl::Status Backup(const std::string& folder, const std::string& to) {
     unlink((next + "-journal").c_str());
     return status;
   }
-  return SyncFolderOf(to);
+  const int error = SyncFolderOf(to);
+  return error == 0 ? absl::OkStatus() : FileErrno(to, error);
 }
 
 }  // namespace tessera::state_file

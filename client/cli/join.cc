@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/address.h"
+#include "base/file.h"
 #include "base/pki.h"
 #include "base/secret.h"
 #include "base/status.h"

@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/file.h"
 #include "base/pki.h"
 #include "base/secret.h"
 #include "base/status.h"

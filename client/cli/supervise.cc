@@ -21,7 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
-#include "base/secret.h"
+#include "base/file.h"
 #include "base/status.h"
 
 namespace tessera::cli {

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/address.h"
-#include "base/secret.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "client/cli/context.h"
 #include "client/cli/state_dir.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/secret.h"
+#include "base/file.h"
 #include "base/status.h"
 
 namespace tessera::server::auth {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/secret.h"
+#include "base/file.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

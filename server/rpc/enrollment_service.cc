@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/secret.h"
 #include "base/status.h"
 #include "ir/api/worker_certificate.h"
 

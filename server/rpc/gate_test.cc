@@ -17,8 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/file.h"
 #include "base/pki.h"
-#include "base/secret.h"
 #include "base/testing/processes.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"

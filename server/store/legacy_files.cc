@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/secret.h"
+#include "base/file.h"
 #include "base/state_file.h"
 #include "base/status.h"
 
