@@ -2,23 +2,19 @@
 // after each of their stages with the program that the stage has made.
 #include "base/dump_folder.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/status.h"
-#include "base/unique_fd.h"
 
 namespace tessera {
 namespace {
@@ -34,19 +30,6 @@ std::string FileName(std::string_view text) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
   if (name.empty() || name[0] == '.') name.insert(0, "_");
   return name;
-}
-
-// Returns 0, or the errno of the call that failed.
-int WriteFile(const std::string& file, std::string_view text) {
-  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (fd.get() < 0) return errno;
-  while (!text.empty()) {
-    const ssize_t n = write(fd.get(), text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return 0;
 }
 
 }  // namespace
@@ -86,26 +69,16 @@ bool DumpFolder::TakeRoom(const std::string& program, size_t bytes) {
 }
 
 // Writes outside the lock, because several programs are planned and compiled at the same time. Two
-// processes may write the same file, so each process first writes a file of its own and then
-// renames it.
+// processes may write the same file; each then replaces it as a whole.
 void DumpFolder::Write(const std::string& program, int number, std::string_view stage,
                        std::string_view text) {
   if (!TakeRoom(program, text.size())) return;
   const std::string folder = absl::StrCat(path_, "/", program);
   const std::string file =
       absl::StrCat(folder, "/", absl::StrFormat("%02d", number), "_", FileName(stage), ".txt");
-  int64_t unique = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    unique = ++files_;
-  }
-  const std::string next = absl::StrCat(file, ".", getpid(), ".", unique, ".tmp");
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return LogFailure(folder, errno);
-  int error = WriteFile(next, text);
-  if (error == 0 && std::rename(next.c_str(), file.c_str()) != 0) error = errno;
-  if (error == 0) return;
-  unlink(next.c_str());
-  LogFailure(file, error);
+  const int error = TryReplaceFile(file, text, {.access = FileAccess::kOwner, .is_durable = false});
+  if (error != 0) LogFailure(file, error);
 }
 
 ProgramDump::ProgramDump(DumpFolder* folder, std::string_view program)

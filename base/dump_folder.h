@@ -47,7 +47,6 @@ class DumpFolder {
   absl::Mutex mu_;
   std::set<std::string> programs_ ABSL_GUARDED_BY(mu_);
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t files_ ABSL_GUARDED_BY(mu_) = 0;
   bool full_ ABSL_GUARDED_BY(mu_) = false;  // whether a bound was reached and logged
   bool failure_logged_ ABSL_GUARDED_BY(mu_) = false;
 };

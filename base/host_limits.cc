@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,15 +19,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 
 namespace tessera {
 namespace {
 
 constexpr rlim_t kFilesMax = 65'536;
 
+// Returns the contents of a file of /proc or of a cgroup, or "" if it cannot be read.
 std::string Contents(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  constexpr size_t kBytesMax = size_t{16} << 20;
+  return ReadWholeFile(path, kBytesMax).value_or("");
 }
 
 // Returns the number at the start of the file. Returns nullopt for "max", for -1, and if the file

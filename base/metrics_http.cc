@@ -7,9 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstring>
 #include <exception>
-#include <fstream>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "prometheus/client_metric.h"
@@ -153,15 +153,11 @@ class Server final : public MetricsServer {
 
 // Writes the file atomically, so that a reader never gets half an address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
-  const std::string next = path + ".tmp";
-  std::ofstream out(next);
-  out << address << "\n";
-  out.close();
-  if (!out || std::rename(next.c_str(), path.c_str()) != 0) {
-    return MakeError(ErrorKind::kValueError,
-                     absl::StrCat("metrics_port_file: cannot write ", path));
-  }
-  return absl::OkStatus();
+  const int error =
+      TryReplaceFile(path, address + "\n", {.access = FileAccess::kByUmask, .is_durable = false});
+  if (error == 0) return absl::OkStatus();
+  return MakeError(ErrorKind::kValueError, absl::StrCat("metrics_port_file: cannot write ", path,
+                                                        ": ", std::strerror(error)));
 }
 
 }  // namespace

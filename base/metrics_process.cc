@@ -5,15 +5,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/status.h"
@@ -21,9 +20,10 @@
 namespace tessera {
 namespace {
 
+// Returns the contents of a file of /proc, or "" if it cannot be read.
 std::string Contents(const char* path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  constexpr size_t kBytesMax = size_t{16} << 20;  // /proc/stat grows with the number of interrupts
+  return ReadWholeFile(path, kBytesMax).value_or("");
 }
 
 int CountFds() {

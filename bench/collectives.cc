@@ -6,12 +6,12 @@
 // The steps are written in JAX. collectives_jax.py exports each step as an artifact, and this
 // program imports and plans the artifact. Bytes are counted as ring algorithms send them, as in
 // `tessera explain`.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "ir/stablehlo/import.h"
 #include "server/planner/explain.h"
@@ -27,15 +28,10 @@
 namespace tessera::bench {
 namespace {
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << in.rdbuf();
-  return bytes.str();
-}
+constexpr size_t kArtifactBytesMax = size_t{1} << 30;
 
 absl::StatusOr<server::core::Plan> PlanOf(const std::string& path) {
-  const std::string bytes = ReadFile(path);
+  TESSERA_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(path, kArtifactBytesMax));
   TESSERA_ASSIGN_OR_RETURN(
       const auto artifact,
       ir::stablehlo::ReadArtifact({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));

@@ -7,9 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <iostream>
 #include <random>
 
@@ -19,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/dump_folder.h"
+#include "base/file.h"
 #include "base/flight_recorder.h"
 #include "base/host_limits.h"
 #include "base/locks.h"
@@ -54,15 +54,11 @@ constexpr absl::Duration kFullDiskLogInterval = absl::Seconds(10);
 
 // Writes atomically, so that a reader never sees a part of the address.
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
-  const std::string next = path + ".tmp";
-  {
-    std::ofstream out(next);
-    out << address << "\n";
-    if (!out.flush()) return MakeError(ErrorKind::kValueError, "port-file: cannot write " + next);
-  }
-  if (std::rename(next.c_str(), path.c_str()) != 0)
-    return MakeError(ErrorKind::kValueError, "port-file: cannot rename " + next + " to " + path);
-  return absl::OkStatus();
+  const int error =
+      TryReplaceFile(path, address + "\n", {.access = FileAccess::kByUmask, .is_durable = false});
+  if (error == 0) return absl::OkStatus();
+  return MakeError(ErrorKind::kValueError,
+                   absl::StrCat("port-file: cannot write ", path, ": ", std::strerror(error)));
 }
 
 // Opens the store with the state of earlier lives. Without a folder there is no such state: the

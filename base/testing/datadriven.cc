@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <optional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "gtest/gtest.h"
 
@@ -25,18 +23,14 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-std::optional<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
+constexpr size_t kFileBytesMax = size_t{64} << 20;
 
-bool WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  return out.good();
+// Replaces the file `path` of the repository. A failure is a test failure.
+void Rewrite(const std::string& path, const std::string& text) {
+  EXPECT_EQ(
+      TryReplaceFile(SourcePath(path), text, {.access = FileAccess::kByUmask, .is_durable = false}),
+      0)
+      << path << " cannot be written";
 }
 
 // Returns the end of the word that starts at `begin`: the next blank outside parentheses.
@@ -179,7 +173,7 @@ bool Rewriting() {
     const char* env = std::getenv("TESSERA_REWRITE");
     if (env != nullptr && std::string_view(env) == "1") return true;
     // gtest_main does not pass argv on, so the flag is read from /proc.
-    const std::string cmdline = ReadFile("/proc/self/cmdline").value_or("");
+    const std::string cmdline = ReadWholeFile("/proc/self/cmdline", kFileBytesMax).value_or("");
     const std::vector<std::string> args = absl::StrSplit(cmdline, '\0');
     return std::find(args.begin(), args.end(), "--rewrite") != args.end();
   }();
@@ -191,9 +185,9 @@ std::string SourcePath(const std::string& path) {
 }
 
 void RunDataFile(const std::string& path, const DataHandler& handler) {
-  const std::optional<std::string> text = ReadFile(SourcePath(path));
-  if (!text) {
-    ADD_FAILURE() << path << " cannot be read";
+  const absl::StatusOr<std::string> text = ReadWholeFile(SourcePath(path), kFileBytesMax);
+  if (!text.ok()) {
+    ADD_FAILURE() << text.status();
     return;
   }
   const absl::StatusOr<internal::DataRun> run = internal::RunDataText(path, *text, handler);
@@ -203,8 +197,7 @@ void RunDataFile(const std::string& path, const DataHandler& handler) {
   }
   if (run->cases == 0) ADD_FAILURE() << path << " holds no case";
   if (Rewriting()) {
-    if (run->rewritten == *text) return;
-    EXPECT_TRUE(WriteFile(SourcePath(path), run->rewritten)) << path << " cannot be written";
+    if (run->rewritten != *text) Rewrite(path, run->rewritten);
     return;
   }
   for (const internal::DataDifference& d : run->differences) {
@@ -230,12 +223,9 @@ void RunDataFolder(const std::string& path, const DataHandler& handler) {
 }
 
 void ExpectFileHolds(const std::string& path, const std::string& text) {
-  const std::optional<std::string> old_text = ReadFile(SourcePath(path));
-  if (old_text == text) return;
-  if (Rewriting()) {
-    EXPECT_TRUE(WriteFile(SourcePath(path), text)) << path << " cannot be written";
-    return;
-  }
+  const absl::StatusOr<std::string> old_text = ReadWholeFile(SourcePath(path), kFileBytesMax);
+  if (old_text.ok() && *old_text == text) return;
+  if (Rewriting()) return Rewrite(path, text);
   ADD_FAILURE() << path << " differs from what generates it; run this test with --rewrite, read "
                 << "the diff and commit it. It should hold:\n"
                 << text;

@@ -7,14 +7,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -24,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/file.h"
 #include "base/status.h"
 
 namespace tessera::cli {
@@ -242,33 +240,19 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     return Fault(path, "this is a folder; a file is expected");
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream bytes;
-  if (file) bytes << file.rdbuf();
-  if (!file) {
-    return MakeError(
-        ErrorKind::kFileNotFound,
-        absl::StrCat(path, ": ", errno != 0 ? std::strerror(errno) : "cannot be read"));
-  }
-  return std::move(bytes).str();
+  std::string bytes;
+  const int error = TryReadWholeFile(path, std::numeric_limits<size_t>::max(), &bytes);
+  if (error == 0) return bytes;
+  return MakeError(ErrorKind::kFileNotFound, absl::StrCat(path, ": ", std::strerror(error)));
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& bytes) {
-  const std::string next = path + ".part";
-  errno = 0;
-  {
-    std::ofstream out(next, std::ios::binary | std::ios::trunc);
-    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    if (!out.flush()) {
-      // The error names the requested file, not the temporary one.
-      return Fault(path, absl::StrCat("it cannot be written: ",
-                                      errno != 0 ? std::strerror(errno) : "reason unknown",
-                                      ". Its folder has to exist and to be writable"));
-    }
-  }
-  if (std::rename(next.c_str(), path.c_str()) != 0) return Fault(path, std::strerror(errno));
-  return absl::OkStatus();
+  const int error =
+      TryReplaceFile(path, bytes, {.access = FileAccess::kByUmask, .is_durable = false});
+  if (error == 0) return absl::OkStatus();
+  if (error == EISDIR) return Fault(path, std::strerror(error));
+  return Fault(path, absl::StrCat("it cannot be written: ", std::strerror(error),
+                                  ". Its folder has to exist and to be writable"));
 }
 
 // The format: a magic text, the version, the length of the header, the header as a Python dict, and

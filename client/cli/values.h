@@ -12,7 +12,7 @@
 namespace tessera::cli {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);  // "-" reads standard input
-// Writes a temporary file and renames it, so that the file is complete or absent.
+// Replaces the file as a whole, so that it is complete or absent.
 absl::Status WriteFile(const std::string& path, const std::string& bytes);
 
 // Read and write .npy files. Reads versions 1 to 3, little-endian, row-major or column-major. The

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/build.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -190,9 +190,9 @@ class CompileDump {
   bool wanted() const { return !stem_.empty(); }
   void Write(const char* suffix, std::string_view text) const {
     if (!wanted()) return;
-    std::ofstream file(absl::StrCat(stem_, suffix), std::ios::binary);
-    file.write(text.data(), static_cast<std::streamsize>(text.size()));
-    if (!file.good()) TESSERA_LOG(WARNING) << "TESSERA_JAX_DUMP: cannot write " << stem_ << suffix;
+    const int error = TryReplaceFile(absl::StrCat(stem_, suffix), text,
+                                     {.access = FileAccess::kByUmask, .is_durable = false});
+    if (error != 0) TESSERA_LOG(WARNING) << "TESSERA_JAX_DUMP: cannot write " << stem_ << suffix;
   }
 
  private:

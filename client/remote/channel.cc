@@ -3,13 +3,12 @@
 // all of them as a coordinator that does not answer.
 #include "client/remote/channel.h"
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/address.h"
+#include "base/file.h"
 #include "base/pki.h"
 #include "base/status.h"
 #include "grpcpp/create_channel.h"
@@ -31,25 +30,23 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
   if (const absl::Status usable = CheckAddress(address); !usable.ok())
     return Annotate(usable, "the coordinator's address");
   if (!options.ca_file.empty()) {
-    std::ifstream file(options.ca_file);
-    const int failure = file ? 0 : errno;
-    std::stringstream pem;
-    pem << file.rdbuf();
-    if (!file || pem.str().empty()) {
+    std::string pem;
+    const int failure = TryReadWholeFile(options.ca_file, kWholeFileBytesMax, &pem);
+    if (failure != 0 || pem.empty()) {
       return MakeError(ErrorKind::kTlsMismatch,
                        absl::StrCat("the cluster's authority cannot be read from ", options.ca_file,
                                     ": ", failure != 0 ? std::strerror(failure) : "it is empty",
                                     "; set TESSERA_CA_FILE to its ca.pem"));
     }
     // Check the file here, since gRPC would only say that the coordinator does not answer.
-    if (const auto ca = pki::Describe(pem.str()); !ca.ok()) {
+    if (const auto ca = pki::Describe(pem); !ca.ok()) {
       return MakeError(
           ErrorKind::kTlsMismatch,
           absl::StrCat(options.ca_file, " holds no certificate of an authority: ",
                        ca.status().message(), "; set TESSERA_CA_FILE to the cluster's ca.pem"));
     }
     grpc::SslCredentialsOptions ssl;
-    ssl.pem_root_certs = pem.str();
+    ssl.pem_root_certs = pem;
     return grpc::SslCredentials(ssl);
   }
   if (!options.insecure && !IsLoopback(address)) {

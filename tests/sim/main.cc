@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "tests/sim/sim.h"
 
 namespace tessera::sim {
@@ -262,11 +263,11 @@ int Main(int argc, char** argv) {
     if (!good) break;
     totals.next = until;
     if (options.resume.empty()) continue;
-    const std::string next = options.resume + ".next";
-    std::ofstream out(next);
+    std::ostringstream out;
     totals.Write(out);
-    out.close();
-    std::rename(next.c_str(), options.resume.c_str());
+    if (const absl::Status kept = ReplaceFile(options.resume, out.str(), /*is_private=*/false);
+        !kept.ok())
+      std::fprintf(stderr, "tessera-sim: --resume: %s\n", std::string(kept.message()).c_str());
   }
   const int64_t empty = PrintCoverage(totals.coverage);
   std::printf(

@@ -10,15 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -45,29 +44,6 @@ std::optional<std::string> Decode(const std::string& entry) {
   std::string object = entry.substr(kMagicBytes + kDigestBytes);
   if (entry.compare(kMagicBytes, kDigestBytes, Sha256Hex(object)) != 0) return std::nullopt;
   return object;
-}
-
-std::optional<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-}
-
-// Returns the errno of the first step that failed, or 0.
-int WriteFile(const std::string& path, std::string_view bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return errno;
-  int error = 0;
-  while (!bytes.empty() && error == 0) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written > 0) {
-      bytes.remove_prefix(static_cast<size_t>(written));
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
-  if (close(fd) != 0 && error == 0) error = errno;
-  return error;
 }
 
 }  // namespace
@@ -112,9 +88,9 @@ std::optional<std::string> ObjectCache::Get(const std::string& key) {
     if (!Usable()) return std::nullopt;
   }
   const std::string path = PathOf(key);
-  const std::optional<std::string> entry = ReadFile(path);
-  if (!entry) return std::nullopt;
-  std::optional<std::string> object = Decode(*entry);
+  std::string entry;
+  if (TryReadWholeFile(path, static_cast<size_t>(bytes_max_), &entry) != 0) return std::nullopt;
+  std::optional<std::string> object = Decode(entry);
   if (object) {
     utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // the entry was used just now
   } else {
@@ -126,16 +102,13 @@ std::optional<std::string> ObjectCache::Get(const std::string& key) {
 }
 
 void ObjectCache::Put(const std::string& key, std::string_view object) {
-  static std::atomic<int64_t> next{0};
   absl::MutexLock lock(&mu_);
   if (!Usable()) return;
   const std::string entry = Encode(object);
   if (static_cast<int64_t>(entry.size()) > bytes_max_) return;
-  const std::string temporary = absl::StrCat(folder_, "/", getpid(), ".", next++, ".part");
-  int error = WriteFile(temporary, entry);
-  if (error == 0 && rename(temporary.c_str(), PathOf(key).c_str()) != 0) error = errno;
+  const int error =
+      TryReplaceFile(PathOf(key), entry, {.access = FileAccess::kOwner, .is_durable = false});
   if (error != 0) {
-    unlink(temporary.c_str());
     GiveUp("cannot be written", error);
     return;
   }
