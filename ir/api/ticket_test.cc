@@ -3,7 +3,6 @@
 #include "ir/api/ticket.h"
 
 #include "base/testing/status_matchers.h"
-#include "ir/api/crc32c.h"
 
 namespace tessera::api {
 namespace {
@@ -66,13 +65,6 @@ TEST(TicketTest, EveryIncarnationOfEveryExecutorHasAKeyOfItsOwn) {
     EXPECT_THAT(CheckTicket(SignTicket(Sample(), other), own, absl::UnixEpoch(), 7),
                 ReasonIs("TICKET_REFUSED"));
   }
-}
-
-TEST(Crc32cTest, AgreesWithPublishedValuesAndContinues) {
-  EXPECT_EQ(Crc32c(0, "123456789", 9), 0xe3069283u);  // RFC 3720, appendix B.4.
-  const std::string zeros(32, '\0');
-  EXPECT_EQ(Crc32c(0, zeros.data(), 32), 0x8a9136aau);
-  EXPECT_EQ(Crc32c(Crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
 
 }  // namespace

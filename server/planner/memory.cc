@@ -4,7 +4,6 @@
 #include "server/planner/memory.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "ir/derive/factors.h"
 #include "ir/eval/memory.h"
 #include "ir/op_def.h"
+#include "server/planner/bytes.h"
 
 namespace tessera::server::planner {
 namespace {
@@ -27,11 +27,8 @@ constexpr int64_t kAlignment = 64;  // alignment of every value in a worker's me
 constexpr int64_t kLongReductionMin = 1 << 12;
 constexpr int64_t kPartialsBytes = 8192;
 
-// Returns the sum, saturated: a single value may have 2^61 bytes.
-int64_t Plus(int64_t a, int64_t b) {
-  int64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
-}
+// Returns the bytes that a worker allocates for a value. The sums of this file saturate (bytes.h),
+// because a single value may have 2^61 bytes.
 int64_t Bytes(const Type& t) {
   return Plus(t.num_bytes(), kAlignment - 1) / kAlignment * kAlignment;
 }

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -16,6 +16,7 @@
 
 #include "base/hex.h"
 #include "base/testing/datadriven.h"
+#include "base/testing/ulps.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::nn_rows {
@@ -46,23 +47,14 @@ ir::Array ArrayOf(const nlohmann::json& j) {
   return a;
 }
 
-// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
-// of `scale`. The distance of two NaNs and of equal numbers is 0.
-double Distance(double got, double want, int digits, double scale) {
-  if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
-  if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  // XLA flushes subnormal numbers to zero.
-  const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
-  if (std::fabs(got) < least && std::fabs(want) < least) return 0;
-  return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
-}
 void ExpectNear(const ir::Array& got, const ir::Array& want, double ulps, double scale) {
   ASSERT_EQ(got.shape(), want.shape());
   ASSERT_EQ(got.dtype(), want.dtype());
   const int digits = want.dtype() == kF64 ? 52 : 23;
   double worst = 0;
   for (int64_t i = 0; i < want.num_elements(); ++i)
-    worst = std::max(worst, Distance(got.At(i), want.At(i), digits, scale));
+    worst =
+        std::max(worst, DistanceInUlps(got.At(i), want.At(i), digits, scale, Subnormals::kAreZero));
   EXPECT_LE(worst, ulps) << got.ToString() << "\nJAX: " << want.ToString();
 }
 

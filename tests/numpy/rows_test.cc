@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -17,6 +17,7 @@
 
 #include "base/hex.h"
 #include "base/testing/datadriven.h"
+#include "base/testing/ulps.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::numpy_rows {
@@ -55,13 +56,6 @@ ir::Array Parts(const ir::Array& a) {
   return ir::Array(a.dtype() == kC64 ? kF32 : kF64, {2 * a.num_elements()}, a.bytes());
 }
 
-// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
-// of `scale`. The distance of two NaNs and of equal numbers is 0.
-double Distance(double got, double want, int digits, double scale) {
-  if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
-  if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
-}
 void ExpectNear(const ir::Array& got, const ir::Array& want, double ulps, double scale) {
   ASSERT_EQ(got.shape(), want.shape());
   ASSERT_EQ(ir::DTypeName(got.dtype()), ir::DTypeName(want.dtype()));
@@ -69,7 +63,7 @@ void ExpectNear(const ir::Array& got, const ir::Array& want, double ulps, double
   const ir::Array have = Parts(got), expected = Parts(want);
   double worst = 0;
   for (int64_t i = 0; i < expected.num_elements(); ++i)
-    worst = std::max(worst, Distance(have.At(i), expected.At(i), digits, scale));
+    worst = std::max(worst, DistanceInUlps(have.At(i), expected.At(i), digits, scale));
   EXPECT_LE(worst, ulps) << got.ToString() << "\nJAX: " << want.ToString();
 }
 

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hex.h"
 #include "base/testing/datadriven.h"
+#include "base/testing/ulps.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera::special_rows {
@@ -43,17 +44,6 @@ const std::map<std::string, nlohmann::json>& AllRecorded() {
     return all;
   }();
   return kAll;
-}
-
-// Returns the distance of two numbers in units in the last place of `want` or, if that is smaller,
-// of `scale`. The distance of two NaNs and of equal numbers is 0.
-double Distance(double got, double want, int digits, double scale) {
-  if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
-  if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  // XLA flushes subnormal numbers to zero.
-  const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
-  if (std::fabs(got) < least && std::fabs(want) < least) return 0;
-  return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
 }
 
 class SpecialTest : public ::testing::TestWithParam<const Row*> {
@@ -109,7 +99,8 @@ TEST_P(SpecialTest, ValuesInF64) {
   const std::vector<double> got = Run(GetParam()->f, kF64);
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_LE(Distance(got[i], want[i], 52, GetParam()->scale), GetParam()->ulps64)
+    EXPECT_LE(DistanceInUlps(got[i], want[i], 52, GetParam()->scale, Subnormals::kAreZero),
+              GetParam()->ulps64)
         << At(i) << " = " << got[i] << ", JAX: " << want[i];
 }
 
@@ -123,13 +114,14 @@ TEST_P(SpecialTest, ValuesInF32) {
   for (size_t i = 0; i < exact.size(); ++i) {
     SCOPED_TRACE(
         absl::StrCat(At(i), " = ", got[i], ", in f64 ", exact[i], ", JAX's f32: ", jax[i]));
-    const double distance = Distance(got[i], static_cast<float>(exact[i]), 23, GetParam()->scale);
+    const double distance = DistanceInUlps(got[i], static_cast<float>(exact[i]), 23,
+                                           GetParam()->scale, Subnormals::kAreZero);
     if (wrong.erase(At(i)) == 0) {
       EXPECT_LE(distance, GetParam()->ulps32);
       continue;
     }
     EXPECT_GT(distance, GetParam()->ulps32) << "it is no longer wrong; take it from the list";
-    EXPECT_EQ(Distance(got[i], jax[i], 23, GetParam()->scale), 0);
+    EXPECT_EQ(DistanceInUlps(got[i], jax[i], 23, GetParam()->scale, Subnormals::kAreZero), 0);
   }
   EXPECT_THAT(wrong, ::testing::IsEmpty()) << "no such points";
 }
@@ -197,9 +189,11 @@ TEST_P(SpecialTest, Derivatives) {
         },
         kF64);
     for (size_t i = 0; i < want.size(); ++i) {
-      EXPECT_LE(Distance(forward[i], want[i], 52, scale), row.ulps_derivative)
+      EXPECT_LE(DistanceInUlps(forward[i], want[i], 52, scale, Subnormals::kAreZero),
+                row.ulps_derivative)
           << "d " << At(i) << " / d " << along << " = " << forward[i] << ", JAX: " << want[i];
-      EXPECT_LE(Distance(backward[i], want_backward[i], 52, scale), row.ulps_derivative)
+      EXPECT_LE(DistanceInUlps(backward[i], want_backward[i], 52, scale, Subnormals::kAreZero),
+                row.ulps_derivative)
           << "backward, d " << At(i) << " / d " << along << " = " << backward[i]
           << ", JAX: " << want_backward[i];
     }
