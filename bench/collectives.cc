@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "ir/stablehlo/import.h"
 #include "server/planner/explain.h"
 #include "server/planner/planner.h"
@@ -85,13 +86,11 @@ int Run(const std::string& python, const std::string& explained) {
 
 int main(int argc, char** argv) {
   std::string python, explained;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (argv[i] == std::string_view("--jax")) python = argv[i + 1];
-    if (argv[i] == std::string_view("--explain")) explained = argv[i + 1];
-  }
-  if (python.empty()) {
-    std::cerr << "usage: bench-collectives --jax PYTHON [--explain WORD]\n";
-    return 2;
-  }
+  tessera::bench::FlagParser parser(
+      "bench-collectives", "Counts the bytes that the collectives of sharded training steps send.");
+  parser.Text("--jax", "PYTHON", &python, "the Python with JAX that exports the steps");
+  parser.Require("--jax");
+  parser.Text("--explain", "WORD", &explained, "prints the plans of the steps with this word");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   return tessera::bench::Run(python, explained);
 }

@@ -30,11 +30,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/flags.h"
 #include "bench/gpt_state.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
@@ -327,23 +327,19 @@ absl::Status Run(const Flags& flags) {
 // earlier run would hide the time of compilation.
 int Main(int argc, char** argv) {
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    if (arg == "--smoke") {
-      flags.chains = {200};
-      flags.layers = 1;
-      flags.rounds = 1;
-    } else if (arg == "--jax" && value) {
-      flags.jax = argv[++i];
-    } else if (arg == "--only" && value) {
-      flags.only = argv[++i];
-    } else if (!(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
-                 flags.rounds > 0)) {
-      std::cerr << "usage: bench-compile [--only WORD] [--rounds N] [--smoke] [--jax PYTHON]\n";
-      return 2;
-    }
-  }
+  FlagParser parser("bench-compile", "Measures how long programs take from their C++ to code.");
+  parser.Text("--only", "WORD", &flags.only, "measures only the rows with this word");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags.chains = {200};
+        flags.layers = 1;
+        flags.rounds = 1;
+      },
+      "runs short, as a test");
+  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   // Without these variables an embedded cluster keeps no code on disk.
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");

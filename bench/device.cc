@@ -16,15 +16,16 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "worker/codegen/device_code.h"
 #include "worker/codegen/kernel.h"
@@ -381,28 +382,24 @@ class Bench {
 // machines without one.
 int Main(int argc, char** argv) {
   Flags flags;
-  const std::vector<std::string> args(argv + 1, argv + argc);
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--smoke") {
-      flags.bytes = 1 << 20, flags.rounds = 2, flags.batch = 2, flags.matmul = 64;
-      continue;
-    }
-    const std::string value = i + 1 < args.size() ? args[i + 1] : "";
-    int64_t megabytes = 0;
-    const bool known =
-        (args[i] == "--plugin" && !value.empty()) ||
-        (args[i] == "--device" && absl::SimpleAtoi(value, &flags.device)) ||
-        (args[i] == "--rounds" && absl::SimpleAtoi(value, &flags.rounds) && flags.rounds > 0) ||
-        (args[i] == "--megabytes" && absl::SimpleAtoi(value, &megabytes) && megabytes > 0);
-    if (!known) {
-      std::cerr << "bench-device: '" << args[i] << " " << value
-                << "': expected --plugin PATH, --device N, --megabytes N, --rounds N or --smoke\n";
-      return 2;
-    }
-    if (args[i] == "--plugin") flags.plugin = value;
-    if (megabytes > 0) flags.bytes = megabytes << 20;
-    ++i;
-  }
+  int64_t megabytes = flags.bytes >> 20;
+  FlagParser parser("bench-device", "Measures a device through its plugin.");
+  parser.Text("--plugin", "PATH", &flags.plugin, "the plugin to load");
+  parser.Number("--device", &flags.device, "number of the device", {.least = 0});
+  parser.Number("--megabytes", &megabytes, "size of each array, in MiB",
+                {.most = int64_t{1} << 30});
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags, &megabytes] {
+        megabytes = 1;
+        flags.rounds = 2;
+        flags.batch = 2;
+        flags.matmul = 64;
+      },
+      "runs short, as a test");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
+  flags.bytes = megabytes << 20;
   Bench(flags).Run();
   return 0;
 }

@@ -25,13 +25,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/flags.h"
 #include "bench/process.h"
 #include "bench/relay.h"
 #include "bench/samples.h"
@@ -341,52 +341,42 @@ void PrintJson(const Flags& flags, const Results& r) {
       r.service_posted_rates.Quantile(0.5), r.relay_posted_rates.Quantile(0.5));
 }
 
-// Returns false after a message on stderr if an argument is wrong.
-bool Parse(const std::vector<std::string>& args, Flags* flags) {
-  for (size_t i = 0; i < args.size(); ++i) {
-    const bool has_value = i + 1 < args.size();
-    bool ok = true;
-    if (args[i] == "--json") {
-      flags->json = true;
-    } else if (args[i] == "--smoke") {
-      flags->smoke = true;
-      flags->rounds = 2;
-      flags->iterations = 10;
-    } else if (args[i] == "--only-service") {
-      flags->only_service = true;
-    } else if (args[i] == "--embedded") {
-      flags->embedded = true;
-    } else if (args[i] == "--rounds" && has_value) {
-      ok = absl::SimpleAtoi(args[++i], &flags->rounds) && flags->rounds > 0;
-    } else if (args[i] == "--iterations" && has_value) {
-      ok = absl::SimpleAtoi(args[++i], &flags->iterations) && flags->iterations > 0;
-    } else if (args[i] == "--jax" && has_value) {
-      flags->jax = args[++i];
-    } else if (args[i] == "--plugin") {
-      flags->plugin = true;
-    } else if (args[i] == "--bin-dir" && has_value) {
-      flags->bin_dir = args[++i];
-    } else {
-      ok = false;
-    }
-    if (!ok) {
-      std::cerr << "bench-dispatch: '" << args[i] << "'; usage: bench-dispatch [--rounds N] "
-                << "[--iterations N] [--jax PYTHON [--plugin]] [--json] [--smoke] "
-                << "[--bin-dir DIR]\n";
-      return false;
-    }
-  }
-  return true;
+// Reads the command line. Returns the exit status if the program has to end.
+std::optional<int> ReadFlags(int argc, char** argv, Flags* flags) {
+  FlagParser parser(
+      "bench-dispatch",
+      "Measures the latency of a one-op execute with its result, beside a gRPC relay.");
+  parser.Number("--rounds", &flags->rounds, "number of rounds");
+  parser.Number("--iterations", &flags->iterations, "calls of each case in a round");
+  parser.Text("--jax", "PYTHON", &flags->jax, "compares with JAX under this Python");
+  parser.Switch("--plugin", &flags->plugin,
+                "with --jax: compares with JAX on Tessera's plugin too");
+  parser.Switch("--embedded", &flags->embedded,
+                "measures only the embedded round trip, by devices and sizes");
+  parser.Switch("--only-service", &flags->only_service,
+                "measures only the service, so that it can be profiled");
+  parser.Switch("--json", &flags->json, "prints JSON");
+  parser.Action(
+      "--smoke",
+      [flags] {
+        flags->smoke = true;
+        flags->rounds = 2;
+        flags->iterations = 10;
+      },
+      "runs short, as a test");
+  parser.Text("--bin-dir", "DIR", &flags->bin_dir, "folder with the daemons");
+  return parser.Parse(argc, argv);
 }
 
 // Reads the flags, measures and prints. The program also runs itself as the two processes of the
 // relay, with --relay-a and --relay-b, which are therefore looked for first. Returns 2 if a flag is
 // wrong and 1 if the benchmark fails.
-int Main(const std::vector<std::string>& args) {
-  if (args.size() == 1 && args[0] == "--relay-a") return RunRelayA();
-  if (args.size() == 2 && args[0] == "--relay-b") return RunRelayB(args[1]);
+int Main(int argc, char** argv) {
+  const std::string relay = argc > 1 ? argv[1] : "";
+  if (argc == 2 && relay == "--relay-a") return RunRelayA();
+  if (argc == 3 && relay == "--relay-b") return RunRelayB(argv[2]);
   Flags flags;
-  if (!Parse(args, &flags)) return 2;
+  if (const std::optional<int> status = ReadFlags(argc, argv, &flags)) return *status;
   try {
     if (flags.embedded) {
       PrintEmbedded(flags);
@@ -414,6 +404,4 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace tessera::bench
 
-int main(int argc, char** argv) {
-  return tessera::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
-}
+int main(int argc, char** argv) { return tessera::bench::Main(argc, argv); }

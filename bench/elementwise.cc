@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +28,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "bench/process.h"
 #include "bench/samples.h"
 #include "worker/codegen/host_code.h"
@@ -345,24 +346,19 @@ int Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    if (arg == "--smoke") {
-      flags.elements = 64 * kRow;
-      flags.rounds = 1;
-    } else if (arg == "--jax" && value) {
-      flags.jax = argv[++i];
-    } else if (!(arg == "--elements" && value && absl::SimpleAtoi(argv[++i], &flags.elements) &&
-                 flags.elements % (64 * kRow) == 0 && flags.elements > 0) &&
-               !(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
-                 flags.rounds > 0)) {
-      std::cerr
-          << "usage: bench-elementwise [--elements N, a multiple of 65536] [--rounds N] [--smoke] "
-             "[--jax PYTHON]\n";
-      return 2;
-    }
-  }
+  FlagParser parser("bench-elementwise", "Measures fused elementwise chains and a row sum.");
+  parser.Number("--elements", &flags.elements, "f32 numbers in a large array",
+                {.least = 64 * kRow, .multiple_of = 64 * kRow});
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags.elements = 64 * kRow;
+        flags.rounds = 1;
+      },
+      "runs short, as a test");
+  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   return Run(flags);
 }
 

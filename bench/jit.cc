@@ -29,6 +29,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "bench/gpt_state.h"
 #include "bench/process.h"
 #include "bench/samples.h"
@@ -280,34 +281,18 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   flags.client = flags.bin_dir + "/../python";
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    const auto number = [&](auto* to) {
-      return value && absl::SimpleAtoi(argv[++i], to) && *to > 0;
-    };
-    const auto text = [&](std::string* to) {
-      if (value) *to = argv[++i];
-      return value;
-    };
-    const bool ok = arg == "--python"    ? text(&flags.python)
-                    : arg == "--client"  ? text(&flags.client)
-                    : arg == "--bin-dir" ? text(&flags.bin_dir)
-                    : arg == "--rounds"  ? number(&flags.rounds)
-                    : arg == "--steps"   ? number(&flags.steps)
-                    : arg == "--layers"  ? number(&flags.layers)
-                    : arg == "--batch"   ? number(&flags.batch)
-                    : arg == "--plugin"  ? (flags.plugin = true)
-                    : arg == "--explain" ? (flags.explain = true)
-                                         : false;
-    if (!ok) flags.python.clear();
-    if (!ok) break;
-  }
-  if (flags.python.empty()) {
-    std::cerr << "usage: bench-jit --python PYTHON [--client DIR | --plugin] [--rounds N] "
-                 "[--steps N] [--layers N] [--batch N] [--explain] [--bin-dir DIR]\n";
-    return 2;
-  }
+  FlagParser parser("bench-jit", "Measures what a program pays for using Tessera from Python.");
+  parser.Text("--python", "PYTHON", &flags.python, "the Python with JAX that takes the steps");
+  parser.Require("--python");
+  parser.Text("--client", "DIR", &flags.client, "folder with the package tessera");
+  parser.Switch("--plugin", &flags.plugin, "JAX uses Tessera by its plugin, without the package");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Number("--steps", &flags.steps, "steps of each kind in a round");
+  parser.Number("--layers", &flags.layers, "layers of the GPT");
+  parser.Number("--batch", &flags.batch, "sequences in a batch");
+  parser.Switch("--explain", &flags.explain, "prints the plans of both steps");
+  parser.Text("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   try {
     const absl::Status status = Run(flags);
     if (!status.ok()) std::cerr << "bench-jit: " << status << "\n";

@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
 
@@ -178,25 +178,19 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   SkipDeadlockDetection();
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    if (arg == "--smoke") {
-      flags.length = 2 * kRows;
-      flags.rounds = flags.calls = 1;
-    } else if (arg == "--jax" && value) {
-      flags.jax = argv[++i];
-    } else if (!(arg == "--length" && value && absl::SimpleAtoi(argv[++i], &flags.length) &&
-                 flags.length >= kRows) &&
-               !(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
-                 flags.rounds > 0) &&
-               !(arg == "--calls" && value && absl::SimpleAtoi(argv[++i], &flags.calls) &&
-                 flags.calls > 0)) {
-      std::cerr << "usage: bench-loops [--length N, at least " << kRows
-                << "] [--rounds N] [--calls N] [--smoke] [--jax PYTHON]\n";
-      return 2;
-    }
-  }
+  FlagParser parser("bench-loops", "Measures loops whose iterations do little work.");
+  parser.Number("--length", &flags.length, "iterations of a loop", {.least = kRows});
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Number("--calls", &flags.calls, "calls of each loop in a round");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags.length = 2 * kRows;
+        flags.rounds = flags.calls = 1;
+      },
+      "runs short, as a test");
+  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   const absl::Status status = Run(flags);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;

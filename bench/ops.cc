@@ -20,13 +20,13 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/locks.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
 
@@ -630,28 +630,22 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   SkipDeadlockDetection();
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    if (arg == "--smoke") {
-      flags.smoke = true;
-      flags.sizes = {1024};
-      flags.rounds = 1;
-    } else if (arg == "--jax" && value) {
-      flags.jax = argv[++i];
-    } else if (arg == "--only" && value) {
-      flags.only = argv[++i];
-    } else if (int64_t size = 0;
-               arg == "--size" && value && absl::SimpleAtoi(argv[i + 1], &size) && size > 0) {
-      flags.sizes = {size};
-      ++i;
-    } else if (!(arg == "--rounds" && value && absl::SimpleAtoi(argv[++i], &flags.rounds) &&
-                 flags.rounds > 0)) {
-      std::cerr
-          << "usage: bench-ops [--only WORD] [--size N] [--rounds N] [--smoke] [--jax PYTHON]\n";
-      return 2;
-    }
-  }
+  int64_t size = 0;  // 0 if the flag is not given
+  FlagParser parser("bench-ops", "Measures ops, one by one.");
+  parser.Text("--only", "WORD", &flags.only, "measures only the rows with this word");
+  parser.Number("--size", &size, "measures only arrays of this many elements");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags.smoke = true;
+        flags.sizes = {1024};
+        flags.rounds = 1;
+      },
+      "runs short, as a test");
+  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
+  if (size > 0) flags.sizes = {size};
   const absl::Status status = Run(flags);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;

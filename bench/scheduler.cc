@@ -12,15 +12,16 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "ir/builder.h"
 #include "ir/type.h"
@@ -373,24 +374,16 @@ class Cluster {
 // wrong.
 int Main(int argc, char** argv) {
   Size size;
-  bool smoke = false, all_sizes = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    if (arg == "--smoke") {
-      smoke = true;
-    } else if (arg == "--samples" && i + 1 < argc) {
-      TESSERA_CHECK(absl::SimpleAtoi(argv[++i], &size.samples));
-    } else if (arg == "--one") {
-      all_sizes = false;
-    } else {
-      std::fprintf(stderr, "usage: bench-scheduler [--samples N] [--one] [--smoke]\n");
-      return 2;
-    }
-  }
+  bool smoke = false, only_middle = false;
+  FlagParser parser("bench-scheduler", "Measures the scheduler's step on 1,024 workers.");
+  parser.Number("--samples", &size.samples, "times that each event is measured");
+  parser.Switch("--one", &only_middle, "measures only the middle one of the three clusters");
+  parser.Switch("--smoke", &smoke, "runs short, as a test");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   if (smoke) size = {.workers = 32, .lost = 8, .arrays = 200, .sessions = 10, .samples = 4};
   std::vector<Size> sizes;
   for (const int tenths : {1, 10, 100}) {
-    if (!all_sizes && tenths != 10) continue;
+    if (only_middle && tenths != 10) continue;
     Size s = size;
     s.arrays = size.arrays * tenths / 10;
     s.sessions = size.sessions * tenths / 10;

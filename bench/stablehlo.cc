@@ -18,14 +18,15 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_exception.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "ir/ops.h"
 #include "ir/serial/source.h"
@@ -179,19 +180,17 @@ int Main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], server::jail::kJailFlag) == 0)
     return server::jail::RunJailedProcess(server::planner::MakePlan);
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--smoke") {
-      flags = {200, 1, 1};
-    } else if (i + 1 < argc && flag == "--ops" && absl::SimpleAtoi(argv[i + 1], &flags.ops)) {
-      ++i;
-    } else if (i + 1 < argc && flag == "--rounds" && absl::SimpleAtoi(argv[i + 1], &flags.rounds)) {
-      ++i;
-    } else {
-      std::fprintf(stderr, "usage: bench-stablehlo [--ops N] [--rounds N] [--smoke]\n");
-      return 2;
-    }
-  }
+  FlagParser parser("bench-stablehlo",
+                    "Measures how long StableHLO artifacts take to become verified programs.");
+  parser.Number("--ops", &flags.ops, "ops of a program");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags = {200, 1, 1};
+      },
+      "runs short, as a test");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   std::vector<Row> rows = {
       {"layers", Layers(flags.ops, 0)},
       {"a loop of them", Loop(flags.ops)},

@@ -8,14 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -24,6 +23,7 @@
 #include "base/log.h"
 #include "base/sqlite.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "bench/samples.h"
 #include "server/store/sqlite_store.h"
 
@@ -178,26 +178,19 @@ void Run(const Settings& settings) {
 
 int Main(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (flag == "--smoke") {
-      settings.rounds = 1;
-      settings.commits = 64;
-    } else if (flag == "--folder" && has_value) {
-      settings.folder = argv[++i];
-    } else if (flag == "--rounds" && has_value && absl::SimpleAtoi(argv[i + 1], &settings.rounds) &&
-               settings.rounds > 0) {
-      ++i;
-    } else if (flag == "--commits" && has_value &&
-               absl::SimpleAtoi(argv[i + 1], &settings.commits) && settings.commits >= 64) {
-      ++i;
-    } else {
-      std::cerr << "usage: bench-store [--folder DIR] [--rounds N] [--commits N, at least 64] "
-                   "[--smoke]\n";
-      return 2;
-    }
-  }
+  FlagParser parser("bench-store", "Measures what a durable commit costs, beside SQLite's own.");
+  parser.Text("--folder", "DIR", &settings.folder, "folder on the disk that is measured");
+  parser.Number("--rounds", &settings.rounds, "number of rounds");
+  parser.Number("--commits", &settings.commits, "commits of all committers in a round",
+                {.least = 64});
+  parser.Action(
+      "--smoke",
+      [&settings] {
+        settings.rounds = 1;
+        settings.commits = 64;
+      },
+      "runs short, as a test");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   Run(settings);
   return 0;
 }

@@ -25,11 +25,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "bench/compared.h"
+#include "bench/flags.h"
 #include "bench/gpt_state.h"
 #include "bench/samples.h"
 #include "client/tessera.h"
@@ -283,23 +283,15 @@ absl::Status Run(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool value = i + 1 < argc;
-    const auto number = [&](const char* name, int* to) {
-      return arg == name && value && absl::SimpleAtoi(argv[++i], to) && *to > 0;
-    };
-    if (arg == "--smoke") {
-      flags.layers = flags.rounds = flags.traces = 1;
-    } else if (arg == "--jax" && value) {
-      flags.jax = argv[++i];
-    } else if (!number("--layers", &flags.layers) && !number("--rounds", &flags.rounds) &&
-               !number("--traces", &flags.traces)) {
-      std::cerr << "usage: bench-trace [--layers N] [--rounds N] [--traces N] [--smoke] "
-                   "[--jax PYTHON]\n";
-      return 2;
-    }
-  }
+  FlagParser parser("bench-trace", "Measures how long the tracing of a training step takes.");
+  parser.Number("--layers", &flags.layers, "layers of the GPT");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Number("--traces", &flags.traces, "traces of each step in a round");
+  parser.Action(
+      "--smoke", [&flags] { flags.layers = flags.rounds = flags.traces = 1; },
+      "runs short, as a test");
+  parser.Text("--jax", "PYTHON", &flags.jax, "compares with JAX under this Python");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   const absl::Status status = Run(flags);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;

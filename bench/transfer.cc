@@ -20,11 +20,11 @@
 #include <iostream>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "base/pki.h"
 #include "base/status.h"
+#include "bench/flags.h"
 #include "bench/process.h"
 #include "client/tessera.h"
 #include "grpcpp/grpcpp.h"
@@ -342,27 +343,22 @@ absl::Status Run(const Flags& flags) {
 // Reads the flags and runs the benchmark. The program also runs itself as the server of the plain
 // stream, with --plain. Returns 2 if a flag is wrong and 1 if the benchmark fails.
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--plain") == 0) return ServePlain();
   Flags flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const bool more = i + 1 < argc;
-    if (arg == "--plain") return ServePlain();
-    if (arg == "--smoke") {
-      flags.mib = 16;
-      flags.rounds = 1;
-      flags.reduce_mib = 4;
-    } else if (arg == "--mib" && more && absl::SimpleAtoi(argv[i + 1], &flags.mib)) {
-      ++i;
-    } else if (arg == "--rounds" && more && absl::SimpleAtoi(argv[i + 1], &flags.rounds)) {
-      ++i;
-    } else if (arg == "--bin-dir" && more) {
-      flags.bin_dir = argv[++i];
-    } else {
-      std::fprintf(stderr,
-                   "usage: bench-transfer [--mib N] [--rounds N] [--smoke] [--bin-dir DIR]\n");
-      return 2;
-    }
-  }
+  FlagParser parser("bench-transfer",
+                    "Measures the throughput of transfers and of sums over the network.");
+  parser.Number("--mib", &flags.mib, "size of the array that is put and read, in MiB");
+  parser.Number("--rounds", &flags.rounds, "number of rounds");
+  parser.Action(
+      "--smoke",
+      [&flags] {
+        flags.mib = 16;
+        flags.rounds = 1;
+        flags.reduce_mib = 4;
+      },
+      "runs short, as a test");
+  parser.Text("--bin-dir", "DIR", &flags.bin_dir, "folder with the daemons");
+  if (const std::optional<int> status = parser.Parse(argc, argv)) return *status;
   if (const absl::Status status = Run(flags); !status.ok()) {
     std::fprintf(stderr, "bench-transfer: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -1,6 +1,8 @@
 // Reads the command lines of the examples and opens the session that their options name. Every
 // example calls Main with its own function Run, which parses its options here and opens its
-// cluster, so that an example's own file shows little besides its program.
+// cluster, so that an example's own file shows little besides its program. The release contains
+// this file as source, and users compile it with the SDK alone. It therefore uses no library for
+// command lines.
 #include "examples/command_line.h"
 
 #include <algorithm>
