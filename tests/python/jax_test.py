@@ -170,7 +170,7 @@ def test_values_of_all_kinds_are_arguments(client):
     old = jax.random.PRNGKey(7)
     expect_equal(noise(old, 2.0), jax.random.normal(old, (3,)) * 2.0)
     np.testing.assert_array_equal(
-        tessera._jax.to_numpy(jax.random.key(7), np.dtype(np.uint32)), np.asarray(old))
+        tessera._trees.to_numpy(jax.random.key(7), np.dtype(np.uint32)), np.asarray(old))
 
 
 def test_what_tessera_lacks_is_an_error_with_the_line(client):

@@ -50,7 +50,7 @@ workers with two CPU devices each.
 from tessera._array import Array
 from tessera._client import Client, Worker, connect
 from tessera._executable import Executable, Plan, Run
-from tessera._jax import JitFunction
+from tessera._jit import JitFunction
 from tessera._operation import Operation, OperationStatus, PendingReason
 from tessera.errors import (
     AbortedError,

@@ -14,8 +14,9 @@ import numpy as np
 from tessera import _dtypes, _proto, _rpc, _values, errors
 from tessera._array import Array, put_array
 from tessera._channel import Channel
+from tessera._compile import compile_program, set_mesh
 from tessera._executable import Executable, Plan
-from tessera._jax import JitFunction
+from tessera._jit import JitFunction
 from tessera._operation import Operation, OperationStatus
 from tessera._programs import read_program
 from tessera._rpc import Connection
@@ -705,22 +706,9 @@ class Client(Channel):
         """
         given = read_program("compile", program)
         _check_mesh("compile", mesh)
-        deadline = self._deadline(timeout)
-        request = _proto.message("CompileProgramRequest")(name=name)
-        explain = _proto.message("ExplainProgramRequest")()
-        for target in (request, explain):
-            given.set_in(target, self, deadline, on_progress)
-            _set_mesh(target, mesh)
-        compiled = self._call("ProgramService/CompileProgram", request, deadline.left)
-        executable = Executable(self, compiled, explain, given.trees)
-        if given.trees is not None and len(given.trees.platforms) > 1:
-            # All devices of a program are of one kind.
-            found = {d.kind for d in self.devices(deadline.left) if d.id in executable.devices}
-            executable._platform = given.trees.platform_on(next(iter(found), "cpu"))
-        if not explain.mesh:
-            del explain.devices[:]
-            explain.devices.extend(executable.devices)
-        return executable
+        return compile_program(
+            self, given, mesh=mesh, name=name, timeout=timeout, on_progress=on_progress
+        )
 
     def jit(
         self,
@@ -838,7 +826,7 @@ class Client(Channel):
         deadline = self._deadline(timeout)
         request = _proto.message("ExplainProgramRequest")(device_memory_bytes=device_memory_bytes)
         given.set_in(request, self, deadline, None)
-        _set_mesh(request, mesh)
+        set_mesh(request, mesh)
         return Plan.from_proto(self._call("ProgramService/ExplainProgram", request, deadline.left))
 
     def run(
@@ -972,13 +960,6 @@ class Client(Channel):
     def __repr__(self) -> str:
         closed = "" if self._finalizer.alive else " closed"
         return f"<tessera.Client {self.address} session {self.session}{closed}>"
-
-
-def _set_mesh(request: Any, mesh: Mesh | str | None) -> None:
-    if isinstance(mesh, str):
-        request.mesh = mesh
-    elif mesh is not None:
-        request.devices.extend(mesh.devices or ())
 
 
 # ---- Checks of argument types. ----

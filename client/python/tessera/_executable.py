@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tessera import _dtypes, _jax, _proto, _values
+from tessera import _dtypes, _proto, _values
 from tessera._array import Array, put_array
 from tessera._channel import Channel
 from tessera._operation import Operation, PendingReason
+from tessera._trees import Trees, to_numpy
 from tessera.sharding import ArraySpec
 
 
@@ -109,7 +110,7 @@ class Executable:
     """
 
     def __init__(
-        self, channel: Channel, compiled: Any, explain: Any, trees: _jax.Trees | None = None
+        self, channel: Channel, compiled: Any, explain: Any, trees: Trees | None = None
     ) -> None:
         """Only the client makes executables; see the class."""
         self._channel = channel
@@ -311,7 +312,7 @@ class Executable:
         if _dtypes.is_whole(spec.dtype) and not is_typed and np.asarray(value).dtype.kind in "fc":
             raise TypeError(f"argument {index} is {spec.type} in the program, {value} given")
         if self._trees is not None:
-            value = _jax.to_numpy(value, _dtypes.to_numpy(spec.dtype))
+            value = to_numpy(value, _dtypes.to_numpy(spec.dtype))
         # Lists and numbers have no dtype; an array must have the right one.
         typed = isinstance(value, (np.ndarray, np.generic))
         array = np.asarray(value) if typed else np.asarray(value, _dtypes.to_numpy(spec.dtype))

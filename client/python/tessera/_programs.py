@@ -7,9 +7,11 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from tessera import _crc32c, _jax, _proto
+from tessera import _crc32c, _proto
+from tessera._artifact import artifact_of
 from tessera._channel import Channel
 from tessera._rpc import Deadline
+from tessera._trees import Trees
 
 # MLIR's bytecode begins with these bytes; no serialized tessera.v1.Program does.
 _ARTIFACT_MAGIC = b"ML\xefR"
@@ -28,7 +30,7 @@ class Program:
     text: str = ""
     message: Any = None  # a tessera.v1.Program
     artifact: bytes = b""
-    trees: _jax.Trees | None = None  # pytrees of the JAX function that the program comes from
+    trees: Trees | None = None  # pytrees of the JAX function that the program comes from
 
     def set_in(
         self, request: Any, channel: Channel, deadline: Deadline, on_progress: OnProgress | None
@@ -54,7 +56,7 @@ def read_program(method: str, program: Any) -> Program:
         return Program(message=_proto.message("Program").FromString(program))
     if hasattr(program, "SerializeToString"):
         return Program(message=_proto.message("Program").FromString(program.SerializeToString()))
-    found = _jax.artifact_of(program)
+    found = artifact_of(program)
     if found is not None:
         return Program(artifact=found[0], trees=found[1])
     hint = ""

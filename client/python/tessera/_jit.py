@@ -1,27 +1,27 @@
-"""Programs and values of JAX: exports JAX functions as programs and converts their arguments.
+"""JAX functions whose calls run on the cluster: JitFunction.
 
 JAX itself is imported only when it is used."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import operator
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tessera import _values
 from tessera._array import Array
+from tessera._channel import Channel
+from tessera._compile import compile_program
+from tessera._executable import Executable, Plan
+from tessera._programs import read_program
+from tessera._trees import is_key
 from tessera.errors import NotFoundError
 from tessera.sharding import Mesh
-
-if TYPE_CHECKING:
-    from tessera._client import Client
-    from tessera._executable import Executable, Plan
 
 # The most compiled forms that one function keeps. If there are more, the form that was not used for
 # the longest time is dropped.
@@ -44,124 +44,6 @@ _OPTIONS = (
     "jax_softmax_custom_jvp",
     "jax_threefry_partitionable",
 )
-# JAX's names of the platforms for each kind of devices.
-_PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm")}
-
-
-@dataclasses.dataclass(frozen=True)
-class Trees:
-    """The pytrees of the arguments and results of a JAX function, whose program has only leaves."""
-
-    arguments: Any  # the PyTreeDef of (args, kwargs)
-    results: Any  # the PyTreeDef of the result
-    kept: Sequence[int] | None  # the leaves of the arguments that the program takes; None for all
-    # The platforms of the program. If there are several, the program's first argument is the number
-    # of the platform that it runs on.
-    platforms: Sequence[str] = ("cpu",)
-
-    def platform_on(self, kind: str) -> int | None:
-        """Returns the number of the platform for a kind of devices, or None if the program does not
-        take that number."""
-        if len(self.platforms) < 2:
-            return None
-        for number, name in enumerate(self.platforms):
-            if name in _PLATFORMS.get(kind, ()):
-                return number
-        raise ValueError(
-            f"the function is exported for {', '.join(self.platforms)}, and its devices here are "
-            f"of the kind {kind}: export it for {' or '.join(_PLATFORMS.get(kind, (kind,)))} as well"
-        )
-
-    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Returns the program's arguments for the arguments of a call. Raises TypeError if their
-        pytrees are not those of the function."""
-        import jax
-
-        leaves: list[Any]
-        leaves, tree = jax.tree_util.tree_flatten((tuple(args), dict(kwargs)))
-        if tree != self.arguments:
-            raise TypeError(
-                f"the function takes arguments of the form {self.arguments}; {tree} is given"
-            )
-        return self.taken(leaves)
-
-    def taken(self, leaves: list[Any]) -> list[Any]:
-        """Returns the leaves that the program takes."""
-        return leaves if self.kept is None else [leaves[i] for i in self.kept]
-
-    def numbers(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], which: Iterable[int | str]
-    ) -> list[int]:
-        """Returns the numbers of the program's arguments that are leaves of the function's
-        arguments `which`, which are given by number or by name."""
-        import jax
-
-        wanted = set(which)
-        # This is the order in which JAX flattens arguments: first args, then kwargs in the order of
-        # their names.
-        owned = [*enumerate(args), *sorted(kwargs.items())]
-        owners = [owner for owner, a in owned for _ in jax.tree_util.tree_leaves(a)]
-        kept = range(len(owners)) if self.kept is None else self.kept
-        return [n for n, leaf in enumerate(kept) if owners[leaf] in wanted]
-
-    def result(self, leaves: Sequence[Any]) -> Any:
-        """Returns the result of the function, made of the leaves."""
-        import jax
-
-        return jax.tree_util.tree_unflatten(self.results, leaves)
-
-
-def artifact_of(program: Any) -> tuple[bytes, Trees] | None:
-    """Returns the StableHLO artifact of a jax.export.Exported or a jax.stages.Lowered, and its
-    pytrees. Returns None for other objects."""
-    if hasattr(program, "mlir_module_serialized"):
-        trees = Trees(
-            program.in_tree, program.out_tree, program.module_kept_var_idx, program.platforms
-        )
-        return bytes(program.mlir_module_serialized), trees
-    if not (hasattr(program, "compiler_ir") and hasattr(program, "args_info")):
-        return None
-    import jax
-    import jax.extend.mlir
-    from jaxlib.mlir.dialects import stablehlo
-
-    # Write the same StableHLO version as jax.export: one that readers of four weeks ago know. The
-    # last argument of the function below keeps the shardings.
-    version = stablehlo.get_version_from_compatibility_requirement(
-        stablehlo.StablehloCompatibilityRequirement.WEEK_4
-    )
-    module = program.compiler_ir("stablehlo")
-    artifact = jax.extend.mlir.serialize_portable_artifact(module, version, True)
-    trees = Trees(
-        jax.tree_util.tree_structure(program.args_info),
-        jax.tree_util.tree_structure(program.out_info),
-        None,
-    )
-    return bytes(artifact), trees
-
-
-def to_numpy(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Converts a leaf to a NumPy array for a parameter of this dtype. A tessera.Array is returned
-    unchanged.
-
-    As in JAX, an array of 64 bits is converted to 32 bits if the program was made with 32 bits."""
-    if isinstance(value, Array):
-        return value
-    if _is_key(value):
-        import jax
-
-        value = jax.random.key_data(value)
-    value = _values.native(value)
-    if not hasattr(value, "dtype"):
-        return np.asarray(value, dtype)
-    array = np.asarray(value)
-    wider = array.dtype.kind == dtype.kind and array.dtype.itemsize == 2 * dtype.itemsize
-    return array.astype(dtype) if wider and dtype.itemsize in (4, 8) else array
-
-
-def _is_key(value: Any) -> bool:
-    """Returns whether the value is an array of keys, as jax.random.key makes them."""
-    return "key<" in str(getattr(value, "dtype", ""))
 
 
 def _abstract(value: Any, placed: bool = True) -> Any:
@@ -175,7 +57,7 @@ def _abstract(value: Any, placed: bool = True) -> Any:
     if isinstance(value, Array):
         return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=_explicit_sharding(value))
     value = _values.native(value)
-    if _is_key(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+    if is_key(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return value
     dtype = jax.dtypes.canonicalize_dtype(value.dtype)
     sharding = _sharding_here(value)
@@ -326,7 +208,7 @@ class JitFunction:
 
     def __init__(
         self,
-        client: Client,
+        channel: Channel,
         function: Callable[..., Any],
         *,
         mesh: Mesh | str | None,
@@ -341,7 +223,7 @@ class JitFunction:
         """Makes the function of Client.jit(), whose arguments these are."""
         import jax
 
-        self._client = client
+        self._channel = channel
         self._mesh = mesh
         self._timeout = timeout
         shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
@@ -443,8 +325,9 @@ class JitFunction:
             if found is not None:
                 self._compiled[key] = found  # Moves the form to the end: it was used last.
                 return found, leaves
-        executable = self._client.compile(
-            self._export(args, kwargs), mesh=self._mesh, timeout=self._timeout
+        program = read_program("jit", self._export(args, kwargs))
+        executable = compile_program(
+            self._channel, program, mesh=self._mesh, timeout=self._timeout
         )
         # The donated arguments, by position among the arguments that are not static.
         donated: list[int | str] = [
