@@ -14,6 +14,7 @@
 #include "tests/ops/on_backends.h"
 #include "tests/ops/op_test.h"
 #include "worker/cpu/cpu_backend.h"
+#include "worker/program/build.h"
 #include "worker/program/step_program.h"
 
 namespace tessera::ir::samples {

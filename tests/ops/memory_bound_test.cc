@@ -13,6 +13,7 @@
 #include "server/planner/memory.h"
 #include "tests/ops/op_test.h"
 #include "worker/cpu/sort.h"
+#include "worker/program/build.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
 

@@ -26,6 +26,8 @@
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "ir/stablehlo/import.h"
+#include "worker/program/build.h"
+#include "worker/program/step_program.h"
 
 namespace tessera::ir::stablehlo {
 namespace {

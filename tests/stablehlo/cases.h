@@ -14,7 +14,7 @@
 #include "ir/array.h"
 #include "ir/program.h"
 #include "nlohmann/json.hpp"
-#include "worker/program/step_program.h"
+#include "worker/program/build_options.h"
 
 namespace tessera::ir::stablehlo {
 

@@ -27,6 +27,7 @@
 #include "worker/cpu/program_run.h"
 #include "worker/cpu/sort.h"
 #include "worker/cpu/thread_pool.h"
+#include "worker/program/build.h"
 #include "worker/program/dump.h"
 #include "worker/program/lower.h"
 

@@ -30,6 +30,7 @@
 #include "worker/cpu/native_loop.h"
 #include "worker/cpu/onednn_matmul.h"
 #include "worker/cpu/thread_pool.h"
+#include "worker/program/build.h"
 #include "worker/program/testing/random_program.h"
 
 namespace tessera::worker {

@@ -18,6 +18,7 @@
 #include "worker/codegen/host_plan.h"
 #include "worker/cpu/cpu_backend.h"
 #include "worker/cpu/loop_blocking.h"
+#include "worker/program/build.h"
 #include "worker/program/row_tile.h"
 #include "worker/telemetry/in_flight.h"
 

@@ -22,6 +22,7 @@
 #include "worker/device/device_resources.h"
 #include "worker/device/executable.h"
 #include "worker/device/runner.h"
+#include "worker/program/build.h"
 #include "worker/program/dump.h"
 #include "worker/program/lower.h"
 #include "worker/program/step_program.h"

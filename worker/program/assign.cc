@@ -1,7 +1,7 @@
-// Assigns memory to the values of a fused program. Build (step_program.cc) calls it after Fuse. It
-// numbers the steps, finds the lifetime of each value, lets values share memory where one step can
-// write in place, and places the rest in results and in one arena. Finally it replaces values by
-// slots in the steps.
+// Assigns memory to the values of a fused program. Build (build.cc) calls it after Fuse. It numbers
+// the steps, finds the lifetime of each value, lets values share memory where one step can write in
+// place, and places the rest in results and in one arena. Finally it replaces values by slots in
+// the steps.
 #include "worker/program/assign.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Decides which items share a kernel, and in which order the steps run. Build (step_program.cc)
-// calls Fuse on the lowered program and passes the steps to Assign. The items of each block are
-// visited from the last to the first, because an item is fused into the kernels that read it, which
-// must exist by then. group.cc does the work within one kernel.
+// Decides which items share a kernel, and in which order the steps run. Build (build.cc) calls Fuse
+// on the lowered program and passes the steps to Assign. The items of each block are visited from
+// the last to the first, because an item is fused into the kernels that read it, which must exist
+// by then. group.cc does the work within one kernel.
 #include "worker/program/fuse.h"
 
 #include <algorithm>

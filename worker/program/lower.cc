@@ -1,7 +1,7 @@
-// Lowers the ops of a function to items. Build (step_program.cc) calls Lower first, and passes the
-// result to Fuse. This file has the values, the walk over functions, and the ops that are scalar
-// graphs, index maps or sorts; the lower_*.cc files have the others. An op without code becomes a
-// HostItem, which the reference evaluator runs.
+// Lowers the ops of a function to items. Build (build.cc) calls Lower first, and passes the result
+// to Fuse. This file has the values, the walk over functions, and the ops that are scalar graphs,
+// index maps or sorts; the lower_*.cc files have the others. An op without code becomes a HostItem,
+// which the reference evaluator runs.
 #include "worker/program/lower.h"
 
 #include <algorithm>

@@ -18,6 +18,7 @@
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
 #include "worker/program/access.h"
+#include "worker/program/build_options.h"
 #include "worker/program/step_program.h"
 
 namespace tessera::worker::program {

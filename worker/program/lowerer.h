@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
+#include "worker/program/build_options.h"
 #include "worker/program/graph_builder.h"
 #include "worker/program/lower.h"
 

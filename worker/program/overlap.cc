@@ -1,4 +1,4 @@
-// Decides which exchange each step has to wait for. Build (step_program.cc) calls PlanOverlap after
+// Decides which exchange each step has to wait for. Build (build.cc) calls PlanOverlap after
 // Assign, since two steps conflict if they use the same memory. Accelerators run exchanges beside
 // other steps by this plan; the CPU backend runs all steps in order.
 #include "worker/program/overlap.h"

@@ -30,6 +30,7 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
+#include "worker/program/build.h"
 #include "worker/program/row_tile.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"

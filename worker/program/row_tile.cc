@@ -1,6 +1,6 @@
-// Finds and checks row tiles. Build (step_program.cc) plans them after PlanOverlap, Verify checks
-// them, and the CPU backend asks RowsOf how to run a kernel on a block of rows. Everything follows
-// from how far each access moves from one row to the next.
+// Finds and checks row tiles. Build (build.cc) plans them after PlanOverlap, Verify checks them,
+// and the CPU backend asks RowsOf how to run a kernel on a block of rows. Everything follows from
+// how far each access moves from one row to the next.
 #include "worker/program/row_tile.h"
 
 #include <algorithm>

@@ -1,21 +1,14 @@
-// Builds, prints and runs parts of step programs. The backends call Build for each device program
-// that they compile, and Evaluate for steps that run on the host. The printed form is what dumps
-// and golden tests show.
+// Prints step programs and runs parts of them. Dumps and golden tests show the printed form. The
+// backends call Evaluate for steps that run on the host, and ChooseDonations before each run.
 #include "worker/program/step_program.h"
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "worker/program/assign.h"
-#include "worker/program/fuse.h"
-#include "worker/program/lower.h"
-#include "worker/program/overlap.h"
-#include "worker/program/row_tile.h"
 
 namespace tessera::worker::program {
 namespace {
@@ -149,22 +142,6 @@ Carrier CarrierOf(ir::DType dtype) {
 }
 
 std::string StepProgram::ToString() const { return Printer(*this).Print(); }
-
-absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
-                                  ProgramDump* dump) {
-  TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
-  Fused fused = Fuse(&lowered);
-  StepProgram program = Assign(std::move(lowered), std::move(fused));
-  const auto write = [&](std::string_view stage) {
-    if (dump != nullptr && dump->enabled()) dump->Write(stage, program.ToString());
-  };
-  write("assign");
-  PlanOverlap(&program);
-  write("overlap");
-  PlanRowTiles(&program);
-  write("row_tiles");
-  return program;
-}
 
 bool IsCollectiveStep(const Step& step) {
   const auto* collective = std::get_if<CollectiveStep>(&step.what);

@@ -1,9 +1,9 @@
 // The step program: a device program after fusion, scheduling and buffer assignment. It says which
 // kernels, matmuls, collectives and loops one device runs, in which order, and on which memory.
 //
-// Build makes it from a function at local types; the CPU backend and the backend of accelerators
-// run it. It consists of plain values and is immutable once built, so any thread may read it.
-// Verify checks the rules that the comments here state.
+// Build (build.h) makes it from a function at local types; the CPU backend and the backend of
+// accelerators run it. It consists of plain values and is immutable once built, so any thread may
+// read it. Verify checks the rules that the comments here state.
 //
 // Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
 // arena, the one block of memory that a run has for all other values. Arguments, results,
@@ -16,18 +16,15 @@
 // CollectiveStep and AxisIndexStep depend on the device.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "base/dump_folder.h"
+#include "absl/types/span.h"
 #include "ir/array.h"
 #include "ir/collective.h"
-#include "ir/derive/scan_size.h"
 #include "ir/eval/eval.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
@@ -209,30 +206,6 @@ struct StepProgram {
   // Prints one line for each buffer, slot and step, and then the kernels.
   std::string ToString() const;
 };
-
-struct BuildOptions {
-  // Returns whether the backend's library multiplies matrices of dtype `in` to a product of dtype
-  // `out`. If null, the library multiplies none. Other contractions become kernels.
-  std::function<bool(ir::DType in, ir::DType out)> has_matmul;
-  // Products of f32 with at most this many multiplications become kernels in any case, if the rows
-  // of the second operand are contiguous. A library does such a product in about a microsecond, so
-  // the cost of calling it would matter.
-  int64_t small_matmul = 0;
-  // Returns how many bytes of scratch memory the backend's sort routine needs for this shape. If
-  // null, the backend has no such routine, and the host evaluates sorts.
-  std::function<int64_t(const SortShape& shape)> sort_scratch;
-  // Returns whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce
-  // everything. Where they do not, the blocks are gathered and a kernel reduces them.
-  std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
-  // Returns whether the backend runs a scan of this size as a kernel. If null, the backend has no
-  // code for kernels that scan. All other scans are left to the host.
-  std::function<bool(const ir::ScanSize& size)> has_scan;
-};
-
-// Builds the step program of a function. Errors name the op and its call site. Unless it is null,
-// `dump` receives the step program after each stage that makes or changes it.
-absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
-                                  ProgramDump* dump = nullptr);
 
 // Calls f(steps) for each list that the step has: the body of a loop, or the branches.
 template <class StepType, class F>
