@@ -1,5 +1,5 @@
-// Fusion and scheduling of the items of lower.h: which items share a kernel, and in which order the
-// steps run.
+// Fusion and scheduling of the items of a lowered function (items.h): which items share a kernel,
+// and in which order the steps run.
 //
 // Items are visited from the last to the first. An item is fused into the only kernel that reads
 // its result or, if it is cheap to compute, into each kernel that does. If that is not possible,
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "worker/codegen/kernel.h"
-#include "worker/program/lower.h"
+#include "worker/program/items.h"
 #include "worker/program/step_program.h"
 
 namespace tessera::worker::program {

@@ -14,7 +14,7 @@
 #include "ir/array.h"
 #include "worker/codegen/kernel.h"
 #include "worker/program/access.h"
-#include "worker/program/lower.h"
+#include "worker/program/items.h"
 
 namespace tessera::worker::program {
 

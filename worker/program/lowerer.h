@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ir/derive/computation_graph.h"
 #include "ir/derive/factors.h"
 #include "worker/program/build_options.h"
 #include "worker/program/graph_builder.h"
-#include "worker/program/lower.h"
+#include "worker/program/items.h"
 
 namespace tessera::worker::program {
 

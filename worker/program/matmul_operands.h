@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "worker/program/lower.h"
+#include "worker/program/items.h"
 
 namespace tessera::worker::program {
 
