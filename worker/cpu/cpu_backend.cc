@@ -30,6 +30,7 @@
 #include "worker/program/build.h"
 #include "worker/program/dump.h"
 #include "worker/program/lower.h"
+#include "worker/program/verify.h"
 
 namespace tessera::worker {
 namespace {

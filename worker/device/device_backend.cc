@@ -26,6 +26,7 @@
 #include "worker/program/dump.h"
 #include "worker/program/lower.h"
 #include "worker/program/step_program.h"
+#include "worker/program/verify.h"
 
 namespace tessera::worker::device {
 namespace {

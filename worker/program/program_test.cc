@@ -34,6 +34,7 @@
 #include "worker/program/row_tile.h"
 #include "worker/program/step_program.h"
 #include "worker/program/testing/random_program.h"
+#include "worker/program/verify.h"
 
 namespace tessera::worker::program {
 namespace {

@@ -3,7 +3,7 @@
 //
 // Build (build.h) makes it from a function at local types; the CPU backend and the backend of
 // accelerators run it. It consists of plain values and is immutable once built, so any thread may
-// read it. Verify checks the rules that the comments here state.
+// read it. Verify (verify.h) checks the rules that the comments here state.
 //
 // Memory: a slot is the location of a value: in an argument, in a result, in a constant, or in the
 // arena, the one block of memory that a run has for all other values. Arguments, results,
@@ -281,9 +281,5 @@ absl::Status EvaluateInPlace(const HostStep& step, ir::EvalOptions options,
 // Returns, for each result, the argument whose memory it reuses in a run that donates these
 // arguments, or -1.
 std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<bool>& donated);
-
-// Checks every rule above, and codegen::Verify for each kernel. A broken rule is a bug of Build,
-// and is returned as INTERNAL.
-absl::Status Verify(const StepProgram& program);
 
 }  // namespace tessera::worker::program

@@ -1,6 +1,8 @@
 // Checks the rules of step_program.h, on which backends rely. Backends and tests call Verify on
 // what Build has made, so a fault is a bug of Build and is reported as INTERNAL. Verify looks only
 // at the result (memory layout and order of steps), not at how Build chose it.
+#include "worker/program/verify.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -8,7 +10,6 @@
 #include "base/status.h"
 #include "worker/program/overlap.h"
 #include "worker/program/row_tile.h"
-#include "worker/program/step_program.h"
 
 namespace tessera::worker::program {
 namespace {
