@@ -38,7 +38,7 @@
 #include "grpcpp/grpcpp.h"
 #include "ir/api/identity.h"
 #include "tessera/v1/data.grpc.pb.h"
-#include "worker/collectives/collectives.h"
+#include "worker/collectives/host_collectives.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/tls.h"
 

@@ -17,7 +17,7 @@
 #include "ir/op_def.h"
 #include "ir/text.h"
 #include "tests/ops/planned.h"
-#include "worker/collectives/collectives.h"
+#include "worker/collectives/host_collectives.h"
 
 namespace tessera::ir::samples {
 namespace {

@@ -127,12 +127,4 @@ class Collectives {
   virtual void Abort(absl::Status status) = 0;
 };
 
-// Makes the collectives of one executor. `listen_fd` is one of three: a bound, listening TCP
-// socket, which must serve only one Collectives at a time; a descriptor from PeerPort::Open, by
-// which several generations share one socket; or -1 if every member is local. It is borrowed, must
-// outlive the result, and is made non-blocking. Connections are made in the background, and a call
-// waits for the connections that it needs. If the configuration is invalid, every call returns the
-// error.
-std::unique_ptr<Collectives> MakeCollectives(CommunicatorConfig config, int listen_fd);
-
 }  // namespace tessera::worker

@@ -8,6 +8,7 @@
 
 #include "base/pki.h"
 #include "ir/api/identity.h"
+#include "worker/collectives/host_collectives.h"
 #include "worker/collectives/retry.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/testing/collectives_suite.h"

@@ -1,6 +1,6 @@
 // Collectives of groups that span executors, over mailboxes and TCP. HostCollectives
-// (collectives.cc) calls Run on the thread of each rank when a member of the call's group is not
-// local. The choice between the ways to send is by size: see exchange.h.
+// (host_collectives.cc) calls Run on the thread of each rank when a member of the call's group is
+// not local. The choice between the ways to send is by size: see exchange.h.
 #include "worker/collectives/exchange.h"
 
 #include <algorithm>

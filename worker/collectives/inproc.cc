@@ -1,5 +1,5 @@
 // Collectives between the ranks of one executor, through its memory. HostCollectives
-// (collectives.cc) calls Run when all members are local, and InterProc (exchange.cc) calls the
+// (host_collectives.cc) calls Run when all members are local, and InterProc (exchange.cc) calls the
 // single steps when some are remote. Waiting members spin for a while before they sleep, because a
 // meeting is usually over sooner than a thread wakes.
 #include "worker/collectives/inproc.h"

@@ -1,6 +1,7 @@
-// The arithmetic of the collectives that combine. HostCollectives (collectives.cc) looks up one
-// function for each call, and both transports call it on blocks in memory. Each function converts a
-// few elements at a time to the compute type, so that narrow floats are rounded only once.
+// The arithmetic of the collectives that combine. HostCollectives (host_collectives.cc) looks up
+// one function for each call, and both transports call it on blocks in memory. Each function
+// converts a few elements at a time to the compute type, so that narrow floats are rounded only
+// once.
 #include "worker/collectives/reduce.h"
 
 #include <algorithm>

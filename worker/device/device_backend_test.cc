@@ -18,6 +18,7 @@
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
 #include "ir/text.h"
+#include "worker/collectives/host_collectives.h"
 #include "worker/cuda/testing/fakes.h"
 #include "worker/device/group_comms.h"
 #include "worker/program/testing/random_program.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "worker/collectives/host_collectives.h"
 #include "worker/runtime/metered_collectives.h"
 
 namespace tessera::worker {

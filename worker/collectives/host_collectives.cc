@@ -1,7 +1,7 @@
 // The collectives of one executor: checks a call, picks the transport, and keeps the first failure.
 // The executor makes one HostCollectives for each communicator (worker/runtime/communicator.cc),
 // and the threads of its devices call Run.
-#include "worker/collectives/collectives.h"
+#include "worker/collectives/host_collectives.h"
 
 #include <algorithm>
 #include <set>
