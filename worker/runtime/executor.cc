@@ -304,7 +304,7 @@ void Executor::Handle(const api::LoadProgram& command) {
   if (absl::Status status = CheckProgram(command); !status.ok()) {
     return Report(api::ProgramLoaded{command.executable, status, 0});
   }
-  auto program = std::make_shared<Program>();
+  auto program = std::make_shared<LoadedProgram>();
   program->id = command.executable;
   program->name = std::make_shared<const std::string>(command.name);
   program->tenant = command.tenant;
@@ -348,7 +348,7 @@ void Executor::Handle(const api::UnloadPrograms& command) {
 // ---- Launches. ----------------------------------------------------------------------------------
 
 Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout, uint64_t executable) {
-  auto launch = std::make_shared<Launch>();
+  auto launch = std::make_shared<LaunchState>();
   launch->id = id;
   launch->in_flight.resize(num_devices_);
   launch->timeout = timeout;
@@ -363,7 +363,7 @@ Executor::LaunchRef Executor::NewLaunch(uint64_t id, absl::Duration timeout, uin
 // Checks a launch against its program and gives it the communicator and the ranks. The ranks are
 // those of the program's devices in this generation. They are computed once per generation and
 // shared by the launches, since a launch of little work would spend much of its time on them.
-absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
+absl::Status Executor::Resolve(const api::Launch& command, LaunchState* launch) {
   if (launch->program == nullptr) {
     return MakeError(ErrorKind::kProgramNotFound,
                      absl::StrCat("executable ", command.executable, " is not loaded on ", name_));
@@ -378,7 +378,7 @@ absl::Status Executor::Resolve(const api::Launch& command, Launch* launch) {
     }
     launch->communicator = it->second;
   }
-  Program& program = *launch->program;
+  LoadedProgram& program = *launch->program;
   const size_t params = program.entry->num_params, results = program.entry->results.size();
   if (launch->args.size() != params || launch->results.size() != results) {
     return MakeError(ErrorKind::kValueError,
@@ -440,8 +440,8 @@ void Executor::FailBeforeStart(const LaunchRef& launch, const absl::Status& why)
   Finish(launch, /*on_stream=*/false);
 }
 
-const Executable* Executor::CompiledForOneDevice(const Launch& launch) {
-  const Program& program = *launch.program;
+const Executable* Executor::CompiledForOneDevice(const LaunchState& launch) {
+  const LoadedProgram& program = *launch.program;
   if (program.local.size() != 1 || !program.compiled.HasBeenNotified()) return nullptr;
   return program.executable.ok() ? program.executable->get() : nullptr;
 }

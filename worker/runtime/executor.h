@@ -46,6 +46,13 @@
 
 namespace tessera::worker {
 
+// executor_state.h defines these types.
+struct LaunchState;
+struct LoadedProgram;
+struct ReportTo;
+struct TransferPiece;
+struct TransferShard;
+
 struct ExecutorOptions {
   std::string worker;  // name of the worker; the executor is named "worker/index"
   std::string host;
@@ -119,17 +126,8 @@ class Executor {
   InFlightOp in_flight(int device) const { return in_flight_->slot(device).Read(); }
 
  private:
-  struct Program;
-  struct Launch;
-  struct TransferPiece;
-  struct TransferShard;
-  using ProgramRef = std::shared_ptr<Program>;
-  using LaunchRef = std::shared_ptr<Launch>;
-  // The place where the thread that has sent a command wants to get the command's report.
-  struct ReportTo {
-    api::ReportBody* sender = nullptr;  // null if the report goes to the report function
-    bool given = false;                 // whether `*sender` has been set
-  };
+  using ProgramRef = std::shared_ptr<LoadedProgram>;
+  using LaunchRef = std::shared_ptr<LaunchState>;
 
   void Handle(const api::ConfigureCommunicator& command);
   void Handle(const api::CloseCommunicator& command);
@@ -154,12 +152,12 @@ class Executor {
   void Handle(const api::LoadShards& command);
   void Handle(const api::InspectFile& command);
   // Runs `work` after the earlier work on files, and ends the launch with its status.
-  void RunOnFiles(const LaunchRef& launch, std::function<absl::Status(Launch&)> work);
+  void RunOnFiles(const LaunchRef& launch, std::function<absl::Status(LaunchState&)> work);
 
   absl::Status CheckProgram(const api::LoadProgram& command) const;
   absl::Status CheckTransfer(const api::Transfer& command) const;
   // Gives the launch its communicator and, if it may need them, its ranks.
-  absl::Status Resolve(const api::Launch& command, Launch* launch) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Resolve(const api::Launch& command, LaunchState* launch) ABSL_LOCKS_EXCLUDED(mu_);
   // Admits the launch to the streams of its devices: checks the bound of the queues, and adds its
   // results as expected. `claimed` says that this thread has claimed the stream.
   absl::Status Admit(const LaunchRef& launch, bool claimed);
@@ -170,22 +168,23 @@ class Executor {
   LaunchRef NewLaunch(uint64_t id, absl::Duration timeout, uint64_t executable = 0)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the executable of the launch if it is compiled and has one device here, else null.
-  static const Executable* CompiledForOneDevice(const Launch& launch);
+  static const Executable* CompiledForOneDevice(const LaunchState& launch);
 
   // The functions below run on a stream.
   void RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
   absl::Status StartOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device);
-  absl::Status AwaitProgram(Launch& launch);
+  absl::Status AwaitProgram(LaunchState& launch);
   // Waits until fewer than `had` runs are enqueued on the device, or returns the error if the
   // launch is cancelled.
-  absl::Status AwaitRunEnd(const Launch& launch, int32_t device, int64_t had)
+  absl::Status AwaitRunEnd(const LaunchState& launch, int32_t device, int64_t had)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time for the metrics of dispatch. Returns 0 if metrics are disabled, because
   // reading the clock takes longer than most of the steps of a small launch.
   int64_t DispatchClock() const { return metrics_.enabled() ? AgeGauge::Now() : 0; }
   // Reserves the memory of a launch. Waits while earlier launches on the device hold too much
   // memory.
-  absl::StatusOr<Reservation> ReserveOnDevice(const Launch& launch, int32_t device, int64_t bytes);
+  absl::StatusOr<Reservation> ReserveOnDevice(const LaunchState& launch, int32_t device,
+                                              int64_t bytes);
   // The arguments of a run, and the outcomes of the earlier launches that produce them.
   struct Args {
     absl::InlinedVector<DeviceBufferRef, 4> buffers;
@@ -197,11 +196,11 @@ class Executor {
     std::vector<int> donations;
   };
   // Takes either all arguments or none.
-  absl::Status TakeArgs(Launch& launch, int32_t device, Args* args);
+  absl::Status TakeArgs(LaunchState& launch, int32_t device, Args* args);
   // Undoes TakeArgs for a run that was not enqueued.
-  void ReturnArgs(const Launch& launch, int32_t device, Args args);
-  absl::StatusOr<Collectives*> CollectivesOf(Launch& launch);
-  absl::StatusOr<RunContext> ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
+  void ReturnArgs(const LaunchState& launch, int32_t device, Args args);
+  absl::StatusOr<Collectives*> CollectivesOf(LaunchState& launch);
+  absl::StatusOr<RunContext> ContextOf(LaunchState& launch, int64_t mesh_device, int32_t device,
                                        absl::Span<const int> donations);
   // The run of a launch on one device.
   struct Run {
@@ -221,16 +220,17 @@ class Executor {
   void EndRun(Run& run, absl::Status status);
   void StoreResults(Run& run);
   absl::Status RunTransfer(const LaunchRef& launch, const TransferShard& shard);
-  absl::StatusOr<ir::Array> FetchPiece(Launch& launch, const TransferPiece& piece, ir::DType dtype);
+  absl::StatusOr<ir::Array> FetchPiece(LaunchState& launch, const TransferPiece& piece,
+                                       ir::DType dtype);
   // Starts the clock of the launch when its first device begins. Returns an error if the launch has
   // been cancelled.
   absl::Status Start(const LaunchRef& launch);
-  void BeginOnDevice(Launch& launch, int32_t device);
+  void BeginOnDevice(LaunchState& launch, int32_t device);
   void EndOnDevice(const LaunchRef& launch, int32_t device, const absl::Status& status);
   // Ends the launch with its first failure, here and at its peers in collectives. Other launches on
   // the same communicator go on.
-  void Fail(Launch& launch, const absl::Status& why);
-  void TimeOut(Launch& launch);
+  void Fail(LaunchState& launch, const absl::Status& why);
+  void TimeOut(LaunchState& launch);
   void Finish(const LaunchRef& launch, bool on_stream);
 
   // The function below runs on the thread of control_.

@@ -27,7 +27,7 @@ absl::Status WaitOrCancelled(CancelToken& cancel, absl::Duration duration) {
 
 }  // namespace
 
-void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(Launch&)> work) {
+void Executor::RunOnFiles(const LaunchRef& launch, std::function<absl::Status(LaunchState&)> work) {
   files_->Push([this, launch, work = std::move(work)] {
     absl::Status status = Start(launch);
     if (status.ok()) status = work(*launch);
@@ -54,7 +54,7 @@ void Executor::Handle(const api::SaveShards& command) {
     const BufferId id{shard.array, shard.device};
     sources->insert_or_assign(id, RetainedBuffer::Of(buffers_, id));
   }
-  RunOnFiles(launch, [this, command, sources](Launch& running) {
+  RunOnFiles(launch, [this, command, sources](LaunchState& running) {
     files::Hooks hooks;
     hooks.bytes_of = [&](const api::FileShard& shard) -> absl::StatusOr<ir::Array> {
       TESSERA_ASSIGN_OR_RETURN(const DeviceBufferRef buffer,
@@ -80,7 +80,7 @@ void Executor::Handle(const api::LoadShards& command) {
     if (!expected.ok() && KindOf(expected) != ErrorKind::kArrayDeleted)
       return FailBeforeStart(launch, expected);
   }
-  RunOnFiles(launch, [this, command](Launch& running) {
+  RunOnFiles(launch, [this, command](LaunchState& running) {
     files::Hooks hooks;
     Reservation reserved;
     hooks.reserve = [&](const api::FileShard& shard, int64_t bytes) -> absl::Status {

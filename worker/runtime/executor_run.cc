@@ -27,22 +27,6 @@ constexpr absl::Duration kCancelPoll = absl::Milliseconds(10);
 
 }  // namespace
 
-std::string Executor::Launch::Name() const {
-  if (program == nullptr) return absl::StrCat("transfer ", id);
-  return absl::StrCat("launch ", id, " of ", *program->name);
-}
-
-bool Executor::Launch::UsesCollectives() const {
-  if (program == nullptr) return false;
-  // A program that is not compiled yet may turn out to use collectives.
-  return !program->compiled.HasBeenNotified() ||
-         (program->executable.ok() && (*program->executable)->has_collectives());
-}
-
-bool Executor::Launch::DonatesExclusively(size_t arg) const {
-  return donates(arg) && std::count(args.begin(), args.end(), args[arg]) == 1;
-}
-
 void Executor::RunOnDevice(const LaunchRef& launch, int64_t mesh_device, int32_t device) {
   BeginOnDevice(*launch, device);
   const absl::Status status = StartOnDevice(launch, mesh_device, device);
@@ -57,13 +41,13 @@ absl::Status Executor::Start(const LaunchRef& launch) {
   launch->started_at = SteadyNow();
   if (launch->timeout == absl::InfiniteDuration()) return absl::OkStatus();
   launch->timer = timer_->At(launch->started_at + launch->timeout + kCoordinatorFirst,
-                             [this, weak = std::weak_ptr<Launch>(launch)] {
+                             [this, weak = std::weak_ptr<LaunchState>(launch)] {
                                if (const LaunchRef late = weak.lock()) TimeOut(*late);
                              });
   return absl::OkStatus();
 }
 
-void Executor::TimeOut(Launch& launch) {
+void Executor::TimeOut(LaunchState& launch) {
   std::string where;
   for (const int32_t device : launch.devices) {
     const InFlightOp op = in_flight(device);
@@ -75,14 +59,14 @@ void Executor::TimeOut(Launch& launch) {
                                       absl::FormatDuration(launch.timeout), " on ", name_, where)));
 }
 
-absl::Status Executor::AwaitProgram(Launch& launch) {
+absl::Status Executor::AwaitProgram(LaunchState& launch) {
   while (!launch.program->compiled.WaitForNotificationWithTimeout(kCancelPoll)) {
     TESSERA_RETURN_IF_ERROR(launch.cancel.status());
   }
   return launch.program->executable.status();
 }
 
-absl::Status Executor::AwaitRunEnd(const Launch& launch, int32_t device, int64_t had) {
+absl::Status Executor::AwaitRunEnd(const LaunchState& launch, int32_t device, int64_t had) {
   absl::MutexLock lock(&mu_);
   const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return runs_enqueued_[device] < had;
@@ -93,7 +77,7 @@ absl::Status Executor::AwaitRunEnd(const Launch& launch, int32_t device, int64_t
   return absl::OkStatus();
 }
 
-absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int32_t device,
+absl::StatusOr<Reservation> Executor::ReserveOnDevice(const LaunchState& launch, int32_t device,
                                                       int64_t bytes) {
   const auto reserve = [&] {
     return accounts_[device]->Reserve(std::max<int64_t>(bytes, 0),
@@ -113,7 +97,7 @@ absl::StatusOr<Reservation> Executor::ReserveOnDevice(const Launch& launch, int3
 // not be overwritten. The types are checked here, because the producers of the arguments may not
 // have existed when the launch was sent. After an error all arguments are put back, so that the
 // launch leaves no trace.
-absl::Status Executor::TakeArgs(Launch& launch, int32_t device, Args* args) {
+absl::Status Executor::TakeArgs(LaunchState& launch, int32_t device, Args* args) {
   const ir::Function& entry = *launch.program->entry;
   args->buffers.reserve(launch.args.size());
   args->outcomes.reserve(launch.args.size());
@@ -142,7 +126,7 @@ absl::Status Executor::TakeArgs(Launch& launch, int32_t device, Args* args) {
   return status;
 }
 
-void Executor::ReturnArgs(const Launch& launch, int32_t device, Args args) {
+void Executor::ReturnArgs(const LaunchState& launch, int32_t device, Args args) {
   for (size_t a = 0; a < args.buffers.size(); ++a) {
     buffers_.UndoTake({launch.args[a], device},
                       {std::move(args.buffers[a]), std::move(args.outcomes[a]),
@@ -154,10 +138,10 @@ void Executor::ReturnArgs(const Launch& launch, int32_t device, Args args) {
 // launch among this executor's own devices takes a set from its program's pool, so that launches do
 // not have to set up their own. A set is given back only by a launch that succeeded, because a
 // failed set stays unusable.
-absl::StatusOr<Collectives*> Executor::CollectivesOf(Launch& launch) {
+absl::StatusOr<Collectives*> Executor::CollectivesOf(LaunchState& launch) {
   if (!launch.UsesCollectives()) return nullptr;
   if (launch.communicator != nullptr) return launch.communicator.get();
-  Program& program = *launch.program;
+  LoadedProgram& program = *launch.program;
   if (!program.all_local) {
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat(launch.Name(), " spans executors but names no communicator"));
@@ -199,8 +183,8 @@ absl::Status Executor::StartOnDevice(const LaunchRef& launch, int64_t mesh_devic
   return status;
 }
 
-absl::StatusOr<RunContext> Executor::ContextOf(Launch& launch, int64_t mesh_device, int32_t device,
-                                               absl::Span<const int> donations) {
+absl::StatusOr<RunContext> Executor::ContextOf(LaunchState& launch, int64_t mesh_device,
+                                               int32_t device, absl::Span<const int> donations) {
   RunContext context;
   context.launch = launch.id;
   context.program = *launch.program->name;
@@ -293,7 +277,7 @@ void Executor::EndRun(Run& run, absl::Status status) {
 }
 
 void Executor::StoreResults(Run& run) {
-  const Launch& launch = *run.launch;
+  const LaunchState& launch = *run.launch;
   for (size_t a = 0; a < launch.args.size(); ++a) {
     if (launch.donates(a)) buffers_.Delete({launch.args[a], run.device});
   }
@@ -310,7 +294,7 @@ void Executor::StoreResults(Run& run) {
   run.reservation.Release();
 }
 
-void Executor::BeginOnDevice(Launch& launch, int32_t device) {
+void Executor::BeginOnDevice(LaunchState& launch, int32_t device) {
   launch.in_flight[device] = in_flight_queues_[device]->Begin(launch.id);
 }
 
@@ -328,13 +312,7 @@ void Executor::EndOnDevice(const LaunchRef& launch, int32_t device, const absl::
   if (launch->remaining.fetch_sub(1) == 1) Finish(launch, /*on_stream=*/true);
 }
 
-absl::Status Executor::Launch::StatusForPeers(const absl::Status& why) {
-  return KindOf(why) == ErrorKind::kWorkerLost
-             ? why
-             : MakeError(ErrorKind::kPeerFailed, std::string(why.message()));
-}
-
-void Executor::Fail(Launch& launch, const absl::Status& why) {
+void Executor::Fail(LaunchState& launch, const absl::Status& why) {
   if (!launch.cancel.Cancel(why)) return;
   std::shared_ptr<Collectives> own;
   {
@@ -345,7 +323,7 @@ void Executor::Fail(Launch& launch, const absl::Status& why) {
   // The launch is aborted even if it has not begun here, so that the blocks that its peers have
   // sent are dropped.
   if (launch.communicator != nullptr && launch.UsesCollectives()) {
-    launch.communicator->AbortLaunch(launch.id, Launch::StatusForPeers(why));
+    launch.communicator->AbortLaunch(launch.id, LaunchState::StatusForPeers(why));
   }
 }
 
@@ -410,33 +388,7 @@ void Executor::Finish(const LaunchRef& launch, bool on_stream) {
 
 // ---- Transfers. ---------------------------------------------------------------------------------
 
-std::shared_ptr<RetainedBuffer> RetainedBuffer::Of(BufferTable& buffers, const BufferId& id) {
-  const auto retained = std::make_shared<RetainedBuffer>();
-  buffers.WhenReady(id, [retained](absl::StatusOr<DeviceBufferRef> buffer) {
-    absl::MutexLock lock(&retained->mu_);
-    retained->buffer_ = std::move(buffer);
-    retained->done_ = true;
-  });
-  return retained;
-}
-
-absl::StatusOr<DeviceBufferRef> RetainedBuffer::Await(CancelToken& cancel) {
-  // This wakes the wait below: a Mutex evaluates its conditions whenever its lock is released.
-  const int64_t listener = cancel.AddListener([this] { absl::MutexLock lock(&mu_); });
-  absl::StatusOr<DeviceBufferRef> buffer = absl::UnknownError("");
-  {
-    absl::MutexLock lock(&mu_);
-    const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return done_ || cancel.cancelled();
-    };
-    mu_.Await(absl::Condition(&over));
-    buffer = done_ ? buffer_ : cancel.status();
-  }
-  cancel.RemoveListener(listener);
-  return buffer;
-}
-
-absl::StatusOr<ir::Array> Executor::FetchPiece(Launch& launch, const TransferPiece& from,
+absl::StatusOr<ir::Array> Executor::FetchPiece(LaunchState& launch, const TransferPiece& from,
                                                ir::DType dtype) {
   const api::Transfer::Piece& piece = from.piece;
   if (!piece.local) {

@@ -1,6 +1,9 @@
-// The state of an Executor's programs, launches and transfers. Only executor*.cc include it.
+// The state of an executor's programs, launches and transfers. Only executor*.cc include this
+// header; executor.h declares the types and hides them from the users of the executor.
 #pragma once
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,14 +13,28 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "worker/runtime/executor.h"
+#include "absl/time/time.h"
+#include "ir/api/worker_link.h"
+#include "ir/dtype.h"
+#include "ir/program.h"
+#include "ir/type.h"
+#include "worker/collectives/collectives.h"
+#include "worker/memory/buffer_table.h"
+#include "worker/memory/device_buffer.h"
+#include "worker/runtime/backend.h"
+#include "worker/runtime/cancel.h"
+#include "worker/runtime/communicator.h"
+#include "worker/runtime/timer.h"
+#include "worker/telemetry/in_flight.h"
 
 namespace tessera::worker {
 
 // A loaded program. Shared by the launches that use it, so it may be unloaded at any time.
-struct Executor::Program {
+struct LoadedProgram {
   // Immutable.
   uint64_t id = 0;
   // Shared, since reserved memory that is named after it may outlive the program.
@@ -43,12 +60,18 @@ struct Executor::Program {
   std::shared_ptr<const std::vector<int>> ranks ABSL_GUARDED_BY(mu);
 };
 
+// The place where the thread that has sent a command wants to get the command's report.
+struct ReportTo {
+  api::ReportBody* sender = nullptr;  // null if the report goes to the report function
+  bool given = false;                 // whether `*sender` has been set
+};
+
 // A launch or a transfer. It is shared by the streams on which it runs, the timer and the table of
 // launches.
-struct Executor::Launch {
+struct LaunchState {
   // Immutable once the launch has been pushed to a stream.
   uint64_t id = 0;
-  ProgramRef program;                             // null for a transfer
+  std::shared_ptr<LoadedProgram> program;         // null for a transfer
   std::shared_ptr<Communicator> communicator;     // null for generation 0
   std::shared_ptr<const std::vector<int>> ranks;  // null if the launch needs none
   std::vector<uint64_t> args, results;
@@ -99,12 +122,14 @@ class RetainedBuffer {
   absl::StatusOr<DeviceBufferRef> buffer_ ABSL_GUARDED_BY(mu_) = absl::UnknownError("");
 };
 
-struct Executor::TransferPiece {
+// A piece of a shard that a transfer makes.
+struct TransferPiece {
   api::Transfer::Piece piece;
   std::shared_ptr<RetainedBuffer> source;  // null if the source is not on this executor
 };
 
-struct Executor::TransferShard {
+// A shard that a transfer makes on a device of this executor.
+struct TransferShard {
   int32_t device = 0;
   BufferId result;
   ir::DType dtype = ir::DType::kF32;
