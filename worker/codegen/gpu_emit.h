@@ -5,9 +5,10 @@
 //   void entry(ptr addrspace(1) p0, ptr addrspace(1) p1, ...)
 //
 // The module is compiled for NVPTX (emit_nvptx.h) or, unchanged, for the emulator (testing/simt.h).
-// A launch must pass buffers that are aligned to 16 bytes. The buffers of distinct params must not
-// overlap, except in place, where every load of the input has the access of the store. All threads
-// of a block reach every barrier, and all threads of a warp reach every shuffle.
+// A launch must pass buffers that are aligned to kBufferAlign bytes (gpu_thread.h). The buffers of
+// distinct params must not overlap, except in place, where every load of the input has the access
+// of the store. All threads of a block reach every barrier, and all threads of a warp reach every
+// shuffle.
 #pragma once
 #include <string>
 
@@ -16,10 +17,6 @@
 #include "worker/codegen/kernel.h"
 
 namespace tessera::worker::codegen {
-
-// The name of the array of shared memory that a module's kernels use. Each launch chooses its size.
-inline constexpr char kSharedArray[] = "tessera_shared";
-inline constexpr int kBufferAlign = 16;
 
 // Adds the function to the module. Requires that Verify accepts the kernel, and that the plan was
 // made for the kernel.

@@ -5,7 +5,6 @@
 
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Metadata.h"
-#include "worker/codegen/gpu_emit.h"
 
 namespace tessera::worker::codegen {
 

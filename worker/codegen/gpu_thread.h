@@ -10,6 +10,11 @@
 
 namespace tessera::worker::codegen {
 
+// The name of the array of shared memory that a module's kernels use. Each launch chooses its size.
+inline constexpr char kSharedArray[] = "tessera_shared";
+// The alignment in bytes of the buffers that a launch passes.
+inline constexpr int kBufferAlign = 16;
+
 class GpuThread : protected ControlFlow {
  protected:
   // Adds the function with `num_params` buffers to the module, and positions the builder in it.

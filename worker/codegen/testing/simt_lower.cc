@@ -19,7 +19,7 @@
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "worker/codegen/analyses.h"
-#include "worker/codegen/gpu_emit.h"
+#include "worker/codegen/gpu_thread.h"
 #include "worker/codegen/testing/simt_thread.h"
 
 namespace tessera::worker::codegen {
