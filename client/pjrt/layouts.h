@@ -4,14 +4,17 @@
 // Layouts are immutable and live as long as the process; there is one for each rank.
 #pragma once
 #include <cstddef>
+#include <string>
 
 #include "client/pjrt/abi.h"
 
 namespace tessera::pjrt {
 
+struct Layout {
+  std::string text;  // the dims from the innermost to the outermost, as "{1,0}"
+};
+
 // Returns the layout of a value with `rank` dims.
 Layout* RowMajor(size_t rank);
-
-extern const LayoutsExtension kLayouts;
 
 }  // namespace tessera::pjrt

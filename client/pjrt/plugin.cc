@@ -4,7 +4,7 @@
 
 #include "client/pjrt/calls.h"
 #include "client/pjrt/executable.h"
-#include "client/pjrt/layouts.h"
+#include "client/pjrt/layouts_extension.h"
 #include "client/pjrt/status.h"
 
 namespace tessera::pjrt {
