@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "base/options.h"
 #include "base/sized_pool.h"
-#include "client/pjrt/calls.h"
+#include "client/pjrt/call_queue.h"
 #include "client/pjrt/event.h"
 #include "client/pjrt/functions.h"
 #include "client/pjrt/runs.h"
@@ -97,7 +97,7 @@ struct Client {
   // The threads that wait for runs and transfers. These members are last, because their threads use
   // the other members.
   SizedPool waiters;
-  CallsInOrder calls;
+  CallQueue calls;
   RunQueue runs;
 };
 

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/pjrt/calls.h"
 #include "client/pjrt/client.h"
+#include "client/pjrt/host_callbacks.h"
 #include "client/prints.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "client/pjrt/buffer.h"
 #include "client/pjrt/executable.h"
+#include "client/pjrt/make_calls.h"
 #include "client/pjrt/status.h"
 #include "client/trace.h"
 #include "ir/api/placement.h"
@@ -263,7 +264,7 @@ absl::Status TryRequestRun(PendingCall& call, tessera::Array* first) {
   if (!results.empty()) *first = results.front();
   if (compiled.sent.prints) {
     const auto first_read = results.end() - compiled.sent.num_printed;
-    client.calls.Make(call.compiled, {first_read, results.end()}, call.complete);
+    MakeCallsAfterRun(call.compiled, {first_read, results.end()}, call.complete);
     results.erase(first_read, results.end());
     // If a nested call returned something that the program needed, the results are wrong. That is
     // known only once all calls have been made, so wait for them.
@@ -310,7 +311,7 @@ void Run(PendingCall& call) {
     call.end = std::make_shared<Outcome>(requested.status);
   }
   if (!call.complete) call.complete = call.end;
-  // If the run was requested and calls the host, `complete` is settled by CallsInOrder.
+  // If the run was requested and calls the host, `complete` is settled by MakeCallsAfterRun.
   if (!requested.status.ok()) call.complete->Settle(requested.status);
 }
 

@@ -2,8 +2,8 @@
 // GetPjrtApi, which returns the table; no other symbol of the plugin is visible (exports.map).
 #include <cstring>
 
-#include "client/pjrt/calls.h"
 #include "client/pjrt/executable.h"
+#include "client/pjrt/host_callbacks.h"
 #include "client/pjrt/layouts_extension.h"
 #include "client/pjrt/status.h"
 
