@@ -77,7 +77,7 @@ class Stepper {
   void Lose(int32_t e, ProcessLoss loss);
   void KillIfLate(int32_t e);
   void StartIfDue(int32_t e);
-  void AskIfDue(int32_t e);
+  void PingIfDue(int32_t e);
   void StopChild(int32_t e);
   absl::Duration Silence(const Executor& executor) const;
 
@@ -104,11 +104,11 @@ void Stepper::On(const Started& event) {
   Executor& executor = state_.executors[event.executor];
   executor.phase = Phase::kRunning;
   executor.started = now_;
-  executor.ready = executor.welcomed = executor.killed = executor.asked = false;
+  executor.ready = executor.welcomed = executor.killed = executor.pinged = false;
   executor.open = true;
   executor.kill_at = absl::InfiniteFuture();
   executor.verdict.reset();
-  executor.next_question = absl::InfinitePast();
+  executor.next_ping = absl::InfinitePast();
 }
 
 void Stepper::On(const SpawnFailed& event) {
@@ -134,7 +134,7 @@ void Stepper::On(const ChildPonged& event) {
   Executor& executor = state_.executors[event.executor];
   if (!executor.open) return;
   executor.answered = now_;
-  executor.asked = false;
+  executor.pinged = false;
 }
 
 void Stepper::EndSocket(Executor& executor) {
@@ -178,7 +178,7 @@ void Stepper::Lose(int32_t e, ProcessLoss loss) {
   executor.phase = Phase::kWaiting;
   executor.due = now_ + executor.backoff;
   executor.info.reset();
-  executor.open = executor.asked = false;
+  executor.open = executor.pinged = false;
   Emit(Lost{e, executor.incarnation, loss});
   if (!registered() || !loss.was_ready) return;
   Report(e, executor.incarnation,
@@ -200,18 +200,18 @@ void Stepper::StartIfDue(int32_t e) {
   Emit(StartChild{e, ++executor.incarnation});
 }
 
-void Stepper::AskIfDue(int32_t e) {
+void Stepper::PingIfDue(int32_t e) {
   Executor& executor = state_.executors[e];
-  if (!executor.open || !executor.ready || executor.asked || now_ < executor.next_question) return;
-  executor.asked = true;
-  executor.next_question = now_ + config_.ping_interval;
+  if (!executor.open || !executor.ready || executor.pinged || now_ < executor.next_ping) return;
+  executor.pinged = true;
+  executor.next_ping = now_ + config_.ping_interval;
   Emit(PingChild{e, executor.incarnation});
 }
 
 // Returns for how long the executor has not replied. The result is zero unless the last ping is
 // still unanswered when the next one is due.
 absl::Duration Stepper::Silence(const Executor& executor) const {
-  const bool late = executor.asked && now_ >= executor.next_question;
+  const bool late = executor.pinged && now_ >= executor.next_ping;
   return late ? now_ - executor.answered : absl::ZeroDuration();
 }
 
@@ -401,8 +401,8 @@ absl::Time Stepper::NextTick() const {
     if (executor.phase != Phase::kRunning || executor.killed) continue;
     next = std::min(next, executor.kill_at);
     if (!executor.ready) next = std::min(next, executor.started + config_.ready_timeout);
-    if (executor.open && executor.ready && !executor.asked && !state_.stopping)
-      next = std::min(next, executor.next_question);
+    if (executor.open && executor.ready && !executor.pinged && !state_.stopping)
+      next = std::min(next, executor.next_ping);
   }
   return next;
 }
@@ -411,7 +411,7 @@ std::vector<Effect> Stepper::Finish() {
   if (!state_.stopping) {
     EndOutageIfDue();
     for (int32_t e = 0; e < num_executors(); ++e) StartIfDue(e);
-    for (int32_t e = 0; e < num_executors(); ++e) AskIfDue(e);
+    for (int32_t e = 0; e < num_executors(); ++e) PingIfDue(e);
     ConnectIfDue();
   } else if (!connected()) {
     // The processes end only after the connection has ended, so that the coordinator does not see

@@ -104,8 +104,8 @@ struct Executor {
   bool killed = false;                          // whether the daemon has killed it
   std::optional<ProcessLoss> verdict = std::nullopt;  // why it ends, once that is decided
   // When the process last sent a message, and when the next ping is due.
-  absl::Time answered, next_question;
-  bool asked = false;  // a ping is not answered yet
+  absl::Time answered, next_ping;
+  bool pinged = false;  // the process has not answered its last ping yet
 };
 
 // The connection to the coordinator.

@@ -32,8 +32,8 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   item.b.strides = map.b_strides;
   // If k has a single element, the result is that product and no sum. A sum starts at 0, and would
   // turn a product of -0 into 0.
-  const bool alone = NumElements(item.k) == 1;
-  if (alone) {
+  const bool single_product = NumElements(item.k) == 1;
+  if (single_product) {
     item.a.strides.resize(item.batch.size() + item.m.size());
     item.b.strides.erase(item.b.strides.begin() + item.batch.size(),
                          item.b.strides.begin() + item.batch.size() + item.k.size());
@@ -42,10 +42,11 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
   // If all dims are batch dims, no element is used twice, and a kernel does not have to pack any
   // operand.
-  const bool single = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
+  const bool no_reuse = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
   const auto has_matmul = [&](ir::DType from, ir::DType to) {
     const bool small = to == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
-    return options_.has_matmul && options_.has_matmul(from, to) && !small && !alone && !single;
+    return options_.has_matmul && options_.has_matmul(from, to) && !small && !single_product &&
+           !no_reuse;
   };
   const ir::DType from = in[0].dtype, to = out[0].dtype;
   const ir::DType wide_from = ir::ComputeDType(from), wide_to = ir::ComputeDType(to);

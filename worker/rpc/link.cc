@@ -20,9 +20,10 @@ constexpr int kMessageBytes = 1 << 30;
 constexpr absl::Duration kLinkSilence = absl::Seconds(2);
 // A coordinator that is back must be found soon, because everything that executors hold waits for
 // it.
-constexpr absl::Duration kReconnectMin = absl::Milliseconds(100);
-constexpr absl::Duration kReconnectMax = absl::Milliseconds(300);
-constexpr absl::Duration kConnectTimeout = absl::Seconds(2);  // of one attempt
+constexpr absl::Duration kReconnectBackoffInitial = absl::Milliseconds(100);
+constexpr absl::Duration kReconnectBackoffMax = absl::Milliseconds(300);
+// The timeout of one attempt to connect, which gRPC calls the minimal backoff.
+constexpr absl::Duration kConnectTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -55,8 +56,8 @@ std::shared_ptr<grpc::Channel> CoordinatorChannel(
   const auto set = [&](const char* name, absl::Duration d) {
     arguments.SetInt(name, static_cast<int>(absl::ToInt64Milliseconds(d)));
   };
-  set(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMin);
-  set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMax);
+  set(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectBackoffInitial);
+  set(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMax);
   set(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeout);
   return grpc::CreateCustomChannel(access.address, credentials, arguments);
 }
@@ -67,11 +68,11 @@ std::string_view ShortName(v1::MessageKind kind) {
   return name.substr(std::min(name.size(), kPrefix.size()));
 }
 
-Link::Link(const StartCallFn& start, const std::string& token, OnMessageFn on_message,
+Link::Link(const BindCallFn& bind_call, const std::string& token, OnMessageFn on_message,
            std::function<void()> on_end)
     : on_message_(std::move(on_message)), on_end_(std::move(on_end)) {
   if (!token.empty()) context_.AddMetadata("authorization", absl::StrCat("Bearer ", token));
-  start(&context_, this);
+  bind_call(&context_, this);
   // The hold is kept until the end, so that writes may be started from any thread.
   AddHold();
   StartRead(&received_);
@@ -105,9 +106,9 @@ bool Link::AwaitEnd(absl::Duration timeout) {
   return mu_.AwaitWithTimeout(absl::Condition(&done_), timeout);
 }
 
-grpc::Status Link::end() {
+grpc::Status Link::final_status() {
   absl::MutexLock lock(&mu_);
-  return end_;
+  return final_status_;
 }
 
 void Link::OnReadDone(bool ok) {
@@ -127,7 +128,7 @@ void Link::OnWriteDone(bool ok) {
 void Link::OnDone(const grpc::Status& status) {
   if (on_end_) on_end_();
   absl::MutexLock lock(&mu_);
-  end_ = status;
+  final_status_ = status;
   done_ = true;
 }
 
@@ -142,10 +143,10 @@ void Link::Pump() {
       queue_.pop_front();
     }
     writing_ = true;  // after the last message nothing else is written
-    ++starting_;
+    ++hold_users_;
   }
   last ? StartWritesDone() : StartWrite(&sent_);
-  Started();
+  StopUsingHold();
 }
 
 void Link::Close() {
@@ -153,15 +154,15 @@ void Link::Close() {
     absl::MutexLock lock(&mu_);
     if (closed_) return;
     closed_ = true;
-    ++starting_;
+    ++hold_users_;
   }
-  Started();
+  StopUsingHold();
 }
 
-void Link::Started() {
+void Link::StopUsingHold() {
   {
     absl::MutexLock lock(&mu_);
-    if (--starting_ > 0 || !closed_ || released_) return;
+    if (--hold_users_ > 0 || !closed_ || released_) return;
     released_ = true;
   }
   RemoveHold();

@@ -50,13 +50,14 @@ std::string_view ShortName(v1::MessageKind kind);
 // thread without waiting: at most one write is in flight, and the others queue. Thread-safe.
 class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
  public:
-  // Starts the call, which is Connect or Attach of the stub's async interface.
-  using StartCallFn = std::function<void(grpc::ClientContext*, Link*)>;
+  // Binds the link to a call: calls Connect or Attach of the stub's async interface. The link then
+  // starts the call itself.
+  using BindCallFn = std::function<void(grpc::ClientContext*, Link*)>;
   using OnMessageFn = std::function<void(const v1::Envelope&)>;
 
   // `on_message` is called for one message at a time, and `on_end`, unless it is null, at the end.
   // Neither is called after AwaitEnd has returned true.
-  Link(const StartCallFn& start, const std::string& token, OnMessageFn on_message,
+  Link(const BindCallFn& bind_call, const std::string& token, OnMessageFn on_message,
        std::function<void()> on_end = nullptr);
 
   void Send(v1::Envelope message) ABSL_LOCKS_EXCLUDED(mu_);
@@ -68,7 +69,8 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
   void Finish() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the stream has ended, for at most `timeout`. Returns whether it has ended.
   bool AwaitEnd(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
-  grpc::Status end() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the status with which the stream has ended.
+  grpc::Status final_status() ABSL_LOCKS_EXCLUDED(mu_);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -79,7 +81,8 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
   // After Close no write is started any more. gRPC's hold on the call (AddHold) is removed once no
   // write is being started.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
-  void Started() ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a use of the hold. The last use of a closed link removes the hold.
+  void StopUsingHold() ABSL_LOCKS_EXCLUDED(mu_);
 
   const OnMessageFn on_message_;
   const std::function<void()> on_end_;
@@ -88,13 +91,13 @@ class Link final : public grpc::ClientBidiReactor<v1::Envelope, v1::Envelope> {
   v1::Envelope sent_;      // message of the write in flight
   absl::Mutex mu_;
   std::deque<v1::Envelope> queue_ ABSL_GUARDED_BY(mu_);
-  int starting_ ABSL_GUARDED_BY(mu_) = 0;
+  int hold_users_ ABSL_GUARDED_BY(mu_) = 0;  // number of threads that rely on gRPC's hold
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool released_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::Status end_ ABSL_GUARDED_BY(mu_);
+  grpc::Status final_status_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tessera::worker::rpc

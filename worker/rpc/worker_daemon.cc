@@ -425,7 +425,7 @@ class Daemon final : public WorkerDaemon {
                                                         .host_memory_bytes = CpuMemoryBytes(),
                                                         .build = ThisBuild()}));
     link->AwaitEnd(absl::InfiniteDuration());
-    const absl::Status end = ir::serial::FromGrpc(link->end());
+    const absl::Status end = ir::serial::FromGrpc(link->final_status());
     if (welcomed || last_end_ != end)
       RecordFlight(FlightKind::kDaemonStep,
                    absl::StrCat("the connection ended: ", ToAbsl(ReasonOf(end))), 0, 0, epoch_);
