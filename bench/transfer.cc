@@ -195,7 +195,7 @@ class Executors {
       for (int rank = 0; rank < count * ranks_each; ++rank) {
         const int m = rank / ranks_each;
         if (m == e) config.local_ranks.push_back(rank);
-        config.members.push_back(
+        config.ranks.push_back(
             {rank, absl::StrCat("w", m, "/0"), 1, listeners_[m].endpoint, "here"});
       }
       if (tls) {

@@ -74,7 +74,7 @@ std::vector<Shards> RunOnBackends(const std::vector<ShardDevice>& on, const Func
     auto& executable = executables[on[i].backend.get()];
     if (executable == nullptr)
       executable = ValueOrThrow(on[i].backend->Compile({kOpset, f, {}, {}}));
-    config.members.push_back({i, "test", 1, "", "here"});
+    config.ranks.push_back({i, "test", 1, "", "here"});
     config.local_ranks.push_back(i);
     ranks.push_back(i);
   }

@@ -21,13 +21,13 @@ absl::Status Bug(const Call& call, absl::string_view what) {
 }
 
 absl::Status FindPosition(const CommunicatorConfig& config, CheckedCall& call) {
-  const int members = static_cast<int>(config.members.size());
+  const int num_ranks = static_cast<int>(config.ranks.size());
   call.position = -1;
-  std::vector<bool> seen(members);
+  std::vector<bool> seen(num_ranks);
   for (size_t i = 0; i < call.group.size(); ++i) {
     const int rank = call.group[i];
-    if (rank < 0 || rank >= members) {
-      return Bug(call, absl::StrCat("rank ", rank, " is not one of ", members, " members"));
+    if (rank < 0 || rank >= num_ranks) {
+      return Bug(call, absl::StrCat("rank ", rank, " is not one of ", num_ranks, " members"));
     }
     if (seen[rank]) return Bug(call, absl::StrCat("rank ", rank, " is in the group twice"));
     seen[rank] = true;
@@ -161,9 +161,9 @@ std::string Describe(const CallSummary& s) {
 }
 
 std::string DescribeRank(const CommunicatorConfig& config, int rank) {
-  const Member& member = config.members[rank];
-  return absl::StrCat("rank ", rank, " (device ", member.device, " of executor ", member.executor,
-                      ", host ", member.host, ")");
+  const RankInfo& info = config.ranks[rank];
+  return absl::StrCat("rank ", rank, " (device ", info.device, " of executor ", info.executor,
+                      ", host ", info.host, ")");
 }
 
 absl::Status TimeoutError(const CommunicatorConfig& config, const Call& call,

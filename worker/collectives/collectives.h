@@ -1,9 +1,9 @@
 // Collectives between the devices of one communicator: the interface of every transport.
 //
-// A communicator is a list of members at one generation: one member for each device. The rank of a
-// member is its index in the list. Each executor process makes and owns one Collectives for the
-// ranks of its own devices, which are called local. Ranks of other processes are reached over TCP,
-// by one connection for each pair of executors.
+// A communicator connects the devices of several executors, at one generation. Each device has a
+// rank, which is its index in CommunicatorConfig::ranks. Each executor process makes and owns one
+// Collectives for the ranks of its own devices, which are called local. Ranks of other processes
+// are reached over TCP, by one connection for each pair of executors.
 //
 // Threads: each local rank has one thread, which makes that rank's calls in the plan's order; ranks
 // call concurrently. Abort and AbortLaunch may be called from any thread. No call may be running
@@ -37,7 +37,8 @@ namespace tessera::worker {
 
 class TlsContext;
 
-struct Member {
+// The device that has a rank, and the executor of the device.
+struct RankInfo {
   int device = 0;  // the number of the device in its executor, for messages only
   std::string executor;
   uint64_t incarnation = 0;
@@ -47,12 +48,12 @@ struct Member {
 
 struct CommunicatorConfig {
   uint64_t generation = 0;
-  std::vector<Member> members;   // by rank; members of one executor differ in `device` only
-  std::vector<int> local_ranks;  // the ranks of all members of this executor
-  // The secret that all members share. A peer that connects with another secret is turned away.
+  std::vector<RankInfo> ranks;   // ranks of one executor differ in `device` only
+  std::vector<int> local_ranks;  // the ranks of all devices of this executor
+  // The secret that all executors share. A peer that connects with another secret is turned away.
   std::string secret;
   // The TLS identity of this executor, or null if connections between executors are plaintext.
-  // Either all members have a TLS identity or none has.
+  // Either all executors have a TLS identity or none has.
   std::shared_ptr<const TlsContext> tls;
   absl::Duration timeout;  // bounds each call, and each attempt to open a connection
 };

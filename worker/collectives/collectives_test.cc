@@ -65,7 +65,7 @@ class TestCluster : public Cluster {
     for (int rank = 0; rank < executor_count * ranks_each; ++rank) {
       const int e = rank / ranks_each;
       executor_of_rank.push_back(e);
-      config.members.push_back(
+      config.ranks.push_back(
           {10 + rank, ExecutorOf(e), /*incarnation=*/100u + e, listeners[e].endpoint, HostOf(e)});
     }
     executors.resize(executor_count);
@@ -276,7 +276,7 @@ TEST(TcpCollectives, AnExecutorThatNeverConnectsIsNamedAsSuch) {
 TEST(TcpCollectives, AnExecutorThatRefusesConnectionsIsNamedWithTheReason) {
   TestCluster cluster(2, 1, absl::Milliseconds(200));
   CommunicatorConfig config = cluster.ConfigOf(0);
-  config.members[1].endpoint = "127.0.0.1:1";
+  config.ranks[1].endpoint = "127.0.0.1:1";
   cluster.Start(0, config);
   const absl::Status status = cluster.of(0).Run(
       {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
@@ -351,7 +351,7 @@ TEST(TcpCollectives, AWrongSecretOrIncarnationIsNotLetIn) {
     TestCluster cluster(2, 1, absl::Milliseconds(300));
     CommunicatorConfig config = cluster.ConfigOf(0);
     if (wrong_secret) config.secret = "open sesamf";
-    config.members[0].incarnation += wrong_secret ? 0 : 1;
+    config.ranks[0].incarnation += wrong_secret ? 0 : 1;
     cluster.Start(0, config);
     cluster.Start(1);
     const absl::Status status = cluster.of(1).Run(
@@ -379,7 +379,7 @@ TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   config.local_ranks = {0, 1};
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("not the members of one executor"));
   config.local_ranks = {0};
-  config.members[1].executor = "";
+  config.ranks[1].executor = "";
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("no executor name"));
   config.secret.assign(kMaxSecretBytes + 1, 'x');
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("the secret is too long"));

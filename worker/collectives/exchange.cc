@@ -60,8 +60,8 @@ InterProc::InterProc(const CommunicatorConfig* config, const FailureLatch* failu
       rendezvous_(rendezvous),
       scratch_(mailboxes_.size()) {
   std::map<std::string, int> numbers;
-  for (const Member& member : config->members) {
-    executor_of_.push_back(numbers.emplace(member.executor, numbers.size()).first->second);
+  for (const RankInfo& info : config->ranks) {
+    executor_of_.push_back(numbers.emplace(info.executor, numbers.size()).first->second);
   }
 }
 

@@ -27,20 +27,21 @@ absl::Status CheckConfig(const CommunicatorConfig& config, int listen_fd) {
   };
   if (config.local_ranks.empty()) return bad("no local ranks");
   const std::set<int> local(config.local_ranks.begin(), config.local_ranks.end());
-  const int members = static_cast<int>(config.members.size());
-  if (*local.begin() < 0 || *local.rbegin() >= members) return bad("a local rank is not a member");
+  const int num_ranks = static_cast<int>(config.ranks.size());
+  if (*local.begin() < 0 || *local.rbegin() >= num_ranks)
+    return bad("a local rank is not a member");
   if (config.secret.size() > kMaxSecretBytes) return bad("the secret is too long");
-  const Member& self = config.members[*local.begin()];
+  const RankInfo& self = config.ranks[*local.begin()];
   bool accepts = false;
-  for (int rank = 0; rank < members; ++rank) {
-    const Member& member = config.members[rank];
-    if (member.executor.empty() || member.executor.size() > kMaxNameBytes) {
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const RankInfo& info = config.ranks[rank];
+    if (info.executor.empty() || info.executor.size() > kMaxNameBytes) {
       return bad(absl::StrCat("rank ", rank, " has no executor name, or its name is too long"));
     }
-    if ((member.executor == self.executor) != (local.count(rank) > 0)) {
+    if ((info.executor == self.executor) != (local.count(rank) > 0)) {
       return bad("the local ranks are not the members of one executor");
     }
-    accepts = accepts || member.executor < self.executor;
+    accepts = accepts || info.executor < self.executor;
   }
   if (accepts && listen_fd < 0) return bad("peers connect to this executor: a socket is needed");
   return absl::OkStatus();
@@ -66,11 +67,11 @@ class HostCollectives final : public Collectives {
   FailureLatch failure_;
   std::unique_ptr<LocalRendezvous> rendezvous_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // by rank; null for ranks of other executors
-  std::unique_ptr<TcpLinks> links_;                  // null if every member is local
-  std::unique_ptr<InterProc> exchange_;              // null if every member is local
+  std::unique_ptr<TcpLinks> links_;                  // null if every rank is local
+  std::unique_ptr<InterProc> exchange_;              // null if every rank is local
 };
 
-// Builds the transports that the members need, and connects the failure latch with them. The
+// Builds the transports that the ranks need, and connects the failure latch with them. The
 // listeners wake every waiting rank and tell the peers, so that no call waits for its own deadline
 // after a failure. They are added before the threads of the links start, because no listener may be
 // added once another thread may call the latch. An invalid configuration is stored as a failure,
@@ -85,9 +86,9 @@ HostCollectives::HostCollectives(CommunicatorConfig config, int listen_fd)
   failure_.AddListener([this] { rendezvous_->Wake(); });
   failure_.AddLaunchListener(
       [this](uint64_t launch, FailureLatch::From) { rendezvous_->End(launch); });
-  mailboxes_.resize(config_.members.size());
-  if (config_.local_ranks.size() == config_.members.size()) return;
-  std::vector<Mailbox*> mailboxes(config_.members.size(), nullptr);
+  mailboxes_.resize(config_.ranks.size());
+  if (config_.local_ranks.size() == config_.ranks.size()) return;
+  std::vector<Mailbox*> mailboxes(config_.ranks.size(), nullptr);
   for (const int rank : config_.local_ranks) {
     mailboxes_[rank] = std::make_unique<Mailbox>();
     mailboxes[rank] = mailboxes_[rank].get();

@@ -108,9 +108,9 @@ void LocalRendezvous::Meeting::RunPiece(size_t piece) const {
 LocalRendezvous::LocalRendezvous(const CommunicatorConfig* config, const FailureLatch* failure)
     : config_(config),
       failure_(failure),
-      local_(config->members.size()),
-      spinners_(config->members.size()),
-      entered_(config->members.size()) {
+      local_(config->ranks.size()),
+      spinners_(config->ranks.size()),
+      entered_(config->ranks.size()) {
   for (const int rank : config->local_ranks) local_[rank] = true;
 }
 

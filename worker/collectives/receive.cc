@@ -12,7 +12,7 @@ namespace {
 
 // Converts a failure that a peer has sent. Failures of collectives keep their kind and message; all
 // others become PEER_FAILED.
-absl::Status FailureFromPeer(const Member& sender, const std::string& reason,
+absl::Status FailureFromPeer(const RankInfo& sender, const std::string& reason,
                              const std::string& message) {
   for (const ErrorKind kind :
        {ErrorKind::kCollectiveTimeout, ErrorKind::kWorkerLost, ErrorKind::kPeerFailed}) {
@@ -59,7 +59,7 @@ std::string FrameFault(const FrameHeader& header, uint64_t generation) {
 // receiving rank. The peer is not trusted. The sending rank must belong to the executor at the
 // other end of the connection, the receiving rank must be local, and credit and data must stay
 // within the window. The caller closes the connection if an error is returned.
-std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
+std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame) {
   const FrameHeader& header = frame.header;
   if (header.type == FrameType::kAbort) {
@@ -75,7 +75,7 @@ std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
   }
   const size_t ranks = mailboxes.size();
   if (header.from >= ranks || header.to >= ranks || mailboxes[header.to] == nullptr ||
-      config.members[header.from].executor != sender.executor) {
+      config.ranks[header.from].executor != sender.executor) {
     return absl::StrCat("it sent a frame from rank ", header.from, " to rank ", header.to,
                         ", but they are not a rank of the sender and a rank of this executor");
   }

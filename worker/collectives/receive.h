@@ -1,8 +1,8 @@
 // Parses the bytes that peers send, independently of sockets.
 //
 // Peers are not trusted: every length is checked against wire.h before memory is allocated for it,
-// and every rank against the members. HelloReader is thread-compatible. DeliverFrame may be called
-// by the readers of several connections at once.
+// and every rank against the configuration. HelloReader is thread-compatible. DeliverFrame may be
+// called by the readers of several connections at once.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -59,7 +59,7 @@ std::string ReadFrame(Source& source, uint64_t generation, Frame* frame) {
 
 // Delivers a frame from the executor of `sender` to the latch or to a mailbox. `mailboxes` is by
 // rank, and null for ranks that are not local. Returns the error of an invalid frame, or "".
-std::string DeliverFrame(const CommunicatorConfig& config, const Member& sender,
+std::string DeliverFrame(const CommunicatorConfig& config, const RankInfo& sender,
                          absl::Span<Mailbox* const> mailboxes, FailureLatch* failure, Frame frame);
 
 }  // namespace tessera::worker

@@ -58,7 +58,7 @@ const CommunicatorConfig& Config() {
   static const auto* const config = [] {
     auto* c = new CommunicatorConfig;
     c->generation = kGeneration;
-    c->members = {{0, "a", 1, "127.0.0.1:1", "host-a"}, {1, "b", 2, "127.0.0.1:2", "host-b"}};
+    c->ranks = {{0, "a", 1, "127.0.0.1:1", "host-a"}, {1, "b", 2, "127.0.0.1:2", "host-b"}};
     c->local_ranks = {0};
     c->secret = "secret";
     c->timeout = absl::Seconds(1);
@@ -115,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool data_frame = frame.header.type == FrameType::kData;
     const int64_t cost = frame.Cost();
     const std::string fault =
-        DeliverFrame(Config(), Config().members[1], mailboxes, &failure, std::move(frame));
+        DeliverFrame(Config(), Config().ranks[1], mailboxes, &failure, std::move(frame));
     if (!fault.empty()) break;
     if (data_frame) kept_bytes += cost;
     TESSERA_CHECK(kept_bytes <= kWindowBytes) << kept_bytes;

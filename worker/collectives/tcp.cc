@@ -1,5 +1,5 @@
 // The connections between the executors of a communicator: making them, writing and reading frames,
-// and telling peers of failures. HostCollectives owns a TcpLinks if a member is not local, and
+// and telling peers of failures. HostCollectives owns a TcpLinks if a rank is not local, and
 // InterProc sends through it. The received frames go through receive.cc to the mailboxes.
 #include "worker/collectives/tcp.h"
 
@@ -76,7 +76,7 @@ std::string WorkerOf(const std::string& executor) {
 }  // namespace
 
 struct TcpLinks::Peer {
-  explicit Peer(const Member& m) : member(m) {}
+  explicit Peer(const RankInfo& rank) : info(rank) {}
 
   // Call after an incomplete write: no frame can follow a part of a frame. Returns false if writing
   // was closed before.
@@ -88,7 +88,7 @@ struct TcpLinks::Peer {
   }
 
   // Immutable.
-  const Member& member;
+  const RankInfo& info;  // the first rank of the executor
 
   std::thread thread;
 
@@ -131,12 +131,12 @@ TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch
       listen_fd_(listen_fd),
       failure_(failure),
       mailboxes_(std::move(mailboxes)),
-      self_(config->members[config->local_ranks[0]]) {
-  for (const Member& member : config_->members) {
+      self_(config->ranks[config->local_ranks[0]]) {
+  for (const RankInfo& info : config_->ranks) {
     Peer* peer = nullptr;
-    if (member.executor != self_.executor) {
-      auto& owned = peers_[member.executor];
-      if (owned == nullptr) owned = std::make_unique<Peer>(member);
+    if (info.executor != self_.executor) {
+      auto& owned = peers_[info.executor];
+      if (owned == nullptr) owned = std::make_unique<Peer>(info);
       peer = owned.get();
     }
     peer_of_rank_.push_back(peer);
@@ -235,10 +235,9 @@ bool TcpLinks::WriteFrame(int fd, TlsStream* tls, absl::Span<iovec> parts, uint6
 }
 
 void TcpLinks::FailUnresponsivePeer(const Peer& peer) {
-  failure_->Set(
-      MakeError(ErrorKind::kWorkerLost,
-                absl::StrCat("executor ", peer.member.executor, " on host ", peer.member.host,
-                             " does not receive the data that is sent to it")));
+  failure_->Set(MakeError(ErrorKind::kWorkerLost,
+                          absl::StrCat("executor ", peer.info.executor, " on host ", peer.info.host,
+                                       " does not receive the data that is sent to it")));
 }
 
 void TcpLinks::BroadcastLaunchFailure(uint64_t launch) {
@@ -343,9 +342,9 @@ void TcpLinks::MarkDown(Peer& peer, const std::string& reason) {
 }
 
 void TcpLinks::RunPeer(Peer& peer) {
-  NameThread(absl::StrCat("peer ", peer.member.executor).c_str());
+  NameThread(absl::StrCat("peer ", peer.info.executor).c_str());
   std::string reason;
-  const bool connects = self_.executor < peer.member.executor;
+  const bool connects = self_.executor < peer.info.executor;
   Connection connection = connects ? ConnectTo(peer, &reason) : AwaitAccepted(peer, &reason);
   if (!connection.ok()) return MarkDown(peer, reason);
   {
@@ -359,10 +358,10 @@ void TcpLinks::RunPeer(Peer& peer) {
   if (failure_->failed()) SendFailure(peer);
   SendLaunchFailures(peer);
   WakeRanks();
-  TESSERA_LOG(INFO) << "peer connected" << Field("executor", peer.member.executor)
+  TESSERA_LOG(INFO) << "peer connected" << Field("executor", peer.info.executor)
                     << Field("generation", config_->generation);
   const std::string end = ReadFrames(peer);
-  TESSERA_LOG(INFO) << "peer disconnected" << Field("executor", peer.member.executor)
+  TESSERA_LOG(INFO) << "peer disconnected" << Field("executor", peer.info.executor)
                     << Field("generation", config_->generation) << Field("reason", end);
   MarkDown(peer, end);
 }
@@ -381,29 +380,29 @@ Connection TcpLinks::ConnectTo(Peer& peer, std::string* reason) {
   const Deadline first_timeout(config_->timeout);
   for (absl::Duration pause = kFirstPause;;) {
     absl::StatusOr<UniqueFd> fd =
-        Connect(peer.member.endpoint, Deadline(config_->timeout), stopping_.fd());
+        Connect(peer.info.endpoint, Deadline(config_->timeout), stopping_.fd());
     Connection connection;
     std::string tls_error;
     if (fd.ok()) {
       connection.fd = *std::move(fd);
-      note(absl::StrCat(peer.member.endpoint, " has sent no welcome"));
+      note(absl::StrCat(peer.info.endpoint, " has sent no welcome"));
       tls_error = StartTls(peer, &connection, none);
     }
     HelloAck ack;
     if (!connection.ok()) {
       note(absl::StrCat("no connection: ", fd.status().message()));
     } else if (!tls_error.empty()) {
-      note(absl::StrCat(peer.member.endpoint, ": ", tls_error));
+      note(absl::StrCat(peer.info.endpoint, ": ", tls_error));
     } else if (!ExchangeHello(peer, connection, &ack, none)) {
-      note(absl::StrCat(peer.member.endpoint, " closed the connection before a welcome"));
+      note(absl::StrCat(peer.info.endpoint, " closed the connection before a welcome"));
     } else if (ack.code == HelloAckCode::kWelcome) {
       return connection;
     } else if (ack.code == HelloAckCode::kStale) {
       note("the peer is at a later generation");
-      FailGeneration(peer.member.executor, ack.generation);
+      FailGeneration(peer.info.executor, ack.generation);
       return {};
     } else {
-      note(absl::StrCat(peer.member.endpoint, " refused: it is at generation ", ack.generation,
+      note(absl::StrCat(peer.info.endpoint, " refused: it is at generation ", ack.generation,
                         ", or expects another incarnation"));
     }
     if (AwaitSignal(stopping_.fd(), Deadline(pause))) return {};
@@ -425,10 +424,9 @@ std::string TcpLinks::StartTls(const Peer& peer, Connection* connection, const D
     const std::string why = connection->tls->Reason();
     return why.empty() ? "no TLS handshake" : why;
   }
-  return connection->tls->PeerIs(WorkerOf(peer.member.executor))
+  return connection->tls->PeerIs(WorkerOf(peer.info.executor))
              ? ""
-             : absl::StrCat("its certificate does not name worker ",
-                            WorkerOf(peer.member.executor));
+             : absl::StrCat("its certificate does not name worker ", WorkerOf(peer.info.executor));
 }
 
 bool TcpLinks::ExchangeHello(const Peer& peer, const Connection& connection, HelloAck* ack,
@@ -438,7 +436,7 @@ bool TcpLinks::ExchangeHello(const Peer& peer, const Connection& connection, Hel
   hello.secret_length = static_cast<uint32_t>(config_->secret.size());
   hello.generation = config_->generation;
   hello.from_incarnation = self_.incarnation;
-  hello.to_incarnation = peer.member.incarnation;
+  hello.to_incarnation = peer.info.incarnation;
   iovec parts[] = {Part(&hello, sizeof(hello)), Part(self_.executor.data(), self_.executor.size()),
                    Part(config_->secret.data(), config_->secret.size())};
   const int fd = connection.fd.get();
@@ -467,7 +465,7 @@ std::string TcpLinks::ReadFrames(Peer& peer) {
     Frame frame;
     std::string fault = ReadFrame(reader, config_->generation, &frame);
     if (fault.empty()) {
-      fault = DeliverFrame(*config_, peer.member, mailboxes_, failure_, std::move(frame));
+      fault = DeliverFrame(*config_, peer.info, mailboxes_, failure_, std::move(frame));
     }
     if (!fault.empty()) return fault;
   }
@@ -605,7 +603,7 @@ HelloAckCode TcpLinks::ValidateHello(const Hello& hello, const std::string& name
   const auto at = peers_.find(name);
   if (at == peers_.end() || name >= self_.executor) return HelloAckCode::kRefused;
   *peer = at->second.get();
-  if (hello.from_incarnation != (*peer)->member.incarnation ||
+  if (hello.from_incarnation != (*peer)->info.incarnation ||
       hello.to_incarnation != self_.incarnation) {
     return HelloAckCode::kRefused;
   }

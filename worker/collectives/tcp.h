@@ -105,7 +105,7 @@ class TcpLinks {
   const int listen_fd_;
   FailureLatch* const failure_;
   const std::vector<Mailbox*> mailboxes_;
-  const Member& self_;
+  const RankInfo& self_;
   std::map<std::string, std::unique_ptr<Peer>> peers_;  // by executor name
   std::vector<Peer*> peer_of_rank_;                     // null for local ranks
   std::thread acceptor_;

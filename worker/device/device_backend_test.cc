@@ -530,7 +530,7 @@ class TwoLanes {
     config.generation = 1;
     for (int r : {0, 1}) {
       config.local_ranks.push_back(r);
-      config.members.push_back({r, "w0/0", 1, "", "here"});
+      config.ranks.push_back({r, "w0/0", 1, "", "here"});
     }
     host = MakeCollectives(std::move(config), -1);
     for (int d : {0, 1}) {

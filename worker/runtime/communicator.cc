@@ -52,9 +52,8 @@ void Communicator::Open(const std::string& host, PeerPort* port, const ExecutorM
       const int rank = first_rank_[m] + d;
       if (self) config.local_ranks.push_back(rank);
       executor_of.push_back(static_cast<int>(m));
-      config.members.push_back(
-          {d, member.executor, member.incarnation, member.endpoint,
-           self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
+      config.ranks.push_back({d, member.executor, member.incarnation, member.endpoint,
+                              self ? host : member.endpoint.substr(0, member.endpoint.rfind(':'))});
     }
   }
   absl::MutexLock lock(&mu_);

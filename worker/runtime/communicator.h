@@ -1,5 +1,6 @@
 // An executor's end of one communicator. There is one for each generation that the coordinator has
-// configured. Here a member is an executor, while in CommunicatorConfig a member is a device.
+// configured. A member is an executor, and each of its devices has a rank
+// (CommunicatorConfig::ranks).
 //
 // A Communicator may be closed while others still refer to it: running calls are aborted, and later
 // calls fail with the reason of the close. Thread-safe.

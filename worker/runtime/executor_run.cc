@@ -163,7 +163,7 @@ absl::StatusOr<Collectives*> Executor::CollectivesOf(LaunchState& launch) {
   config.timeout = options_.collective_timeout;
   for (size_t rank = 0; rank < program.coordinates.size(); ++rank) {
     config.local_ranks.push_back(static_cast<int>(rank));
-    config.members.push_back(
+    config.ranks.push_back(
         {program.coordinates[rank].device, name_, options_.incarnation, "", options_.host});
   }
   launch.local_collectives = Metered(MakeCollectives(std::move(config), -1),
