@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/planner/planner.h"
 #include "server/rpc/raw_call.h"
 #include "server/rpc/server.h"

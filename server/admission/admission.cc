@@ -1,5 +1,6 @@
-// The first step of a request in the coordinator. coordinator.cc calls these checks on the caller's
-// thread, so that a malformed or oversized request costs the scheduler's thread nothing.
+// The first step of a request in the coordinator. server/coordinator/coordinator.cc calls these
+// checks on the caller's thread, so that a malformed or oversized request costs the scheduler's
+// thread nothing.
 #include "server/admission/admission.h"
 
 #include <algorithm>

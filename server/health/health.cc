@@ -1,5 +1,6 @@
-// The rules by which the health monitor judges the service. server/health_monitor.cc feeds in what
-// it observes, starts the canaries that Due returns, and publishes the verdict of Evaluate.
+// The rules by which the health monitor judges the service. server/coordinator/health_monitor.cc
+// feeds in what it observes, starts the canaries that Due returns, and publishes the verdict of
+// Evaluate.
 #include "server/health/health.h"
 
 #include <algorithm>

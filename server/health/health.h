@@ -10,7 +10,7 @@
 // A canary is a probe: a tiny kernel on the devices of one executor, or a tiny collective over all
 // devices of one kind. A device that has just registered does not make the check fail as long as
 // another device has worked recently. If canaries are off, the last two checks equal `live`.
-// Thread-compatible (see server/health_monitor.h).
+// Thread-compatible (see server/coordinator/health_monitor.h).
 #pragma once
 #include <cstdint>
 #include <map>

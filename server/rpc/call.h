@@ -32,7 +32,7 @@
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/support/server_callback.h"
 #include "ir/serial/process_report.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/core/caller.h"
 #include "server/core/reader.h"
 #include "server/core/telemetry.h"

@@ -15,7 +15,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
-#include "server/bound_service.h"
+#include "server/coordinator/bound_service.h"
 #include "server/planner/planner.h"
 #include "server/rpc/server.h"
 #include "server/testing/reference_worker.h"

@@ -14,7 +14,7 @@
 #include "ir/serial/service.h"
 #include "ir/serial/source.h"
 #include "ir/text.h"
-#include "server/bound_service.h"
+#include "server/coordinator/bound_service.h"
 #include "server/core/plan_time.h"
 #include "server/rpc/handlers.h"
 #include "server/rpc/paging.h"

@@ -17,7 +17,7 @@
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "ir/text.h"
-#include "server/bound_service.h"
+#include "server/coordinator/bound_service.h"
 #include "server/planner/planner.h"
 #include "server/rpc/json.h"
 #include "server/rpc/server.h"

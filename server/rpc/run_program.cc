@@ -10,7 +10,7 @@
 #include "base/host_limits.h"
 #include "base/status.h"
 #include "ir/api/run.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/json.h"
 
 namespace tessera::server::rpc {

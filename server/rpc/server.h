@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/metrics.h"
 #include "ir/serial/process_report.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/call.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/gate.h"

@@ -1,7 +1,7 @@
-// The threads around the state machine. The coordinator (server/coordinator.h) calls Call and
-// Report with requests and reports. The store's thread calls DurableThrough and Failing. The
-// effects of each step go out as commands on the workers' links, as replies through callbacks, as
-// commits to the store, and as requests to the planner's threads.
+// The threads around the state machine. The coordinator (server/coordinator/coordinator.h) calls
+// Call and Report with requests and reports. The store's thread calls DurableThrough and Failing.
+// The effects of each step go out as commands on the workers' links, as replies through callbacks,
+// as commits to the store, and as requests to the planner's threads.
 #include "server/scheduler/driver.h"
 
 #include <algorithm>

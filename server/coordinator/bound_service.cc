@@ -2,7 +2,7 @@
 // as the client's api::Service. Each method posts an event to the scheduler and waits for the
 // reply. The scheduler lets no call wait longer than result_wait_ms_max; for a longer wait, the
 // method posts the event again.
-#include "server/bound_service.h"
+#include "server/coordinator/bound_service.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/core/plan_time.h"
 
 namespace tessera::server {

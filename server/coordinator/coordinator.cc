@@ -2,7 +2,7 @@
 // call it; it checks their requests (admission), posts them to the scheduler's driver as events,
 // and turns the replies into results and tickets. Workers reach the driver through the last
 // section.
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 
 #include <algorithm>
 #include <map>

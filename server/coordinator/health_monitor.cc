@@ -1,7 +1,7 @@
 // The thread behind HealthMonitor. main.cc starts it; it feeds readings of the scheduler and
 // results of canaries into the state machine of server/health, and tells main.cc of each new
 // verdict. Load balancers read the verdict by the health RPC, and alerts read it from the metrics.
-#include "server/health_monitor.h"
+#include "server/coordinator/health_monitor.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // Proves what a client sees through api::Service, the interface between the SDK and a coordinator.
 // The coordinator runs with the real planner, a store in memory and a reference worker in the same
 // process.
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 
 #include <numeric>
 #include <set>
@@ -14,7 +14,7 @@
 #include "ir/builder.h"
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
-#include "server/bound_service.h"
+#include "server/coordinator/bound_service.h"
 #include "server/planner/planner.h"
 #include "server/testing/reference_worker.h"
 

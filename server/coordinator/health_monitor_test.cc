@@ -1,6 +1,6 @@
 // Tests the health monitor with the real scheduler and planner. Canaries run on reference workers.
 // A test can make such a worker hold its launches, and can make its executor die and come back.
-#include "server/health_monitor.h"
+#include "server/coordinator/health_monitor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/metrics.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/health/health.h"
 
 namespace tessera::server {
