@@ -9,6 +9,7 @@
 #include "ir/api/placement.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
+#include "server/scheduler/slices.h"
 
 namespace tessera::server::scheduler {
 namespace {
