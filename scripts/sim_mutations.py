@@ -47,10 +47,10 @@ REPAIRS = [
     # A save too is sent only when its operation is durable. Otherwise a repeated call would find the file there
     # already.
     ("save-before-durable", "save.cc",
-     "m.Send(s.cluster.executor(name), save, /*when_durable=*/true);",
-     "m.Send(s.cluster.executor(name), save);"),
+     "Send(cluster_.executor(name), save, /*when_durable=*/true);",
+     "Send(cluster_.executor(name), save);"),
     # An array that another executor reads is not donated.
-    ("donation-of-what-is-read", "run.cc", " && !m.HasPeerReaders(a)", ""),
+    ("donation-of-what-is-read", "run.cc", " && !HasPeerReaders(a)", ""),
     # An array that was donated to a run that never began is usable again.
     ("donation-given-back", "operations.cc", "if (op.outstanding.empty()) SettleDonated(op);", ""),
     # An array is usable again too if the run would have read a copy of it.
@@ -105,7 +105,7 @@ RULES = [
      ""),
     ("starts-where-drained", "operations.cc",
      "      order_.Hold(id);\n      Unblock(op);\n      return;", "      break;"),
-    ("donated-though-read-later", "run.cc", "!ReadLater(s, op, a) && ", ""),
+    ("donated-though-read-later", "run.cc", "!ReadLater(s_, op, a) && ", ""),
     ("donation-not-recorded", "run.cc", "catalogue_.array(e.body.args[i]).donated_to = id;", ";"),
     ("upload-never-ready", "arrays.cc", "if (it->unwritten.empty()) {", "if (false) {"),
     ("ready-not-kept", "arrays.cc", "a.state = ArrayState::kReady;\n  Changed(id, a);",

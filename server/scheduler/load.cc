@@ -1,7 +1,5 @@
 // Loads arrays from a file in two steps: the handler of LoadArrays asks an executor to look at the
 // file, and when the executor's report comes (files.cc), StartLoad makes the operation.
-#include "server/scheduler/load.h"
-
 #include <algorithm>
 #include <map>
 
@@ -83,37 +81,35 @@ absl::StatusOr<PendingArrays> Machine::StartLoad(const LoadArrays& e,
   return pending;
 }
 
-std::vector<std::string> Load::Executors(Machine& m, const Operation& op) const {
-  State& s = m.state();
+std::vector<std::string> Machine::ExecutorsFor(const Load&, const Operation& op) const {
   std::vector<int64_t> devices;
   for (uint64_t id : op.results) {
-    const std::vector<int64_t>& of = s.catalogue.array(id).spec->placement.devices;
+    const std::vector<int64_t>& of = catalogue_.array(id).spec->placement.devices;
     devices.insert(devices.end(), of.begin(), of.end());
   }
-  return s.cluster.ExecutorsOf(devices);
+  return cluster_.ExecutorsOf(devices);
 }
 
-void Load::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
-                const std::string& only) {
-  State& s = m.state();
+void Machine::SendWork(const Load& work, Operation& op, const std::vector<std::string>& executors,
+                       const std::string& only) {
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.results.size(); ++i) {
-    if (only.empty() && !m.BeginWrites(op.results[i])) continue;
-    const api::ArraySpec& spec = *s.catalogue.array(op.results[i]).spec;
+    if (only.empty() && !BeginWrites(op.results[i])) continue;
+    const api::ArraySpec& spec = *catalogue_.array(op.results[i]).spec;
     for (size_t k = 0; k < spec.placement.devices.size(); ++k) {
-      const Device& device = s.cluster.device(spec.placement.devices[k]);
+      const Device& device = cluster_.device(spec.placement.devices[k]);
       shards[device.executor].push_back(
           FileShardOf(spec, i, op.results[i], static_cast<int>(k), device.local));
     }
   }
   api::LoadShards load;
   load.launch = op.id;
-  load.path = path;
-  load.arrays = arrays;
+  load.path = work.path;
+  load.arrays = work.arrays;
   load.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     load.shards = shards[name];
-    if (only.empty() || name == only) m.Send(s.cluster.executor(name), load);
+    if (only.empty() || name == only) Send(cluster_.executor(name), load);
   }
 }
 

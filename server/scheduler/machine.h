@@ -164,7 +164,7 @@ class Machine {
   // Ends the step and returns its effects.
   std::vector<Effect> Finish();
 
-  // The functions below are also called by the kinds of work (operation.h) and of waits (waits.h).
+  // The functions below are also called by the kinds of waits (waits.h).
   State& state() { return s_; }
   absl::Time now() const { return now_; }
 
@@ -539,6 +539,23 @@ class Machine {
   // Starts and fails operations in a loop instead of by recursion, because a chain of operations
   // that depend on each other may be as long as the queue.
   void RunDue();
+
+  // ---- The kinds of work (work.h): run.cc, transfer.cc, save.cc, load.cc. ----
+  // Return the distinct executors that an operation with this work runs on.
+  std::vector<std::string> ExecutorsFor(const Run& run, const Operation& op) const;
+  std::vector<std::string> ExecutorsFor(const Transfer& transfer, const Operation& op) const;
+  std::vector<std::string> ExecutorsFor(const Save& save, const Operation& op) const;
+  std::vector<std::string> ExecutorsFor(const Load& load, const Operation& op) const;
+  // Send the commands of the operation, which is scheduled, to its `executors`. If `only` is not
+  // empty, they send the commands again to this one executor, which never received them.
+  void SendWork(const Run& run, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only);
+  void SendWork(const Transfer& transfer, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only);
+  void SendWork(const Save& save, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only);
+  void SendWork(const Load& load, Operation& op, const std::vector<std::string>& executors,
+                const std::string& only);
 
   // ---- files.cc ----
   std::string PathOf(const core::Caller& caller, const std::string& path) const;

@@ -1,15 +1,5 @@
-// An operation: the unit that is scheduled, sent to executors and ended.
-//
-// The work of an operation is a variant. Each kind of work is a struct in a file of its own, with
-// - Executors: returns the distinct executors that the operation runs on.
-// - Send: sends the commands to these executors, once the operation is scheduled. If `only` is not
-//   empty, Send sends the commands again to this one executor, which never received them.
-// - kUsesDevices: whether the operation occupies the devices of its executors in sequence order.
-//   Later operations on these devices wait for it.
-// - kReadsPeers: whether executors read the arguments from each other. The buffers then stay until
-//   the operation has ended, because the order of commands on one executor does not delay a
-//   deletion until another executor has read the buffer.
-// To add a kind of work, add its file and an entry in Work.
+// The record of an operation: the unit that is scheduled, sent to executors and ended. The kinds of
+// work that an operation may do are in work.h.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,14 +13,9 @@
 #include "absl/time/time.h"
 #include "ir/api/service.h"
 #include "server/scheduler/id_set.h"
-#include "server/scheduler/load.h"
-#include "server/scheduler/run.h"
-#include "server/scheduler/save.h"
-#include "server/scheduler/transfer.h"
+#include "server/scheduler/work.h"
 
 namespace tessera::server::scheduler {
-
-using Work = std::variant<Run, Transfer, Save, Load>;
 
 struct Operation {
   uint64_t id = 0;

@@ -64,7 +64,7 @@ std::vector<std::string> Machine::ExecutorsOf(const Operation& op) {
     for (const auto& [name, incarnation] : op.outstanding) executors.push_back(name);
     return executors;
   }
-  return std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
+  return std::visit([&](const auto& work) { return ExecutorsFor(work, op); }, op.work);
 }
 
 Executable* Machine::ExecutableOf(const Operation& op) const {
@@ -198,7 +198,7 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
     x.running[op.sequence] = op.id;
     x.last_sent_sequence = op.sequence;
   }
-  std::visit([&](auto& work) { work.Send(*this, op, executors, /*only=*/""); }, op.work);
+  std::visit([&](const auto& work) { SendWork(work, op, executors, /*only=*/""); }, op.work);
   StartRunDeadline(op);
   // Operations and deletions sent from now on run after this launch.
   for (uint64_t a : op.args) {

@@ -385,7 +385,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
       !std::all_of(op.results.begin(), op.results.end(), known))
     return false;
   const std::vector<std::string> executors =
-      std::visit([&](const auto& work) { return work.Executors(*this, op); }, op.work);
+      std::visit([&](const auto& work) { return ExecutorsFor(work, op); }, op.work);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return false;
   Executor& x = cluster_.executor(executor);
   // If this process is not the one from before the outage, the operation was sent to a process that
@@ -408,7 +408,7 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   }
   // The commands may wait for the disk, as they may have the first time.
   op.started_in = NextCommit(op);
-  std::visit([&](auto& work) { work.Send(*this, op, executors, executor); }, op.work);
+  std::visit([&](const auto& work) { SendWork(work, op, executors, executor); }, op.work);
   // Arrays that were freed meanwhile were deleted only on the executors that were there at the
   // time, so they are deleted on this one now.
   for (const std::vector<uint64_t>* arrays : {&op.args, &op.results})

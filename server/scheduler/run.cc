@@ -1,8 +1,6 @@
 // Runs of executables: accepting an Execute, sending its launches, and collecting the results that
 // come back inline. The communicators that launches on several executors use are opened and closed
 // here, too.
-#include "server/scheduler/run.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
@@ -168,41 +166,41 @@ void Machine::On(const Execute& e) {
   TryStart(id);
 }
 
-std::vector<std::string> Run::Executors(Machine& m, const Operation&) const {
-  return m.state().catalogue.executable(executable).members;
+std::vector<std::string> Machine::ExecutorsFor(const Run& run, const Operation&) const {
+  return catalogue_.executable(run.executable).members;
 }
 
 // Sends the launch to all executors of the run in one step, so that they agree on its place in the
 // order. An argument is donated only if no later operation reads it, and no other executor reads
 // it. When the launch is sent again to one executor, it keeps the communicator that the others use.
-void Run::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
-               const std::string& only) {
-  State& s = m.state();
+void Machine::SendWork(const Run& run, Operation& op, const std::vector<std::string>& executors,
+                       const std::string& only) {
   api::Launch launch;
   launch.launch = op.id;
   launch.sequence = op.known_sequence();
-  launch.executable = executable;
+  launch.executable = run.executable;
   launch.args = op.args;
   launch.results = op.results;
-  if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - m.now();
-  for (size_t i = 0; i < donate.size(); ++i) {
-    const ArrayRecord& a = s.catalogue.array(op.args[i]);
-    launch.donate.push_back(donate[i] && !ReadLater(s, op, a) && !m.HasPeerReaders(a));
+  if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - now_;
+  for (size_t i = 0; i < run.donate.size(); ++i) {
+    const ArrayRecord& a = catalogue_.array(op.args[i]);
+    launch.donate.push_back(run.donate[i] && !ReadLater(s_, op, a) && !HasPeerReaders(a));
   }
-  if (only.empty()) op.generation = executors.size() > 1 ? m.GenerationFor(executors) : 0;
+  if (only.empty()) op.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
   launch.generation = op.generation;
-  const std::vector<std::pair<int32_t, int>> inlined_shards = m.InlineShards(op, inline_bytes_max);
+  const std::vector<std::pair<int32_t, int>> inlined_shards =
+      InlineShards(op, run.inline_bytes_max);
   for (size_t i = 0; i < executors.size(); ++i) {
     const std::string& name = executors[i];
     if (!only.empty() && name != only) continue;
     launch.inline_results.clear();
     for (const auto& [result, ordinal] : inlined_shards) {
-      const int64_t id = s.catalogue.array(op.results[result]).spec->placement.devices[ordinal];
-      const Device& device = s.cluster.device(id);
+      const int64_t id = catalogue_.array(op.results[result]).spec->placement.devices[ordinal];
+      const Device& device = cluster_.device(id);
       if (device.executor == name) launch.inline_results.push_back({result, device.local});
     }
     const bool last = !only.empty() || i + 1 == executors.size();
-    m.Send(s.cluster.executor(name), last ? std::move(launch) : launch);
+    Send(cluster_.executor(name), last ? std::move(launch) : launch);
   }
 }
 

@@ -1,7 +1,5 @@
 // Saves arrays to a file. Each executor that holds a distinct shard writes one part into a common
 // temporary file, and the executor with part 0 completes the file (worker/files/task.h).
-#include "server/scheduler/save.h"
-
 #include <map>
 
 #include "ir/api/placement.h"
@@ -72,47 +70,45 @@ absl::StatusOr<api::Operation> Machine::On(const SaveArrays& e) {
   return Describe(order_.operation(id));
 }
 
-std::vector<std::string> Save::Executors(Machine& m, const Operation& op) const {
-  State& s = m.state();
+std::vector<std::string> Machine::ExecutorsFor(const Save&, const Operation& op) const {
   std::vector<int64_t> devices;
   for (uint64_t id : op.args) {
-    const api::ArraySpec& spec = *s.catalogue.array(id).spec;
+    const api::ArraySpec& spec = *catalogue_.array(id).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape))
       devices.push_back(spec.placement.devices[k]);
   }
-  return s.cluster.ExecutorsOf(devices);
+  return cluster_.ExecutorsOf(devices);
 }
 
 // Sends each executor its part of the save. The number of parts and their order are the same when a
 // part is sent again, because the parts meet in one temporary file.
-void Save::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
-                const std::string& only) {
-  State& s = m.state();
+void Machine::SendWork(const Save& work, Operation& op, const std::vector<std::string>& executors,
+                       const std::string& only) {
   std::map<std::string, std::vector<api::FileShard>> shards;
   for (size_t i = 0; i < op.args.size(); ++i) {
-    const api::ArraySpec& spec = *s.catalogue.array(op.args[i]).spec;
+    const api::ArraySpec& spec = *catalogue_.array(op.args[i]).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
-      const Device& device = s.cluster.device(spec.placement.devices[k]);
+      const Device& device = cluster_.device(spec.placement.devices[k]);
       shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local));
     }
   }
   api::SaveShards save;
   save.launch = op.id;
   save.sequence = op.known_sequence();
-  save.path = path;
+  save.path = work.path;
   // The token names the temporary file, and is the same for all parts whenever they are sent.
   // Without --state-dir a later life may assign the same id, so the token contains the time as
   // well.
   save.token = absl::StrCat(op.id, "-", absl::ToUnixMillis(op.created + op.wall_ahead));
-  save.overwrite = overwrite;
+  save.overwrite = work.overwrite;
   save.parts = static_cast<int32_t>(executors.size());
-  save.arrays = arrays;
+  save.arrays = work.arrays;
   save.timeout = kFileTimeout;
   for (const std::string& name : executors) {
     save.shards = shards[name];
     // The command waits until the operation is durable. Otherwise a coordinator that restarts could
     // forget the operation, and a repeated call would save again, over what was saved.
-    if (only.empty() || name == only) m.Send(s.cluster.executor(name), save, /*when_durable=*/true);
+    if (only.empty() || name == only) Send(cluster_.executor(name), save, /*when_durable=*/true);
     ++save.part;
   }
 }

@@ -1,8 +1,6 @@
 // Reshards arrays. A reshard on the same mesh is a run of an identity program, which the planner
 // turns into collectives. Any other reshard is a Transfer, in which executors read slices from each
 // other.
-#include "server/scheduler/transfer.h"
-
 #include <map>
 
 #include "base/status_exception.h"
@@ -106,20 +104,18 @@ absl::StatusOr<PendingArrays> Machine::On(const ReshardArray& e) {
   return PendingArrays{Describe(op), {Info(op.results[0])}};
 }
 
-std::vector<std::string> Transfer::Executors(Machine& m, const Operation& op) const {
+std::vector<std::string> Machine::ExecutorsFor(const Transfer&, const Operation& op) const {
   // A transfer runs where its result will be.
-  State& s = m.state();
-  return s.cluster.ExecutorsOf(s.catalogue.array(op.results[0]).spec->placement.devices);
+  return cluster_.ExecutorsOf(catalogue_.array(op.results[0]).spec->placement.devices);
 }
 
 // Sends each executor the pieces from which it assembles its shards of the result. A piece on
 // another executor carries a ticket, because the executor reads it from the other's DataService
 // like a client.
-void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& executors,
-                    const std::string& only) {
-  State& s = m.state();
-  const ArrayRecord& source = s.catalogue.array(op.args[0]);
-  const api::ArraySpec& wanted = *s.catalogue.array(op.results[0]).spec;
+void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::string>& executors,
+                       const std::string& only) {
+  const ArrayRecord& source = catalogue_.array(op.args[0]);
+  const api::ArraySpec& wanted = *catalogue_.array(op.results[0]).spec;
   const ir::Dims local = api::LocalShape(wanted.placement, wanted.shape);
   const ir::Dims source_local = api::LocalShape(source.spec->placement, source.spec->shape);
   const std::vector<int64_t>& from = source.spec->placement.devices;
@@ -131,28 +127,28 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
       ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
                                 .incarnation = x.info.incarnation,
                                 .array = op.args[0],
-                                .device = s.cluster.device(device).local,
+                                .device = cluster_.device(device).local,
                                 .dtype = source.spec->dtype,
                                 .shape = source_local,
-                                .expires = m.now() + s.steady_ahead + s.config.write_wait},
-                               api::TicketKeyFor(s.config.ticket_key, x.name, x.info.incarnation));
+                                .expires = now_ + s_.steady_ahead + s_.config.write_wait},
+                               api::TicketKeyFor(s_.config.ticket_key, x.name, x.info.incarnation));
     return ticket;
   };
   std::map<std::string, api::Transfer> transfers;
   for (size_t k = 0; k < wanted.placement.devices.size(); ++k) {
     const int64_t device = wanted.placement.devices[k];
-    const std::string& here = s.cluster.device(device).executor;
+    const std::string& here = cluster_.device(device).executor;
     api::Transfer::Shard shard;
-    shard.device = s.cluster.device(device).local;
+    shard.device = cluster_.device(device).local;
     auto prefer = [&](int64_t k) {
-      return from[k] == device ? 2 : s.cluster.device(from[k]).executor == here ? 1 : 0;
+      return from[k] == device ? 2 : cluster_.device(from[k]).executor == here ? 1 : 0;
     };
     for (ShardSlice& p : SlicesOf(*source.spec, wanted, static_cast<int64_t>(k), prefer)) {
-      const Executor& x = s.cluster.ExecutorOf(from[p.source]);
+      const Executor& x = cluster_.ExecutorOf(from[p.source]);
       api::Transfer::Piece piece;
       piece.local = x.name == here;
       piece.source = op.args[0];
-      piece.source_device = s.cluster.device(from[p.source]).local;
+      piece.source_device = cluster_.device(from[p.source]).local;
       if (!piece.local) {
         piece.executor = x.name;
         piece.endpoint = x.info.peer_data_endpoint;
@@ -173,8 +169,8 @@ void Transfer::Send(Machine& m, Operation& op, const std::vector<std::string>& e
     t.result = op.results[0];
     t.dtype = wanted.dtype;
     t.local_shape = local;
-    t.timeout = op.deadline < absl::InfiniteFuture() ? op.deadline - m.now() : s.config.write_wait;
-    m.Send(s.cluster.executor(name), std::move(t));
+    t.timeout = op.deadline < absl::InfiniteFuture() ? op.deadline - now_ : s_.config.write_wait;
+    Send(cluster_.executor(name), std::move(t));
   }
 }
 
