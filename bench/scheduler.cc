@@ -25,7 +25,7 @@
 #include "bench/samples.h"
 #include "ir/builder.h"
 #include "ir/type.h"
-#include "server/scheduler/state.h"
+#include "server/scheduler/step.h"
 
 namespace tessera::bench {
 namespace {

@@ -38,7 +38,7 @@ REPAIRS = [
     ("paused-coordinator-queue", "loop.cc", "before_timer_ = events_.size();",
      "before_timer_ = 0;"),
     # Without this, ids begin again after a restart.
-    ("ids-after-restart", "state.cc", "state.ownership.Begin(config.life.first_id);",
+    ("ids-after-restart", "step.cc", "state.ownership.Begin(config.life.first_id);",
      "state.ownership.Begin(0);"),
     # A launch that consumes its arguments is sent only when its operation is durable.
     ("donation-before-durable", "loop.cc",

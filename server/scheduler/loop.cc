@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "server/scheduler/step.h"
 
 namespace tessera::server::scheduler {
 

@@ -22,6 +22,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "server/scheduler/config.h"
+#include "server/scheduler/effects.h"
+#include "server/scheduler/events.h"
 #include "server/scheduler/state.h"
 
 namespace tessera::server::scheduler {

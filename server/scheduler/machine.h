@@ -9,7 +9,7 @@
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    repeated_calls.cc
 //   uploads    uploads.cc
-//   all        state.cc, telemetry.cc, rows.cc (what the next life gets),
+//   all        step.cc, telemetry.cc, rows.cc (what the next life gets),
 //              restore.cc (what this life got from the one before)
 //
 // The calls from part to part, each with the reason for it:
@@ -35,6 +35,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/scheduler/effects.h"
+#include "server/scheduler/events.h"
 #include "server/scheduler/state.h"
 
 namespace tessera::server::scheduler {
@@ -153,7 +155,7 @@ class Machine {
   void On(const WorkerReported& e);
   // restore.cc
   void On(const Restore& e);
-  // state.cc
+  // step.cc
   void On(const Tick& e);
 
   // Sets the caller whose request the step serves; null, the default, if it serves none.
@@ -168,7 +170,7 @@ class Machine {
   State& state() { return s_; }
   absl::Time now() const { return now_; }
 
-  // ---- state.cc: replies, commands, timers. ----
+  // ---- step.cc: replies, commands, timers. ----
   void Answer(uint64_t request, absl::Status error);
   template <class T>
   void Answer(uint64_t request, T body) {

@@ -179,7 +179,7 @@ uint64_t Machine::NextCommit(const Operation& op) const {
 }
 
 // Gives the operation its place in the order, and sends it to all of its executors in this step
-// (gang order, state.h). The commands are sent before the deletions of the arguments, because
+// (gang order, step.h). The commands are sent before the deletions of the arguments, because
 // executors take commands in the order sent. From now on the results are scheduled, so that
 // operations which read them can start too.
 void Machine::Start(Operation& op, const std::vector<std::string>& executors) {

@@ -1,4 +1,4 @@
-// Turns the records that a step has marked as changed into the rows of a Commit. Finish (state.cc)
+// Turns the records that a step has marked as changed into the rows of a Commit. Finish (step.cc)
 // calls CommitChanges at the end of each step. server/rows encodes the rows, and restore.cc reads
 // them in the next life.
 #include "server/scheduler/rows.h"

@@ -1,13 +1,5 @@
-// The coordinator as a pure state machine: Step(state, event, now) -> effects.
-//
-// There is no I/O, no thread, no clock and no randomness in it: the same events at the same times
-// give the same effects, in the driver, in tests and in the simulator. One thread owns a State
-// (driver.h).
-//
-// Gang order: a launch gets its place in the one global order, and is sent to all of its executors
-// in the same step. This happens once its program is compiled there and each argument is ready or
-// is produced earlier in that order. An operation that waits for an upload, a plan, a compilation
-// or an executor's return has no place yet, and delays no other operation.
+// The state of the scheduler, as plain data, which Step (step.h) reads and changes. One thread owns
+// a State (driver.h).
 //
 // Config bounds every table, and says for each bound which error a request beyond it gets, or what
 // is dropped.
@@ -20,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -29,8 +20,6 @@
 #include "server/scheduler/catalogue.h"
 #include "server/scheduler/cluster.h"
 #include "server/scheduler/config.h"
-#include "server/scheduler/effects.h"
-#include "server/scheduler/events.h"
 #include "server/scheduler/order.h"
 #include "server/scheduler/ownership.h"
 #include "server/scheduler/timers.h"
@@ -64,12 +53,5 @@ struct State {
   std::vector<core::Note> notes;              // notes of the last step
   uint64_t commits = 0;                       // number of the last Commit
 };
-
-// Returns the state before the first step.
-State Begin(const Config& config);
-// Handles one event and returns its effects. The result uses the memory of `memory`, whose elements
-// are dropped.
-std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
-                         std::vector<Effect> memory = {});
 
 }  // namespace tessera::server::scheduler

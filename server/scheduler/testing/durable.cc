@@ -1,4 +1,4 @@
-// Compares committed rows with the state that they were made of. state_test.cc and the simulation
+// Compares committed rows with the state that they were made of. step_test.cc and the simulation
 // (tests/sim/process.cc) use it to find a change that no commit contains, which a restart would
 // lose.
 #include "server/scheduler/testing/durable.h"

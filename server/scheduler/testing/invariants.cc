@@ -1,4 +1,4 @@
-// Checks the invariants of the state, one function per kind of record. state_test.cc and the
+// Checks the invariants of the state, one function per kind of record. step_test.cc and the
 // simulation (tests/sim/process.cc) call it after steps, so that a bug shows at the step that makes
 // it and not where it does harm.
 #include "server/scheduler/testing/invariants.h"

@@ -1,4 +1,4 @@
-// Formats the effects of a step for the golden transcripts of state_test.cc: one Text function for
+// Formats the effects of a step for the golden transcripts of step_test.cc: one Text function for
 // each kind of value, and one Line function for each kind of effect.
 #include "server/scheduler/testing/transcript.h"
 

@@ -1,4 +1,4 @@
-// Formats effects as lines of text, for the transcripts of state_test.cc.
+// Formats effects as lines of text, for the transcripts of step_test.cc.
 #pragma once
 #include <string>
 

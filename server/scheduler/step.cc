@@ -1,7 +1,7 @@
 // Step and what every step has in common: it passes the event to the handler in Machine, then sends
 // the deletions, commits the changed rows and sets the timer. The driver (driver.cc) and the
 // simulation (tests/sim/process.cc) call it by way of Stepper.
-#include "server/scheduler/state.h"
+#include "server/scheduler/step.h"
 
 #include <algorithm>
 #include <type_traits>

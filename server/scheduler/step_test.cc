@@ -41,7 +41,7 @@
 //   invariants                               checks what must hold in every state
 //
 // Lists take [size=2] [after=7]. Events that make something take [request-id=abc].
-#include "server/scheduler/state.h"
+#include "server/scheduler/step.h"
 
 #include <filesystem>
 #include <random>
