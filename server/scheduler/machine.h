@@ -9,7 +9,7 @@
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    repeated_calls.cc
 //   uploads    uploads.cc
-//   all        step.cc, telemetry.cc, rows.cc (what the next life gets),
+//   all        step.cc, telemetry.cc, commit.cc (what the next life gets),
 //              restore.cc (what this life got from the one before)
 //
 // The calls from part to part, each with the reason for it:

@@ -45,10 +45,6 @@ struct RowChange {
       record;
 };
 
-struct State;
-// Returns the record as it is now.
-RowChange RowOf(const State& state, const RowKey& key);
-
 // Convert between the name in the row's key and the pair (tenant, name). They are for objects that
 // a tenant calls by a name or a hash. Neither these nor the names of tenants contain a '/'.
 inline std::string NameInRow(const std::pair<std::string, std::string>& key) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/core/caller.h"
+#include "server/scheduler/commit.h"
 
 namespace tessera::server::scheduler {
 namespace {

@@ -1,7 +1,7 @@
 // Turns the records that a step has marked as changed into the rows of a Commit. Finish (step.cc)
 // calls CommitChanges at the end of each step. server/rows encodes the rows, and restore.cc reads
 // them in the next life.
-#include "server/scheduler/rows.h"
+#include "server/scheduler/commit.h"
 
 #include <algorithm>
 
