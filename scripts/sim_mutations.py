@@ -113,7 +113,7 @@ RULES = [
     ("waits-for-what-is-deleted", "arrays.cc", "if (!it->waiters.empty())\n", "if (false)\n"),
     ("lease-ends-early", "sessions.cc",
      "if (it->until > now_) return Arm(it->until, kSessionTimer, key);", ""),
-    ("program-not-kept", "uploads.cc",
+    ("program-not-kept", "uploaded_programs.cc",
      "s_.uploads.Keep(key);\n    Changed(core::RowKind::kProgram, NameInRow(key));",
      "s_.uploads.Keep(key);"),
     ("workers-lease-ends-early", "workers.cc",

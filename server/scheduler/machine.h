@@ -8,7 +8,7 @@
 //   catalogue  arrays.cc, programs.cc
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    repeated_calls.cc
-//   uploads    uploads.cc
+//   uploads    uploaded_programs.cc
 //   all        step.cc, telemetry.cc, commit.cc (what the next life gets),
 //              restore.cc (what this life got from the one before)
 //
@@ -129,7 +129,7 @@ class Machine {
   void On(const DescribeFile& e);
   absl::StatusOr<api::Operation> On(const SaveArrays& e);
   void On(const LoadArrays& e);
-  // uploads.cc
+  // uploaded_programs.cc
   absl::StatusOr<UploadProgress> On(const UploadProgram& e);
   absl::StatusOr<UploadProgress> On(const KeepProgram& e);
   absl::StatusOr<ProgramInfo> On(const GetProgram& e);
@@ -335,7 +335,7 @@ class Machine {
   void RetryHeld();
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
 
-  // ---- uploads.cc ----
+  // ---- uploaded_programs.cc ----
   // Returns OK if the chunk is the next one of its upload, and there is room for it.
   absl::Status CheckChunk(const UploadProgram& e) const;
 
