@@ -37,48 +37,47 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
                            : absl::StrCat("array ", id, " has been deleted"));
 }
 
-Requests* ArrayWait::Listed(State& state) const {
-  ArrayRecord* const a = state.catalogue.FindArray(array);
+Requests* Machine::ListOf(const ArrayWait& wait) {
+  ArrayRecord* const a = catalogue_.FindArray(wait.array);
   return a == nullptr ? nullptr : &a->waiters;
 }
 
-void ArrayWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array,
-                          " was not ready within the timeout; ask again"));
+void Machine::AnswerTimeout(const ArrayWait& wait, uint64_t request) {
+  Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array,
+                        " was not ready within the timeout; ask again"));
 }
 
-void ReadWait::OnTimeout(Machine& m, uint64_t request) const {
-  const Cluster& cluster = m.state().cluster;
-  if (const ArrayRecord* const a = m.state().catalogue.FindArray(array); a != nullptr)
-    if (const Executor& x = cluster.ExecutorOf(a->spec->placement.devices[ordinal]); x.away)
-      return m.Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
-                                     cluster.FirstLost({x.name}),
-                                     ", and was not back within the timeout; ask again"));
-  if (executor.empty()) return ArrayWait::OnTimeout(m, request);
-  m.Answer(request,
-           Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ", m.NameWithSilence(executor),
-                 " did not send the shard in time; ask again"));
-  m.MarkOverdue(executor, absl::StrCat("a read of array ", array));
+void Machine::AnswerTimeout(const ReadWait& wait, uint64_t request) {
+  if (const ArrayRecord* const a = catalogue_.FindArray(wait.array); a != nullptr)
+    if (const Executor& x = cluster_.ExecutorOf(a->spec->placement.devices[wait.ordinal]); x.away)
+      return Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
+                                   cluster_.FirstLost({x.name}),
+                                   ", and was not back within the timeout; ask again"));
+  if (wait.executor.empty()) return AnswerTimeout(static_cast<const ArrayWait&>(wait), request);
+  Answer(request,
+         Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
+               NameWithSilence(wait.executor), " did not send the shard in time; ask again"));
+  MarkOverdue(wait.executor, absl::StrCat("a read of array ", wait.array));
 }
 
-void WriteWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "array ", array, ": ",
-                              m.NameWithSilence(executor), " did not take the shard in time"));
-  m.MarkOverdue(executor, absl::StrCat("a write of array ", array));
+void Machine::AnswerTimeout(const WriteWait& wait, uint64_t request) {
+  AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
+                            NameWithSilence(wait.executor), " did not take the shard in time"));
+  MarkOverdue(wait.executor, absl::StrCat("a write of array ", wait.array));
 }
 
-void CreateWait::OnTimeout(Machine& m, uint64_t request) const {
-  const Cluster& cluster = m.state().cluster;
-  m.AnswerLate(request, Error(ErrorKind::kWorkerLost, "array: ",
-                              cluster.FirstLost(cluster.ExecutorsOf(call.spec.placement.devices)),
-                              ", and it was not back within ",
-                              absl::FormatDuration(m.state().config.recovery_wait), "; retry"));
+void Machine::AnswerTimeout(const CreateWait& wait, uint64_t request) {
+  const std::vector<int64_t>& devices = wait.call.spec.placement.devices;
+  AnswerLate(request, Error(ErrorKind::kWorkerLost,
+                            "array: ", cluster_.FirstLost(cluster_.ExecutorsOf(devices)),
+                            ", and it was not back within ",
+                            absl::FormatDuration(s_.config.recovery_wait), "; retry"));
 }
 
-void DonationWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.Answer(request,
-           Error(ErrorKind::kDeadlineExceeded, "array ", array, " was donated to operation ",
-                 operation, ", which has ended and not left its executors yet; ask again"));
+void Machine::AnswerTimeout(const DonationWait& wait, uint64_t request) {
+  Answer(request,
+         Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, " was donated to operation ",
+               wait.operation, ", which has ended and not left its executors yet; ask again"));
 }
 
 void Machine::UploadTimer(uint64_t id) {

@@ -31,10 +31,10 @@ void Machine::AskForFile(uint64_t request, const Executor& executor, const std::
   Wait(request, now_ + s_.config.result_wait_max, InspectWait{executor.name, std::move(load)});
 }
 
-void InspectWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "files: ", m.NameWithSilence(executor),
-                              " did not look at the file in time; retry"));
-  m.MarkOverdue(executor, "a look at a file");
+void Machine::AnswerTimeout(const InspectWait& wait, uint64_t request) {
+  AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "files: ", NameWithSilence(wait.executor),
+                            " did not look at the file in time; retry"));
+  MarkOverdue(wait.executor, "a look at a file");
 }
 
 void Machine::On(const DescribeFile& e) {

@@ -195,9 +195,11 @@ void Machine::On(const Drain& e) {
        DrainWait{e.worker});
 }
 
-Requests* DrainWait::Listed(State& state) const { return &state.cluster.worker(worker).drains; }
+Requests* Machine::ListOf(const DrainWait& wait) { return &cluster_.worker(wait.worker).drains; }
 
-void DrainWait::OnTimeout(Machine& m, uint64_t request) const { m.Answer(request, m.Info(worker)); }
+void Machine::AnswerTimeout(const DrainWait& wait, uint64_t request) {
+  Answer(request, Info(wait.worker));
+}
 
 void Machine::EndDrains() {
   for (const std::string& name : cluster_.draining()) {

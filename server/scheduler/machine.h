@@ -166,9 +166,9 @@ class Machine {
   // Ends the step and returns its effects.
   std::vector<Effect> Finish();
 
-  // The functions below are also called by the kinds of waits (waits.h).
+  // The functions below are for the files of the scheduler. They are public, because functions in
+  // the unnamed namespaces of these files call them too.
   State& state() { return s_; }
-  absl::Time now() const { return now_; }
 
   // ---- step.cc: replies, commands, timers. ----
   void Answer(uint64_t request, absl::Status error);
@@ -213,7 +213,7 @@ class Machine {
   // does (waits.h).
   template <class W>
   void Wait(uint64_t request, absl::Time until, W wait) {
-    if (Requests* listed = wait.Listed(s_)) listed->insert(request);
+    if (Requests* listed = ListOf(wait)) listed->insert(request);
     Arm(until, kRequestTimer, request);
     s_.waiters.emplace(request, Waiter{until, std::move(wait)});
   }
@@ -541,6 +541,29 @@ class Machine {
   // Starts and fails operations in a loop instead of by recursion, because a chain of operations
   // that depend on each other may be as long as the queue.
   void RunDue();
+
+  // ---- The kinds of waits (waits.h), each in the file that begins such waits. ----
+  // Returns the set in which a request with this wait is registered, so that the event that ends
+  // the wait finds it. If there is no such set, that event searches all waits.
+  Requests* ListOf(const ArrayWait& wait);
+  Requests* ListOf(const OperationWait& wait);
+  Requests* ListOf(const CompileWait& wait);
+  Requests* ListOf(const DrainWait& wait);
+  Requests* ListOf(const CreateWait&) { return nullptr; }
+  Requests* ListOf(const InspectWait&) { return nullptr; }
+  Requests* ListOf(const HoldWait&) { return nullptr; }
+  // Answers the request at the timeout of its wait, after the wait has been removed.
+  void AnswerTimeout(const ArrayWait& wait, uint64_t request);
+  void AnswerTimeout(const ReadWait& wait, uint64_t request);
+  void AnswerTimeout(const WriteWait& wait, uint64_t request);
+  void AnswerTimeout(const OperationWait& wait, uint64_t request);
+  void AnswerTimeout(const CompletionWait& wait, uint64_t request);
+  void AnswerTimeout(const DonationWait& wait, uint64_t request);
+  void AnswerTimeout(const CompileWait& wait, uint64_t request);
+  void AnswerTimeout(const DrainWait& wait, uint64_t request);
+  void AnswerTimeout(const CreateWait& wait, uint64_t request);
+  void AnswerTimeout(const InspectWait& wait, uint64_t request);
+  void AnswerTimeout(const HoldWait&, uint64_t) {}  // has no timeout
 
   // ---- The kinds of work (work.h): run.cc, transfer.cc, save.cc, load.cc. ----
   // Return the distinct executors that an operation with this work runs on.

@@ -234,12 +234,12 @@ absl::Status Machine::CheckQueue(const char* what) const {
                " are accepted; wait and retry");
 }
 
-Requests* OperationWait::Listed(State& state) const {
-  return &state.order.operation(operation).waiters;
+Requests* Machine::ListOf(const OperationWait& wait) {
+  return &order_.operation(wait.operation).waiters;
 }
 
-void OperationWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.Answer(request, m.Describe(m.state().order.operation(operation)));
+void Machine::AnswerTimeout(const OperationWait& wait, uint64_t request) {
+  Answer(request, Describe(order_.operation(wait.operation)));
 }
 
 // Fails the operation with the error that blames a peer, because the root cause was not reported in

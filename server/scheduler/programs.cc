@@ -282,15 +282,15 @@ void Machine::On(const Planned& e) {
   for (uint64_t op : IdSet(x.operations)) TryStart(op);
 }
 
-Requests* CompileWait::Listed(State& state) const {
-  Executable* const x = state.catalogue.FindExecutable(executable);
+Requests* Machine::ListOf(const CompileWait& wait) {
+  Executable* const x = catalogue_.FindExecutable(wait.executable);
   return x == nullptr ? nullptr : &x->waiters;
 }
 
-void CompileWait::OnTimeout(Machine& m, uint64_t request) const {
-  const Executable& x = m.state().catalogue.executable(executable);
-  m.AnswerLate(request, m.NotLoaded(x, "compile", /*callers_time_is_over=*/m.now() >= latest));
-  m.MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
+void Machine::AnswerTimeout(const CompileWait& wait, uint64_t request) {
+  const Executable& x = catalogue_.executable(wait.executable);
+  AnswerLate(request, NotLoaded(x, "compile", /*callers_time_is_over=*/now_ >= wait.latest));
+  MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
 }
 
 absl::Duration Machine::LoadWait(const Executable& x) const {

@@ -261,8 +261,8 @@ api::Completion Machine::Complete(Operation& op) {
   return out;
 }
 
-void CompletionWait::OnTimeout(Machine& m, uint64_t request) const {
-  m.Answer(request, m.Complete(m.state().order.operation(operation)));
+void Machine::AnswerTimeout(const CompletionWait& wait, uint64_t request) {
+  Answer(request, Complete(order_.operation(wait.operation)));
 }
 
 uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {

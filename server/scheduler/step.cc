@@ -79,7 +79,7 @@ void Machine::On(const Tick&) {
         break;
       case kRequestTimer: {
         const Waiter waiter = EndWait(id);
-        std::visit([&, id = id](const auto& wait) { wait.OnTimeout(*this, id); }, waiter.on);
+        std::visit([&, id = id](const auto& wait) { AnswerTimeout(wait, id); }, waiter.on);
         break;
       }
       case kDeadlineTimer:
@@ -153,7 +153,7 @@ Waiter Machine::EndWait(uint64_t request) {
   Disarm(waiter.until, kRequestTimer, request);
   std::visit(
       [&](const auto& wait) {
-        if (Requests* listed = wait.Listed(s_)) listed->erase(request);
+        if (Requests* listed = ListOf(wait)) listed->erase(request);
       },
       waiter.on);
   return waiter;
