@@ -23,8 +23,8 @@
 #include "base/status.h"
 #include "bench/flags.h"
 #include "ir/stablehlo/import.h"
-#include "server/planner/explain.h"
 #include "server/planner/planner.h"
+#include "server/planner/uses.h"
 
 namespace tessera::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include "ir/derive/factors.h"
 #include "ir/dtype.h"
 #include "server/planner/bytes.h"
-#include "server/planner/explain.h"
+#include "server/planner/uses.h"
 
 namespace tessera::server::planner {
 namespace {

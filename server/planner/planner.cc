@@ -16,6 +16,7 @@
 #include "server/planner/partition.h"
 #include "server/planner/propagate.h"
 #include "server/planner/stages.h"
+#include "server/planner/uses.h"
 
 namespace tessera::server::planner {
 namespace {

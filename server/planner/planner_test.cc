@@ -18,7 +18,7 @@
 #include "ir/eval/eval.h"
 #include "ir/text.h"
 #include "server/planner/cost.h"
-#include "server/planner/explain.h"
+#include "server/planner/uses.h"
 
 namespace tessera::server::planner {
 namespace {

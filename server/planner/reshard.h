@@ -18,7 +18,7 @@ ir::Value Reshard(ir::Value shard, ir::DimAxes current, const ir::DimAxes& targe
                   ir::AxisList pending = {});
 
 // Returns the bytes that a device sends for Reshard of an array with this type, by the costs of
-// ring algorithms (explain.h).
+// ring algorithms (uses.h).
 int64_t BytesToReshard(const ir::Mesh& mesh, const ir::Type& global, ir::DimAxes current,
                        const ir::DimAxes& target, ir::AxisList pending = {});
 
