@@ -41,9 +41,9 @@
 
 namespace tessera::server::rpc {
 
+class ConnectedWorkers;
 class Executions;
 class JobPool;
-class WorkerService;
 
 // Returns the programs that the caller may see, the busiest first. An entry with the name "" is the
 // sum of all other programs.
@@ -59,7 +59,7 @@ struct CallContext {
   JobPool* decoders = nullptr;             // threads that read programs, which takes a while
   core::ProgramReader* reader = nullptr;   // null if programs are read in this process
   Executions* executions = nullptr;        // streams of ExecutePrograms
-  WorkerService* workers = nullptr;        // workers that are connected
+  ConnectedWorkers* workers = nullptr;     // workers that are connected
   TopProgramsFn top_programs = {};         // empty if ListTopPrograms lists none
   std::vector<std::string> features = {};  // enabled features, for GetCapabilities
   ir::serial::ProcessSources sources = {};

@@ -96,7 +96,7 @@ class InquiryRound final : public std::enable_shared_from_this<InquiryRound> {
 // Asks all workers of the target at the same time. The coordinator's own report is made first, on
 // this thread. Daemons are given a shorter wait than the round, so that a daemon with a silent
 // executor can still report the others in time.
-void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
+void Inquire(ConnectedWorkers& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then) {
   const absl::Duration bounded = std::min(wait, kInquiryWait);

@@ -7,8 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ir/serial/process_report.h"
-#include "server/rpc/worker_service.h"
+#include "server/rpc/connected_workers.h"
 #include "tessera/v1/admin.pb.h"
+#include "tessera/v1/worker.pb.h"
 
 namespace tessera::server::rpc {
 
@@ -24,7 +25,7 @@ struct InquiryTarget {
 // kInquiryWait, with the answer of each process or the reason why it did not answer. The error is
 // WORKER_NOT_FOUND if the worker is not connected. `then` runs on this thread or on one of gRPC's.
 // The coordinator's own report comes from `sources`.
-void Inquire(WorkerService& workers, const ir::serial::ProcessSources& sources,
+void Inquire(ConnectedWorkers& workers, const ir::serial::ProcessSources& sources,
              const InquiryTarget& target, v1::Inquiry inquiry, absl::Duration wait,
              std::function<void(absl::StatusOr<v1::Diagnostics>)> then);
 

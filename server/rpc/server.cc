@@ -24,6 +24,7 @@
 #include "grpcpp/resource_quota.h"
 #include "server/rpc/acceptor.h"
 #include "server/rpc/call.h"
+#include "server/rpc/connected_workers.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/enrollment_service.h"
 #include "server/rpc/executions.h"
@@ -56,7 +57,8 @@ class GrpcServer final : public Server {
         context_{gate,      coordinator->clock(), &requests_,       coordinator,
                  &pool_,    &decoders_,           options.reader,   &executions_,
                  &workers_, options.top_programs, options.features, options.sources},
-        workers_(coordinator, gate),
+        workers_(coordinator, &gate->clock()),
+        worker_service_(&workers_, gate),
         enrollment_(std::move(ca), &gate->clock(), gate,
                     [coordinator](const std::string& worker, HostCallback then) {
                       scheduler::GetWorker get;
@@ -114,7 +116,7 @@ class GrpcServer final : public Server {
     if (security.channelz) context_.features.push_back("channelz");
     MakeServices();
     for (const auto& service : services_) builder.RegisterService(service.get());
-    builder.RegisterService(&workers_);
+    builder.RegisterService(&worker_service_);
     builder.RegisterService(&enrollment_);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
         interceptors;
@@ -168,7 +170,8 @@ class GrpcServer final : public Server {
   Executions executions_;
   CallContext context_;
   std::vector<std::unique_ptr<TableService>> services_;
-  WorkerService workers_;
+  ConnectedWorkers workers_;
+  WorkerService worker_service_;
   EnrollmentService enrollment_;
   std::string address_;
   int port_ = 0;

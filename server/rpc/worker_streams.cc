@@ -118,7 +118,7 @@ void WorkerStream::Send(int32_t executor, uint64_t incarnation, api::Command com
     if (e == nullptr || e->gone || closed_) return;
     stream = e->stream;
     if (stream == nullptr) {
-      if (e->waiting.empty()) e->deadline = service_->clock().Now() + kAttachWait;
+      if (e->waiting.empty()) e->deadline = workers_->clock().Now() + kAttachWait;
       e->waiting.push_back(std::move(envelope));
       waiting = e->waiting.size();
     }
@@ -216,9 +216,9 @@ void WorkerStream::EndQuestions(const std::string& why) {
 
 void WorkerStream::Ended(const std::string& why) {
   if (const uint64_t session = session_; session != 0) {
-    if (service_->Remove(session))
+    if (workers_->Remove(session))
       RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why), session);
-    service_->events().Disconnect(session, absl::UnavailableError(why));
+    workers_->events().Disconnect(session, absl::UnavailableError(why));
   }
   CloseExecutors(Gone(absl::StrCat("the worker is lost: ", why)));
   EndQuestions(why);
@@ -277,7 +277,7 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   }
   auto self = std::static_pointer_cast<WorkerStream>(shared_from_this());
   TESSERA_ASSIGN_OR_RETURN(const api::Welcome welcome,
-                           service_->events().Register(registration, self));
+                           workers_->events().Register(registration, self));
   epoch_ = welcome.epoch;
   protocol_ = welcome.protocol;
   session_ = welcome.session;
@@ -286,7 +286,7 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
     welcome_ = welcome;
     ticket_key_ = welcome.ticket_key;
   }
-  service_->Add(welcome.session, self);
+  workers_->Add(welcome.session, registration.worker, self);
   RecordFlight(FlightKind::kWorkerStream, absl::StrCat(registration.worker, " registers"),
                welcome.session);
   BeginIfReady();
@@ -351,7 +351,7 @@ void WorkerStream::Detach(int32_t executor, const ExecutorStream* stream) {
     Executor& e = found->second;
     ended = std::move(e.stream);
     e.gone = true;
-    e.deadline = service_->clock().Now() + kLossWait;
+    e.deadline = workers_->clock().Now() + kLossWait;
     Release(e);
   }
   Deliver();
@@ -375,7 +375,7 @@ void WorkerStream::Queue(api::Report report) {
       e.gone = true;
       e.waiting.clear();
       e.deadline =
-          e.stream == nullptr ? absl::InfiniteFuture() : service_->clock().Now() + kLastReportsWait;
+          e.stream == nullptr ? absl::InfiniteFuture() : workers_->clock().Now() + kLastReportsWait;
     }
     if ((lost && e.stream != nullptr) || !e.held_reports.empty()) {
       e.held_reports.push_back(std::move(report));
@@ -395,7 +395,7 @@ void WorkerStream::Deliver() {
       next = std::move(reports_.front());
       reports_.pop_front();
     }
-    service_->events().OnReport(session_, *std::move(next));
+    workers_->events().OnReport(session_, *std::move(next));
     absl::MutexLock lock(&mu_);
     delivering_ = false;
   }
@@ -415,7 +415,7 @@ void WorkerStream::MeetDeadlines() {
   Streams late;
   {
     absl::MutexLock lock(&mu_);
-    const absl::Time now = service_->clock().Now();
+    const absl::Time now = workers_->clock().Now();
     for (auto& [index, e] : executors_) {
       if (now < e.deadline) continue;
       e.deadline = absl::InfiniteFuture();
@@ -466,13 +466,13 @@ absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
       std::holds_alternative<api::ExecutorLost>(report.body) ||
       std::holds_alternative<api::ExecutorReady>(report.body))
     return MakeError(ErrorKind::kValueError, "executor: it sent a report that it may not send");
-  service_->events().OnReport(session_, std::move(report));
+  workers_->events().OnReport(session_, std::move(report));
   return absl::OkStatus();
 }
 
 absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Attachment attachment, ir::serial::ReadAttachment(envelope));
-  const std::shared_ptr<WorkerStream> worker = service_->Find(attachment.session);
+  const std::shared_ptr<WorkerStream> worker = workers_->Find(attachment.session);
   if (worker == nullptr) return Gone("the worker is not registered");
   epoch_ = worker->epoch();
   executor_ = attachment.executor;

@@ -17,11 +17,15 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/alarm.h"
+#include "grpcpp/support/server_callback.h"
 #include "ir/api/worker_link.h"
+#include "server/rpc/connected_workers.h"
 #include "server/rpc/message_stream.h"
-#include "server/rpc/worker_service.h"
+#include "tessera/v1/worker.pb.h"
 
 namespace tessera::server::rpc {
+
+using WorkerReactor = grpc::ServerBidiReactor<v1::Envelope, v1::Envelope>;
 
 // The common part of both kinds of streams. Received messages (envelopes) are handled one at a
 // time, and no write delays the end of the stream for long. Thread-safe.
@@ -60,8 +64,8 @@ class ExecutorStream;
 class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
  public:
   // `name` is the only name under which the worker may register, or "" for any name.
-  WorkerStream(grpc::CallbackServerContext* context, WorkerService* service, std::string name)
-      : EnvelopeStream(context), service_(service), name_(std::move(name)) {}
+  WorkerStream(grpc::CallbackServerContext* context, ConnectedWorkers* workers, std::string name)
+      : EnvelopeStream(context), workers_(workers), name_(std::move(name)) {}
 
   // ---- api::WorkerLink ----
   void Accept(const std::vector<api::AdoptedExecutor>& adopted) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -90,8 +94,6 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   // If there are too many unanswered questions, the oldest is given up.
   using AnswerFn = std::function<void(absl::StatusOr<v1::InquiryAnswer>)>;
   void Ask(v1::Inquiry inquiry, AnswerFn then) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the name under which the worker has registered.
-  std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // The state of the executor with one index: of the process with the latest known incarnation.
@@ -117,6 +119,8 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void Ended(const std::string& why) override;
   void OnSending(v1::Envelope* command) override { command->set_epoch(epoch_); }
 
+  // Returns the name under which the worker has registered.
+  std::string worker() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Register(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginIfReady() ABSL_LOCKS_EXCLUDED(mu_);
   void SendToDaemon(v1::Envelope command);
@@ -138,7 +142,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
   void MeetDeadlines() ABSL_LOCKS_EXCLUDED(mu_);
   void SendAcknowledgements() ABSL_LOCKS_EXCLUDED(mu_);
 
-  WorkerService* const service_;
+  ConnectedWorkers* const workers_;
   const std::string name_;
   std::atomic<uint64_t> session_{0}, epoch_{0};
   std::atomic<int32_t> protocol_{1};  // version of the protocol that the daemon speaks
@@ -160,8 +164,8 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
 // The stream of one executor process.
 class ExecutorStream final : public EnvelopeStream {
  public:
-  ExecutorStream(grpc::CallbackServerContext* context, WorkerService* service)
-      : EnvelopeStream(context), service_(service) {}
+  ExecutorStream(grpc::CallbackServerContext* context, ConnectedWorkers* workers)
+      : EnvelopeStream(context), workers_(workers) {}
   // Starts sending, beginning with the given commands.
   using MessageStream::Begin;
 
@@ -172,7 +176,7 @@ class ExecutorStream final : public EnvelopeStream {
 
   absl::Status Attach(const v1::Envelope& envelope) ABSL_LOCKS_EXCLUDED(mu_);
 
-  WorkerService* const service_;
+  ConnectedWorkers* const workers_;
   std::atomic<uint64_t> epoch_{0};
   // Set by the first envelope. The thread that reads uses these members; Ended uses them on other
   // threads, but only once worker_ is set.

@@ -15,6 +15,7 @@
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"
 #include "server/rpc/inquiries.h"
+#include "server/rpc/worker_service.h"
 
 namespace tessera::server::rpc {
 namespace {
@@ -175,7 +176,8 @@ class WorkerStreamsTest : public ::testing::Test {
   FakeClock clock_;
   Gate gate_{&clock_};
   Events events_;
-  WorkerService service_{&events_, &gate_};
+  ConnectedWorkers workers_{&events_, &gate_.clock()};
+  WorkerService service_{&workers_, &gate_};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::WorkerService::Stub> stub_;
@@ -273,7 +275,7 @@ struct Asked {
 
 TEST_F(WorkerStreamsTest, ProcessesAreAskedBesideTheCommands) {
   const auto ask = [&](Asked* asked, const InquiryTarget& target, absl::Duration wait) {
-    Inquire(service_, /*sources=*/{}, target, {}, wait, asked->Taker());
+    Inquire(workers_, /*sources=*/{}, target, {}, wait, asked->Taker());
   };
   // Reads one question as the daemon.
   const auto read = [&] {
