@@ -50,9 +50,9 @@ scheduler::Config ConfigOf(const Options& options, const std::string& ticket_key
   config.session_lease_max = absl::Milliseconds(options.session_lease_ms_max);
   config.session_grace = absl::Milliseconds(options.session_grace_ms);
   config.result_wait_max = absl::Milliseconds(options.result_wait_ms_max);
-  config.write_wait = absl::Milliseconds(options.ticket_ms);
+  config.ticket_lifetime = absl::Milliseconds(options.ticket_ms);
   config.store_answer = absl::Milliseconds(options.store_answer_ms);
-  config.load_wait = absl::Milliseconds(options.compile_timeout_ms);
+  config.compile_timeout = absl::Milliseconds(options.compile_timeout_ms);
   config.run_deadline = absl::Milliseconds(options.run_deadline_ms);
   config.cancel_grace = absl::Milliseconds(options.cancel_grace_ms);
   config.unresponsive = absl::Milliseconds(options.unresponsive_ms);

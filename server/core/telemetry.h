@@ -118,12 +118,12 @@ struct ClusterReading {
 // ---- Programs. ----------------------------------------------------------------------------------
 // The accumulated use of one program's runs (server/telemetry/top_programs.h).
 struct ProgramUse {
-  std::string tenant, program;        // both "" for the sum over all other programs
-  int64_t steps = 0;                  // runs that succeeded
-  int64_t failures = 0;               // runs that failed or were cancelled
-  absl::Duration step_time;           // total time of the steps, from scheduling to end
-  absl::Duration step_p50, step_p99;  // median and 99 % quantile of recent steps
-  absl::Duration device_busy;         // time in which a device ran it, summed over devices
+  std::string tenant, program;  // both "" for the sum over all other programs
+  int64_t runs_succeeded = 0;
+  int64_t failures = 0;             // runs that failed or were cancelled
+  absl::Duration run_time;          // total time of the runs that succeeded, from scheduling to end
+  absl::Duration run_p50, run_p99;  // median and 99 % quantile of the recent run times
+  absl::Duration device_busy;       // time in which a device ran it, summed over devices
   // Time that its runs waited. Before a run was scheduled, it waited for inputs (idle_input) or for
   // the plan (idle_compile). After that it waited for earlier launches and for peers (idle_peer).
   absl::Duration idle_input, idle_compile, idle_peer;

@@ -75,7 +75,7 @@ void CreateArray(const CallRef<v1::CreateArrayRequest, v1::CreateArrayResponse>&
   absl::StatusOr<api::ArraySpec> spec = FromProto(q.spec(), call->coordinator()->limits());
   if (!spec.ok()) return call->Finish(spec.status());
   call->coordinator()->CreateArrayAsync(
-      call->asker(), q.session(), *std::move(spec), q.validate_only(),
+      call->identity(), q.session(), *std::move(spec), q.validate_only(),
       AnswerWith<TicketedArray>(call, [](const TicketedArray& a, auto* out) {
         out->set_array(a.array);
         FillTickets(a.tickets, out->mutable_tickets());
@@ -143,13 +143,13 @@ void WriteArray(const CallRef<v1::WriteArrayRequest, v1::WriteArrayResponse>& ca
       ValueOf(q, *spec, call->coordinator()->options().relay_bytes_max);
   if (!value.ok()) return call->Finish(value.status());
   call->coordinator()->PutAsync(
-      call->asker(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
+      call->identity(), q.session(), *value, spec->placement, absl::InfiniteDuration(),
       AnswerWith<uint64_t>(call, [](uint64_t array, auto* out) { out->set_array(array); }));
 }
 
 void SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
   const v1::SaveArraysRequest& q = call->request();
-  scheduler::SaveArrays event{call->asker(), {}, q.path(), q.overwrite()};
+  scheduler::SaveArrays event{call->identity(), {}, q.path(), q.overwrite()};
   for (const v1::NamedArray& a : q.arrays()) event.arrays.push_back({a.name(), a.array()});
   Answer<api::Operation>(
       call, std::move(event),
@@ -158,7 +158,7 @@ void SaveArrays(const CallRef<v1::SaveArraysRequest, v1::Operation>& call) {
 
 void LoadArrays(const CallRef<v1::LoadArraysRequest, v1::LoadArraysResponse>& call) {
   const v1::LoadArraysRequest& q = call->request();
-  scheduler::LoadArrays event{call->asker(), q.session(), q.path(), {}};
+  scheduler::LoadArrays event{call->identity(), q.session(), q.path(), {}};
   for (const v1::LoadArray& a : q.arrays()) {
     absl::StatusOr<api::Placement> placement =
         FromProto(a.placement(), call->coordinator()->limits());
@@ -193,7 +193,8 @@ void ReshardArray(const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayRespons
       FromProto(q.placement(), call->coordinator()->limits());
   if (!placement.ok()) return call->Finish(placement.status());
   Answer<PendingArrays>(
-      call, scheduler::ReshardArray{call->asker(), q.session(), q.array(), *std::move(placement)},
+      call,
+      scheduler::ReshardArray{call->identity(), q.session(), q.array(), *std::move(placement)},
       [](const PendingArrays& pending, v1::ReshardArrayResponse* out) {
         *out->mutable_operation() = ToProto(pending.operation);
         for (const ArrayInfo& info : pending.arrays) FillArray(info, out->mutable_array());
@@ -203,7 +204,7 @@ void ReshardArray(const CallRef<v1::ReshardArrayRequest, v1::ReshardArrayRespons
 void DeleteArrays(const CallRef<v1::DeleteArraysRequest, v1::DeleteArraysResponse>& call) {
   const v1::DeleteArraysRequest& q = call->request();
   call->coordinator()->DeleteAsync(
-      call->asker(), {q.arrays().begin(), q.arrays().end()},
+      call->identity(), {q.arrays().begin(), q.arrays().end()},
       AnswerWith<scheduler::MissingArrays>(
           call, [](const scheduler::MissingArrays& missing, auto* out) {
             out->mutable_missing()->Add(missing.arrays.begin(), missing.arrays.end());

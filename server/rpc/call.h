@@ -86,9 +86,9 @@ class CallBase : public std::enable_shared_from_this<CallBase> {
 
   const core::Caller& caller() const { return caller_; }
   size_t request_bytes() const { return request_bytes_; }  // size of the encoded request
-  // Returns the caller and the request_id, as the first member of an event whose repetition the
-  // scheduler recognises.
-  scheduler::Request asker() const { return {0, caller_, id_}; }
+  // Returns the identity of the request, which is the caller and the request_id, as the first
+  // member of an event whose repetition the scheduler recognises.
+  scheduler::Request identity() const { return {0, caller_, id_}; }
   const CallContext& context() const { return *context_; }
   Coordinator* coordinator() const { return context_->coordinator; }
   // See WaitOf. Must not be called after Finish.

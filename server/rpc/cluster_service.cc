@@ -37,9 +37,9 @@ void FillMesh(const MeshInfo& info, v1::NamedMesh* out) {
 v1::TopProgram TopProgramOf(const core::ProgramUse& use) {
   v1::TopProgram out;
   out.set_name(use.program.empty() ? "other" : use.program);
-  out.set_runs(use.steps + use.failures);
-  out.set_step_seconds_p50(absl::ToDoubleSeconds(use.step_p50));
-  out.set_step_seconds_p99(absl::ToDoubleSeconds(use.step_p99));
+  out.set_runs(use.runs_succeeded + use.failures);
+  out.set_step_seconds_p50(absl::ToDoubleSeconds(use.run_p50));
+  out.set_step_seconds_p99(absl::ToDoubleSeconds(use.run_p99));
   out.set_device_busy_seconds(absl::ToDoubleSeconds(use.device_busy));
   absl::Duration longest;
   for (const auto& [time, cause] : {std::pair(use.idle_input, "waiting_input"),
@@ -138,11 +138,11 @@ void GetCapabilities(const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabiliti
   out.set_request_ids_max(o.request_ids_max);
   out.set_page_size_max(static_cast<int32_t>(c.page_size_max));
   out.set_operations_kept(c.operations_kept);
-  out.set_ticket_ms(absl::ToInt64Milliseconds(c.write_wait));
+  out.set_ticket_ms(absl::ToInt64Milliseconds(c.ticket_lifetime));
   out.set_collective_timeout_ms(o.collective_timeout_ms);
   out.set_programs_max(o.programs_max);
   out.set_programs_bytes_max(o.programs_bytes_max);
-  out.set_compile_timeout_ms(absl::ToInt64Milliseconds(c.load_wait));
+  out.set_compile_timeout_ms(absl::ToInt64Milliseconds(c.compile_timeout));
   out.set_session_grace_ms(absl::ToInt64Milliseconds(c.session_grace));
   for (const std::string& feature : call->context().features) out.add_features(feature);
   Answer<std::vector<ExecutorPlace>>(
@@ -165,7 +165,7 @@ void CreateMesh(const CallRef<v1::CreateMeshRequest, v1::NamedMesh>& call) {
                                   absl::StrCat("mesh: ", q.mesh().devices_size(),
                                                " devices, at most max_mesh_devices are accepted")));
   Answer<MeshInfo>(call,
-                   scheduler::CreateMesh{call->asker(),
+                   scheduler::CreateMesh{call->identity(),
                                          q.mesh().name(),
                                          *std::move(mesh),
                                          {q.mesh().devices().begin(), q.mesh().devices().end()},
@@ -185,7 +185,7 @@ void ListMeshes(const CallRef<v1::ListMeshesRequest, v1::ListMeshesResponse>& ca
 }
 
 void DeleteMesh(const CallRef<v1::DeleteMeshRequest, v1::DeleteMeshResponse>& call) {
-  AnswerDone(call, scheduler::DeleteMesh{call->asker(), call->request().name()});
+  AnswerDone(call, scheduler::DeleteMesh{call->identity(), call->request().name()});
 }
 
 void ListTopPrograms(const CallRef<v1::ListTopProgramsRequest, v1::ListTopProgramsResponse>& call) {

@@ -97,7 +97,7 @@ void KeepIfProgram(const UploadCall& call, const scheduler::ProgramInfo& upload)
     const absl::Status checked = CheckUpload(*call, upload, *deadline);
     if (IsUnrelatedToProgram(checked)) return AnswerUpload(call, checked);
     call->coordinator()->Post<scheduler::UploadProgress>(
-        scheduler::KeepProgram{call->asker(), upload.sha256, checked},
+        scheduler::KeepProgram{call->identity(), upload.sha256, checked},
         [call](const auto& progress) { AnswerUpload(call, progress); });
   });
 }
@@ -113,7 +113,7 @@ void UploadProgram(const UploadCall& call) {
   const absl::StatusOr<scheduler::ProgramFormat> format = FromProto(q.format());
   if (!format.ok()) return call->Finish(Annotate(format.status(), "upload"));
   call->coordinator()->Post<scheduler::UploadProgress>(
-      scheduler::UploadProgram{call->asker(), q.sha256(), *format, q.size_bytes(), q.offset(),
+      scheduler::UploadProgram{call->identity(), q.sha256(), *format, q.size_bytes(), q.offset(),
                                q.data()},
       [call](const absl::StatusOr<scheduler::UploadProgress>& progress) {
         if (!progress.ok() || !progress->unchecked) return AnswerUpload(call, progress);
@@ -134,7 +134,7 @@ void GetProgram(const CallRef<v1::GetProgramRequest, v1::UploadedProgram>& call)
 
 void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsResponse>& call) {
   using Programs = scheduler::Page<scheduler::ProgramInfo>;
-  scheduler::ListPrograms event{call->asker(), {}};
+  scheduler::ListPrograms event{call->identity(), {}};
   const std::string scope = absl::StrCat("programs|", call->caller().tenant);
   if (absl::Status s = ReadPage(scope, call->request(), &event.page); !s.ok())
     return call->Finish(s);
@@ -158,7 +158,7 @@ void ListPrograms(const CallRef<v1::ListProgramsRequest, v1::ListProgramsRespons
 }
 
 void DeleteProgram(const CallRef<v1::DeleteProgramRequest, v1::DeleteProgramResponse>& call) {
-  AnswerDone(call, scheduler::DeleteProgram{call->asker(), call->request().sha256()});
+  AnswerDone(call, scheduler::DeleteProgram{call->identity(), call->request().sha256()});
 }
 
 // ---- Compile. -----------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ void ExplainProgram(const CallRef<v1::ExplainProgramRequest, v1::ExplainProgramR
 // ---- Run. ---------------------------------------------------------------------------------------
 void ExecuteProgram(const CallRef<v1::ExecuteProgramRequest, v1::ExecuteProgramResponse>& call) {
   call->coordinator()->ExecuteAsync(
-      call->asker(), FromProto(call->request()),
+      call->identity(), FromProto(call->request()),
       AnswerWith<api::ExecuteReply>(call, [](const auto& r, auto* out) { *out = ToProto(r); }));
 }
 

@@ -40,7 +40,7 @@ template <class Q, class R>
 void FindUpload(const CallRef<Q, R>& call, const std::string& sha256,
                 std::function<void(absl::StatusOr<scheduler::ProgramInfo>)> then) {
   call->coordinator()->template Post<scheduler::ProgramInfo>(
-      scheduler::GetProgram{call->asker(), sha256}, std::move(then));
+      scheduler::GetProgram{call->identity(), sha256}, std::move(then));
 }
 
 // Returns LIMIT_EXCEEDED for a program with more bytes than max_program_bytes.

@@ -71,7 +71,7 @@ void CreateSession(const CallRef<v1::CreateSessionRequest, v1::Session>& call) {
   const v1::CreateSessionRequest& q = call->request();
   Answer<SessionInfo>(
       call,
-      scheduler::OpenSession{call->asker(), q.display_name().substr(0, kDisplayNameMax),
+      scheduler::OpenSession{call->identity(), q.display_name().substr(0, kDisplayNameMax),
                              ir::serial::FromProto(q.lease())},
       Fill);
 }
@@ -103,7 +103,7 @@ grpc::ServerWriteReactor<v1::Session>* HoldSession(
 }
 
 void DeleteSession(const CallRef<v1::DeleteSessionRequest, v1::DeleteSessionResponse>& call) {
-  AnswerDone(call, scheduler::CloseSession{call->asker(), call->request().session()});
+  AnswerDone(call, scheduler::CloseSession{call->identity(), call->request().session()});
 }
 
 }  // namespace tessera::server::rpc

@@ -86,9 +86,9 @@ void Machine::UploadTimer(uint64_t id) {
   std::set<std::string> silent;
   for (int64_t d : a->unwritten) silent.insert(cluster_.ExecutorOf(d).name);
   for (const std::string& x : silent) MarkOverdue(x, absl::StrCat("an upload of array ", id));
-  const absl::Status late =
-      Error(ErrorKind::kDeadlineExceeded, "array ", id, ": ", a->unwritten.size(),
-            " of its shards were not uploaded within ", absl::FormatDuration(s_.config.write_wait));
+  const absl::Status late = Error(ErrorKind::kDeadlineExceeded, "array ", id, ": ",
+                                  a->unwritten.size(), " of its shards were not uploaded within ",
+                                  absl::FormatDuration(s_.config.ticket_lifetime));
   LogIncident("upload timed out",
               {{"array", absl::StrCat(id)},
                {"session", absl::StrCat(ownership_.ClientIdOf(a->session))},
@@ -189,7 +189,7 @@ bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
       NewArray(std::make_shared<const api::ArraySpec>(e.spec), ArrayState::kWriting, session);
   BeginWrites(id);
   ArrayRecord& a = catalogue_.array(id);
-  a.upload_until = now_ + s_.config.write_wait;
+  a.upload_until = now_ + s_.config.ticket_lifetime;
   Arm(a.upload_until, kUploadTimer, id);
   Log("array ", id, " created");
   Remember(e, id);
@@ -227,7 +227,8 @@ void Machine::On(const WriteShard& e) {
                   Error(ErrorKind::kWorkerLost, "array ", e.array, ": executor ", x.name,
                         " of worker ", x.worker, " is away (", x.lost_reason, "); retry"));
   Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
-  Wait(e.request, now_ + std::min(s_.config.write_wait, std::max(e.timeout, absl::ZeroDuration())),
+  Wait(e.request,
+       now_ + std::min(s_.config.ticket_lifetime, std::max(e.timeout, absl::ZeroDuration())),
        WriteWait{{e.array}, device, x.name});
 }
 

@@ -44,13 +44,13 @@ struct Config {
   absl::Duration outage_grace = absl::Seconds(60);
   // How long to wait for the root cause of a failure once an executor has blamed a peer.
   absl::Duration verdict_wait = absl::Milliseconds(1500);
-  absl::Duration load_wait = absl::Seconds(120);      // time for executors to compile
-  absl::Duration request_id_age = absl::Minutes(10);  // age at which an answer is dropped
+  absl::Duration compile_timeout = absl::Seconds(120);  // time for executors to compile
+  absl::Duration request_id_age = absl::Minutes(10);    // age at which an answer is dropped
   // How long a reply waits for the disk to store the commits that the reply tells of. After this
   // time the disk counts as failing.
   absl::Duration store_answer = absl::Seconds(5);
   // The time for an upload to finish, and the lifetime of a ticket.
-  absl::Duration write_wait = absl::Minutes(5);
+  absl::Duration ticket_lifetime = absl::Minutes(5);
   // The time without a chunk after which an upload is dropped.
   absl::Duration program_upload_idle = absl::Minutes(5);
   // The longest time that a request waits for a result, whatever its timeout.

@@ -16,7 +16,7 @@
 //
 //   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain has ended
 //                                ExecutorLeft, Fail: an executor is lost
-//   cluster -> catalogue         ArrayFailed, ExecutableFailed, RestartLoadWaits
+//   cluster -> catalogue         ArrayFailed, ExecutableFailed, RestartCompileTimeouts
 //   ownership -> order           CancelOperations: a session ends
 //   ownership -> catalogue       Delete: a session ends
 //   catalogue -> order           TryStart, Fail: an array or an executable is ready, or has failed
@@ -413,10 +413,10 @@ class Machine {
   // Lists what a run of a program on these devices would wait for.
   std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
   // Returns how long a Compile waits for executors; less while an executor is not alive.
-  absl::Duration LoadWait(const Executable& executable) const;
+  absl::Duration CompileTimeout(const Executable& executable) const;
   // Call it when the executor was lost or has come back. The timeouts of the Compile requests that
   // wait for it begin anew.
-  void RestartLoadWaits(const std::string& executor);
+  void RestartCompileTimeouts(const std::string& executor);
   // Returns the error for `what`, which waited too long for the executors to compile the program.
   absl::Status NotLoaded(const Executable& executable, const std::string& what,
                          bool callers_time_is_over = false) const;

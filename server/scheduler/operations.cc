@@ -151,7 +151,7 @@ void Machine::Block(Operation& op, bool loading) {
   if (!order_.Block(op.id) && op.loading == loading) return;
   Disarm(op.executors_until, kExecutorsTimer, op.id);
   op.loading = loading;
-  op.executors_wait = loading       ? s_.config.load_wait
+  op.executors_wait = loading       ? s_.config.compile_timeout
                       : AnyAway(op) ? s_.config.outage_grace
                                     : s_.config.recovery_wait;
   op.executors_until = now_ + op.executors_wait;

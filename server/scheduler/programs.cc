@@ -206,7 +206,7 @@ void Machine::On(const Compile& e) {
     return Answer(e.request, std::move(reply));
   }
   const absl::Time latest = now_ + request.timeout;
-  Wait(e.request, std::min(now_ + LoadWait(catalogue_.executable(*id)), latest),
+  Wait(e.request, std::min(now_ + CompileTimeout(catalogue_.executable(*id)), latest),
        CompileWait{*id, latest, e.body.explain});
   if (catalogue_.executable(*id).state == ExecutableState::kPlanned) {
     LoadWhereAlive(*id);
@@ -293,13 +293,13 @@ void Machine::AnswerTimeout(const CompileWait& wait, uint64_t request) {
   MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
 }
 
-absl::Duration Machine::LoadWait(const Executable& x) const {
+absl::Duration Machine::CompileTimeout(const Executable& x) const {
   for (const std::string& member : x.members)
     if (!cluster_.executor(member).alive()) return s_.config.recovery_wait;
-  return s_.config.load_wait;
+  return s_.config.compile_timeout;
 }
 
-void Machine::RestartLoadWaits(const std::string& executor) {
+void Machine::RestartCompileTimeouts(const std::string& executor) {
   for (const auto& [id, x] : catalogue_.executables()) {
     if (x.waiters.empty() ||
         std::find(x.members.begin(), x.members.end(), executor) == x.members.end())
@@ -307,7 +307,7 @@ void Machine::RestartLoadWaits(const std::string& executor) {
     for (uint64_t request : x.waiters) {
       absl::Time& until = s_.waiters.at(request).until;
       Disarm(until, kRequestTimer, request);
-      until = std::min(now_ + LoadWait(x), WaitOf<CompileWait>(request)->latest);
+      until = std::min(now_ + CompileTimeout(x), WaitOf<CompileWait>(request)->latest);
       Arm(until, kRequestTimer, request);
     }
   }
@@ -329,7 +329,7 @@ absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
     return Error(ErrorKind::kDeadlineExceeded, what, ": ", late,
                  "the time that its caller gave; retry");
   return Error(ErrorKind::kCompileTimeout, what, ": ", late,
-               absl::FormatDuration(s_.config.load_wait),
+               absl::FormatDuration(s_.config.compile_timeout),
                " (compile_timeout_ms); the compilation goes on: retry, split the program, or "
                "raise the limit");
 }

@@ -101,7 +101,7 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
     array.unwritten.insert(array.spec->placement.devices.begin(),
                            array.spec->placement.devices.end());
     // The tickets of the earlier life have expired. The client asks for new ones.
-    array.upload_until = now_ + s_.config.write_wait;
+    array.upload_until = now_ + s_.config.ticket_lifetime;
     Arm(array.upload_until, kUploadTimer, id);
   }
   if (Session* const session = ownership_.FindSession(array.session);
@@ -256,7 +256,7 @@ void Machine::LeaveUntilBack(const std::string& name) {
   }
   EndWaits(ended, Error(ErrorKind::kWorkerLost, cluster_.FirstLost({name}), "; retry"));
   for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
-  RestartLoadWaits(name);
+  RestartCompileTimeouts(name);
   if (!order_.held().empty()) RetryHeld();
 }
 
@@ -283,7 +283,7 @@ void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   AdoptArrays(x, inventory);
   running_due_ = false;
   RunDue();
-  RestartLoadWaits(x.name);
+  RestartCompileTimeouts(x.name);
   RetryBlocked();
 }
 

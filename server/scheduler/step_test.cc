@@ -233,8 +233,8 @@ class Harness {
       state_.config.file_deadline = absl::Milliseconds(Number(v));
     if (const std::string v = Arg(w, "lease"); !v.empty())
       state_.config.lease = absl::Milliseconds(Number(v));
-    if (const std::string v = Arg(w, "load-wait"); !v.empty())
-      state_.config.load_wait = absl::Milliseconds(Number(v));
+    if (const std::string v = Arg(w, "compile-timeout"); !v.empty())
+      state_.config.compile_timeout = absl::Milliseconds(Number(v));
     // `start` is how often the coordinator has started. `chance` stands for a coordinator that does
     // not know this, and chooses the first id of its life at random.
     if (const std::string v = Arg(w, "start"); !v.empty()) Start(core::LifeOfStart(Number(v)));

@@ -130,7 +130,7 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
                                 .device = cluster_.device(device).local,
                                 .dtype = source.spec->dtype,
                                 .shape = source_local,
-                                .expires = now_ + s_.steady_ahead + s_.config.write_wait},
+                                .expires = now_ + s_.steady_ahead + s_.config.ticket_lifetime},
                                api::TicketKeyFor(s_.config.ticket_key, x.name, x.info.incarnation));
     return ticket;
   };
@@ -169,7 +169,8 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
     t.result = op.results[0];
     t.dtype = wanted.dtype;
     t.local_shape = local;
-    t.timeout = op.deadline < absl::InfiniteFuture() ? op.deadline - now_ : s_.config.write_wait;
+    t.timeout =
+        op.deadline < absl::InfiniteFuture() ? op.deadline - now_ : s_.config.ticket_lifetime;
     Send(cluster_.executor(name), std::move(t));
   }
 }

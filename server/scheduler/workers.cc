@@ -142,7 +142,7 @@ void Machine::ExecutorUp(const std::string& worker, const std::string& host,
     LoseExecutor(name, "another process took its place while it was away", 0, "");
   const bool added = cluster_.ExecutorUp(worker, host, info);
   Changed(core::RowKind::kExecutor, name);
-  if (!added) RestartLoadWaits(name);
+  if (!added) RestartCompileTimeouts(name);
 }
 
 std::string Machine::SilenceOf(const Executor& x) const {
@@ -358,7 +358,7 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
     CloseCommunicator(generation, members);
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.
   for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
-  RestartLoadWaits(name);
+  RestartCompileTimeouts(name);
   // From now on, operations that were held by a drain wait for the executor to come back, and this
   // wait has a timeout.
   if (!order_.held().empty()) RetryHeld();

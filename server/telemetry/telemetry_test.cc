@@ -54,11 +54,11 @@ TEST(TopPrograms, CountsAProgramsRuns) {
   ASSERT_THAT(uses, SizeIs(1));
   EXPECT_EQ(uses[0].program, "train");
   EXPECT_EQ(uses[0].tenant, "acme");
-  EXPECT_EQ(uses[0].steps, 2);
+  EXPECT_EQ(uses[0].runs_succeeded, 2);
   EXPECT_EQ(uses[0].failures, 1);
-  EXPECT_EQ(uses[0].step_time, absl::Seconds(4));
-  EXPECT_EQ(uses[0].step_p50, absl::Seconds(2));
-  EXPECT_EQ(uses[0].step_p99, absl::Seconds(2));
+  EXPECT_EQ(uses[0].run_time, absl::Seconds(4));
+  EXPECT_EQ(uses[0].run_p50, absl::Seconds(2));
+  EXPECT_EQ(uses[0].run_p99, absl::Seconds(2));
   EXPECT_EQ(uses[0].device_busy, absl::Seconds(3));
   EXPECT_EQ(uses[0].idle_input, absl::Seconds(3));
   EXPECT_EQ(uses[0].idle_peer, absl::Milliseconds(2500));
@@ -72,7 +72,7 @@ TEST(TopPrograms, HoldsKAndTheOthersTogether) {
   const std::vector<ProgramUse> uses = top.Read(All, /*others=*/true, kStart);
   ASSERT_THAT(uses, SizeIs(4));
   EXPECT_EQ(uses[3].program, "");
-  EXPECT_EQ(uses[3].steps, 47);
+  EXPECT_EQ(uses[3].runs_succeeded, 47);
 }
 
 TEST(TopPrograms, AProgramThatUsesMuchMoreEntersAtZeroAndTheOneThatLeavesCountsAmongTheOthers) {
@@ -83,8 +83,8 @@ TEST(TopPrograms, AProgramThatUsesMuchMoreEntersAtZeroAndTheOneThatLeavesCountsA
   top.Add(Ran("second", absl::Seconds(1)));
   const std::vector<ProgramUse> uses = top.Read(All, true, kStart);
   EXPECT_EQ(uses[0].program, "second");
-  EXPECT_EQ(uses[0].steps, 1);
-  EXPECT_EQ(uses[1].steps, 2);  // the first run of each program
+  EXPECT_EQ(uses[0].runs_succeeded, 1);
+  EXPECT_EQ(uses[1].runs_succeeded, 2);  // the first run of each program
 }
 
 // Returns the counters of programs by metric and labels.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kHalfLife = absl::Minutes(10);
 // The number of a program's last runs from which its p50 and p99 are computed.
-constexpr size_t kStepsKept = 128;
+constexpr size_t kRunsKept = 128;
 // A program enters a full list only if its recent use is more than this many times that of the
 // entry with the smallest recent use. So two programs with about the same use do not replace each
 // other again and again.
@@ -41,13 +41,13 @@ void TopPrograms::DecayingSum::Add(double more, absl::Time now) {
 ProgramUse TopPrograms::UseOf(const core::OperationEnded& ended) {
   ProgramUse use;
   const bool ok = ended.state == api::OperationState::kDone;
-  use.steps = ok ? 1 : 0;
+  use.runs_succeeded = ok ? 1 : 0;
   use.failures = ok ? 0 : 1;
   const bool started = ended.started < absl::InfiniteFuture();
   const absl::Duration waited = (started ? ended.started : ended.ended) - ended.created;
   (ended.planned_late ? use.idle_compile : use.idle_input) = std::max(waited, absl::ZeroDuration());
   if (!ok || !started) return use;
-  use.step_time = std::max(ended.ended - ended.started, absl::ZeroDuration());
+  use.run_time = std::max(ended.ended - ended.started, absl::ZeroDuration());
   use.device_busy = std::max(ended.run_total, absl::ZeroDuration());
   use.idle_peer = PeerWait(ended);
   use.bytes_moved = std::max<int64_t>(ended.bytes_moved, 0);
@@ -56,9 +56,9 @@ ProgramUse TopPrograms::UseOf(const core::OperationEnded& ended) {
 
 // Adds the sums of `more` to `use`. The names, percentiles and recent use of `use` stay unchanged.
 void TopPrograms::AddUse(const ProgramUse& more, ProgramUse* use) {
-  use->steps += more.steps;
+  use->runs_succeeded += more.runs_succeeded;
   use->failures += more.failures;
-  use->step_time += more.step_time;
+  use->run_time += more.run_time;
   use->device_busy += more.device_busy;
   use->idle_input += more.idle_input;
   use->idle_compile += more.idle_compile;
@@ -104,8 +104,8 @@ bool TopPrograms::AddToTop(const Key& key, const core::OperationEnded& ended,
   if (entry == nullptr) return false;
   AddUse(use, &entry->use);
   if (ended.state == api::OperationState::kDone && ended.started <= ended.ended) {
-    entry->steps.push_back(ended.ended - ended.started);
-    if (entry->steps.size() > kStepsKept) entry->steps.pop_front();
+    entry->run_times.push_back(ended.ended - ended.started);
+    if (entry->run_times.size() > kRunsKept) entry->run_times.pop_front();
   }
   return true;
 }
@@ -135,11 +135,11 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
     if (!sees(key.first)) continue;
     uses.push_back(entry.use);
     uses.back().recent_devices_busy = entry.recent.Get(now) / always_busy;
-    if (entry.steps.empty()) continue;
-    std::vector<absl::Duration> steps(entry.steps.begin(), entry.steps.end());
-    std::sort(steps.begin(), steps.end());
-    uses.back().step_p50 = steps[(steps.size() - 1) / 2];
-    uses.back().step_p99 = steps[(steps.size() - 1) * 99 / 100];
+    if (entry.run_times.empty()) continue;
+    std::vector<absl::Duration> times(entry.run_times.begin(), entry.run_times.end());
+    std::sort(times.begin(), times.end());
+    uses.back().run_p50 = times[(times.size() - 1) / 2];
+    uses.back().run_p99 = times[(times.size() - 1) * 99 / 100];
   }
   std::stable_sort(uses.begin(), uses.end(), [](const ProgramUse& a, const ProgramUse& b) {
     return a.recent_devices_busy > b.recent_devices_busy;
@@ -150,8 +150,8 @@ std::vector<ProgramUse> TopPrograms::Read(const Sees& sees, bool others, absl::T
 
 void TopPrograms::Collect(SampleSink& sink) const {
   const auto put = [&](const std::string& name, const ProgramUse& use) {
-    sink.Add(Metric::kProgramSteps, {name}, static_cast<double>(use.steps));
-    sink.Add(Metric::kProgramStepSeconds, {name}, absl::ToDoubleSeconds(use.step_time));
+    sink.Add(Metric::kProgramSteps, {name}, static_cast<double>(use.runs_succeeded));
+    sink.Add(Metric::kProgramStepSeconds, {name}, absl::ToDoubleSeconds(use.run_time));
     sink.Add(Metric::kProgramBusySeconds, {name}, absl::ToDoubleSeconds(use.device_busy));
     sink.Add(Metric::kProgramIdleSeconds, {name, "waiting_input"},
              absl::ToDoubleSeconds(use.idle_input));

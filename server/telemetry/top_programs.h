@@ -57,7 +57,7 @@ class TopPrograms {
   struct Entry {
     ProgramUse use;
     DecayingSum recent;
-    std::deque<absl::Duration> steps;  // times of the last kStepsKept runs
+    std::deque<absl::Duration> run_times;  // times of the last kRunsKept runs
   };
   static ProgramUse UseOf(const core::OperationEnded& ended);
   static void AddUse(const ProgramUse& more, ProgramUse* use);

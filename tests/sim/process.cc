@@ -29,7 +29,7 @@ scheduler::Config ConfigOf(const server::core::Life& life) {
   config.ticket_key = "key";
   config.queue_bound = 64;
   config.operations_kept = kOperationsKept;
-  config.write_wait = absl::Seconds(60);
+  config.ticket_lifetime = absl::Seconds(60);
   config.outage_grace = kOutageGrace;
   config.session_lease = kSessionLease;
   config.life = life;
