@@ -129,8 +129,10 @@ struct Operation {
   uint64_t id = 0;
   std::string name;
   OperationState state = OperationState::kPending;
-  absl::Status error;          // set if the operation failed or was cancelled
-  std::string pending_reason;  // why the operation has not started
+  absl::Status error;  // set if the operation failed or was cancelled
+  // Why the operation has not started or, while it runs, which of its executors is away; "" if
+  // there is nothing to tell.
+  std::string pending_reason;
   uint64_t session = 0;
   std::string tenant = {};
   OperationKind kind = OperationKind::kExecute;

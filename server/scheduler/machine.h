@@ -519,8 +519,9 @@ class Machine {
   std::string DescribeProgress(const Operation& op);
   // Describes the first of the operation's executors that is away; "" when none is.
   std::string AwayReason(const Operation& op) const;
-  // Describes where the operation runs, or the first reason for which it does not run.
-  std::string PendingReason(const Operation& op);
+  // Describes why the operation has not ended: where it runs or, if it has not started, the first
+  // reason for that. Returns "" if it has ended.
+  std::string DescribeDelay(const Operation& op);
   // Returns every reason for which the operation has not started, the most important first.
   std::vector<api::PendingReason> PendingReasons(const Operation& op);
   void AddPlaceReasons(const std::vector<std::string>& executors,

@@ -170,7 +170,7 @@ void Machine::ExecutorsLate(uint64_t id) {
     MarkLoadersOverdue(x, absl::StrCat("operation ", id));
     return Fail(id, NotLoaded(x, absl::StrCat("operation ", id)));
   }
-  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, ": ", PendingReason(op),
+  Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, ": ", DescribeDelay(op),
                  ", and it was not back within ", absl::FormatDuration(op.executors_wait)));
 }
 
@@ -264,7 +264,7 @@ void Machine::DeadlineTimer(uint64_t id) {
     MarkLoadersOverdue(*ExecutableOf(op), absl::StrCat("operation ", id));
   Fail(id, Error(ErrorKind::kDeadlineExceeded, "operation ", id, " (", op.name,
                  ") did not end within its deadline of ", absl::FormatDuration(op.time_allowed),
-                 ": ", PendingReason(op)));
+                 ": ", DescribeDelay(op)));
 }
 
 void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationState state) {

@@ -22,7 +22,7 @@ api::Operation Machine::Describe(const Operation& op) {
   out.name = op.name;
   out.state = op.state;
   out.error = op.error;
-  if (op.state == api::OperationState::kPending) out.pending_reason = PendingReason(op);
+  if (op.state == api::OperationState::kPending) out.pending_reason = DescribeDelay(op);
   if (op.state == api::OperationState::kRunning) out.pending_reason = AwayReason(op);
   out.session = op.client_session_id;
   out.tenant = op.tenant;
@@ -112,7 +112,7 @@ std::string Machine::AwayReason(const Operation& op) const {
   return "";
 }
 
-std::string Machine::PendingReason(const Operation& op) {
+std::string Machine::DescribeDelay(const Operation& op) {
   if (op.ended()) return "";
   if (op.sequence == 0) return PendingReasons(op).front().message;
   return absl::StrCat("running on ", DescribeProgress(op));
