@@ -140,7 +140,7 @@ void MeasureServed(server::jail::JailedReader& jailed, ServedRow* row) {
   const api::ProgramSource source{api::ProgramSource::Form::kStablehlo, bytes};
   server::core::PlanRequest request;
   request.tenant = tenant;
-  request.cluster.hypothetical_memory_bytes = int64_t{1} << 34;
+  request.cluster.absent_device_memory_bytes = int64_t{1} << 34;
   request.options.explain = false;
   request.program = ValueOrThrow(Timed(&row->read, [&] { return serial::ReadSource(source, {}); }));
   ValueOrThrow(Timed(&row->plan, [&] { return server::planner::MakePlan(request); }));

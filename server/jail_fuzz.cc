@@ -23,7 +23,7 @@ core::PlanRequest Asked() {
       "  return %y\n}\n");
   TESSERA_CHECK_OK(program);
   request.program = *program;
-  request.cluster.hypothetical_memory_bytes = 1;
+  request.cluster.absent_device_memory_bytes = 1;
   return request;
 }
 

@@ -59,7 +59,7 @@ struct CompileRequest {
   bool explain = false;
   std::string mesh = {};   // name of a mesh of the cluster (CreateMesh); not with `devices`
   bool plan_only = false;  // makes no executable; `executable` in the reply is 0
-  // If positive, plans for hypothetical devices, one per coordinate of the program's mesh, each
+  // If positive, plans for absent devices, one per coordinate of the program's mesh, each
   // with this much memory. Only with plan_only, and not with `devices` or `mesh`. The reply has
   // neither devices nor pending reasons. OUT_OF_MEMORY: the program does not fit.
   int64_t device_memory_bytes = 0;

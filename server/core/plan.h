@@ -39,7 +39,7 @@ struct ClusterSnapshot {
   };
   std::vector<Device> devices;
   // If positive, `devices` is empty and the plan is for absent devices with this much memory each.
-  int64_t hypothetical_memory_bytes = 0;
+  int64_t absent_device_memory_bytes = 0;
 };
 
 struct PlanOptions {

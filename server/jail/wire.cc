@@ -115,7 +115,7 @@ wire::PlanRequest ToProto(const core::PlanRequest& request) {
   out.set_name(request.name);
   for (const core::ClusterSnapshot::Device& device : request.cluster.devices)
     ir::serial::WriteFields(device, out.add_devices());
-  out.set_hypothetical_memory_bytes(request.cluster.hypothetical_memory_bytes);
+  out.set_hypothetical_memory_bytes(request.cluster.absent_device_memory_bytes);
   out.set_explain(request.options.explain);
   out.set_stages(request.on_stage != nullptr);
   return out;
@@ -129,7 +129,7 @@ absl::StatusOr<core::PlanRequest> FromProto(const wire::PlanRequest& proto,
   for (const wire::PlanDevice& device : proto.devices())
     TESSERA_RETURN_IF_ERROR(
         ir::serial::ReadFields(device, {}, &out.cluster.devices.emplace_back()));
-  out.cluster.hypothetical_memory_bytes = proto.hypothetical_memory_bytes();
+  out.cluster.absent_device_memory_bytes = proto.hypothetical_memory_bytes();
   out.options.explain = proto.explain();
   return out;
 }

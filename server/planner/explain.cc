@@ -149,8 +149,8 @@ nlohmann::json TimeJson(const Figures& figures, const PredictedTime& time) {
 // Writes the explanation for people. A program may have thousands of ops, so adjacent ops of one
 // source line share a line if their shardings agree, and ops without any sharding are only counted.
 std::string ExplainText(const Explained& plan) {
-  const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
-  const bool absent = hypothetical_memory_bytes > 0;
+  const auto& [program, device, memory, figures, time, absent_device_memory_bytes] = plan;
+  const bool absent = absent_device_memory_bytes > 0;
   std::string out =
       absl::StrCat("plan of ", program.entry->name, " on mesh ", program.mesh().ToString(),
                    absent ? ", for absent devices" : "", "\n");
@@ -190,7 +190,7 @@ std::string ExplainText(const Explained& plan) {
       "compiled on a CPU; otherwise evaluated by the host, to which the device copies the data",
       &out);
   absl::StrAppend(&out, "memory per device: ", memory.peak, " B at most",
-                  absent ? absl::StrCat(" of ", hypothetical_memory_bytes) : "", " (arguments ",
+                  absent ? absl::StrCat(" of ", absent_device_memory_bytes) : "", " (arguments ",
                   memory.arguments, ", results ", memory.results, ")\n");
   AppendTime(program.mesh(), figures, time, &out);
   return out;
@@ -219,7 +219,7 @@ nlohmann::json ExplicitJson(const ExplicitForm& form) {
 // Writes the explanation for tools. Every argument, result and op has an entry of its own, and
 // times and rates are plain numbers, so that a tool need not parse the text.
 std::string ExplainJson(const Explained& plan) {
-  const auto& [program, device, memory, figures, time, hypothetical_memory_bytes] = plan;
+  const auto& [program, device, memory, figures, time, absent_device_memory_bytes] = plan;
   nlohmann::json j;
   j["program"] = program.entry->name;
   for (const ir::MeshAxis& a : program.mesh().axes)
@@ -261,7 +261,8 @@ std::string ExplainJson(const Explained& plan) {
   j["memory"] = {{"peak_bytes", memory.peak},
                  {"argument_bytes", memory.arguments},
                  {"result_bytes", memory.results}};
-  if (hypothetical_memory_bytes > 0) j["memory"]["absent_device_bytes"] = hypothetical_memory_bytes;
+  if (absent_device_memory_bytes > 0)
+    j["memory"]["absent_device_bytes"] = absent_device_memory_bytes;
   j["predicted"] = TimeJson(figures, time);
   // Names come from clients and may contain invalid UTF-8, which is replaced.
   return j.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);

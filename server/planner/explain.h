@@ -28,7 +28,7 @@ struct Explained {
   const Figures& figures;
   const PredictedTime& time;
   // If positive, the devices are absent ones with this much memory each.
-  int64_t hypothetical_memory_bytes = 0;
+  int64_t absent_device_memory_bytes = 0;
 };
 std::string ExplainText(const Explained& plan);
 std::string ExplainJson(const Explained& plan);

@@ -44,7 +44,7 @@ std::vector<core::CollectiveSummary> Summarize(const std::vector<CollectiveUse>&
 }
 
 absl::Status CheckCluster(const core::PlanRequest& request) {
-  if (request.cluster.hypothetical_memory_bytes > 0) return absl::OkStatus();
+  if (request.cluster.absent_device_memory_bytes > 0) return absl::OkStatus();
   const int64_t want = request.program.mesh().num_devices();
   const int64_t have = static_cast<int64_t>(request.cluster.devices.size());
   if (want == have) return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::Status CheckCluster(const core::PlanRequest& request) {
 // Returns the smallest known memory of the devices. Returns 0 if no memory is known, which counts
 // as enough for every plan.
 int64_t DeviceMemory(const core::ClusterSnapshot& cluster) {
-  int64_t least = cluster.hypothetical_memory_bytes;
+  int64_t least = cluster.absent_device_memory_bytes;
   for (const core::ClusterSnapshot::Device& d : cluster.devices)
     if (d.memory_bytes > 0 && (least == 0 || d.memory_bytes < least)) least = d.memory_bytes;
   return least;
@@ -127,7 +127,7 @@ absl::StatusOr<core::Plan> MakePlan(const core::PlanRequest& request) {
     const PredictedTime time = PredictTime(*device.fn, figures);
     plan.predicted_seconds = time.seconds();
     const Explained explained{program, device, memory,
-                              figures, time,   request.cluster.hypothetical_memory_bytes};
+                              figures, time,   request.cluster.absent_device_memory_bytes};
     plan.explain_text = ExplainText(explained);
     plan.explain_json = ExplainJson(explained);
     stages.Add("explain", device.fn, plan.explain_text);

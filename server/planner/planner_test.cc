@@ -254,13 +254,13 @@ func main(%x: f32[128,4] P('data'), %w: f32[4,16] P(None,'model')) -> (f32[]) {
   core::PlanRequest request;
   TESSERA_ASSERT_OK_AND_ASSIGN(request.program, ir::ParseProgram(text));
   EXPECT_THAT(MakePlan(request).status(), ReasonIs("NOT_ENOUGH_DEVICES"));
-  request.cluster.hypothetical_memory_bytes = 1000;
+  request.cluster.absent_device_memory_bytes = 1000;
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan absent, MakePlan(request));
   EXPECT_THAT(absent.explain_text, HasSubstr("for absent devices"));
   EXPECT_THAT(absent.explain_text, HasSubstr("B at most of 1000 (arguments 64"));
   EXPECT_THAT(absent.explain_json, HasSubstr("\"absent_device_bytes\": 1000"));
   // The plan for absent devices is the plan for devices that exist.
-  request.cluster.hypothetical_memory_bytes = 0;
+  request.cluster.absent_device_memory_bytes = 0;
   request.cluster.devices.resize(512);
   TESSERA_ASSERT_OK_AND_ASSIGN(const core::Plan there, MakePlan(request));
   EXPECT_EQ(ir::StructuralHash(*absent.device_program), ir::StructuralHash(*there.device_program));
@@ -417,7 +417,7 @@ TEST(CostTest, FiguresAreMeasuredOrAssumed) {
   EXPECT_FALSE(figures.measured);
   EXPECT_EQ(figures.kind, "cpu");
   EXPECT_EQ(figures.flops_per_s, 100e9);
-  EXPECT_EQ(FiguresOf({.devices = {}, .hypothetical_memory_bytes = 1}, mesh).kind, "gpu");
+  EXPECT_EQ(FiguresOf({.devices = {}, .absent_device_memory_bytes = 1}, mesh).kind, "gpu");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ struct Executable {
   std::string key, name, tenant;
   bool plan_only = false;  // whether the executable is dropped once the plan is returned
   // If positive, the executable is planned for absent devices with this much memory each.
-  int64_t hypothetical_memory_bytes = 0;
+  int64_t absent_device_memory_bytes = 0;
   ExecutableState state = ExecutableState::kPlanning;
   absl::Status error;
   std::vector<int64_t> devices;  // device per mesh coordinate

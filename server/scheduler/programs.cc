@@ -94,7 +94,7 @@ absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& reque
   Executable& x = catalogue_.AddExecutable(id);
   x.tenant = tenant;
   x.plan_only = request.plan_only;
-  x.hypothetical_memory_bytes = request.device_memory_bytes;
+  x.absent_device_memory_bytes = request.device_memory_bytes;
   x.name = request.name.empty() ? request.program.entry->name : request.name;
   return id;
 }
@@ -112,7 +112,7 @@ absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& reque
                                                 const std::string& tenant) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
   MakePlan plan = PlanOf(request, id);
-  plan.request.cluster.hypothetical_memory_bytes = request.device_memory_bytes;
+  plan.request.cluster.absent_device_memory_bytes = request.device_memory_bytes;
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
   return id;
@@ -259,11 +259,11 @@ void Machine::On(const Planned& e) {
   Executable& x = *it;
   if (!e.plan.ok()) return ExecutableFailed(e.executable, e.plan.status());
   const core::Plan& plan = *e.plan;
-  if (x.hypothetical_memory_bytes > 0 && plan.memory_bound_bytes > x.hypothetical_memory_bytes)
+  if (x.absent_device_memory_bytes > 0 && plan.memory_bound_bytes > x.absent_device_memory_bytes)
     return ExecutableFailed(e.executable,
                             Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
                                   plan.memory_bound_bytes, " bytes on each device, which has ",
-                                  x.hypothetical_memory_bytes,
+                                  x.absent_device_memory_bytes,
                                   "; shard it further, or plan for devices with more memory"));
   for (int64_t d : x.devices) {
     const int64_t memory = cluster_.ExecutorOf(d).memory_bytes;
@@ -391,7 +391,7 @@ void Machine::AnswerCompiled(uint64_t id) {
 void Machine::AnswerPlanned(uint64_t id) {
   Executable& x = catalogue_.executable(id);
   x.reply.executable = 0;
-  if (x.hypothetical_memory_bytes == 0) x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
+  if (x.absent_device_memory_bytes == 0) x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
   AnswerCompiles(x);
   Unload(id);
 }
@@ -411,9 +411,9 @@ void Machine::HandleReport(Executor& executor, const api::ProgramLoaded& report)
 void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   Executable& x = catalogue_.executable(id);
   // Errors of the program, or of a plan for absent devices, are not incidents of the cluster.
-  const bool hypothetical = absl::IsResourceExhausted(error) && x.hypothetical_memory_bytes > 0;
-  if (!hypothetical && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
-                        absl::IsUnavailable(error) || absl::IsInternal(error)))
+  const bool exceeds_absent = absl::IsResourceExhausted(error) && x.absent_device_memory_bytes > 0;
+  if (!exceeds_absent && (absl::IsResourceExhausted(error) || absl::IsDeadlineExceeded(error) ||
+                          absl::IsUnavailable(error) || absl::IsInternal(error)))
     LogIncident("program refused",
                 {{"executable", absl::StrCat(id)}, {"program", x.name}, {"tenant", x.tenant}},
                 error);

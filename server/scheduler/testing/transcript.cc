@@ -216,9 +216,9 @@ std::string Line(const MakePlan& e) {
       "plan executable=", e.executable, " devices=",
       absl::StrJoin(e.request.cluster.devices, ",",
                     [](std::string* out, const auto& d) { absl::StrAppend(out, d.id); }),
-      e.request.cluster.hypothetical_memory_bytes == 0
+      e.request.cluster.absent_device_memory_bytes == 0
           ? ""
-          : absl::StrCat(" absent=", e.request.cluster.hypothetical_memory_bytes));
+          : absl::StrCat(" absent=", e.request.cluster.absent_device_memory_bytes));
 }
 std::string Line(const SendCommand& e) {
   return absl::StrCat("s", e.session, "/", e.executor, "#", e.incarnation, " <- ",
