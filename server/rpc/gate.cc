@@ -183,24 +183,24 @@ double Gate::RateOf(const Caller& caller) const {
   return caller.tenant == kAnyoneTenant ? kAnyoneCallsPerSecond : options_.calls_per_second;
 }
 
-Gate::Tenant& Gate::TenantOf(const Caller& caller, absl::Time now) {
-  const auto [found, first] = tenants_.try_emplace(caller.tenant);
+Gate::Bucket& Gate::BucketOf(const Caller& caller, absl::Time now) {
+  const auto [found, first] = buckets_.try_emplace(caller.tenant);
   // The bucket starts full.
   if (first) found->second = {.tokens = std::numeric_limits<double>::infinity(), .filled = now};
   return found->second;
 }
 
-absl::Status Gate::Spend(const Caller& caller, absl::Time now, Tenant* tenant) {
+absl::Status Gate::Spend(const Caller& caller, absl::Time now, Bucket* bucket) {
   const double rate = RateOf(caller);
   if (rate <= 0) return absl::OkStatus();
-  const double gained = std::max(0.0, absl::ToDoubleSeconds(now - tenant->filled)) * rate;
-  tenant->tokens = std::min(rate, tenant->tokens + gained);
-  tenant->filled = now;
-  if (tenant->tokens < 1)
+  const double gained = std::max(0.0, absl::ToDoubleSeconds(now - bucket->filled)) * rate;
+  bucket->tokens = std::min(rate, bucket->tokens + gained);
+  bucket->filled = now;
+  if (bucket->tokens < 1)
     return MakeError(ErrorKind::kRateLimited,
                      absl::StrCat("tenant '", caller.tenant, "': more than ", rate,
                                   " calls per second (rate_limit_per_second); wait and retry"));
-  tenant->tokens -= 1;
+  bucket->tokens -= 1;
   return absl::OkStatus();
 }
 
@@ -210,22 +210,22 @@ absl::Status Gate::AdmitAnother(const Caller& caller) {
   if (RateOf(caller) <= 0) return absl::OkStatus();
   const absl::Time now = clock_->Steady();
   absl::MutexLock lock(&mu_);
-  return Spend(caller, now, &TenantOf(caller, now));
+  return Spend(caller, now, &BucketOf(caller, now));
 }
 
 absl::Status Gate::Count(const grpc::CallbackServerContext* context, const Caller& caller,
                          absl::Time now) {
   absl::MutexLock lock(&mu_);
-  Tenant& tenant = TenantOf(caller, now);
-  if (tenant.open >= options_.calls_max && caller.role != Role::kWorker)
+  Bucket& bucket = BucketOf(caller, now);
+  if (bucket.open >= options_.calls_max && caller.role != Role::kWorker)
     return MakeError(ErrorKind::kRateLimited,
-                     absl::StrCat("tenant '", caller.tenant, "': ", tenant.open,
+                     absl::StrCat("tenant '", caller.tenant, "': ", bucket.open,
                                   " calls are open (tenant_calls_max); end some and retry"));
-  TESSERA_RETURN_IF_ERROR(Spend(caller, now, &tenant));
+  TESSERA_RETURN_IF_ERROR(Spend(caller, now, &bucket));
   // Without an interceptor the call is unknown, as in tests that call a handler directly.
   if (const auto call = calls_.find(context); call != calls_.end()) {
-    ++tenant.open;
-    call->second->tenant = &tenant;
+    ++bucket.open;
+    call->second->bucket = &bucket;
     call->second->token_name = caller.token_name;
   }
   return absl::OkStatus();
@@ -277,14 +277,14 @@ void Gate::End(grpc::ServerContextBase* context) {
   mu_.Await(absl::Condition(&mine_or_nobodys));
   if (call->ended) return;
   call->ended = true;
-  if (call->tenant != nullptr) --call->tenant->open;
+  if (call->bucket != nullptr) --call->bucket->open;
   calls_.erase(context);
 }
 
 int64_t Gate::calls_open(const std::string& tenant) const {
   absl::MutexLock lock(&mu_);
-  const auto found = tenants_.find(tenant);
-  return found == tenants_.end() ? 0 : found->second.open;
+  const auto found = buckets_.find(tenant);
+  return found == buckets_.end() ? 0 : found->second.open;
 }
 
 void Gate::CancelInvalidCalls() {

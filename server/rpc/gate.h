@@ -84,15 +84,16 @@ class Gate {
  private:
   class CallWatch;
   class WatchFactory;
-  struct Tenant {
-    int64_t open = 0;
-    double tokens = 0;  // calls that it may start now, the content of its token bucket
-    absl::Time filled;
+  // The token bucket that bounds the rate of a tenant's calls, and the number of its open calls.
+  struct Bucket {
+    int64_t open = 0;   // number of open calls
+    double tokens = 0;  // number of calls that may start now
+    absl::Time filled;  // time up to which the tokens are counted
   };
   // One call, from its first byte to its end.
   struct Call {
     grpc::ServerContextBase* context = nullptr;
-    Tenant* tenant = nullptr;      // tenant of the call; null until the call is admitted
+    Bucket* bucket = nullptr;      // bucket of its tenant; null until the call is admitted
     std::string token_name;        // name of the token with which the call came
     std::thread::id cancelled_by;  // thread that is cancelling the call; End waits for it
     bool ended = false;
@@ -104,9 +105,9 @@ class Gate {
   absl::Status Count(const grpc::CallbackServerContext* context, const core::Caller& caller,
                      absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes one token from the bucket of the caller's tenant.
-  absl::Status Spend(const core::Caller& caller, absl::Time now, Tenant* tenant)
+  absl::Status Spend(const core::Caller& caller, absl::Time now, Bucket* bucket)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Tenant& TenantOf(const core::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Bucket& BucketOf(const core::Caller& caller, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double RateOf(const core::Caller& caller) const;
   void Audit(const grpc::CallbackServerContext& context, Method method, const std::string& token,
              const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
@@ -122,9 +123,10 @@ class Gate {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_map<const grpc::ServerContextBase*, std::shared_ptr<Call>> calls_
       ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // by name; only tokens name tenants
-  Tenant audit_ ABSL_GUARDED_BY(mu_);                           // token bucket for log lines
-  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;                  // rejections that were not logged
+  // The bucket of each tenant. Only tokens name tenants.
+  std::map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mu_);
+  Bucket audit_ ABSL_GUARDED_BY(mu_);           // bounds the rate of log lines
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;  // rejections that were not logged
   std::thread canceller_;
 };
 
