@@ -177,8 +177,8 @@ class Cluster {
     return {registrations_, std::move(r)};
   }
   WorkerReported Reported(int w, api::ReportBody body) {
-    const auto& [session, incarnation] = connections_.at(w);
-    return {session, {0, incarnation, std::move(body)}};
+    const auto& [registration_id, incarnation] = connections_.at(w);
+    return {registration_id, {0, incarnation, std::move(body)}};
   }
 
   // Plans and compiles the identity on f32[1024], sharded over the devices, and returns its id.
@@ -364,7 +364,8 @@ class Cluster {
   State state_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   uint64_t requests_ = 0, registrations_ = 0, incarnations_ = 0;
-  std::map<int, std::pair<uint64_t, uint64_t>> connections_;  // worker -> session, incarnation
+  // worker -> registration id, incarnation
+  std::map<int, std::pair<uint64_t, uint64_t>> connections_;
   std::vector<uint64_t> programs_, sessions_, arrays_;
   uint64_t program_on_all_ = 0, on_all_ = 0, last_operation_ = 0;
 };

@@ -1,5 +1,6 @@
 // The interface between the coordinator and a worker: plain messages, passed by a direct call
-// (embed/) or over gRPC streams (server/rpc, worker/rpc; worker.proto has the same names).
+// (embed/) or over gRPC streams (server/rpc, worker/rpc). worker.proto has the same names, but
+// calls a registration id a session.
 //
 // The coordinator sends commands, the worker sends reports, and neither side waits for the other.
 // The coordinator calls WorkerLink, the worker calls WorkerEvents; both are thread-safe and never
@@ -70,12 +71,12 @@ struct AdoptedExecutor {
 };
 // The coordinator's reply to a registration.
 struct Welcome {
-  uint64_t session = 0;      // the registration id, named in every report; not a client's session
-  uint64_t epoch = 0;        // number of the coordinator's start; greater at each start
-  absl::Duration heartbeat;  // the worker reports at least this often
-  absl::Duration lease;      // the worker is lost after this long without a report
-  std::string ticket_key;    // the worker's key for tickets (ir/api/ticket.h)
-  absl::Time clock;          // the coordinator's wall clock now; tickets expire by this clock
+  uint64_t registration_id = 0;  // named in every report
+  uint64_t epoch = 0;            // number of the coordinator's start; greater at each start
+  absl::Duration heartbeat;      // the worker reports at least this often
+  absl::Duration lease;          // the worker is lost after this long without a report
+  std::string ticket_key;        // the worker's key for tickets (ir/api/ticket.h)
+  absl::Time clock;              // the coordinator's wall clock now; tickets expire by this clock
   // How long executors keep their state while the coordinator is away.
   absl::Duration outage_grace = {};
   // The executors that the coordinator adopts, among those registered with `has_state`. The worker
@@ -88,9 +89,9 @@ struct Welcome {
 struct Attachment {
   int32_t executor = 0;  // index of the executor
   uint64_t incarnation = 0;
-  uint64_t session = 0;  // session of its worker's registration
-  std::string key;       // its ticket key (ir/api/ticket.h)
-  uint64_t epoch = 0;    // epoch of the coordinator that the executor means to reach
+  uint64_t registration_id = 0;  // the id of its worker's registration
+  std::string key;               // its ticket key (ir/api/ticket.h)
+  uint64_t epoch = 0;            // epoch of the coordinator that the executor means to reach
 };
 
 // ---- Coordinator -> executor. -------------------------------------------------------------------
@@ -435,11 +436,11 @@ class WorkerEvents {
   virtual absl::StatusOr<Welcome> Register(const Registration& registration,
                                            std::shared_ptr<WorkerLink> link) = 0;
   // Receives a report. The reports of an executor come in the order of its events. Reports with an
-  // unknown session are ignored.
-  virtual void OnReport(uint64_t session, Report report) = 0;
+  // unknown registration id are ignored.
+  virtual void OnReport(uint64_t registration_id, Report report) = 0;
   // The worker is no longer connected. If it returns within its outage grace, it registers with the
   // same incarnations; those that have served a coordinator have `has_state` set.
-  virtual void Disconnect(uint64_t session, const absl::Status& why) = 0;
+  virtual void Disconnect(uint64_t registration_id, const absl::Status& why) = 0;
 };
 
 }  // namespace tessera::api

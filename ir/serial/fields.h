@@ -40,12 +40,13 @@ template <class T>
 // Specialised by TESSERA_FIELDS.
 struct Fields;
 
-#define TESSERA_FIELD_(f)                                            \
-  visit(                                                             \
-      self.f, [](const auto& p) -> decltype(auto) { return p.f(); }, \
-      [](const auto& p) { return p.has_##f(); },                     \
-      [](auto* p, const auto& value) { p->set_##f(value); },         \
+#define TESSERA_FIELD_AS_(member, f)                                      \
+  visit(                                                                  \
+      self.member, [](const auto& p) -> decltype(auto) { return p.f(); }, \
+      [](const auto& p) { return p.has_##f(); },                          \
+      [](auto* p, const auto& value) { p->set_##f(value); },              \
       [](auto* p) { return p->mutable_##f(); });
+#define TESSERA_FIELD_(f) TESSERA_FIELD_AS_(f, f)
 
 // Declares the list of a struct. Use it in namespace tessera::ir::serial, before the lists of
 // structs that contain this struct.
@@ -57,6 +58,18 @@ struct Fields;
     static void Each([[maybe_unused]] Self& self, [[maybe_unused]] Visit& visit) { \
       TESSERA_FOR_EACH(TESSERA_FIELD_, __VA_ARGS__)                                \
     }                                                                              \
+  };
+// Like TESSERA_FIELDS, for a struct whose member `member` is the field `field` of the message. The
+// names that both types share follow.
+#define TESSERA_FIELDS_RENAMED(Struct, Message, member, field, ...) \
+  template <>                                                       \
+  struct Fields<Struct> {                                           \
+    using Proto = Message;                                          \
+    template <class Self, class Visit>                              \
+    static void Each(Self& self, Visit& visit) {                    \
+      TESSERA_FIELD_AS_(member, field)                              \
+      TESSERA_FOR_EACH(TESSERA_FIELD_, __VA_ARGS__)                 \
+    }                                                               \
   };
 
 struct ReadLimits {

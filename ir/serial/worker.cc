@@ -34,22 +34,27 @@ inline constexpr v1::MessageKind kKind = v1::MESSAGE_KIND_UNSPECIFIED;
 
 }  // namespace
 
-// Declares the fields of an envelope's body, and its kind. `launch` and `timeout` are envelope
-// fields.
-#define TESSERA_MESSAGE(Name, KIND, ...)                                \
-  TESSERA_FIELDS(api::Name, v1::Name __VA_OPT__(, ) __VA_ARGS__)        \
+// Declares the kind of an envelope's body.
+#define TESSERA_KIND(Name, KIND)                                        \
   namespace {                                                           \
   template <>                                                           \
   constexpr v1::MessageKind kKind<api::Name> = v1::MESSAGE_KIND_##KIND; \
   }
+// Declares the fields of an envelope's body, and its kind. `launch` and `timeout` are envelope
+// fields.
+#define TESSERA_MESSAGE(Name, KIND, ...)                         \
+  TESSERA_FIELDS(api::Name, v1::Name __VA_OPT__(, ) __VA_ARGS__) \
+  TESSERA_KIND(Name, KIND)
 
 // ---- Registration. ------------------------------------------------------------------------------
 TESSERA_FIELDS(api::AdoptedExecutor, v1::AdoptedExecutor, executor, incarnation)
 TESSERA_MESSAGE(Registration, REGISTRATION, worker, host, opset, executors, host_memory_bytes,
                 build)
-TESSERA_MESSAGE(Welcome, WELCOME, session, epoch, heartbeat, lease, ticket_key, clock, outage_grace,
-                adopted, build, protocol)
-TESSERA_MESSAGE(Attachment, ATTACHMENT, session, key, epoch)
+TESSERA_FIELDS_RENAMED(api::Welcome, v1::Welcome, registration_id, session, epoch, heartbeat, lease,
+                       ticket_key, clock, outage_grace, adopted, build, protocol)
+TESSERA_KIND(Welcome, WELCOME)
+TESSERA_FIELDS_RENAMED(api::Attachment, v1::Attachment, registration_id, session, key, epoch)
+TESSERA_KIND(Attachment, ATTACHMENT)
 
 // ---- Commands. ----------------------------------------------------------------------------------
 TESSERA_FIELDS(api::ConfigureCommunicator::Member, v1::CommunicatorMember, executor, incarnation,

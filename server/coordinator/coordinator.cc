@@ -432,7 +432,7 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   api::Welcome welcome;
   welcome.build = ThisBuild();
   welcome.protocol = *protocol;
-  welcome.session = driver_.AddWorker(registration, std::move(link));
+  welcome.registration_id = driver_.AddWorker(registration, std::move(link));
   welcome.epoch = epoch();
   welcome.heartbeat = absl::Milliseconds(options_.heartbeat_ms);
   welcome.lease = absl::Milliseconds(options_.lease_ms);
@@ -440,18 +440,18 @@ absl::StatusOr<api::Welcome> Coordinator::Register(const api::Registration& regi
   welcome.clock = clock_->Steady();
   welcome.outage_grace = absl::Milliseconds(options_.outage_grace_ms);
   TESSERA_LOG(INFO) << "worker registered" << Field("worker", registration.worker)
-                    << Field("host", registration.host) << Field("session", welcome.session)
+                    << Field("host", registration.host) << Field("session", welcome.registration_id)
                     << Field("build", BuildText(registration.build))
                     << Field("protocol", welcome.protocol);
   return welcome;
 }
 
-void Coordinator::OnReport(uint64_t session, api::Report report) {
-  driver_.Report(session, std::move(report));
+void Coordinator::OnReport(uint64_t registration_id, api::Report report) {
+  driver_.Report(registration_id, std::move(report));
 }
 
-void Coordinator::Disconnect(uint64_t session, const absl::Status& why) {
-  driver_.RemoveWorker(session, why);
+void Coordinator::Disconnect(uint64_t registration_id, const absl::Status& why) {
+  driver_.RemoveWorker(registration_id, why);
 }
 
 }  // namespace tessera::server

@@ -123,8 +123,8 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
   // api::WorkerEvents.
   absl::StatusOr<api::Welcome> Register(const api::Registration& registration,
                                         std::shared_ptr<api::WorkerLink> link) override;
-  void OnReport(uint64_t session, api::Report report) override;
-  void Disconnect(uint64_t session, const absl::Status& why) override;
+  void OnReport(uint64_t registration_id, api::Report report) override;
+  void Disconnect(uint64_t registration_id, const absl::Status& why) override;
 
   const Options& options() const { return options_; }
   const scheduler::Config& config() const { return config_; }

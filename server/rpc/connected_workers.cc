@@ -6,28 +6,28 @@
 
 namespace tessera::server::rpc {
 
-void ConnectedWorkers::Add(uint64_t session, const std::string& name,
+void ConnectedWorkers::Add(uint64_t registration_id, const std::string& name,
                            const std::shared_ptr<WorkerStream>& stream) {
   absl::MutexLock lock(&mu_);
-  workers_[session] = {name, stream};
+  workers_[registration_id] = {name, stream};
 }
 
-bool ConnectedWorkers::Remove(uint64_t session) {
+bool ConnectedWorkers::Remove(uint64_t registration_id) {
   absl::MutexLock lock(&mu_);
-  return workers_.erase(session) > 0;
+  return workers_.erase(registration_id) > 0;
 }
 
-std::shared_ptr<WorkerStream> ConnectedWorkers::Find(uint64_t session) {
+std::shared_ptr<WorkerStream> ConnectedWorkers::Find(uint64_t registration_id) {
   absl::MutexLock lock(&mu_);
-  const auto found = workers_.find(session);
+  const auto found = workers_.find(registration_id);
   return found == workers_.end() ? nullptr : found->second.stream.lock();
 }
 
 std::map<std::string, std::shared_ptr<WorkerStream>> ConnectedWorkers::ByName() {
   std::map<std::string, std::shared_ptr<WorkerStream>> found;
   absl::MutexLock lock(&mu_);
-  for (const auto& [session, worker] : workers_) {
-    // If a name has several sessions, the latest one is connected.
+  for (const auto& [registration_id, worker] : workers_) {
+    // If a name has several registrations, the latest one is connected.
     if (std::shared_ptr<WorkerStream> stream = worker.stream.lock())
       found[worker.name] = std::move(stream);
   }

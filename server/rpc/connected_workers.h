@@ -21,13 +21,13 @@ class ConnectedWorkers {
   ConnectedWorkers(api::WorkerEvents* events, const Clock* clock)
       : events_(events), clock_(clock) {}
 
-  // Records that the worker `name` is registered under the session. The stream itself calls this.
-  void Add(uint64_t session, const std::string& name, const std::shared_ptr<WorkerStream>& stream)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes the worker of the session. Returns false if there was none.
-  bool Remove(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the worker of the session, or null if there is none.
-  std::shared_ptr<WorkerStream> Find(uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
+  // Records the registration of the worker `name`. The stream itself calls this.
+  void Add(uint64_t registration_id, const std::string& name,
+           const std::shared_ptr<WorkerStream>& stream) ABSL_LOCKS_EXCLUDED(mu_);
+  // Removes the worker of the registration. Returns false if there was none.
+  bool Remove(uint64_t registration_id) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the worker of the registration, or null if there is none.
+  std::shared_ptr<WorkerStream> Find(uint64_t registration_id) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns every connected worker, by name.
   std::map<std::string, std::shared_ptr<WorkerStream>> ByName() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the threads for inquiries that block. Inquiries do not share the threads for
@@ -46,7 +46,7 @@ class ConnectedWorkers {
   const Clock* const clock_;
   JobPool inquiry_pool_;
   absl::Mutex mu_;
-  std::map<uint64_t, Connected> workers_ ABSL_GUARDED_BY(mu_);  // key: session
+  std::map<uint64_t, Connected> workers_ ABSL_GUARDED_BY(mu_);  // key: registration id
 };
 
 }  // namespace tessera::server::rpc

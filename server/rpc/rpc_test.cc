@@ -297,14 +297,14 @@ TEST_F(RpcTest, AWorkerJoinsWorksAndLeavesByItsStream) {
   v1::Envelope first;
   ASSERT_TRUE(stream->Read(&first));
   TESSERA_ASSERT_OK_AND_ASSIGN(const api::Welcome welcome, ir::serial::ReadWelcome(first));
-  EXPECT_GT(welcome.session, 0u);
+  EXPECT_GT(welcome.registration_id, 0u);
   EXPECT_EQ(welcome.ticket_key.size(), 32u);
   // The worker's executor attaches. An array that is put on its device arrives as a command, and
   // the executor answers with a report.
   grpc::ClientContext executor_context;
   auto executor = stub->Attach(&executor_context);
-  ASSERT_TRUE(executor->Write(ir::serial::ToEnvelope(
-      api::Attachment{0, 7, welcome.session, api::ExecutorTicketKey(welcome.ticket_key, 0, 7)})));
+  ASSERT_TRUE(executor->Write(ir::serial::ToEnvelope(api::Attachment{
+      0, 7, welcome.registration_id, api::ExecutorTicketKey(welcome.ticket_key, 0, 7)})));
   api::Placement placement;
   placement.devices = {4};
   std::thread put(

@@ -215,10 +215,11 @@ void WorkerStream::EndQuestions(const std::string& why) {
 }
 
 void WorkerStream::Ended(const std::string& why) {
-  if (const uint64_t session = session_; session != 0) {
-    if (workers_->Remove(session))
-      RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why), session);
-    workers_->events().Disconnect(session, absl::UnavailableError(why));
+  if (const uint64_t registration_id = registration_id_; registration_id != 0) {
+    if (workers_->Remove(registration_id))
+      RecordFlight(FlightKind::kWorkerStream, absl::StrCat(worker(), " ended: ", why),
+                   registration_id);
+    workers_->events().Disconnect(registration_id, absl::UnavailableError(why));
   }
   CloseExecutors(Gone(absl::StrCat("the worker is lost: ", why)));
   EndQuestions(why);
@@ -238,7 +239,7 @@ void WorkerStream::CloseExecutors(const absl::Status& why) {
 }
 
 absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
-  if (session_ == 0) return Register(envelope);
+  if (registration_id_ == 0) return Register(envelope);
   if (envelope.epoch() != epoch_) return absl::OkStatus();
   if (envelope.kind() == v1::MESSAGE_KIND_INQUIRY_ANSWER) return TakeAnswer(envelope);
   absl::StatusOr<api::Report> report = ir::serial::ReadReport(envelope);
@@ -260,7 +261,7 @@ absl::Status WorkerStream::Take(const v1::Envelope& envelope) {
 // Takes the first envelope of a daemon's stream, its registration. A worker with a certificate may
 // only register under the certificate's name. The executors are recorded before the coordinator is
 // told, because it may send commands for them before this call returns. The stream becomes visible
-// to its executors only when the session is known.
+// to its executors only when the registration id is known.
 absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Registration registration,
                            ir::serial::ReadRegistration(envelope));
@@ -280,15 +281,15 @@ absl::Status WorkerStream::Register(const v1::Envelope& envelope) {
                            workers_->events().Register(registration, self));
   epoch_ = welcome.epoch;
   protocol_ = welcome.protocol;
-  session_ = welcome.session;
+  registration_id_ = welcome.registration_id;
   {
     absl::MutexLock lock(&mu_);
     welcome_ = welcome;
     ticket_key_ = welcome.ticket_key;
   }
-  workers_->Add(welcome.session, registration.worker, self);
+  workers_->Add(welcome.registration_id, registration.worker, self);
   RecordFlight(FlightKind::kWorkerStream, absl::StrCat(registration.worker, " registers"),
-               welcome.session);
+               welcome.registration_id);
   BeginIfReady();
   return absl::OkStatus();
 }
@@ -395,7 +396,7 @@ void WorkerStream::Deliver() {
       next = std::move(reports_.front());
       reports_.pop_front();
     }
-    workers_->events().OnReport(session_, *std::move(next));
+    workers_->events().OnReport(registration_id_, *std::move(next));
     absl::MutexLock lock(&mu_);
     delivering_ = false;
   }
@@ -458,7 +459,7 @@ void WorkerStream::SendAcknowledgements() {
 // ---- An executor's stream. ----------------------------------------------------------------------
 
 absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
-  if (session_ == 0) return Attach(envelope);
+  if (registration_id_ == 0) return Attach(envelope);
   if (envelope.epoch() != epoch_) return absl::OkStatus();
   TESSERA_ASSIGN_OR_RETURN(api::Report report, ir::serial::ReadReport(envelope));
   const bool own = report.executor == executor_ && report.incarnation == incarnation_;
@@ -466,13 +467,13 @@ absl::Status ExecutorStream::Take(const v1::Envelope& envelope) {
       std::holds_alternative<api::ExecutorLost>(report.body) ||
       std::holds_alternative<api::ExecutorReady>(report.body))
     return MakeError(ErrorKind::kValueError, "executor: it sent a report that it may not send");
-  workers_->events().OnReport(session_, std::move(report));
+  workers_->events().OnReport(registration_id_, std::move(report));
   return absl::OkStatus();
 }
 
 absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   TESSERA_ASSIGN_OR_RETURN(const api::Attachment attachment, ir::serial::ReadAttachment(envelope));
-  const std::shared_ptr<WorkerStream> worker = workers_->Find(attachment.session);
+  const std::shared_ptr<WorkerStream> worker = workers_->Find(attachment.registration_id);
   if (worker == nullptr) return Gone("the worker is not registered");
   epoch_ = worker->epoch();
   executor_ = attachment.executor;
@@ -483,9 +484,9 @@ absl::Status ExecutorStream::Attach(const v1::Envelope& envelope) {
   }
   TESSERA_RETURN_IF_ERROR(
       worker->Attach(attachment, std::static_pointer_cast<ExecutorStream>(shared_from_this())));
-  session_ = attachment.session;
-  RecordFlight(FlightKind::kExecutorStream, "attaches", session_, static_cast<uint64_t>(executor_),
-               incarnation_);
+  registration_id_ = attachment.registration_id;
+  RecordFlight(FlightKind::kExecutorStream, "attaches", registration_id_,
+               static_cast<uint64_t>(executor_), incarnation_);
   return absl::OkStatus();
 }
 

@@ -144,7 +144,7 @@ class WorkerStream final : public EnvelopeStream, public api::WorkerLink {
 
   ConnectedWorkers* const workers_;
   const std::string name_;
-  std::atomic<uint64_t> session_{0}, epoch_{0};
+  std::atomic<uint64_t> registration_id_{0}, epoch_{0};
   std::atomic<int32_t> protocol_{1};  // version of the protocol that the daemon speaks
 
   absl::Mutex mu_;
@@ -180,7 +180,7 @@ class ExecutorStream final : public EnvelopeStream {
   std::atomic<uint64_t> epoch_{0};
   // Set by the first envelope. The thread that reads uses these members; Ended uses them on other
   // threads, but only once worker_ is set.
-  uint64_t session_ = 0, incarnation_ = 0;
+  uint64_t registration_id_ = 0, incarnation_ = 0;
   int32_t executor_ = 0;
 
   absl::Mutex mu_;

@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr uint64_t kSession = 5, kEpoch = 9, kIncarnation = 70;
+constexpr uint64_t kRegistrationId = 5, kEpoch = 9, kIncarnation = 70;
 constexpr char kKey[] = "the key of this worker";
 
 // Stands for the coordinator. It accepts every worker and keeps the reports that it gets.
@@ -38,7 +38,7 @@ class Events final : public api::WorkerEvents {
       link_ = link;
     }
     link->Accept({{0, kIncarnation}});
-    return api::Welcome{.session = kSession,
+    return api::Welcome{.registration_id = kRegistrationId,
                         .epoch = kEpoch,
                         .heartbeat = absl::Seconds(1),
                         .lease = absl::Seconds(3),
@@ -47,8 +47,8 @@ class Events final : public api::WorkerEvents {
                         .outage_grace = absl::Seconds(60),
                         .protocol = kProtocolMax};
   }
-  void OnReport(uint64_t session, api::Report report) override {
-    EXPECT_EQ(session, kSession);
+  void OnReport(uint64_t registration_id, api::Report report) override {
+    EXPECT_EQ(registration_id, kRegistrationId);
     absl::MutexLock lock(&mu_);
     if (std::holds_alternative<api::Heartbeat>(report.body)) {
       heard_.push_back("heartbeat");
@@ -161,9 +161,10 @@ class WorkerStreamsTest : public ::testing::Test {
     return api::ExecutorTicketKey(kKey, 0, incarnation);
   }
   std::unique_ptr<Side> Attach(uint64_t incarnation, const std::string& key,
-                               uint64_t session = kSession, uint64_t epoch = kEpoch) {
+                               uint64_t registration_id = kRegistrationId,
+                               uint64_t epoch = kEpoch) {
     auto side = std::make_unique<Side>(*stub_, /*daemon=*/false);
-    side->Write(ToEnvelope(api::Attachment{0, incarnation, session, key, epoch}));
+    side->Write(ToEnvelope(api::Attachment{0, incarnation, registration_id, key, epoch}));
     return side;
   }
   std::unique_ptr<Side> Attach(uint64_t incarnation) {
@@ -198,21 +199,22 @@ TEST_F(WorkerStreamsTest, CommandsWaitUntilTheirExecutorAttaches) {
 }
 
 TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
-  const auto refused = [&](uint64_t incarnation, const std::string& key, uint64_t session) {
-    const auto side = Attach(incarnation, key, session);
+  const auto refused = [&](uint64_t incarnation, const std::string& key, uint64_t registration_id) {
+    const auto side = Attach(incarnation, key, registration_id);
     EXPECT_EQ(side->ReadCommand(), "");
     return side->Finish();
   };
-  EXPECT_THAT(refused(kIncarnation, "guessed", kSession), ReasonIs("TICKET_REFUSED"));
-  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation + 1), kSession), ReasonIs("TICKET_REFUSED"));
-  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kSession + 1),
+  EXPECT_THAT(refused(kIncarnation, "guessed", kRegistrationId), ReasonIs("TICKET_REFUSED"));
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation + 1), kRegistrationId),
+              ReasonIs("TICKET_REFUSED"));
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kRegistrationId + 1),
               ReasonIs("WORKER_LOST", "not registered"));
-  EXPECT_THAT(refused(kIncarnation - 1, KeyOf(kIncarnation - 1), kSession),
+  EXPECT_THAT(refused(kIncarnation - 1, KeyOf(kIncarnation - 1), kRegistrationId),
               ReasonIs("WORKER_LOST", "incarnation 69 of executor 0"));
   const auto executor = Attach(kIncarnation);
   Command(kIncarnation, 1);
   EXPECT_EQ(executor->ReadCommand(), "read 1");
-  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kSession), ReasonIs("WORKER_LOST"));
+  EXPECT_THAT(refused(kIncarnation, KeyOf(kIncarnation), kRegistrationId), ReasonIs("WORKER_LOST"));
   // The next process takes the index over, and the stream of the previous one ends.
   const auto next = Attach(kIncarnation + 1);
   Command(kIncarnation + 1, 2);
@@ -222,7 +224,7 @@ TEST_F(WorkerStreamsTest, OnlyTheProcessThatServesTheIndexAttaches) {
 }
 
 TEST_F(WorkerStreamsTest, AnExecutorOfAnotherCoordinatorDoesNotAttach) {
-  const auto side = Attach(kIncarnation, KeyOf(kIncarnation), kSession, kEpoch - 1);
+  const auto side = Attach(kIncarnation, KeyOf(kIncarnation), kRegistrationId, kEpoch - 1);
   EXPECT_EQ(side->ReadCommand(), "");
   EXPECT_THAT(side->Finish(), ReasonIs("WORKER_LOST", "meant for another coordinator"));
 }

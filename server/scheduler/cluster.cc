@@ -69,7 +69,7 @@ void Cluster::RestoreExecutor(Executor executor, absl::Time away_until) {
   worker->second.executors.push_back(executor.name);
   if (executor.lost_reason.empty() && executor.info.incarnation != 0)
     BeginAway(executor, away_until);
-  executor.session = 0;
+  executor.registration_id = 0;
   executor.lost_reason = kRestarted;
   const std::string name = executor.name;
   executors_.insert_or_assign(name, std::move(executor));
@@ -82,7 +82,7 @@ void Cluster::RestoreIds(int64_t ids) {
 void Cluster::Adopt(Executor& executor) {
   EndAway(executor);
   executor.adopted = true;
-  executor.session = workers_.at(executor.worker).session;
+  executor.registration_id = workers_.at(executor.worker).registration_id;
   executor.lost_reason.clear();
   executor.seen = {};
 }
@@ -103,11 +103,11 @@ void Cluster::EndAway(Executor& executor) {
   executor.away = false;
 }
 
-Worker& Cluster::Connect(const std::string& worker, uint64_t session) {
+Worker& Cluster::Connect(const std::string& worker, uint64_t registration_id) {
   Worker& w = workers_[worker];
-  w.session = session;
+  w.registration_id = registration_id;
   w.lost_reason.clear();
-  registrations_[session] = worker;
+  registrations_[registration_id] = worker;
   return w;
 }
 
@@ -116,13 +116,13 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
   std::vector<std::string> lost;
   for (const std::string& name : w.executors) {
     Executor& x = executors_.at(name);
-    if (x.session != w.session) continue;
+    if (x.registration_id != w.registration_id) continue;
     x.lost_reason = reason;
-    x.session = 0;
+    x.registration_id = 0;
     lost.push_back(name);
   }
-  registrations_.erase(w.session);
-  w.session = 0;
+  registrations_.erase(w.registration_id);
+  w.registration_id = 0;
   w.lost_reason = reason;
   return lost;
 }
@@ -145,7 +145,7 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
   }
   EndAway(x);
   x.host = host;
-  x.session = w.session;
+  x.registration_id = w.registration_id;
   x.info = info;
   x.adopted = false;
   x.came_with.clear();

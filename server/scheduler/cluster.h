@@ -1,8 +1,8 @@
 // The part of the state about machines: workers, executors, devices.
 //
 // Invariants:
-// - A worker is connected (session != 0) exactly while registrations_ lists its session. An
-//   executor that is alive has the session of its worker.
+// - A worker is connected (registration_id != 0) exactly while registrations_ lists its
+//   registration. An executor that is alive has the registration id of its worker.
 // - Ids of devices are dense and never reused. The ids of a deleted worker's devices belong to a
 //   placeholder executor that is never alive. The placeholder and its worker have the name "".
 // - A worker that is draining is cordoned.
@@ -27,7 +27,7 @@ namespace tessera::server::scheduler {
 struct Executor {
   std::string name;  // "worker/index"
   std::string worker, host;
-  uint64_t session = 0;  // session of the worker's connection; 0 if the executor is lost or away
+  uint64_t registration_id = 0;  // id of its worker's registration; 0 if it is lost or away
   api::ExecutorInfo info;
   int64_t first_device = 0;  // device ids are first_device + local device
   std::string lost_reason;   // reason for which the executor is lost or away
@@ -55,10 +55,10 @@ struct Executor {
   // Describes the request or operation that last waited too long for this executor; "" if there is
   // none. The executor is killed if it does not reply to its worker either.
   std::string overdue_for;
-  bool alive() const { return session != 0; }
+  bool alive() const { return registration_id != 0; }
 };
 struct Worker {
-  uint64_t session = 0;  // session of the worker's connection; 0 if the worker is lost or away
+  uint64_t registration_id = 0;  // id of its registration; 0 if the worker is lost or away
   absl::Time last_seen;
   std::vector<std::string> executors;
   std::string host;
@@ -126,7 +126,9 @@ class Cluster {
   int64_t num_away() const { return num_away_; }
 
   // Returns the worker of a live connection, or null when the connection has ended.
-  const std::string* WorkerOf(uint64_t session) const { return FindIn(registrations_, session); }
+  const std::string* WorkerOf(uint64_t registration_id) const {
+    return FindIn(registrations_, registration_id);
+  }
   // Adds a worker of an earlier life. Call it before any worker connects.
   void RestoreWorker(const std::string& name, Worker worker);
   // Adds an executor of an earlier life, and its worker if that is not known. Unless the executor
@@ -143,8 +145,9 @@ class Cluster {
   void BeginAway(Executor& executor, absl::Time until);
   // Ends the absence of the executor: it is back, or will not come back.
   void EndAway(Executor& executor);
-  // Records that the worker is connected, under `session`. Adds the worker if it is unknown.
-  Worker& Connect(const std::string& worker, uint64_t session);
+  // Records that the worker is connected, under `registration_id`. Adds the worker if it is
+  // unknown.
+  Worker& Connect(const std::string& worker, uint64_t registration_id);
   // Ends the worker's connection. Marks the executors that were alive as lost, and returns their
   // names.
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
@@ -175,7 +178,7 @@ class Cluster {
   void DeleteDevice(std::optional<int64_t> device);
 
   std::map<std::string, Worker> workers_;
-  // The session of a connected worker -> the worker's name.
+  // The registration id of a connected worker -> the worker's name.
   std::map<uint64_t, std::string> registrations_;
   std::map<std::string, Executor> executors_;
   // A cache of the executor that was looked up last: a step looks up the same executor many times.

@@ -32,7 +32,7 @@ Driver::Driver(DriverOptions options, const Clock* clock, core::PlanFn plan)
       inbox_(options_.events_max) {
   {
     absl::MutexLock lock(&mu_);
-    last_session_ = options_.config.life.first_id;
+    last_registration_id_ = options_.config.life.first_id;
   }
   planners_ = std::make_unique<SizedPool>(SizedPool::Options{.threads = options_.plan_threads});
   driver_ = std::thread([this] { Run(); });
@@ -74,32 +74,32 @@ void Driver::Submit(Event&& event, uint64_t request, Done done, uint64_t end_req
 
 uint64_t Driver::AddWorker(const api::Registration& registration,
                            std::shared_ptr<api::WorkerLink> link) {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   {
     absl::MutexLock lock(&mu_);
-    session = ++last_session_;
-    links_.emplace(session, std::move(link));
-    inbox_.Push(clock_->Now(), WorkerRegistered{session, registration});
-    if (!TryBecomeRunner()) return session;
+    registration_id = ++last_registration_id_;
+    links_.emplace(registration_id, std::move(link));
+    inbox_.Push(clock_->Now(), WorkerRegistered{registration_id, registration});
+    if (!TryBecomeRunner()) return registration_id;
   }
   ProcessEvents(clock_->Now(), kEventsOfOthersMax);
-  return session;
+  return registration_id;
 }
 
-void Driver::Report(uint64_t session, api::Report report) {
-  Post(WorkerReported{session, std::move(report)});
+void Driver::Report(uint64_t registration_id, api::Report report) {
+  Post(WorkerReported{registration_id, std::move(report)});
 }
 
-void Driver::RemoveWorker(uint64_t session, const absl::Status& why) {
+void Driver::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
   {
     absl::MutexLock lock(&mu_);
-    links_.erase(session);
-    inbox_.Push(clock_->Now(), WorkerGone{session, why});
+    links_.erase(registration_id);
+    inbox_.Push(clock_->Now(), WorkerGone{registration_id, why});
     // If this thread is the runner, the link itself makes this call while the runner uses it. The
     // call cannot wait for the end of that use.
     if (runner_ == std::this_thread::get_id()) return;
-    auto unused = [this, session]()
-                      ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != session; };
+    auto unused = [this, registration_id]()
+                      ABSL_SHARED_LOCKS_REQUIRED(mu_) { return sending_to_ != registration_id; };
     mu_.Await(absl::Condition(&unused));
     if (!TryBecomeRunner()) return;
   }
@@ -129,7 +129,7 @@ void Driver::Stop() {
     links.swap(links_);
   }
   for (auto& [done, reply] : left) done(std::move(reply));
-  for (auto& [session, link] : links) link->Close(Stopping());
+  for (auto& [registration_id, link] : links) link->Close(Stopping());
 }
 
 bool Driver::TryBecomeRunner() {
@@ -232,7 +232,7 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
     const api::Report& report = reported->report;
     if (report.number != 0)
       processed_.push_back(
-          {commits, reported->session, report.executor, report.incarnation, report.number});
+          {commits, reported->registration_id, report.executor, report.incarnation, report.number});
     if (std::holds_alternative<api::Heartbeat>(report.body)) AcknowledgeReports();
   }
   if (!observed) return;
@@ -246,11 +246,11 @@ void Driver::AcknowledgeReports() {
   std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
   for (; !processed_.empty() && processed_.front().commit <= durable; processed_.pop_front()) {
     const Processed& report = processed_.front();
-    last[{report.session, report.executor, report.incarnation}] = report.number;
+    last[{report.registration_id, report.executor, report.incarnation}] = report.number;
   }
   for (const auto& [of, number] : last) {
-    const auto& [session, executor, incarnation] = of;
-    WithLink(session,
+    const auto& [registration_id, executor, incarnation] = of;
+    WithLink(registration_id,
              [executor = executor, incarnation = incarnation, number = number](
                  api::WorkerLink& link) { link.Acknowledge(executor, incarnation, number); });
   }
@@ -291,23 +291,23 @@ void Driver::AnswerIfStoreIsSilent() {
 }
 
 template <class Use>
-void Driver::WithLink(uint64_t session, const Use& use) {
+void Driver::WithLink(uint64_t registration_id, const Use& use) {
   std::shared_ptr<api::WorkerLink> link;
   {
     absl::MutexLock lock(&mu_);
-    const auto it = links_.find(session);
+    const auto it = links_.find(registration_id);
     if (it == links_.end()) return;  // The worker's loss is already queued.
     link = it->second;
-    sending_to_ = session;
+    sending_to_ = registration_id;
   }
   use(*link);
 }
 
 void Driver::Send(SendCommand& send) {
-  WithLink(send.session, [&](api::WorkerLink& link) {
+  WithLink(send.registration_id, [&](api::WorkerLink& link) {
     auto& reported =
         std::get<WorkerReported>(returned_.emplace_back(std::in_place_type<WorkerReported>));
-    reported.session = send.session;
+    reported.registration_id = send.registration_id;
     if (!link.SendForReport(send.executor, send.incarnation, std::move(send.command),
                             &reported.report))
       returned_.pop_back();
@@ -326,13 +326,13 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
     planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
   } else if (auto* accept = std::get_if<AcceptWorker>(&effect)) {
-    WithLink(accept->session, [&](api::WorkerLink& link) { link.Accept(accept->adopted); });
+    WithLink(accept->registration_id, [&](api::WorkerLink& link) { link.Accept(accept->adopted); });
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
     std::shared_ptr<api::WorkerLink> link;
     {
       absl::MutexLock lock(&mu_);
       sending_to_ = 0;
-      const auto it = links_.find(drop->session);
+      const auto it = links_.find(drop->registration_id);
       if (it == links_.end()) return;
       link = std::move(it->second);
       links_.erase(it);

@@ -98,13 +98,13 @@ class Driver {
   // Posts an event that has no reply and is never rejected. Earlier HoldSessions bound the number
   // of such events.
   void Tell(DropHold event) { Post(std::move(event)); }
-  // Registers a connected worker, to which commands go by `link`. Returns the id of the worker's
-  // session.
+  // Registers a connected worker, to which commands go by `link`. Returns the id of the
+  // registration.
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<api::WorkerLink> link);
-  void Report(uint64_t session, api::Report report);
+  void Report(uint64_t registration_id, api::Report report);
   // Once this call returns, the worker's link is no longer used, except by a call of the link that
   // is itself the caller.
-  void RemoveWorker(uint64_t session, const absl::Status& why);
+  void RemoveWorker(uint64_t registration_id, const absl::Status& why);
   // Returns true only if the operation has ended without an error and all commits are durable. It
   // looks at the state itself instead of posting an event, so it also returns false while a thread
   // processes events.
@@ -158,7 +158,7 @@ class Driver {
   // Calls `use` with the link of the worker, if the worker is connected. The link counts as in use
   // until this thread next takes the lock, which it does before it calls anything that may wait.
   template <class Use>
-  void WithLink(uint64_t session, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
+  void WithLink(uint64_t registration_id, const Use& use) ABSL_LOCKS_EXCLUDED(mu_);
 
   const DriverOptions options_;
   const Clock* const clock_;
@@ -171,7 +171,7 @@ class Driver {
   // Reports that were processed and are not acknowledged yet, in order. Owned by the runner.
   struct Processed {
     uint64_t commit = 0;  // last commit when the step had ended
-    uint64_t session = 0;
+    uint64_t registration_id = 0;
     int32_t executor = 0;
     uint64_t incarnation = 0, number = 0;
   };
@@ -183,9 +183,10 @@ class Driver {
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
   // The runner's thread; a default id means that there is none.
   std::thread::id runner_ ABSL_GUARDED_BY(mu_);
-  uint64_t last_session_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_registration_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
-  uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;  // session of the worker whose link is in use
+  // The registration id of the worker whose link is in use.
+  uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;
   // `wake_` tells the driver's own thread that events wait which no thread processes, or that the
   // timer is due sooner than before. `left_` tells it that there is no runner any more, while it
   // waits to become the runner. Both are CondVars, because every unlock would evaluate an

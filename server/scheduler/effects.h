@@ -27,7 +27,7 @@ struct MakePlan {
   core::PlanRequest request;
 };
 struct SendCommand {
-  uint64_t session = 0;  // session of the worker
+  uint64_t registration_id = 0;
   int32_t executor = 0;
   uint64_t incarnation = 0;
   api::Command command;
@@ -130,13 +130,13 @@ struct Reply {
 };
 // Tells the worker that its registration is accepted.
 struct AcceptWorker {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   // The adopted executors. The worker restarts the other executors that came with state.
   std::vector<api::AdoptedExecutor> adopted = {};
 };
 // Closes the connection, because the worker is lost or its registration was rejected.
 struct DropWorker {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   absl::Status why;
 };
 // A line for the log, at debug level.

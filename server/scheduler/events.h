@@ -236,15 +236,15 @@ struct Planned {
   absl::StatusOr<core::Plan> plan;
 };
 struct WorkerRegistered {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   api::Registration registration;
 };
 struct WorkerGone {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   absl::Status why;
 };
 struct WorkerReported {
-  uint64_t session = 0;
+  uint64_t registration_id = 0;
   api::Report report;
 };
 // The rows that earlier lives have committed. There is at most one such event, before all others.

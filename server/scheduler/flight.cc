@@ -41,6 +41,7 @@ void Record(const E& event) {
   uint64_t request = 0, session = 0, array = 0;
   if constexpr (requires { event.request; }) request = event.request;
   if constexpr (requires { event.session; }) session = event.session;
+  if constexpr (requires { event.registration_id; }) session = event.registration_id;
   if constexpr (requires { event.array; }) array = event.array;
   RecordFlight(FlightKind::kEvent, NameOfType<E>(), request, session, OperationOf(event), array);
 }
@@ -52,8 +53,8 @@ void Record(const WorkerReported& event) {
         if constexpr (!std::is_same_v<Body, api::Heartbeat>) {
           uint64_t array = 0;
           if constexpr (requires { body.array; }) array = body.array;
-          RecordFlight(FlightKind::kEvent, NameOfType<Body>(), 0, event.session, OperationOf(body),
-                       array);
+          RecordFlight(FlightKind::kEvent, NameOfType<Body>(), 0, event.registration_id,
+                       OperationOf(body), array);
         }
       },
       event.report.body);
@@ -68,7 +69,7 @@ void RecordOne(const SendCommand& effect) {
   std::visit(
       [&](const auto& command) {
         using Command = std::remove_cvref_t<decltype(command)>;
-        RecordFlight(FlightKind::kEffect, NameOfType<Command>(), 0, effect.session,
+        RecordFlight(FlightKind::kEffect, NameOfType<Command>(), 0, effect.registration_id,
                      OperationOf(command), static_cast<uint64_t>(effect.executor));
       },
       effect.command);
@@ -78,10 +79,10 @@ void RecordOne(const Reply& effect) {
                effect.request);
 }
 void RecordOne(const AcceptWorker& effect) {
-  RecordFlight(FlightKind::kEffect, "AcceptWorker", 0, effect.session);
+  RecordFlight(FlightKind::kEffect, "AcceptWorker", 0, effect.registration_id);
 }
 void RecordOne(const DropWorker& effect) {
-  RecordFlight(FlightKind::kEffect, "DropWorker", 0, effect.session);
+  RecordFlight(FlightKind::kEffect, "DropWorker", 0, effect.registration_id);
 }
 void RecordOne(const Debug&) {}
 void RecordOne(const Commit& effect) {

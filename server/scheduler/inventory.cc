@@ -81,7 +81,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
   info.name = name;
   info.host = worker.host;
   info.build = worker.build;
-  if (worker.session != 0)
+  if (worker.registration_id != 0)
     info.protocol = ChooseProtocol(name, ThisBuild(), worker.build).value_or(kProtocolMin);
   for (const std::string& executor : worker.executors) {
     const Executor& x = cluster_.executor(executor);
@@ -90,7 +90,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
   }
   info.operations = OperationsOn(worker);
   const absl::Duration age = std::max(now_ - worker.last_seen, absl::ZeroDuration());
-  if (worker.session != 0) info.heartbeat_age = age;
+  if (worker.registration_id != 0) info.heartbeat_age = age;
   const bool suspect = age > 2 * s_.config.heartbeat;
   std::string cordoned;
   if (worker.cordoned) {
@@ -99,7 +99,7 @@ WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) 
     cordoned = absl::StrCat(draining ? "draining" : "cordoned",
                             worker.cordon_reason.empty() ? "" : ": ", worker.cordon_reason);
   }
-  if (worker.session == 0) {
+  if (worker.registration_id == 0) {
     const bool away = cluster_.AnyAway(worker);
     info.state = away ? WorkerState::kSuspect : WorkerState::kLost;
     info.reason = worker.lost_reason;

@@ -186,9 +186,9 @@ bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) 
   const bool consumes = launch != nullptr && std::find(launch->donate.begin(), launch->donate.end(),
                                                        true) != launch->donate.end();
   const bool waits = (consumes || command.when_durable) && commits > durable;
-  const auto before = waiting_.find(command.session);
+  const auto before = waiting_.find(command.registration_id);
   if (!waits && (before == waiting_.end() || MayOvertake(command, before->second))) return true;
-  waiting_[command.session].push_back({waits ? commits : 0, std::move(command)});
+  waiting_[command.registration_id].push_back({waits ? commits : 0, std::move(command)});
   return false;
 }
 

@@ -157,7 +157,7 @@ class Outbox {
   // Returns whether the command may leave before those that wait for the same worker.
   static bool MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting);
 
-  std::map<uint64_t, std::deque<Waiting>> waiting_;  // session of the worker -> commands
+  std::map<uint64_t, std::deque<Waiting>> waiting_;  // registration id -> commands
 };
 
 // Owns the state, and runs its steps at times that never go back.

@@ -204,8 +204,8 @@ TEST_F(InboxReplies, ADiskThatSaysNothingCountsAsOneThatFails) {
   EXPECT_EQ(said_.size(), 3u) << "it waits";
 }
 
-SendCommand CommandTo(uint64_t session, api::Command command, bool when_durable = false) {
-  return {session, 0, 1, std::move(command), when_durable};
+SendCommand CommandTo(uint64_t registration_id, api::Command command, bool when_durable = false) {
+  return {registration_id, 0, 1, std::move(command), when_durable};
 }
 
 TEST(Outbox, WhatIsNotGivenBackIsTakenOnceItsRunIsDurable) {

@@ -42,7 +42,7 @@
 namespace tessera::server::scheduler {
 
 // The purpose of a timer. The id of a timer is the id of an operation, an array, a request or a
-// client's session. For kLeaseTimer it is the id of a worker's session.
+// client's session. For kLeaseTimer it is the id of a worker's registration.
 enum TimerKind : int {
   kLeaseTimer,      // end of a worker's lease
   kRequestTimer,    // timeout of a request that waits (waits.h)
@@ -53,8 +53,8 @@ enum TimerKind : int {
   kSessionTimer,    // end of a client's lease
   kKillTimer,       // end of executors' time to leave an ended operation
   kSilenceTimer,    // end of the grace of a session without a client
-  // Ends the wait for executors that are away. The id is the session of their worker that ended, or
-  // 0 after a restart.
+  // Ends the wait for executors that are away. The id is the registration id that their worker had,
+  // or 0 after a restart.
   kAwayTimer
 };
 
@@ -598,7 +598,8 @@ class Machine {
   // ---- Reports of executors. ----
   // Each report is handled in the file of the part of the state that it concerns.
   void HandleReport(const std::string& worker, const api::Heartbeat& beat);
-  void HandleReport(const std::string& worker, uint64_t session, const api::ExecutorReady& ready);
+  void HandleReport(const std::string& worker, uint64_t registration_id,
+                    const api::ExecutorReady& ready);
   void HandleReport(Executor& x, const api::ExecutorLost& lost);
   void HandleReport(Executor& x, const api::CommunicatorReady& ready);
   void HandleReport(Executor& x, const api::ProgramLoaded& loaded);
@@ -673,7 +674,7 @@ class Machine {
   void LoseExecutor(const std::string& executor, const std::string& reason, uint64_t launch,
                     const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
-  void LeaseTimer(uint64_t session);
+  void LeaseTimer(uint64_t registration_id);
   // Call it when executors are back. Retries the operations and requests that wait for executors.
   void RetryBlocked();
   bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }

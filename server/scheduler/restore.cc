@@ -210,19 +210,19 @@ void Machine::AwayTimer() {
 // then the process hangs, and nothing else would end it. If the worker is not back, the process is
 // ended when the worker comes back.
 void Machine::KillUnheard(const Executor& x) {
-  const uint64_t session = cluster_.worker(x.worker).session;
-  if (session == 0) return;
+  const uint64_t registration_id = cluster_.worker(x.worker).registration_id;
+  if (registration_id == 0) return;
   std::string reason =
       absl::StrCat("killed: its worker is back, but the executor did not report its arrays within ",
                    absl::FormatDuration(s_.config.outage_grace));
   Log("executor ", x.name, " ", reason);
-  effects_.emplace_back(
-      SendCommand{session, x.info.index, x.info.incarnation, api::KillExecutor{std::move(reason)}});
+  effects_.emplace_back(SendCommand{registration_id, x.info.index, x.info.incarnation,
+                                    api::KillExecutor{std::move(reason)}});
 }
 
 void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
-  const uint64_t session = w.session;
+  const uint64_t registration_id = w.registration_id;
   const absl::Time until = now_ + s_.config.outage_grace;
   // Disconnects all executors of the worker first, so that no command is sent to one of them.
   const std::vector<std::string> away = cluster_.Disconnect(worker, reason);
@@ -230,12 +230,12 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
   Log("worker ", worker, " is away");
   LogIncident("worker away", {{"worker", worker},
                               {"host", w.host},
-                              {"session", absl::StrCat(session)},
+                              {"session", absl::StrCat(registration_id)},
                               {"lost_after", absl::FormatDuration(s_.config.outage_grace)},
                               {"why", reason}});
   cluster_.ShareMemory(w.host);
   for (const std::string& name : away) LeaveUntilBack(name);
-  if (!away.empty()) Arm(until, kAwayTimer, session);
+  if (!away.empty()) Arm(until, kAwayTimer, registration_id);
 }
 
 // Ends the waits for writes and looks at files, because their commands may not have reached the

@@ -8,7 +8,7 @@
 //   at 100                                   sets the time, in ms
 //   caller b user                            sets the caller; at first it is an administrator
 //
-//   register s1 w0 0#1x2 1#1x2               session, worker, executors
+//   register s1 w0 0#1x2 1#1x2               registration, worker, executors
 //                                            (index#incarnation x devices)
 //     [host=h] [memory=1000]                 memory of the host
 //                                            0#1x2@64: an executor with 64 bytes per device
@@ -312,7 +312,7 @@ class Harness {
       if (!absl::StartsWith(word, "watch=")) absl::StrAppend(&id_.payload, word, " ");
     if (verb == "register") {
       WorkerRegistered e;
-      e.session = Number(w.at(1).substr(1));
+      e.registration_id = Number(w.at(1).substr(1));
       e.registration.worker = w.at(2);
       e.registration.host = "host-" + w.at(2);
       for (size_t i = 3; i < w.size(); ++i) {
@@ -477,7 +477,7 @@ class Harness {
   Event ReportOf(const Words& w) {  // report s1/0#1 done 7
     WorkerReported e;
     const Words a = absl::StrSplit(w.at(1).substr(1), absl::ByAnyChar("/#"));
-    e.session = Number(a.at(0));
+    e.registration_id = Number(a.at(0));
     e.report.executor = static_cast<int32_t>(Number(a.at(1)));
     e.report.incarnation = Number(a.at(2));
     const std::string& what = w.at(2);

@@ -86,7 +86,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
     const bool draining = cluster_.IsDraining(name);
     const absl::Duration silent = std::max(now_ - worker.last_seen, absl::ZeroDuration());
     WorkerState state = WorkerState::kReady;
-    if (worker.session == 0) {
+    if (worker.registration_id == 0) {
       state = cluster_.AnyAway(worker) ? WorkerState::kSuspect : WorkerState::kLost;
     } else if (silent > 2 * s_.config.heartbeat) {
       state = WorkerState::kSuspect;
@@ -94,7 +94,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
       state = draining ? WorkerState::kDraining : WorkerState::kCordoned;
     }
     workers.Add({NameOf(state)});
-    if (worker.session != 0) age.Add({name}, absl::ToDoubleSeconds(silent));
+    if (worker.registration_id != 0) age.Add({name}, absl::ToDoubleSeconds(silent));
     int first_device = 0;
     for (const std::string& executor : worker.executors) {
       const Executor& x = cluster_.executor(executor);

@@ -49,14 +49,14 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
 // arrays would be lost each time.
 absl::Status Machine::CheckName(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
-  if (it == nullptr || it->session == 0) return absl::OkStatus();
+  if (it == nullptr || it->registration_id == 0) return absl::OkStatus();
   return Error(ErrorKind::kAlreadyExists, "registration: a worker named ", r.worker,
                " is connected, from host ", it->host,
                "; choose another --name, or stop that one first");
 }
 
 bool Machine::MayForget(const Worker& worker) const {
-  return worker.session == 0 && !cluster_.AnyAway(worker);
+  return worker.registration_id == 0 && !cluster_.AnyAway(worker);
 }
 
 absl::Status Machine::CheckRegistration(const api::Registration& r) const {
@@ -91,10 +91,11 @@ void Machine::On(const WorkerRegistered& e) {
   absl::Status checked = CheckName(r);
   if (checked.ok()) checked = CheckRegistration(r);
   if (!checked.ok()) {
-    LogIncident("worker refused",
-                {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.session)}},
-                checked);
-    effects_.emplace_back(DropWorker{e.session, checked});
+    LogIncident(
+        "worker refused",
+        {{"worker", r.worker}, {"host", r.host}, {"session", absl::StrCat(e.registration_id)}},
+        checked);
+    effects_.emplace_back(DropWorker{e.registration_id, checked});
     return;
   }
   if (cluster_.FindWorker(r.worker) == nullptr &&
@@ -107,19 +108,19 @@ void Machine::On(const WorkerRegistered& e) {
         oldest = &name;
     if (oldest != nullptr) Forget(std::string(*oldest));
   }
-  Worker& w = cluster_.Connect(r.worker, e.session);
+  Worker& w = cluster_.Connect(r.worker, e.registration_id);
   // The worker sends nothing before it hears that it is accepted, and it hears that now.
   w.last_seen = now_ + s_.lag;
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
   w.build = r.build;
   Changed(core::RowKind::kWorker, r.worker);
-  AcceptWorker accept{e.session, {}};
+  AcceptWorker accept{e.registration_id, {}};
   for (const api::ExecutorInfo& info : r.executors)
     if (info.has_state && MayAdopt(ExecutorName(r.worker, info.index), info))
       accept.adopted.push_back({info.index, info.incarnation});
   effects_.emplace_back(std::move(accept));
-  Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.session);
+  Arm(w.last_seen + s_.config.lease, kLeaseTimer, e.registration_id);
   Log("worker ", r.worker, " registered");
   // An executor that was known and comes without state has not heard of an earlier acceptance, so
   // no command has reached it. An executor that comes with state is there once it has said what it
@@ -182,7 +183,7 @@ void Machine::KillIfOverdue(Executor& x) {
 void Machine::On(const DeleteWorker& e) {
   auto* const it = cluster_.FindWorker(e.worker);
   if (it == nullptr || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
-  if (it->session != 0)
+  if (it->registration_id != 0)
     return Answer(e.request, Error(ErrorKind::kValueError, "worker ", e.worker,
                                    " is connected; drain it and stop it first"));
   Answer(e.request, Info(e.worker));
@@ -255,21 +256,21 @@ void Machine::RetryBlocked() {
     if (catalogue_.executable(id).state == ExecutableState::kPlanned) LoadWhereAlive(id);
 }
 
-void Machine::LeaseTimer(uint64_t session) {
-  const std::string* const known = cluster_.WorkerOf(session);
+void Machine::LeaseTimer(uint64_t registration_id) {
+  const std::string* const known = cluster_.WorkerOf(registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
   const absl::Time ends = cluster_.worker(worker).last_seen + s_.config.lease;
-  if (ends > now_) return Arm(ends, kLeaseTimer, session);
+  if (ends > now_) return Arm(ends, kLeaseTimer, registration_id);
   const std::string why = absl::StrCat("it was silent for ", absl::FormatDuration(s_.config.lease));
   Note(core::LeaseExpired{worker});
-  effects_.emplace_back(DropWorker{session, Error(ErrorKind::kWorkerLost, "worker ", worker,
-                                                  " is away: ", why, "; register anew")});
+  effects_.emplace_back(DropWorker{registration_id, Error(ErrorKind::kWorkerLost, "worker ", worker,
+                                                          " is away: ", why, "; register anew")});
   BeginAway(worker, why);
 }
 
 void Machine::On(const WorkerGone& e) {
-  const std::string* const known = cluster_.WorkerOf(e.session);
+  const std::string* const known = cluster_.WorkerOf(e.registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
   LoseWorker(worker, e.why.ok() ? "its connection ended" : std::string(e.why.message()));
@@ -277,13 +278,14 @@ void Machine::On(const WorkerGone& e) {
 
 void Machine::LoseWorker(const std::string& worker, const std::string& reason) {
   const Worker& w = cluster_.worker(worker);
-  const uint64_t session = w.session;
+  const uint64_t registration_id = w.registration_id;
   // Marks all executors of the worker as lost first, so that no command is sent to one of them.
   const std::vector<std::string> lost = cluster_.Disconnect(worker, reason);
   Log("worker ", worker, " lost");
-  LogIncident(
-      "worker lost",
-      {{"worker", worker}, {"host", w.host}, {"session", absl::StrCat(session)}, {"why", reason}});
+  LogIncident("worker lost", {{"worker", worker},
+                              {"host", w.host},
+                              {"session", absl::StrCat(registration_id)},
+                              {"why", reason}});
   cluster_.ShareMemory(w.host);
   for (const std::string& name : lost) LoseExecutor(name, reason, 0, "");
 }
@@ -317,7 +319,7 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
                            const std::string& op_text) {
   Executor& x = cluster_.executor(name);
   const uint64_t incarnation = x.info.incarnation;
-  x.session = 0;
+  x.registration_id = 0;
   x.lost_reason = reason;
   cluster_.EndAway(x);
   Changed(core::RowKind::kExecutor, name);
@@ -368,7 +370,7 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
 // worker. A report of an incarnation other than the executor's current one is ignored. So is a
 // report from before the executor came back, if its inventory contains the same fact.
 void Machine::On(const WorkerReported& e) {
-  const std::string* const known = cluster_.WorkerOf(e.session);
+  const std::string* const known = cluster_.WorkerOf(e.registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
   absl::Time& last_seen = cluster_.worker(worker).last_seen;
@@ -376,7 +378,7 @@ void Machine::On(const WorkerReported& e) {
   if (const auto* beat = std::get_if<api::Heartbeat>(&e.report.body))
     return HandleReport(worker, *beat);
   if (const auto* ready = std::get_if<api::ExecutorReady>(&e.report.body))
-    return HandleReport(worker, e.session, *ready);
+    return HandleReport(worker, e.registration_id, *ready);
   Executor* const x = cluster_.FindExecutor(ExecutorName(worker, e.report.executor));
   if (const auto* inventory = std::get_if<api::ExecutorInventory>(&e.report.body)) {
     if (x != nullptr && x->away && x->info.incarnation == e.report.incarnation)
@@ -415,12 +417,13 @@ void Machine::HandleReport(const std::string& worker, const api::Heartbeat& beat
   }
 }
 
-void Machine::HandleReport(const std::string& worker, uint64_t session,
+void Machine::HandleReport(const std::string& worker, uint64_t registration_id,
                            const api::ExecutorReady& ready) {
   api::Registration one{.worker = worker, .host = "", .executors = {ready.info}};
   if (absl::Status s = CheckRegistration(one); !s.ok()) {
-    LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(session)}}, s);
-    effects_.emplace_back(DropWorker{session, s});
+    LogIncident("worker refused", {{"worker", worker}, {"session", absl::StrCat(registration_id)}},
+                s);
+    effects_.emplace_back(DropWorker{registration_id, s});
     return LoseWorker(worker, std::string(s.message()));
   }
   const std::string name = ExecutorName(worker, ready.info.index);

@@ -20,14 +20,14 @@ void ReferenceWorker::Start() {
     buffers_.clear();
     programs_.clear();
     registration.executors = {Info()};
-    // Reports wait until the session is known.
+    // Reports wait until the registration id is known.
     sending_ = true;
   }
   absl::StatusOr<api::Welcome> welcome = events_->Register(registration, shared_from_this());
   TESSERA_CHECK_OK(welcome);
   {
     absl::MutexLock lock(&mu_);
-    session_ = welcome->session;
+    registration_id_ = welcome->registration_id;
     sending_ = false;
   }
   SendReports();
@@ -84,7 +84,7 @@ void ReferenceWorker::Report(api::ReportBody body) {
 
 void ReferenceWorker::SendReports() {
   while (true) {
-    uint64_t session = 0;
+    uint64_t registration_id = 0;
     api::Report report;
     {
       absl::MutexLock lock(&mu_);
@@ -92,11 +92,11 @@ void ReferenceWorker::SendReports() {
       // until no report is left.
       if (sending_ || reports_.empty()) return;
       sending_ = true;
-      session = session_;
+      registration_id = registration_id_;
       report = std::move(reports_.front());
       reports_.pop_front();
     }
-    events_->OnReport(session, std::move(report));
+    events_->OnReport(registration_id, std::move(report));
     absl::MutexLock lock(&mu_);
     sending_ = false;
   }

@@ -55,7 +55,7 @@ class ReferenceWorker : public api::WorkerLink,
   const int devices_;
 
   absl::Mutex mu_;
-  uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t registration_id_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   bool alive_ ABSL_GUARDED_BY(mu_) = false;
   bool hold_ ABSL_GUARDED_BY(mu_) = false;

@@ -121,7 +121,7 @@ void Checker::BeforeStep(const scheduler::Event& event, const scheduler::State& 
   const auto* deletion = std::get_if<scheduler::DeleteWorker>(&event);
   if (deletion == nullptr) return;
   const auto worker = state.cluster.workers().find(deletion->worker);
-  if (worker == state.cluster.workers().end() || worker->second.session != 0) return;
+  if (worker == state.cluster.workers().end() || worker->second.registration_id != 0) return;
   // If a worker is deleted while it is away, the arrays that it holds are given up with it.
   for (const auto& [id, array] : state.catalogue.arrays())
     for (const auto& [device, incarnation] : array.holders)
@@ -167,7 +167,7 @@ void Checker::CheckSend(const scheduler::SendCommand& send, const scheduler::Sta
                                             std::holds_alternative<api::SaveShards>(send.command)))
     return;
   for (const auto& [name, worker] : state.cluster.workers())
-    if (worker.session == send.session && worker.draining)
+    if (worker.registration_id == send.registration_id && worker.draining)
       world_->Violate("something begins on worker ", name, ", which drains");
 }
 
@@ -179,7 +179,7 @@ void Checker::CheckAdopted(const scheduler::WorkerReported& event, const schedul
     if (array.state != scheduler::ArrayState::kReady || array.deleted) continue;
     for (const auto& [device, incarnation] : array.holders) {
       const scheduler::Executor& x = state.cluster.ExecutorOf(device);
-      if (x.session != event.session || x.info.index != event.report.executor ||
+      if (x.registration_id != event.registration_id || x.info.index != event.report.executor ||
           x.info.incarnation != event.report.incarnation || incarnation != x.info.incarnation)
         continue;
       const std::vector<uint64_t>& ready = inventory.devices.at(device - x.first_device).ready;

@@ -127,7 +127,7 @@ std::shared_ptr<Uplink> Coordinator::Register(Path* path, const api::Registratio
 std::shared_ptr<Uplink> Coordinator::Attach(Path* path, const api::Attachment& attachment,
                                             ExecutorEnd end, Stream::Ended ended) {
   return Open(path, std::move(ended), [attachment, end](Uplink* uplink, Process* process) {
-    const auto registration = process->Find(attachment.session);
+    const auto registration = process->Find(attachment.registration_id);
     if (registration == nullptr)
       return uplink->stream_->EndFromAbove(
           MakeError(ErrorKind::kWorkerLost, "executor: the worker is not registered"));

@@ -138,7 +138,8 @@ void Executor::Attach(const api::Welcome& welcome) {
   }
   m_.sent = 0;
   m_.readers.clear();
-  const api::Attachment attachment{index_, incarnation_, welcome.session, "", welcome.epoch};
+  const api::Attachment attachment{index_, incarnation_, welcome.registration_id, "",
+                                   welcome.epoch};
   m_.uplink = coordinator_->Attach(
       path_, attachment,
       [this, incarnation = incarnation_, stream](uint64_t epoch, const api::Command& command) {

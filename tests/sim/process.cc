@@ -94,7 +94,7 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
   outbox_.emplace();
   stepper_.emplace(ConfigOf(store_->life()), /*notes=*/false);
   committed_ = disk->rows();
-  last_session_ = store_->life().first_id;
+  last_registration_id_ = store_->life().first_id;
   store_->durable = [this](uint64_t commit) {
     Arrive([this, commit] {
       Answer(inbox_->DurableThrough(commit));
@@ -206,33 +206,33 @@ void Process::Post(scheduler::Event event) {
   });
 }
 
-std::shared_ptr<Registration> Process::Find(uint64_t session) const {
-  const auto it = links_.find(session);
+std::shared_ptr<Registration> Process::Find(uint64_t registration_id) const {
+  const auto it = links_.find(registration_id);
   return it == links_.end() ? nullptr : it->second;
 }
 
 uint64_t Process::AddWorker(const api::Registration& registration,
                             std::shared_ptr<Registration> link) {
-  const uint64_t session = ++last_session_;
-  links_[session] = std::move(link);
-  // The link has to learn its session before the scheduler uses the link.
-  inbox_->Push(Look().now, scheduler::WorkerRegistered{session, registration});
+  const uint64_t registration_id = ++last_registration_id_;
+  links_[registration_id] = std::move(link);
+  // The link has to learn its registration id before the scheduler uses the link.
+  inbox_->Push(Look().now, scheduler::WorkerRegistered{registration_id, registration});
   world_->After(absl::ZeroDuration(), [this] { Arrive([this] { Run(); }); });
-  return session;
+  return registration_id;
 }
 
-void Process::RemoveWorker(uint64_t session, const absl::Status& why) {
-  if (links_.erase(session) > 0) Post(scheduler::WorkerGone{session, why});
+void Process::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
+  if (links_.erase(registration_id) > 0) Post(scheduler::WorkerGone{registration_id, why});
 }
 
-void Process::Report(uint64_t session, const api::Report& report) {
-  Post(scheduler::WorkerReported{session, report});
+void Process::Report(uint64_t registration_id, const api::Report& report) {
+  Post(scheduler::WorkerReported{registration_id, report});
 }
 
-api::Welcome Process::Welcome(uint64_t session) {
+api::Welcome Process::Welcome(uint64_t registration_id) {
   const scheduler::Config& config = stepper_->state().config;
   api::Welcome welcome;
-  welcome.session = session;
+  welcome.registration_id = registration_id;
   welcome.epoch = epoch();
   welcome.heartbeat = config.heartbeat;
   welcome.lease = config.lease;
@@ -290,7 +290,7 @@ void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment&
   const api::Report& report = reported->report;
   if (report.number != 0)
     processed_.push_back(
-        {commits, reported->session, report.executor, report.incarnation, report.number});
+        {commits, reported->registration_id, report.executor, report.incarnation, report.number});
   if (std::holds_alternative<api::Heartbeat>(report.body)) AcknowledgeReports();
 }
 
@@ -298,7 +298,7 @@ void Process::AcknowledgeReports() {
   std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
   for (; !processed_.empty() && processed_.front().commit <= durable(); processed_.pop_front()) {
     const Processed& report = processed_.front();
-    last[{report.session, report.executor, report.incarnation}] = report.number;
+    last[{report.registration_id, report.executor, report.incarnation}] = report.number;
   }
   for (const auto& [of, number] : last)
     if (const auto link = Find(std::get<0>(of)))
@@ -306,7 +306,7 @@ void Process::AcknowledgeReports() {
 }
 
 void Process::Send(const scheduler::SendCommand& send) {
-  if (const auto link = Find(send.session))
+  if (const auto link = Find(send.registration_id))
     link->Send(send.executor, send.incarnation, send.command);
 }
 
@@ -337,14 +337,14 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
                     Post(scheduler::Planned{id, PlanOf(request)});
                   });
   } else if (auto* accept = std::get_if<scheduler::AcceptWorker>(&effect)) {
-    if (const auto link = Find(accept->session)) link->Accept(accept->adopted);
+    if (const auto link = Find(accept->registration_id)) link->Accept(accept->adopted);
   } else if (auto* drop = std::get_if<scheduler::DropWorker>(&effect)) {
-    const auto link = Find(drop->session);
+    const auto link = Find(drop->registration_id);
     if (link == nullptr) return;
     world_->Log("the coordinator drops a worker: ", std::string(drop->why.message()));
     if (store_->newest() && absl::StrContains(drop->why.message(), "it was silent"))
       checker_->Silent(link->worker());
-    links_.erase(drop->session);
+    links_.erase(drop->registration_id);
     link->Close(drop->why);
   } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {
     scheduler::SharedCommit shared(std::move(*commit));

@@ -66,11 +66,11 @@ class Process {
   void Post(scheduler::Event event);
 
   // ---- For Registration. ----
-  std::shared_ptr<Registration> Find(uint64_t session) const;
+  std::shared_ptr<Registration> Find(uint64_t registration_id) const;
   uint64_t AddWorker(const api::Registration& registration, std::shared_ptr<Registration> link);
-  void RemoveWorker(uint64_t session, const absl::Status& why);
-  void Report(uint64_t session, const api::Report& report);
-  api::Welcome Welcome(uint64_t session);
+  void RemoveWorker(uint64_t registration_id, const absl::Status& why);
+  void Report(uint64_t registration_id, const api::Report& report);
+  api::Welcome Welcome(uint64_t registration_id);
   // Gives the stream to the process: it ends when the process ends.
   void Owns(const std::shared_ptr<Stream>& stream) { streams_.push_back(stream); }
 
@@ -108,16 +108,16 @@ class Process {
   std::optional<scheduler::Outbox> outbox_;
   std::optional<scheduler::Stepper> stepper_;
   std::optional<scheduler::CommittedRows> committed_;        // all rows so far, durable or not
-  std::map<uint64_t, std::shared_ptr<Registration>> links_;  // session -> link
+  std::map<uint64_t, std::shared_ptr<Registration>> links_;  // registration id -> link
   std::vector<std::weak_ptr<Stream>> streams_;
   std::map<uint64_t, Lost> open_;  // open requests -> their `lost` callbacks
   struct Processed {
-    uint64_t commit = 0, session = 0;
+    uint64_t commit = 0, registration_id = 0;
     int32_t executor = 0;
     uint64_t incarnation = 0, number = 0;
   };
   std::deque<Processed> processed_;
-  uint64_t last_request_ = 0, last_session_ = 0, steps_ = 0;
+  uint64_t last_request_ = 0, last_registration_id_ = 0, steps_ = 0;
 };
 
 }  // namespace tessera::sim

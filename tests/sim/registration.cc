@@ -26,11 +26,11 @@ void Registration::Register(const api::Registration& registration) {
   worker_ = registration.worker;
   for (const api::ExecutorInfo& info : registration.executors)
     executors_[info.index].incarnation = info.incarnation;
-  session_ = process_->AddWorker(registration, shared_from_this());
+  registration_id_ = process_->AddWorker(registration, shared_from_this());
 }
 
 void Registration::Accept(const std::vector<api::AdoptedExecutor>& adopted) {
-  api::Welcome welcome = process_->Welcome(session_);
+  api::Welcome welcome = process_->Welcome(registration_id_);
   welcome.adopted = adopted;
   stream_->SendDown([end = end_, welcome] { end.welcome(welcome); });
 }
@@ -82,7 +82,7 @@ void Registration::Close(const absl::Status& why) {
 }
 
 void Registration::Ended(const std::string& why) {
-  process_->RemoveWorker(session_, absl::UnavailableError(why));
+  process_->RemoveWorker(registration_id_, absl::UnavailableError(why));
   CloseExecutors(Gone("the worker is lost: " + why));
 }
 
@@ -117,14 +117,14 @@ void Registration::Queue(const api::Report& report) {
     if ((lost && e.stream != nullptr) || !e.held_reports.empty())
       return e.held_reports.push_back(report);
   }
-  process_->Report(session_, report);
+  process_->Report(registration_id_, report);
 }
 
 void Registration::Release(Executor& executor) {
   if (executor.held_reports.empty()) return;
   executor.deadline = absl::InfiniteFuture();
   for (const api::Report& report : std::exchange(executor.held_reports, {}))
-    process_->Report(session_, report);
+    process_->Report(registration_id_, report);
 }
 
 void Registration::MeetDeadlines() {
@@ -170,10 +170,11 @@ void Registration::Attach(const api::Attachment& attachment, const std::shared_p
   e->end = std::move(end);
   e->deadline = absl::InfiniteFuture();
   for (const api::Command& command : std::exchange(e->waiting, {})) SendOn(*e, command);
-  stream->above_ended = [process = process_, session = session_, index = attachment.executor,
-                         raw = stream.get()](const absl::Status&) {
-    process->Arrive([process, session, index, raw] {
-      if (const auto registration = process->Find(session)) registration->Detach(index, raw);
+  stream->above_ended = [process = process_, registration_id = registration_id_,
+                         index = attachment.executor, raw = stream.get()](const absl::Status&) {
+    process->Arrive([process, registration_id, index, raw] {
+      if (const auto registration = process->Find(registration_id))
+        registration->Detach(index, raw);
     });
   };
 }
@@ -193,7 +194,7 @@ void Registration::TakeFromExecutor(uint64_t epoch, const Stream* stream,
   if (epoch != process_->epoch()) return;
   const auto found = executors_.find(report.executor);
   if (found == executors_.end() || found->second.stream.get() != stream) return;
-  process_->Report(session_, report);
+  process_->Report(registration_id_, report);
 }
 
 }  // namespace tessera::sim

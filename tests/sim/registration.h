@@ -46,7 +46,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   void TakeFromExecutor(uint64_t epoch, const Stream* stream, const api::Report& report);
   void Ended(const std::string& why);
 
-  uint64_t session() const { return session_; }
+  uint64_t registration_id() const { return registration_id_; }
   const std::string& worker() const { return worker_; }
 
  private:
@@ -74,7 +74,7 @@ class Registration : public std::enable_shared_from_this<Registration> {
   Process* const process_;
   const std::shared_ptr<Stream> stream_;
   const DaemonEnd end_;
-  uint64_t session_ = 0;
+  uint64_t registration_id_ = 0;
   std::string worker_;
   bool closed_ = false;
   std::map<int32_t, Executor> executors_;

@@ -54,8 +54,9 @@ void CoordinatorStream::Attach(const api::Welcome& welcome) {
       },
       [this, stream] { OnEnd(stream); });
   links_.push_back(link);
-  link->Send(ir::serial::ToEnvelope(api::Attachment{
-      options_.index, options_.incarnation, welcome.session, welcome.ticket_key, welcome.epoch}));
+  link->Send(ir::serial::ToEnvelope(api::Attachment{options_.index, options_.incarnation,
+                                                    welcome.registration_id, welcome.ticket_key,
+                                                    welcome.epoch}));
   if (stream > 1) {
     AwaitCommand();  // a command of an earlier stream may still change the inventory
     v1::Envelope inventory = Inventory();

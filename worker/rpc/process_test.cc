@@ -78,7 +78,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
       absl::MutexLock lock(&mu_);
       if (away_) return Away();
       epoch = epoch_;
-      api::Welcome welcome{.session = ++session_,
+      api::Welcome welcome{.registration_id = ++registration_id_,
                            .epoch = epoch_,
                            .heartbeat = absl::Milliseconds(50),
                            .lease = absl::Seconds(1),
@@ -111,7 +111,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
       absl::MutexLock lock(&mu_);
       if (away_) return Away();
       epoch = epoch_;
-      EXPECT_EQ(attachment->session, session_);
+      EXPECT_EQ(attachment->registration_id, registration_id_);
       EXPECT_EQ(attachment->epoch, epoch_);
       EXPECT_EQ(attachment->key, api::ExecutorTicketKey(kKey, attachment->executor, incarnation));
       attached_[incarnation] = {stream, context};
@@ -244,7 +244,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   int port_ = 0;
   absl::Mutex mu_;
   bool away_ = false, adopt_ = false;
-  uint64_t session_ = 0, epoch_ = kEpoch;
+  uint64_t registration_id_ = 0, epoch_ = kEpoch;
   absl::Duration grace_;
   Stream* stream_ = nullptr;
   std::map<uint64_t, Attached> attached_;  // by incarnation

@@ -42,7 +42,7 @@ class LocalWorker::Link : public api::WorkerLink {
 };
 
 // Makes the executor and registers it. Commands may come, and be reported, before Register has
-// returned the session, so OnReport waits until `registered_` is set.
+// returned the registration id, so OnReport waits until `registered_` is set.
 absl::StatusOr<std::unique_ptr<LocalWorker>> LocalWorker::Start(const LocalWorkerOptions& options,
                                                                 std::unique_ptr<Backend> backend,
                                                                 api::WorkerEvents* events) {
@@ -86,7 +86,7 @@ LocalWorker::~LocalWorker() {
   }
   timer_.reset();
   if (registered) {
-    events_->Disconnect(welcome_.session,
+    events_->Disconnect(welcome_.registration_id,
                         MakeError(ErrorKind::kServerStopping, "the embedded worker is stopping"));
   }
 }
@@ -100,12 +100,12 @@ void LocalWorker::OnReport(api::ReportBody body) {
     mu_.Await(absl::Condition(&known));
     if (stopping_) return;
   }
-  events_->OnReport(welcome_.session,
+  events_->OnReport(welcome_.registration_id,
                     {executor_->index(), executor_->incarnation(), std::move(body)});
 }
 
 void LocalWorker::Beat() {
-  events_->OnReport(welcome_.session, {0, 0, api::Heartbeat{}});
+  events_->OnReport(welcome_.registration_id, {0, 0, api::Heartbeat{}});
   absl::MutexLock lock(&mu_);
   if (!stopping_) beat_ = timer_->At(SteadyNow() + welcome_.heartbeat, [this] { Beat(); });
 }

@@ -221,7 +221,7 @@ std::string Line(const MakePlan& e) {
           : absl::StrCat(" absent=", e.request.cluster.absent_device_memory_bytes));
 }
 std::string Line(const SendCommand& e) {
-  return absl::StrCat("s", e.session, "/", e.executor, "#", e.incarnation, " <- ",
+  return absl::StrCat("s", e.registration_id, "/", e.executor, "#", e.incarnation, " <- ",
                       std::visit([](const auto& c) { return Text(c); }, e.command),
                       e.when_durable ? " (when durable)" : "");
 }
@@ -234,13 +234,13 @@ std::string Line(const Reply& e) {
 // executors.
 std::string Line(const AcceptWorker& e) {
   if (e.adopted.empty()) return "";
-  return absl::StrCat("accept s", e.session, " adopted=",
+  return absl::StrCat("accept s", e.registration_id, " adopted=",
                       absl::StrJoin(e.adopted, ",", [](std::string* out, const auto& x) {
                         absl::StrAppend(out, x.executor, "#", x.incarnation);
                       }));
 }
 std::string Line(const DropWorker& e) {
-  return absl::StrCat("drop s", e.session, " ", Text(e.why));
+  return absl::StrCat("drop s", e.registration_id, " ", Text(e.why));
 }
 std::string Line(const Debug& e) { return absl::StrCat("log ", e.line); }
 // Most steps have this effect, so it is no line of a transcript. The test compares the rows with
