@@ -1,6 +1,7 @@
 // One step of the state machine: the state, the time, and the effects gathered so far. A Machine
-// lives for one Step. The functions are grouped by file, and each file belongs to one part of the
-// state:
+// lives for one Step. The state, the events and the effects are plain data; the functions of
+// Machine are the rules that act on them. The functions are grouped by file, and each file belongs
+// to one part of the state:
 //
 //   cluster    workers.cc (registration, reports, loss), inventory.cc (lists, cordons, drains,
 //              meshes)
