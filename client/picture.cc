@@ -14,8 +14,8 @@
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "base/words.h"
-#include "client/shards.h"
-#include "client/text.h"
+#include "client/plan/shards.h"
+#include "client/plan/text.h"
 #include "ir/dtype.h"
 
 namespace tessera::internal {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/words.h"
 #include "client/debug.h"
-#include "client/shards.h"
+#include "client/plan/shards.h"
 #include "ir/text.h"
 #include "ir/type.h"
 

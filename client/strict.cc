@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/plan/text.h"
 #include "client/sharding.h"
-#include "client/text.h"
 #include "ir/any_op.h"
 #include "ir/op_def.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/text.h"
+#include "client/plan/text.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera::cli {

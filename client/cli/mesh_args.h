@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/shards.h"
+#include "client/plan/shards.h"
 #include "ir/mesh.h"
 #include "ir/type.h"
 

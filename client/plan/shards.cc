@@ -1,6 +1,6 @@
 // Specs and the shards that follow from them, for pictures of plans, memory statistics and checks
 // of placements (picture.cc, stages.cc, client/cli).
-#include "client/shards.h"
+#include "client/plan/shards.h"
 
 #include <algorithm>
 #include <cctype>

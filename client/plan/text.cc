@@ -1,5 +1,5 @@
 // Human-readable numbers for messages, pictures of plans and the tables of the command line.
-#include "client/text.h"
+#include "client/plan/text.h"
 
 #include <cmath>
 #include <cstdlib>
