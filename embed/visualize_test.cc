@@ -1,7 +1,7 @@
 // Proves what visualize draws and what inspect_array_sharding reports, for arrays, functions and
 // values inside functions. The tests run on the embedded cluster, or on the cluster that
 // TESSERA_SUITE_ADDRESS names.
-#include "client/visualize.h"
+#include "client/show/visualize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "client/display.h"
+#include "client/show/display.h"
 
 namespace tessera::cli {
 

@@ -2,17 +2,17 @@
 // pictures of arrays and plans here. CompileTraced, through which jit, the tracer and stages
 // compile their programs, also stands here, because it reports the placements that visualize asked
 // for.
-#include "client/visualize.h"
+#include "client/show/visualize.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/display.h"
-#include "client/explicit_text.h"
-#include "client/picture.h"
 #include "client/prints.h"
+#include "client/show/display.h"
+#include "client/show/explicit_text.h"
+#include "client/show/picture.h"
 #include "client/strict.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // Reads the planner's explanation into a PlanView, and draws it as text or SVG. visualize.cc and
 // the command line call it.
-#include "client/picture.h"
+#include "client/show/picture.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

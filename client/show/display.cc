@@ -1,6 +1,6 @@
 // Detects the capabilities of the process's terminal, and measures and truncates texts that have
 // escape sequences. Used by the pictures of plans and by the command line's tables.
-#include "client/display.h"
+#include "client/show/display.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // The text of explain_as_explicit and of `tessera explain --as-explicit`. The input is a PlanView,
 // which visualize.cc and the command line make from a plan.
-#include "client/explicit_text.h"
+#include "client/show/explicit_text.h"
 
 #include <algorithm>
 #include <utility>

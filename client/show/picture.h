@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/display.h"
+#include "client/show/display.h"
 #include "ir/mesh.h"
 #include "ir/program.h"
 

@@ -5,7 +5,7 @@
 #pragma once
 #include <string>
 
-#include "client/picture.h"
+#include "client/show/picture.h"
 #include "ir/mesh.h"
 
 namespace tessera::internal {
