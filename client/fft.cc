@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/fft.h"
 #include "ir/ops.h"
 

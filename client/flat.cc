@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "client/operand.h"
-#include "client/strict.h"
+#include "client/trace/strict.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
 

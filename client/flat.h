@@ -14,7 +14,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "client/session.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "client/tree.h"
 #include "ir/transform/transform.h"
 

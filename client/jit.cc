@@ -13,8 +13,8 @@
 #include "absl/types/span.h"
 #include "client/debug.h"
 #include "client/operand.h"
-#include "client/prints.h"
 #include "client/sharding.h"
+#include "client/trace/prints.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

@@ -15,7 +15,7 @@
 #include "client/numpy.h"
 #include "client/operand.h"
 #include "client/reductions.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/ops.h"
 

@@ -13,7 +13,7 @@
 #include "client/random.h"
 #include "client/reductions.h"
 #include "client/sharding.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/formula.h"
 #include "ir/ops.h"
 

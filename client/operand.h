@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/precision.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

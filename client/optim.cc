@@ -12,7 +12,7 @@
 #include "client/numpy.h"
 #include "client/operand.h"
 #include "client/reductions.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera::optim {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "client/lax.h"
 #include "client/operand.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/formula.h"
 #include "ir/special.h"

@@ -17,7 +17,7 @@
 
 #include "client/call.h"
 #include "client/session.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera {
 namespace stages {

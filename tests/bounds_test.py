@@ -159,7 +159,7 @@ FIXED = {
     "shutdown_grace": ("server/main.cc", "absl::Duration kShutdownGrace"),
     "reconnect": ("client/session.h", "absl::Duration reconnect"),
     "call_timeout": ("client/remote/remote_service.h", "absl::Duration kCallTimeout"),
-    "queue_wait": ("client/session.cc", "absl::Duration kMaxQueueWait"),
+    "queue_wait": ("client/trace/session.cc", "absl::Duration kMaxQueueWait"),
 }
 REQUEST_FIELDS = ("timeout", "deadline")
 SECONDS = {"Milliseconds": 0.001, "Seconds": 1, "Minutes": 60, "Hours": 3600}

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "client/pjrt/status.h"
 #include "client/pjrt/types.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/api/placement.h"
 #include "ir/strided.h"
 

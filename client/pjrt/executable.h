@@ -15,7 +15,7 @@
 #include "client/pjrt/calls.h"
 #include "client/pjrt/client.h"
 #include "client/pjrt/host_callbacks.h"
-#include "client/prints.h"
+#include "client/trace/prints.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"
 

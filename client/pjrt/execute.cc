@@ -14,7 +14,7 @@
 #include "client/pjrt/executable.h"
 #include "client/pjrt/make_calls.h"
 #include "client/pjrt/status.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/api/placement.h"
 
 namespace tessera::pjrt {

@@ -15,8 +15,8 @@
 #include "client/pjrt/buffer.h"
 #include "client/pjrt/host_callbacks.h"
 #include "client/pjrt/status.h"
-#include "client/prints.h"
-#include "client/trace.h"
+#include "client/trace/prints.h"
+#include "client/trace/trace.h"
 #include "ir/debug_print.h"
 
 namespace tessera::pjrt {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "client/operand.h"
-#include "client/prints.h"
+#include "client/trace/prints.h"
 #include "ir/debug_print.h"
 #include "ir/eval/eval.h"
 #include "ir/transform/transform.h"

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera::internal {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/prints.h"
 #include "client/show/display.h"
 #include "client/show/explicit_text.h"
 #include "client/show/picture.h"
-#include "client/strict.h"
+#include "client/trace/prints.h"
+#include "client/trace/strict.h"
 
 namespace tessera {
 namespace internal {

@@ -21,7 +21,7 @@
 
 #include "client/array.h"
 #include "client/jit.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera {
 

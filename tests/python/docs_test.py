@@ -208,7 +208,7 @@ def test_the_examples_of_the_plugin_work(cluster, tmp_path):
 # ---- The variables of docs/jax.md. ----
 
 # The code that runs in the process of a JAX program: the plugin, the package, the session, and the embedded cluster.
-SOURCES = ("client/pjrt/*.cc", "client/pjrt/*.h", "client/python/tessera_jax/**/*.py", "client/session.cc",
+SOURCES = ("client/pjrt/*.cc", "client/pjrt/*.h", "client/python/tessera_jax/**/*.py", "client/trace/session.cc",
            "embed/embed.cc")
 # Variables that these sources read and that do not concern JAX programs, with the reason.
 NOT_OF_JAX = {"TESSERA_FILES_DIR": "JAX programs neither save nor load arrays"}

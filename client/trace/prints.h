@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera::internal {
 

@@ -15,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/locks.h"
-#include "client/prints.h"
-#include "client/trace.h"
+#include "client/trace/prints.h"
+#include "client/trace/trace.h"
 #include "ir/spec.h"
 
 namespace tessera {

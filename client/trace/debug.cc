@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/prints.h"
-#include "client/trace.h"
+#include "client/trace/prints.h"
+#include "client/trace/trace.h"
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "ir/transform/transform.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "client/flat.h"
 #include "client/operand.h"
-#include "client/strict.h"
+#include "client/trace/strict.h"
 #include "ir/ops.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // Tests of the tracer: ops and errors name the user's line, literals adapt, captures pass through
 // levels of traces, and frames unwind. No test here uses a cluster.
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The tracer: keeps this thread's stack of frames, and turns what the SDK's ops emit into functions
 // and programs. Ops and transforms go through Apply, which records into the innermost frame;
 // outside a trace, InProgram makes a program of the op, compiles it and runs it.
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 #include <algorithm>
 #include <set>

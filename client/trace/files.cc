@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/session.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "client/operand.h"
 #include "client/session.h"
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 template class std::vector<tessera::Array>;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "ir/program.h"
 
 namespace tessera::internal {
