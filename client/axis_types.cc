@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

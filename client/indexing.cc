@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/sharding.h"
 #include "ir/ops.h"
 

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
+#include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/sharding.h"
 #include "ir/ops.h"
 

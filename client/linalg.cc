@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/reductions.h"
 #include "client/trace/trace.h"
 #include "client/transform.h"

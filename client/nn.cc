@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/random.h"
 #include "client/reductions.h"
 #include "client/sharding.h"

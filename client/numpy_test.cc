@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/testing/evaluated.h"
 
 namespace tessera {

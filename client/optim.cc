@@ -7,10 +7,10 @@
 #include <limits>
 #include <numbers>
 
+#include "client/apply/operand.h"
 #include "client/lax.h"
 #include "client/nn.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/reductions.h"
 #include "client/trace/trace.h"
 

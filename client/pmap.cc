@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/shard_map.h"
 #include "ir/ops.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/reductions.h"
 #include "client/shapes.h"
 #include "ir/ops.h"

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
+#include "client/apply/operand.h"
 #include "client/linalg.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/random.h"
 #include "client/random_draws.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "client/random.h"
 #include "client/random_draws.h"
 #include "client/random_rounding.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "client/operand.h"
+#include "client/apply/operand.h"
 
 namespace tessera::internal {
 

@@ -6,8 +6,8 @@
 #include <bit>
 #include <limits>
 
+#include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/operand.h"
 #include "ir/ops.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/reductions.h"
 #include "ir/ops.h"
 

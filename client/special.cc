@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "client/apply/operand.h"
 #include "client/lax.h"
-#include "client/operand.h"
 #include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/formula.h"

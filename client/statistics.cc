@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/reductions.h"
 #include "client/sets.h"
 #include "client/shapes.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/reductions.h"
 #include "ir/ops.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/operand.h"
 #include "client/lax.h"
-#include "client/operand.h"
 #include "ir/ops.h"
 
 namespace tessera::lax {

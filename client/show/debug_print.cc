@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/trace/prints.h"
 #include "ir/debug_print.h"
 #include "ir/eval/eval.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "client/operand.h"
+#include "client/apply/operand.h"
 #include "client/session.h"
 #include "client/trace/trace.h"
 #include "ir/ops.h"

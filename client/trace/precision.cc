@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "client/apply/operand.h"
 #include "client/error.h"
-#include "client/operand.h"
 #include "ir/ops.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "client/apply/operand.h"
 #include "client/flat.h"
-#include "client/operand.h"
 #include "client/trace/strict.h"
 #include "ir/ops.h"
 

@@ -1,6 +1,6 @@
 // Converts what the user passed to an op, arrays and C++ numbers, into ir::Values of a common dtype
 // and shape. The files numpy.cc, lax.cc and their kin call ApplyArgs for nearly every op.
-#include "client/operand.h"
+#include "client/apply/operand.h"
 
 #include <algorithm>
 #include <utility>
