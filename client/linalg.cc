@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/apply/operand.h"
 #include "client/numpy.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/ops.h"

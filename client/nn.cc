@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/apply/operand.h"
+#include "client/numpy/reductions.h"
 #include "client/random.h"
-#include "client/reductions.h"
 #include "client/sharding.h"
 #include "client/trace/trace.h"
 #include "ir/formula.h"

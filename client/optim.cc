@@ -11,7 +11,7 @@
 #include "client/lax.h"
 #include "client/nn.h"
 #include "client/numpy.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "client/trace/trace.h"
 
 namespace tessera::optim {

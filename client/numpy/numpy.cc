@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/apply/operand.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "client/sharding.h"
 #include "ir/ops.h"
 

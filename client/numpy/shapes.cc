@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/apply/operand.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "ir/ops.h"
 
 namespace tessera {

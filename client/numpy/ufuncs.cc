@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "client/apply/operand.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "ir/ops.h"
 
 namespace tessera {

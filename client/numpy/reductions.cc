@@ -1,6 +1,6 @@
 // Axes, dtypes and reductions that the functions of numpy.h, nn.h, statistics.h and their kin
 // share.
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 
 #include <algorithm>
 #include <numeric>

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "client/apply/operand.h"
-#include "client/reductions.h"
+#include "client/numpy/reductions.h"
 #include "client/sets.h"
 #include "client/shapes.h"
 #include "client/ufuncs.h"
