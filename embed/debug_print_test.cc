@@ -10,9 +10,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/stages.h"
 #include "client/tessera.h"
 #include "client/testing/evaluated.h"
+#include "client/transform/stages.h"
 #include "embed/testing/on_cluster.h"
 
 namespace tessera {

@@ -21,7 +21,7 @@
 #include "client/pjrt/types.h"
 #include "client/pjrt/xla.pb.h"
 #include "client/show/visualize.h"
-#include "client/stages.h"
+#include "client/transform/stages.h"
 #include "ir/api/placement.h"
 #include "ir/stablehlo/import.h"
 #include "ir/stablehlo/inspect.h"

@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "client/array.h"
-#include "client/jit.h"
 #include "client/trace/trace.h"
+#include "client/transform/jit.h"
 
 namespace tessera {
 

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "client/apply/operand.h"
-#include "client/flat.h"
 #include "client/trace/strict.h"
+#include "client/transform/flat.h"
 #include "ir/ops.h"
 
 namespace tessera {
