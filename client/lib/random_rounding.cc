@@ -1,6 +1,6 @@
 // Rounds f32 formulas like XLA's CPU code, with f64 arithmetic. The samplers in random_rejection.cc
 // build their acceptance tests from these formulas.
-#include "client/random_rounding.h"
+#include "client/lib/random_rounding.h"
 
 #include <cmath>
 #include <limits>

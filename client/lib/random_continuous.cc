@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "client/apply/operand.h"
+#include "client/lib/random_draws.h"
 #include "client/linalg.h"
 #include "client/numpy.h"
 #include "client/random.h"
-#include "client/random_draws.h"
 
 namespace tessera::random {
 namespace {

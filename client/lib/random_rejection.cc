@@ -8,10 +8,10 @@
 #include <limits>
 
 #include "client/apply/operand.h"
+#include "client/lib/random_draws.h"
+#include "client/lib/random_rounding.h"
 #include "client/numpy.h"
 #include "client/random.h"
-#include "client/random_draws.h"
-#include "client/random_rounding.h"
 #include "client/transform.h"
 #include "ir/special.h"
 

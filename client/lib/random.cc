@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "client/apply/operand.h"
+#include "client/lib/random_draws.h"
 #include "client/numpy.h"
-#include "client/random_draws.h"
 #include "client/sets.h"
 #include "ir/ops.h"
 
