@@ -2,7 +2,7 @@
 # find_package(Tessera) reads:
 #
 #   bin/tessera-coordinator  bin/tessera-worker
-#   include/tessera/client/tessera.h, and the headers that it needs
+#   include/tessera/client/*.h, of which users include tessera.h, and the headers that they need
 #   lib/libtessera_*.a
 #   lib/cmake/Tessera/TesseraConfig.cmake with the targets Tessera::client and Tessera::embedded
 #
@@ -14,10 +14,10 @@ if(NOT TARGET tessera_client_remote OR NOT TARGET tessera_sdk)
   return()  # Only a part of the tree is built, which makes no package.
 endif()
 
-# Returns `header` and all headers that it includes, as paths relative to the repository.
-function(_tessera_headers_of header out)
+# Sets `out` to the headers ARGN and all headers that they include, as paths relative to the repository.
+function(_tessera_headers_of out)
   set(found)
-  set(left ${header})
+  set(left ${ARGN})
   while(left)
     list(POP_FRONT left next)
     if(next IN_LIST found OR NOT EXISTS ${PROJECT_SOURCE_DIR}/${next})
@@ -80,7 +80,9 @@ install(FILES ${PROJECT_BINARY_DIR}/completions/_tessera
 install(FILES ${PROJECT_BINARY_DIR}/completions/tessera.fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
-_tessera_headers_of(client/tessera.h headers)
+# All headers in client/ itself are public. Some hold one line, which includes the path that the header has now.
+file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/client/*.h)
+_tessera_headers_of(headers ${public_headers})
 foreach(header IN LISTS headers)
   get_filename_component(dir ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header}

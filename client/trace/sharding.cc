@@ -1,5 +1,5 @@
 // The thread's diagnostics and strictness, and the checks of specs for Explicit axes
-// (client/operand.h) that reshard and all ops with an out_sharding call.
+// (client/apply/operand.h) that reshard and all ops with an out_sharding call.
 #include "client/sharding.h"
 
 #include <algorithm>

@@ -85,7 +85,7 @@ class Jitted {
     return internal::UnflattenFilled(call.result(), out);
   }
 
-  // Returns the program for arguments of these types, which may be abstract: see client/stages.h.
+  // Returns the program for arguments of these types, which may be abstract: see stages.h.
   // Traces the function anew, and runs nothing. Reference: jax.jit(f).lower.
   template <class... A>
   requires internal::Traceable<F, A...>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Prints the paths of the public headers of the C++ client: client/tessera.h, and those of client/ and ir/ that it
-includes, directly or not. cmake/tessera_install.cmake installs them, with the few of base/ that they need."""
+includes, directly or not. cmake/tessera_install.cmake installs them, with the few of base/ that they need and the
+headers of client/ that only forward to one of them."""
 import pathlib
 import re
 

@@ -1,7 +1,8 @@
-// Special functions composed of elementwise ops and loops, which client/special.cc offers to users.
-// The algorithms are those of JAX (jax/_src/lax/special.py and XLA's decompositions). Most come
-// from Cephes: S. Moshier, "Methods and Programs for Mathematical Functions" (1989). The incomplete
-// beta function uses the continued fraction of https://dlmf.nist.gov/8.17.E23 by Lentz's method.
+// Special functions composed of elementwise ops and loops, which client/lib/special.cc offers to
+// users. The algorithms are those of JAX (jax/_src/lax/special.py and XLA's decompositions). Most
+// come from Cephes: S. Moshier, "Methods and Programs for Mathematical Functions" (1989). The
+// incomplete beta function uses the continued fraction of https://dlmf.nist.gov/8.17.E23 by Lentz's
+// method.
 #include "ir/special.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Adds the search for NaNs to a function: in its results, and in the results of each of its ops.
-// The client runs these functions for debug_nans (client/debug.cc).
+// The client runs these functions for debug_nans (client/trace/debug.cc).
 #include <numeric>
 #include <utility>
 

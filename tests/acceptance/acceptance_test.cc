@@ -4,7 +4,8 @@
 // The expected results are in recorded.json. scripts/record_acceptance.py makes it and holds the
 // same programs in JAX. Each program runs on the embedded cluster in three ways, which must give
 // the same results: op by op, under jit, and under jit with arguments that are already sharded over
-// the mesh. client/transform_test.cc checks the types of the same programs without a cluster.
+// the mesh. client/transform/transform_test.cc checks the types of the same programs without a
+// cluster.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
