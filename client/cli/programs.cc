@@ -18,6 +18,7 @@
 #include "client/cli/placing.h"
 #include "client/cli/values.h"
 #include "client/embedded.h"
+#include "client/plan/plan_view.h"
 #include "client/remote/json_client.h"
 #include "client/show/explicit_text.h"
 #include "client/show/picture.h"

@@ -1,5 +1,5 @@
 // Specs and the shards that follow from them, for pictures of plans, memory statistics and checks
-// of placements (picture.cc, stages.cc, client/cli).
+// of placements (plan_view.cc, picture.cc, stages.cc, client/cli).
 #include "client/plan/shards.h"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #pragma once
 #include <string>
 
-#include "client/show/picture.h"
+#include "client/plan/plan_view.h"
 #include "ir/mesh.h"
 
 namespace tessera::internal {

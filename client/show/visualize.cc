@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/plan/plan_view.h"
 #include "client/show/display.h"
 #include "client/show/explicit_text.h"
 #include "client/show/picture.h"

@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/testing/datadriven.h"
+#include "client/plan/plan_view.h"
 #include "client/show/display.h"
 #include "client/show/explicit_text.h"
 #include "client/show/picture.h"
