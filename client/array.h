@@ -168,6 +168,11 @@ class Array {
 extern template class std::vector<tessera::Array>;
 namespace tessera {
 
+namespace internal {
+// Throws TYPE_ERROR for an Array without a value.
+void ThrowIfNoValue(const Array& a, const Site& site);
+}  // namespace internal
+
 // Return abstract arrays, like jax.ShapeDtypeStruct: a shape and a dtype without contents.
 Array abstract(Dims shape, DType dtype = DType::kF32);
 Array abstract_of(const Type& type);

@@ -47,6 +47,12 @@ Array& Array::operator=(const Array&) = default;
 Array& Array::operator=(Array&&) noexcept = default;
 Array::~Array() = default;
 
+void internal::ThrowIfNoValue(const Array& a, const Site& site) {
+  if (a.valid()) return;
+  ThrowError(ErrorKind::kTypeError, site,
+             "an Array without a value (default-constructed) was used as an operand");
+}
+
 Arg::Arg(const Array& a, Site s) : array(a), site(s) { internal::ThrowIfNoValue(a, s); }
 Arg::Arg(const Arg&) = default;
 Arg::Arg(Arg&&) noexcept = default;

@@ -4,9 +4,8 @@
 #include "client/trace/trace.h"
 
 #include <algorithm>
-#include <set>
-#include <type_traits>
-#include <typeinfo>
+#include <optional>
+#include <utility>
 
 #include "base/status_exception.h"
 #include "client/debug.h"
@@ -183,53 +182,6 @@ ir::FunctionRef BuildFunction(Frame& frame, const std::vector<Array>& results, c
 
 }  // namespace
 
-ConcreteState::~ConcreteState() {
-  if (session && !deleted.load()) ReleaseInSession();
-}
-
-void ConcreteState::ReleaseInSession() const {
-  if (donated.load()) {
-    session->ReleaseDonated(id);
-  } else {
-    session->Release(id, type.num_bytes());
-  }
-}
-
-bool IsGone(const ConcreteState& c, const Site& site) {
-  if (c.deleted.load()) return true;
-  if (!c.donated.load()) return false;
-  const absl::Status status = c.session->service().Describe(c.id).status();
-  if (!status.ok() &&
-      (KindOf(status) == ErrorKind::kArrayDeleted || KindOf(status) == ErrorKind::kArrayNotFound)) {
-    return true;
-  }
-  ThrowIfError(status, site);
-  c.donated.store(false);
-  return false;
-}
-
-namespace {
-// Returns the array's state if it has this class. A final class needs no dynamic_cast, which is
-// slower.
-template <class State>
-const State* As(const Array& a) {
-  static_assert(std::is_final_v<State>);
-  const ArrayState* const state = a.state().get();
-  return state != nullptr && typeid(*state) == typeid(State) ? static_cast<const State*>(state)
-                                                             : nullptr;
-}
-}  // namespace
-
-const ConcreteState* AsConcrete(const Array& a) { return As<ConcreteState>(a); }
-const TracedState* AsTraced(const Array& a) { return As<TracedState>(a); }
-const NumberState* AsNumber(const Array& a) { return As<NumberState>(a); }
-
-const api::Placement* PlacementOf(const Array& a) {
-  if (const ConcreteState* c = AsConcrete(a)) return c->placement.get();
-  const auto* const abstract = As<AbstractState>(a);
-  return abstract ? abstract->placement.get() : nullptr;
-}
-
 Frame* CurrentFrame() { return frames.empty() ? nullptr : frames.back().get(); }
 
 ir::Scope CurrentScope() {
@@ -244,12 +196,6 @@ Array Wrap(const std::shared_ptr<Frame>& frame, ir::Value v) {
   return Array(std::move(state));
 }
 Array Wrap(ir::Value v) { return Wrap(frames.back(), v); }
-
-void ThrowIfNoValue(const Array& a, const Site& site) {
-  if (a.valid()) return;
-  ThrowError(ErrorKind::kTypeError, site,
-             "an Array without a value (default-constructed) was used as an operand");
-}
 
 ir::Value Lift(const Array& a, const Site& site) {
   Frame& frame = *frames.back();
@@ -375,20 +321,6 @@ void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, co
   inspections.push_back({std::move(name), site, std::move(tell)});
 }
 
-std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site) {
-  std::shared_ptr<Session> session;
-  for (const Array& a : arrays) {
-    const ConcreteState* c = AsConcrete(a);
-    if (!c) continue;
-    if (!session) session = c->session;
-    if (session != c->session) {
-      ThrowError(ErrorKind::kValueError, site,
-                 "arrays of two sessions meet in one program. Copy one with put(a.value(), ...)");
-    }
-  }
-  return session ? session : Session::Default(site);
-}
-
 std::vector<Array> InProgram(std::string_view name, const Site& site,
                              const std::vector<Array>& inputs,
                              absl::FunctionRef<std::vector<Array>()> body) {
@@ -435,24 +367,6 @@ ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& ord
   std::vector<ir::Value> params(f.num_params);
   for (int old : order) params[old] = b.Param(f.types[old]);
   return b.Build(ir::Inline(b, f, params));
-}
-
-void ThrowNotReadable(std::string_view what, const Array& a, const Site& site) {
-  if (AsConcrete(a)) {
-    ThrowError(ErrorKind::kTypeError, site, ToAbsl(what),
-               ": reading the contents of an array while tracing would "
-               "freeze them into the program; read it before, or pass it in");
-  }
-  ThrowError(ErrorKind::kTypeError, site, ToAbsl(what), ": the contents of a traced array of type ",
-             a.valid() ? a.type().ToString() : "(none)",
-             " are not known: Abstract tracer value encountered where concrete value "
-             "is expected. Use where, select or scan in place of C++ control flow");
-}
-
-void ThrowDeleted(std::string_view what, const Array& a, const Site& site) {
-  ThrowError(ErrorKind::kArrayDeleted, site, ToAbsl(what), what.empty() ? "" : ": ",
-             "Array has been deleted or donated: ", a.type().ToString(),
-             ". Do not delete or donate an array that is used again");
 }
 
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {

@@ -5,7 +5,6 @@
 // Captures of the outermost frame are concrete arrays, which become extra arguments of the program.
 // Used by the SDK only. A frame belongs to the thread that opened it.
 #pragma once
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "client/error.h"
 #include "client/mesh.h"
 #include "client/session.h"
+#include "client/trace/array_state.h"
 #include "ir/builder.h"
 #include "ir/program.h"
 
@@ -54,68 +54,6 @@ struct Frame {
   std::vector<std::pair<ir::Value, std::string>> inspected;
 };
 
-// The state that the copies of an Array share. Each subclass is one kind of array.
-struct ArrayState {
-  explicit ArrayState(Type t) : type(std::move(t)) {}
-  virtual ~ArrayState() = default;
-  Type type;
-};
-// An array of a session, with shards on devices.
-struct ConcreteState final : ArrayState {
-  using ArrayState::ArrayState;
-  ~ConcreteState() override;
-  bool may_be_pending() const { return operation != 0 && !ready.load(); }
-  // Deletes the array on the server, now or together with later deletions of its session.
-  void ReleaseInSession() const;
-  std::shared_ptr<Session> session;
-  uint64_t id = 0;
-  std::shared_ptr<const api::Placement> placement;  // never null; runs of one executable share it
-  // id of the operation that computes the array; 0 if nothing remains to be computed
-  uint64_t operation = 0;
-  std::string name;  // name of the program that computes the array
-  // whether the operation is known to have ended without error
-  mutable std::atomic<bool> ready{false};
-  mutable std::atomic<bool> deleted{false};  // whether the user deleted the array
-  // Whether an accepted run took the array as a donation. The server has then deleted the array,
-  // unless the run failed or was cancelled before it began.
-  mutable std::atomic<bool> donated{false};
-};
-// A type and, perhaps, the placement that a real array would have.
-struct AbstractState final : ArrayState {
-  using ArrayState::ArrayState;
-  // null if the placement is unknown; `devices` may be empty
-  std::shared_ptr<const api::Placement> placement;
-};
-// A C++ number that is an argument of a program. Each run uploads it with the plan's placement.
-struct NumberState final : ArrayState {
-  using ArrayState::ArrayState;
-  ir::Array value;
-};
-// A value of the function that `frame` records.
-struct TracedState final : ArrayState {
-  using ArrayState::ArrayState;
-  std::shared_ptr<Frame> frame;
-  ir::Value value;
-};
-
-// Each returns the state of `a` if `a` is an array of this kind, else null.
-const ConcreteState* AsConcrete(const Array& a);
-const TracedState* AsTraced(const Array& a);
-const NumberState* AsNumber(const Array& a);
-// Returns the placement of a concrete array, or the intended placement of an abstract one. Returns
-// null if there is none.
-const api::Placement* PlacementOf(const Array& a);
-// Returns whether the array was deleted. Calls the server if the array was donated.
-bool IsGone(const ConcreteState& c, const Site& site);
-// Returns the state of an array that is concrete and not deleted. Throws for any other array, and
-// while tracing. The error message starts with `what`.
-const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site);
-// Throws the error of an operation `what` that needs the contents of `a`. Call it if `a` is not
-// concrete, or if a function is being traced.
-[[noreturn]] void ThrowNotReadable(std::string_view what, const Array& a, const Site& site);
-// Throws ARRAY_DELETED for the operation `what`, whose name may be empty.
-[[noreturn]] void ThrowDeleted(std::string_view what, const Array& a, const Site& site);
-
 // Thrown when an array or a shard_map has a mesh but the program has none. The outermost frame then
 // traces again with this mesh.
 struct RetraceWithMesh {
@@ -126,6 +64,9 @@ Frame* CurrentFrame();  // null outside any trace
 // Returns the scope of the innermost frame, or, outside any trace, a scope with the context mesh.
 ir::Scope CurrentScope();
 
+// Returns the state of an array that is concrete and not deleted. Throws for any other array, and
+// while tracing. The error message starts with `what`.
+const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site);
 // Returns the value of `a` in the current frame, and captures `a` if it comes from outside.
 // Requires a frame. Throws TYPE_ERROR for an array that cannot be used here, ARRAY_DELETED for a
 // deleted one.
@@ -197,10 +138,5 @@ std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
                                                          const TracedProgram& traced,
                                                          const std::string& name, bool with_plan,
                                                          const Site& site);
-// Returns the common session of the arrays, or the default session if no array is concrete. Throws
-// VALUE_ERROR if the sessions differ.
-std::shared_ptr<Session> SessionOf(const std::vector<Array>& arrays, const Site& site);
-// Throws TYPE_ERROR for an Array without a value.
-void ThrowIfNoValue(const Array& a, const Site& site);
 
 }  // namespace tessera::internal

@@ -80,12 +80,6 @@ std::string PcastHint(const Type& have, const Type& want) {
                       missing.size() == 1 ? "',)" : "')", ", to='varying')");
 }
 
-std::vector<Type> TypesOf(const std::vector<Array>& arrays) {
-  std::vector<Type> out;
-  for (const Array& a : arrays) out.push_back(a.type());
-  return out;
-}
-
 Type WithoutDim(Type type, int d) {
   type.shape.erase(type.shape.begin() + d);
   if (type.is_sharded()) type.sharding.erase(type.sharding.begin() + d);

@@ -20,7 +20,6 @@
 
 namespace tessera::internal {
 
-std::vector<Type> TypesOf(const std::vector<Array>& arrays);
 // Return `type` without dim `d`, or with a new first dim of size `size`.
 Type WithoutDim(Type type, int d);
 Type WithDim(Type type, int64_t size);
