@@ -8,7 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "client/trace/trace.h"
+#include "client/array.h"
+#include "ir/program.h"
 
 namespace tessera::internal {
 
