@@ -1,11 +1,10 @@
 // Joins the tracer, the planner's explanation and the drawing code (picture.h): users ask for
-// pictures of arrays and plans here. CompileTraced, through which jit, the tracer and stages
-// compile their programs, also stands here, because it reports the placements that visualize asked
-// for.
+// pictures of arrays and plans here. A picture inside a traced function is an inspection, which
+// CompileTraced (client/trace/compile.h) answers.
 #include "client/show/visualize.h"
 
-#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,8 +12,9 @@
 #include "client/show/display.h"
 #include "client/show/explicit_text.h"
 #include "client/show/picture.h"
+#include "client/trace/array_state.h"
+#include "client/trace/compile.h"
 #include "client/trace/prints.h"
-#include "client/trace/strict.h"
 
 namespace tessera {
 namespace internal {
@@ -24,36 +24,6 @@ Display WithoutColors() {
   Display display;
   display.unicode = true;
   return display;
-}
-
-PlanView ViewOf(const ir::Program& program, const api::CompileReply& plan, const Site& site) {
-  PlanView view = OrThrow(MakePlanView(program, plan.explain_json), site);
-  view.devices = plan.devices;
-  for (const auto* specs : {&plan.in, &plan.out})
-    if (view.devices.empty() && !specs->empty()) view.devices = (*specs)[0].placement.devices;
-  if (static_cast<int64_t>(view.devices.size()) != view.mesh.num_devices()) view.devices.clear();
-  return view;
-}
-
-PlanView ViewOf(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
-  return ViewOf(SplitPrints(traced.program, site).program, plan, site);
-}
-
-// Returns the placements that the plan has for a value, without duplicates.
-std::vector<InspectedValue> PlacementsOf(const PlanView& view, const Inspection& inspection) {
-  std::vector<InspectedValue> out;
-  for (const PlanView::Op& op : view.ops) {
-    if (op.name != inspection.name) continue;
-    for (const PlanArray& value : op.values) {
-      InspectedValue one{value.type, {view.mesh, value.spec, view.devices}, op.manual};
-      const bool is_new = std::none_of(out.begin(), out.end(), [&](const InspectedValue& other) {
-        return other.type == one.type && other.placement == one.placement &&
-               other.manual == one.manual;
-      });
-      if (is_new) out.push_back(std::move(one));
-    }
-  }
-  return out;
 }
 
 // Returns the array that is drawn for a value. If the value varies over Manual axes, the array has
@@ -96,7 +66,7 @@ PlanView ViewOf(const LoweredCall& call) {
   const auto executable =
       session->Compile(SplitPrints(call.traced.program, call.site).program,
                        call.traced.mesh.devices, call.name, /*explain=*/true, call.site);
-  PlanView view = ViewOf(call.traced, executable->reply, call.site);
+  PlanView view = PlanViewOf(call.traced, executable->reply, call.site);
   for (const Inspection& inspection : call.traced.inspections)
     for (const InspectedValue& value : PlacementsOf(view, inspection))
       view.inspected.push_back(DrawnAs(value, inspection.site));
@@ -105,40 +75,16 @@ PlanView ViewOf(const LoweredCall& call) {
 
 }  // namespace
 
-void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site) {
-  if (traced.inspections.empty()) return;
-  const PlanView view = ViewOf(traced, plan, site);
-  for (const Inspection& inspection : traced.inspections)
-    for (const InspectedValue& value : PlacementsOf(view, inspection)) inspection.tell(value);
-}
-
-std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
-                                                         const TracedProgram& traced,
-                                                         const std::string& name, bool with_plan,
-                                                         const Site& site) {
-  const SentProgram sent = SplitPrints(traced.program, site);
-  std::shared_ptr<const Session::Executable> executable =
-      session.Compile(sent.program, traced.mesh.devices, name,
-                      with_plan || !traced.inspections.empty() || HasReplicationBudget(), site);
-  CheckReplication(traced, executable->reply, name, site);
-  TellInspections(traced, executable->reply, site);
-  if (!sent.prints) return executable;
-  auto printing = std::make_shared<Session::Executable>(*executable);
-  printing->prints = sent.prints;
-  printing->num_printed = sent.num_printed;
-  return printing;
-}
-
 std::string DrawPlanOf(const LoweredCall& call) {
   return DrawPlan(ViewOf(call), Display::OfProcess());
 }
 std::string PlanTextOf(const LoweredCall& call) { return DrawPlan(ViewOf(call), WithoutColors()); }
 std::string PlanSvgOf(const LoweredCall& call) { return SvgOf(ViewOf(call)); }
 std::string PlanTextOf(const ir::Program& program, const api::CompileReply& plan) {
-  return DrawPlan(ViewOf(program, plan, Site{}), WithoutColors());
+  return DrawPlan(PlanViewOf(program, plan, Site{}), WithoutColors());
 }
 std::string PlanSvgOf(const ir::Program& program, const api::CompileReply& plan) {
-  return SvgOf(ViewOf(program, plan, Site{}));
+  return SvgOf(PlanViewOf(program, plan, Site{}));
 }
 std::string ExplicitTextOf(const LoweredCall& call) { return ExplicitText(ViewOf(call)); }
 

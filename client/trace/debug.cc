@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/trace/compile.h"
 #include "client/trace/prints.h"
 #include "client/trace/trace.h"
 #include "ir/eval/eval.h"

@@ -1,5 +1,5 @@
 // Scopes and checks for programs that are correct but slow or dangerous. control_flow.cc, flat.cc
-// and visualize.cc call the checks, which look at traced functions and at plans.
+// and compile.cc call the checks, which look at traced functions and at plans.
 #include "client/trace/strict.h"
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 
 #include "base/status_exception.h"
 #include "client/debug.h"
+#include "client/trace/compile.h"
 #include "ir/inspected.h"
 #include "ir/ops.h"
 

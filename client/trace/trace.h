@@ -130,13 +130,5 @@ TracedProgram TraceProgram(std::string name, const Site& site, const std::vector
 // Registers `tell`: it is called with the placement of `x` when the program that is being traced is
 // compiled. Throws TYPE_ERROR outside a trace.
 void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, const Site& site);
-// Calls the `tell` functions of the program's inspections with the placements that `plan` gives.
-void TellInspections(const TracedProgram& traced, const api::CompileReply& plan, const Site& site);
-// Compiles the program, then reports its inspections and checks the replication budget. The reply
-// of the returned executable contains the plan's explanation if `with_plan`.
-std::shared_ptr<const Session::Executable> CompileTraced(Session& session,
-                                                         const TracedProgram& traced,
-                                                         const std::string& name, bool with_plan,
-                                                         const Site& site);
 
 }  // namespace tessera::internal

@@ -14,6 +14,7 @@
 #include "client/apply/operand.h"
 #include "client/debug.h"
 #include "client/sharding.h"
+#include "client/trace/compile.h"
 #include "client/trace/prints.h"
 #include "ir/ops.h"
 

@@ -10,6 +10,7 @@
 #include "base/words.h"
 #include "client/debug.h"
 #include "client/plan/shards.h"
+#include "client/trace/compile.h"
 #include "ir/text.h"
 #include "ir/type.h"
 
