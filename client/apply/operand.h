@@ -5,8 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "client/apply/apply.h"
+#include "client/array.h"
+#include "client/mesh.h"
 #include "client/precision.h"
-#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

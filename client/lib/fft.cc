@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client/apply/apply.h"
 #include "client/trace/trace.h"
 #include "ir/fft.h"
 #include "ir/ops.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/numpy.h"
 #include "client/numpy/reductions.h"

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/numpy/reductions.h"
 #include "client/random.h"

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numbers>
 
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lax.h"
 #include "client/nn.h"

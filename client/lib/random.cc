@@ -7,10 +7,12 @@
 #include <cmath>
 #include <limits>
 
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lib/random_draws.h"
 #include "client/numpy.h"
 #include "client/sets.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::random {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lib/random_draws.h"
 #include "client/lib/random_rounding.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lax.h"
 #include "client/trace/trace.h"

@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/numpy.h"
 #include "client/sharding.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera {

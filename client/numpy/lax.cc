@@ -7,9 +7,11 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/numpy.h"
 #include "client/sharding.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::lax {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/numpy.h"
 #include "ir/ops.h"

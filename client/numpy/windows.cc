@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lax.h"
+#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::lax {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/trace/print_format.h"
 #include "client/trace/trace.h"

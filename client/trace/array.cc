@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/session.h"
 #include "client/trace/trace.h"

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "client/apply/operand.h"
 #include "client/trace/strict.h"
+#include "client/trace/trace.h"
 #include "client/transform/flat.h"
 #include "ir/ops.h"
 

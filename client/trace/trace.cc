@@ -1,6 +1,6 @@
 // The tracer: keeps this thread's stack of frames, and turns what the SDK's ops emit into functions
-// and programs. Ops and transforms go through Apply, which records into the innermost frame;
-// outside a trace, InProgram makes a program of the op, compiles it and runs it.
+// and programs. Ops come from Apply (client/apply/apply.h), which lifts their operands into the
+// innermost frame; the transforms record whole functions.
 #include "client/trace/trace.h"
 
 #include <algorithm>
@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "base/status_exception.h"
-#include "client/debug.h"
-#include "client/trace/compile.h"
 #include "ir/inspected.h"
 #include "ir/ops.h"
 
@@ -320,54 +318,6 @@ void Inspect(const Array& x, std::function<void(const InspectedValue&)> tell, co
   std::string name = absl::StrCat(ToAbsl(ir::kInspectedPrefix), inspections.size());
   frame.inspected.emplace_back(v, name);
   inspections.push_back({std::move(name), site, std::move(tell)});
-}
-
-std::vector<Array> InProgram(std::string_view name, const Site& site,
-                             const std::vector<Array>& inputs,
-                             absl::FunctionRef<std::vector<Array>()> body) {
-  if (CurrentFrame()) return body();
-  const TracedProgram traced = TraceProgram(
-      std::string(name), site, {}, [&](const std::vector<Array>&) { return body(); }, inputs);
-  if (DebugNans()) return RunCheckingNans(traced, traced.captures, std::string(name), site);
-  const std::shared_ptr<Session> session = SessionOf(traced.captures, site);
-  return session->Run(
-      *CompileTraced(*session, traced, std::string(name), /*with_plan=*/false, site),
-      traced.captures, /*donate=*/{}, site);
-}
-
-std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
-                         EmitFn emit) {
-  return InProgram(name, site, inputs, [&] {
-    return ConvertExceptions(site, [&] {
-      Frame& frame = *CurrentFrame();
-      std::vector<ir::Value> in;
-      for (const Array& a : inputs) in.push_back(Lift(a, site));
-      ir::SiteScope at(frame.builder, site);
-      std::vector<Array> out;
-      for (ir::Value v : emit(frame.builder, std::move(in))) out.push_back(Wrap(v));
-      return out;
-    });
-  });
-}
-
-Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
-             Emit1Fn emit) {
-  return Apply(name, site, inputs, [&](ir::Builder& b, std::vector<ir::Value> in) {
-    return std::vector<ir::Value>{emit(b, std::move(in))};
-  })[0];
-}
-
-std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
-                                std::string_view name, const Site& site) {
-  return Apply(name, site, args,
-               [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Inline(b, *f, in); });
-}
-
-ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order) {
-  ir::Builder b(f.scope, f.name);
-  std::vector<ir::Value> params(f.num_params);
-  for (int old : order) params[old] = b.Param(f.types[old]);
-  return b.Build(ir::Inline(b, f, params));
 }
 
 const ConcreteState& RequireConcrete(std::string_view what, const Array& a, const Site& site) {

@@ -91,28 +91,6 @@ Nested TraceFlat(const ir::Scope& scope, const std::vector<Type>& params, std::s
 ir::FunctionRef TraceComputation(std::string_view op, const std::vector<DType>& params,
                                  const Site& site, FlatBody body);
 
-// Calls `body` in the current frame. Outside any trace, records `body` as a program, runs the
-// program and returns its concrete results.
-std::vector<Array> InProgram(std::string_view name, const Site& site,
-                             const std::vector<Array>& inputs,
-                             absl::FunctionRef<std::vector<Array>()> body);
-
-// Emits one or more ops. The operands are lifted into the current frame, or into a new program.
-using EmitFn = absl::FunctionRef<std::vector<ir::Value>(ir::Builder&, std::vector<ir::Value>)>;
-std::vector<Array> Apply(std::string_view name, const Site& site, const std::vector<Array>& inputs,
-                         EmitFn emit);
-// Like Apply, but for an op with one result.
-using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>)>;
-Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
-             Emit1Fn emit);
-
-// Applies the function `f` of a transform to `args`: inlines it into the current frame, or runs it
-// as a program.
-std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
-                                std::string_view name, const Site& site);
-// Returns `f` with its params in another order: new param i is old param order[i].
-ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
-
 // A traced program. The params of its entry are `num_args` arguments, then the captures.
 struct TracedProgram {
   ir::Program program;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "ir/ops.h"
 

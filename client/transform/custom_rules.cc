@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "client/apply/apply.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

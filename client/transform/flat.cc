@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/trace/strict.h"
 #include "ir/op_def.h"
@@ -127,6 +128,19 @@ bool HasFloat64(const std::vector<Array>& arrays) {
   return std::any_of(arrays.begin(), arrays.end(), [](const Array& a) {
     return a.valid() && (a.dtype() == DType::kF64 || a.dtype() == DType::kC128);
   });
+}
+
+std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
+                                std::string_view name, const Site& site) {
+  return Apply(name, site, args,
+               [&](ir::Builder& b, std::vector<ir::Value> in) { return ir::Inline(b, *f, in); });
+}
+
+ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order) {
+  ir::Builder b(f.scope, f.name);
+  std::vector<ir::Value> params(f.num_params);
+  for (int old : order) params[old] = b.Param(f.types[old]);
+  return b.Build(ir::Inline(b, f, params));
 }
 
 }  // namespace tessera::internal

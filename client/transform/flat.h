@@ -25,6 +25,12 @@ Type WithoutDim(Type type, int d);
 Type WithDim(Type type, int64_t size);
 std::vector<Array> Concat(std::vector<Array> a, const std::vector<Array>& b);
 Array FullArray(const Type& type, double value, const Site& site);
+// Applies the function `f` of a transform to `args`: inlines it into the current frame, or runs it
+// as a program.
+std::vector<Array> CallFunction(const ir::FunctionRef& f, const std::vector<Array>& args,
+                                std::string_view name, const Site& site);
+// Returns `f` with its params in another order: new param i is old param order[i].
+ir::FunctionRef ReorderParams(const ir::Function& f, const std::vector<int>& order);
 // Returns which values have tangents: those of inexact dtypes.
 std::vector<bool> HaveTangents(const std::vector<Type>& types);
 // Returns one array for each type: the next one of `arrays` where `given` is true, else zeros.

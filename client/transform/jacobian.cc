@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/types/span.h"
+#include "client/apply/apply.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

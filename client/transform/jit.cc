@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/debug.h"
 #include "client/sharding.h"
