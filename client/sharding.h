@@ -128,6 +128,8 @@ class [[nodiscard]] replication_budget {
 };
 
 namespace internal {
+// Returns whether a collect_diagnostics is in scope on this thread.
+bool CollectsDiagnostics();
 // Throws VALUE_ERROR under auto_pcast(false) for operands that do not vary over the same axes.
 void CheckVaryAlike(std::string_view op, const std::vector<Array>& operands, const Site& site);
 }  // namespace internal

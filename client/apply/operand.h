@@ -8,7 +8,6 @@
 #include "client/apply/apply.h"
 #include "client/array.h"
 #include "client/mesh.h"
-#include "client/precision.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {
@@ -31,10 +30,6 @@ DType CommonDType(const std::vector<Arg>& args);
 // operands have.
 void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
-// Returns the product of two values of one dtype, computed by a precision or an algorithm.
-ir::Value DotBy(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
-                const PartitionSpec* out_sharding, std::optional<DType> preferred,
-                const lax::PrecisionLike& how, const Site& site);
 // Returns the site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);
 // Returns the result shape of numpy's broadcasting. Throws TYPE_ERROR, which names `op`.
@@ -44,14 +39,6 @@ ir::Value BroadcastTo(ir::Value x, const Dims& shape);
 ir::Value FromStart(ir::Value indices, int64_t size);
 // Returns a constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
-
-// Throws VALUE_ERROR unless the mesh in context has all axes of the spec and they are Explicit.
-void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site);
-// Returns the spec with one entry for each dim. Throws VALUE_ERROR as CheckExplicit does, and for a
-// spec with more than `rank` entries.
-PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site);
-// Returns `x`, resharded if `to` is given and differs from the sharding of `x`.
-ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site);
 
 // Returns an operand as an array: a number becomes a constant of `dtype`, of rank 0.
 Array AsArray(const Arg& a, DType dtype);

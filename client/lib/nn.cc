@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/numpy/reductions.h"
 #include "client/random.h"
 #include "client/sharding.h"

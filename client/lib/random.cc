@@ -9,6 +9,7 @@
 
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/lib/random_draws.h"
 #include "client/numpy.h"
 #include "client/sets.h"

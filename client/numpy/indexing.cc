@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/numpy.h"
 #include "client/sharding.h"
 #include "client/trace/trace.h"

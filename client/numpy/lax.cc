@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_join.h"
 #include "client/apply/apply.h"
+#include "client/apply/dot.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/numpy.h"
 #include "client/sharding.h"
 #include "client/trace/trace.h"

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "client/apply/dot.h"
 #include "client/apply/operand.h"
 #include "client/numpy/reductions.h"
 #include "client/shapes.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/numpy/reductions.h"
 #include "ir/ops.h"
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "client/session.h"
 #include "client/trace/trace.h"
 #include "ir/ops.h"

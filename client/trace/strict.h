@@ -14,8 +14,6 @@ namespace tessera::internal {
 void CheckPredicate(const char* name, const Type& predicate,
                     const std::vector<ir::FunctionRef>& functions, const Site& site);
 
-// Returns whether diagnostics are collected on this thread.
-bool CollectsDiagnostics();
 // Adds a diagnostic for each psum of `transposed` that `linear` does not have.
 void ReportInsertedPsums(const ir::Function& linear, const ir::Function& transposed,
                          const Site& site);

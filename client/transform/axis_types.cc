@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/apply/reshard.h"
 #include "ir/ops.h"
 
 namespace tessera::internal {

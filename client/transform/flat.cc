@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
+#include "client/sharding.h"
 #include "client/trace/strict.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
