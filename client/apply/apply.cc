@@ -49,4 +49,13 @@ Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& 
   })[0];
 }
 
+ir::Value CallOnValues(const std::vector<ir::Value>& values, const Site& site,
+                       absl::FunctionRef<Array(const std::vector<Array>&)> f) {
+  std::vector<Array> arrays;
+  for (const ir::Value& v : values) arrays.push_back(Wrap(v));
+  return Lift(f(arrays), site);
+}
+
+bool IsTracing() { return CurrentFrame() != nullptr; }
+
 }  // namespace tessera::internal

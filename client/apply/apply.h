@@ -29,4 +29,12 @@ using Emit1Fn = absl::FunctionRef<ir::Value(ir::Builder&, std::vector<ir::Value>
 Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& inputs,
              Emit1Fn emit);
 
+// Calls `f`, a function of arrays such as take, on values inside an `emit`. Returns the value of
+// its result.
+ir::Value CallOnValues(const std::vector<ir::Value>& values, const Site& site,
+                       absl::FunctionRef<Array(const std::vector<Array>&)> f);
+
+// Returns whether this thread is recording a function.
+bool IsTracing();
+
 }  // namespace tessera::internal

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "client/apply/apply.h"
-#include "client/trace/trace.h"
 #include "ir/fft.h"
 #include "ir/ops.h"
 

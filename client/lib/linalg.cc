@@ -16,7 +16,6 @@
 #include "client/apply/operand.h"
 #include "client/numpy.h"
 #include "client/numpy/reductions.h"
-#include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/ops.h"
 

@@ -15,7 +15,6 @@
 #include "client/numpy/reductions.h"
 #include "client/random.h"
 #include "client/sharding.h"
-#include "client/trace/trace.h"
 #include "ir/formula.h"
 #include "ir/ops.h"
 

@@ -13,13 +13,12 @@
 #include "client/nn.h"
 #include "client/numpy.h"
 #include "client/numpy/reductions.h"
-#include "client/trace/trace.h"
 
 namespace tessera::optim {
 namespace {
 
-using tessera::internal::CurrentFrame;
 using tessera::internal::InProgram;
+using tessera::internal::IsTracing;
 using tessera::internal::ThrowError;
 
 // ---- States. ------------------------------------------------------------------------------------
@@ -35,8 +34,7 @@ void ForEachMoment(const Rule& rule, State& state, const F& f) {
 // Returns the sharding of a concrete array. Returns nullopt while tracing, and for an array without
 // a mesh.
 std::optional<PartitionSpec> SpecOf(const Array& x) {
-  if (CurrentFrame() != nullptr || !x.is_concrete() || x.placement().mesh.empty())
-    return std::nullopt;
+  if (IsTracing() || !x.is_concrete() || x.placement().mesh.empty()) return std::nullopt;
   return x.sharding();
 }
 

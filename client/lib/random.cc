@@ -13,7 +13,6 @@
 #include "client/lib/random_draws.h"
 #include "client/numpy.h"
 #include "client/sets.h"
-#include "client/trace/trace.h"
 #include "ir/ops.h"
 
 namespace tessera::random {
@@ -377,10 +376,9 @@ using internal::ShapeOf;
 using ir::Value;
 using tessera::internal::Apply1;
 using tessera::internal::BroadcastTo;
+using tessera::internal::CallOnValues;
 using tessera::internal::InProgram;
-using tessera::internal::Lift;
 using tessera::internal::ThrowError;
-using tessera::internal::Wrap;
 using F = ir::Formula;
 using Vs = std::vector<Value>;
 
@@ -494,7 +492,9 @@ Value Shuffled(KeyWords key, Value x, int axis, const Site& site) {
   return x;
 }
 Value Taken(Value x, Value indices, int axis, const Site& site) {
-  return Lift(take(Arg(Wrap(x), site), Arg(Wrap(indices), site), axis), site);
+  return CallOnValues({x, indices}, site, [&](const std::vector<Array>& in) {
+    return take(Arg(in[0], site), Arg(in[1], site), axis);
+  });
 }
 Value Permuted(const KeyWords& key, Value x, int axis, bool independent, const Site& site) {
   if (independent || x.rank() == 1) return Shuffled(key, x, axis, site);
@@ -769,8 +769,10 @@ Array choice(const Arg& k, const Arg& a, Dims shape, bool replace, const std::op
         const F total = ir::Squeeze(ir::SliceInDim(sums, 0, population - 1, population), {0});
         const F all = BroadcastTo(*total, shape);
         const F drawn = all * (1 - F(internal::Uniform(words, shape, dtype, 0, 1, k.site)));
-        const Array found = searchsorted(Wrap(sums), Arg(Wrap(*drawn), k.site), "left", k.site);
-        indices = ir::Convert(Lift(found, k.site), DType::kS32);
+        const auto find = [&](const std::vector<Array>& in) {
+          return searchsorted(in[0], Arg(in[1], k.site), "left", k.site);
+        };
+        indices = ir::Convert(CallOnValues({sums, *drawn}, k.site, find), DType::kS32);
       } else {
         const F noise = internal::Gumbel(words, {population}, dtype, mode, k.site);
         const Value scores = *(noise + ir::Log(F(weights)));

@@ -1,5 +1,6 @@
 // Distributions of real numbers that are formulas of uniform and of normal numbers. Most go through
 // Sampled (random_draws.h), which checks the key and the parameters.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -19,7 +19,6 @@
 #include "client/apply/apply.h"
 #include "client/apply/operand.h"
 #include "client/lax.h"
-#include "client/trace/trace.h"
 #include "client/transform.h"
 #include "ir/formula.h"
 #include "ir/special.h"

@@ -1,5 +1,6 @@
-// The ops of lax.h, except for windows (windows.cc) and collectives (collectives.cc). Each converts
-// C++ numbers to the dtype of the arrays and emits one op of ir/ops.def, which checks the types.
+// The ops of lax.h, except for windows (windows.cc), collectives (collectives.cc) and special
+// functions (client/lib/special.cc). Each converts C++ numbers to the dtype of the arrays and emits
+// one op of ir/ops.def, which checks the types.
 #include "client/lax.h"
 
 #include <algorithm>
