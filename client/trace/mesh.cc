@@ -1,9 +1,8 @@
 // Meshes, partition specs and the context mesh of a thread. Users make them; the tracer and put
-// read the context mesh.
+// read the context mesh. make_mesh, which asks a session for devices, is in make_mesh.cc.
 #include "client/mesh.h"
 
 #include "client/error.h"
-#include "client/session.h"
 
 namespace tessera {
 namespace {
@@ -53,19 +52,6 @@ Mesh abstract_mesh(const std::vector<int64_t>& shape, const std::vector<std::str
         {names[i], shape[i], axis_types.empty() ? AxisType::kExplicit : axis_types[i]});
   }
   internal::ThrowIfError(ir::CheckMesh(mesh.logical), site);
-  return mesh;
-}
-
-Mesh make_mesh(const std::vector<int64_t>& shape, const std::vector<std::string>& names,
-               const std::vector<AxisType>& axis_types, Session* session, Site site) {
-  Mesh mesh = abstract_mesh(shape, names, axis_types, site);
-  const auto used = session ? session->shared_from_this() : Session::Default(site);
-  mesh.devices = used->HealthyDevices(mesh.size(), site);
-  if (static_cast<int64_t>(mesh.devices.size()) < mesh.size()) {
-    internal::ThrowError(ErrorKind::kNotEnoughDevices, site, "make_mesh: the mesh ",
-                         mesh.ToString(), " needs ", mesh.size(), " devices but the session has ",
-                         mesh.devices.size(), " healthy ones. Use a smaller mesh or add workers");
-  }
   return mesh;
 }
 

@@ -17,7 +17,6 @@
 #include "client/array.h"
 #include "client/error.h"
 #include "client/mesh.h"
-#include "client/session.h"
 #include "client/trace/array_state.h"
 #include "ir/builder.h"
 #include "ir/program.h"
