@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "ir/element.h"
-#include "ir/ops/scalar_math.h"
+#include "ir/scalar_math.h"
 
 namespace tessera::ir {
 namespace {

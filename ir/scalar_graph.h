@@ -1,5 +1,5 @@
 // The scalar function of an elementwise op as data: a small graph whose nodes are primitives. There
-// are about fifty primitives, and a code generator needs to know only them. ops/scalar_math.h
+// are about fifty primitives, and a code generator needs to know only them. scalar_math.h
 // defines each primitive. The operands of a primitive have one dtype, except for the predicate of
 // Select. bf16 occurs in Input and Convert only. Thread-compatible.
 #pragma once

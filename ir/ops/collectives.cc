@@ -18,7 +18,7 @@
 #include "ir/ops/axes.h"
 #include "ir/ops/dims.h"
 #include "ir/ops/family.h"
-#include "ir/ops/scalar_math.h"
+#include "ir/scalar_math.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir {

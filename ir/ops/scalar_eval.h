@@ -17,8 +17,8 @@
 #include "ir/convert.h"
 #include "ir/dtype.h"
 #include "ir/element.h"
-#include "ir/ops/scalar_math.h"
 #include "ir/scalar_graph.h"
+#include "ir/scalar_math.h"
 
 namespace tessera::ir::scalar {
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "ir/ops/scalar_math.h"
+#include "ir/scalar_math.h"
 #include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {

@@ -11,7 +11,7 @@
 
 namespace tessera::worker::codegen {
 
-// Computes out[i] = prim(x[i], y[i]) for i < n, as in ir/ops/scalar_math.h. `y` is unused if the
+// Computes out[i] = prim(x[i], y[i]) for i < n, as in ir/scalar_math.h. `y` is unused if the
 // primitive takes one argument.
 using LaneFn = void (*)(const void* x, const void* y, void* out, int64_t n);
 // Returns the symbol of a primitive on f32 or f64.

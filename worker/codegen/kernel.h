@@ -18,7 +18,7 @@
 // the points visited so far. If a param is both loaded and stored, a load sees the values that
 // earlier points have stored, so that a point may update the results of other points.
 //
-// Elements are computed as in ir/ops/scalar_math.h for their dtype, but functions of floats may be
+// Elements are computed as in ir/scalar_math.h for their dtype, but functions of floats may be
 // off by 2 ulp. The order of a reduction depends only on the shape and the target. A sum of
 // products may round each product together with its addition. bf16 and f16 are only loaded, stored,
 // selected and converted. Dtypes without scalar math (not ir::IsComputable) are only loaded and

@@ -277,7 +277,7 @@ class Verifier {
     }
     if (FindScalarFn(node.prim, operand, node.dtype) == nullptr)
       return Fault("the primitive has no form from ", Name(operand), " to ", Name(node.dtype),
-                   "; see ir/ops/scalar_math.h for its dtypes, and convert");
+                   "; see ir/scalar_math.h for its dtypes, and convert");
     bool inner = false, after = false;
     for (int arg : node.args) {
       inner = inner || levels_[arg] == Level::kInner;

@@ -46,7 +46,7 @@ Value* CommonPrim(ScalarPrim prim, V x, V y) {
   }
 }
 
-// ---- Integers: the rules of XLA, as in ir/ops/scalar_math.h. ----
+// ---- Integers: the rules of XLA, as in ir/scalar_math.h. ----
 
 V IntDivOrRem(bool is_div, bool is_signed, V x, V y) {
   const V zero = Eq(y, y.OfInt(0));
@@ -99,7 +99,7 @@ V Shift(ScalarPrim prim, V x, V amount) {
 }
 
 // Emits a primitive of integers or bools that CommonPrim does not cover, or returns null. The bits
-// are those of ir/ops/scalar_math.h, so cases that LLVM leaves undefined (division by 0, shifts by
+// are those of ir/scalar_math.h, so cases that LLVM leaves undefined (division by 0, shifts by
 // the width) go through helpers that define them.
 Value* IntPrim(IRBuilderBase& b, ScalarPrim prim, DType dtype, V x, V y) {
   // Bools compare as unsigned bits.
@@ -171,7 +171,7 @@ V RoundAway(V x) {
 }
 
 // Emits a primitive of f32 or f64 that CommonPrim does not cover, or returns null. Every result has
-// the bits of ir/ops/scalar_math.h, except that Rsqrt rounds twice. Functions such as Exp are not
+// the bits of ir/scalar_math.h, except that Rsqrt rounds twice. Functions such as Exp are not
 // here but in math_functions.cc and wide_math.cc.
 Value* FloatPrim(ScalarPrim prim, V x, V y) {
   switch (prim) {

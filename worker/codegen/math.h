@@ -4,9 +4,9 @@
 //
 // The primitives that are covered without library calls:
 //   every primitive of integers and bools, comparisons, and conversions between bool, integers,
-//     f16, bf16, f32 and f64: the bits of ir/ops/scalar_math.h;
+//     f16, bf16, f32 and f64: the bits of ir/scalar_math.h;
 //   f32 and f64: Add Sub Mul Div Neg Abs Min Max Sqrt Floor Ceil RoundEven RoundAway IsFinite: the
-//     bits of ir/ops/scalar_math.h; Rsqrt: within 2 ulp;
+//     bits of ir/scalar_math.h; Rsqrt: within 2 ulp;
 //   f32: Exp Log Tanh Erf: within 2 ulp, with the special values of IEEE functions.
 // wide_math.h covers the other functions of floats. On hosts, the functions of f64 and Rem are
 // calls of the functions in host_runtime.h.

@@ -1,4 +1,4 @@
-// FindScalarFn: wraps each function of ir/ops/scalar_math.h, for each dtype, into one on cells of 8
+// FindScalarFn: wraps each function of ir/scalar_math.h, for each dtype, into one on cells of 8
 // bytes. The interpreter looks a function up once per node. Verify (kernel_verify.cc) asks whether
 // there is one, which makes scalar_math.h the only place that says which dtypes a primitive takes.
 #include "worker/codegen/scalar_fn.h"
@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "ir/ops/scalar_eval.h"
-#include "ir/ops/scalar_math.h"
+#include "ir/scalar_math.h"
 #include "worker/codegen/scalar_prim.h"
 
 namespace tessera::worker::codegen {

@@ -1,5 +1,5 @@
 // The scalar primitives of a kernel as functions on one element, with the semantics of
-// ir/ops/scalar_math.h. The interpreter and the tests of emitters run them. Constants; thread-safe.
+// ir/scalar_math.h. The interpreter and the tests of emitters run them. Constants; thread-safe.
 #pragma once
 #include <cstdint>
 
