@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/axes.h"
+#include "ir/ops/rules/axes.h"
 
 namespace tessera::ir {
 namespace ops {

@@ -15,9 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "ir/element.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/axes.h"
-#include "ir/ops/dims.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/axes.h"
+#include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/family.h"
 #include "ir/scalar_math.h"
 #include "ir/transform/walk.h"
 

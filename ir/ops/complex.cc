@@ -6,14 +6,14 @@
 // t, as in JAX. Therefore the cotangent of the imaginary part is minus the imaginary part of the
 // number's cotangent. Reference: JAX, "The Autodiff Cookbook", complex numbers;
 // docs/decisions/0021. Formulas: W. Kahan, "Branch cuts for complex elementary functions" (1987).
-#include "ir/ops/complex.h"
+#include "ir/ops/rules/complex.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "ir/eval/eval.h"
-#include "ir/ops/pointwise.h"
+#include "ir/ops/rules/pointwise.h"
 
 namespace tessera::ir::ops {
 namespace {

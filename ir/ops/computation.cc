@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "ir/eval/eval.h"
-#include "ir/ops/family.h"
 #include "ir/ops/region.h"
+#include "ir/ops/rules/family.h"
 #include "ir/transform/transform.h"
 
 namespace tessera::ir {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ir/ops/movement.h"
+#include "ir/ops/rules/movement.h"
 
 namespace tessera::ir::ops {
 

@@ -1,7 +1,7 @@
 // The op dot_general, the product of two arrays over named dims, and the checks that convolution
 // shares with it. The derivative rules keep `precision`, so that derivatives multiply as exactly as
 // the user asked.
-#include "ir/ops/contraction.h"
+#include "ir/ops/rules/contraction.h"
 
 #include <algorithm>
 

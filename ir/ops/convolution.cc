@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "absl/types/span.h"
-#include "ir/ops/contraction.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/contraction.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::ops {
 namespace {

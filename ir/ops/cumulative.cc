@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "ir/ops/dims.h"
-#include "ir/ops/scalar_eval.h"
+#include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/scalar_eval.h"
 #include "ir/strided.h"
 
 namespace tessera::ir::ops {

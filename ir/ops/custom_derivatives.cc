@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "ir/eval/eval.h"
-#include "ir/ops/dims.h"
 #include "ir/ops/region.h"
+#include "ir/ops/rules/dims.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ir/ops/dims.h"
 #include "ir/ops/region.h"
+#include "ir/ops/rules/dims.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/derive/factors.h"
-#include "ir/ops/movement.h"
+#include "ir/ops/rules/movement.h"
 
 namespace tessera::ir::ops {
 

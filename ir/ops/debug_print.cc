@@ -9,7 +9,7 @@
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir {

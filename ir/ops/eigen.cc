@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "ir/ops/linear_algebra_eval.h"
+#include "ir/ops/rules/linear_algebra_eval.h"
 
 namespace tessera::ir::ops {
 namespace {

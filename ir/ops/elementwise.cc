@@ -1,13 +1,13 @@
 // Elementwise ops. Each op defines its function on one scalar and its derivative; the family
-// (pointwise.h) supplies the rest. The derivatives are JAX's, also at points where the function has
-// none.
+// (rules/pointwise.h) supplies the rest. The derivatives are JAX's, also at points where the
+// function has none.
 #include <cmath>
 #include <cstring>
 #include <numbers>
 
 #include "ir/convert.h"
-#include "ir/ops/pointwise.h"
-#include "ir/ops/states.h"
+#include "ir/ops/rules/pointwise.h"
+#include "ir/ops/rules/states.h"
 
 namespace tessera::ir::ops {
 namespace {

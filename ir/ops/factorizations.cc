@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ir/ops/linear_algebra_eval.h"
+#include "ir/ops/rules/linear_algebra_eval.h"
 
 namespace tessera::ir::ops {
 namespace {

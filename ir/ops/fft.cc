@@ -13,8 +13,8 @@
 
 #include "ir/eval/eval.h"
 #include "ir/fourier/fourier.h"
-#include "ir/ops/dims.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops {
 namespace {

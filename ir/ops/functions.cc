@@ -4,7 +4,7 @@
 #include <limits>
 #include <numbers>
 
-#include "ir/ops/pointwise.h"
+#include "ir/ops/rules/pointwise.h"
 
 namespace tessera::ir::ops {
 namespace {

@@ -1,11 +1,11 @@
-// The op gather: reads windows of an operand that begin where index vectors say (ir/ops/windows.h).
-// The result holds one window for each index vector.
+// The op gather: reads windows of an operand that begin where index vectors say
+// (ir/ops/rules/windows.h). The result holds one window for each index vector.
 #include <algorithm>
 #include <limits>
 #include <optional>
 
-#include "ir/ops/movement.h"
-#include "ir/ops/windows.h"
+#include "ir/ops/rules/movement.h"
+#include "ir/ops/rules/windows.h"
 
 namespace tessera::ir::ops {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
-#include "ir/ops/complex.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/complex.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir {
 namespace {

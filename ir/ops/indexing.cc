@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "ir/ops/movement.h"
-#include "ir/ops/states.h"
+#include "ir/ops/rules/movement.h"
+#include "ir/ops/rules/states.h"
 
 namespace tessera::ir::ops {
 namespace {

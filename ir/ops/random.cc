@@ -1,5 +1,5 @@
 // Random bits: the counter-based cipher of JAX's default generator, as an elementwise op.
-#include "ir/ops/pointwise.h"
+#include "ir/ops/rules/pointwise.h"
 
 namespace tessera::ir::ops {
 

@@ -12,8 +12,8 @@
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/computation.h"
-#include "ir/ops/dims.h"
 #include "ir/ops/region.h"
+#include "ir/ops/rules/dims.h"
 #include "ir/strided.h"
 #include "ir/transform/transform.h"
 

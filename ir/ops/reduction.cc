@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "absl/strings/str_join.h"
-#include "ir/ops/dims.h"
-#include "ir/ops/scalar_eval.h"
+#include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/scalar_eval.h"
 #include "ir/strided.h"
 
 namespace tessera::ir::ops {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 #include "ir/transform/walk.h"
 
 namespace tessera::ir::ops {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "ir/op_def.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 #include "ir/transform/partial_eval.h"
 #include "ir/transform/transform.h"
 

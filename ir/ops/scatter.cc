@@ -1,7 +1,7 @@
 // The ops scatter, scatter_add, scatter_mul, scatter_min and scatter_max: they write updates into
 // an operand, or combine them with its elements, in windows that begin where index vectors say
-// (ir/ops/windows.h). The op scatter_by combines the elements of several operands at once by any
-// computation.
+// (ir/ops/rules/windows.h). The op scatter_by combines the elements of several operands at once by
+// any computation.
 //
 // Updates are written in the order of their positions, row-major. If several updates of a scatter
 // write the same element, the last one stays.
@@ -12,8 +12,8 @@
 
 #include "ir/ops/computation.h"
 #include "ir/ops/region.h"
-#include "ir/ops/scalar_eval.h"
-#include "ir/ops/windows.h"
+#include "ir/ops/rules/scalar_eval.h"
+#include "ir/ops/rules/windows.h"
 
 namespace tessera::ir::ops {
 namespace {

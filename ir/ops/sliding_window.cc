@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "ir/ops/computation.h"
-#include "ir/ops/movement.h"
+#include "ir/ops/rules/movement.h"
 
 namespace tessera::ir::ops {
 namespace {

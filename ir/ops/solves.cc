@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ir/ops/linear_algebra_eval.h"
+#include "ir/ops/rules/linear_algebra_eval.h"
 
 namespace tessera::ir::ops {
 namespace {

@@ -12,9 +12,9 @@
 #include <optional>
 #include <utility>
 
-#include "ir/ops/comparator.h"
 #include "ir/ops/computation.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/comparator.h"
+#include "ir/ops/rules/dims.h"
 #include "ir/strided.h"
 
 namespace tessera::ir::ops {

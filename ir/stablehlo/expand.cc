@@ -6,7 +6,7 @@
 
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
-#include "ir/ops/windows.h"
+#include "ir/ops/rules/windows.h"
 #include "ir/stablehlo/exporter.h"
 
 namespace tessera::ir::stablehlo {

@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "ir/ops/linear_algebra.h"
+#include "ir/ops/rules/linear_algebra.h"
 #include "ir/stablehlo/exporter.h"
 
 namespace tessera::ir::stablehlo {

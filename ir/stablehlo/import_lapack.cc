@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "ir/ops/linear_algebra.h"
+#include "ir/ops/rules/linear_algebra.h"
 #include "ir/stablehlo/importer.h"
 
 namespace tessera::ir::stablehlo {

@@ -11,7 +11,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"

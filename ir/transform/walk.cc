@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "ir/ops.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::walk {
 namespace {

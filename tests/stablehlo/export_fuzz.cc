@@ -18,7 +18,7 @@
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
-#include "ir/ops/comparator.h"
+#include "ir/ops/rules/comparator.h"
 #include "ir/spec.h"
 #include "ir/stablehlo/export.h"
 #include "ir/stablehlo/import.h"

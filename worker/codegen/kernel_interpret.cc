@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/log.h"
-#include "ir/ops/scalar_eval.h"
+#include "ir/ops/rules/scalar_eval.h"
 #include "worker/codegen/kernel.h"
 #include "worker/codegen/scalar_fn.h"
 

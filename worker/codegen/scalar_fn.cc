@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ir/ops/scalar_eval.h"
+#include "ir/ops/rules/scalar_eval.h"
 #include "ir/scalar_math.h"
 #include "worker/codegen/scalar_prim.h"
 

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops::testing {
 

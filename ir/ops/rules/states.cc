@@ -1,6 +1,6 @@
 // The typing rule that select, gather, the scatters and similar ops share for unreduced operands.
 // The `varying` rules of these ops call it during inference.
-#include "ir/ops/states.h"
+#include "ir/ops/rules/states.h"
 
 namespace tessera::ir::ops {
 

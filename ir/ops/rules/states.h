@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops {
 

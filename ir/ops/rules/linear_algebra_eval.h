@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "ir/eval/eval.h"
 #include "ir/lapack/lapack.h"
-#include "ir/ops/linear_algebra.h"
+#include "ir/ops/rules/linear_algebra.h"
 
 namespace tessera::ir::ops {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::ops {
 

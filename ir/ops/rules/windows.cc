@@ -1,7 +1,7 @@
 // Checks, factors and index arithmetic for windows at index vectors (windows.h). gather.cc and
 // scatter.cc call these functions from their rules, and their evaluators walk over the windows with
 // them.
-#include "ir/ops/windows.h"
+#include "ir/ops/rules/windows.h"
 
 #include <limits>
 

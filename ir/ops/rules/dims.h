@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops {
 

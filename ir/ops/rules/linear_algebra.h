@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ir/op_def.h"
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::ops {
 

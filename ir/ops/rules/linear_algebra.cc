@@ -1,7 +1,7 @@
 // The rules that all ops of linear algebra share, and functions on batches of matrices from which
 // their derivatives are built. The OpDefs in solves.cc, factorizations.cc and eigen.cc get the
 // rules from LinearAlgebra().
-#include "ir/ops/linear_algebra.h"
+#include "ir/ops/rules/linear_algebra.h"
 
 #include <algorithm>
 #include <complex>

@@ -1,6 +1,6 @@
 // Recognises comparators that order by keys. SortBy emits the op `sort` instead of `sort_by` for
 // these: backends have code for it, while a comparator has to be evaluated on the host.
-#include "ir/ops/comparator.h"
+#include "ir/ops/rules/comparator.h"
 
 #include <algorithm>
 #include <cmath>

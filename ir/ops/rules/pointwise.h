@@ -3,9 +3,9 @@
 #pragma once
 #include <vector>
 
-#include "ir/ops/dims.h"
-#include "ir/ops/family.h"
-#include "ir/ops/scalar_eval.h"
+#include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/family.h"
+#include "ir/ops/rules/scalar_eval.h"
 
 namespace tessera::ir::ops {
 

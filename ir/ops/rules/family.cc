@@ -1,6 +1,6 @@
 // Typing rules, factor signatures and checks that the ops of many families share. Op tables name
 // them as rules; the inference of an op and the planner then call them.
-#include "ir/ops/family.h"
+#include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops {
 

@@ -2,7 +2,7 @@
 // of halos between shards. The rules of most op families call these functions: inference calls the
 // checks, batching the functions with `Batch` in their names, and the partition stage WithHalo and
 // BlockBegin.
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 #include <algorithm>
 #include <limits>

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::ops {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ir/ops/dims.h"
+#include "ir/ops/rules/dims.h"
 
 namespace tessera::ir::ops {
 

@@ -1,6 +1,6 @@
 // Checks of the axis names of collectives and casts. The inference rules in collectives.cc and
 // casts.cc call them, so that a wrong name becomes an error at the user's line.
-#include "ir/ops/axes.h"
+#include "ir/ops/rules/axes.h"
 
 #include <algorithm>
 

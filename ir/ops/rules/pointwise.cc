@@ -1,7 +1,7 @@
 // The checks and rules of elementwise ops that do not depend on the op's lambda: inference of dtype
 // and shape with lax's error texts, and sums of tangents. The op constants in elementwise.cc and
 // functions.cc refer to them through the templates of pointwise.h.
-#include "ir/ops/pointwise.h"
+#include "ir/ops/rules/pointwise.h"
 
 #include <cstdlib>
 
