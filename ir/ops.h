@@ -151,14 +151,14 @@ Value ReduceOr(Value x, std::vector<int64_t> dimensions);
 Value ArgMax(Value x, int dimension, DType index_dtype = DType::kS32);
 Value ArgMin(Value x, int dimension, DType index_dtype = DType::kS32);
 
-// ---- reduce.cc ----
+// ---- regions/reduce.cc ----
 // `computation` is an associative function of scalars: (elements..., elements...) -> (elements...).
 // Each of `inits`, a scalar, is combined before all elements. If one of the reductions above does
 // the same, that op is emitted instead.
 std::vector<Value> Reduce(std::vector<Value> xs, std::vector<Value> inits, FunctionRef computation,
                           std::vector<int64_t> dimensions);
 
-// ---- computation.cc ----
+// ---- regions/computation.cc ----
 // Applies a computation of scalars to each element of arrays of one shape, as StableHLO's `map`
 // does.
 std::vector<Value> MapComputation(FunctionRef computation, std::vector<Value> xs);
@@ -363,7 +363,7 @@ Value Preduced(Value x, const AxisSet& axes);
 Value VaryUnreducedCast(Value x, const AxisSet& axes);
 Value ReducedVaryCast(Value x, const AxisSet& axes);
 
-// ---- control.cc ----
+// ---- regions/control.cc, scan.cc, case.cc, while.cc, manual_computation.cc ----
 std::vector<Value> Call(Builder& b, FunctionRef f, Values args, std::string_view name = "");
 std::vector<Value> Checkpoint(Builder& b, FunctionRef f, Values args,
                               const CheckpointPolicy& policy = {});
@@ -393,7 +393,7 @@ std::vector<Value> ManualComputation(Builder& b, FunctionRef body, Values args,
                                      bool check_vma = true);
 Value ShardingConstraint(Value x, PartitionSpec spec);
 
-// ---- custom_derivatives.cc ----
+// ---- regions/custom_derivatives.cc ----
 // f is (consts, args) -> results. rule is (consts, args, tangents of the inexact args) -> (results,
 // tangents of the inexact results). The operands are consts, args. The consts have no tangents.
 std::vector<Value> CustomJvpCall(Builder& b, FunctionRef f, FunctionRef rule, Values operands,
@@ -403,7 +403,7 @@ std::vector<Value> CustomJvpCall(Builder& b, FunctionRef f, FunctionRef rule, Va
 std::vector<Value> CustomVjpCall(Builder& b, FunctionRef f, FunctionRef fwd, FunctionRef bwd,
                                  Values operands, int num_consts);
 
-// ---- custom_linear_solve.cc ----
+// ---- regions/custom_linear_solve.cc ----
 // Returns the x that solves matvec(consts, x) = b; solve(consts, b) computes it. matvec is linear
 // in x. The transposed functions, (consts, x) -> x, are both given or both null. The operands are
 // consts, b.

@@ -29,7 +29,7 @@ FIELDS = ("num_operands|regions|repeats_region|attrs|lowering|infer|factors|shar
 AUTODIFF = ("jvp", "transpose", "varying")
 # The tests, with those that notice most mutations first. BY_OP are those whose cases are named for the ops.
 BY_OP = ["all_ops_test", "ops_derivatives_test", "ops_batch_test", "ops_sharding_test"]
-TESTS = [*BY_OP, "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_ops_{file}_test",
+TESTS = [*BY_OP, "ir_transform_transform_test", "ir_transform_transcripts_test", "ir_{file}_test",
          "ir_ops_data_movement_test",
          "server_planner_planner_test"]
 
@@ -190,7 +190,8 @@ def verdict_on(build, mutation):
         error = build.compile(mutation, scratch)
         if error is not None:
             return f"does not compile: {error}"
-        tests = [test.format(file=mutation.path.stem) for test in TESTS]
+        name = "_".join(mutation.path.relative_to(ROOT / "ir").with_suffix("").parts)
+        tests = [test.format(file=name) for test in TESTS]
         linked = {}
         # Whole tests take up to a minute, so the samples of the op alone are tried first.
         one_op = [(test, f"*/{mutation.op}") for test in BY_OP if not mutation.op.startswith("(")]
@@ -225,12 +226,12 @@ def main():
     parser.add_argument("build", nargs="?", default="build/mutations")
     parser.add_argument("--ops", default="*", help="wire names of ops, as a pattern; a family is written as (Movement)")
     parser.add_argument("--rules", default="", help="names of the rules' fields, separated by commas")
-    parser.add_argument("--files", default="*", help="pattern of the files: ir/ops/<pattern>.cc")
+    parser.add_argument("--files", default="*", help="pattern of the files' names in ir/ops: <pattern>.cc")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many deletions are tried at once")
     parser.add_argument("--list", action="store_true", help="only list the rules that would be deleted")
     args = parser.parse_args()
     rules = set(filter(None, args.rules.split(",")))
-    chosen = [m for path in sorted((ROOT / "ir/ops").glob(f"{args.files}.cc"))
+    chosen = [m for path in sorted((ROOT / "ir/ops").rglob(f"{args.files}.cc"))
               if not path.name.endswith("_test.cc") for m in mutations_of(path)
               if fnmatch.fnmatch(m.op, args.ops) and (not rules or m.field in rules)]
     if args.list:

@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <unordered_map>
 
-#include "ir/ops/computation.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/computation.h"
+#include "ir/ops/regions/region.h"
 #include "ir/ops/rules/scalar_eval.h"
 #include "ir/ops/rules/windows.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ir/ops/computation.h"
+#include "ir/ops/regions/computation.h"
 #include "ir/ops/rules/movement.h"
 
 namespace tessera::ir::ops {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "ir/ops/computation.h"
+#include "ir/ops/regions/computation.h"
 #include "ir/ops/rules/comparator.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/strided.h"

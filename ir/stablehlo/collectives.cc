@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
-#include "ir/ops/computation.h"
+#include "ir/ops/regions/computation.h"
 #include "ir/stablehlo/importer.h"
 #include "ir/verify.h"
 

@@ -10,7 +10,7 @@
 #include "ir/eval/eval.h"
 #include "ir/fft.h"
 #include "ir/ops.h"
-#include "ir/ops/computation.h"
+#include "ir/ops/regions/computation.h"
 #include "ir/stablehlo/importer.h"
 #include "ir/stablehlo/on_shards.h"
 #include "ir/stablehlo/quantized.h"

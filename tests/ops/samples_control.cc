@@ -1,7 +1,8 @@
-// Samples of the ops in ir/ops/control.cc, scan.cc, while.cc, case.cc, manual_computation.cc,
-// custom_derivatives.cc and custom_linear_solve.cc: ops with nested functions, and casts that
-// change no value. A sample, or row, is one op with given attributes and operands: a test case
-// (samples.h). samples.cc collects the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/regions/control.cc, scan.cc, while.cc, case.cc,
+// manual_computation.cc, custom_derivatives.cc and custom_linear_solve.cc: ops with nested
+// functions, and casts that change no value. A sample, or row, is one op with given attributes and
+// operands: a test case (samples.h). samples.cc collects the rows, and the tests of this folder
+// check them.
 #include <functional>
 
 #include "absl/strings/str_cat.h"

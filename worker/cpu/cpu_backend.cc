@@ -19,7 +19,7 @@
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/eval/memory.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
 #include "worker/cpu/host_speed.h"

@@ -1,13 +1,13 @@
 // Checks and evaluates computations, the regions of scalars in reduce, sort_by, scatter_by and
 // reduce_window. Inference calls the checks, and the reference evaluator calls TupleEvaluator.
-#include "ir/ops/computation.h"
+#include "ir/ops/regions/computation.h"
 
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
 #include "ir/eval/eval.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "ir/ops/rules/family.h"
 #include "ir/transform/transform.h"
 

@@ -11,8 +11,8 @@
 
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/computation.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/computation.h"
+#include "ir/ops/regions/region.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/strided.h"
 #include "ir/transform/transform.h"

@@ -1,6 +1,6 @@
 // The helpers of region.h. The rules of control.cc, scan.cc, while.cc, case.cc and the other ops
 // with regions call them when such an op is inferred, transformed or evaluated.
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 
 #include "ir/debug_print.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "ir/eval/eval.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
 

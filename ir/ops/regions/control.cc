@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "ir/inspected.h"
 #include "ir/ops.h"
-#include "ir/ops/region.h"
+#include "ir/ops/regions/region.h"
 #include "ir/spec.h"
 #include "ir/transform/transform.h"
 #include "ir/transform/walk.h"
