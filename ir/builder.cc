@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/op_def.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir {
 namespace {

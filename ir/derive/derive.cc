@@ -9,7 +9,7 @@
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
-#include "ir/transform/walk.h"
+#include "ir/ops/rules/batch_dim.h"
 
 namespace tessera::ir::derive {
 namespace {

@@ -16,10 +16,10 @@
 #include "ir/element.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/rules/axes.h"
+#include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/ops/rules/family.h"
 #include "ir/scalar_math.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace ops {

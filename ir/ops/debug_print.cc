@@ -9,8 +9,8 @@
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/family.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace ops {

@@ -10,7 +10,7 @@
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir {
 namespace {

@@ -9,9 +9,9 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/transform/apply_rule.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace {

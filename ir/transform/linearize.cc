@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 

@@ -13,7 +13,6 @@
 #include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace {

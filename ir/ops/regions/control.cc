@@ -9,8 +9,9 @@
 #include "ir/ops.h"
 #include "ir/ops/regions/region.h"
 #include "ir/spec.h"
+#include "ir/transform/apply_rule.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir {
 namespace ops {

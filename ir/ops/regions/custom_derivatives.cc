@@ -11,9 +11,10 @@
 
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
+#include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/dims.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir {
 namespace ops {

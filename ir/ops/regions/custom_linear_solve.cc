@@ -10,9 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "ir/ops/regions/region.h"
+#include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/dims.h"
+#include "ir/transform/apply_rule.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
 
 namespace tessera::ir {
 namespace ops {

@@ -11,7 +11,7 @@
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/transform/transform.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir {
 namespace ops {

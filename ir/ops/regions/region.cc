@@ -9,7 +9,7 @@
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/rules/dims.h"
-#include "ir/transform/walk.h"
+#include "ir/walk.h"
 
 namespace tessera::ir::ops {
 

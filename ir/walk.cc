@@ -1,25 +1,18 @@
-// The helpers of the generic walks: the transforms, the builder and Dce call them. Functions are
-// renumbered and regions rescoped here, so that each walk only has to say what it does to one op.
-#include "ir/transform/walk.h"
+// The helpers of the generic walks that emit no ops: the builder, the transforms and the rules of
+// ops with regions call them. Functions are renumbered here and regions get other mapped axes, so
+// that each walk only has to say what it does to one op.
+#include "ir/walk.h"
 
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "base/log.h"
-#include "ir/ops.h"
-#include "ir/ops/rules/dims.h"
+#include "ir/op_def.h"
 
 namespace tessera::ir::walk {
 namespace {
-
-AxisSet Minus(const AxisSet& a, const AxisSet& b) {
-  AxisSet out;
-  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::inserter(out, out.end()));
-  return out;
-}
 
 // The ops and values that the results depend on.
 struct Liveness {
@@ -39,43 +32,6 @@ Liveness LiveFor(const Function& f, absl::Span<const ValueId> results) {
 }
 
 }  // namespace
-
-RuleContext Context(Builder& b, const Function& f, const Op& op, std::vector<Value> in,
-                    std::vector<Value> out) {
-  return RuleContext{b,
-                     *op.def,
-                     op.attrs,
-                     op.regions,
-                     std::move(in),
-                     std::move(out),
-                     ElementsAt(f.types, op.operands),
-                     ElementsAt(f.types, op.results)};
-}
-
-std::vector<Value> EmitPlain(Builder& b, const Op& op, Values in) {
-  return b.Emit(*op.def, in, op.attrs, op.regions);
-}
-
-Value MatchTangent(Value v, const Type& want) {
-  if (!v || !v.builder().scope().check_vma) return v;
-  AxisSet terms;
-  for (const std::string& a : want.unreduced)
-    if (v.type().varying.contains(a)) terms.insert(a);
-  v = ops::WithStates(VaryUnreducedCast(v, terms), want.unreduced, want.reduced);
-  if (v.type().unreduced != want.unreduced || v.type().reduced != want.reduced)
-    Throw(
-        ErrorKind::kNotImplemented,
-        absl::StrCat("a derivative has type ", v.type().ToString(), " where type ", want.ToString(),
-                     " is needed, and no cast exists between these states; pcast the "
-                     "differentiated value to varying first"));
-  if (AxisSet spare = Minus(v.type().varying, want.varying); !spare.empty())
-    v = Psum(v, AxisList(spare.begin(), spare.end()));
-  if (AxisSet missing = Minus(want.varying, v.type().varying); !missing.empty())
-    v = Pvary(v, missing);
-  return v;
-}
-
-Value MatchCotangent(Value v, const Type& primal) { return MatchTangent(v, CotangentType(primal)); }
 
 // Drops dead ops and renumbers the values in one pass: params first, then the results of each op.
 // It takes f by value and moves ops and types out, because Builder::Build calls it for every
@@ -160,31 +116,6 @@ std::vector<FunctionRef> RegionsUnder(const OpDef& def, std::vector<FunctionRef>
     region = std::move(copy);
   }
   return regions;
-}
-
-AxisSet CutMissing(const MappedAxis& axis, Value v) {
-  AxisSet out;
-  for (const std::string& a : axis.spmd)
-    if (v.builder().mesh().IsManual(a) && !v.type().varying.contains(a)) out.insert(a);
-  return out;
-}
-
-Value WithBatchDim(const MappedAxis& axis, Value v, int dim) {
-  v = Pvary(v, CutMissing(axis, v));
-  if (axis.sharding.empty()) return BroadcastNewDim(v, dim, axis.size);
-  Type like = InsertDim(v.type(), dim, axis.size);
-  like.set_axes_of(dim, axis.sharding);
-  std::vector<int64_t> dims;
-  for (int d = 0; d <= v.rank(); ++d)
-    if (d != dim) dims.push_back(d);
-  return ops::BroadcastLike(v, like, std::move(dims));
-}
-
-Value SumOfBatch(const MappedAxis& axis, Value v, int dim) {
-  AxisList cut;
-  for (const std::string& a : axis.spmd)
-    if (v.builder().mesh().IsManual(a)) cut.push_back(a);
-  return Psum(ReduceSum(v, {dim}), cut);
 }
 
 }  // namespace tessera::ir::walk
