@@ -470,7 +470,8 @@ inline bool HasEffects(const Op& op) {
 absl::Span<const OpDef* const> AllOps();
 const OpDef* FindOp(std::string_view wire_name);
 
-// Derived rules. The generic walks call them when a rule is `Derived{}`.
+// Derived rules that emit no ops. They are called when a rule is `Derived{}`. ops/rules/derived.h
+// has those that emit ops.
 namespace derive {
 absl::Status ShardingByFactors(const InferContext&, std::vector<Type>* out);
 absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
@@ -479,15 +480,6 @@ absl::Status VaryingAllEqual(const InferContext&, std::vector<Type>* out);
 // be reduced or unreduced.
 absl::Status CheckVaryingEqual(const InferContext&);
 absl::StatusOr<AxisSet> ReducedOf(const InferContext&);
-std::vector<Value> LinearJvp(const RuleContext&, Values tangents);
-Batched ElementwiseBatch(const RuleContext&, absl::Span<const int> dims, int64_t size);
-// Adds a batch dim of this size at `dim` to an operand that is the same for the whole batch. The
-// result is sharded, and varies, like batched values.
-Value WithBatchDim(const RuleContext&, Value x, int dim, int64_t size);
-std::vector<Value> PartitionByFactors(const RuleContext&, const PartitionContext&);
-// Returns the combination of the values that the shards along `axes` hold. Requires: `kind` is a
-// reduction, but not an index (kArgMax, kArgMin).
-Value CombineShards(Value local, ReduceKind kind, const AxisList& axes);
 Cost CostByFactors(const InferContext&, absl::Span<const Type> out);
 // Evaluates an op that has an index map.
 absl::StatusOr<std::vector<Array>> EvalIndexMap(const EvalContext&, absl::Span<const Array> in);

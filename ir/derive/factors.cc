@@ -3,6 +3,8 @@
 // it, too.
 #include "ir/derive/factors.h"
 
+#include <algorithm>
+
 namespace tessera::ir {
 
 std::optional<std::vector<AxisList>> SplitAxes(const AxisList& axes, const FactorList& dim,
@@ -81,4 +83,28 @@ bool IsLinear(const ScalarGraph& graph) {
   });
 }
 
+namespace derive {
+
+AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes) {
+  AxisList axes;
+  if (signature.reduce != ReduceKind::kSum) return axes;
+  for (size_t f = 0; f < factor_axes.size(); ++f)
+    if (signature.factors[f].kind == FactorKind::kReduction)
+      axes.insert(axes.end(), factor_axes[f].begin(), factor_axes[f].end());
+  return axes;
+}
+
+Cost CostByFactors(const InferContext& c, absl::Span<const Type> out) {
+  const Signature s = c.def.factors(c, out);
+  Cost cost;
+  const bool moves =
+      c.def.lowering == Lowering::kIndexMap || c.def.lowering == Lowering::kDynamicIndex;
+  cost.flops = c.def.family == Family::kContraction ? 2 : moves ? 0 : 1;
+  for (const Factor& f : s.factors) cost.flops *= static_cast<double>(f.size);
+  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
+  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
+  return cost;
+}
+
+}  // namespace derive
 }  // namespace tessera::ir

@@ -33,15 +33,8 @@ bool HasKernels(const ScalarGraph& graph);
 bool IsLinear(const ScalarGraph& graph);
 
 namespace derive {
-// The output of the derived partition rule before it adds up sums over shards. `pending` are the
-// axes along which the shards of each result still have to be added up. Reductions other than sums
-// are already completed.
-struct LocalResults {
-  std::vector<Value> values;
-  AxisList pending;
-};
-LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p);
-// Returns the axes along which PartitionButSums leaves sums pending.
+// Returns the axes along which the shards of an op's results still have to be added up, given the
+// axes of each factor.
 AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes);
 }  // namespace derive
 

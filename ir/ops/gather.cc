@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/movement.h"
 #include "ir/ops/rules/windows.h"
 

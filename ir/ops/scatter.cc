@@ -12,6 +12,7 @@
 
 #include "ir/ops/regions/computation.h"
 #include "ir/ops/regions/region.h"
+#include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/scalar_eval.h"
 #include "ir/ops/rules/windows.h"
 

@@ -12,6 +12,7 @@
 #include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/ops/rules/batch_dim.h"
+#include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/family.h"
 #include "ir/transform/apply_rule.h"
 #include "ir/transform/memo.h"

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "ir/ops.h"
+#include "ir/ops/rules/derived.h"
 #include "server/planner/cuts.h"
 #include "server/planner/reshard.h"
 #include "server/planner/stages.h"

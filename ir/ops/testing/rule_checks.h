@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
+#include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/family.h"
 
 namespace tessera::ir::ops::testing {

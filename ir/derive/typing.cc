@@ -1,15 +1,16 @@
-// The derived rules: they follow from an op's factor signature or its family. The builder and the
-// generic walks call them for every rule that an op's row leaves as Derived{}.
+// The derived type rules: the sharding of an op's results follows from its factor signature, and
+// their manual axes type from that of the operands. The builder calls them for every op whose row
+// leaves `sharding` or `varying` as Derived{}.
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "base/status_exception.h"
 #include "ir/derive/factors.h"
 #include "ir/op_def.h"
-#include "ir/ops.h"
-#include "ir/ops/rules/batch_dim.h"
 
 namespace tessera::ir::derive {
 namespace {
@@ -151,138 +152,6 @@ absl::Status VaryingAllEqual(const InferContext& c, std::vector<Type>* out) {
     if (unreduced) t.unreduced = c.in[0].unreduced;
   }
   return absl::OkStatus();
-}
-
-std::vector<Value> LinearJvp(const RuleContext& c, Values tangents) {
-  if (std::none_of(tangents.begin(), tangents.end(), [](const Value& t) { return t.valid(); }))
-    return std::vector<Value>(c.out_types.size());
-  std::vector<Value> in;
-  for (size_t i = 0; i < tangents.size(); ++i)
-    in.push_back(tangents[i] ? tangents[i] : Zeros(c.b, c.in[i].type()));
-  return c.b.Emit(c.def, in, c.attrs, {c.regions.begin(), c.regions.end()});
-}
-
-Value WithBatchDim(const RuleContext& c, Value x, int dim, int64_t size) {
-  MappedAxis axis = c.batch;
-  axis.size = size;
-  return walk::WithBatchDim(axis, x, dim);
-}
-
-Batched ElementwiseBatch(const RuleContext& c, absl::Span<const int> dims, int64_t size) {
-  const int rank = c.out_types[0].rank();
-  int at = 0;
-  for (size_t i = 0; i < dims.size(); ++i)
-    if (dims[i] >= 0 && c.in_types[i].rank() == rank) {
-      at = dims[i];
-      break;
-    }
-  Dims shape = c.out_types[0].shape;
-  shape.insert(shape.begin() + at, size);
-  std::vector<Value> in;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const bool whole = c.in_types[i].rank() == rank;
-    if (whole && dims[i] >= 0) {
-      in.push_back(MoveDim(c.in[i], dims[i], at));
-    } else if (whole) {
-      in.push_back(WithBatchDim(c, c.in[i], at, size));
-      // The remaining case is an operand of rank 0 of an op on arrays.
-    } else {
-      in.push_back(dims[i] < 0 ? c.in[i] : BroadcastInDim(c.in[i], shape, {at}));
-    }
-  }
-  std::vector<Value> out = c.b.Emit(c.def, MatchVarying(in), c.attrs);
-  return {out, std::vector<int>(out.size(), at)};
-}
-
-namespace {
-
-// Returns the product of the shards' values. If a dim divides, it is exchanged, so that each shard
-// multiplies one block, and the blocks are gathered. Otherwise every shard gathers all values.
-Value CombineProducts(Value local, const AxisList& axes) {
-  const int64_t n = local.builder().mesh().SizeOf(axes);
-  int dim = 0;
-  while (dim < local.rank() && (local.dim(dim) == 0 || local.dim(dim) % n != 0)) ++dim;
-  if (dim == local.rank()) return ReduceProd(AllGather(local, axes, 0, /*tiled=*/false), {0});
-  const Value blocks = AllToAll(local, axes, dim, dim, /*tiled=*/true);
-  Dims cut = local.shape();
-  cut[dim] /= n;
-  cut.insert(cut.begin() + dim, n);
-  return AllGather(ReduceProd(Reshape(blocks, cut), {dim}), axes, dim, /*tiled=*/true);
-}
-
-}  // namespace
-
-Value CombineShards(Value local, ReduceKind kind, const AxisList& axes) {
-  switch (kind) {
-    case ReduceKind::kSum:
-      return Psum(local, axes);
-    case ReduceKind::kProd:
-      return CombineProducts(local, axes);
-    case ReduceKind::kMax:
-      return Pmax(local, axes);
-    case ReduceKind::kMin:
-      return Pmin(local, axes);
-    case ReduceKind::kAnd:
-      return Convert(Pmin(Convert(local, DType::kS32), axes), local.dtype());
-    case ReduceKind::kOr:
-      return Convert(Pmax(Convert(local, DType::kS32), axes), local.dtype());
-    default:
-      break;
-  }
-  Throw(MakeError(ErrorKind::kInternal, "partition: a reduce factor without a reduction"));
-}
-
-AxisList SummedAxes(const Signature& signature, const std::vector<AxisList>& factor_axes) {
-  AxisList axes;
-  if (signature.reduce != ReduceKind::kSum) return axes;
-  for (size_t f = 0; f < factor_axes.size(); ++f)
-    if (signature.factors[f].kind == FactorKind::kReduction)
-      axes.insert(axes.end(), factor_axes[f].begin(), factor_axes[f].end());
-  return axes;
-}
-
-LocalResults PartitionButSums(const RuleContext& c, const PartitionContext& p) {
-  const Attrs attrs = c.def.localize ? c.def.localize(c, p) : c.attrs;
-  LocalResults out;
-  const std::vector<Value> in = c.def.exchange ? c.def.exchange(c, p) : c.in;
-  out.values = c.b.Emit(c.def, in, attrs, {c.regions.begin(), c.regions.end()});
-  AxisList reduced;
-  int64_t terms = 1;  // number of terms that each shard adds up
-  for (size_t f = 0; f < p.factor_axes.size(); ++f) {
-    if (p.signature.factors[f].kind != FactorKind::kReduction) continue;
-    reduced.insert(reduced.end(), p.factor_axes[f].begin(), p.factor_axes[f].end());
-    terms *= p.signature.factors[f].size / c.b.mesh().SizeOf(p.factor_axes[f]);
-  }
-  if (reduced.empty()) return out;
-  if (p.signature.reduce == ReduceKind::kSum) {
-    // A sum of several terms starts from 0, so a sum of -0s is 0. A shard with one term has not
-    // added the 0.
-    for (Value& v : out.values)
-      if (terms == 1 && IsFloat(v.dtype())) v = v + FullLike(v, 0);
-    out.pending = SummedAxes(p.signature, p.factor_axes);
-    return out;
-  }
-  for (Value& v : out.values) v = CombineShards(v, p.signature.reduce, reduced);
-  return out;
-}
-
-std::vector<Value> PartitionByFactors(const RuleContext& c, const PartitionContext& p) {
-  auto [out, pending] = PartitionButSums(c, p);
-  if (!pending.empty())
-    for (Value& v : out) v = Psum(v, pending);
-  return out;
-}
-
-Cost CostByFactors(const InferContext& c, absl::Span<const Type> out) {
-  const Signature s = c.def.factors(c, out);
-  Cost cost;
-  const bool moves =
-      c.def.lowering == Lowering::kIndexMap || c.def.lowering == Lowering::kDynamicIndex;
-  cost.flops = c.def.family == Family::kContraction ? 2 : moves ? 0 : 1;
-  for (const Factor& f : s.factors) cost.flops *= static_cast<double>(f.size);
-  for (const Type& t : c.in) cost.bytes += static_cast<double>(t.num_bytes());
-  for (const Type& t : out) cost.bytes += static_cast<double>(t.num_bytes());
-  return cost;
 }
 
 }  // namespace tessera::ir::derive
