@@ -8,13 +8,11 @@
 #include <complex>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/element.h"
-#include "ir/strided.h"
 
 namespace tessera::ir {
 namespace {
@@ -34,11 +32,6 @@ Int ToInt(double v) {
   if (v >= static_cast<double>(std::numeric_limits<Int>::max()))
     return std::numeric_limits<Int>::max();
   return static_cast<Int>(v);
-}
-
-// Returns the offset of the element at `index` in an array with these strides.
-int64_t OffsetOf(const Dims& index, const Dims& strides) {
-  return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
 }
 
 std::string ElementText(const Array& a, int64_t i) {
@@ -236,18 +229,6 @@ std::string Array::ToString(absl::FunctionRef<std::string(int64_t)> element) con
   int64_t next = 0;
   Print(*this, 0, element, &next, &out);
   return out;
-}
-
-Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape) {
-  const Dims strides = StridesOf(global.shape());
-  return ReadStrided(global, OffsetOf(starts, strides), strides, shape);
-}
-
-void WriteBlock(Array* global, const Dims& starts, const Array& block) {
-  const int64_t width = ByteWidth(global->dtype());
-  const Dims strides = StridesOf(global->shape());
-  CopyStrided(width, block.shape(), block.data(), StridesOf(block.shape()),
-              global->MutableData() + OffsetOf(starts, strides) * width, strides);
 }
 
 }  // namespace tessera::ir

@@ -73,10 +73,5 @@ using Shards = absl::InlinedVector<Array, 1>;
 // Returns the row-major strides of a shape, in elements. For a shape without elements the strides
 // have no meaning.
 Dims StridesOf(const Dims& shape);
-// SliceBlock returns the subarray of `global` that starts at `starts` and has `shape`. WriteBlock
-// is the inverse: it overwrites such a subarray of `*global`. Requires: the subarray is within
-// bounds.
-Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape);
-void WriteBlock(Array* global, const Dims& starts, const Array& block);
 
 }  // namespace tessera::ir

@@ -34,6 +34,11 @@ void CopyRow(int64_t width, int64_t n, const std::byte* src, int64_t src_step, s
   }
 }
 
+// Returns the offset of the element at `index` in an array with these strides.
+int64_t OffsetOf(const Dims& index, const Dims& strides) {
+  return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
+}
+
 }  // namespace
 
 // Walks all indices but the last like an odometer and copies the last dim as one row. Rows are
@@ -88,6 +93,18 @@ Array Permuted(const Array& x, absl::Span<const int64_t> permutation) {
     shape.push_back(x.shape()[d]);
   }
   return ReadStrided(x, 0, strides, shape);
+}
+
+Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape) {
+  const Dims strides = StridesOf(global.shape());
+  return ReadStrided(global, OffsetOf(starts, strides), strides, shape);
+}
+
+void WriteBlock(Array* global, const Dims& starts, const Array& block) {
+  const int64_t width = ByteWidth(global->dtype());
+  const Dims strides = StridesOf(global->shape());
+  CopyStrided(width, block.shape(), block.data(), StridesOf(block.shape()),
+              global->MutableData() + OffsetOf(starts, strides) * width, strides);
 }
 
 }  // namespace tessera::ir

@@ -1,5 +1,5 @@
-// Copies between strided arrays of elements of any width. Stateless; thread-safe. The caller owns
-// the memory.
+// Copies between strided arrays of elements of any width, and copies of subarrays. Stateless;
+// thread-safe. The caller owns the memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,5 +18,10 @@ void CopyStrided(int64_t width, const Dims& shape, const std::byte* src, const D
 Array ReadStrided(const Array& x, int64_t offset, const Dims& strides, Dims shape);
 // Returns `x` with its dims in the order of `permutation`, as a dense array.
 Array Permuted(const Array& x, absl::Span<const int64_t> permutation);
+// SliceBlock returns the subarray of `global` that starts at `starts` and has `shape`. WriteBlock
+// is the inverse: it overwrites such a subarray of `*global`. Requires: the subarray is within
+// bounds.
+Array SliceBlock(const Array& global, const Dims& starts, const Dims& shape);
+void WriteBlock(Array* global, const Dims& starts, const Array& block);
 
 }  // namespace tessera::ir

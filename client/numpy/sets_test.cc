@@ -11,6 +11,7 @@
 #include "client/numpy.h"
 #include "client/testing/evaluated.h"
 #include "client/transform.h"
+#include "ir/strided.h"
 
 namespace tessera {
 namespace {

@@ -16,6 +16,7 @@
 #include "client/pjrt/status.h"
 #include "client/trace/trace.h"
 #include "ir/api/placement.h"
+#include "ir/strided.h"
 
 namespace tessera::pjrt {
 namespace {

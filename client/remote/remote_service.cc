@@ -20,6 +20,7 @@
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"
+#include "ir/strided.h"
 
 namespace tessera::remote {
 namespace {

@@ -20,6 +20,7 @@
 #include "ir/ops/rules/dims.h"
 #include "ir/ops/rules/family.h"
 #include "ir/scalar_math.h"
+#include "ir/strided.h"
 
 namespace tessera::ir {
 namespace ops {

@@ -11,6 +11,7 @@
 #include "ir/ops.h"
 #include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/family.h"
+#include "ir/strided.h"
 
 namespace tessera::ir {
 namespace ops {

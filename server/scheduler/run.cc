@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/api/placement.h"
+#include "ir/strided.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
 #include "server/scheduler/slices.h"

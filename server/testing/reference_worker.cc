@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/eval/eval.h"
+#include "ir/strided.h"
 
 namespace tessera::server {
 

@@ -2,6 +2,7 @@
 // sample, every choice of batched operands, and several positions of the batch dim. A sample, or
 // row, is one op with given attributes and operands: a test case (samples.h).
 #include "absl/strings/str_join.h"
+#include "ir/strided.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

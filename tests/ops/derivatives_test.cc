@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/op_def.h"
+#include "ir/strided.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

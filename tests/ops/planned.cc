@@ -4,6 +4,7 @@
 #include "tests/ops/planned.h"
 
 #include "base/status_exception.h"
+#include "ir/strided.h"
 #include "server/planner/planner.h"
 
 namespace tessera::ir::samples {

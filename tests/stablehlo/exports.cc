@@ -7,6 +7,7 @@
 #include "base/status_exception.h"
 #include "ir/ops.h"
 #include "ir/stablehlo/export.h"
+#include "ir/strided.h"
 #include "tests/ops/programs.h"
 
 namespace tessera::ir::stablehlo {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/testing/status_matchers.h"
+#include "ir/strided.h"
 #include "worker/files/folder.h"
 #include "worker/files/index.h"
 #include "worker/files/task.h"

@@ -30,6 +30,7 @@
 #include "ir/api/ticket.h"
 #include "ir/serial/chunk_call.h"
 #include "ir/serial/grpc_status.h"
+#include "ir/strided.h"
 #include "tessera/v1/data.grpc.pb.h"
 #include "worker/collectives/socket.h"
 #include "worker/rpc/data_metrics.h"

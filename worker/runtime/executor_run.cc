@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "ir/strided.h"
 #include "worker/collectives/host_collectives.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/executor_state.h"

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
+#include "ir/strided.h"
 #include "ir/transform/transform.h"
 #include "ir/walk.h"
 

@@ -8,6 +8,7 @@
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/batch_dim.h"
+#include "ir/strided.h"
 #include "ir/transform/transform.h"
 #include "ir/walk.h"
 

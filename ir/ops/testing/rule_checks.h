@@ -16,6 +16,7 @@
 #include "ir/eval/eval.h"
 #include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/family.h"
+#include "ir/strided.h"
 
 namespace tessera::ir::ops::testing {
 

@@ -16,6 +16,7 @@
 #include "ir/builder.h"
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
+#include "ir/strided.h"
 #include "ir/transform/transform.h"
 
 namespace tessera::ir::testing {
