@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

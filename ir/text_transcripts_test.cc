@@ -10,6 +10,7 @@
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 
 namespace tessera::ir {

@@ -17,6 +17,7 @@
 #include "base/locks.h"
 #include "client/trace/prints.h"
 #include "client/trace/trace.h"
+#include "ir/program_hash.h"
 #include "ir/spec.h"
 
 namespace tessera {

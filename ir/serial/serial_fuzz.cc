@@ -12,6 +12,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "ir/program_hash.h"
 #include "ir/serial/chunk.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"

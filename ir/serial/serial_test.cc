@@ -6,6 +6,7 @@
 #include "base/testing/status_matchers.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/program_hash.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"

@@ -1,6 +1,7 @@
 // Proves Batch over a mapped axis with a name: collectives along it give the results that they give
 // among devices, and the axis is gone from the batched function.
 #include "absl/strings/str_join.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/verify.h"

@@ -18,6 +18,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "ir/api/placement.h"
+#include "ir/program_hash.h"
 #include "ir/strided.h"
 #include "server/admission/admission.h"
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "ir/program_hash.h"
 
 namespace tessera::server::core {
 

@@ -27,6 +27,7 @@
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ir/program_hash.h"
 #include "ir/serial/program.h"
 #include "ir/serial/source.h"
 #include "ir/text.h"

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/program_hash.h"
 #include "ir/transform/transform.h"
 #include "server/planner/cost.h"
 #include "server/planner/explain.h"

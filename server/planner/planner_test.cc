@@ -16,6 +16,7 @@
 #include "base/testing/datadriven.h"
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
+#include "ir/program_hash.h"
 #include "ir/strided.h"
 #include "ir/text.h"
 #include "server/planner/cost.h"

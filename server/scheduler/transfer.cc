@@ -7,6 +7,7 @@
 #include "ir/api/placement.h"
 #include "ir/api/ticket.h"
 #include "ir/ops.h"
+#include "ir/program_hash.h"
 #include "ir/type.h"
 #include "server/scheduler/machine.h"
 #include "server/scheduler/slices.h"

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
+#include "ir/program_hash.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

@@ -18,6 +18,7 @@
 #include "base/testing/status_matchers.h"
 #include "client/tessera.h"
 #include "ir/ops.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 #include "tests/service/cluster.h"
 

@@ -15,6 +15,7 @@
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/program_hash.h"
 #include "ir/stablehlo/import.h"
 #include "ir/text.h"
 #include "ir/verify.h"

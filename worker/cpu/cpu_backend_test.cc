@@ -25,6 +25,7 @@
 #include "base/testing/status_matchers.h"
 #include "ir/eval/eval.h"
 #include "ir/ops.h"
+#include "ir/program_hash.h"
 #include "ir/strided.h"
 #include "ir/text.h"
 #include "worker/cpu/host_pool.h"

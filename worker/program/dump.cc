@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 
 namespace tessera::worker::program {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "ir/op_def.h"
+#include "ir/program_hash.h"
 #include "ir/text.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/verify.h"
