@@ -13,34 +13,9 @@
 #include "absl/types/span.h"
 #include "base/site.h"
 #include "ir/program.h"
+#include "ir/value.h"
 
 namespace tessera::ir {
-
-class Builder;
-
-// A value of a function under construction, together with its builder, so that rules read as
-// formulas. A default Value is "none": it stands for a symbolic zero among tangents or for an
-// absent cotangent.
-class Value {
- public:
-  Value() = default;
-  Value(Builder* builder, ValueId id) : builder_(builder), id_(id) {}
-  bool valid() const { return builder_ != nullptr; }
-  explicit operator bool() const { return valid(); }
-  Builder& builder() const { return *builder_; }
-  ValueId id() const { return id_; }
-  const Type& type() const;
-  const Dims& shape() const { return type().shape; }
-  DType dtype() const { return type().dtype; }
-  int rank() const { return type().rank(); }
-  int64_t dim(int d) const { return type().shape[d]; }
-  bool operator==(const Value&) const = default;
-
- private:
-  Builder* builder_ = nullptr;
-  ValueId id_ = -1;
-};
-using Values = absl::Span<const Value>;
 
 class Builder {
  public:

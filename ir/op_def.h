@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ir/array.h"
-#include "ir/builder.h"
 #include "ir/collective.h"
 #include "ir/op_kinds.h"
 #include "ir/program.h"
 #include "ir/scalar_graph.h"
+#include "ir/value.h"
 
 namespace tessera::ir {
 
