@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
+#include "ir/registry.h"
 #include "ir/text.h"
 
 namespace tessera::ir {

@@ -465,11 +465,6 @@ inline bool HasEffects(const Op& op) {
   return false;
 }
 
-// AllOps returns every op of ops.def in order. FindOp looks an op up by its wire name and returns
-// null if there is none.
-absl::Span<const OpDef* const> AllOps();
-const OpDef* FindOp(std::string_view wire_name);
-
 // Derived rules that emit no ops. They are called when a rule is `Derived{}`. ops/rules/derived.h
 // has those that emit ops.
 namespace derive {
@@ -490,13 +485,5 @@ std::optional<IndexPiece> PadPiece(const Dims& from, const Dims& to, const Dims&
 // Evaluates a contraction. Floats are summed in double, integers modulo 2^64.
 absl::StatusOr<std::vector<Array>> EvalContraction(const EvalContext&, absl::Span<const Array> in);
 }  // namespace derive
-
-// Throws the error of an unsupported rule, such as "Differentiation rule for 'pmax' not
-// implemented: <reason> (model.cc:41)".
-[[noreturn]] void ThrowRefused(std::string_view what, const OpDef& def, std::string_view reason,
-                               const Site& site);
-// Returns operand i, for a transpose rule that reads it. Throws if the operand is linear too, as in
-// x * x: the op is then not linear in its operands.
-Value NonLinearOperand(const RuleContext& c, int i);
 
 }  // namespace tessera::ir

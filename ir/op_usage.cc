@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/words.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 
 namespace tessera::ir {
 namespace {

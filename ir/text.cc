@@ -23,6 +23,7 @@
 #include "ir/literal.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
+#include "ir/registry.h"
 #include "ir/strided.h"
 #include "ir/verify.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
+#include "ir/ops/rules/refused.h"
 
 namespace tessera::ir::ops {
 namespace {

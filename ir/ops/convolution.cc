@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "ir/ops/rules/contraction.h"
 #include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/refused.h"
 
 namespace tessera::ir::ops {
 namespace {

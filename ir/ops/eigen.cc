@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ir/ops/rules/linear_algebra_eval.h"
+#include "ir/ops/rules/refused.h"
 
 namespace tessera::ir::ops {
 namespace {

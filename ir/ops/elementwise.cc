@@ -7,6 +7,7 @@
 
 #include "ir/convert.h"
 #include "ir/ops/rules/pointwise.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/ops/rules/states.h"
 
 namespace tessera::ir::ops {

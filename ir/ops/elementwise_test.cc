@@ -15,6 +15,7 @@
 #include "ir/narrow_float.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/registry.h"
 #include "ir/scalar_math.h"
 #include "ir/transform/transform.h"
 

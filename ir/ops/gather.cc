@@ -6,6 +6,7 @@
 
 #include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/movement.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/ops/rules/windows.h"
 
 namespace tessera::ir::ops {

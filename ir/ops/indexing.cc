@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "ir/ops/rules/movement.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/ops/rules/states.h"
 
 namespace tessera::ir::ops {

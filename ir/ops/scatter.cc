@@ -13,6 +13,7 @@
 #include "ir/ops/regions/computation.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/derived.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/ops/rules/scalar_eval.h"
 #include "ir/ops/rules/windows.h"
 

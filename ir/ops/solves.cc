@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ir/ops/rules/linear_algebra_eval.h"
+#include "ir/ops/rules/refused.h"
 
 namespace tessera::ir::ops {
 namespace {

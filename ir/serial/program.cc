@@ -17,6 +17,7 @@
 #include "ir/literal.h"
 #include "ir/op_def.h"
 #include "ir/op_usage.h"
+#include "ir/registry.h"
 
 namespace tessera::ir::serial {
 namespace {

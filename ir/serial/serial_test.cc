@@ -7,6 +7,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/program_hash.h"
+#include "ir/registry.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"

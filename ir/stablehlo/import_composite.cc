@@ -2,6 +2,7 @@
 // decompositions for other readers, and chlo.top_k, which JAX exports for lax.top_k.
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/registry.h"
 #include "ir/stablehlo/importer.h"
 
 namespace tessera::ir::stablehlo {

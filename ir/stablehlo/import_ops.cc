@@ -11,6 +11,7 @@
 #include "ir/fft.h"
 #include "ir/ops.h"
 #include "ir/ops/regions/computation.h"
+#include "ir/registry.h"
 #include "ir/stablehlo/importer.h"
 #include "ir/stablehlo/on_shards.h"
 #include "ir/stablehlo/quantized.h"

@@ -9,6 +9,7 @@
 #include "base/status_exception.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/registry.h"
 #include "ir/spec.h"
 #include "ir/stablehlo/importer.h"
 

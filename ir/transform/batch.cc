@@ -14,6 +14,7 @@
 #include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/derived.h"
 #include "ir/ops/rules/family.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/transform/apply_rule.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"

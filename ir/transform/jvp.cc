@@ -10,6 +10,7 @@
 #include "ir/op_def.h"
 #include "ir/ops.h"
 #include "ir/ops/rules/derived.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/transform/apply_rule.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"

@@ -8,6 +8,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/ops.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/transform/apply_rule.h"
 #include "ir/transform/memo.h"
 #include "ir/transform/transform.h"

@@ -5,6 +5,7 @@
 #include "base/testing/status_matchers.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 
 namespace tessera::server::admission {
 namespace {

@@ -14,6 +14,7 @@
 #include "ir/builder.h"
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/strided.h"
 #include "server/coordinator/bound_service.h"
 #include "server/planner/planner.h"

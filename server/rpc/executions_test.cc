@@ -12,6 +12,7 @@
 #include "grpcpp/grpcpp.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/serial/program.h"
 #include "ir/serial/service.h"
 #include "ir/serial/status.h"

@@ -13,6 +13,7 @@
 #include "ir/api/ticket.h"
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/serial/program.h"
 #include "ir/serial/status.h"
 #include "ir/serial/worker.h"

@@ -11,6 +11,7 @@
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
 #include "ir/program_hash.h"
+#include "ir/registry.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/op_test.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_exception.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "tests/ops/samples.h"
 
 namespace tessera::ir::samples {

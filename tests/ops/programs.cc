@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_exception.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 
 namespace tessera::ir::samples {
 namespace {

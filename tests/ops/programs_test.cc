@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "base/testing/datadriven.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/text.h"
 #include "ir/transform/transform.h"
 #include "tests/ops/on_backends.h"

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/status_exception.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 
 namespace tessera::ir::samples {
 namespace {

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "ir/eval/eval.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "worker/codegen/scalar_fn.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/codegen/testing/kernel_cases.h"

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

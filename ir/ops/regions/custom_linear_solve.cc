@@ -12,6 +12,7 @@
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/batch_dim.h"
 #include "ir/ops/rules/dims.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/transform/apply_rule.h"
 #include "ir/transform/transform.h"
 

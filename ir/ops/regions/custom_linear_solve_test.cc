@@ -2,6 +2,7 @@
 // solve a 2 x 2 system whose solver is a formula; one has a solver with a loop, which could not be
 // differentiated itself.
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "ir/transform/testing/transform_checks.h"
 #include "ir/transform/transform.h"
 #include "ir/verify.h"

@@ -5,6 +5,7 @@
 
 #include "ir/ops/rules/dims.h"
 #include "ir/ops/rules/family.h"
+#include "ir/ops/rules/refused.h"
 #include "ir/ops/rules/scalar_eval.h"
 
 namespace tessera::ir::ops {

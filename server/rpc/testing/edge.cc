@@ -4,6 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "server/planner/planner.h"
 
 namespace tessera::server::rpc {

@@ -15,6 +15,7 @@
 #include "ir/eval/eval.h"
 #include "ir/narrow_float.h"
 #include "ir/op_def.h"
+#include "ir/registry.h"
 #include "worker/codegen/scalar_fn.h"
 #include "worker/codegen/scalar_prim.h"
 
