@@ -44,7 +44,7 @@ inline Value operator-(Value x, Value y) { return Sub(x, y); }
 inline Value operator*(Value x, Value y) { return Mul(x, y); }
 inline Value operator/(Value x, Value y) { return Div(x, y); }
 // Applies an op without attributes to operands that agree (see Harmonize). Arithmetic and functions
-// of complex numbers are composed of ops on their real and imaginary parts (complex.cc).
+// of complex numbers are composed of ops on their real and imaginary parts (ops/rules/complex.cc).
 Value Elementwise(const OpDef& def, std::vector<Value> operands);
 // `direction` is one of StableHLO's EQ NE LT LE GT GE. Compare compares floats by value: with a NaN
 // on either side only NE is true. CompareTotalOrder uses the total order, in which -0 is below 0, a

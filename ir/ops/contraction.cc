@@ -1,6 +1,5 @@
-// The op dot_general, the product of two arrays over named dims, and the checks that convolution
-// shares with it. The derivative rules keep `precision`, so that derivatives multiply as exactly as
-// the user asked.
+// The op dot_general, the product of two arrays over named dims. The derivative rules keep
+// `precision`, so that derivatives multiply as exactly as the user asked.
 #include "ir/ops/rules/contraction.h"
 
 #include <algorithm>
@@ -295,45 +294,6 @@ constexpr AttrSpec kDotAttrs[] = {{"lhs_batching_dimensions", AttrKind::kInts},
                                   {"precision", AttrKind::kString, false}};
 
 }  // namespace
-
-absl::StatusOr<DType> ProductDType(const InferContext& c) {
-  const Type &x = c.in[0], &y = c.in[1];
-  if (x.dtype != y.dtype)
-    return TypeError(c, "lhs is ", x.ToString(), ", rhs is ", y.ToString(),
-                     "; requires arguments of equal dtypes; convert one");
-  const DType dtype =
-      c.attrs.Has("preferred_element_type") ? c.attrs.Dtype("preferred_element_type") : x.dtype;
-  if (x.dtype == DType::kBool || dtype == DType::kBool)
-    return TypeError(c, "does not accept dtype bool; expected number types; convert the operands");
-  if (IsInteger(x.dtype) != IsInteger(dtype) || IsComplex(x.dtype) != IsComplex(dtype))
-    return TypeError(c, "preferred_element_type ", ToAbsl(DTypeName(dtype)),
-                     " is of another kind than the operands' ", ToAbsl(DTypeName(x.dtype)),
-                     "; expected a wider or narrower type of the same kind");
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, x.dtype));
-  TESSERA_RETURN_IF_ERROR(CheckComputable(c, dtype));
-  return dtype;
-}
-
-absl::Status CheckPrecision(const InferContext& c) {
-  if (!c.attrs.Has("precision")) return absl::OkStatus();
-  const std::string& name = c.attrs.Str("precision");
-  if (FindPrecision(name).value_or(Precision::kDefault) != Precision::kDefault)
-    return absl::OkStatus();
-  return ValueError(c, "precision is \"", name,
-                    "\"; expected \"high\" or \"highest\"; leave it out for the default");
-}
-
-std::vector<Value> BilinearJvp(const RuleContext& c, Values tangents) {
-  Value sum;
-  for (const int i : {0, 1}) {
-    if (!tangents[i]) continue;
-    std::vector<Value> in = c.in;
-    in[i] = tangents[i];
-    Value term = c.b.Emit1(c.def, MatchVarying(in), c.attrs);
-    sum = sum ? Add(sum, term) : term;
-  }
-  return {sum};
-}
 
 constexpr OpDef kDotGeneral = Checked({.name = "dot_general",
                                        .lax_name = "dot_general",

@@ -3,32 +3,10 @@
 // functions.cc refer to them through the templates of pointwise.h.
 #include "ir/ops/rules/pointwise.h"
 
-#include <cstdlib>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/log.h"
 
-namespace tessera::ir {
-namespace scalar {
-
-void PassedInference(DType dtype) {
-  TESSERA_CHECK(false) << "dtype " << std::string(DTypeName(dtype)) << " passed inference";
-  std::abort();
-}
-
-int AddInput(ScalarGraph* graph, int index, DType from, DType to) {
-  const int id = graph->Add(ScalarPrim::kInput, from, {}, index);
-  return from == to ? id : graph->Add(ScalarPrim::kConvert, to, {id});
-}
-void AddRoot(ScalarGraph* graph, int node, DType to) {
-  if (graph->nodes[node].dtype != to) node = graph->Add(ScalarPrim::kConvert, to, {node});
-  graph->roots.push_back(node);
-}
-
-}  // namespace scalar
-
-namespace ops {
+namespace tessera::ir::ops {
 namespace {
 
 std::string_view DomainText(int domain) {
@@ -113,5 +91,4 @@ Value AddTangents(Value a, Value b, const Type& type) {
   return ShardedLike(a ? a : b, type);
 }
 
-}  // namespace ops
-}  // namespace tessera::ir
+}  // namespace tessera::ir::ops
