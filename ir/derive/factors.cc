@@ -49,6 +49,16 @@ Cost CostOf(const Function& f, const Op& op) {
   return op.def->cost.derived() ? derive::CostByFactors(c, out) : op.def->cost.fn(c, out);
 }
 
+Cost TotalCost(const Function& f) {
+  Cost total;
+  for (const Op& op : f.ops) {
+    const Cost one = CostOf(f, op);
+    total.flops += one.flops;
+    total.bytes += one.bytes;
+  }
+  return total;
+}
+
 DataFlow DataFlowOf(const Function& f, const Op& op) {
   const std::vector<Type> in = ElementsAt(f.types, op.operands);
   return op.def->data_flow({*op.def, f.scope, in, op.attrs, op.regions});

@@ -24,6 +24,8 @@ DataFlow DataFlowOf(const Function& f, const Op& op);
 // Returns the cost of an op of a function by its rule, including its regions, or zero if it has no
 // rule.
 Cost CostOf(const Function& f, const Op& op);
+// Returns the sum of the costs of the ops of a function, including those of nested regions.
+Cost TotalCost(const Function& f);
 // Returns whether kernels can compute the elementwise function: kernels exist for all its dtypes. A
 // dtype without kernels is allowed too if the function only reads and selects its elements and they
 // are not complex.

@@ -19,7 +19,6 @@
 #include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/eval/memory.h"
-#include "ir/ops/regions/region.h"
 #include "worker/codegen/scalar_prim.h"
 #include "worker/cpu/host_pool.h"
 #include "worker/cpu/host_speed.h"
@@ -345,7 +344,7 @@ class CpuBackend final : public Backend {
     }
     const ir::Function& entry = *program.entry;
     ProgramDump dump = program::BeginDump(options_.dump, program);
-    const ir::Cost counted = ir::ops::CostOf(entry);
+    const ir::Cost counted = ir::TotalCost(entry);
     const double cost = counted.flops + counted.bytes;
     const double ops = OpsInRun(entry);
     if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&

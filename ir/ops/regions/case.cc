@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/batch_dim.h"
@@ -76,7 +77,7 @@ Signature CaseFactors(const InferContext& c, absl::Span<const Type> out) {
 Cost CaseCost(const InferContext& c, absl::Span<const Type>) {
   Cost most;
   for (const FunctionRef& branch : c.regions) {
-    const Cost cost = CostOf(*branch);
+    const Cost cost = TotalCost(*branch);
     most = {std::max(most.flops, cost.flops), std::max(most.bytes, cost.bytes)};
   }
   return most;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/family.h"
@@ -87,7 +88,7 @@ const OpDef* SoleOp(const Function& f) {
 }
 
 double FlopsOf(const InferContext& c, int64_t times) {
-  return CostOf(*c.regions[0]).flops * static_cast<double>(times);
+  return TotalCost(*c.regions[0]).flops * static_cast<double>(times);
 }
 
 // Batches the computation over a dim and runs it on blocks of tuples: evaluating it tuple by tuple

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/strided.h"
@@ -320,7 +321,7 @@ absl::StatusOr<std::vector<Type>> InferManual(const InferContext& c) {
 }
 
 Cost ManualCost(const InferContext& c, absl::Span<const Type>) {
-  Cost one = CostOf(*c.regions[0]);
+  Cost one = TotalCost(*c.regions[0]);
   const auto n = static_cast<double>(c.scope.mesh.SizeOf(c.attrs.Strings("manual_axes")));
   return {one.flops * n, one.bytes * n};
 }

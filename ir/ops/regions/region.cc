@@ -13,16 +13,6 @@
 
 namespace tessera::ir::ops {
 
-Cost CostOf(const Function& f) {
-  Cost total;
-  for (const Op& op : f.ops) {
-    const Cost one = ir::CostOf(f, op);
-    total.flops += one.flops;
-    total.bytes += one.bytes;
-  }
-  return total;
-}
-
 absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params) {
   const Function& f = *c.regions[k];
   const std::string which = c.regions.size() == 1 ? "the region" : absl::StrCat("region ", k);
@@ -114,7 +104,7 @@ Signature CallFactors(const InferContext& c, absl::Span<const Type> out) {
   return s;
 }
 
-Cost CallCost(const InferContext& c, absl::Span<const Type>) { return CostOf(*c.regions[0]); }
+Cost CallCost(const InferContext& c, absl::Span<const Type>) { return TotalCost(*c.regions[0]); }
 
 absl::StatusOr<std::vector<Shards>> EvalCall(const EvalContext& c, absl::Span<const Shards> in) {
   return c.evaluator.RunShards(*c.regions[0], {in.begin(), in.end()});

@@ -18,8 +18,6 @@ namespace tessera::ir::ops {
 
 inline constexpr RegionRole kOneBody[] = {RegionRole::kBody};
 
-// Returns the cost of a region: the sum over its ops, including those of nested regions.
-Cost CostOf(const Function& f);
 // Checks that region `k` has the scope `scope` and `num_params` params.
 absl::Status CheckRegion(const InferContext& c, size_t k, const Scope& scope, size_t num_params);
 // Returns the error for a body whose result for carry `k` has the type `out` while its param for

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/batch_dim.h"
@@ -120,7 +121,7 @@ Signature ScanFactors(const InferContext& c, absl::Span<const Type> out) {
 }
 
 Cost ScanCost(const InferContext& c, absl::Span<const Type>) {
-  Cost cost = CostOf(*c.regions[0]);
+  Cost cost = TotalCost(*c.regions[0]);
   const auto n = static_cast<double>(c.attrs.Int("length"));
   return {cost.flops * n, cost.bytes * n};
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ir/debug_print.h"
+#include "ir/derive/factors.h"
 #include "ir/eval/eval.h"
 #include "ir/ops/regions/region.h"
 #include "ir/ops/rules/batch_dim.h"
@@ -89,7 +90,7 @@ Signature WhileFactors(const InferContext& c, absl::Span<const Type> out) {
 
 // Returns the cost of one iteration, because the number of iterations is not known.
 Cost WhileCost(const InferContext& c, absl::Span<const Type>) {
-  const Cost a = CostOf(*c.regions[0]), b = CostOf(*c.regions[1]);
+  const Cost a = TotalCost(*c.regions[0]), b = TotalCost(*c.regions[1]);
   return {a.flops + b.flops, a.bytes + b.bytes};
 }
 
