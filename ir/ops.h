@@ -172,7 +172,7 @@ Value Cummax(Value x, int dimension, bool reverse = false);
 Value Cummin(Value x, int dimension, bool reverse = false);
 Value Cumlogsumexp(Value x, int dimension, bool reverse = false);
 
-// ---- sort.cc ----
+// ---- sort.cc; SortBy: regions/sort_by.cc ----
 // Sorts arrays of one shape in ascending order along `dimension`, by the first `num_keys` of them.
 // NaNs are last.
 std::vector<Value> Sort(std::vector<Value> xs, int dimension, bool is_stable = true,

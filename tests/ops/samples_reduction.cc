@@ -1,6 +1,6 @@
-// Samples of the ops in ir/ops/reduction.cc, regions/reduce.cc, cumulative.cc and sort.cc. A
-// sample, or row, is one op with given attributes and operands: a test case (samples.h). samples.cc
-// collects the rows, and the tests of this folder check them.
+// Samples of the ops in ir/ops/reduction.cc, cumulative.cc, sort.cc, regions/reduce.cc and
+// regions/sort_by.cc. A sample, or row, is one op with given attributes and operands: a test case
+// (samples.h). samples.cc collects the rows, and the tests of this folder check them.
 #include <tuple>
 
 #include "absl/strings/str_cat.h"

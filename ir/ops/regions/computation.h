@@ -31,11 +31,6 @@ const OpDef* SoleOp(const Function& computation);
 // there is none.
 const OpDef* ReductionBy(const Function& computation);
 
-// Returns the op's regions, so that a rule can emit the op again.
-inline std::vector<FunctionRef> RegionsOf(const RuleContext& c) {
-  return {c.regions.begin(), c.regions.end()};
-}
-
 // Returns the flops of applying the op's computation `times` times.
 double FlopsOf(const InferContext& c, int64_t times);
 

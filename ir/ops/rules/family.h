@@ -50,5 +50,9 @@ absl::Status SameVmaAsFirst(const InferContext&, std::vector<Type>* out);
 absl::Status Inferred(const InferContext&, std::vector<Type>* out);
 // Returns a cost of zero, for ops whose work is too little to count, such as casts.
 Cost NoCost(const InferContext&, absl::Span<const Type> out);
+// Returns the op's regions, so that a rule can emit the op again.
+inline std::vector<FunctionRef> RegionsOf(const RuleContext& c) {
+  return {c.regions.begin(), c.regions.end()};
+}
 
 }  // namespace tessera::ir::ops
