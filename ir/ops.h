@@ -117,7 +117,7 @@ Value DynamicUpdateSlice(Value x, Value update, std::vector<Value> starts);
 Value DynamicIndexInDim(Value x, Value i, int dim);
 Value DynamicUpdateIndexInDim(Value x, Value row, Value i, int dim);
 
-// ---- gather.cc, scatter.cc ----
+// ---- gather.cc, scatter.cc; ScatterBy: regions/scatter_by.cc ----
 // `fill_value` is a scalar of x's dtype. If it is not given, it is NaN, the lowest signed number,
 // the highest unsigned number, or true, depending on the dtype.
 Value Gather(Value x, Value start_indices, const GatherDimensionNumbers& dims, Dims slice_sizes,

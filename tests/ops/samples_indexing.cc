@@ -1,6 +1,6 @@
-// Samples of the ops in ir/ops/indexing.cc, gather.cc and scatter.cc. A sample, or row, is one op
-// with given attributes and operands: a test case (samples.h). samples.cc collects the rows, and
-// the tests of this folder check them.
+// Samples of the ops in ir/ops/indexing.cc, gather.cc, scatter.cc and regions/scatter_by.cc. A
+// sample, or row, is one op with given attributes and operands: a test case (samples.h). samples.cc
+// collects the rows, and the tests of this folder check them.
 #include "absl/strings/str_cat.h"
 #include "tests/ops/samples.h"
 
