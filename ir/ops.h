@@ -224,7 +224,7 @@ struct ConvOptions {
 Value ConvGeneralDilated(Value lhs, Value rhs, const ConvDimensionNumbers& dims,
                          ConvOptions options = {});
 
-// ---- sliding_window.cc ----
+// ---- sliding_window.cc; ReduceWindow, SelectAndScatter: regions/reduce_window.cc ----
 // Returns the windows of x along `dimensions`. In the result each of these dims counts windows, and
 // one additional dim for each, behind x's own dims, counts the elements of a window. For the i-th
 // of these dims, a window has window_dimensions[i] elements that are window_dilations[i] apart, and

@@ -1,13 +1,9 @@
-// The op sliding_window_view, and the composites built on it: ReduceWindow and SelectAndScatter.
-// The dims of its result are the dims of the array, which count the windows, and then one dim for
-// each windowed dim, along which the elements of a window lie.
+// The op sliding_window_view. The dims of its result are the dims of the array, which count the
+// windows, and then one dim for each windowed dim, along which the elements of a window lie.
 //
-// Reference: NumPy's sliding_window_view, with strides and dilations. StableHLO's reduce_window is
-// a reduction of the last dims of such a view.
+// Reference: NumPy's sliding_window_view, with strides and dilations.
 #include <algorithm>
-#include <limits>
 
-#include "ir/ops/regions/computation.h"
 #include "ir/ops/rules/movement.h"
 
 namespace tessera::ir::ops {
@@ -198,7 +194,7 @@ constexpr OpDef kSlidingWindowView = Movement({.name = "sliding_window_view",
 
 }  // namespace tessera::ir::ops
 
-// ---- The functions of ops.h. --------------------------------------------------------------------
+// ---- The function of ops.h. ---------------------------------------------------------------------
 namespace tessera::ir {
 
 Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
@@ -209,171 +205,6 @@ Value SlidingWindowView(Value x, std::vector<int64_t> dimensions,
                             {"window_dimensions", std::move(window_dimensions)},
                             {"window_strides", std::move(window_strides)},
                             {"window_dilations", std::move(window_dilations)}});
-}
-
-int64_t WindowDimensions::places() const {
-  int64_t places = 1;
-  for (const int64_t size : sizes)
-    if (__builtin_mul_overflow(places, size, &places)) return std::numeric_limits<int64_t>::max();
-  return places;
-}
-
-namespace {
-
-// Combines the elements of each window one after the other, in row-major order, beginning with the
-// initial value. The dims from `rank` on are those of the windows.
-std::vector<Value> InTurn(const std::vector<Value>& windows, const std::vector<Value>& inits,
-                          const FunctionRef& computation, int rank) {
-  const Dims shape = windows[0].shape();
-  const Dims kept(shape.begin(), shape.begin() + rank);
-  std::vector<Value> total;
-  for (const Value init : inits) total.push_back(BroadcastInDim(init, kept, {}));
-  if (windows[0].type().num_elements() == 0) return total;
-  Dims start(shape.size(), 0), limit = shape;
-  for (bool more = true; more;) {
-    for (size_t d = rank; d < shape.size(); ++d) limit[d] = start[d] + 1;
-    std::vector<Value> in = total;
-    for (const Value x : windows) in.push_back(Reshape(Slice(x, start, limit), kept));
-    total = MapComputation(computation, MatchVarying(in));
-    more = false;
-    for (size_t d = shape.size(); d-- > static_cast<size_t>(rank) && !more;) {
-      more = ++start[d] < shape[d];
-      if (!more) start[d] = 0;
-    }
-  }
-  return total;
-}
-
-}  // namespace
-
-// Pads the arrays with the initial values, views their windows, and reduces the dims of the view. A
-// computation for which there is no reduction op such as reduce_sum may not be associative, as
-// StableHLO allows here; the windows of such a computation are combined in turn as long as they are
-// small. Larger ones are reduced in pairs, because in turn each place of a window adds a copy of
-// the computation to the program.
-std::vector<Value> ReduceWindow(std::vector<Value> xs, std::vector<Value> inits,
-                                FunctionRef computation, const WindowDimensions& window) {
-  if (xs.empty() || xs.size() != inits.size())
-    Throw(ErrorKind::kTypeError, "reduce_window: expected an initial value for each operand");
-  const int rank = xs[0].rank();
-  const auto per_dim = [&](const auto& list, std::string_view name) {
-    if (static_cast<int>(list.size()) == rank) return;
-    Throw(ErrorKind::kValueError,
-          absl::StrCat("reduce_window: ", ToAbsl(name), " has ", list.size(), " entries; expected ",
-                       rank, ", one for each dim"));
-  };
-  per_dim(window.sizes, "window_dimensions");
-  per_dim(window.strides, "window_strides");
-  per_dim(window.base_dilations, "base_dilations");
-  per_dim(window.dilations, "window_dilations");
-  per_dim(window.padding, "padding");
-  std::vector<int64_t> low, high, interior, dims, sizes, strides, dilations, reduced;
-  for (int d = 0; d < rank; ++d) {
-    low.push_back(window.padding[d].first);
-    high.push_back(window.padding[d].second);
-    interior.push_back(window.base_dilations[d] - 1);
-    if (window.sizes[d] == 1 && window.strides[d] == 1) continue;
-    reduced.push_back(rank + static_cast<int64_t>(dims.size()));
-    dims.push_back(d);
-    sizes.push_back(window.sizes[d]);
-    strides.push_back(window.strides[d]);
-    dilations.push_back(window.dilations[d]);
-  }
-  for (size_t i = 0; i < xs.size(); ++i) {
-    xs[i] = Pad(xs[i], inits[i], low, high, interior);
-    xs[i] = SlidingWindowView(xs[i], dims, sizes, strides, dilations);
-  }
-  if (ops::ReductionBy(*computation) == nullptr && window.places() <= kPlacesInTurnMax)
-    return InTurn(xs, inits, computation, rank);
-  return Reduce(std::move(xs), std::move(inits), std::move(computation), std::move(reduced));
-}
-
-namespace {
-
-// Returns the computation (a, place of a, b, place of b) -> (the chosen element, its place).
-// Elements outside of the array have a negative place, and are never chosen over an element of the
-// array.
-FunctionRef ChoiceBy(const FunctionRef& select, DType dtype, DType place) {
-  Builder b({}, "select");
-  const Type value = MakeType(dtype, {}), index = MakeType(place, {});
-  const Value x = b.Param(value), at_x = b.Param(index), y = b.Param(value), at_y = b.Param(index);
-  const Value zero = Constant(b, place, 0);
-  const std::vector<Value> keeps = MapComputation(select, {x, y});
-  if (keeps.size() != 1)
-    Throw(ErrorKind::kTypeError, absl::StrCat("select_and_scatter: select has ", keeps.size(),
-                                              " results; expected 1, a bool"));
-  const Value has_x = Compare(at_x, zero, "GE"), lacks_y = Compare(at_y, zero, "LT");
-  const Value stays = Or(lacks_y, And(has_x, keeps[0]));
-  const Value chosen = Select(stays, x, y);
-  return b.Build({chosen, Select(stays, at_x, at_y)});
-}
-
-}  // namespace
-
-// A reduction over windows, with the elements' places carried along, finds the winner of each
-// window. A scatter then combines `source` at the winners' places. The windowed dims are flattened
-// to one, so that a place is a single index, and the plain dims, which have no window, become
-// batching dims, which shardings can cut.
-Value SelectAndScatter(Value x, Value source, Value init, FunctionRef select, FunctionRef scatter,
-                       const WindowDimensions& window) {
-  Builder& b = x.builder();
-  const int rank = x.rank();
-  if (static_cast<int>(window.sizes.size()) != rank)
-    Throw(ErrorKind::kValueError,
-          absl::StrCat("select_and_scatter: window_dimensions has ", window.sizes.size(),
-                       " entries; expected ", rank, ", one for each dim"));
-  if (x.type().num_elements() == 0) return BroadcastInDim(init, x.shape(), {});
-  // Plain dims, which have no window, are kept. A place in the other dims is a single number.
-  std::vector<int64_t> along, windowed;
-  for (int d = 0; d < rank; ++d) {
-    const bool plain = window.sizes[d] == 1 && window.strides[d] == 1 &&
-                       window.padding[d] == std::pair<int64_t, int64_t>(0, 0);
-    (plain ? along : windowed).push_back(d);
-  }
-  Dims spatial, flat;
-  for (const int64_t d : along) flat.push_back(x.dim(static_cast<int>(d)));
-  int64_t places = 1;
-  for (const int64_t d : windowed) {
-    spatial.push_back(x.dim(static_cast<int>(d)));
-    places *= spatial.back();
-  }
-  flat.push_back(places);
-  const DType place = ops::IndexTypeFor(places);
-  const Value numbers = Reshape(Iota(b, place, {places}, 0), spatial);
-  const Value at = BroadcastInDim(numbers, x.shape(), windowed);
-  // Elements beyond the ends have a negative place, so that their values do not matter.
-  std::vector<Value> operands = MatchVarying({x, at});
-  const Value none = Constant(b, x.dtype(), 0), nowhere = Constant(b, place, -1);
-  const Value winners =
-      ReduceWindow(operands, {none, nowhere}, ChoiceBy(select, x.dtype(), place), window)[1];
-  if (winners.shape() != source.shape())
-    Throw(ErrorKind::kTypeError,
-          absl::StrCat("select_and_scatter: source is ", source.type().ToString(),
-                       "; expected an element for each of the windows, which are ",
-                       winners.type().ToString()));
-
-  std::vector<int64_t> order = along;
-  order.insert(order.end(), windowed.begin(), windowed.end());
-  const auto flattened = [&](Value v) {
-    Dims shape(flat.begin(), flat.end() - 1);
-    int64_t windows = 1;
-    for (const int64_t d : windowed) windows *= v.dim(static_cast<int>(d));
-    shape.push_back(windows);
-    return Reshape(Transpose(v, order), shape);
-  };
-  const auto last = static_cast<int64_t>(along.size());
-  const Value indices = ExpandDims(flattened(winners), {last + 1});
-  const Value updates = flattened(source);
-  ScatterDimensionNumbers dims = {{}, {last}, {last}};
-  for (int64_t d = 0; d < last; ++d) {
-    dims.operand_batching_dims.push_back(d);
-    dims.scatter_indices_batching_dims.push_back(d);
-  }
-  const Value base = BroadcastInDim(init, flat, {});
-  const Value sums = ScatterBy({base}, indices, {updates}, std::move(scatter), dims)[0];
-  Dims shape(flat.begin(), flat.end() - 1);
-  shape.insert(shape.end(), spatial.begin(), spatial.end());
-  return Transpose(Reshape(sums, shape), ops::InversePermutation(order));
 }
 
 }  // namespace tessera::ir
