@@ -143,7 +143,8 @@ class Build:
         return self.ask("commands", target).strip().splitlines()[-1]
 
     def object_of(self, path):
-        return f"ir/CMakeFiles/tessera_ir.dir/{path.relative_to(ROOT / 'ir')}.o"
+        library = "tessera_ir_regions" if path.parent.name == "regions" else "tessera_ir_ops"
+        return f"ir/CMakeFiles/{library}.dir/{path.relative_to(ROOT / 'ir')}.o"
 
     def compile(self, mutation, scratch):
         """Compiles the changed file to changed.o in the folder `scratch`. Returns the error, or None."""
