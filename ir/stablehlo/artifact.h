@@ -19,81 +19,9 @@
 #include "absl/status/statusor.h"
 #include "ir/dtype.h"
 #include "ir/stablehlo/bytecode.h"
+#include "ir/stablehlo/kinds.h"
 
 namespace tessera::ir::stablehlo {
-
-enum class AttrKind : uint8_t {
-  // Attributes. kOpaque is an unknown attribute.
-  kOpaque,
-  kArray,
-  kBool,
-  kDense,
-  kDenseArray,
-  kDictionary,
-  kFloat,
-  kInteger,
-  kString,
-  kSymbol,
-  kType,
-  kUnit,
-  // Enumerations and records of StableHLO.
-  kComparisonDirection,
-  kComparisonType,
-  kCustomCallApiVersion,
-  kFftType,
-  kOutputOperandAlias,
-  kPrecision,
-  kResultAccuracy,
-  kResultAccuracyMode,
-  kRngAlgorithm,
-  kRngDistribution,
-  kTranspose,
-  kTypeExtensions,
-  // Meshes and shardings, of VHLO and of Shardy.
-  kAllToAllParam,
-  kAllToAllParams,
-  kAxisRef,
-  kAxisRefLists,
-  kAxisRefs,
-  kDimMapping,
-  kDimensionSharding,
-  kManualAxes,
-  kMesh,
-  kMeshAxis,
-  kReplicaGroupMeshAxes,
-  kShardingPerValue,
-  kShardingRule,
-  kSubAxis,
-  kTensorMapping,
-  kTensorSharding,
-  // Locations.
-  kCallSite,
-  kFileLine,
-  kFileLineRange,
-  kFused,
-  kNamed,
-  kUnknownLocation,
-};
-enum class TypeKind : uint8_t {
-  kOpaque,
-  kBuffer,
-  kComplex,
-  kEncodedTensor,
-  kFunction,
-  kFuture,
-  kIndex,
-  kInteger,
-  kNone,
-  kOtherScalar,
-  kQuantized,
-  kQuantizedPerAxis,
-  kScalar,
-  kTensor,
-  kToken,
-  kTuple,
-  kUnrankedTensor,
-  kWitness,
-};
 
 // The fields of an attribute or a type, in the order of entries.def. `refs` holds references to
 // attributes and types (kNone for an absent one). `ints` holds numbers; the length of a list stands

@@ -6,7 +6,8 @@
 #include <iterator>
 #include <string_view>
 
-#include "ir/stablehlo/artifact.h"
+#include "ir/dtype.h"
+#include "ir/stablehlo/kinds.h"
 
 namespace tessera::ir::stablehlo {
 
