@@ -11,13 +11,12 @@
 #include "absl/functional/function_ref.h"
 #include "ir/builder.h"
 #include "ir/stablehlo/artifact.h"
-#include "ir/stablehlo/import.h"
+#include "ir/stablehlo/host_program.h"
+#include "ir/stablehlo/quantization.h"
 #include "ir/stablehlo/shardings.h"
 #include "ir/stablehlo/values.h"
 
 namespace tessera::ir::stablehlo {
-
-struct Quantization;
 
 // The axes along which a collective exchanges; for a permutation, which positions send to which;
 // for a broadcast, the position that sends.
