@@ -327,7 +327,7 @@ std::vector<Array> Session::Run(const Executable& executable, absl::Span<const A
   if (!donate.empty()) request.donate = donate;
   request.ahead = ahead_;
   if (internal::CurrentDeadline() != absl::InfiniteFuture()) {
-    request.deadline = internal::BoundedWait(absl::InfiniteDuration());
+    request.time_limit = internal::BoundedWait(absl::InfiniteDuration());
   }
   {
     absl::MutexLock lock(&mu_);

@@ -50,7 +50,7 @@ absl::Status Await(Service& service, uint64_t operation, absl::Duration left) {
 }  // namespace
 
 // Runs the five steps in order and stops at the first error. Uploads count against the deadline;
-// what is left of it becomes the deadline of the run. A fetch gets at least kGrace, so that a run
+// what is left of it becomes the time limit of the run. A fetch gets at least kGrace, so that a run
 // that ended in time can still deliver. Arrays are deleted on every way out; results are spared
 // only if `keep` is set.
 absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& program,
@@ -79,7 +79,7 @@ absl::StatusOr<RunResult> RunProgram(Service& service, const CompileRequest& pro
     return MakeError(ErrorKind::kDeadlineExceeded,
                      "run: no time is left after compiling and uploading");
   }
-  execute.deadline = left;
+  execute.time_limit = left;
   TESSERA_ASSIGN_OR_RETURN(out.run, service.Execute(execute));
   if (!options.keep)
     for (uint64_t output : out.run.outputs) arrays.Add(output);

@@ -90,8 +90,9 @@ struct ExecuteRequest {
   // the run has read it. If the operation never starts, the array is available again, even if it
   // had to be copied for the operation.
   std::vector<bool> donate;
-  // The time for the run, from acceptance. The server's own limit applies if it is not set.
-  std::optional<absl::Duration> deadline;
+  // The time limit of the run, counted from acceptance. The server's own limit applies if it is not
+  // set.
+  std::optional<absl::Duration> time_limit;
   // Arrays to delete before the run, as Delete does. A call that fails may leave them undeleted.
   std::vector<uint64_t> release;
   // The total size up to which results are returned inline with the run's completion. See

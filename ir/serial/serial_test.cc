@@ -439,11 +439,11 @@ TEST(ServiceSerialTest, RepliesComeBack) {
   EXPECT_EQ(op_back.pending_reason, "waits");
 }
 
-TEST(ServiceSerialTest, ADeadlineThatIsGivenIsSaidHoweverFar) {
+TEST(ServiceSerialTest, ATimeLimitThatIsGivenIsWrittenHoweverLong) {
   api::ExecuteRequest request;
-  EXPECT_FALSE(FromProto(ToProto(request)).deadline.has_value());
-  request.deadline = absl::InfiniteDuration();
-  EXPECT_GT(FromProto(ToProto(request)).deadline, absl::Hours(24) * 365'000);
+  EXPECT_FALSE(FromProto(ToProto(request)).time_limit.has_value());
+  request.time_limit = absl::InfiniteDuration();
+  EXPECT_GT(FromProto(ToProto(request)).time_limit, absl::Hours(24) * 365'000);
 }
 
 }  // namespace

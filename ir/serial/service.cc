@@ -27,9 +27,9 @@ TESSERA_FIELDS(api::CompileRequest, v1::CompileProgramRequest, devices, name, ex
                device_memory_bytes)
 TESSERA_FIELDS(api::CompileReply, v1::CompileProgramResponse, executable, in, out, explain_text,
                explain_json, memory_bound_bytes)
-// The fields inline_bytes_max and check_only are converted by hand.
-TESSERA_FIELDS(api::ExecuteRequest, v1::ExecuteProgramRequest, executable, args, donate, deadline,
-               release, session)
+// The fields time_limit, inline_bytes_max and check_only are converted by hand.
+TESSERA_FIELDS(api::ExecuteRequest, v1::ExecuteProgramRequest, executable, args, donate, release,
+               session)
 TESSERA_FIELDS(api::ExecuteReply, v1::ExecuteProgramResponse, operation, outputs)
 
 static absl::Status CheckDevices(const char* what, size_t devices, const Limits& limits) {
@@ -132,6 +132,8 @@ absl::StatusOr<api::CompileReply> FromProto(const v1::CompileProgramResponse& pr
 
 v1::ExecuteProgramRequest ToProto(const api::ExecuteRequest& request) {
   v1::ExecuteProgramRequest out = Written(request);
+  // An infinite limit is written, too: it differs from an absent one.
+  if (request.time_limit) *out.mutable_deadline() = ToProto(*request.time_limit);
   out.set_inline_results_bytes_max(request.inline_bytes_max);
   out.set_validate_only(request.check_only);
   return out;
@@ -139,6 +141,7 @@ v1::ExecuteProgramRequest ToProto(const api::ExecuteRequest& request) {
 
 api::ExecuteRequest FromProto(const v1::ExecuteProgramRequest& proto) {
   auto out = ReadPlain<api::ExecuteRequest>(proto);
+  if (proto.has_deadline()) out.time_limit = FromProto(proto.deadline());
   out.inline_bytes_max = proto.inline_results_bytes_max();
   out.check_only = proto.validate_only();
   return out;

@@ -98,7 +98,7 @@ absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limit
   if (static_cast<int64_t>(request.args.size()) > limits.values_per_op)
     return TooMany("execute: arguments", static_cast<int64_t>(request.args.size()),
                    limits.values_per_op);
-  if (request.deadline && *request.deadline <= absl::ZeroDuration())
+  if (request.time_limit && *request.time_limit <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   return absl::OkStatus();
 }

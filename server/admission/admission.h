@@ -21,7 +21,8 @@ absl::Status ValidateCompile(const api::CompileRequest& request, const ir::Limit
 absl::Status ValidateArray(const api::ArraySpec& spec, const ir::Limits& limits);
 // Checks that one call deletes at most 100'000 arrays.
 absl::Status ValidateDelete(size_t arrays);
-// Checks that there are at most limits.values_per_op arguments, and that the deadline is positive.
+// Checks that there are at most limits.values_per_op arguments, and that the time limit is
+// positive.
 absl::Status ValidateExecute(const api::ExecuteRequest& request, const ir::Limits& limits);
 
 }  // namespace tessera::server::admission

@@ -96,7 +96,7 @@ TEST(AdmissionTest, DeletesAndExecutesAreBounded) {
   e.args.resize(4097);
   EXPECT_THAT(ValidateExecute(e, {}), ReasonIs("LIMIT_EXCEEDED", "arguments"));
   e.args.clear();
-  e.deadline = absl::ZeroDuration();
+  e.time_limit = absl::ZeroDuration();
   EXPECT_THAT(ValidateExecute(e, {}), ReasonIs("DEADLINE_EXCEEDED"));
 }
 

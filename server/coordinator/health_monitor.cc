@@ -265,7 +265,7 @@ class MonitorThread final : public HealthMonitor {
       }
       api::ExecuteRequest execute;
       execute.executable = compiled->executable;
-      execute.deadline = timeout;
+      execute.time_limit = timeout;
       execute.release = release;
       execute.inline_bytes_max = kInlineBytes;
       const absl::Time began = clock->Now();

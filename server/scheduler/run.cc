@@ -43,7 +43,7 @@ absl::Status Machine::CheckExecute(const core::Caller& caller, const api::Execut
   if (!body.donate.empty() && body.donate.size() != body.args.size())
     return Error(ErrorKind::kValueError, "execute: donate has ", body.donate.size(),
                  " entries for ", body.args.size(), " arguments");
-  if (body.deadline && *body.deadline <= absl::ZeroDuration())
+  if (body.time_limit && *body.time_limit <= absl::ZeroDuration())
     return MakeError(ErrorKind::kDeadlineExceeded, "execute: the deadline has passed already");
   for (size_t i = 0; i < body.args.size(); ++i) {
     auto found = FindArray(caller, body.args[i], Access::kChange);
@@ -118,8 +118,8 @@ void Machine::On(const Execute& e) {
   op.session = *session;
   op.args = e.body.args;
   Run run{.executable = e.body.executable, .donate = e.body.donate};
-  if (e.body.deadline) {
-    op.time_allowed = *e.body.deadline;
+  if (e.body.time_limit) {
+    op.time_allowed = *e.body.time_limit;
     op.deadline = now_ + op.time_allowed;
   }
   if (e.end_request != 0)

@@ -357,7 +357,7 @@ class Harness {
         for (uint64_t a : e.body.args)
           e.body.donate.push_back(std::count(donated.begin(), donated.end(), a) > 0);
       if (const std::string d = Arg(w, "deadline"); !d.empty())
-        e.body.deadline = absl::Milliseconds(Number(d));
+        e.body.time_limit = absl::Milliseconds(Number(d));
       e.body.release = Numbers(Arg(w, "release"));
       if (const std::string bytes = Arg(w, "watch"); !bytes.empty()) {
         e.end_request = ++requests_;

@@ -634,8 +634,8 @@ TEST(AnyRequestTest, OnAnyArraysRunsOrIsRefused) {
     for (uint64_t k = r.Below(4); k > 0; --k) request.donate.push_back(r.Coin());
     if (r.Below(4) == 0) request.release = {r.One(known), r.One(known)};
     if (r.Below(4) == 0)
-      request.deadline = r.One<absl::Duration>({absl::ZeroDuration(), -absl::InfiniteDuration(),
-                                                absl::Seconds(30), absl::InfiniteDuration()});
+      request.time_limit = r.One<absl::Duration>({absl::ZeroDuration(), -absl::InfiniteDuration(),
+                                                  absl::Seconds(30), absl::InfiniteDuration()});
     request.inline_bytes_max = r.One<int64_t>({0, -1, 1, std::numeric_limits<int64_t>::max()});
     request.check_only = r.Below(8) == 0;
     const auto started = service->Execute(request);

@@ -412,7 +412,7 @@ void Client::Execute(const Program& program, std::vector<uint64_t> args, bool do
   if (donate && std::set<uint64_t>(args.begin(), args.end()).size() == args.size())
     e.body.donate.assign(args.size(), true);
   if (!stopped_ && world_->random().OneIn(10))
-    e.body.deadline = world_->random().Within(absl::Milliseconds(5), absl::Seconds(3));
+    e.body.time_limit = world_->random().Within(absl::Milliseconds(5), absl::Seconds(3));
   std::vector<Array> were;
   std::map<uint64_t, Array> taken;  // donated arguments
   for (uint64_t arg : args) were.push_back(arrays_.at(arg));
