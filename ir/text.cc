@@ -243,18 +243,16 @@ class Parser {
     }
     token_ = pos_;
   }
-  static bool WordChar(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '<' ||
-           c == '>';
-  }
-  static bool NameChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  // Returns whether a word may contain the character. A name may contain a few more.
+  static bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  static bool IsNameChar(char c) { return IsWordChar(c) || c == '.' || c == '<' || c == '>'; }
   // Returns whether `token` comes next. If the token is a word, it must end where a word of the
   // text ends.
   bool NextIs(std::string_view token) {
     SkipSpace();
     if (text_.substr(pos_, token.size()) != token) return false;
-    const bool word = NameChar(token.back());
-    return !word || pos_ + token.size() >= text_.size() || !NameChar(text_[pos_ + token.size()]);
+    const bool word = IsWordChar(token.back());
+    return !word || pos_ + token.size() >= text_.size() || !IsWordChar(text_[pos_ + token.size()]);
   }
   bool Accept(std::string_view token) {
     if (!NextIs(token)) return false;
@@ -267,7 +265,7 @@ class Parser {
   std::string Name() {
     SkipSpace();
     const size_t begin = pos_;
-    while (pos_ < text_.size() && WordChar(text_[pos_])) ++pos_;
+    while (pos_ < text_.size() && IsNameChar(text_[pos_])) ++pos_;
     if (pos_ == begin) Fail("expected a name");
     return std::string(text_.substr(begin, pos_ - begin));
   }
@@ -347,7 +345,8 @@ class Parser {
     return *t;
   }
 
-  AxisList ReadAxisSet() {
+  // Reads {'x','y'}.
+  AxisList ReadAxesInBraces() {
     AxisList axes;
     List("{", "}", [&] { axes.push_back(Quoted('\'')); });
     return axes;
@@ -362,12 +361,12 @@ class Parser {
     List("(", ")", [&] {
       if (Accept("unreduced")) {
         Expect("=");
-        p.unreduced = ReadAxisSet();
+        p.unreduced = ReadAxesInBraces();
         return;
       }
       if (Accept("reduced")) {
         Expect("=");
-        p.reduced = ReadAxisSet();
+        p.reduced = ReadAxesInBraces();
         return;
       }
       AxisList axes;

@@ -203,7 +203,7 @@ Results ImportAllReduce(const OpReader& op) {
   const int64_t folds = std::count_if(op.in.begin(), op.in.end(), [&](const Value& v) {
     return ReducerOf(*f, v.dtype()) == nullptr;
   });
-  op.CountRepeatedOps(f, folds * std::min(op.b().mesh().SizeOf(axes), kFoldMax));
+  op.ChargeRepeatedOps(f, folds * std::min(op.b().mesh().SizeOf(axes), kFoldMax));
   return Each(op, [&](Value v) {
     const Reducer reduce = ReducerOf(*f, v.dtype());
     return reduce != nullptr ? reduce(v, axes) : Folded(op, v, axes, f);

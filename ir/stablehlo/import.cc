@@ -52,7 +52,7 @@ void Importer::EmitAndKeep(uint32_t index) {
 std::vector<Value> Importer::Emit(uint32_t index) {
   const RawOp& op = a_.code.ops[index];
   const OpForm& form = a_.form(op);
-  CountOps(1);
+  ChargeOps(1);
   std::vector<Value> operands = ValuesOf(Slice(a_.code.operands, op.operands), form.name);
   if (form.name == "return") return operands;
   const OpReader reader(*this, index, std::move(operands));

@@ -34,7 +34,7 @@ Results SameName(const OpReader& op) {
   if (def == nullptr) op.NotSupported("is an op that Tessera lacks");
   NeedOperands(op, def->num_operands);
   constexpr int64_t kOpsOfParts = 40;  // for some functions of complex numbers
-  if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.CountOps(kOpsOfParts);
+  if (!op.in.empty() && IsComplex(op.in[0].dtype())) op.ChargeOps(kOpsOfParts);
   return {Elementwise(*def, op.in)};
 }
 // Imports an op on numbers, or as `of_booleans` if the operands are booleans. The ops of a
@@ -258,7 +258,7 @@ Results ImportRealDynamicSlice(const OpReader& op) {
     op.NotSupported("has strides, and bounds that are not constants");
   if (starts.rank() != 1 || starts.dim(0) != x.rank())
     op.Malformed("does not have one start per dim");
-  op.CountOps(2 * x.rank());
+  op.ChargeOps(2 * x.rank());
   std::vector<Value> scalars;
   for (int d = 0; d < x.rank(); ++d)
     scalars.push_back(Reshape(SliceInDim(starts, 0, d, d + 1), {}));
@@ -320,7 +320,7 @@ Results ReduceWindows(const OpReader& op) {
   const size_t n = op.in.size() / 2;
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
   const FunctionRef f = op.Computation(0);
-  op.CountRepeatedOps(f, std::min(window.places(), kPlacesInTurnMax) * static_cast<int64_t>(n));
+  op.ChargeRepeatedOps(f, std::min(window.places(), kPlacesInTurnMax) * static_cast<int64_t>(n));
   return ReduceWindow(op.First(n), op.From(n), f, window);
 }
 Results ImportSelectAndScatter(const OpReader& op) {
@@ -328,7 +328,7 @@ Results ImportSelectAndScatter(const OpReader& op) {
   if (op.num_regions() != 2) op.Malformed("does not have two regions");
   const FunctionRef select = op.Inlined(0), scatter = op.Computation(1);
   const WindowDimensions window = WindowOf(op, op.in[0].shape().size());
-  op.CountRepeatedOps(select, std::min(window.places(), kPlacesInTurnMax));
+  op.ChargeRepeatedOps(select, std::min(window.places(), kPlacesInTurnMax));
   return {SelectAndScatter(op.in[0], op.in[1], op.in[2], select, scatter, window)};
 }
 // Returns whether `init` is a literal that changes nothing that is combined with it, not even -0.

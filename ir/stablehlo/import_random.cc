@@ -78,7 +78,7 @@ std::vector<Value> ImportRandomBits(const OpReader& op) {
     op.NotSupported(absl::StrCat("makes ", type.ToString(), "; expected integers of 8 to 64 bits"));
 
   constexpr int64_t kOps = 40 * kRounds;
-  op.CountOps(kOps);
+  op.ChargeOps(kOps);
   Builder& b = op.b();
   const bool wide = BitWidth(type.dtype) == 64;
   const int64_t count = type.num_elements(), each = wide ? 2 : 4;

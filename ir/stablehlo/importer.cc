@@ -67,7 +67,7 @@ std::vector<Value> Importer::CallHost(std::string_view name, const std::vector<V
   }
   for_host_->calls.push_back({std::string(name), static_cast<int>(operands.size()), results});
   host_call_operands_.insert(host_call_operands_.end(), operands.begin(), operands.end());
-  CountOps(static_cast<int64_t>(operands.size() + results.size()));
+  ChargeOps(static_cast<int64_t>(operands.size() + results.size()));
   for (const Type& type : results) out.push_back(builder_->Param(type));
   return out;
 }
@@ -162,7 +162,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
   shadowed.insert(shadowed.end(), constants.begin(), constants.end());
   const std::vector<Value> outside = ValuesOf(captures, "a region");
   const FunctionRef f = BuildOf(std::move(scope), std::move(name), shadowed, [&] {
-    CountOps(static_cast<int64_t>(outside.size() + region.args.size));
+    ChargeOps(static_cast<int64_t>(outside.size() + region.args.size));
     std::vector<Value> params;
     for (const Value v : outside) params.push_back(builder_->Param(v.type()));
     size_t next = 0;
@@ -172,7 +172,7 @@ FunctionRef Importer::Build(const RawRegion& region, Scope scope, std::string na
       std::vector<Value> arrays;
       for (const Type& type : ArraysOf(a_, type_of(value), absl::StrCat("argument ", i)))
         arrays.push_back(builder_->Param(type));
-      CountOps(static_cast<int64_t>(arrays.size()) - 1);
+      ChargeOps(static_cast<int64_t>(arrays.size()) - 1);
       Keep(value, arrays);
     }
     for (const uint32_t value : constants) values_[value] = Emit(ConstantOf(value))[0];
@@ -224,7 +224,7 @@ FunctionRef Importer::BuildOf(Scope scope, std::string name, const std::vector<u
   return f;
 }
 
-void Importer::CountOps(int64_t ops) {
+void Importer::ChargeOps(int64_t ops) {
   spent_ += ops;
   if (spent_ > Limits().ops)
     Throw(ErrorKind::kLimitExceeded,
@@ -246,7 +246,7 @@ std::vector<Value> Importer::ValuesOf(absl::Span<const uint32_t> values, std::st
   std::vector<Value> out;
   for (const uint32_t value : values) {
     const absl::Span<const Value> arrays = ArraysOfValue(value);
-    if (arrays.size() > 1) CountOps(static_cast<int64_t>(arrays.size()) - 1);
+    if (arrays.size() > 1) ChargeOps(static_cast<int64_t>(arrays.size()) - 1);
     for (const Value v : arrays) {
       // The value is not one that the function under construction can use.
       if (!v || &v.builder() != builder_)
@@ -269,7 +269,7 @@ void Importer::Keep(uint32_t value, absl::Span<const Value> arrays) {
   if (IsArray(a_, type_of(value))) {
     values_[value] = arrays[0];
   } else {
-    CountOps(static_cast<int64_t>(arrays.size()));
+    ChargeOps(static_cast<int64_t>(arrays.size()));
     tuples_[value] = {arrays.begin(), arrays.end()};
   }
 }
@@ -398,7 +398,7 @@ std::vector<size_t> OpReader::ElementsOf(size_t operand) const {
   if (operand >= operands.size()) Malformed("has too few operands");
   const DecodedType& type = a.types[importer_.type_of(operands[operand])];
   if (type.kind != TypeKind::kTuple) Malformed("has an operand that is not a tuple");
-  importer_.CountOps(static_cast<int64_t>(in.size() + type.refs.size));
+  importer_.ChargeOps(static_cast<int64_t>(in.size() + type.refs.size));
   std::vector<size_t> out;
   for (const uint32_t element : Slice(a.refs, type.refs))
     out.push_back(ArraysOf(a, element, What()).size());
@@ -498,12 +498,12 @@ std::string_view OpReader::SoleOp(int r) const {
 }
 FunctionRef OpReader::Inlined(int r) const {
   const FunctionRef f = Computation(r);
-  importer_.CountOps(importer_.SizeOf(f));
+  importer_.ChargeOps(importer_.SizeOf(f));
   return f;
 }
-void OpReader::CountRepeatedOps(const FunctionRef& f, int64_t times) const {
-  importer_.CountOps(times * (importer_.SizeOf(f) + 2));
+void OpReader::ChargeRepeatedOps(const FunctionRef& f, int64_t times) const {
+  importer_.ChargeOps(times * (importer_.SizeOf(f) + 2));
 }
-void OpReader::CountOps(int64_t ops) const { importer_.CountOps(ops); }
+void OpReader::ChargeOps(int64_t ops) const { importer_.ChargeOps(ops); }
 
 }  // namespace tessera::ir::stablehlo

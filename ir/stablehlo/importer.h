@@ -63,9 +63,9 @@ class Importer {
   // what they meant before.
   FunctionRef BuildOf(Scope scope, std::string name, const std::vector<uint32_t>& shadowed,
                       absl::FunctionRef<std::vector<Value>()> body);
-  // Adds to the number of ops, params and inlined ops so far. Throws LIMIT_EXCEEDED above the limit
-  // of a program.
-  void CountOps(int64_t ops);
+  // Charges this many ops, params or inlined ops to the import. Throws LIMIT_EXCEEDED above the
+  // limit of a program.
+  void ChargeOps(int64_t ops);
   // Returns the number of ops of a function. The ops of a called function count at each call.
   int64_t SizeOf(const FunctionRef& f);
   // Returns the values of builder_ for values of the artifact; a tuple is replaced by its arrays,
@@ -192,12 +192,12 @@ class OpReader {
   // Like Computation, for a computation that is inlined into the emitted ops. Adds the ops of the
   // computation to the count.
   FunctionRef Inlined(int region) const;
-  // Counts the ops that are emitted if `f` is inlined `times` times, and two more ops for each
+  // Charges the ops that are emitted if `f` is inlined `times` times, and two more ops for each
   // time.
-  void CountRepeatedOps(const FunctionRef& f, int64_t times) const;
-  // Adds `ops` to the number of emitted ops. Call it before many ops are emitted for one op of the
+  void ChargeRepeatedOps(const FunctionRef& f, int64_t times) const;
+  // Charges this many ops to the import. Call it before many ops are emitted for one op of the
   // artifact.
-  void CountOps(int64_t ops) const;
+  void ChargeOps(int64_t ops) const;
   // Returns the name of the only op of a region with two arguments, or "" for any other region.
   std::string_view SoleOp(int region) const;
   // Returns the outside values that the regions use, each once, in the order of the first uses.

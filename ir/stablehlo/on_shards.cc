@@ -147,7 +147,7 @@ void OnShards::Add(uint32_t op, const std::vector<uint32_t>& uses) {
 void OnShards::Emit() {
   const FunctionRef body = in_.BuildOf(
       ManualScope(in_.b().scope(), manual_, /*check_vma=*/false), "shards", constants_, [&] {
-        in_.CountOps(static_cast<int64_t>(shards_.size() + constants_.size()));
+        in_.ChargeOps(static_cast<int64_t>(shards_.size() + constants_.size()));
         for (const uint32_t shard : shards_)
           in_.values_[shard] = in_.b().Param(TensorType(a_, a_.code.value_types[shard], "a shard"));
         for (const uint32_t value : constants_)

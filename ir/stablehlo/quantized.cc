@@ -229,7 +229,7 @@ Results ImportQuantized(const OpReader& op, const ImportRow& row) {
   constexpr size_t kScalesOfOp = 16;
   for (const auto* list : {&q.operands, &q.results})
     for (const std::optional<Quantization>& one : *list)
-      if (one) op.CountOps(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
+      if (one) op.ChargeOps(static_cast<int64_t>(one->scales.size() / kScalesOfOp));
   if (name == "uniform_quantize" || name == "uniform_dequantize") {
     if (op.in.size() != 1 || q.results.size() != 1)
       op.Malformed("does not have one operand and one result");
