@@ -94,7 +94,7 @@ std::string SameProgram(const Program& got, const Program& want) {
 }
 
 TEST_P(FormsTest, TextComesBackEqual) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const Program p{kOpset, FunctionOf(s), {}, {}};
     if (const absl::Status v = Verify(p); !v.ok()) return Why(v);
     const std::string text = PrintProgram(p);
@@ -106,7 +106,7 @@ TEST_P(FormsTest, TextComesBackEqual) {
 TEST_P(FormsTest, WireComesBackEqual) {
   if (!ThroughTheWire({kOpset, Builder({}).Build({}), {}, {}}))
     GTEST_SKIP() << "this build has no gRPC, hence no wire form";
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const Program p{kOpset, FunctionOf(s), {}, {}};
     const absl::StatusOr<Program> back = *ThroughTheWire(p);
     return back.ok() ? SameProgram(*back, p) : Why(back.status());
@@ -119,7 +119,7 @@ TESSERA_FOR_EVERY_OP(FormsTest);
 class ValuesTest : public OpTest {};
 
 TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Shards> out = ValueOrThrow(RunShards(*f, ArgsOf(s)));
     const std::vector<Type> types = f->result_types();
@@ -138,7 +138,7 @@ TEST_P(ValuesTest, InferredTypesAreTheEvaluatedOnes) {
 
 // Along an axis on which a result is invarying or reduced, all shards must hold the same values.
 TEST_P(ValuesTest, InvaryingResultsAreEqualAcrossTheAxis) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     if (!s.manual()) return "";
     const FunctionRef f = FunctionOf(s);
     const std::vector<Shards> out = ValueOrThrow(RunShards(*f, ArgsOf(s)));
@@ -190,7 +190,7 @@ std::vector<Shards> AbsoluteValues(std::vector<Shards> values) {
 }
 
 TEST_P(ValuesTest, EvaluatorGivesTheRecordedValues) {
-  ForRows(Check::kRecorded, [](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kRecorded, [](const Sample& s) -> std::string {
     std::string why;
     const Recorded* want = FindRecorded(s, &why);
     if (want == nullptr) return why;
@@ -228,14 +228,14 @@ Cost CostOf(const Function& f) {
 
 // Compares the cost of a batch of 2 with that of a batch of 6.
 TEST_P(CostTest, IsPositiveAndGrowsWithTheBatch) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const Cost cost = CostOf(*f);
     if (!(cost.flops >= 0 && std::isfinite(cost.flops) && std::isfinite(cost.bytes)))
       return "is not a number";
     bool empty = true;
     for (const Type& t : f->types) empty = empty && t.num_elements() == 0;
-    const bool free = s.Excludes(Check::kCost);
+    const bool free = s.Excludes(CheckKind::kCost);
     if (free && cost.bytes != 0)
       return absl::StrCat("moves ", cost.bytes, " bytes; the row says none");
     if (!free && !empty && !(cost.bytes > 0)) return "moves no bytes";
@@ -323,7 +323,7 @@ std::string NotAdditive(const Sample& s) {
 // Operands of the wrong type along a Manual axis must be refused: an operand that varies gives a
 // result that varies, and an op accepts terms of a sum only if it is additive.
 TEST_P(VaryingTest, AWrongVaryingSetIsRefused) {
-  ForRows(Check::kVarying, [](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kVarying, [](const Sample& s) -> std::string {
     const OpDef& def = *s.def;
     if (def.has_planned_regions() || def.has_rules() || s.operands.empty())
       return "";  // the regions of such an op are typed in their own scope
@@ -388,7 +388,7 @@ TEST_P(RefusalTest, EveryRefusedRuleSaysWhy) {
 }
 
 TEST_P(RefusalTest, TransformsGiveTheReason) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<bool> active = Inexact(f->param_types());
     const std::vector<bool> results = Inexact(f->result_types());

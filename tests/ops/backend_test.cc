@@ -36,7 +36,7 @@ class BackendTest : public OpTest {
       for (int i = 0; i < shards; ++i) on.push_back({backend, i});
       return on;
     };
-    ForRows([&](const Sample& s) { return DifferenceOnBackends(s, ulps_min, devices_for); });
+    ForEachSample([&](const Sample& s) { return DifferenceOnBackends(s, ulps_min, devices_for); });
   }
 };
 

@@ -125,7 +125,7 @@ class BatchTest : public OpTest {};
 
 TEST_P(BatchTest, IsALoop) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
-  ForRows(Check::kBatch, [](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kBatch, [](const Sample& s) -> std::string {
     for (const std::vector<bool>& batched : Choices(s.operands.size()))
       for (const std::vector<int>& dims : Places(s, batched)) {
         std::string why;
@@ -141,7 +141,7 @@ TEST_P(BatchTest, IsALoop) {
 // batched.
 TEST_P(BatchTest, GivesResultsWhereTheyAreWanted) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
-  ForRows(Check::kBatch, [](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kBatch, [](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<int> want(f->results.size(), 0);
     for (int at : {-1, 0}) {

@@ -112,11 +112,11 @@ class JvpTest : public OpTest {};
 TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
   int64_t checked = 0, inexact = 0;
-  ForRows([&](const Sample& s) -> std::string {
+  ForEachSample([&](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Type> params = f->param_types();
     inexact += Any(Inexact(params)) && Any(Inexact(f->result_types()));
-    if (s.Excludes(Check::kJvp) || !Any(Inexact(params)) || !AllF64(params) ||
+    if (s.Excludes(CheckKind::kJvp) || !Any(Inexact(params)) || !AllF64(params) ||
         !AllF64(f->result_types()))
       return "";
     ++checked;
@@ -129,18 +129,18 @@ TEST_P(JvpTest, IsWhatFiniteDifferencesGive) {
   // If an op on floats has no row whose derivative is checked, each of its f64 rows must give a
   // reason.
   if (inexact > 0 && checked == 0)
-    ForRows([](const Sample& s) -> std::string {
-      return s.dtype() != DType::kF64 || s.Excludes(Check::kJvp) ? "" : "is not differentiated";
+    ForEachSample([](const Sample& s) -> std::string {
+      return s.dtype() != DType::kF64 || s.Excludes(CheckKind::kJvp) ? "" : "is not differentiated";
     });
 }
 
 // A row may exclude the check of its jvp only if it would fail the check.
 TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<bool> active = Inexact(f->param_types());
-    if (!s.Excludes(Check::kJvp) || !Any(active) || !AllF64(f->param_types()) ||
+    if (!s.Excludes(CheckKind::kJvp) || !Any(active) || !AllF64(f->param_types()) ||
         !AllF64(f->result_types()) || !Any(Inexact(f->result_types())))
       return "";
     for (const std::vector<bool>& choice : Choices(active)) {
@@ -149,7 +149,7 @@ TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
           [&] { why = CheckAgainstDifferences(*f, choice, ArgsOf(s), s.name + "#t", 1); });
       if (!status.ok() || !why.empty()) return "";
     }
-    return absl::StrCat("is left out, '", s.excluded.at(Check::kJvp), "', and yet passes");
+    return absl::StrCat("is left out, '", s.excluded.at(CheckKind::kJvp), "', and yet passes");
   });
 }
 
@@ -157,12 +157,12 @@ TEST_P(JvpTest, FailsWhereARowIsLeftOut) {
 // such as NaN.
 TEST_P(JvpTest, KeepsTypes) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<bool> active = Inexact(f->param_types());
     if (!Any(active)) return "";
     const absl::StatusOr<JvpResult> made = Jvp(*f, active);
-    if (absl::IsUnimplemented(made.status()) && s.Excludes(Check::kJvp)) return "";
+    if (absl::IsUnimplemented(made.status()) && s.Excludes(CheckKind::kJvp)) return "";
     const JvpResult& jvp = ValueOrThrow(made);
     const std::vector<Type> results = f->result_types(), types = jvp.fn->result_types();
     size_t next = results.size();
@@ -270,7 +270,7 @@ class TransposeTest : public OpTest {};
 TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
   if (op().transpose.refused()) GTEST_SKIP() << "no transpose: " << op().transpose.reason;
   int64_t floats = 0, checked = 0;
-  ForRows(Check::kTranspose, [&](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kTranspose, [&](const Sample& s) -> std::string {
     const std::vector<bool> inexact = Inexact(FunctionOf(s)->param_types());
     floats += Any(inexact);
     for (const std::vector<int>& set : s.linear) {
@@ -290,7 +290,7 @@ TEST_P(TransposeTest, OfALinearOpPassesTheDotProductTest) {
 // Tries every set of operands. TransposeFunction must refuse, with a reason, a set in which the op
 // is not linear.
 TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<Type> results = f->result_types();
     if (!Any(Inexact(results))) return "";
@@ -306,7 +306,7 @@ TEST_P(TransposeTest, OfWhatIsNotLinearIsRefused) {
         std::sort(known.begin(), known.end());
         is_linear = is_linear || known == operands;
       }
-      if (is_linear && !s.def->transpose.refused() && !s.Excludes(Check::kTranspose) &&
+      if (is_linear && !s.def->transpose.refused() && !s.Excludes(CheckKind::kTranspose) &&
           !status.ok())
         return Why(status);
       if (!status.ok() && ReasonOf(status) != "NOT_IMPLEMENTED")
@@ -356,7 +356,7 @@ std::string CheckReverse(const Function& f, const std::vector<bool>& active, con
 // This is how reverse mode differentiates any op: linearize it, then transpose the linear part.
 TEST_P(TransposeTest, OfALinearizedOpPassesTheDotProductTest) {
   if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
-  ForRows(Check::kTranspose, [](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kTranspose, [](const Sample& s) -> std::string {
     const FunctionRef f = FunctionOf(s);
     const std::vector<bool> active = Inexact(f->param_types());
     if (!Any(active) || !AllF64(f->param_types()) || !AllF64(f->result_types())) return "";
@@ -478,9 +478,9 @@ class SecondDerivativeTest : public OpTest {
   void ForSmooth(const std::function<bool(const Sample&)>& has,
                  const std::function<Called(const Sample&)>& call) {
     if (op().jvp.refused()) GTEST_SKIP() << "no jvp: " << op().jvp.reason;
-    ForRows([&](const Sample& s) -> std::string {
+    ForEachSample([&](const Sample& s) -> std::string {
       const FunctionRef f = FunctionOf(s);
-      if (s.Excludes(Check::kJvp) || s.Excludes(Check::kTranspose) ||
+      if (s.Excludes(CheckKind::kJvp) || s.Excludes(CheckKind::kTranspose) ||
           !Any(Inexact(f->param_types())) || !AllF64(f->param_types()) ||
           !AllF64(f->result_types()) || !has(s))
         return "";
@@ -494,7 +494,7 @@ TEST_P(SecondDerivativeTest, OfTheOp) {
 }
 TEST_P(SecondDerivativeTest, OfTheOpUnderVmap) {
   if (op().batch.refused()) GTEST_SKIP() << "no batching: " << op().batch.reason;
-  ForSmooth([](const Sample& s) { return !s.Excludes(Check::kBatch); }, Mapped);
+  ForSmooth([](const Sample& s) { return !s.Excludes(CheckKind::kBatch); }, Mapped);
 }
 TEST_P(SecondDerivativeTest, OfTheOpInAShardMap) {
   ForSmooth([](const Sample& s) { return s.scope.mesh.empty(); }, InShardMap);

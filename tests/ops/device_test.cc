@@ -89,7 +89,7 @@ std::string DifferenceOnDevices(const Sample& s, bool tf32, int* left_out) {
 TEST_P(DeviceTest, DevicesGiveWhatTheEvaluatorGives) {
   int left_out = 0;
   const bool tf32 = !Devices::Get().are_fakes();
-  ForRows([&](const Sample& s) { return DifferenceOnDevices(s, tf32, &left_out); });
+  ForEachSample([&](const Sample& s) { return DifferenceOnDevices(s, tf32, &left_out); });
   RecordProperty("left_out", left_out);
   if (left_out > 0) std::cout << left_out << " rows left out\n";
   if (left_out == static_cast<int>(SamplesOf(op()).size()))

@@ -63,7 +63,7 @@ std::string Exceeds(const Function& f) {
 
 class MemoryBoundTest : public OpTest {};
 TEST_P(MemoryBoundTest, HoldsForEveryRow) {
-  ForRows([](const Sample& s) -> std::string {
+  ForEachSample([](const Sample& s) -> std::string {
     const absl::StatusOr<FunctionRef> f = DropRules(FunctionOf(s));
     return f.ok() ? Exceeds(**f) : "";  // an op that only carries a rule does not run
   });

@@ -1,6 +1,7 @@
 // The fixture of the tests that check every op. TESSERA_FOR_EVERY_OP instantiates a test suite once
-// for each op. A test walks the rows of its op with ForRows, which names the row that fails. A row,
-// or sample, is one op with given attributes and operands: a test case (samples.h).
+// for each op. A test goes through the samples of its op with ForEachSample, which names the sample
+// that fails. A sample, or row, is one op with given attributes and operands: a test case
+// (samples.h).
 #pragma once
 #include <gtest/gtest.h>
 
@@ -20,19 +21,19 @@ class OpTest : public ::testing::TestWithParam<const OpDef*> {
  protected:
   const OpDef& op() const { return *GetParam(); }
 
-  // Calls `check` for each row. `check` returns why the row fails, or "" if it passes. An exception
-  // that a rule of the op throws is a failure, too.
-  void ForRows(const std::function<std::string(const Sample&)>& check) {
+  // Calls `check` for each sample. `check` returns why the sample fails, or "" if it passes. An
+  // exception that a rule of the op throws is a failure, too.
+  void ForEachSample(const std::function<std::string(const Sample&)>& check) {
     for (const Sample* s : SamplesOf(op())) {
       std::string why;
       const absl::Status status = CatchStatus([&] { why = check(*s); });
       if (!status.ok()) why = status.ToString();
-      EXPECT_EQ(why, "") << "row " << s->name;
+      EXPECT_EQ(why, "") << "sample " << s->name;
     }
   }
-  // Like the function above, but skips the rows that exclude the check `kind`.
-  void ForRows(Check kind, const std::function<std::string(const Sample&)>& check) {
-    ForRows([&](const Sample& s) { return s.Excludes(kind) ? "" : check(s); });
+  // Like the function above, but skips the samples that exclude checks of this kind.
+  void ForEachSample(CheckKind kind, const std::function<std::string(const Sample&)>& check) {
+    ForEachSample([&](const Sample& s) { return s.Excludes(kind) ? "" : check(s); });
   }
 };
 

@@ -104,7 +104,7 @@ bool SumsFloats(const OpDef& def) {
 }
 // Returns nullopt if the row is not used in programs.
 std::optional<Takes> TakesOf(const Sample& s) {
-  if (!s.scope.mesh.empty() || s.Excludes(Check::kRecorded)) return std::nullopt;
+  if (!s.scope.mesh.empty() || s.Excludes(CheckKind::kRecorded)) return std::nullopt;
   if (NotInPrograms().count(std::string(s.def->name)) > 0) return std::nullopt;
   for (const Operand& o : s.operands)
     if (o.type.num_elements() == 0) return std::nullopt;

@@ -137,7 +137,7 @@ std::string ToJson(const Sample& s) {
   const Json body = BodyJson(s);
   Json j{{"sample", s.name},
          {"digest", Digest(body.dump())},
-         {"record", !s.Excludes(Check::kRecorded)}};
+         {"record", !s.Excludes(CheckKind::kRecorded)}};
   j.update(body);
   return j.dump();
 }

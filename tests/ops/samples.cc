@@ -239,12 +239,6 @@ Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill) {
   return o;
 }
 
-std::string_view CheckName(Check check) {
-  constexpr std::string_view kNames[kNumChecks] = {"recorded", "jvp",     "transpose", "batch",
-                                                   "sharded",  "varying", "cost"};
-  return kNames[static_cast<int>(check)];
-}
-
 bool Sample::manual() const {
   return !scope.mesh.empty() &&
          static_cast<size_t>(scope.mesh.AxesOfType(AxisType::kManual).size()) ==
@@ -274,8 +268,8 @@ Sample& Sample::Linear(std::vector<std::vector<int>> sets) {
   linear = std::move(sets);
   return *this;
 }
-Sample& Sample::Without(Check check, std::string reason) {
-  excluded.emplace(check, std::move(reason));
+Sample& Sample::Without(CheckKind kind, std::string reason) {
+  excluded.emplace(kind, std::move(reason));
   return *this;
 }
 
@@ -284,12 +278,13 @@ Sample& Sample::UpToSigns(std::string reason) {
   return *this;
 }
 Sample& Sample::NotSmooth(std::string reason) {
-  return Without(Check::kJvp, reason).Without(Check::kTranspose, reason);
+  return Without(CheckKind::kJvp, reason).Without(CheckKind::kTranspose, reason);
 }
 Sample& Sample::Moves() {
   if (IsComputable(dtype())) return *this;
   if (BitWidth(dtype()) < 8)
-    Without(Check::kRecorded, "XLA packs elements of fewer than 8 bits, and aborts on some moves");
+    Without(CheckKind::kRecorded,
+            "XLA packs elements of fewer than 8 bits, and aborts on some moves");
   return NotSmooth("it is stored and moved, not computed with");
 }
 

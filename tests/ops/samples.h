@@ -66,8 +66,8 @@ Operand Of(DType dtype, Dims shape, Fill fill);
 Operand Varying(DType dtype, Dims shape, AxisSet axes);
 Operand Varying(DType dtype, Dims shape, AxisSet axes, Fill fill);
 
-// The checks that a row may exclude. A row gives a reason for each check that it excludes.
-enum class Check : uint8_t {
+// The kinds of checks that a row may exclude. A row gives a reason for each check that it excludes.
+enum class CheckKind : uint8_t {
   kRecorded,   // the evaluator gives the recorded values
   kJvp,        // the jvp agrees with finite differences
   kTranspose,  // the transpose passes the dot-product test
@@ -76,8 +76,6 @@ enum class Check : uint8_t {
   kVarying,    // a wrong varying set is refused
   kCost,       // the cost is positive and grows with the batch
 };
-inline constexpr int kNumChecks = 7;
-std::string_view CheckName(Check check);
 
 // How far results may be from the recorded values.
 struct Tolerance {
@@ -109,14 +107,14 @@ struct Sample {
   int main = 0;  // index of the operand whose dtype counts as the row's dtype
   // Sets of operands. The op is linear in all operands of a set together.
   std::vector<std::vector<int>> linear;
-  std::map<Check, std::string> excluded;
+  std::map<CheckKind, std::string> excluded;
   // The reason why recorded values are compared by magnitude only, without their signs. If empty,
   // they are compared with their signs.
   std::string free_signs;
 
   DType dtype() const { return operands.empty() ? DType::kF32 : operands[main].type.dtype; }
   bool manual() const;
-  bool Excludes(Check check) const { return excluded.count(check) > 0; }
+  bool Excludes(CheckKind kind) const { return excluded.count(kind) > 0; }
 
   // A row is written as one expression, in which the functions below change the row and return it:
   //   Make("multiply", "f32", {Of(kF32, {2, 4}), Of(kF32, {2, 4})}).Linear({{0}, {1}})
@@ -126,7 +124,7 @@ struct Sample {
   Sample& Within(Tolerance t);
   Sample& Main(int operand);
   Sample& Linear(std::vector<std::vector<int>> sets);
-  Sample& Without(Check check, std::string reason);
+  Sample& Without(CheckKind kind, std::string reason);
   Sample& NotSmooth(std::string reason);  // excludes kJvp and kTranspose
   Sample& UpToSigns(std::string reason);  // compares recorded values by magnitude
   // If ops only store and move the row's dtype and do not compute with it, excludes the checks of

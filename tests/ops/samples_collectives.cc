@@ -49,13 +49,13 @@ class Rows {
             .With(std::move(attrs))
             .In(g.scope)
             .Within(t)
-            .Without(Check::kSharded, kPerShard);
+            .Without(CheckKind::kSharded, kPerShard);
     if (linear) s.Linear({{0}});
     s.Moves();
     if (op == "ppermute" && d == kF8E8M0FNU)
-      s.Without(Check::kRecorded, "it has no zero to receive: JAX makes it NaN, we zero bits");
+      s.Without(CheckKind::kRecorded, "it has no zero to receive: JAX makes it NaN, we zero bits");
     if (op == "ppermute" && g.axes.size() > 1 && g.axes[0] > g.axes[1])
-      s.Without(Check::kRecorded,
+      s.Without(CheckKind::kRecorded,
                 "JAX counts positions in mesh order here, unlike in axis_index; we do not");
     rows.push_back(std::move(s));
     return rows.back();
@@ -95,7 +95,7 @@ std::vector<Sample> CollectiveSamples() {
       if (IsComputable(d) && IsFloat(d))
         for (const char* op : {"pmax", "pmin"})
           r.Add(op, d, "zeros", g, {4, 5}, {}, kExact, false, Picks({0, -0.0}))
-              .Without(Check::kRecorded, "JAX keeps the zero that comes first");
+              .Without(CheckKind::kRecorded, "JAX keeps the zero that comes first");
       for (bool tiled : {false, true})
         for (const char* to : {"varying", "invarying"})
           r.Add("all_gather", d, absl::StrCat(tiled ? "tiled_" : "", to), g, {2, 3},
@@ -118,8 +118,8 @@ std::vector<Sample> CollectiveSamples() {
              absl::StrCat(g.scope.mesh.axes.size(), "d_over_", absl::StrJoin(g.axes, "")), {})
             .With({{"axes", g.axes}})
             .In(g.scope)
-            .Without(Check::kCost, kFree)
-            .Without(Check::kSharded, kPerShard));
+            .Without(CheckKind::kCost, kFree)
+            .Without(CheckKind::kSharded, kPerShard));
   }
   for (DType d : AllDTypes()) {
     r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/one"), {Of(d, {2, 3})})
@@ -127,31 +127,31 @@ std::vector<Sample> CollectiveSamples() {
                          .With({{"axes", AxisList{"x"}}})
                          .In(OneAxis())
                          .Linear({{0}})
-                         .Without(Check::kCost, kFree)
-                         .Without(Check::kSharded, kPerShard)
-                         .Without(Check::kVarying, "what it takes is invarying"));
+                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kSharded, kPerShard)
+                         .Without(CheckKind::kVarying, "what it takes is invarying"));
     r.rows.push_back(Make("pvary", absl::StrCat(N(d), "/other"), {Varying(d, {2, 3}, {"x"})})
                          .Moves()
                          .With({{"axes", AxisList{"y"}}})
                          .In(TwoAxes())
                          .Linear({{0}})
-                         .Without(Check::kCost, kFree)
-                         .Without(Check::kSharded, kPerShard)
-                         .Without(Check::kVarying, "what it takes is invarying"));
+                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kSharded, kPerShard)
+                         .Without(CheckKind::kVarying, "what it takes is invarying"));
   }
   // Casts between a value and a sum whose terms the devices hold. A cast does not change the block
   // of any device.
   const auto cast = [&](const char* op, DType d, Operand x) {
-    r.rows.push_back(
-        Make(op, N(d), {std::move(x)})
-            .Moves()
-            .With({{"axes", AxisList{"x"}}})
-            .In(OneAxis())
-            .Without(Check::kCost, kFree)
-            .Without(Check::kSharded, kPerShard)
-            .Without(Check::kRecorded, "it is its operand")
-            .Without(Check::kTranspose, "terms alone are no value; the acceptance programs have it")
-            .Without(Check::kVarying, "semantics/varying has what it refuses"));
+    r.rows.push_back(Make(op, N(d), {std::move(x)})
+                         .Moves()
+                         .With({{"axes", AxisList{"x"}}})
+                         .In(OneAxis())
+                         .Without(CheckKind::kCost, kFree)
+                         .Without(CheckKind::kSharded, kPerShard)
+                         .Without(CheckKind::kRecorded, "it is its operand")
+                         .Without(CheckKind::kTranspose,
+                                  "terms alone are no value; the acceptance programs have it")
+                         .Without(CheckKind::kVarying, "semantics/varying has what it refuses"));
   };
   for (DType d : AllDTypes()) {
     cast("preduced", d, Of(d, {2, 3}));

@@ -1,8 +1,8 @@
 // Samples of the ops in ir/ops/regions/control.cc, scan.cc, while.cc, case.cc,
 // manual_computation.cc, custom_derivatives.cc and custom_linear_solve.cc: ops with nested
-// functions, and casts that change no value. A sample, or row, is one op with given attributes and
-// operands: a test case (samples.h). samples.cc collects the rows, and the tests of this folder
-// check them.
+// functions, and optimization_barrier and sharding_constraint, which change no value. A sample, or
+// row, is one op with given attributes and operands: a test case (samples.h). samples.cc collects
+// the rows, and the tests of this folder check them.
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -84,25 +84,25 @@ void AddCalls(std::vector<Sample>* rows) {
 
 constexpr char kFree[] = "it moves nothing";
 
-void AddCasts(std::vector<Sample>* rows) {
+void AddBarriersAndConstraints(std::vector<Sample>* rows) {
   for (DType d : AllDTypes()) {
     rows->push_back(Make("optimization_barrier", N(d), {Of(d, {4, 8}), Of(d, {8})})
                         .Moves()
                         .Linear({{0, 1}, {0}, {1}})
-                        .Without(Check::kCost, kFree)
-                        .Without(Check::kVarying, "each operand keeps its own state"));
+                        .Without(CheckKind::kCost, kFree)
+                        .Without(CheckKind::kVarying, "each operand keeps its own state"));
     rows->push_back(Make("sharding_constraint", N(d), {Of(d, {4, 8})})
                         .Moves()
                         .With({{"sharding", PartitionSpec{{{"x"}, {"y"}}, {}, {}, {}}}})
                         .In(OnMesh())
                         .Linear({{0}})
-                        .Without(Check::kCost, kFree));
+                        .Without(CheckKind::kCost, kFree));
   }
   rows->push_back(Make("sharding_constraint", "f64/replicated", {Of(kF64, {4, 8})})
                       .With({{"sharding", PartitionSpec{{{}, {}}, {}, {}, {}}}})
                       .In(OnMesh())
                       .Linear({{0}})
-                      .Without(Check::kCost, kFree));
+                      .Without(CheckKind::kCost, kFree));
 }
 
 Attrs ScanAttrs(int64_t consts, int64_t carry, int64_t length, bool reverse) {
@@ -153,7 +153,7 @@ void AddScans(std::vector<Sample>* rows) {
   rows->push_back(Make("scan", "f64/no_steps", {Of(kF64, {4}), Of(kF64, {4}), Of(kF64, {0, 4})})
                       .With(ScanAttrs(1, 1, 0, false))
                       .Region(Fn({}, {f, f, f}, step))
-                      .Without(Check::kCost, "no step is taken"));
+                      .Without(CheckKind::kCost, "no step is taken"));
   const Type p = MakeType(kBool, {4});
   rows->push_back(Make("scan", "bool", {Of(kBool, {4}), Of(kBool, {8, 4})})
                       .With(ScanAttrs(0, 1, 8, false))
@@ -191,14 +191,14 @@ void AddWhiles(std::vector<Sample>* rows) {
                         .Region(Fn({}, {u, row}, go_on))
                         .Region(Fn({}, {row, u, row}, step))
                         .Within(IsFloat(d) ? Reordered(16) : kExact)
-                        .Without(Check::kTranspose, kForward));
+                        .Without(CheckKind::kTranspose, kForward));
   }
   const Type f = MakeType(kF64, {4}), p = MakeType(kBool, {4});
   rows->push_back(Make("while", "f64/no_steps", {Of(kF64, {4}), steps({0}), Of(kF64, {4})})
                       .With(attrs(0, 1))
                       .Region(Fn({}, {u, f}, go_on))
                       .Region(Fn({}, {f, u, f}, step))
-                      .Without(Check::kTranspose, kForward));
+                      .Without(CheckKind::kTranspose, kForward));
   // The predicate has a constant, which ends the loop sooner for some examples of a batch.
   rows->push_back(Make("while", "f64/limit",
                        {Of(kF64, {}, Uniform(1, 6)), Of(kF64, {4}, Uniform(1, 2)), steps({255}),
@@ -216,7 +216,7 @@ void AddWhiles(std::vector<Sample>* rows) {
                                    return std::vector<Value>{Halved(v[1]), Sin(v[2]) + v[0] + v[2]};
                                  }))
                       .Within(Ulps(16))
-                      .Without(Check::kTranspose, kForward));
+                      .Without(CheckKind::kTranspose, kForward));
   // In this loop the carries change places.
   rows->push_back(Make("while", "bool", {steps({5, 4}), Of(kBool, {4}), Of(kBool, {4})})
                       .With(attrs(0, 0))
@@ -275,7 +275,7 @@ void AddCases(std::vector<Sample>* rows) {
                       .Main(1)
                       .Region(Fn({}, {t, t}, second_first))
                       .Linear({{1, 2}, {1}, {2}})
-                      .Without(Check::kCost, kFree));
+                      .Without(CheckKind::kCost, kFree));
   rows->push_back(Make("case", "bool", {index({1, 0}), Of(kBool, {4, 8}), Of(kF64, {4, 8})})
                       .Main(1)
                       .Region(Fn({}, {p, t},
@@ -358,7 +358,7 @@ void AddManual(std::vector<Sample>* rows) {
                  }))
           .In(outer)
           .Within(Reordered(16))
-          .Without(Check::kRecorded, "the recording backend stands still"));
+          .Without(CheckKind::kRecorded, "the recording backend stands still"));
   const Scope unchecked{inner.mesh, /*check_vma=*/false};
   rows->push_back(Make("manual_computation", "f64/unchecked", {Of(kF64, {4, 8}), Of(kF64, {2, 8})})
                       .With(attrs({rows_on_x, whole}, {rows_on_x}, {"x", "y"}, false))
@@ -398,7 +398,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
   const Body bwd = [](Builder&, const std::vector<Value>& v) {
     return std::vector<Value>{v[2] * v[1] + v[2] + v[3], v[2] * v[0]};
   };
-  constexpr char kOnce[] = "its tangent has none: forward mode is refused";
+  constexpr char kNoForwardMode[] = "its tangent has none: forward mode is refused";
   for (DType d : Numbers()) {
     const Type t = MakeType(d, {4, 8});
     const bool inexact = IsFloat(d);
@@ -420,7 +420,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
                         .Region(Fn({}, two, fwd))
                         .Region(inexact ? Fn({}, four, bwd) : Fn({}, two, no_cotangents))
                         .Within(near)
-                        .Without(Check::kJvp, kOnce));
+                        .Without(CheckKind::kJvp, kNoForwardMode));
   }
   // These functions capture an s32 and are linear in y.
   const Type f = MakeType(kF64, {4, 8}), n = MakeType(kS32, {});
@@ -462,7 +462,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
                       .Region(Fn({}, {n, f, f, f}, captures_bwd))
                       .Linear({{2}})
                       .Within(Ulps(4))
-                      .Without(Check::kJvp, kOnce));
+                      .Without(CheckKind::kJvp, kNoForwardMode));
   for (DType d : Floats()) {
     const Type t = MakeType(d, {4, 8});
     // The op multiplies a tangent by the residual, and sums the tangent along dim 1. The region is
@@ -476,7 +476,7 @@ void AddCustomDerivatives(std::vector<Sample>* rows) {
                                    }))
                         .Linear({{1}})
                         .Within(Reordered(16))
-                        .Without(Check::kSharded, "a plan refuses it"));
+                        .Without(CheckKind::kSharded, "a plan refuses it"));
   }
 }
 
@@ -538,7 +538,7 @@ void AddLinearSolves(std::vector<Sample>* rows) {
 std::vector<Sample> ControlSamples() {
   std::vector<Sample> rows;
   AddCalls(&rows);
-  AddCasts(&rows);
+  AddBarriersAndConstraints(&rows);
   AddScans(&rows);
   AddWhiles(&rows);
   AddCases(&rows);

@@ -61,7 +61,7 @@ class Rows {
                      .Within(t)
                      .NotSmooth(kKinks);
       if (!record_specials)
-        s.Without(Check::kRecorded, "tiny and huge results differ by range reduction");
+        s.Without(CheckKind::kRecorded, "tiny and huge results differ by range reduction");
       Add(std::move(s));
     }
   }
@@ -156,7 +156,7 @@ void AddMoreFunctions(Rows& r) {
     r.Add(Make("exp2", N(d), {Of(d, {4, 4}, Uniform(-4, 4))}).Within(Ulps(4)));
     r.Add(Make("exp2", absl::StrCat(N(d), "/special"), {Of(d, {4, 4}, Values(Specials()))})
               .Within(Ulps(4))
-              .Without(Check::kRecorded, "the recording backend rounds x log 2 to the dtype")
+              .Without(CheckKind::kRecorded, "the recording backend rounds x log 2 to the dtype")
               .NotSmooth(kKinks));
   }
   r.FloatUnary("asin", Uniform(-0.9, 0.9), 8, 8);
@@ -261,21 +261,21 @@ void AddChoices(Rows& r) {
                  {Of(d, {4, 4}, IsFloat(d) ? Values({0, 1, -1}) : Usual(d)),
                   Of(d, {4, 4}, IsFloat(d) ? Values({1, -0.0, -1, 2}) : Usual(d))})
                 .With({{"direction", std::string(direction)}})
-                .Without(Check::kJvp, "a predicate has no tangent"));
+                .Without(CheckKind::kJvp, "a predicate has no tangent"));
     }
   for (DType d : Floats())
     for (const char* direction : {"EQ", "NE", "LT", "GE"})
       r.Add(Make("compare", absl::StrCat(N(d), "/special/", direction),
                  {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))})
                 .With({{"direction", std::string(direction)}})
-                .Without(Check::kJvp, "a predicate has no tangent"));
+                .Without(CheckKind::kJvp, "a predicate has no tangent"));
   for (DType d : Floats())
     for (const char* direction : {"EQ", "LT", "LE"})
       r.Add(Make("compare", absl::StrCat(N(d), "/total_order/", direction),
                  {Of(d, {4, 4}, Values(Specials())), Of(d, {4, 4}, Values(OtherSpecials()))})
                 .With({{"direction", std::string(direction)},
                        {"compare_type", std::string("TOTALORDER")}})
-                .Without(Check::kJvp, "a predicate has no tangent"));
+                .Without(CheckKind::kJvp, "a predicate has no tangent"));
   const std::vector<std::vector<int>> cases = {{1}, {2}, {1, 2}};
   for (DType d : AllDTypes())
     r.Add(Make("select", N(d), {Of(kBool, {4, 4}), Of(d, {4, 4}), Of(d, {4, 4})})
@@ -299,7 +299,7 @@ void AddChoices(Rows& r) {
               .NotSmooth(kKinks));
     r.Add(Make("stop_gradient", N(d), {Of(d, {4, 4})})
               .Linear({{0}})
-              .Without(Check::kJvp, "its tangent is zero by definition"));
+              .Without(CheckKind::kJvp, "its tangent is zero by definition"));
     r.Add(Make("checkpoint_name", N(d), {Of(d, {4, 4})})
               .With({{"name", std::string("hidden")}})
               .Linear({{0}}));
@@ -336,14 +336,15 @@ void AddCasts(Rows& r) {
                        .NotSmooth("it is stored and moved, not computed with");
         if (IsFloat(from) && IsFloat(to)) s.Linear({{0}});
         if (from == kF4E2M1FN && (IsInteger(to)))
-          s.Without(Check::kRecorded, "XLA takes 6, the largest, for infinity");
+          s.Without(CheckKind::kRecorded, "XLA takes 6, the largest, for infinity");
         r.Add(std::move(s));
         continue;
       }
       const bool linear = IsFloat(from) && IsFloat(to);
       Sample s = Make("convert", label, {Of(from, {4, 4})}).With({{"dtype", to}});
       if (linear) s.Linear({{0}});
-      if (from != to) s.Without(Check::kJvp, "rounding to a narrower dtype hides the difference");
+      if (from != to)
+        s.Without(CheckKind::kJvp, "rounding to a narrower dtype hides the difference");
       r.Add(std::move(s));
       Sample edges = Make("convert", label + "/edges",
                           {IsFloat(from)   ? Of(from, {4, 4}, Values(Specials()))
@@ -356,7 +357,7 @@ void AddCasts(Rows& r) {
       if (ByteWidth(from) == ByteWidth(to) && (from == kBool) == (to == kBool))
         r.Add(Make("bitcast_convert", label, {Of(from, {8}, from == kBool ? Bits() : Usual(from))})
                   .With({{"dtype", to}})
-                  .Without(Check::kJvp, "bits have no tangents"));
+                  .Without(CheckKind::kJvp, "bits have no tangents"));
     }
   for (DType d : Floats()) {
     // With as many bits as an f64 has, reduce_precision is the identity.
@@ -377,7 +378,7 @@ void AddCasts(Rows& r) {
               .Linear({{0}})
               .NotSmooth(kKinks);
       if (mantissa == 0)
-        special.Without(Check::kRecorded,
+        special.Without(CheckKind::kRecorded,
                         "XLA's compiler keeps NaN; its evaluator and StableHLO's make it infinity");
       r.Add(std::move(special));
     }

@@ -151,7 +151,7 @@ std::vector<Sample> ScatterBySamples() {
                              const Value value = Select(more, v[2], v[0]);
                              return {value, Select(more, v[3], v[1])};
                            }))
-        .Without(Check::kRecorded, "lax scatters one operand");
+        .Without(CheckKind::kRecorded, "lax scatters one operand");
     rows.push_back(std::move(row));
   }
   return rows;

@@ -127,7 +127,7 @@ void AddFactorizations(std::vector<Sample>& rows) {
   rows.push_back(
       Make("geqp3", "f64/no_rows", {Of(kF64, {2, 0, 3}), Of(DType::kS32, {2, 3}, Ints(0, 0))})
           .NotSmooth(kReflectors)
-          .Without(Check::kRecorded, "JAX's pivots are the operand, which are none"));
+          .Without(CheckKind::kRecorded, "JAX's pivots are the operand, which are none"));
 }
 
 // Adds eigenvalues, singular values and the decompositions behind them. The vectors are unique only
@@ -198,7 +198,7 @@ void AddEigen(std::vector<Sample>& rows) {
         Sample row = of("schur", vectors ? "/vectors" : "", {{"compute_schur_vectors", vectors}})
                          .NotSmooth("it has no derivative");
         if (IsComplex(d) && name != "single")
-          row.Without(Check::kRecorded,
+          row.Without(CheckKind::kRecorded,
                       "columns of q may turn; client_linalg_test has what they must be");
         else if (sign_depends_on_lapack && vectors)
           row.UpToSigns(kSigns);
@@ -215,7 +215,7 @@ void AddEigen(std::vector<Sample>& rows) {
           .With({{"lower", true}})
           .Within(kClose)
           .NotSmooth("one of them has no eigenvalues")
-          .Without(Check::kRecorded, "JAX gives what LAPACK makes of a NaN"));
+          .Without(CheckKind::kRecorded, "JAX gives what LAPACK makes of a NaN"));
   rows.push_back(
       Make("eig", "f64/not_finite", {Of(kF64, {2, 2, 2}, Values({1, 2, 0, 3, kNan, 0, 0, 1}))})
           .With({{"compute_left_eigenvectors", false},

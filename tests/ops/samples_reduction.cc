@@ -248,7 +248,7 @@ std::vector<Sample> SortBySamples() {
   // backend.
   sort("s32/always", {Of(kS32, {4, 8}, Ints(0, 99))}, 1, [](const std::vector<Value>& v) {
     return Compare(v[0], v[0], "EQ");
-  }).Without(Check::kRecorded, "the comparator orders nothing");
+  }).Without(CheckKind::kRecorded, "the comparator orders nothing");
   return rows;
 }
 
@@ -315,12 +315,13 @@ std::vector<Sample> ReductionSamples() {
         Sample& zeros = add(op, d, shape, "/zeros", Picks({0, -0.0}), kExact, false);
         zeros.NotSmooth("all elements are equal");
         if (shape.dims.size() == shape.shape.size())
-          zeros.Without(Check::kRecorded, "of many zeros XLA keeps one or the other, by its lanes");
+          zeros.Without(CheckKind::kRecorded,
+                        "of many zeros XLA keeps one or the other, by its lanes");
       }
       const bool is_max = std::string_view(op) == "reduce_max";
       add(op, d, {{4, 4}, {1}}, "/ties", is_max ? Values({1, 1, 0, 1}) : Values({0, 0, 1, 0}),
           kExact, false)
-          .Without(Check::kJvp, "a tie shares the tangent; a finite difference takes one side");
+          .Without(CheckKind::kJvp, "a tie shares the tangent; a finite difference takes one side");
     }
     // The derivative of a product with a zero among its factors must not divide by the zero.
     add("reduce_prod", d, {{4, 4}, {1}}, "/zeros", Values({0, 2, 1.5, 1, 2, 0, 0, 1, 1, 2, 3}),
@@ -334,7 +335,7 @@ std::vector<Sample> ReductionSamples() {
                  DType index, Fill fill) {
     rows.push_back(Make(op, absl::StrCat(N(d), "/", ToAbsl(label)), {Of(d, shape, std::move(fill))})
                        .With({{"dimension", dim}, {"index_dtype", index}})
-                       .Without(Check::kJvp, "an index has no tangent"));
+                       .Without(CheckKind::kJvp, "an index has no tangent"));
   };
   for (const char* op : {"argmax", "argmin"}) {
     for (DType d : Computable()) {

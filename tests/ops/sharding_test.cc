@@ -229,7 +229,7 @@ class ShardingTest : public OpTest {
 // the operands with whole results, and for the results only.
 TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
   int64_t cut_rows = 0, rows = 0;
-  ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kSharded, [&](const Sample& s) -> std::string {
     ++rows;
     const Signature signature = SignatureOf(s);
     Checker checker(s);
@@ -261,7 +261,7 @@ TEST_P(ShardingTest, PlansGiveWhatOneDeviceGives) {
 // Like the test above, but with the shardings in the types. Either the op refuses the types with a
 // sharding error, or the plan keeps the shardings of the types.
 TEST_P(ShardingTest, ExplicitTypesAreKept) {
-  ForRows(Check::kSharded, [&](const Sample& s) -> std::string {
+  ForEachSample(CheckKind::kSharded, [&](const Sample& s) -> std::string {
     if (s.def->has_planned_regions() || s.def->has_rules() || !s.scope.mesh.empty()) return "";
     const Signature signature = SignatureOf(s);
     Checker checker(s);

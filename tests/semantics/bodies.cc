@@ -16,7 +16,7 @@ def f(x):
 shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py",
           "pcast(..., ('i',), to='varying')")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return scan([](Array c, Array v) { return std::pair(c + v, None); }, zeros({}), x)
@@ -30,7 +30,7 @@ def f(x):
     return see(lax.scan(lambda c, v: (c + v, None), zero, x)[0]).reshape(1)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -47,7 +47,7 @@ def f(x):
     return lax.scan(lambda c, v: (c + v, c), jnp.zeros_like(x[0]), x)[1]
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return scan([](Array c, Array v) { return std::pair(c + v, c); }, zeros_like(x[0]), x)
@@ -63,7 +63,7 @@ def f(x):
 shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x) {
@@ -82,7 +82,7 @@ def f(x, y):
 shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ar(3))
 )py",
           "pcast(..., ('i',), to='varying')")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x, Array y) {
               return scan([](std::pair<Array, Array> c,
@@ -99,7 +99,7 @@ def f(x, y):
     return lax.scan(lambda c, _: ((c[1], c[0]), None), (x, y), None, length=2)[0]
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x, Array y) {
               y = lax::pcast(y, "i", "varying");
@@ -116,7 +116,7 @@ def f(x):
     return lax.scan(lambda c, v: (c + lax.psum(v, 'i'), c), jnp.float32(0), x)[0]
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P())(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return scan([](Array c, Array v) { return std::pair(c + lax::psum(v, "i"), c); },
@@ -131,7 +131,7 @@ def f(x):
 shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py",
           "pcast(..., ('i',), to='varying')")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               using C = std::pair<Array, Array>;
@@ -148,7 +148,7 @@ def f(x):
     return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + x), (0, zero))[1]
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               using C = std::pair<Array, Array>;
@@ -166,7 +166,7 @@ def f(x):
 shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py",
           "pcast(..., ('i',), to='varying')")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return fori_loop(
@@ -179,7 +179,7 @@ def f(x):
     return lax.fori_loop(0, 3, lambda i, c: lax.ppermute(c, 'i', [(0, 1), (1, 0)]) + 1, x)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return fori_loop(
@@ -196,7 +196,7 @@ def f(n):
     return lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 2), (n[0], jnp.ones_like(n[0])))[1].reshape(1)
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ints(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array n) {
               using C = std::pair<Array, Array>;
@@ -213,7 +213,7 @@ def f(x, y):
 shard_map(f, mesh=auto(x=1, y=1), in_specs=(P('x'), P('y')), out_specs=P(('x', 'y')))(ar(2), ar(2))
 )py",
           "pcast")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x, Array y) {
               return cond(
@@ -228,7 +228,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 )py",
           "pcast(..., ")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return cond(
@@ -242,7 +242,7 @@ def f(x):
     return lax.cond(lax.axis_index('x') == 0, lambda v: v, lambda v: -v, x)
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return cond(
@@ -258,7 +258,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x) {
@@ -275,7 +275,7 @@ def f(x):
     return lax.switch(lax.axis_index('x'), [lambda v: v, lambda v: v * 10, lambda v: v * 100], x)
 out = shard_map(f, mesh=auto(x=3), in_specs=P('x'), out_specs=P('x'))(ints(3) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return switch_(lax::axis_index("x"),
@@ -290,7 +290,7 @@ def f(x):
     return lax.map(lambda v: v * 2 + lax.axis_index('x').astype(jnp.float32), x)
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array x) {
           return lax::map([](Array v) { return v * 2 + lax::axis_index("x").astype(kF32); }, x);
         };
@@ -300,7 +300,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = shard_map(lambda x: see(lax.associative_scan(jnp.add, x)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(
     ints(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -313,7 +313,7 @@ out = shard_map(lambda x: see(lax.associative_scan(jnp.add, x)), mesh=auto(x=2),
 g = jit(lambda v: see(v * 2))
 out = shard_map(lambda x: g(x), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto g = jit([&](Array v) { return see(v * 2); });
         const Array y =
@@ -324,7 +324,7 @@ out = shard_map(lambda x: g(x), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'
 f = lambda x: vmap(lambda r: see(lax.psum(r, 'x')))(x)
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P())(ar(4, 3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           return vmap([&](Array r) { return see(lax::psum(r, "x")); })(x);
@@ -336,7 +336,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P())(ar(4, 3)), se
 f = lambda x, w: vmap(lambda r, w: jnp.sum(r * w), (0, None))(x, w)
 out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(4, 3), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array x, Array w) {
           return vmap([](Array r, Array v) { return sum(r * v); }, {0, None})(x, w);
         };
@@ -347,7 +347,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(
 f = lambda x: lax.psum(lax.psum(x, 'i'), 'i')
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P(), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::psum(lax::psum(x, "i"), "i"); },
                          Auto({{"i", 4}}), {P("i")}, P(), kUnchecked)(Ar({4}));
       });
@@ -356,7 +356,7 @@ def f(x):
     return lax.scan(lambda c, v: (c + v, None), jnp.zeros((), jnp.float32), x)[0].reshape(1)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return scan([](Array c, Array v) { return std::pair(c + v, None); }, zeros({}), x)
@@ -368,7 +368,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'), check_vma=
 f = lambda x: lax.all_gather(x, 'i', tiled=True)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P(), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::all_gather(x, "i", 0, true); }, Auto({{"i", 2}}),
                          {P("i")}, P(), kUnchecked)(Ar({4}));
       });
@@ -377,7 +377,7 @@ f = lambda b: 2 * b
 out = shard_map(f, mesh=auto(x=2, y=2, z=2), in_specs=P('x', 'y', 'z'), out_specs=P('x'), check_vma=False)(
     ar(4, 2, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array b) { return 2 * b; }, Auto({{"x", 2}, {"y", 2}, {"z", 2}}),
                          {P("x", "y", "z")}, P("x"), kUnchecked)(Ar({4, 2, 2}));
       })
@@ -388,7 +388,7 @@ def f(x):
     return lax.cond(True, lambda: x, lambda: jnp.zeros((2,), jnp.float32))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return cond(
@@ -400,7 +400,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'), check_vma=
 f = lambda x: lax.all_gather(x, 'i', tiled=True, to='invarying')
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P(), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::all_gather(x, "i", 0, true, "invarying"); },
                          Auto({{"i", 2}}), {P("i")}, P(), kUnchecked)(Ar({4}));
       });
@@ -409,7 +409,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P(), check_vma=Fal
 f = lambda x: see(lax.psum(x, 'i'))
 out = jit(shard_map(f, mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P(), axis_names={'i'}))(ar(4, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y =
             jit(shard_map([&](Array x) { return see(lax::psum(x, "i")); },
@@ -422,7 +422,7 @@ m = auto(i=2, j=2)
 f = lambda x: see(x * 2)
 out = jit(shard_map(f, mesh=m, in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(put(ar(4, 2), m, P('i', 'j'))), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Auto({{"i", 2}, {"j", 2}});
         const Array y = jit(shard_map([&](Array x) { return see(x * 2); }, m, {P("i")}, P("i"),
@@ -437,7 +437,7 @@ with set_mesh(m):
     y = jit(shard_map(lambda x: see(x * 2), in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(x)
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}, {"j", 2}});
         set_mesh context(m);
@@ -452,7 +452,7 @@ with set_mesh(m):
     y = jit(shard_map(lambda x: see(x * 2), in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(x)
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}, {"j", 2}});
         set_mesh context(m);
@@ -464,7 +464,7 @@ with set_mesh(m):
 f = lambda x: x + lax.axis_index('i')
 out = jit(shard_map(f, mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(ints(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return jit(shard_map([](Array x) { return x + lax::axis_index("i"); },
                              Auto({{"i", 2}, {"j", 2}}), {P("i")}, P("i"), Only({"i"})))(Ints({4}));
       })
@@ -476,7 +476,7 @@ with set_mesh(m):
     y = jit(shard_map(lambda x: see(jnp.sum(x, 1)), in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(x)
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}, {"j", 2}});
         set_mesh context(m);
@@ -487,7 +487,7 @@ with set_mesh(m):
   t.Fails("body/partial_promise", "require replication", R"py(
 jit(shard_map(lambda x: x, mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P(), axis_names={'i'}))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         jit(shard_map([](Array x) { return x; }, Auto({{"i", 2}, {"j", 2}}), {P("i")}, P(),
                       Only({"i"})))(Ar({4}));
       });
@@ -496,7 +496,7 @@ m = auto(i=2, j=2)
 f = shard_map(lambda x: lax.psum(jnp.sum(x * x), 'i'), mesh=m, in_specs=P('i'), out_specs=P(), axis_names={'i'})
 out = jit(grad(f))(ar(4, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return lax::psum(sum(x * x), "i"); },
                                  Auto({{"i", 2}, {"j", 2}}), {P("i")}, P(), Only({"i"}));
         return jit(grad(f))(Ar({4, 2}));
@@ -510,7 +510,7 @@ def outer(x):
     return inner(see(x))
 out = jit(shard_map(outer, mesh=m, in_specs=P('i'), out_specs=P('i'), axis_names={'i'}))(ar(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto outer = [&](Array x) {
           return shard_map([&](Array y) { return see(lax::psum(y, "j")); }, Mesh{}, {P("j")}, P(),
@@ -528,7 +528,7 @@ def outer(x):
     return inner(x)
 out = jit(shard_map(outer, mesh=m, in_specs=P('i'), out_specs=P(), axis_names={'i'}))(ar(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto outer = [&](Array x) {
           return shard_map(
@@ -548,7 +548,7 @@ def outer(x):
     return shard_map(lambda y: y, in_specs=P('i'), out_specs=P('i'))(x)
 shard_map(outer, mesh=m, in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto outer = [](Array x) {
           return shard_map([](Array y) { return y; }, Mesh{}, {P("i")}, P("i"))(x);
         };
@@ -559,7 +559,7 @@ def outer(x):
     return shard_map(lambda y: y, mesh=auto(j=2), in_specs=P('j'), out_specs=P('j'))(x)
 shard_map(outer, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh other = Auto({{"j", 2}});
         const auto outer = [&](Array x) {
           return shard_map([](Array y) { return y; }, other, {P("j")}, P("j"))(x);
@@ -573,7 +573,7 @@ def outer(x):
     return lax.psum(jnp.sum(inner(x)), 'i')
 out = jit(grad(shard_map(outer, mesh=m, in_specs=P('i'), out_specs=P(), axis_names={'i'})))(ar(8))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto outer = [](Array x) {
           const auto inner = shard_map([](Array y) { return lax::psum(y * y, "j"); }, Mesh{},
                                        {P("j")}, P(), Only({"j"}));
@@ -589,7 +589,7 @@ with set_mesh(m):
     f = lambda x: auto_axes(lambda y: y, axes='i', out_sharding=P())(x)
     shard_map(f, in_specs=P('i'), out_specs=P('i'))(put(ar(4), m, P('i')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         const auto f = [](Array x) { return auto_axes([](Array y) { return y; }, {"i"}, P())(x); };

@@ -13,7 +13,7 @@ void AddCollectives(Table& t) {
   t.Gives("collectives/psum", R"py(
 out = shard_map(lambda x: see(lax.psum(x, 'i')), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ints(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum(x, "i")); }, Auto({{"i", 4}}),
                                   {P("i")}, P())(Ints({8}));
@@ -22,7 +22,7 @@ out = shard_map(lambda x: see(lax.psum(x, 'i')), mesh=auto(i=4), in_specs=P('i')
   t.Gives("collectives/psum_of_invarying_multiplies", R"py(
 out = shard_map(lambda x: see(lax.psum(x, 'i')), mesh=auto(i=4), in_specs=P(), out_specs=P())(ints(3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum(x, "i")); }, Auto({{"i", 4}}),
                                   {P()}, P())(Ints({3}));
@@ -31,7 +31,7 @@ out = shard_map(lambda x: see(lax.psum(x, 'i')), mesh=auto(i=4), in_specs=P(), o
   t.Gives("collectives/psum_twice", R"py(
 out = shard_map(lambda x: lax.psum(lax.psum(x, 'i'), 'i'), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::psum(lax::psum(x, "i"), "i"); },
                          Auto({{"i", 4}}), {P("i")}, P())(Ar({4}));
       })
@@ -40,7 +40,7 @@ out = shard_map(lambda x: lax.psum(lax.psum(x, 'i'), 'i'), mesh=auto(i=4), in_sp
 out = shard_map(lambda x: see(lax.psum(x, ('i', 'j'))), mesh=auto(i=2, j=2), in_specs=P('i', 'j'), out_specs=P())(
     ints(2, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -53,7 +53,7 @@ out = shard_map(lambda x: see(lax.psum(x, ('i', 'j'))), mesh=auto(i=2, j=2), in_
 out = shard_map(lambda x: see(lax.psum(x, 'j')), mesh=auto(i=2, j=2), in_specs=P('i', 'j'), out_specs=P('i'))(
     ints(2, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum(x, "j")); },
                                   Auto({{"i", 2}, {"j", 2}}), {P("i", "j")}, P("i"))(Ints({2, 2}));
@@ -63,7 +63,7 @@ out = shard_map(lambda x: see(lax.psum(x, 'j')), mesh=auto(i=2, j=2), in_specs=P
           "psum can only accept axis_name which corresponds to one of", R"py(
 shard_map(lambda x: lax.psum(x, ('i', 'j')), mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P())(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return lax::psum(x, {"i", "j"});
@@ -74,7 +74,7 @@ shard_map(lambda x: lax.psum(x, ('i', 'j')), mesh=auto(i=2, j=2), in_specs=P('i'
 f = lambda x: lax.psum(lax.pcast(x, 'j', to='varying'), ('i', 'j'))
 out = shard_map(f, mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P())(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return lax::psum(lax::pcast(x, "j", "varying"), {"i", "j"});
@@ -86,14 +86,14 @@ def f(x):
     return x * lax.psum(1, 'i')
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ints(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return x * lax::psum(1, "i"); }, Auto({{"i", 4}}), {P("i")},
                          P("i"))(Ints({4}));
       });
   t.Gives("collectives/psum_of_bool_counts", R"py(
 out = shard_map(lambda x: see(lax.psum(x > 1, 'i')), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ints(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum(x > 1, "i")); },
                                   Auto({{"i", 4}}), {P("i")}, P())(Ints({8}));
@@ -103,7 +103,7 @@ out = shard_map(lambda x: see(lax.psum(x > 1, 'i')), mesh=auto(i=4), in_specs=P(
 out = shard_map(lambda x, y: lax.psum({'a': x, 'b': (y,)}, 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())(
     ints(2), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         using Tree = std::pair<Array, std::tuple<Array>>;
         return shard_map([](Array x, Array y) { return lax::psum(Tree(x, std::tuple(y)), "i"); },
                          Auto({{"i", 2}}), P("i"), P())(Ints({2}), Ar({4}));
@@ -111,7 +111,7 @@ out = shard_map(lambda x, y: lax.psum({'a': x, 'b': (y,)}, 'i'), mesh=auto(i=2),
   t.Gives("collectives/pmean", R"py(
 out = shard_map(lambda x: see(lax.pmean(x, 'i')), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ar(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::pmean(x, "i")); },
                                   Auto({{"i", 4}}), {P("i")}, P())(Ar({8}));
@@ -120,14 +120,14 @@ out = shard_map(lambda x: see(lax.pmean(x, 'i')), mesh=auto(i=4), in_specs=P('i'
   t.Gives("collectives/pmean_of_integers_is_a_float", R"py(
 out = shard_map(lambda x: lax.pmean(x, 'i'), mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ints(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::pmean(x, "i"); }, Auto({{"i", 4}}), {P("i")},
                          P())(Ints({4}));
       });
   t.Gives("collectives/pmean_of_a_tree", R"py(
 out = shard_map(lambda x: lax.pmean((x, 2 * x), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::pmean(std::pair(x, 2 * x), "i"); },
                          Auto({{"i", 2}}), {P("i")}, P())(Ar({4}));
       });
@@ -135,7 +135,7 @@ out = shard_map(lambda x: lax.pmean((x, 2 * x), 'i'), mesh=auto(i=2), in_specs=P
 f = lambda x: (see(lax.pmax(x, 'i')), see(lax.pmin(x, 'i')))
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P())(jnp.array([3., -1., 7., 2.], jnp.float32)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           const Array high = see(lax::pmax(x, "i"));
@@ -147,7 +147,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P())(jnp.array([3.
   t.Gives("collectives/pmax_of_invarying", R"py(
 out = shard_map(lambda x: see(lax.pmax(x, 'i')), mesh=auto(i=4), in_specs=P(), out_specs=P())(ints(3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::pmax(x, "i")); }, Auto({{"i", 4}}),
                                   {P()}, P())(Ints({3}));
@@ -158,7 +158,7 @@ grad(lambda x: jnp.sum(shard_map(lambda b: lax.pmax(b, 'i'), mesh=auto(i=2), in_
     ar(4))
 )py",
           "not implemented")
-      .Is([] {
+      .Twin([] {
         const auto f =
             shard_map([](Array b) { return lax::pmax(b, "i"); }, Auto({{"i", 2}}), {P("i")}, P());
         grad([&](Array x) { return sum(f(x)); })(Ar({4}));
@@ -167,7 +167,7 @@ grad(lambda x: jnp.sum(shard_map(lambda b: lax.pmax(b, 'i'), mesh=auto(i=2), in_
 shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), mesh=auto(i=4), in_specs=P('i'),
           out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return lax::psum(x, "i", {{0, 1}, {2, 3}});
@@ -178,7 +178,7 @@ shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), mesh=a
 out = shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), mesh=auto(i=4), in_specs=P('i'),
                 out_specs=P('i'), check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return lax::psum(x, "i", {{0, 1}, {2, 3}});
@@ -189,12 +189,12 @@ out = shard_map(lambda x: lax.psum(x, 'i', axis_index_groups=[[0, 1], [2, 3]]), 
   t.Fails("collectives/psum_outside", "unbound axis name", R"py(
 lax.psum(ar(2), 'i')
 )py")
-      .Is([] { lax::psum(Ar({2}), "i"); })
+      .Twin([] { lax::psum(Ar({2}), "i"); })
       .For("A13");
   t.Fails("collectives/psum_over_an_unknown_axis", "Found an unbound axis name: q", R"py(
 shard_map(lambda x: lax.psum(x, 'q'), mesh=auto(i=2), in_specs=P('i'), out_specs=P(), check_vma=False)(ar(2))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::psum(x, "q"); }, Auto({{"i", 2}}), {P("i")}, P(),
                   kUnchecked)(Ar({2}));
       })
@@ -202,19 +202,19 @@ shard_map(lambda x: lax.psum(x, 'q'), mesh=auto(i=2), in_specs=P('i'), out_specs
   t.Fails("collectives/all_gather_outside", "unbound axis name", R"py(
 lax.all_gather(ar(2), 'i')
 )py")
-      .Is([] { lax::all_gather(Ar({2}), "i"); });
+      .Twin([] { lax::all_gather(Ar({2}), "i"); });
   t.Fails("collectives/axis_index_outside", "unbound axis name", R"py(
 lax.axis_index('i')
 )py")
-      .Is([] { lax::axis_index("i"); });
+      .Twin([] { lax::axis_index("i"); });
   t.Fails("collectives/axis_size_outside", "unbound axis name", R"py(
 lax.axis_size('i')
 )py")
-      .Is([] { lax::axis_size("i"); });
+      .Twin([] { lax::axis_size("i"); });
   t.Fails("collectives/psum_over_an_auto_axis", "unbound axis name", R"py(
 shard_map(lambda x: lax.psum(x, 'j'), mesh=auto(i=2, j=2), in_specs=P('i'), out_specs=P('i'), axis_names={'i'})(ar(2))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::psum(x, "j"); }, Auto({{"i", 2}, {"j", 2}}), {P("i")},
                   P("i"), Only({"i"}))(Ar({2}));
       });
@@ -223,7 +223,7 @@ shard_map(lambda x: lax.psum(x, 'j'), mesh=auto(i=2, j=2), in_specs=P('i'), out_
 f = lambda: lax.axis_index('i').reshape(1)
 out = shard_map(f, mesh=auto(i=4), in_specs=(), out_specs=P('i'))()
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([] { return lax::axis_index("i").reshape({1}); }, Auto({{"i", 4}}), {},
                          P("i"))();
       });
@@ -231,7 +231,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=(), out_specs=P('i'))()
 f = lambda: lax.axis_index(('i', 'j'))[None, None]
 out = shard_map(f, mesh=auto(i=4, j=2), in_specs=(), out_specs=P('i', 'j'))()
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [] {
               return lax::axis_index({"i", "j"}).reshape({1, 1});
@@ -243,7 +243,7 @@ out = shard_map(f, mesh=auto(i=4, j=2), in_specs=(), out_specs=P('i', 'j'))()
 f = lambda: lax.axis_index(('j', 'i'))[None, None]
 out = shard_map(f, mesh=auto(i=4, j=2), in_specs=(), out_specs=P('i', 'j'))()
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [] {
               return lax::axis_index({"j", "i"}).reshape({1, 1});
@@ -255,7 +255,7 @@ def f(x):
     return x + jnp.zeros((lax.axis_size('i'),), jnp.float32)
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ar(4)), 
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return x + zeros({lax::axis_size("i")}); }, Auto({{"i", 4}}),
                          {P("i")}, P("i"))(Ar({4}));
       })
@@ -268,7 +268,7 @@ def f(x):
 shard_map(f, mesh=auto(i=4, j=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 out = sizes
 )py")
-      .Is([] {
+      .Twin([] {
         std::vector<int64_t> sizes;
         shard_map(
             [&](Array x) {
@@ -283,7 +283,7 @@ out = sizes
 f = lambda x: see(lax.all_gather(x, 'i'))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_gather(x, "i")); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({4}));
@@ -293,7 +293,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4)), 
 f = lambda x: see(lax.all_gather(x, 'i', tiled=True))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_gather(x, "i", 0, true)); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({4}));
@@ -304,7 +304,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4)), 
 f = lambda x: see(lax.all_gather(x, 'i', axis=1))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_gather(x, "i", 1)); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({4, 3}));
@@ -314,7 +314,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)
 f = lambda x: see(lax.all_gather(x, 'i', axis=1, tiled=True))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_gather(x, "i", 1, true)); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({4, 3}));
@@ -324,7 +324,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)
 f = lambda x: see(lax.all_gather(x, 'i', tiled=True, to='invarying'))
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y =
             shard_map([&](Array x) { return see(lax::all_gather(x, "i", 0, true, "invarying")); },
@@ -336,7 +336,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P())(ar(4)), seen
 f = lambda x: see(lax.all_gather(x, ('i', 'j'), tiled=True))
 out = shard_map(f, mesh=auto(i=2, j=2), in_specs=P(('i', 'j')), out_specs=P(('i', 'j')))(ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -349,7 +349,7 @@ out = shard_map(f, mesh=auto(i=2, j=2), in_specs=P(('i', 'j')), out_specs=P(('i'
 f = lambda x: see(lax.all_gather(x, 'i'))
 out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ints(2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_gather(x, "i")); },
                                   Auto({{"i", 2}}), {P()}, P("i"))(Ints({2}));
@@ -360,7 +360,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ints(2)), see
 f = lambda x: see(lax.psum_scatter(x, 'i', scatter_dimension=1, tiled=True))
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ar(4, 4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum_scatter(x, "i", 1, true)); },
                                   Auto({{"i", 4}}), {P("i")}, P("i"))(Ar({4, 4}));
@@ -371,7 +371,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ar(4, 4)),
 f = lambda x: see(lax.psum_scatter(x[0], 'i'))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(2, 2, 3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum_scatter(x[0], "i")); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ar({2, 2, 3}));
@@ -382,14 +382,14 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(2, 2, 3
           R"py(
 shard_map(lambda x: lax.psum_scatter(x, 'i', tiled=True), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(6))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::psum_scatter(x, "i", 0, true); }, Auto({{"i", 2}}),
                   {P("i")}, P("i"))(Ar({6}));
       });
   t.Fails("collectives/psum_scatter_of_another_size", "scatter dimension size 3 must match", R"py(
 shard_map(lambda x: lax.psum_scatter(x, 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(6))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::psum_scatter(x, "i"); }, Auto({{"i", 2}}), {P("i")},
                   P("i"))(Ar({6}));
       });
@@ -397,7 +397,7 @@ shard_map(lambda x: lax.psum_scatter(x, 'i'), mesh=auto(i=2), in_specs=P('i'), o
 f = lambda x: see(lax.psum_scatter(x, 'i', tiled=True))
 out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::psum_scatter(x, "i", 0, true)); },
                                   Auto({{"i", 2}}), {P()}, P("i"))(Ar({4}));
@@ -408,7 +408,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(4)), seen
 f = lambda x: see(lax.ppermute(x, 'i', [(0, 1), (1, 2)]))
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(jnp.array([10., 20., 30., 40.])), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -422,7 +422,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(jnp.array(
 f = lambda x: lax.ppermute(x, 'i', [(k, (k + 1) % 4) for k in range(4)])
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(jnp.array([10., 20., 30., 40.]))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return lax::ppermute(x, "i", {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
@@ -434,7 +434,7 @@ out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(jnp.array(
 f = lambda x: see(lax.ppermute(x, 'i', [(0, 1)]))
 out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ints(2) + 1), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -447,7 +447,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ints(2) + 1),
 f = lambda x: lax.ppermute(x, ('i', 'j'), [(k, (k + 1) % 4) for k in range(4)])
 out = shard_map(f, mesh=auto(i=2, j=2), in_specs=P(('i', 'j')), out_specs=P(('i', 'j')))(ints(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return lax::ppermute(x, {"i", "j"}, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
@@ -458,7 +458,7 @@ out = shard_map(f, mesh=auto(i=2, j=2), in_specs=P(('i', 'j')), out_specs=P(('i'
           "sources and destinations must be unique", R"py(
 shard_map(lambda x: lax.ppermute(x, 'i', [(0, 1), (2, 1)]), mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return lax::ppermute(x, "i", {{0, 1}, {2, 1}});
@@ -470,7 +470,7 @@ shard_map(lambda x: lax.ppermute(x, 'i', [(0, 1), (2, 1)]), mesh=auto(i=4), in_s
           R"py(
 shard_map(lambda x: lax.ppermute(x, 'i', [(0, 1), (0, 2)]), mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return lax::ppermute(x, "i", {{0, 1}, {0, 2}});
@@ -481,7 +481,7 @@ shard_map(lambda x: lax.ppermute(x, 'i', [(0, 1), (0, 2)]), mesh=auto(i=4), in_s
 f = lambda x: lax.pshuffle(x, 'i', [2, 0, 1])
 out = shard_map(f, mesh=auto(i=3), in_specs=P('i'), out_specs=P('i'))(ints(3))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map(
             [](Array x) {
               return lax::pshuffle(x, "i", {2, 0, 1});
@@ -493,7 +493,7 @@ out = shard_map(f, mesh=auto(i=3), in_specs=P('i'), out_specs=P('i'))(ints(3))
 f = lambda x: see(lax.all_to_all(x, 'i', 1, 0, tiled=True))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i', None), out_specs=P(None, 'i'))(ints(4, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_to_all(x, "i", 1, 0, true)); },
                                   Auto({{"i", 2}}), {P("i", None)}, P(None, "i"))(Ints({4, 2}));
@@ -504,7 +504,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i', None), out_specs=P(None, 'i')
 f = lambda x: see(lax.all_to_all(x, 'i', 0, 1))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::all_to_all(x, "i", 0, 1)); },
                                   Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({4, 3}));
@@ -514,14 +514,14 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(4, 3)
 f = lambda x: lax.all_to_all(x, 'i', 0, 0, tiled=True)
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ints(8))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::all_to_all(x, "i", 0, 0, true); },
                          Auto({{"i", 2}}), {P("i")}, P("i"))(Ints({8}));
       });
   t.Fails("collectives/all_to_all_of_another_size", "all_to_all", R"py(
 shard_map(lambda x: lax.all_to_all(x, 'i', 0, 0), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(6, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::all_to_all(x, "i", 0, 0); }, Auto({{"i", 2}}), {P("i")},
                   P("i"))(Ar({6, 2}));
       });
@@ -529,7 +529,7 @@ shard_map(lambda x: lax.all_to_all(x, 'i', 0, 0), mesh=auto(i=2), in_specs=P('i'
 f = lambda x: lax.pswapaxes(x, 'i', 0)
 out = shard_map(f, mesh=auto(i=2), in_specs=P(None, 'i'), out_specs=P(None, 'i'))(ints(2, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::pswapaxes(x, "i", 0); }, Auto({{"i", 2}}),
                          {P(None, "i")}, P(None, "i"))(Ints({2, 4}));
       });
@@ -537,7 +537,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P(None, 'i'), out_specs=P(None, 'i')
 f = lambda x: see(lax.pbroadcast(x, 'i', 1))
 out = jax.eval_shape(shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i')), ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::pbroadcast(x, "i", 1)); },
                                   Auto({{"i", 4}}), {P("i")}, P("i"))(Ints({4}));
@@ -549,7 +549,7 @@ f = lambda a, b: lax.psum(a @ b, 'y')
 out = shard_map(f, mesh=auto(x=4, y=2), in_specs=(P('x', 'y'), P('y', None)), out_specs=P('x', None))(
     ar(8, 16), ar(16, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array a, Array b) { return lax::psum(matmul(a, b), "y"); },
                          Auto({{"x", 4}, {"y", 2}}), {P("x", "y"), P("y", None)},
                          P("x", None))(Ar({8, 16}), Ar({16, 4}));
@@ -564,7 +564,7 @@ def f(x):
     return see(total)
 out = shard_map(f, mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))(ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           Array total = x;

@@ -15,7 +15,7 @@ def f(x):
 f.defjvp(lambda p, t: (f(p[0]), 10 * p[0] * t[0]))
 out = f(ar(3)), jvp(f, (ar(3),), (jnp.ones(3, jnp.float32),)), grad(lambda x: jnp.sum(f(x)))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](const Array& x) { return x * x; },
                                   [](const auto& p, const auto& t) {
                                     const Array& x = std::get<0>(p);
@@ -32,7 +32,7 @@ def f(x):
 f.defjvp(lambda p, t: (f(p[0]), 10 * p[0] * t[0]))
 out = vmap(grad(f))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](const Array& x) { return x * x; },
                                   [](const auto& p, const auto& t) {
                                     const Array& x = std::get<0>(p);
@@ -47,7 +47,7 @@ def f(x, y):
 f.defjvp(lambda p, t: (f(*p), p[1] * t[0] + 7 * t[1]))
 out = grad(lambda x, y: jnp.sum(f(x, y)), (0, 1))(ar(2), ar(2) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](const Array& x, const Array& y) { return x * y; },
                                   [](const auto& p, const auto& t) {
                                     const auto& [x, y] = p;
@@ -63,7 +63,7 @@ def f(x):
 f.defjvp(lambda p, t: (f(p[0]), p[0] * p[0] * p[0] * t[0]))
 out = grad(grad(f))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](const Array& x) { return x * x; },
                                   [](const auto& p, const auto& t) {
                                     const Array& x = std::get<0>(p);
@@ -79,7 +79,7 @@ def app(n, x):
 app.defjvp(lambda n, p, t: (app(n, p[0]), 100 * n * t[0]))
 out = grad(lambda x: app(3, x))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto app = custom_jvp([](int n, const Array& x) { return n * x; },
                                     [](const auto& p, const auto& t) {
                                       const auto& [n, x] = p;
@@ -94,7 +94,7 @@ def f(x, y):
 f.defjvps(lambda t, ans, x, y: 2 * t, lambda t, ans, x, y: 3 * t)
 out = grad(f, (0, 1))(jnp.float32(5), jnp.float32(7))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](Array x, Array y) { return x * y; },
                                   [](const auto& primals, const auto& tangents) {
                                     const auto& [x, y] = primals;
@@ -127,7 +127,7 @@ f.defjvp(lambda p, t: (f(p[0]), jnp.sum(t[0])))
 jvp(f, (ar(3),), (ar(3),))
 )py",
           "Custom JVP rule must produce")
-      .Is([] {
+      .Twin([] {
         const auto f = custom_jvp([](const Array& x) { return x * x; },
                                   [](const auto& p, const auto& t) {
                                     const Array& x = std::get<0>(p);
@@ -142,7 +142,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
 out = f(ar(3)), grad(lambda x: jnp.sum(f(x)))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -157,7 +157,7 @@ def f(x):
 f.defvjp(lambda x: (x * x + 1, x), lambda x, ct: (x * ct,))
 out = jax.value_and_grad(f)(jnp.float32(3)), f(jnp.float32(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x + 1, x); },
@@ -172,7 +172,7 @@ def f(x, y):
 f.defvjp(lambda x, y: (f(x, y), {'x': x, 'y': (y,)}), lambda r, ct: (r['y'][0] * ct, 2 * r['x'] * ct))
 out = grad(lambda x, y: jnp.sum(f(x, y)), (0, 1))(ar(2), ar(2) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         using Residuals = std::pair<Array, std::tuple<Array>>;
         const auto f = custom_vjp(
             [](const Array& x, const Array& y) { return x * y; },
@@ -189,7 +189,7 @@ def f(x, y):
 f.defvjp(lambda x, y: (f(x, y), y), lambda y, ct: (y * ct, None))
 out = grad(f, (0, 1))(jnp.float32(2), jnp.float32(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x, const Array& y) { return x * y; },
                        [](const Array& x, const Array& y) { return std::pair(x * y, y); },
@@ -203,7 +203,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
 out = vmap(grad(f))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -217,7 +217,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
 out = jit(grad(lambda x: jnp.sum(f(x))))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -231,7 +231,7 @@ def f(x, i):
 f.defvjp(lambda x, i: (f(x, i), i), lambda i, ct: (100 * ct, None))
 out = grad(lambda x: f(x, jnp.int32(2)))(jnp.float32(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x, const Array& i) { return x * i; },
                        [](const Array& x, const Array& i) { return std::pair(x * i, i); },
@@ -246,7 +246,7 @@ def f(x, n):
 f.defvjp(lambda x, n: (f(x, n), None), lambda n, r, ct: (n * 100 * ct,))
 out = grad(lambda x: f(x, 3))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x, int n) { return x * n; },
                        [](const Array& x, int n) { return std::pair(x * n, n); },
@@ -260,7 +260,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (10 * x * ct,))
 jvp(f, (ar(3),), (ar(3),))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -281,7 +281,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (jnp.sum(ct),))
 grad(lambda x: jnp.sum(f(x)))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -296,7 +296,7 @@ def f(x):
 f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct, ct))
 grad(lambda x: jnp.sum(f(x)))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         using List = std::vector<Array>;
         const auto f = custom_vjp([](const List& x) { return x[0] * x[0]; },
                                   [](const List& x) { return std::pair(x[0] * x[0], x[0]); },
@@ -314,7 +314,7 @@ def outer(w):
     return f(jnp.float32(3))
 grad(outer)(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto outer = [](Array w) {
           const auto f = custom_vjp([w](const Array& x) { return x * w; },
                                     [w](const Array& x) { return std::pair(x * w, None); },
@@ -328,7 +328,7 @@ grad(outer)(jnp.float32(2))
 d = jnp.array([2., 4.])
 out = lax.custom_linear_solve(lambda x: d * x, jnp.array([6., 4.]), lambda mv, b: b / d)
 )py")
-      .Is([] {
+      .Twin([] {
         const Array d = array<float>({2, 4});
         return lax::custom_linear_solve([&](const Array& x) { return d * x; }, array<float>({6, 4}),
                                         [&](const auto&, const Array& b) { return b / d; });
@@ -338,7 +338,7 @@ d = jnp.array([2., 4.])
 f = lambda b: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d, symmetric=True))
 out = grad(f)(jnp.array([6., 4.]))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array d = array<float>({2, 4});
         const auto f = [&](Array b) {
           return sum(lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
@@ -352,7 +352,7 @@ b = jnp.array([6., 4.])
 f = lambda d: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d, lambda vm, b: b / d))
 out = grad(f)(jnp.array([2., 4.]))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array b = array<float>({6, 4});
         const auto f = [&](Array d) {
           const auto solve = [&](const auto&, const Array& v) { return v / d; };
@@ -366,7 +366,7 @@ d = jnp.array([2., 4.])
 f = lambda b: lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d)
 out = jvp(f, (jnp.array([6., 4.]),), (jnp.array([2., 8.]),))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array d = array<float>({2, 4});
         const auto f = [&](Array b) {
           return lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
@@ -379,7 +379,7 @@ out = jvp(f, (jnp.array([6., 4.]),), (jnp.array([2., 8.]),))
 d = jnp.array([2., 4.])
 grad(lambda b: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b: b / d)))(jnp.array([6., 4.]))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array d = array<float>({2, 4});
         grad([&](Array b) {
           return sum(lax::custom_linear_solve([&](const Array& x) { return d * x; }, b,
@@ -389,7 +389,7 @@ grad(lambda b: jnp.sum(lax.custom_linear_solve(lambda x: d * x, b, lambda mv, b:
   t.Fails("custom/linear_solve_of_another_shape", "b", R"py(
 lax.custom_linear_solve(lambda x: jnp.sum(x), ar(2), lambda mv, b: b)
 )py")
-      .Is([] {
+      .Twin([] {
         lax::custom_linear_solve([](const Array& x) { return sum(x); }, Ar({2}),
                                  [](const auto&, const Array& b) { return b; });
       });
@@ -399,7 +399,7 @@ tangent = lambda g, y: y / g(jnp.float32(1))
 f = lambda a: lax.custom_root(lambda x: x * x - a, jnp.float32(1), solve, tangent)
 out = f(jnp.float32(4)), grad(f)(jnp.float32(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto solve = [](const auto&, const Array&) { return scalar(2.0f); };
         const auto tangent = [](const auto& g, const Array& y) { return y / g(scalar(1.0f)); };
         const auto f = [&](Array a) {
@@ -426,7 +426,7 @@ def loss(a):
     return at(g, jnp.float32(3), *hoisted)
 out = loss(jnp.float32(2)), grad(loss)(jnp.float32(2)), jit(grad(loss))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto loss = [](Array a) {
           const Array x = scalar(3.0f);
           const auto [g, hoisted] =
@@ -454,7 +454,7 @@ def f(a, i):
     return g(jnp.float32(5), *hoisted), g(jnp.float32(5), *[2 * h for h in hoisted])
 out = jit(f)(ar(3), jnp.int32(1))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array a, Array i) {
           const Array c = Ar({2});
           using Tree = std::map<std::string, Array>;
@@ -488,7 +488,7 @@ hoisted = lambda f: jax.closure_convert(f, jnp.float32(1))[1]
 jit(count)(jnp.float32(2))
 out = n
 )py")
-      .Is([] {
+      .Twin([] {
         std::vector<int64_t> n;
         const auto hoisted = [&n](const auto& f) {
           n.push_back(static_cast<int64_t>(closure_convert(f, scalar(1.0f)).second.size()));
@@ -513,7 +513,7 @@ c = ar(3)
 g, hoisted = jax.closure_convert(lambda x, y: x * c + y, ar(3), jnp.float32(0))
 out = len(hoisted), g(ar(3), jnp.float32(1)), grad(lambda y: jnp.sum(g(ar(3), y)))(jnp.float32(1))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array c = Ar({3});
         const auto [g, hoisted] =
             closure_convert([&](const Array& x, const Array& y) { return x * c + y; },
@@ -527,7 +527,7 @@ out = len(hoisted), g(ar(3), jnp.float32(1)), grad(lambda y: jnp.sum(g(ar(3), y)
 g, hoisted = jax.closure_convert(lambda xs: xs[0], [ar(3), ar(3)])
 g([ar(3)])
 )py")
-      .Is([] {
+      .Twin([] {
         const auto [g, hoisted] =
             closure_convert([](const std::vector<Array>& xs) { return xs[0]; },
                             std::vector<Array>{Ar({3}), Ar({3})});

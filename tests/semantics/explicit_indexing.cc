@@ -14,7 +14,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(put(ar(4, 3), m, P())[jnp.array([2, 0])])
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(put(Ar({4, 3}), Explicit({{"x", 2}}), P())[array<int32_t>({2, 0})]);
       });
   t.Gives("explicit_at/read_whole_rows_of_another_dim", R"py(
@@ -23,7 +23,7 @@ with set_mesh(m):
     y = put(ar(3, 4), m, P(None, 'x'))[jnp.array([2, 0])]
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = put(Ar({3, 4}), Explicit({{"x", 2}}), P(None, "x"))[array<int32_t>({2, 0})];
         return std::pair(TypeOf(y), y);
       });
@@ -33,7 +33,7 @@ with set_mesh(m):
     put(ar(4, 3), m, P('x'))[jnp.array([2, 0])]
 )py",
           ".get(")
-      .Is([] {
+      .Twin([] {
         put(Ar({4, 3}), Explicit({{"x", 2}}), P("x"))[array<int32_t>({2, 0})];
       });
   t.Fails("explicit_at/read_by_sharded_indices", "out_sharding", R"py(
@@ -42,7 +42,7 @@ with set_mesh(m):
     put(ar(4, 3), m, P())[put(ints(4), m, P('x'))]
 )py",
           ".get(")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         put(Ar({4, 3}), m, P())[put(Ints({4}), m, P("x"))];
       });
@@ -52,7 +52,7 @@ with set_mesh(m):
     y = put(ar(4, 3), m, P()).at[put(ints(4), m, P('x'))].get(out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array y = put(Ar({4, 3}), m, P()).at(put(Ints({4}), m, P("x"))).get(P("x"));
@@ -64,7 +64,7 @@ with set_mesh(m):
     a = put(ar(3, 4), m, P(None, 'x'))
     out = typeof(a[1]), typeof(a[:, None]), a[-1]
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({3, 4}), Explicit({{"x", 2}}), P(None, "x"));
         return std::tuple(TypeOf(a[1]), TypeOf(a[{Slice{}, None}]), a[-1]);
       });
@@ -74,7 +74,7 @@ with set_mesh(m):
     y = put(ar(4, 4), m, P('x')).at[:, 1:3].get(out_sharding=P())
     out = typeof(y)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         return TypeOf(put(Ar({4, 4}), m, P("x")).at({Slice{}, Slice{1, 3}}).get(P()));
@@ -85,7 +85,7 @@ with set_mesh(m):
     y = put(ar(4, 3), m, P('x')).at[jnp.array([2, 0])].get(out_sharding=P())
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array y = put(Ar({4, 3}), m, P("x")).at(array<int32_t>({2, 0})).get(P());
@@ -98,7 +98,7 @@ with set_mesh(m):
     y = jnp.take_along_axis(put(ar(4, 3), m, P('x')), i, 1)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array i = put(array<int32_t>({1, 0, 2, 1}, {4, 1}), m, P("x"));
         const Array y = take_along_axis(put(Ar({4, 3}), m, P("x")), i, 1);
@@ -110,7 +110,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(put(ar(4, 3), m, P()).at[jnp.array([2, 0])].set(0.))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(
             put(Ar({4, 3}), Explicit({{"x", 2}}), P()).at(array<int32_t>({2, 0})).set(0.0));
       });
@@ -120,7 +120,7 @@ with set_mesh(m):
     y = put(ar(3, 4), m, P(None, 'x')).at[jnp.array([2, 0])].set(put(ar(2, 4), m, P(None, 'x')))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array y = put(Ar({3, 4}), m, P(None, "x"))
                             .at(array<int32_t>({2, 0}))
@@ -132,7 +132,7 @@ m = explicit(x=2)
 with set_mesh(m):
     put(ar(4, 3), m, P('x')).at[jnp.array([2, 0])].set(0.)
 )py")
-      .Is([] {
+      .Twin([] {
         const strict_sharding strict;  // otherwise the array keeps its sharding: decision 0024
         put(Ar({4, 3}), Explicit({{"x", 2}}), P("x")).at(array<int32_t>({2, 0})).set(0.0);
       });
@@ -143,7 +143,7 @@ with set_mesh(m):
     y = a.at[jnp.array([2, 0])].add(1., out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array a = put(Ar({4, 3}), m, P("x"));
@@ -157,7 +157,7 @@ with set_mesh(m):
     y = jnp.zeros((3,), jnp.float32).at[i].add(1., out_sharding=P())
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array i = put(array<int32_t>({0, 1, 1, 2}), m, P("x"));
@@ -174,7 +174,7 @@ with set_mesh(m):
     y = x.at[:, i].set(v, out_sharding=typeof(x).sharding)
     out = typeof(v), v, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4, 3}), m, P("x"));
@@ -190,7 +190,7 @@ m = explicit(x=2)
 with set_mesh(m):
     put(ar(4, 3), m, P('x'))[:, put(jnp.array([2, 0, 1, 2]), m, P('x'))]
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         put(Ar({4, 3}), m, P("x"))[{Slice{}, put(array<int32_t>({2, 0, 1, 2}), m, P("x"))}];
       })
@@ -202,7 +202,7 @@ with set_mesh(m):
     x = put(ar(4, 3), m, P('x'))
     x.at[:, put(jnp.array([0, 1, 2, 0]), m, P('x'))].set(1.)
 )py")
-      .Is([] {
+      .Twin([] {
         strict_sharding strict;
         const Mesh m = Explicit({{"x", 2}});
         put(Ar({4, 3}), m, P("x"))
@@ -222,7 +222,7 @@ with set_mesh(m):
     g = jit(grad(lambda x: jnp.sum(w * f1(x))))(x)
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4, 3}), m, P("x"));
@@ -245,7 +245,7 @@ with set_mesh(m):
     y = vmap(lambda r, i, j: r.at[i].set(see(r)[j]))(x, i, j)
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -266,7 +266,7 @@ with set_mesh(m):
     g = jit(grad(lambda x: jnp.sum(w * vmap(lambda r, i, j: r.at[i].set(r[j]))(x, i, j))))(x)
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array i = put(array<int32_t>({0, 1, 2, 0}), m, P("x")),
@@ -286,7 +286,7 @@ with set_mesh(m):
     y = vmap(lambda r: see(r * 2))(put(ar(8, 2), m, P('x', 'y')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
@@ -300,7 +300,7 @@ with set_mesh(m):
     y = vmap(lambda r: see(r * 2))(put(ar(8, 2), m, P(None, 'y')))
     out = seen, typeof(y)
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"y", 2}});
         set_mesh context(m);
@@ -313,7 +313,7 @@ with set_mesh(m):
     vmap(lambda a, b: a + b)(put(ar(4, 2), m, P('x')), put(ar(4, 2), m, P()))
 )py",
           "Mapped away dimension of inputs passed to vmap")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         vmap([](Array a, Array b) { return a + b; })(put(Ar({4, 2}), m, P("x")),
@@ -326,7 +326,7 @@ m = explicit(x=2)
 with set_mesh(m):
     vmap(lambda a, b: a + b, (None, 0))(put(ar(4), m, P('x')), put(ar(4, 4), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         vmap([](Array a, Array b) { return a + b; }, {None, 0})(put(Ar({4}), m, P("x")),
@@ -339,7 +339,7 @@ with set_mesh(m):
     y = vmap(lambda a, b: see(a * b), (None, 0))(put(ar(4), m, P('y')), put(ar(2, 4), m, P('x', 'y')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
@@ -353,7 +353,7 @@ with set_mesh(m):
     y = vmap(lambda a: jnp.zeros((4,), jnp.float32), out_axes=-1)(put(ints(8), m, P('x')))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array y = vmap([](Array) { return zeros({4}); }, 0, -1)(put(Ints({8}), m, P("x")));
@@ -366,7 +366,7 @@ with set_mesh(m):
     y = vmap(lambda a: a, out_axes=1)(put(ar(4, 2), m, P('x', 'y')))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
         const Array y = vmap([](Array a) { return a; }, 0, 1)(put(Ar({4, 2}), m, P("x", "y")));
@@ -378,7 +378,7 @@ with set_mesh(m):
     y = vmap(lambda a, w: see(a @ w), (0, None))(put(ar(4, 3, 2), m, P('x')), put(ar(2, 2), m, P(None, 'y')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
@@ -392,7 +392,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     vmap(lambda a: a, spmd_axis_name='y')(put(ar(4, 2), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
         vmap([](Array a) { return a; }, 0, 0,
@@ -403,7 +403,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(vmap(lambda a: a * 2, spmd_axis_name='x')(put(ar(4, 2), m, P('x'))))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const auto f = vmap([](Array a) { return a * 2; }, 0, 0, {.spmd_axis_name = {"x"}});
@@ -415,7 +415,7 @@ with set_mesh(m):
     y = vmap(lambda a: see(reshard(a, P('y'))))(put(ar(4, 2), m, P('x')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
@@ -430,7 +430,7 @@ with set_mesh(m):
     g = grad(lambda w: jnp.sum(w * w))(put(ar(4), m, P('x')))
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array g = grad([](Array w) { return sum(w * w); })(put(Ar({4}), m, P("x")));
@@ -443,7 +443,7 @@ with set_mesh(m):
     g = grad(lambda w: jnp.sum((X0 @ w) ** 2))(put(jnp.ones((2, 1), jnp.float32), m, P()))
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array rows = put(ones({4, 2}), m, P("X", None));
@@ -462,7 +462,7 @@ with set_mesh(m):
     g = grad(loss)(put(jnp.ones((2, 1), jnp.float32), m, P()))
     out = seen, typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
@@ -483,7 +483,7 @@ with set_mesh(m):
     g = jit(grad(lambda w: jnp.sum((X0 @ w) ** 2)))(w)
     out = typeof(g), reshard(g, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -499,7 +499,7 @@ with set_mesh(m):
     g = grad(f, (0, 1))(put(ar(4, 2), m, P('x', 'y')), put(ar(2, 2), m, P('y')))
     out = typeof(g[0]), typeof(g[1]), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
         const PartitionSpec spec = P("x");
@@ -514,7 +514,7 @@ with set_mesh(m):
     g = grad(lambda b: jnp.sum(a * b))(put(ar(2), m, P()))
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array a = put(Ar({4, 2}), m, P("x"));
@@ -528,7 +528,7 @@ with set_mesh(m):
     y, back = vjp(lambda v: v * v, a)
     out = typeof(y), typeof(back(y)[0]), typeof(jvp(lambda v: v * v, (a,), (a,))[1])
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array a = put(Ar({4}), m, P("x"));
@@ -544,7 +544,7 @@ with set_mesh(m):
     y, back = vjp(lambda v: v * v, put(ar(4), m, P('x')))
     back(put(ar(4), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         vjp([](Array v) { return v * v; }, put(Ar({4}), m, P("x"))).second(put(Ar({4}), m, P()));
@@ -556,7 +556,7 @@ with set_mesh(m):
     y, fwd = linearize(lambda v: v * v, put(ar(4), m, P('x')))
     fwd(put(ar(4), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         linearize([](Array v) { return v * v; }, put(Ar({4}), m, P("x")))
@@ -568,7 +568,7 @@ with set_mesh(m):
     a = put(ar(4), m, P('x'))
     out = jax.jacfwd(lambda v: v * v)(a), jax.jacrev(lambda v: v * v)(a)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array a = put(Ar({4}), m, P("x"));

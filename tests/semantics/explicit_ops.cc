@@ -15,7 +15,7 @@ with set_mesh(m):
     a = put(ar(8, 2), m, P('x', 'y'))
     out = typeof(-a), typeof(a.astype(jnp.int32)), typeof(jnp.sin(a)), typeof(lax.stop_gradient(a))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({8, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::tuple(TypeOf(-a), TypeOf(a.astype(kS32)), TypeOf(sin(a)),
                           TypeOf(stop_gradient(a)));
@@ -26,7 +26,7 @@ with set_mesh(m):
     a = put(ar(8, 2), m, P('x', 'y'))
     out = typeof(a + a), a + a
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({8, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::pair(TypeOf(a + a), a + a);
       });
@@ -36,7 +36,7 @@ with set_mesh(m):
     a = put(ar(8, 2), m, P('x', 'y'))
     out = typeof(a * put(ar(1, 2), m, P())), typeof(a + 1), typeof(put(ar(8, 2), m, P()) * a)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array a = put(Ar({8, 2}), m, P("x", "y"));
         return std::tuple(TypeOf(a * put(Ar({1, 2}), m, P())), TypeOf(a + 1),
@@ -49,7 +49,7 @@ with set_mesh(m):
     a, b = put(ar(8, 2), m, P('x', None)), put(ar(8, 2), m, P(None, 'y'))
     out = typeof(a * b), a * b
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y = put(Ar({8, 2}), m, P("x", None)) * put(Ar({8, 2}), m, P(None, "y"));
         return std::pair(TypeOf(y), y);
@@ -60,7 +60,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     put(ar(8, 2), m, P('x', 'y')) * put(ar(8, 2), m, P('y', 'x'))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         put(Ar({8, 2}), m, P("x", "y")) * put(Ar({8, 2}), m, P("y", "x"));
       })
@@ -70,7 +70,7 @@ m = explicit(x=2)
 with set_mesh(m):
     put(ar(4, 1), m, P('x')) + put(ar(1, 4), m, P(None, 'x'))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         put(Ar({4, 1}), m, P("x")) + put(Ar({1, 4}), m, P(None, "x"));
       })
@@ -81,7 +81,7 @@ with set_mesh(m):
     y = put(ar(4, 1), m, P('x')) + put(ar(1, 4), m, P(None, 'y'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y = put(Ar({4, 1}), m, P("x")) + put(Ar({1, 4}), m, P(None, "y"));
         return std::pair(TypeOf(y), y);
@@ -92,7 +92,7 @@ with set_mesh(m):
     y = put(ar(3, 4), m, P(None, 'x')) * put(ar(4), m, P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array y = put(Ar({3, 4}), m, P(None, "x")) * put(Ar({4}), m, P("x"));
         return std::pair(TypeOf(y), y);
@@ -104,7 +104,7 @@ with set_mesh(m):
     y = jnp.where(a > 1, a, 0.)
     out = typeof(a > 1), typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4}), Explicit({{"x", 2}}), P("x"));
         const Array y = where(a > 1, a, 0.0);
         return std::tuple(TypeOf(a > 1), TypeOf(y), y);
@@ -116,7 +116,7 @@ with set_mesh(m):
     a = put(ar(4), m, P('x'))
     lax.select(a > 1, a, put(ar(4), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array a = put(Ar({4}), m, P("x"));
         lax::select(a > 1, a, put(Ar({4}), m, P()));
@@ -126,7 +126,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(lax.clamp(jnp.float32(1), put(ar(4), m, P('x')), jnp.float32(2)))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(lax::clamp(1.0, put(Ar({4}), Explicit({{"x", 2}}), P("x")), 2.0));
       });
   // ---- Shapes. ----
@@ -136,7 +136,7 @@ with set_mesh(m):
     y = jnp.broadcast_to(put(ar(4), m, P('x')), (3, 4))
     out = typeof(y), typeof(put(ar(4), m, P('x'))[None, :, None])
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4}), Explicit({{"x", 2}}), P("x"));
         return std::pair(TypeOf(broadcast_to(a, {3, 4})), TypeOf(a[{None, Slice{}, None}]));
       });
@@ -145,7 +145,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     out = typeof(jnp.transpose(put(ar(4, 2, 6), m, P('x', None, 'y')), (2, 0, 1)))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(transpose(
             put(Ar({4, 2, 6}), Explicit({{"x", 2}, {"y", 2}}), P("x", None, "y")), {2, 0, 1}));
       });
@@ -154,7 +154,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.squeeze(put(ar(1, 4, 1), m, P(None, 'x'))))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(squeeze(put(Ar({1, 4, 1}), Explicit({{"x", 2}}), P(None, "x"))));
       });
   t.Gives("explicit_ops/reshape_with_ones", R"py(
@@ -163,7 +163,7 @@ with set_mesh(m):
     a = put(ar(4, 2), m, P('x', 'y'))
     out = typeof(a.reshape(4, 1, 2)), typeof(a.reshape(1, 4, 2, 1))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::pair(TypeOf(a.reshape({4, 1, 2})), TypeOf(a.reshape({1, 4, 2, 1})));
       });
@@ -173,7 +173,7 @@ with set_mesh(m):
     a = put(ar(4, 6, 8), m, P('x', 'y', None))
     out = typeof(a.reshape(4, 2, 3, 8)), typeof(a.reshape(2, 2, 6, 8)), typeof(a.reshape(4, 6, 2, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4, 6, 8}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y", None));
         return std::tuple(TypeOf(a.reshape({4, 2, 3, 8})), TypeOf(a.reshape({2, 2, 6, 8})),
                           TypeOf(a.reshape({4, 6, 2, 4})));
@@ -184,7 +184,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     put(ar(4, 6, 8), m, P('x', 'y', None)).reshape(4, 3, 2, 8)
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({4, 6, 8}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y", None)).reshape({4, 3, 2, 8});
       })
       .For("A18");
@@ -194,7 +194,7 @@ with set_mesh(m):
     y = put(ar(2, 2), m, P('x', 'y')).reshape(4)
     out = typeof(y), typeof(put(ar(4, 3), m, P('x')).reshape(12)), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y = put(Ar({2, 2}), m, P("x", "y")).reshape({4});
         return std::tuple(TypeOf(y), TypeOf(put(Ar({4, 3}), m, P("x")).reshape({12})), y);
@@ -205,7 +205,7 @@ m = explicit(x=2)
 with set_mesh(m):
     put(ar(3, 4), m, P(None, 'x')).reshape(12)
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({3, 4}), Explicit({{"x", 2}}), P(None, "x")).reshape({12});
       });
   t.Fails("explicit_ops/reshape_splits_two_axes", "This reshape is not supported", R"py(
@@ -213,7 +213,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     put(ar(12), m, P(('x', 'y'))).reshape(3, 4)
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({12}), Explicit({{"x", 2}, {"y", 2}}), P({"x", "y"})).reshape({3, 4});
       })
       .For("A18");
@@ -222,7 +222,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     out = typeof(put(ar(12), m, P(('x', 'y'))).reshape(4, 3)), typeof(put(ar(12), m, P(('x', 'y'))).reshape(2, 2, 3))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({12}), Explicit({{"x", 2}, {"y", 2}}), P({"x", "y"}));
         return std::pair(TypeOf(a.reshape({4, 3})), TypeOf(a.reshape({2, 2, 3})));
       });
@@ -231,7 +231,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(put(ar(4, 3), m, P()).reshape(3, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(put(Ar({4, 3}), Explicit({{"x", 2}}), P()).reshape({3, 4}));
       });
   t.Gives("explicit_ops/reshape_with_out_sharding", R"py(
@@ -240,7 +240,7 @@ with set_mesh(m):
     y = jnp.reshape(put(ar(3, 4), m, P(None, 'x')), (12,), out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array y = reshape(put(Ar({3, 4}), m, P(None, "x")), {12}, P("x"));
@@ -252,7 +252,7 @@ with set_mesh(m):
     y = jnp.flip(put(ar(4), m, P('x')), 0)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = flip(put(Ar({4}), Explicit({{"x", 2}}), P("x")), 0);
         return std::pair(TypeOf(y), y);
       });
@@ -263,7 +263,7 @@ with set_mesh(m):
     a = put(ar(4, 2), m, P('x', 'y'))
     out = typeof(jnp.sum(a, 0)), typeof(jnp.max(a, 1)), typeof(jnp.sum(a)), typeof(jnp.sum(a, 0, keepdims=True)), jnp.sum(a, 0)
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::tuple(TypeOf(sum(a, 0)), TypeOf(max(a, 1)), TypeOf(sum(a)),
                           TypeOf(sum(a, 0, true)), sum(a, 0));
@@ -274,7 +274,7 @@ with set_mesh(m):
     y = jnp.argmax(put(ar(4, 2), m, P('x', 'y')), 0)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = argmax(put(Ar({4, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y")), 0);
         return std::pair(TypeOf(y), y);
       })
@@ -285,7 +285,7 @@ with set_mesh(m):
     a = put(ar(4, 2), m, P('x', 'y'))
     out = typeof(jnp.mean(a, 0)), typeof(jnp.var(a, 1))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::pair(TypeOf(mean(a, 0)), TypeOf(var(a, 1)));
       });
@@ -294,7 +294,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jax.nn.softmax(put(ar(4), m, P('x'))))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(softmax(put(Ar({4}), Explicit({{"x", 2}}), P("x"))));
       });
   t.Gives("explicit_ops/cumsum_of_another_dim", R"py(
@@ -303,7 +303,7 @@ with set_mesh(m):
     y = jnp.cumsum(put(ar(4, 2), m, P('x')), 1)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = cumsum(put(Ar({4, 2}), Explicit({{"x", 2}}), P("x")), 1);
         return std::pair(TypeOf(y), y);
       });
@@ -312,7 +312,7 @@ m = explicit(x=2)
 with set_mesh(m):
     jnp.cumsum(put(ar(4, 2), m, P('x')), 0)
 )py")
-      .Is([] {
+      .Twin([] {
         cumsum(put(Ar({4, 2}), Explicit({{"x", 2}}), P("x")), 0);
       })
       .For("A19");
@@ -322,7 +322,7 @@ with set_mesh(m):
     y = jnp.sort(put(-ar(4, 2), m, P('x')), 1)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = sort(put(-Ar({4, 2}), Explicit({{"x", 2}}), P("x")), 1);
         return std::pair(TypeOf(y), y);
       });
@@ -331,7 +331,7 @@ m = explicit(x=2)
 with set_mesh(m):
     jnp.argsort(put(ar(4), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         argsort(put(Ar({4}), Explicit({{"x", 2}}), P("x")));
       })
       .For("A19");
@@ -341,7 +341,7 @@ with set_mesh(m):
     v, i = lax.top_k(put(ar(4, 3), m, P('x')), 2)
     out = typeof(v), typeof(i), v, i
 )py")
-      .Is([] {
+      .Twin([] {
         const auto [v, i] = lax::top_k(put(Ar({4, 3}), Explicit({{"x", 2}}), P("x")), 2);
         return std::tuple(TypeOf(v), TypeOf(i), v, i);
       });
@@ -350,7 +350,7 @@ m = explicit(x=2)
 with set_mesh(m):
     lax.top_k(put(ar(4), m, P('x')), 2)
 )py")
-      .Is([] {
+      .Twin([] {
         lax::top_k(put(Ar({4}), Explicit({{"x", 2}}), P("x")), 2);
       });
   // ---- Products. ----
@@ -360,7 +360,7 @@ with set_mesh(m):
     y = put(ar(8, 2), m, P('x', None)) @ put(ar(2, 8), m, P(None, 'y'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y = matmul(put(Ar({8, 2}), m, P("x", None)), put(Ar({2, 8}), m, P(None, "y")));
         return std::pair(TypeOf(y), y);
@@ -372,7 +372,7 @@ with set_mesh(m):
     y = put(ar(8, 2), m, P('x', 'y')) @ put(ar(2, 8), m, P())
     out = typeof(y), y, typeof(put(ar(8, 2), m, P('x')) @ put(ar(2, 8), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y = matmul(put(Ar({8, 2}), m, P("x", "y")), put(Ar({2, 8}), m, P()));
         return std::tuple(TypeOf(y), y,
@@ -385,7 +385,7 @@ with set_mesh(m):
     put(ar(8, 2), m, P('x', 'y')) @ put(ar(2, 8), m, P('y', None))
 )py",
           "out_sharding")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         matmul(put(Ar({8, 2}), m, P("x", "y")), put(Ar({2, 8}), m, P("y", None)));
       })
@@ -395,7 +395,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     put(ar(8, 2), m, P('x', None)) @ put(ar(2, 8), m, P(None, 'x'))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         matmul(put(Ar({8, 2}), m, P("x", None)), put(Ar({2, 8}), m, P(None, "x")));
       })
@@ -407,7 +407,7 @@ with set_mesh(m):
     y = jnp.matmul(a, b, out_sharding=P('x', None))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const PartitionSpec spec = P("x", None);
         const Array y =
@@ -422,7 +422,7 @@ with set_mesh(m):
     y = jnp.matmul(a, b, out_sharding=P('x', 'y'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const PartitionSpec spec = P("x", "y");
         const Array y =
@@ -435,7 +435,7 @@ with set_mesh(m):
     y = put(ar(2, 3, 4), m, P('x')) @ put(ar(2, 4, 2), m, P('x', None, 'y'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         const Array y =
             matmul(put(Ar({2, 3, 4}), m, P("x")), put(Ar({2, 4, 2}), m, P("x", None, "y")));
@@ -447,7 +447,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     lax.dot_general(put(ar(2, 3, 4), m, P('x')), put(ar(2, 4, 2), m, P('y')), (((2,), (1,)), ((0,), (0,))))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         matmul(put(Ar({2, 3, 4}), m, P("x")), put(Ar({2, 4, 2}), m, P("y")));
       });
@@ -457,7 +457,7 @@ with set_mesh(m):
     y = jnp.einsum('ij,jk->ik', put(ar(2, 4), m, P(None, 'x')), put(ar(4, 2), m, P('x')), out_sharding=P())
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array a = put(Ar({2, 4}), m, P(None, "x")), b = put(Ar({4, 2}), m, P("x"));
@@ -470,7 +470,7 @@ with set_mesh(m):
     y = lax.conv_general_dilated(put(ar(2, 1, 4), m, P('x')), put(ar(1, 1, 2), m, P()), (1,), 'VALID')
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array y = lax::conv_general_dilated(put(Ar({2, 1, 4}), m, P("x")),
                                                   put(Ar({1, 1, 2}), m, P()), {1}, "VALID");
@@ -481,7 +481,7 @@ m = explicit(x=2)
 with set_mesh(m):
     lax.conv_general_dilated(put(ar(2, 2, 4), m, P(None, 'x')), put(ar(1, 2, 2), m, P()), (1,), 'VALID')
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         lax::conv_general_dilated(put(Ar({2, 2, 4}), m, P(None, "x")), put(Ar({1, 2, 2}), m, P()),
                                   {1}, "VALID");
@@ -494,7 +494,7 @@ with set_mesh(m):
     y = jnp.concatenate([a, a], 1)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         const Array y = concatenate({a, a}, 1);
         return std::pair(TypeOf(y), y);
@@ -506,7 +506,7 @@ with set_mesh(m):
     y = jnp.concatenate([a, a])
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4}), Explicit({{"x", 2}}), P("x"));
         const Array y = concatenate({a, a});
         return std::pair(TypeOf(y), y);
@@ -516,7 +516,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     jnp.concatenate([put(ar(4, 2), m, P('x', 'y')), put(ar(4, 2), m, P('x'))])
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         concatenate({put(Ar({4, 2}), m, P("x", "y")), put(Ar({4, 2}), m, P("x"))});
       })
@@ -527,7 +527,7 @@ with set_mesh(m):
     a = put(ar(4), m, P('x'))
     out = typeof(jnp.stack([a, a])), typeof(jnp.stack([a, a], 1))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array a = put(Ar({4}), Explicit({{"x", 2}}), P("x"));
         return std::pair(TypeOf(stack({a, a})), TypeOf(stack({a, a}, 1)));
       });
@@ -537,7 +537,7 @@ with set_mesh(m):
     y = put(ar(4, 4), m, P('x'))[:, 1:3]
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = put(Ar({4, 4}), Explicit({{"x", 2}}), P("x"))[{Slice{}, Slice{1, 3}}];
         return std::pair(TypeOf(y), y);
       });
@@ -547,7 +547,7 @@ with set_mesh(m):
     y = lax.slice(put(ar(8), m, P('x')), (0,), (4,))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = lax::slice(put(Ar({8}), Explicit({{"x", 2}}), P("x")), {0}, {4});
         return std::pair(TypeOf(y), y);
       });
@@ -557,7 +557,7 @@ m = explicit(x=2)
 with set_mesh(m):
     put(ar(8), m, P('x'))[:4]
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({8}), Explicit({{"x", 2}}), P("x"))[Index(Slice{std::nullopt, 4})];
       })
       .Note("0.10.2 gathers here");
@@ -566,7 +566,7 @@ m = explicit(x=2, y=2)
 with set_mesh(m):
     lax.slice(put(ar(4, 4), m, P('x', 'y')), (0, 0), (4, 3))
 )py")
-      .Is([] {
+      .Twin([] {
         lax::slice(put(Ar({4, 4}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y")), {0, 0}, {4, 3});
       })
       .For("A19");
@@ -576,7 +576,7 @@ with set_mesh(m):
     y = jnp.pad(put(ar(8), m, P('x')), (2, 2))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = lax::pad(put(Ar({8}), Explicit({{"x", 2}}), P("x")), 0.0, {2}, {2});
         return std::pair(TypeOf(y), y);
       })
@@ -586,7 +586,7 @@ m = explicit(x=2)
 with set_mesh(m):
     lax.pad(put(ar(8), m, P('x')), jnp.float32(0), [(2, 3, 0)])
 )py")
-      .Is([] {
+      .Twin([] {
         lax::pad(put(Ar({8}), Explicit({{"x", 2}}), P("x")), 0.0, {2}, {3});
       })
       .For("A19");
@@ -596,7 +596,7 @@ with set_mesh(m):
     a, b = jnp.split(put(ar(4, 4), m, P('x')), 2, 1)
     out = typeof(a), typeof(b), b
 )py")
-      .Is([] {
+      .Twin([] {
         const auto parts = split(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), 2, 1);
         return std::tuple(TypeOf(parts[0]), TypeOf(parts[1]), parts[1]);
       });
@@ -606,7 +606,7 @@ with set_mesh(m):
     y = lax.dynamic_slice_in_dim(put(ar(4, 4), m, P('x')), jnp.int32(1), 2, 1)
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y =
             lax::dynamic_slice(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), {0, 1}, {4, 2});
         return std::pair(TypeOf(y), y);
@@ -618,7 +618,7 @@ with set_mesh(m):
     y = lax.dynamic_update_slice(a, put(ar(4, 2), m, P('x')), (0, 1))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         const Array y = lax::dynamic_update_slice(put(Ar({4, 4}), m, P("x")),
                                                   put(Ar({4, 2}), m, P("x")), {0, 1});
@@ -629,7 +629,7 @@ m = explicit(x=2)
 with set_mesh(m):
     lax.dynamic_update_slice(put(ar(4, 4), m, P('x')), put(ar(4, 2), m, P()), (0, 1))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         lax::dynamic_update_slice(put(Ar({4, 4}), m, P("x")), put(Ar({4, 2}), m, P()), {0, 1});
       });
@@ -638,7 +638,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(lax.reduce_window(put(ar(4, 4), m, P('x')), 0., lax.add, (1, 2), (1, 2), 'VALID'))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(lax::reduce_window(
             put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), 0.0,
             [](const Array& a, const Array& b) { return a + b; }, {1, 2}, {1, 2}, "VALID"));
@@ -648,7 +648,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.roll(put(ar(4, 4), m, P('x')), 1, 1))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(roll(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x")), 1, 1));
       });
   t.Gives("explicit_ops/tile_of_another_dim", R"py(
@@ -656,7 +656,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.tile(put(ar(4, 2), m, P('x')), (1, 3)))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(tile(put(Ar({4, 2}), Explicit({{"x", 2}}), P("x")), {1, 3}));
       });
   t.Fails("explicit_ops/repeat_over_a_sharded_dim", "sharding", R"py(
@@ -664,7 +664,7 @@ m = explicit(x=2)
 with set_mesh(m):
     jnp.repeat(put(ar(4), m, P('x')), 2)
 )py")
-      .Is([] {
+      .Twin([] {
         repeat(put(Ar({4}), Explicit({{"x", 2}}), P("x")), 2);
       });
   // ---- Linear algebra. ----
@@ -673,7 +673,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(lax.linalg.lu(put(jnp.ones((2, 3, 3), jnp.float32), m, P('x')))[1])
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(lax::linalg::lu(put(ones({2, 3, 3}), Explicit({{"x", 2}}), P("x"))).pivots);
       });
   t.Fails("explicit_ops/cholesky_of_a_sharded_matrix", "shard", R"py(
@@ -681,7 +681,7 @@ m = explicit(x=2)
 with set_mesh(m):
     jnp.linalg.cholesky(put(jnp.eye(2, dtype=jnp.float32), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         linalg::cholesky(put(eye(2), Explicit({{"x", 2}}), P("x")));
       });
   t.Gives("explicit_ops/fft_of_another_dim", R"py(
@@ -689,7 +689,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = typeof(jnp.fft.fft(put(ar(4, 4), m, P('x'))))
 )py")
-      .Is([] {
+      .Twin([] {
         return TypeOf(fft::fft(put(Ar({4, 4}), Explicit({{"x", 2}}), P("x"))));
       });
 }

@@ -26,7 +26,7 @@ m = explicit(x=2, y=2)
 x = put(ar(8, 2), m, P('x', 'y'))
 out = typeof(x), x
 )py")
-      .Is([] {
+      .Twin([] {
         const Array x = put(Ar({8, 2}), Explicit({{"x", 2}, {"y", 2}}), P("x", "y"));
         return std::pair(x.type().ToString(), x);
       });
@@ -34,13 +34,13 @@ out = typeof(x), x
 m = explicit(x=2, y=2)
 out = typeof(put(ar(8, 2), m, P(('x', 'y'))))
 )py")
-      .Is([] {
+      .Twin([] {
         return put(Ar({8, 2}), Explicit({{"x", 2}, {"y", 2}}), P({"x", "y"})).type().ToString();
       });
   t.Gives("explicit/type_of_an_array_on_auto_axes", R"py(
 out = typeof(put(ar(8, 2), auto(x=2, y=2), P('x', 'y')))
 )py")
-      .Is([] {
+      .Twin([] {
         return put(Ar({8, 2}), Auto({{"x", 2}, {"y", 2}}), P("x", "y")).type().ToString();
       });
   t.Gives("explicit/type_of_mixed_axes", R"py(
@@ -48,7 +48,7 @@ m = mixed(x=(2, 'Auto'), y=(2, 'Explicit'))
 with set_mesh(m):
     out = typeof(put(ar(8, 2), m, P(None, 'y')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = make_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kExplicit});
         set_mesh context(m);
         return put(Ar({8, 2}), m, P(None, "y")).type().ToString();
@@ -59,7 +59,7 @@ with set_mesh(m):
     jit(lambda a: see(see(a) * 2))(put(ar(8, 2), m, P('x')))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -72,7 +72,7 @@ with set_mesh(m):
     jit(lambda a: see(a))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         set_mesh context(Explicit({{"x", 2}}));
         jit([&](Array a) { return see(a); })(Ar({4}));
@@ -82,7 +82,7 @@ out = seen
 with set_mesh(explicit(x=2)):
     out = typeof(jnp.ones((4,), jnp.float32)), typeof(jnp.arange(4, dtype=jnp.int32))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         return std::pair(ones({4}).type().ToString(), arange(4).type().ToString());
       });
@@ -91,7 +91,7 @@ with set_mesh(explicit(x=2)):
     y = jnp.zeros((4, 2), jnp.float32, out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         const Array y = zeros({4, 2}, kF32, P("x"));
         return std::pair(TypeOf(y), y);
@@ -101,7 +101,7 @@ with set_mesh(explicit(x=2)):
     y = jnp.arange(4, dtype=jnp.int32, out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         const Array y = arange(4, kS32, P("x"));
         return std::pair(TypeOf(y), y);
@@ -111,7 +111,7 @@ with set_mesh(explicit(x=2)):
     y = jax.random.bits(jax.random.key(0), (4,), jnp.uint32, out_sharding=P('x'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         const Array y = random::bits(random::key(0), {4}, kU32, P("x"));
         return std::pair(TypeOf(y), y);
@@ -121,7 +121,7 @@ k = jax.random.key(0)
 with set_mesh(explicit(x=2)):
     out = jax.random.uniform(k, (4,), jnp.float32, out_sharding=P('x'))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array k = random::key(0);
         set_mesh context(Explicit({{"x", 2}}));
         return random::uniform(k, {4}, kF32, 0.0, 1.0, P("x"));
@@ -131,7 +131,7 @@ m = explicit(x=2)
 with set_mesh(m):
     reshard(ar(5), P('x'))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         reshard(Ar({5}), P("x"));
       });
@@ -140,7 +140,7 @@ m = explicit(x=2)
 with set_mesh(m):
     reshard(ar(4), P(None, 'x'))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         reshard(Ar({4}), P(None, "x"));
       });
@@ -149,7 +149,7 @@ m = explicit(x=2)
 with set_mesh(m):
     reshard(ar(4, 4), P('x', 'x'))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         reshard(Ar({4, 4}), P("x", "x"));
       });
@@ -158,14 +158,14 @@ m = explicit(x=2)
 with set_mesh(m):
     reshard(ar(4), P('q'))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         reshard(Ar({4}), P("q"));
       });
   t.Fails("explicit/put_an_indivisible_dim", "evenly divi", R"py(
 put(ar(5), explicit(x=2), P('x'))
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({5}), Explicit({{"x", 2}}), P("x"));
       });
   // ---- reshard. ----
@@ -176,7 +176,7 @@ with set_mesh(m):
     y = reshard(x, P(None, ('y', 'x')))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
         const Array y = reshard(put(Ar({4, 4}), m, P("x")), P(None, {"y", "x"}));
@@ -188,7 +188,7 @@ with set_mesh(m):
     y = reshard(put(ar(4), m, P('x')), P())
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array y = reshard(put(Ar({4}), m, P("x")), P());
@@ -200,7 +200,7 @@ with set_mesh(m):
     y = jit(lambda a: see(reshard(a, P(None, 'x'))))(put(ar(4, 2), m, P('x')))
     out = seen, y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -213,7 +213,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = reshard({'a': ar(4), 'b': ar(2, 2)}, P('x'))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         return tree_map([](const Array& a) { return reshard(a, P("x")); },
@@ -224,7 +224,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = reshard((ar(4), ar(2, 2)), (P('x'), P(None, 'x')))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Explicit({{"x", 2}}));
         return reshard(std::pair(Ar({4}), Ar({2, 2})), {P("x"), P(None, "x")});
       });
@@ -233,21 +233,21 @@ m = auto(x=2)
 with set_mesh(m):
     reshard(ar(4), P('x'))
 )py")
-      .Is([] {
+      .Twin([] {
         set_mesh context(Auto({{"x", 2}}));
         reshard(Ar({4}), P("x"));
       });
   t.Fails("explicit/reshard_without_a_mesh", "mesh", R"py(
 reshard(ar(4), P('x'))
 )py")
-      .Is([] { reshard(Ar({4}), P("x")); });
+      .Twin([] { reshard(Ar({4}), P("x")); });
   t.Gives("explicit/grad_of_reshard", R"py(
 m = explicit(x=2)
 with set_mesh(m):
     g = grad(lambda a: jnp.sum(reshard(a, P(None, 'x')) * ar(2, 2)))(put(ar(2, 2), m, P('x')))
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array g = grad([](Array a) {
@@ -261,7 +261,7 @@ with set_mesh(m):
     y = lax.with_sharding_constraint(put(ar(4), m, P('x')), P('x'))
     out = typeof(y)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         return with_sharding_constraint(put(Ar({4}), m, P("x")), P("x")).type().ToString();
@@ -271,7 +271,7 @@ m = explicit(x=2)
 with set_mesh(m):
     jit(lambda a: lax.with_sharding_constraint(a, P(None, 'x')))(put(ar(4, 2), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         jit([](Array a) { return with_sharding_constraint(a, P(None, "x")); })(
@@ -286,7 +286,7 @@ with set_mesh(m):
     c = jnp.matmul(a, b, out_sharding=P(None, None, unreduced={'X'}))
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -304,7 +304,7 @@ with set_mesh(m):
     y = reshard(c, P('X'))
     out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -319,7 +319,7 @@ with set_mesh(m):
     a = put(ar(2, 2), m, P(None, 'X'))
     jnp.cos(jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'})))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -336,7 +336,7 @@ with set_mesh(m):
     c = u + u
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -353,7 +353,7 @@ with set_mesh(m):
     u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     u + put(ar(2, 2), m, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -367,7 +367,7 @@ m = explicit(X=2)
 with set_mesh(m):
     jnp.matmul(put(ar(2, 2), m, P()), put(ar(2, 2), m, P()), out_sharding=P(unreduced={'X'}))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -382,7 +382,7 @@ with set_mesh(m):
     c = lax.select(jnp.array([[True, False], [False, True]]), u, u + u)
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -397,7 +397,7 @@ with set_mesh(m):
     c = lax.select(jnp.array(False), u, u + u)
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -412,7 +412,7 @@ with set_mesh(m):
     u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     lax.select(jnp.array([[True, False], [False, True]]), u, put(ar(2, 2), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -427,7 +427,7 @@ with set_mesh(m):
     g = grad(f)(u)
     out = typeof(g), reshard(g, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -444,7 +444,7 @@ with set_mesh(m):
     c = lax.select(jnp.array([[True, False], [False, True]]), r, r + r)
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -460,7 +460,7 @@ with set_mesh(m):
     c = lax.pad(u, jnp.float32(0), [(1, 1, 0), (0, -1, 0)])
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -475,7 +475,7 @@ with set_mesh(m):
     c = lax.pad(u, jnp.sum(u), [(1, 0, 0), (0, 0, 1)])
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -491,7 +491,7 @@ with set_mesh(m):
     g = grad(f)(u)
     out = typeof(g), reshard(g, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -508,7 +508,7 @@ with set_mesh(m):
     c = jit(lambda u: lax.dynamic_update_slice(u, u[:1], (jnp.int32(1), jnp.int32(0))))(u)
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -522,7 +522,7 @@ with set_mesh(m):
     u = jnp.matmul(a, put(ar(2, 2), m, P('X', None)), out_sharding=P(unreduced={'X'}))
     lax.dynamic_update_slice(u, put(ar(1, 2), m, P()), (jnp.int32(1), jnp.int32(0)))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -539,7 +539,7 @@ with set_mesh(m):
     g = jit(grad(f))(u)
     out = typeof(g), reshard(g, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -558,7 +558,7 @@ with set_mesh(m):
     c = lax.dynamic_slice(r, (jnp.int32(1), jnp.int32(0)), (1, 2))
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -574,7 +574,7 @@ with set_mesh(m):
     c = lax.reduce_precision(u, 5, 1)
     out = typeof(c), reshard(c, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
         const Array u = Terms(m);
@@ -587,7 +587,7 @@ with set_mesh(m):
     u = reshard(put(ar(3), m, P()), P(unreduced={'X'}))
     out = typeof(u), reshard(u, P())
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -600,7 +600,7 @@ with set_mesh(m):
     r = reshard(put(ar(3), m, P()), P(reduced={'X'}))
     out = typeof(r), typeof(reshard(r, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -613,7 +613,7 @@ with set_mesh(m):
     r = reshard(put(ar(3), m, P()), P(reduced={'X'}))
     out = typeof(-r), typeof(r * 2)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"X", 2}});
         set_mesh context(m);
 
@@ -627,7 +627,7 @@ with set_mesh(m):
     y = auto_axes(lambda a: see(jnp.sort(a, 0)), out_sharding=P('x'))(put(-ar(4), m, P('x')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -642,7 +642,7 @@ with set_mesh(m):
         put(ar(4, 4), m, P('x', 'y')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}, {"y", 2}});
         set_mesh context(m);
@@ -664,7 +664,7 @@ m = auto(x=2)
 with set_mesh(m):
     out = jit(explicit_axes(lambda a: see(see(a) * 2), in_sharding=P('x')))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         set_mesh context(Auto({{"x", 2}}));
         const Array y =
@@ -679,7 +679,7 @@ with set_mesh(m):
     g = grad(f)(put(ar(4), m, P('x')))
     out = typeof(g), g
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const auto f = [](Array a) {
@@ -692,7 +692,7 @@ with set_mesh(m):
   t.Fails("explicit/arrays_of_other_meshes", "mesh", R"py(
 put(ar(4), explicit(x=2), P('x')) + put(ar(4), explicit(y=2), P('y'))
 )py")
-      .Is([] {
+      .Twin([] {
         put(Ar({4}), Explicit({{"x", 2}}), P("x")) + put(Ar({4}), Explicit({{"y", 2}}), P("y"));
       });
   t.Fails("explicit/another_mesh_than_the_context", "should match", R"py(
@@ -701,7 +701,7 @@ with set_mesh(explicit(y=2)):
     x + 1
 )py",
           "context mesh")
-      .Is([] {
+      .Twin([] {
         const Array x = put(Ar({4}), Explicit({{"x", 2}}), P("x"));
         set_mesh context(Explicit({{"y", 2}}));
         x + 1;
@@ -710,7 +710,7 @@ with set_mesh(explicit(y=2)):
 y = put(ar(4), explicit(x=2), P('x')) * 2
 out = typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         const Array y = put(Ar({4}), Explicit({{"x", 2}}), P("x")) * 2;
         return std::pair(y.type().ToString(), y);
       });
@@ -718,7 +718,7 @@ out = typeof(y), y
 m = jax.make_mesh((2,), ('x',))
 out = m.axis_types[0].name
 )py")
-      .Is([] {
+      .Twin([] {
         return make_mesh({2}, {"x"}).logical.TypeOf("x") == AxisType::kExplicit ? "Explicit"
                                                                                 : "another";
       });
@@ -728,7 +728,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = jit(lambda a: (a * 2, jnp.sum(a, 1), a.T))(put(ar(4, 2), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         return jit([](Array a) { return std::tuple(a * 2, sum(a, 1), a.T()); })(
@@ -740,7 +740,7 @@ with set_mesh(m):
     y = jit(lambda a: lax.fori_loop(0, 3, lambda i, c: see(c * 2), a))(put(ar(4), m, P('x')))
     out = typeof(y), y, seen[0]
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -756,7 +756,7 @@ with set_mesh(m):
     x = put(ar(4), m, P('x'))
     lax.scan(lambda c, _: (c + x, None), jnp.zeros((4,), jnp.float32), None, length=2)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4}), m, P("x"));
@@ -770,7 +770,7 @@ with set_mesh(m):
     c, ys = lax.scan(lambda c, v: (see(c + v), v * 2), reshard(jnp.zeros((4,), jnp.float32), P('x')), x)
     out = typeof(c), typeof(ys), c, ys, seen[0]
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
@@ -786,7 +786,7 @@ with set_mesh(m):
     x = put(ar(4, 3), m, P('x'))
     lax.scan(lambda c, v: (c, v), None, x)
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         scan([](NoneType, Array v) { return std::pair(None, v); }, None,
@@ -798,7 +798,7 @@ with set_mesh(m):
     x = put(ar(4), m, P('x'))
     lax.cond(True, lambda: x, lambda: jnp.zeros((4,), jnp.float32))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4}), m, P("x"));
@@ -810,7 +810,7 @@ m = explicit(x=2)
 with set_mesh(m):
     out = jax.eval_shape(lambda a: a * 2, put(ar(4), m, P('x')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         return TypeOf(eval_shape([](Array a) { return a * 2; }, put(Ar({4}), m, P("x"))));

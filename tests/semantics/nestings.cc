@@ -47,7 +47,7 @@ f = shard_map(lambda w, x: lax.psum(jnp.sum(w * w * x), 'x'), mesh=auto(x=2), in
 loss = lambda w, xs: jnp.sum(vmap(lambda x: f(w, x) * f(w, x))(xs))
 out = twice(grad(loss, (0, 1)), ar(4) + 1, ar(3, 4))
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto f = shard_map([](Array w, Array x) { return lax::psum(sum(w * w * x), "x"); },
                                  Auto({{"x", 2}}), {P("x"), P("x")}, P(), options);
         const auto loss = [f](Array w, Array xs) {
@@ -64,7 +64,7 @@ def loss(s, xs):
     return jnp.sum(last) + jnp.sum(ys)
 out = twice(grad(loss, (0, 1)), ar(4) + 1, ar(3, 4) % 3)
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto step = shard_map([](Array s, Array x) { return s * lax::psum(sum(x), "x") + x; },
                                     Auto({{"x", 2}}), {P("x"), P("x")}, P("x"), options);
         const auto loss = [step](Array s, Array xs) {
@@ -80,7 +80,7 @@ f = shard_map(lambda w: lax.psum(jnp.sum(w * w * w), 'x') + lax.psum(jnp.sum(w),
               in_specs=P('x'), out_specs=P(), check_vma=c)
 out = twice(jax.hessian(f), ar(4) + 1)
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto f = shard_map(
             [](Array w) { return lax::psum(sum(w * w * w), "x") + square(lax::psum(sum(w), "x")); },
             Auto({{"x", 2}}), {P("x")}, P(), options);
@@ -92,7 +92,7 @@ f = shard_map(lambda w: jax.hessian(lambda v: jnp.sum(v * v * v) * v[0])(w), mes
               out_specs=P('x'), check_vma=c)
 out = twice(f, ar(4) + 1)
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto f = shard_map(
             [](Array w) { return hessian([](Array v) { return sum(v * v * v) * v[0]; })(w); },
             Auto({{"x", 2}}), {P("x")}, P("x"), options);
@@ -107,7 +107,7 @@ def body(s, xs):
 f = shard_map(body, mesh=auto(x=2), in_specs=(P('x'), P(None, 'x')), out_specs=P(), check_vma=c)
 out = twice(grad(f, (0, 1)), ar(4) + 1, ar(3, 4) % 3)
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto body = [](Array s, Array xs) {
           const auto step =
               checkpoint([](Array at, Array x) { return std::pair(at * x + at, at * at); });
@@ -125,7 +125,7 @@ def body(p, t):
 f = shard_map(body, mesh=auto(x=2), in_specs=(P('x'), P('x')), out_specs=P('x'), check_vma=c)
 out = twice(f, ar(4) + 1, ar(4))
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto body = [](Array p, Array t) {
           const auto [y, push] =
               linearize([](Array v) { return v * v * lax::psum(sum(v), "x"); }, p);
@@ -142,7 +142,7 @@ def body(p, t):
 f = shard_map(body, mesh=auto(x=2), in_specs=(P('x'), P('x')), out_specs=P('x'), check_vma=c)
 out = twice(f, ar(4) + 1, ar(4))
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto body = [](Array p, Array t) {
           const auto push =
               linearize([](Array v) { return v * v * lax::psum(sum(v), "x"); }, p).second;
@@ -159,7 +159,7 @@ loss = lambda layer, x: f(layer['w'], x) ** layer['power']
 g = eqx.filter_grad(lambda layer, x: loss({**layer, 'power': 2}, x))
 out = twice(lambda w, x: g({'w': w}, x)['w'], ar(2) + 1, ar(4, 2))
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto f = shard_map([](Array w, Array x) { return lax::psum(sum(w * x), "x"); },
                                  Auto({{"x", 2}}), {P(), P("x")}, P(), options);
         const auto loss = [f](const Layer& layer, Array x) {
@@ -180,7 +180,7 @@ f = shard_map(lambda x: vmap(lambda r: r * lax.psum(jnp.sum(r), 'x'))(x), mesh=a
 g = lambda p, x: lax.cond(p, lambda x: vmap(f)(x), lambda x: x, x)
 out = twice(grad(lambda x: jnp.sum(g(x[0, 0, 0] < 1, x) ** 2)), ar(2, 2, 4))
 )py")
-      .Is([options] {
+      .Twin([options] {
         const auto f = shard_map(
             [](Array x) { return vmap([](Array r) { return r * lax::psum(sum(r), "x"); })(x); },
             Auto({{"x", 2}}), {P(None, "x")}, P(None, "x"), options);
@@ -210,7 +210,7 @@ with set_mesh(m):
     x, i = put(ar(4, 3), m, P('x')), put(jnp.array([2, 0, 1, 2], jnp.int32), m, P('x'))
     out = twice(vmap(lambda row, k: row.at[k].add(10)), x, i), twice(vmap(lambda row, k: row.at[k].set(-1)), x, i)
 )py"))
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4, 3}), m, P("x"));
@@ -225,7 +225,7 @@ with set_mesh(m):
     loss = lambda x, v: jnp.sum(vmap(lambda row, k, v: row.at[k].set(v) ** 2)(x, i, v))
     out = twice(grad(loss, (0, 1)), x, put(ar(4), m, P('x')))
 )py"))
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"x", 2}});
         set_mesh context(m);
         const Array x = put(Ar({4, 3}), m, P("x"));
@@ -240,7 +240,7 @@ with set_mesh(m):
 g = pmap(grad(lambda p, x: lax.psum(jnp.sum(p * p * x), 'i')), 'i', in_axes=(None, 0))
 out = g(ar(2), ar(4, 2)), g(ar(2), ar(4, 2)), 1
 )py")
-      .Is([] {
+      .Twin([] {
         const auto g = pmap(grad([](Array p, Array x) { return lax::psum(sum(p * p * x), "i"); }),
                             "i", {.in_axes = {None, 0}});
         const Array first = g(Ar({2}), Ar({4, 2})), second = g(Ar({2}), Ar({4, 2}));
@@ -251,7 +251,7 @@ out = g(ar(2), ar(4, 2)), g(ar(2), ar(4, 2)), 1
 g = pmap(grad(lambda p, x: lax.psum(jnp.sum(p * p * x), 'i')), 'i', in_axes=(None, 0))
 out = twice(g, ar(2), ar(4, 2))
 )py"))
-      .Is([] {
+      .Twin([] {
         const auto g = pmap(grad([](Array p, Array x) { return lax::psum(sum(p * p * x), "i"); }),
                             "i", {.in_axes = {None, 0}});
         return Twice(g, Ar({2}), Ar({4, 2}));
@@ -261,7 +261,7 @@ out = twice(g, ar(2), ar(4, 2))
 f = pmap(lambda p, x: lax.psum(jnp.sum(p * p * x), 'i'), 'i', in_axes=(None, 0))
 out = twice(grad(lambda p, x: jnp.sum(f(p, x))), ar(2), ar(4, 2))
 )py"))
-      .Is([] {
+      .Twin([] {
         const auto f = pmap([](Array p, Array x) { return lax::psum(sum(p * p * x), "i"); }, "i",
                             {.in_axes = {None, 0}});
         return Twice(grad([f](Array p, Array x) { return sum(f(p, x)); }), Ar({2}), Ar({4, 2}));
@@ -273,7 +273,7 @@ def loss(s, xs):
     return jnp.sum(last) + jnp.sum(ys)
 out = twice(grad(loss, (0, 1)), ar(4) + 1, ar(3, 4) % 3)
 )py"))
-      .Is([] {
+      .Twin([] {
         const auto loss = [](Array s, Array xs) {
           const auto step =
               checkpoint([](Array at, Array x) { return std::pair(at * x + at, at * at); });
@@ -285,7 +285,7 @@ out = twice(grad(loss, (0, 1)), ar(4) + 1, ar(3, 4) % 3)
   t.Gives("nesting/hessian", Python(true, R"py(
 out = twice(jax.hessian(lambda v: jnp.sum(v * v * v) * v[0]), ar(3) + 1)
 )py"))
-      .Is([] {
+      .Twin([] {
         return Twice(hessian([](Array v) { return sum(v * v * v) * v[0]; }), Ar({3}) + 1);
       });
 }

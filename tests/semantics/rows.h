@@ -61,9 +61,9 @@ class Table {
                       .phrase2 = std::move(phrase2)});
     return *this;
   }
-  // The following functions change the row that was added last. Is() sets its twin.
+  // The following functions change the row that was added last. Twin() sets its twin.
   template <class F>
-  Table& Is(F f) {
+  Table& Twin(F f) {
     rows_->back().program = [f = std::move(f)] {
       if constexpr (std::is_void_v<decltype(f())>) {
         f();

@@ -14,7 +14,7 @@ void AddShardMapAutodiff(Table& t) {
 g = shard_map(lambda b: lax.psum(jnp.sum(b ** 2), 'i'), mesh=auto(i=4), in_specs=P('i'), out_specs=P())
 out = grad(g)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return grad(shard_map([](Array b) { return lax::psum(sum(square(b)), "i"); },
                               Auto({{"i", 4}}), {P("i")}, P()))(Ar({4}));
       })
@@ -24,7 +24,7 @@ g = shard_map(lambda b: lax.psum(jnp.sum(b ** 2), 'i'), mesh=auto(i=4), in_specs
               check_vma=False)
 out = grad(g)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return grad(shard_map([](Array b) { return lax::psum(sum(square(b)), "i"); },
                               Auto({{"i", 4}}), {P("i")}, P(), kUnchecked))(Ar({4}));
       })
@@ -33,7 +33,7 @@ out = grad(g)(ar(4))
 f = shard_map(lambda x, w: x * w, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))
 out = grad(lambda w: jnp.sum(f(ar(4), w)))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x, Array w) { return x * w; }, Auto({{"i", 2}}),
                                  {P("i"), P()}, P("i"));
         return grad([&](Array w) { return sum(f(Ar({4}), w)); })(scalar(2.0f));
@@ -42,7 +42,7 @@ out = grad(lambda w: jnp.sum(f(ar(4), w)))(jnp.float32(2))
 f = shard_map(lambda x, w: x * w, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'), check_vma=False)
 out = grad(lambda w: jnp.sum(f(ar(4), w)))(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x, Array w) { return x * w; }, Auto({{"i", 2}}),
                                  {P("i"), P()}, P("i"), kUnchecked);
         return grad([&](Array w) { return sum(f(Ar({4}), w)); })(scalar(2.0f));
@@ -53,7 +53,7 @@ def loss(w):
     return jnp.sum(shard_map(lambda x: x * w, mesh=m, in_specs=P('i'), out_specs=P('i'))(ar(4)))
 out = grad(loss)(jnp.float32(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Auto({{"i", 2}});
         return grad([&](Array w) {
           return sum(shard_map([&](Array x) { return x * w; }, m, {P("i")}, P("i"))(Ar({4})));
@@ -63,7 +63,7 @@ out = grad(loss)(jnp.float32(2))
 f = shard_map(lambda x: x * x, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x)))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return x * x; }, Auto({{"i", 2}}), {P()}, P("i"));
         return grad([&](Array x) { return sum(f(x)); })(Ar({3}));
       });
@@ -71,7 +71,7 @@ out = grad(lambda x: jnp.sum(f(x)))(ar(3))
 f = shard_map(lambda x: lax.pmean(jnp.sum(x * x), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = grad(f)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return grad(shard_map([](Array x) { return lax::pmean(sum(x * x), "i"); }, Auto({{"i", 2}}),
                               {P("i")}, P()))(Ar({4}));
       });
@@ -80,7 +80,7 @@ f = shard_map(lambda x: lax.all_gather(x, 'i', tiled=True) * (1. + lax.axis_inde
               in_specs=P('i'), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x) * ar(8)))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map(
             [](Array x) {
               return lax::all_gather(x, "i", 0, true) * (1.0 + lax::axis_index("i").astype(kF32));
@@ -93,7 +93,7 @@ f = shard_map(lambda x: lax.all_gather(x, 'i', tiled=True, to='invarying'), mesh
               out_specs=P())
 out = grad(lambda x: jnp.sum(f(x) * ar(4)))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             shard_map([](Array x) { return lax::all_gather(x, "i", 0, true, "invarying"); },
                       Auto({{"i", 2}}), {P("i")}, P());
@@ -103,7 +103,7 @@ out = grad(lambda x: jnp.sum(f(x) * ar(4)))(ar(4))
 f = shard_map(lambda x: lax.psum_scatter(x, 'i', tiled=True), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x) * ar(2)))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return lax::psum_scatter(x, "i", 0, true); },
                                  Auto({{"i", 2}}), {P("i")}, P("i"));
         return grad([&](Array x) { return sum(f(x) * Ar({2})); })(Ar({4}));
@@ -113,7 +113,7 @@ f = shard_map(lambda x: lax.ppermute(x, 'i', [(k, (k + 1) % 4) for k in range(4)
               out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x) * jnp.array([1., 2., 3., 4.])))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map(
             [](Array x) {
               return lax::ppermute(x, "i", {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
@@ -126,7 +126,7 @@ out = grad(lambda x: jnp.sum(f(x) * jnp.array([1., 2., 3., 4.])))(ar(4))
 f = shard_map(lambda x: lax.ppermute(x, 'i', [(0, 2)]), mesh=auto(i=4), in_specs=P('i'), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x) * jnp.array([1., 2., 3., 4.])))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map(
             [](Array x) {
               return lax::ppermute(x, "i", {{0, 2}});
@@ -139,7 +139,7 @@ f = shard_map(lambda x: lax.all_to_all(x, 'i', 1, 0, tiled=True), mesh=auto(i=2)
               out_specs=P(None, 'i'))
 out = grad(lambda x: jnp.sum(f(x) * ar(4, 2)))(ar(4, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return lax::all_to_all(x, "i", 1, 0, true); },
                                  Auto({{"i", 2}}), {P("i")}, P(None, "i"));
         return grad([&](Array x) { return sum(f(x) * Ar({4, 2})); })(Ar({4, 2}));
@@ -148,7 +148,7 @@ out = grad(lambda x: jnp.sum(f(x) * ar(4, 2)))(ar(4, 2))
 f = shard_map(lambda x: lax.psum(x * x, 'j'), mesh=auto(i=2, j=2), in_specs=P('i', 'j'), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x) * ar(2, 1)))(ar(2, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return lax::psum(x * x, "j"); },
                                  Auto({{"i", 2}, {"j", 2}}), {P("i", "j")}, P("i"));
         return grad([&](Array x) { return sum(f(x) * Ar({2, 1})); })(Ar({2, 2}));
@@ -157,7 +157,7 @@ out = grad(lambda x: jnp.sum(f(x) * ar(2, 1)))(ar(2, 2))
 f = shard_map(lambda x: x * lax.axis_index('i').astype(jnp.float32), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 out = grad(lambda x: jnp.sum(f(x)))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return x * lax::axis_index("i").astype(kF32); },
                                  Auto({{"i", 2}}), {P("i")}, P("i"));
         return grad([&](Array x) { return sum(f(x)); })(Ar({4}));
@@ -168,7 +168,7 @@ def loss(x):
     return jnp.sum(y), y
 out = jax.value_and_grad(loss, has_aux=True)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return value_and_grad([](Array x) {
           const Array y =
               shard_map([](Array b) { return b * b; }, Auto({{"i", 2}}), {P("i")}, P("i"))(x);
@@ -182,7 +182,7 @@ def body(x, w):
 f = shard_map(body, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P())
 out = grad(f, argnums=(0, 1))(ar(4, 2), ar(2, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto body = [](Array x, Array w) {
           const Array h = matmul(x, w);
           return lax::psum(sum(h * h * h), "i");
@@ -194,7 +194,7 @@ out = grad(f, argnums=(0, 1))(ar(4, 2), ar(2, 2))
 f = shard_map(lambda b: lax.psum(jnp.sum(b ** 3), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = grad(lambda x: jnp.sum(grad(f)(x)))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             shard_map([](Array b) { return lax::psum(sum(lax::integer_pow(b, 3)), "i"); },
                       Auto({{"i", 2}}), {P("i")}, P());
@@ -206,7 +206,7 @@ def body(x):
     return lax.psum(lax.scan(lambda c, v: (c * v, None), zero, x)[0], 'i')
 out = grad(shard_map(body, mesh=auto(i=2), in_specs=P('i'), out_specs=P()))(ar(4) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         const auto body = [](Array x) {
           const Array one = lax::pcast(ones({}), "i", "varying");
           return lax::psum(
@@ -219,7 +219,7 @@ f = jax.checkpoint(shard_map(lambda b: lax.psum(jnp.sum(jnp.square(b) * b), 'i')
                              out_specs=P()))
 out = grad(f)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return grad(checkpoint(shard_map([](Array b) { return lax::psum(sum(square(b) * b), "i"); },
                                          Auto({{"i", 2}}), {P("i")}, P())))(Ar({4}));
       });
@@ -228,7 +228,7 @@ g = jax.checkpoint(lambda b: b * b * b)
 f = shard_map(lambda b: lax.psum(jnp.sum(g(b)), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = grad(f)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto g = checkpoint([](Array b) { return b * b * b; });
         return grad(shard_map([&](Array b) { return lax::psum(sum(g(b)), "i"); }, Auto({{"i", 2}}),
                               {P("i")}, P()))(Ar({4}));
@@ -239,7 +239,7 @@ def f(p, x):
     return grad(lambda p: lax.psum(jnp.sum(p * x), 'i'))(p)
 out = shard_map(f, mesh=auto(i=4), in_specs=(P('i'), P('i')), out_specs=P('i'))(jnp.ones(4), ar(4) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array x) {
           return grad([&](Array q) { return lax::psum(sum(q * x), "i"); })(p);
         };
@@ -252,7 +252,7 @@ def f(p, x):
 out = shard_map(f, mesh=auto(i=4), in_specs=(P('i'), P('i')), out_specs=P('i'), check_vma=False)(
     jnp.ones(4), ar(4) + 1)
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array x) {
           return grad([&](Array q) { return lax::psum(sum(q * x), "i"); })(p);
         };
@@ -265,7 +265,7 @@ def f(w, x):
     return see(grad(lambda w: jnp.sum(x * w))(w))
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.float32(3), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array w, Array x) {
           return see(grad([&](Array v) { return sum(x * v); })(w));
@@ -279,7 +279,7 @@ def f(w, x):
     return see(grad(lambda w: jnp.sum(x * w))(w)).reshape(1)
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(jnp.float32(3), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array w, Array x) {
           w = lax::pcast(w, "i", "varying");
@@ -294,7 +294,7 @@ def f(w, x):
     return grad(lambda w: jnp.sum(x * w))(w).reshape(1)
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'), check_vma=False)(jnp.float32(3), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array w, Array x) {
           return grad([&](Array v) { return sum(x * v); })(w).reshape({1});
         };
@@ -307,7 +307,7 @@ samples = jnp.array([[0., 1.], [1., 1.], [1., 0.], [0., 0.]])
 f = lambda b: vmap(grad(lambda q, x: jnp.dot(q, x)), (None, 0))(params, b)
 out = shard_map(f, mesh=auto(d=2), in_specs=P('d'), out_specs=P('d'))(samples)
 )py")
-      .Is([] {
+      .Twin([] {
         const Array params = array<float>({1, 2});
         const auto f = [&](Array b) {
           return vmap(grad([](Array q, Array x) { return dot(q, x); }), {None, 0})(params, b);
@@ -324,7 +324,7 @@ def f(b):
     return vmap(grad(lambda q, x: jnp.dot(q, x)), (None, 0))(q, b)
 out = shard_map(f, mesh=auto(d=2), in_specs=P('d'), out_specs=P('d'))(samples)
 )py")
-      .Is([] {
+      .Twin([] {
         const Array params = array<float>({1, 2});
         const auto f = [&](Array b) {
           const Array q = lax::pcast(params, "d", "varying");
@@ -337,7 +337,7 @@ out = shard_map(f, mesh=auto(d=2), in_specs=P('d'), out_specs=P('d'))(samples)
   t.Fails("shmap_ad/grad_inside_of_a_varying_vector", "scalar", R"py(
 shard_map(lambda x: grad(lambda v: v * 2)(x), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return grad([](Array v) { return v * 2; })(x); }, Auto({{"i", 2}}),
                   {P("i")}, P("i"))(Ar({4}));
       });
@@ -346,7 +346,7 @@ def f(w, x):
     return grad(lambda w: lax.pmean(jnp.sum(x * w), 'i'))(w)
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.float32(3), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array w, Array x) {
           return grad([&](Array v) { return lax::pmean(sum(x * v), "i"); })(w);
         };
@@ -357,7 +357,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.fl
 f = shard_map(lambda b: lax.psum(b * b, 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = jvp(f, (ar(4),), (jnp.ones(4),))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return lax::psum(b * b, "i"); }, Auto({{"i", 2}}),
                                  {P("i")}, P());
         return jvp(f, std::tuple(Ar({4})), std::tuple(ones({4})));
@@ -367,7 +367,7 @@ def f(p, t):
     return see(jvp(lambda v: v * v, (p,), (t,))[1])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array p, Array t) {
           return see(jvp([](Array v) { return v * v; }, std::tuple(p), std::tuple(t)).second);
@@ -380,7 +380,7 @@ f = shard_map(lambda b: b * b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i')
 y, back = vjp(f, ar(4))
 out = y, back(jnp.ones(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return b * b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
         const auto [y, back] = vjp(f, Ar({4}));
         return std::pair(y, back(ones({4})));
@@ -389,7 +389,7 @@ out = y, back(jnp.ones(4))
 f = shard_map(lambda b: 2 * b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 out = linearize(f, ar(4))[1](ar(4)), vjp(f, ar(4))[1](ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return 2 * b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
         return std::pair(linearize(f, Ar({4})).second(Ar({4})), vjp(f, Ar({4})).second(Ar({4})));
       });
@@ -400,7 +400,7 @@ def f(p, t):
     return back(t)[0]
 shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array t) {
           return std::get<0>(vjp([](Array v) { return v * v; }, p).second(t));
         };
@@ -414,7 +414,7 @@ def f(p, t):
 shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar(4))
 )py",
           "pcast(..., ('i',), to='varying')")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array t) {
           return linearize([](Array v) { return v * v; }, p).second(t);
         };
@@ -426,7 +426,7 @@ def f(p, t):
     return fwd(t)
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array t) {
           return linearize([](Array v) { return v * v; }, lax::pcast(p, "i", "varying")).second(t);
         };
@@ -440,7 +440,7 @@ def m(p, t):
 p = jnp.array([3.], jnp.float32)
 out = shard_map(lambda t: m(p, t), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(jnp.array([1., 2.], jnp.float32))
 )py")
-      .Is([] {
+      .Twin([] {
         const Array p = array<float>({3});
         const auto f = [&](Array t) {
           const Array q = lax::pcast(p, "x", "varying");
@@ -459,7 +459,7 @@ p = jnp.array([1.], jnp.float32)
 shard_map(lambda t: m(p, t), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(jnp.ones(2, jnp.float32))
 )py",
           "to the primal value passed")
-      .Is([] {
+      .Twin([] {
         const Array p = array<float>({1});
         const auto f = [&](Array t) {
           const auto fwd = linearize([](Array v) { return mean(square(v)); }, p).second;
@@ -473,7 +473,7 @@ f = shard_map(lambda b: b * b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i')
 y, fwd = linearize(f, ar(4))
 out = y, fwd(jnp.ones(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return b * b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
         const auto [y, fwd] = linearize(f, Ar({4}));
         return std::pair(y, fwd(ones({4})));
@@ -484,7 +484,7 @@ def f(p, t):
     return linear_transpose(lambda v: 2 * v, p)(t)[0]
 shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array p, Array t) {
           return std::get<0>(linear_transpose([](Array v) { return 2 * v; }, p)(t));
         };
@@ -494,7 +494,7 @@ shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P('i'))(ar(2), ar
 f = shard_map(lambda x: lax.psum(x, 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = linear_transpose(f, ar(4))(jnp.array([1., 2.]))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f =
             shard_map([](Array x) { return lax::psum(x, "i"); }, Auto({{"i", 2}}), {P("i")}, P());
         return linear_transpose(f, Ar({4}))(array<float>({1, 2}));
@@ -503,7 +503,7 @@ out = linear_transpose(f, ar(4))(jnp.array([1., 2.]))
 f = shard_map(lambda x: x, mesh=auto(i=2), in_specs=P(), out_specs=P('i'))
 out = linear_transpose(f, ar(2))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array x) { return x; }, Auto({{"i", 2}}), {P()}, P("i"));
         return linear_transpose(f, Ar({2}))(Ar({4}));
       });
@@ -512,7 +512,7 @@ def f(x, ct):
     return see(linear_transpose(lambda v: lax.psum(v, 'i'), x)(ct)[0])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(4), ar(2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array ct) {
           return see(
@@ -526,7 +526,7 @@ def f(x, ct):
     return see(linear_transpose(lambda v: lax.pcast(v, 'i', to='varying'), x)(ct)[0])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(ar(2), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array ct) {
           return see(std::get<0>(
@@ -540,7 +540,7 @@ def f(x, ct):
     return linear_transpose(lambda v: lax.psum(v, 'i'), x)(ct)[0]
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P('i')), out_specs=P('i'), check_vma=False)(ar(4), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = [](Array x, Array ct) {
           return std::get<0>(linear_transpose([](Array v) { return lax::psum(v, "i"); }, x)(ct));
         };
@@ -552,7 +552,7 @@ def f(x, ct):
     return see(linear_transpose(lambda v: lax.all_gather(v, 'i', tiled=True), x)(ct)[0])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P('i')), out_specs=P('i'))(ar(4), ar(8)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array ct) {
           return see(std::get<0>(
@@ -566,7 +566,7 @@ def f(x, ct):
     return see(linear_transpose(lambda v: lax.psum_scatter(v, 'i', tiled=True), x)(ct)[0])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P('i')), out_specs=P('i'))(ar(8), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array ct) {
           return see(std::get<0>(
@@ -580,7 +580,7 @@ def f(x, ct):
     return see(linear_transpose(lambda v: lax.all_gather(v, 'i', tiled=True, to='invarying'), x)(ct)[0])
 out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(4), ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array ct) {
           return see(std::get<0>(linear_transpose(
@@ -593,7 +593,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(
 f = lambda x: see(jax.jacfwd(lambda v: v * v)(x))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) { return see(jacfwd([](Array v) { return v * v; })(x)); };
         const Array y = shard_map(f, Auto({{"i", 2}}), {P("i")}, P("i"))(Ar({4}));
@@ -603,7 +603,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), se
 f = lambda x: see(jax.jacrev(lambda v: v * v)(x))
 out = shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) { return see(jacrev([](Array v) { return v * v; })(x)); };
         const Array y = shard_map(f, Auto({{"i", 2}}), {P("i")}, P("i"))(Ar({4}));
@@ -617,7 +617,7 @@ g.defjvp(lambda p, t: (g(p[0]), 10 * p[0] * t[0]))
 f = lambda b: lax.psum(jnp.sum(g(b)), 'i')
 out = grad(shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P()))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto g = custom_jvp([](const Array& x) { return x * x; },
                                   [](const auto& p, const auto& t) {
                                     const Array& x = std::get<0>(p);
@@ -634,7 +634,7 @@ g.defvjp(lambda x: (g(x), x), lambda x, ct: (10 * x * ct,))
 f = lambda b: lax.psum(jnp.sum(g(b)), 'i')
 out = grad(shard_map(f, mesh=auto(i=2), in_specs=P('i'), out_specs=P()))(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto g =
             custom_vjp([](const Array& x) { return x * x; },
                        [](const Array& x) { return std::pair(x * x, x); },
@@ -652,7 +652,7 @@ def f(w, x):
     return grad(lambda w: lax.psum(jnp.sum(g(w, x)), 'i'))(w)
 shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.float32(3), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         using Two = std::pair<Array, Array>;
         const auto g =
             custom_vjp([](const Array& w, const Array& x) { return w * x; },
@@ -674,7 +674,7 @@ def f(w, x):
     return grad(lambda w: lax.psum(jnp.sum(g(w, x)), 'i'))(w)
 out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.float32(3), ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         using Two = std::pair<Array, Array>;
         const auto g =
             custom_vjp([](const Array& w, const Array& x) { return w * x; },
@@ -692,7 +692,7 @@ out = shard_map(f, mesh=auto(i=2), in_specs=(P(), P('i')), out_specs=P())(jnp.fl
 f = shard_map(lambda b: see(lax.psum(b, 'i')), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = vmap(f)(ar(3, 4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = shard_map([&](Array b) { return see(lax::psum(b, "i")); }, Auto({{"i", 2}}),
                                  {P("i")}, P());
@@ -703,7 +703,7 @@ out = vmap(f)(ar(3, 4)), seen
 f = shard_map(lambda b, w: b * w, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))
 out = vmap(f, (None, 0))(ar(4), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b, Array w) { return b * w; }, Auto({{"i", 2}}),
                                  {P("i"), P()}, P("i"));
         return vmap(f, {None, 0})(Ar({4}), Ar({3}));
@@ -712,7 +712,7 @@ out = vmap(f, (None, 0))(ar(4), ar(3))
 f = shard_map(lambda b: b * 2, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 out = vmap(f, in_axes=1, out_axes=1)(ar(4, 3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return b * 2; }, Auto({{"i", 2}}), {P("i")}, P("i"));
         return vmap(f, 1, 1)(Ar({4, 3}));
       });
@@ -720,7 +720,7 @@ out = vmap(f, in_axes=1, out_axes=1)(ar(4, 3))
 f = shard_map(lambda b: lax.psum(jnp.sum(b * b), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = grad(lambda x: jnp.sum(vmap(f)(x)))(ar(3, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return lax::psum(sum(b * b), "i"); },
                                  Auto({{"i", 2}}), {P("i")}, P());
         return grad([&](Array x) { return sum(vmap(f)(x)); })(Ar({3, 4}));
@@ -729,7 +729,7 @@ out = grad(lambda x: jnp.sum(vmap(f)(x)))(ar(3, 4))
 f = shard_map(lambda b: lax.psum(jnp.sum(b * b), 'i'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())
 out = vmap(grad(f))(ar(3, 4))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return lax::psum(sum(b * b), "i"); },
                                  Auto({{"i", 2}}), {P("i")}, P());
         return vmap(grad(f))(Ar({3, 4}));
@@ -738,7 +738,7 @@ out = vmap(grad(f))(ar(3, 4))
 f = shard_map(lambda b: see(lax.psum(b, 'i')), mesh=auto(i=2, d=2), in_specs=P('i'), out_specs=P())
 out = jit(vmap(f, spmd_axis_name='d'))(ar(4, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = shard_map([&](Array b) { return see(lax::psum(b, "i")); },
                                  Auto({{"i", 2}, {"d", 2}}), {P("i")}, P());
@@ -751,7 +751,7 @@ out = jit(vmap(f, spmd_axis_name='d'))(ar(4, 2)), seen
 f = shard_map(lambda b: b, mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))
 vmap(f, spmd_axis_name='i')(ar(4, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto f = shard_map([](Array b) { return b; }, Auto({{"i", 2}}), {P("i")}, P("i"));
         vmap(f, 0, 0, {.spmd_axis_name = {"i"}})(Ar({4, 2}));
       });
@@ -762,7 +762,7 @@ with set_mesh(m):
     y = jit(vmap(f))(put(ar(4, 4), m, P('d', 'i')))
     out = seen, typeof(y), y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"d", 2}, {"i", 2}});
         set_mesh context(m);

@@ -16,7 +16,7 @@ def f(a, b, c):
 shard_map(f, mesh=auto(x=2, y=2), in_specs=(P('x'), P('y', 'x'), P()), out_specs=P('x'))(ar(4), ar(4, 4), ar(3))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array a, Array b, Array c) {
           see(a);
@@ -35,7 +35,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           see(ones({2}));
@@ -50,7 +50,7 @@ out = seen
 shard_map(lambda x: see(jnp.zeros_like(x)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(zeros_like(x)); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -60,7 +60,7 @@ out = seen
 shard_map(lambda x: see(jnp.full_like(x, 3)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(full_like(x, 3)); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -73,7 +73,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2, y=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           see(lax::axis_index("x"));
@@ -91,7 +91,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array k = random::key(0);
         const auto f = [&](Array x) {
@@ -107,7 +107,7 @@ def f(x):
     return see(jax.random.bits(jax.random.fold_in(k, lax.axis_index('x')), (3,), jnp.uint32))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array k = random::key(0);
         const auto f = [&](Array) {
@@ -121,7 +121,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), se
 shard_map(lambda x: see(-see(jnp.square(x))), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(-see(square(x))); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -134,7 +134,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4, 2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           see(x.reshape({4}));
@@ -152,7 +152,7 @@ out = seen
 shard_map(lambda x: see(x.astype(jnp.int32)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(x.astype(kS32)); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -165,7 +165,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           see(sum(x));
@@ -185,7 +185,7 @@ def f(x):
 shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           see(sort(x));
@@ -200,7 +200,7 @@ out = seen
 shard_map(lambda x: see(lax.stop_gradient(x)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(stop_gradient(x)); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -212,7 +212,7 @@ def f(x, y):
     return see(x + y)
 out = shard_map(f, mesh=auto(x=2, y=2), in_specs=(P('x'), P('y')), out_specs=P(('x', 'y')))(ints(4), ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y =
             shard_map([&](Array a, Array b) { return see(a + b); }, Auto({{"x", 2}, {"y", 2}}),
@@ -223,7 +223,7 @@ out = shard_map(f, mesh=auto(x=2, y=2), in_specs=(P('x'), P('y')), out_specs=P((
 out = shard_map(lambda x, y: see(x * y), mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(
     ar(6), jnp.array([10., 20., 30.], jnp.float32)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array out = shard_map([&](Array x, Array y) { return see(x * y); }, Auto({{"i", 2}}),
                                     {P("i"), P()}, P("i"))(Ar({6}), array<float>({10, 20, 30}));
@@ -234,7 +234,7 @@ out = shard_map(lambda x, y: see(x * y), mesh=auto(i=2), in_specs=(P('i'), P()),
 shard_map(lambda x: see(2 * x + 1), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(2 * x + 1); }, Auto({{"x", 2}}), {P("x")},
                   P("x"))(Ar({4}));
@@ -247,7 +247,7 @@ def f(x, y):
 shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array y) {
           see(x < y);
@@ -261,7 +261,7 @@ shard_map(lambda x, y: see(jnp.where(x > 1, y, -y)), mesh=auto(x=2), in_specs=(P
     ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x, Array y) { return see(where(x > 1, y, -y)); }, Auto({{"x", 2}}),
                   {P("x"), P()}, P("x"))(Ar({4}), Ar({2}));
@@ -272,7 +272,7 @@ shard_map(lambda x, y: see(lax.clamp(y, x, y + 1)), mesh=auto(x=2), in_specs=(P(
     ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x, Array y) { return see(lax::clamp(y, x, y + 1)); }, Auto({{"x", 2}}),
                   {P("x"), P()}, P("x"))(Ar({4}), Ar({2}));
@@ -283,7 +283,7 @@ shard_map(lambda x, y: see(jnp.concatenate([x, y])), mesh=auto(x=2), in_specs=(P
     ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x, Array y) {
@@ -297,7 +297,7 @@ shard_map(lambda x, y: see(jnp.stack([x, y])), mesh=auto(x=2), in_specs=(P('x'),
     ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x, Array y) {
@@ -310,7 +310,7 @@ out = seen
 out = shard_map(lambda x, w: see(x @ w), mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(
     ar(4, 3), ar(3, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x, Array w) { return see(matmul(x, w)); },
                                   Auto({{"x", 2}}), {P("x"), P()}, P("x"))(Ar({4, 3}), Ar({3, 2}));
@@ -321,7 +321,7 @@ shard_map(lambda x, w: see(jnp.einsum('ij,jk->ki', x, w)), mesh=auto(x=2, y=2), 
           out_specs=P('x', 'y'))(ar(4, 3), ar(3, 2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x, Array w) {
@@ -335,7 +335,7 @@ out = seen
 f = lambda x, k: see(lax.conv_general_dilated(x, k, (1,), 'VALID'))
 out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(2, 1, 4), ar(1, 1, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x, Array k) { return see(lax::conv_general_dilated(x, k, {1}, "VALID")); },
@@ -346,7 +346,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(
 f = lambda x: see(lax.pad(x, jnp.float32(7), [(1, 1, 0)]))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::pad(x, 7.0, {1}, {1})); },
                                   Auto({{"x", 2}}), {P("x")}, P("x"))(Ar({4}));
@@ -356,7 +356,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), se
 f = lambda i, table: see(table[i])
 out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ints(4), ar(5, 2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array i, Array table) { return see(table[i]); },
                                   Auto({{"x", 2}}), {P("x"), P()}, P("x"))(Ints({4}), Ar({5, 2}));
@@ -366,7 +366,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(int
 f = lambda x: see(x[jnp.array([1, 0])])
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array x) {
@@ -379,7 +379,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), se
 f = lambda x: see(jnp.zeros((2,), jnp.float32).at[jnp.array([1, 0])].set(x))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array at = array<int32_t>({1, 0});
         const Array y = shard_map([&](Array x) { return see(zeros({2}).at(at).set(x)); },
@@ -390,7 +390,7 @@ out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), se
 f = lambda i: see(jnp.zeros((4,), jnp.float32).at[i].add(1.))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ints(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array i) { return see(zeros({4}).at(i).add(1.0)); },
                                   Auto({{"x", 2}}), {P("x")}, P("x"))(Ints({4}));
@@ -401,7 +401,7 @@ def f(table):
     return see(lax.dynamic_slice(table, (lax.axis_index('x') * 2,), (2,)))
 out = shard_map(f, mesh=auto(x=2), in_specs=P(), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map(
             [&](Array table) {
@@ -415,7 +415,7 @@ def f(x):
     return see(lax.dynamic_update_slice(jnp.zeros((3,), jnp.float32), x, (1,)))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y =
             shard_map([&](Array x) { return see(lax::dynamic_update_slice(zeros({3}), x, {1})); },
@@ -429,7 +429,7 @@ def f(x, y):
     return see(b)
 out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(-ar(4), ar(2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array y) {
           const std::vector<Array> sorted = lax::sort({x, y});
@@ -444,7 +444,7 @@ def f(x):
     return see(lax.reduce(x, jnp.float32(0), lax.add, (0,)).reshape(1))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(4)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           return see(lax::reduce(x, 0.0, [](const Array& a, const Array& b) { return a + b; }, {0})
@@ -458,7 +458,7 @@ def f(x):
     return see(lax.reduce_window(x, jnp.float32(0), lax.add, (2,), (1,), 'VALID'))
 out = shard_map(f, mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(ar(6)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x) {
           return see(lax::reduce_window(
@@ -475,7 +475,7 @@ def f(x, y):
 shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P()), out_specs=P('x'))(ar(4), ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array x, Array y) {
           const std::vector<Array> both = lax::optimization_barrier({x, y});
@@ -490,7 +490,7 @@ out = seen
 out = shard_map(lambda a: see(jnp.linalg.cholesky(a)), mesh=auto(x=2), in_specs=P('x'), out_specs=P('x'))(
     jnp.array([[[4.]], [[9.]]], jnp.float32)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y =
             shard_map([&](Array a) { return see(linalg::cholesky(a)); }, Auto({{"x", 2}}), {P("x")},
@@ -502,7 +502,7 @@ def f(b, d):
     return see(lax.custom_linear_solve(lambda x: d * x, b, lambda _, b: b / d, symmetric=True))
 out = shard_map(f, mesh=auto(x=2), in_specs=(P('x'), P('x')), out_specs=P('x'))(2 * ar(4), ar(4) + 1), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const auto f = [&](Array b, Array d) {
           return see(lax::custom_linear_solve([d](const Array& x) { return d * x; }, b,
@@ -519,7 +519,7 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x, y: x * y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map([](Array x, Array y) { return x * y; }, Auto({{"i", 2}}), {P("i"), P()}, P("i"))(
             Ar({6}), Ar({3}));
@@ -531,7 +531,7 @@ with config.auto_pcast(False):
     out = shard_map(lambda x, y: x * lax.pcast(y, 'i', to='varying'), mesh=auto(i=2), in_specs=(P('i'), P()),
                     out_specs=P('i'))(ar(6), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         return shard_map([](Array x, Array y) { return x * lax::pcast(y, "i"); }, Auto({{"i", 2}}),
                          {P("i"), P()}, P("i"))(Ar({6}), Ar({3}));
@@ -542,7 +542,7 @@ with config.auto_pcast(False):
     shard_map(lambda x, y: jnp.concatenate([x, y]), mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(
         ar(6), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map(
             [](Array x, Array y) {
@@ -555,7 +555,7 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x, y: x @ y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(4, 3), ar(3, 2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map([](Array x, Array y) { return matmul(x, y); }, Auto({{"i", 2}}), {P("i"), P()},
                   P("i"))(Ar({4, 3}), Ar({3, 2}));
@@ -565,7 +565,7 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x, i: x[i], mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'))(ar(6), ints(2))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map([](Array x, Array i) { return x[i]; }, Auto({{"i", 2}}), {P("i"), P()}, P("i"))(
             Ar({6}), Ints({2}));
@@ -575,7 +575,7 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x: lax.psum(x, 'i'), mesh=auto(i=2), in_specs=P(), out_specs=P())(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map([](Array x) { return lax::psum(x, "i"); }, Auto({{"i", 2}}), {P()}, P())(Ar({3}));
       });
@@ -585,7 +585,7 @@ with config.auto_pcast(False):
     out = shard_map(lambda x: lax.all_gather(x, 'i', to='invarying'), mesh=auto(i=2), in_specs=P(),
                     out_specs=P())(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         return shard_map(
             [](Array x) { return lax::all_gather(x, "i", 0, /*tiled=*/false, "invarying"); },
@@ -597,7 +597,7 @@ with config.auto_pcast(False):
     out = shard_map(lambda x, y: x * y, mesh=auto(i=2), in_specs=(P('i'), P()), out_specs=P('i'),
                     check_vma=False)(ar(6), ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         return shard_map([](Array x, Array y) { return x * y; }, Auto({{"i", 2}}), {P("i"), P()},
                          P("i"), kUnchecked)(Ar({6}), Ar({3}));
@@ -607,7 +607,7 @@ from jax._src import config
 with config.auto_pcast(False):
     shard_map(lambda x: lax.all_gather(x, 'i'), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(3))
 )py")
-      .Is([] {
+      .Twin([] {
         const auto_pcast off(false);
         shard_map([](Array x) { return lax::all_gather(x, "i"); }, Auto({{"i", 2}}), {P()},
                   P("i"))(Ar({3}));
@@ -617,7 +617,7 @@ with config.auto_pcast(False):
 out = shard_map(lambda x: see(lax.pcast(x, 'i', to='varying')), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(
     ar(2)), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Array y = shard_map([&](Array x) { return see(lax::pcast(x, "i", "varying")); },
                                   Auto({{"i", 2}}), {P()}, P("i"))(Ar({2}));
@@ -628,7 +628,7 @@ shard_map(lambda x: see(lax.pcast(x, ('i', 'j'), to='varying')), mesh=auto(i=2, 
           out_specs=P(('i', 'j')))(ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map(
             [&](Array x) {
@@ -642,7 +642,7 @@ shard_map(lambda x: see(lax.pcast(x, 'j', to='varying')), mesh=auto(i=2, j=2), i
           out_specs=P(('i', 'j')))(ar(2))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(lax::pcast(x, "j", "varying")); },
                   Auto({{"i", 2}, {"j", 2}}), {P("i")}, P({"i", "j"}))(Ar({2}));
@@ -652,14 +652,14 @@ out = seen
 shard_map(lambda x: lax.pcast(x, 'i', to='varying'), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'))(ar(2))
 )py",
           "varying")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::pcast(x, "i", "varying"); }, Auto({{"i", 2}}), {P("i")},
                   P("i"))(Ar({2}));
       });
   t.Fails("varying/pcast_to_invarying", "Got unexpected `to` value", R"py(
 shard_map(lambda x: lax.pcast(x, 'i', to='invarying'), mesh=auto(i=2), in_specs=P('i'), out_specs=P())(ar(2))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::pcast(x, "i", "invarying"); }, Auto({{"i", 2}}),
                   {P("i")}, P())(Ar({2}));
       });
@@ -667,7 +667,7 @@ shard_map(lambda x: lax.pcast(x, 'i', to='invarying'), mesh=auto(i=2), in_specs=
 shard_map(lambda x: lax.pcast(x, 'i', to='reduced'), mesh=explicit(i=2), in_specs=P('i'), out_specs=P('i'))(
     put(ar(2), explicit(i=2), P('i')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         shard_map([](Array x) { return lax::pcast(x, "i", "reduced"); }, m, {P("i")},
                   P("i"))(put(Ar({2}), m, P("i")));
@@ -675,7 +675,7 @@ shard_map(lambda x: lax.pcast(x, 'i', to='reduced'), mesh=explicit(i=2), in_spec
   t.Fails("varying/pcast_to_an_unknown_state", "Got unexpected `to` value", R"py(
 shard_map(lambda x: lax.pcast(x, 'i', to='both'), mesh=auto(i=2), in_specs=P(), out_specs=P('i'))(ar(2))
 )py")
-      .Is([] {
+      .Twin([] {
         shard_map([](Array x) { return lax::pcast(x, "i", "both"); }, Auto({{"i", 2}}), {P()},
                   P("i"))(Ar({2}));
       });
@@ -684,7 +684,7 @@ shard_map(lambda x: lax.pcast(x, ('i', 'j'), to='varying'), mesh=auto(i=2, j=2),
           out_specs=P(('i', 'j')))(ar(2))
 )py",
           "can only accept axis_name which corresponds to one of")
-      .Is([] {
+      .Twin([] {
         shard_map(
             [](Array x) {
               return lax::pcast(x, {"i", "j"}, "varying");
@@ -698,12 +698,12 @@ shard_map(lambda x: lax.pcast(x, {'i'}, to='varying'), mesh=auto(i=2), in_specs=
   t.Fails("varying/pcast_outside", "pvary should be called under", R"py(
 lax.pcast(ar(2), 'i', to='varying')
 )py")
-      .Is([] { lax::pcast(Ar({2}), "i", "varying"); });
+      .Twin([] { lax::pcast(Ar({2}), "i", "varying"); });
   t.Gives("varying/pcast_unchecked_is_identity", R"py(
 out = shard_map(lambda x: lax.pcast(x, 'i', to='varying'), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'),
                 check_vma=False)(ar(4))
 )py")
-      .Is([] {
+      .Twin([] {
         return shard_map([](Array x) { return lax::pcast(x, "i", "varying"); }, Auto({{"i", 2}}),
                          {P("i")}, P("i"), kUnchecked)(Ar({4}));
       });
@@ -711,7 +711,7 @@ out = shard_map(lambda x: lax.pcast(x, 'i', to='varying'), mesh=auto(i=2), in_sp
 shard_map(lambda x: see(x), mesh=auto(i=2), in_specs=P('i'), out_specs=P('i'), check_vma=False)(ar(4))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         shard_map([&](Array x) { return see(x); }, Auto({{"i", 2}}), {P("i")}, P("i"),
                   kUnchecked)(Ar({4}));
@@ -724,7 +724,7 @@ with set_mesh(m):
     shard_map(lambda x: (see(lax.pcast(x, 'i', to='reduced')), x)[1], in_specs=P(), out_specs=P())(put(ar(2), m, P()))
 out = seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -744,7 +744,7 @@ with set_mesh(m):
         put(ar(4), m, P('i')))
     out = seen, typeof(y), reshard(y, P())
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -760,7 +760,7 @@ with set_mesh(m):
         reshard(put(ar(2), m, P()), P(reduced={'i'})))
     out = seen, y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -776,7 +776,7 @@ with set_mesh(m):
     f = lambda x: see(lax.psum(lax.pcast(x, 'i', to='unreduced'), 'i'))
     out = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i'))), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -792,7 +792,7 @@ with set_mesh(m):
     f = lambda x: see(lax.psum_scatter(lax.pcast(x, 'i', to='unreduced'), 'i', tiled=True))
     out = shard_map(f, in_specs=P('i'), out_specs=P('i'))(put(ar(4), m, P('i'))), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -811,7 +811,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P(reduced={'i'}))(put(ar(4), m, P('i')))
     out = seen, typeof(y)
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -827,7 +827,7 @@ with set_mesh(m):
     f = lambda x: lax.all_gather(x, 'i', tiled=True, to='reduced')
     shard_map(f, in_specs=P(), out_specs=P(reduced={'i'}))(put(ar(4), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
 
@@ -842,7 +842,7 @@ with set_mesh(m):
         put(ar(4), m, P('i')), reshard(put(ar(2), m, P()), P(reduced={'i'})))
     out = seen, y
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -860,7 +860,7 @@ with set_mesh(m):
         return see(lax.psum(see(u + u), 'i'))
     out = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i'))), seen
 )py")
-      .Is([] {
+      .Twin([] {
         Seen see;
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
@@ -882,7 +882,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -902,7 +902,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -923,7 +923,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -943,7 +943,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -963,7 +963,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -984,7 +984,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -1004,7 +1004,7 @@ with set_mesh(m):
     y = shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
     out = y, seen
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
         Seen see;
@@ -1021,7 +1021,7 @@ with set_mesh(m):
     f = lambda x: lax.pcast(x, 'i', to='unreduced') + jnp.ones((2,), jnp.float32)
     shard_map(f, in_specs=P('i'), out_specs=P(unreduced={'i'}))(put(ar(4), m, P('i')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
 
@@ -1034,7 +1034,7 @@ with set_mesh(m):
     f = lambda x: jnp.cos(lax.pcast(x, 'i', to='unreduced'))
     shard_map(f, in_specs=P('i'), out_specs=P(unreduced={'i'}))(put(ar(4), m, P('i')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
 
@@ -1047,7 +1047,7 @@ with set_mesh(m):
     f = lambda x: lax.pcast(x, 'i', to='unreduced')
     shard_map(f, in_specs=P('i'), out_specs=P())(put(ar(4), m, P('i')))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
 
@@ -1059,7 +1059,7 @@ m = explicit(i=2)
 with set_mesh(m):
     shard_map(lambda x: x, in_specs=P(reduced={'i'}), out_specs=P(reduced={'i'}))(put(ar(4), m, P()))
 )py")
-      .Is([] {
+      .Twin([] {
         const Mesh m = Explicit({{"i", 2}});
         set_mesh context(m);
 

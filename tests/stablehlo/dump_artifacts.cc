@@ -44,9 +44,10 @@ Json ToJson(const ExportedSample& e, const samples::Recording& recording) {
             {"operands", ArraysJson(e.args)},
             {"devices", s.scope.mesh.num_devices()}};
   const auto recorded = recording.samples.find(s.name);
-  if (s.Excludes(samples::Check::kRecorded) || recorded == recording.samples.end()) {
-    j["excluded"] = s.Excludes(samples::Check::kRecorded) ? s.excluded.at(samples::Check::kRecorded)
-                                                          : "nothing is recorded";
+  if (s.Excludes(samples::CheckKind::kRecorded) || recorded == recording.samples.end()) {
+    j["excluded"] = s.Excludes(samples::CheckKind::kRecorded)
+                        ? s.excluded.at(samples::CheckKind::kRecorded)
+                        : "nothing is recorded";
     return j;
   }
   j["expected"] = ArraysJson(ResultsOfEntry(s, recorded->second.results));
