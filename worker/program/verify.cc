@@ -96,8 +96,9 @@ class Verifier {
     const Slot& slot = p_.slots[result.slot];
     if (slot.offset != 0 || !slot.loop_strides.empty() || slot.bytes() != result.buffer.num_bytes())
       return Fault("the slot does not cover the whole result");
-    const bool own = slot.kind == Slot::Kind::kResult && slot.index <= i;
-    if (!own && slot.kind != Slot::Kind::kArgument)
+    // A value that is returned twice lies in the memory of the first of these results.
+    const bool in_result = slot.kind == Slot::Kind::kResult && slot.index <= i;
+    if (!in_result && slot.kind != Slot::Kind::kArgument)
       return Fault("it lies neither in a result nor in an argument");
     return absl::OkStatus();
   }
@@ -330,14 +331,14 @@ class Verifier {
   // ---- Donation. ----
 
   // The uses of arguments and results, as numbers of top-level steps.
-  struct FirstAndLastUse {
+  struct LastReadsAndFirstWrites {
     std::vector<int> last_read;    // of each argument; -1 if it is not read
     std::vector<int> first_write;  // of each result
   };
-  FirstAndLastUse FirstAndLastUses(const Conflicts& conflicts) const {
+  LastReadsAndFirstWrites LastReadsAndFirstWritesOf(const Conflicts& conflicts) const {
     const int steps = static_cast<int>(p_.steps.size());
-    FirstAndLastUse uses{std::vector<int>(p_.arguments.size(), -1),
-                         std::vector<int>(p_.results.size(), steps)};
+    LastReadsAndFirstWrites uses{std::vector<int>(p_.arguments.size(), -1),
+                                 std::vector<int>(p_.results.size(), steps)};
     for (int at = 0; at < steps; ++at) {
       const Conflicts::Use use = conflicts.UseOf(p_.steps[at]);
       for (int s : use.reads)
@@ -355,7 +356,7 @@ class Verifier {
   }
 
   absl::Status CheckDonations(const Conflicts& conflicts) const {
-    const FirstAndLastUse uses = FirstAndLastUses(conflicts);
+    const LastReadsAndFirstWrites uses = LastReadsAndFirstWritesOf(conflicts);
     for (const Donation& t : p_.donations)
       TESSERA_RETURN_IF_ERROR(
           Annotate(CheckDonation(t, uses),
@@ -364,7 +365,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckDonation(const Donation& t, const FirstAndLastUse& uses) const {
+  absl::Status CheckDonation(const Donation& t, const LastReadsAndFirstWrites& uses) const {
     const auto in = [](int i, size_t count) { return i >= 0 && static_cast<size_t>(i) < count; };
     if (!in(t.argument, p_.arguments.size()) || !in(t.result, p_.results.size()))
       return Fault("there is no such argument or result");
