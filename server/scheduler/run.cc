@@ -232,11 +232,13 @@ void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done)
   }
 }
 
-// Assembles each result whose distinct shards have all come inline. The shards are taken out of the
-// operation, so only the first completion carries results. The client fetches the missing results
-// itself.
+// Assembles each result whose distinct shards have all come inline. Once the operation has ended,
+// the shards are taken out of it, so only the first completion carries results. The client fetches
+// the missing results itself. A caller whose wait ends before the operation gets no results. The
+// shards that have come by then stay for a caller that goes on waiting.
 api::Completion Machine::Complete(Operation& op) {
   api::Completion out{Describe(op), {}};
+  if (!op.ended()) return out;
   const auto inlined = std::exchange(op.run()->inlined, {});
   if (op.state != api::OperationState::kDone) return out;
   for (uint64_t r : op.results) {
