@@ -3,7 +3,7 @@
 // the store in the same commit as the objects that the call has made, so that a repeated call is
 // recognised after a restart too.
 //
-// Only accepted calls are kept here. A refused call has changed nothing, and its request_id may be
+// Only accepted calls are kept here. A refused call has made nothing, and its request_id may be
 // used again. core::AnswerLimits says what happens at the bounds.
 //
 // Reference: docs/decisions/0012.

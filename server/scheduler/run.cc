@@ -91,8 +91,9 @@ absl::Status Machine::CheckDonations(const api::ExecuteRequest& body) {
 
 // Accepts a run. First deletes the arrays in `release`, then starts to copy each argument whose
 // placement does not match into a temporary array, and adds the run, which waits for these copies.
-// If a copy cannot be started, the whole call is refused. The answer leaves with the ids of the
-// results, before the run starts.
+// If a copy cannot be started, the whole call is refused. A refused call has deleted the arrays in
+// `release` as well: the caller has given them up, and without them there may be room for the
+// results. The answer leaves with the ids of the results, before the run starts.
 void Machine::On(const Execute& e) {
   const auto refuse = [&](const absl::Status& why) {
     Answer(e.request, why);
