@@ -171,7 +171,6 @@ absl::StatusOr<api::ExecuteReply> RunsAhead::Execute(const api::ExecuteRequest& 
       with_results_.pop_front();
     }
   } else {
-    deletes_.insert(deletes_.end(), gone.begin(), gone.end());
     Settle(sent.get(), numbered.status());
   }
   api::ExecuteReply reply;
@@ -272,6 +271,9 @@ void RunsAhead::AwaitAccepted(absl::Time deadline) {
 }
 
 void RunsAhead::Settle(Sent* sent, absl::Status failure) {
+  // A run that was refused may not have deleted the arrays that it was to release.
+  if (!failure.ok())
+    deletes_.insert(deletes_.end(), sent->request.release().begin(), sent->request.release().end());
   sent->failure = std::move(failure);
   sent->settled = true;
   sent->request.Clear();

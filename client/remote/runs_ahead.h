@@ -117,6 +117,8 @@ class RunsAhead {
   // run, or null if it was forgotten or never sent.
   std::shared_ptr<Executions::Run> AwaitEnd(uint64_t id, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the outcome of a run, and drops its request. The arrays that a failed run was to release
+  // are deleted later.
   void Settle(Sent* sent, absl::Status failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends all runs that are not settled again, over one stream.
   void SendAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -234,6 +234,25 @@ TEST_F(RunsAheadTest, WhatIsForgottenIsDeletedBehindTheRunsThatAreNotAccepted) {
   EXPECT_THAT(freed_, ::testing::UnorderedElementsAre(10, 101));
 }
 
+// The coordinator refuses some runs before it looks at the arrays to release, so the client deletes
+// these arrays itself. The second run is not sent again, because its argument has failed.
+TEST_F(RunsAheadTest, WhatARefusedRunWasToReleaseIsDeleted) {
+  Start([&](ServerStream* stream) {
+    v1::ExecuteProgramsRequest a, b;
+    EXPECT_TRUE(stream->Read(&a) && stream->Read(&b));
+    EXPECT_THAT(a.run().release(), ::testing::ElementsAre(8));
+    Refuse(stream, a.number(), MakeError(ErrorKind::kValueError, "result 0 of run 9"));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const uint64_t a = Run(1, {7}, {8}), b = Run(2, {a}, {9, 10});
+  EXPECT_THAT(IdOf(b).status(), ReasonIs("VALUE_ERROR", "of run 9"));
+  // The arrays of the second run are deleted with the next call, or by the thread.
+  std::vector<uint64_t> deleted = runs_ahead_->Forget({11});
+  absl::MutexLock lock(&mu_);
+  deleted.insert(deleted.end(), freed_.begin(), freed_.end());
+  EXPECT_THAT(deleted, ::testing::UnorderedElementsAre(8, 9, 10, 11));
+}
+
 TEST_F(RunsAheadTest, SoManyRunsAreUnderWayAtOnce) {
   absl::Notification enough;
   Start([&](ServerStream* stream) {
