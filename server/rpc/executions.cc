@@ -3,6 +3,7 @@
 // its acceptance and its end come back as events of the stream.
 #include "server/rpc/executions.h"
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -232,11 +233,14 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
     const auto size = [](const Made& m) { return m.ok() ? m->size() : 0; };
     const auto [it, added] = remembered_runs_.emplace(number, std::move(made));
     if (!added) return;  // The caller has used the number before.
+    oldest_first_.push_back(number);
     remembered_results_ += size(it->second);
-    while (remembered_runs_.size() > 1 &&
-           (remembered_runs_.size() > kNamedRunsMax || remembered_results_ > kNamedResultsMax)) {
-      remembered_results_ -= size(remembered_runs_.begin()->second);
-      remembered_runs_.erase(remembered_runs_.begin());
+    while (oldest_first_.size() > 1 &&
+           (oldest_first_.size() > kNamedRunsMax || remembered_results_ > kNamedResultsMax)) {
+      const auto oldest = remembered_runs_.find(oldest_first_.front());
+      oldest_first_.pop_front();
+      remembered_results_ -= size(oldest->second);
+      remembered_runs_.erase(oldest);
     }
   }
   // Tries the run again later if it was refused because there is no room for it yet. Returns
@@ -323,7 +327,9 @@ class RunsStream final : public MessageStream<RunsStream, BidiReactor<v1::Execut
   bool all_read_ ABSL_GUARDED_BY(mu_) = false;
   bool settling_ ABSL_GUARDED_BY(mu_) = false;  // true while `ordered_` is not settled
   bool gone_ ABSL_GUARDED_BY(mu_) = false;      // true once gRPC is done with the stream
-  std::map<uint64_t, Made> remembered_runs_ ABSL_GUARDED_BY(mu_);  // runs with the greatest numbers
+  // The last runs in order, by number.
+  std::map<uint64_t, Made> remembered_runs_ ABSL_GUARDED_BY(mu_);
+  std::deque<uint64_t> oldest_first_ ABSL_GUARDED_BY(mu_);  // the numbers of remembered_runs_
   size_t remembered_results_ ABSL_GUARDED_BY(mu_) = 0;  // number of the results in remembered_runs_
 };
 

@@ -277,6 +277,26 @@ TEST_P(ExecutionsTest, RunsTakeWhatRunsBeforeThemMake) {
   TESSERA_EXPECT_OK(End());
 }
 
+// The last runs are those that were sent last, whatever their numbers are.
+TEST_P(ExecutionsTest, TheOldestRunsAreForgottenFirst) {
+  constexpr uint64_t kFirst = 1'000'000;
+  constexpr int kRuns = 1'001;  // one more than are remembered
+  const v1::ExecuteProgramRequest run = Double();
+  v1::ExecuteProgramRequest unknown = run;
+  unknown.set_executable(99);
+  // The numbers fall. A refused run is remembered like any other, and costs no launch.
+  for (int i = 0; i < kRuns; ++i) {
+    ASSERT_TRUE(SendInOrder(kFirst - i, unknown, 0));
+    EXPECT_EQ(Next().number(), kFirst - i);
+  }
+  ASSERT_TRUE(SendInOrder(1, run, kFirst - (kRuns - 1)));
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()),
+              ReasonIs("PROGRAM_NOT_FOUND", "executable 99"));
+  ASSERT_TRUE(SendInOrder(2, run, kFirst));
+  EXPECT_THAT(ir::serial::FromProto(Next().refused()),
+              ReasonIs("VALUE_ERROR", "is not among the last 1000 runs"));
+}
+
 TEST_P(ExecutionsTest, WhatTakesTheResultOfARefusedRunIsRefusedForItsReason) {
   const v1::ExecuteProgramRequest run = Double();
   v1::ExecuteProgramRequest unknown = run;
