@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/host_limits.h"
 
 namespace tessera {
@@ -28,7 +28,7 @@ SizedPool::~SizedPool() {
 
 void SizedPool::Push(int64_t size, std::function<void()> task) {
   absl::MutexLock lock(&mu_);
-  waiting_.push_back({size, absl::Now(), std::move(task)});
+  waiting_.push_back({size, SteadyNow(), std::move(task)});
 }
 
 bool SizedPool::HasWork() const {
@@ -39,7 +39,7 @@ bool SizedPool::HasWork() const {
 
 std::deque<SizedPool::Task>::iterator SizedPool::Next() {
   const bool large = RoomForLarge();
-  const absl::Time overdue_before = absl::Now() - options_.max_wait;
+  const absl::Time overdue_before = SteadyNow() - options_.max_wait;
   auto next = waiting_.end();
   for (auto task = waiting_.begin(); task != waiting_.end(); ++task) {
     if (IsLarge(*task) && !large) continue;

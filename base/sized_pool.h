@@ -42,7 +42,7 @@ class SizedPool {
  private:
   struct Task {
     int64_t size = 0;
-    absl::Time enqueued_at;
+    absl::Time enqueued_at;  // a time of SteadyNow()
     std::function<void()> run;
   };
   void Run() ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,5 +1,6 @@
-// Proves that waits end in time when somebody sets the machine's wall clock meanwhile. The test
-// runs with clock_step.cc preloaded and sets the clock through its file.
+// Proves that waits end in time, and that a pool keeps its order, when somebody sets the machine's
+// wall clock meanwhile. The test runs with clock_step.cc preloaded and sets the clock through its
+// file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/sized_pool.h"
 
 namespace tessera {
 namespace {
@@ -113,6 +115,35 @@ TEST_F(ClockStepTest, AWaitThatItIsSetForwardUnderIsNotCutShort) {
   EXPECT_FALSE(never.WaitForNotificationWithTimeout(absl::Seconds(1)));
   other.join();
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(990));
+}
+
+// Both threads are busy when the clock is set forward by far more than max_wait. The smaller task
+// still goes first, because no task has waited that long.
+TEST_F(ClockStepTest, ATaskOfAPoolIsNotOverdueThoughItIsSet) {
+  absl::Notification large_began, small_began, large_may_end, small_may_end, ran;
+  std::vector<int> order;
+  SizedPool pool({.threads = 2, .small_task_max_size = 100});
+  pool.Push(1000, [&] {
+    large_began.Notify();
+    large_may_end.WaitForNotification();
+  });
+  large_began.WaitForNotification();
+  pool.Push(100, [&] {
+    small_began.Notify();
+    small_may_end.WaitForNotification();
+  });
+  small_began.WaitForNotification();
+  // Only the thread of the small task becomes free, so these tasks run one after the other.
+  pool.Push(9, [&] { order.push_back(9); });
+  pool.Push(1, [&] { order.push_back(1); });
+  pool.Push(99, [&] { ran.Notify(); });
+  Step(absl::Hours(1));
+  // Abseil reads the clock again after about two seconds.
+  while (Date() - absl::Now() > absl::Minutes(1)) std::this_thread::yield();
+  small_may_end.Notify();
+  ran.WaitForNotification();
+  large_may_end.Notify();
+  EXPECT_EQ(order, (std::vector<int>{1, 9}));
 }
 
 }  // namespace
