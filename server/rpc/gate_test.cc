@@ -34,6 +34,7 @@
 #include "server/auth/tokens.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/enrollment_service.h"
+#include "server/rpc/page_token.h"
 #include "server/rpc/token_methods.h"
 #include "tessera/v1/worker.grpc.pb.h"
 
@@ -404,6 +405,11 @@ TEST_F(GateTest, TokensAreMadeListedAndRevokedByCalls) {
   ASSERT_EQ(second.tokens_size(), 1);
   EXPECT_EQ(second.tokens(0).name(), "c");
   EXPECT_EQ(second.next_page_token(), "");
+  for (const std::string& other :
+       {PageToken("ListSessionsRequest|default", "1"), std::string("a")}) {
+    list.set_page_token(other);
+    EXPECT_THAT(ListTokens(*gate_, list, &second), ReasonIs("VALUE_ERROR", "page_token"));
+  }
   list.set_page_size(-1);
   EXPECT_THAT(ListTokens(*gate_, list, &second), ReasonIs("VALUE_ERROR", "page_size"));
   v1::RevokeTokenRequest revoke;

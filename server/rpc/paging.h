@@ -1,8 +1,6 @@
-// Page tokens of List methods. A token holds the last key of the previous page, and a hash of this
-// key and of the list (its scope). So a token is valid only for the same list of the same tenant.
-// Tokens contain no secrets. The functions are thread-safe.
+// Reads the page that a List call asks for, and answers the call with it. Any thread may call these
+// functions. page_token.h makes the tokens.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,19 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/rpc/call.h"
+#include "server/rpc/page_token.h"
 
 namespace tessera::server::rpc {
-
-// Returns the token of the page that begins after the key `after`. `scope` identifies the list:
-// method, tenant and filter.
-std::string PageToken(std::string_view scope, std::string_view after);
-// Returns the key in the token.  Returns VALUE_ERROR if the token belongs to another list or does
-// not parse.
-absl::StatusOr<std::string> PageAfter(std::string_view scope, std::string_view token);
-// Returns the error for a token that this list has not returned.
-absl::Status BadPageToken();
-// Returns VALUE_ERROR if `size` is negative.
-absl::Status CheckPageSize(int32_t size);
 
 // Reads page_size and page_token of a request.  Keys are strings or integers.
 template <class Request>

@@ -3,6 +3,7 @@
 #include "server/rpc/token_methods.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,15 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "ir/serial/status.h"
+#include "server/rpc/page_token.h"
 
 namespace tessera::server::rpc {
 namespace {
 
 constexpr int kPageDefault = 100;
 constexpr int kPageMax = 1000;
+// The scope of page tokens. All callers who may list the tokens have the same list.
+constexpr char kListScope[] = "ListTokensRequest";
 
 absl::StatusOr<core::TokenStore*> TokenStoreOf(Gate& gate) {
   if (gate.tokens() != nullptr) return gate.tokens();
@@ -62,20 +66,23 @@ absl::Status CreateToken(Gate& gate, const v1::CreateTokenRequest& request,
 absl::Status ListTokens(Gate& gate, const v1::ListTokensRequest& request,
                         v1::ListTokensResponse* response) {
   TESSERA_ASSIGN_OR_RETURN(core::TokenStore* const tokens, TokenStoreOf(gate));
-  if (request.page_size() < 0)
-    return MakeError(ErrorKind::kValueError, "page_size: is negative; expected 0 to 1000");
+  TESSERA_RETURN_IF_ERROR(CheckPageSize(request.page_size()));
   const int size =
       request.page_size() == 0 ? kPageDefault : std::min(request.page_size(), kPageMax);
   const std::vector<core::TokenInfo> all = tokens->List();
-  // A page token holds the last name of the previous page. The list is searched for the next
-  // greater name, because a token of that name may be gone.
-  auto next = std::upper_bound(
-      all.begin(), all.end(), request.page_token(),
-      [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });
-  if (request.page_token().empty()) next = all.begin();
+  auto next = all.begin();
+  if (!request.page_token().empty()) {
+    // The page token holds the last name of the previous page. The list is searched for the next
+    // greater name, because a token of that name may be gone.
+    TESSERA_ASSIGN_OR_RETURN(const std::string after, PageAfter(kListScope, request.page_token()));
+    next = std::upper_bound(
+        all.begin(), all.end(), after,
+        [](const std::string& name, const core::TokenInfo& info) { return name < info.name; });
+  }
   for (; next != all.end() && response->tokens_size() < size; ++next)
     *response->add_tokens() = ToProto(*next);
-  if (next != all.end()) response->set_next_page_token(std::prev(next)->name);
+  if (next != all.end())
+    response->set_next_page_token(PageToken(kListScope, std::prev(next)->name));
   return absl::OkStatus();
 }
 

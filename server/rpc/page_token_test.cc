@@ -1,6 +1,6 @@
 // Proves that a page token is good for its own list only, and that random or changed tokens are
 // refused.
-#include "server/rpc/paging.h"
+#include "server/rpc/page_token.h"
 
 #include <random>
 
@@ -9,13 +9,13 @@
 namespace tessera::server::rpc {
 namespace {
 
-TEST(PagingTest, ATokenSaysWhereTheNextPageBegins) {
+TEST(PageTokenTest, ATokenSaysWhereTheNextPageBegins) {
   for (const std::string& after :
        {std::string("7"), std::string("w0"), std::string("a\0b", 3), std::string()})
     EXPECT_THAT(PageAfter("ListX|a", PageToken("ListX|a", after)), IsOkAndHolds(after));
 }
 
-TEST(PagingTest, ATokenIsGoodForItsListAlone) {
+TEST(PageTokenTest, ATokenIsGoodForItsListAlone) {
   const std::string token = PageToken("ListX|a", "7");
   for (const char* other : {"ListX|b", "ListY|a", "ListX|a|7", ""})
     EXPECT_THAT(PageAfter(other, token),
@@ -23,7 +23,7 @@ TEST(PagingTest, ATokenIsGoodForItsListAlone) {
   EXPECT_THAT(PageAfter("ab", PageToken("a", "bc")), ReasonIs("VALUE_ERROR"));
 }
 
-TEST(PagingTest, GarbageIsRefused) {
+TEST(PageTokenTest, GarbageIsRefused) {
   std::mt19937 random(7);
   for (int i = 0; i < 10'000; ++i) {
     std::string token(random() % 64, '\0');

@@ -1,6 +1,6 @@
 // The page tokens of all lists. A token is checked by its hash, so that a client cannot use a token
 // of one list for another by mistake.
-#include "server/rpc/paging.h"
+#include "server/rpc/page_token.h"
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
