@@ -43,6 +43,13 @@ absl::Status ToStatus(const grpc::Status& status, const std::string& address) {
   return FromGrpc(status, absl::StrCat("the coordinator at ", address), ErrorKind::kServerStopping);
 }
 
+absl::Status PlainText(const std::string& address) {
+  return MakeError(ErrorKind::kTlsMismatch,
+                   absl::StrCat("the coordinator at ", address,
+                                " speaks plain text, and workers join over TLS; start it with "
+                                "`tessera up`, or with the certificates of `tessera init`"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration timeout) {
@@ -55,10 +62,7 @@ absl::StatusOr<std::string> FetchCa(const std::string& address, absl::Duration t
   const absl::Status status = ToStatus(stub->GetAuthority(&context, {}, &response), address);
   if (KindOf(status) == ErrorKind::kUnreachable &&
       ir::serial::Probe(address, kProbeTimeout) == ir::serial::Speaks::kPlainText)
-    return MakeError(ErrorKind::kTlsMismatch,
-                     absl::StrCat("the coordinator at ", address,
-                                  " speaks plain text, and workers join over TLS; start it with "
-                                  "`tessera up`, or with the certificates of `tessera init`"));
+    return PlainText(address);
   TESSERA_RETURN_IF_ERROR(status);
   return response.ca_pem();
 }
@@ -80,14 +84,19 @@ absl::StatusOr<std::string> Enroll(const std::string& address, const std::string
   request.set_csr_pem(csr_pem);
   v1::EnrollResponse response;
   const absl::Status status = ToStatus(stub->Enroll(&context, request, &response), address);
-  // After FetchCa the server is known to answer, and `ca_pem` to be its CA. Unlike FetchCa, this
-  // call verifies the server, so what remains is that the server's certificate lacks the name in
-  // the address. With a CA from --ca-file the server may also be down, or have another CA.
-  if (KindOf(status) == ErrorKind::kUnreachable)
-    return MakeError(ErrorKind::kTlsMismatch,
-                     absl::StrCat("the coordinator at ", address,
-                                  ": its certificate does not name this address; start it with "
-                                  "--advertise and the name or address used here"));
+  // This call verifies the server, unlike FetchCa. gRPC reports a certificate that does not fit
+  // like a server that is down, so the address is probed.
+  if (KindOf(status) == ErrorKind::kUnreachable) {
+    const ir::serial::Speaks speaks = ir::serial::Probe(address, kProbeTimeout);
+    if (speaks == ir::serial::Speaks::kPlainText) return PlainText(address);
+    if (speaks == ir::serial::Speaks::kTls)
+      return MakeError(
+          ErrorKind::kTlsMismatch,
+          absl::StrCat("the coordinator at ", address,
+                       ": its certificate does not name this address, or does not come from the "
+                       "given authority; start it with --advertise and the name or address used "
+                       "here, and check --ca-file if it is given"));
+  }
   TESSERA_RETURN_IF_ERROR(status);
   return response.certificate_pem();
 }

@@ -1,8 +1,8 @@
 // Enrolls a machine as a worker: fetches the cluster's CA certificate and then, with a join token,
 // a certificate for the machine's key (proto/tessera/v1/enroll.proto).
 //
-// Thread-safe. Every call takes at most `timeout`; FetchCa takes up to a second more if it must
-// find out why the coordinator does not answer.
+// Thread-safe. Every call takes at most `timeout`, and up to a second more if it must find out why
+// the coordinator does not answer.
 #pragma once
 #include <string>
 

@@ -9,6 +9,8 @@
 #include <set>
 #include <string>
 
+#include "absl/time/clock.h"
+#include "base/pki.h"
 #include "base/testing/status_matchers.h"
 #include "client/remote/enroll.h"
 #include "client/remote/remote_service.h"
@@ -137,6 +139,15 @@ TEST(ConnectTest, AFileThatHoldsNoAuthorityIsNamedAtOnce) {
   options.ca_file = "/etc/passwd";
   EXPECT_THAT(RemoteService::Connect("127.0.0.1:1", options),
               ReasonIs("TLS_MISMATCH", "/etc/passwd holds no certificate"));
+}
+
+// With --ca-file, `tessera join` calls Enroll first, so Enroll cannot know that the server is
+// there.
+TEST(EnrollTest, ACoordinatorThatIsDownIsUnreachable) {
+  TESSERA_ASSERT_OK_AND_ASSIGN(const pki::Credential ca, pki::MakeCa("authority", absl::Now()));
+  // No server listens on port 1 of the loopback interface.
+  EXPECT_THAT(Enroll("127.0.0.1:1", ca.cert_pem, "tsr_x", "w0", "request", absl::Seconds(20)),
+              ReasonIs("UNREACHABLE", "127.0.0.1:1 does not answer"));
 }
 
 TEST(ConnectTest, PlainTextStaysOnThisMachine) {
