@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/roles.h"
 #include "base/secret.h"
 #include "base/sha256.h"
 #include "base/status.h"
@@ -28,7 +29,6 @@ constexpr char kTimeFormat[] = "%E4Y-%m-%dT%H:%M:%SZ";
 constexpr size_t kIdDigits = 16, kSecretDigits = 64, kSaltDigits = 32, kHashDigits = 64;
 constexpr size_t kNameMax = 63;
 constexpr size_t kTokenTextMax = 256;
-constexpr std::string_view kRoles[] = {"viewer", "user", "operator", "admin", "worker"};
 // The keys of a line, in order.
 constexpr std::array<std::string_view, 10> kKeys = {
     "name=", "id=",      "role=",    "tenant=", "salt=",
@@ -78,7 +78,8 @@ std::string_view ReadLine(std::string_view line, TokenRecord* out) {
   const auto& [name, id, role, tenant, salt, hash, created, expires, used, revoked] = values;
   if (!IsName(name)) return "name=";
   if (!IsHex(id, kIdDigits)) return "id=";
-  if (std::find(std::begin(kRoles), std::end(kRoles), role) == std::end(kRoles)) return "role=";
+  if (std::find(std::begin(kRoleNames), std::end(kRoleNames), role) == std::end(kRoleNames))
+    return "role=";
   if (role == "worker" ? tenant != kNobody : !IsName(tenant)) return "tenant=";
   if (!IsHex(salt, kSaltDigits)) return "salt=";
   if (!IsHex(hash, kHashDigits)) return "hash=";

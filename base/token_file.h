@@ -24,7 +24,7 @@ inline constexpr size_t kTokensMax = 10'000;
 struct TokenRecord {
   std::string name;                             // unique name; see CheckTokenName
   std::string id;                               // 16 hex digits, unique; the key of the record
-  std::string role;                             // one of the roles of server/core/tokens.h
+  std::string role;                             // one of kRoleNames
   std::string tenant;                           // empty for workers
   std::string salt;                             // 32 hex digits
   std::string hash;                             // SHA-256 of the salt and the secret, hex

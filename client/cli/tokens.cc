@@ -1,7 +1,10 @@
 // The commands token create, token list and token revoke. The coordinator keeps only hashes of
 // tokens, so the text of a token can be shown once, by `token create`.
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/roles.h"
 #include "base/status.h"
 #include "client/cli/context.h"
 #include "client/cli/values.h"
@@ -72,7 +75,7 @@ std::vector<Command> SecurityCommands() {
                     .value = "ROLE",
                     .help = "Role of the token, which says what its user may do.",
                     .default_value = "user",
-                    .choices = {"viewer", "user", "operator", "admin", "worker"}},
+                    .choices = {std::begin(kRoleNames), std::end(kRoleNames)}},
                    {.name = "tenant",
                     .value = "TENANT",
                     .help = "Tenant for which the token is valid."},

@@ -57,8 +57,8 @@ class TokenStore {
   virtual absl::Status Flush() = 0;
 };
 
-// Return the role's name ("viewer", "user", "operator", "admin", "worker") and the role with a
-// name. The error for an unknown name is VALUE_ERROR and lists the roles.
+// Return the role's name, one of kRoleNames (base/roles.h), and the role with a name. The error for
+// an unknown name is VALUE_ERROR and lists the roles.
 absl::string_view RoleName(Role role);
 absl::StatusOr<Role> ParseRole(absl::string_view name);
 
