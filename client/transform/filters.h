@@ -184,7 +184,9 @@ auto filter_vmap(F f, FilteredAxes in_axes = if_array(0), FilteredAxes out_axes 
     internal::VmapFlat call;
     call.args = internal::FlattenArgs(tuple, "args");
     call.dims = in_axes.Of(call.args, "filter_vmap in_axes", site);
+    call.axis_name = options.axis_name;
     call.axis_size = options.axis_size;
+    call.spmd_axis_name = options.spmd_axis_name;
     const bool mapped = std::any_of(call.dims.begin(), call.dims.end(),
                                     [](const std::optional<int>& d) { return d.has_value(); });
     if (!mapped && options.axis_size < 0) return R(std::invoke(f, args...));

@@ -10,6 +10,7 @@
 #include "client/optim.h"
 #include "client/testing/evaluated.h"
 #include "ir/op_def.h"
+#include "ir/text.h"
 
 namespace tessera {
 
@@ -191,6 +192,22 @@ TEST(FilterVmapTest, WithNothingToMapIsTheFunction) {
   const auto out = Evaluated(f, Vec({1}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(3));
   EXPECT_EQ(out[1].shape(), (Dims{2, 1}));
+}
+
+TEST(FilterVmapTest, CollectivesNameItsAxis) {
+  const auto f = [](Array x) {
+    return filter_vmap([](Array a) { return a / lax::psum(a, "i"); }, if_array(0), if_array(0),
+                       {.axis_name = "i"})(x);
+  };
+  EXPECT_THAT(Values(f, Vec({1, 2, 1})), ElementsAre(0.25, 0.5, 0.25));
+}
+
+TEST(FilterVmapTest, ConstraintsCutItsAxis) {
+  const set_mesh context(abstract_mesh({2, 2}, {"x", "y"}, {AxisType::kAuto, AxisType::kAuto}));
+  const auto f = filter_vmap([](Array a) { return lax::with_sharding_constraint(a, P("y")); },
+                             if_array(0), if_array(0), {.spmd_axis_name = {"x"}});
+  EXPECT_THAT(ir::PrintProgram(trace(f, abstract({4, 4})).program),
+              HasSubstr("sharding=P('x', 'y')"));
 }
 
 TEST(FilterShardTest, ConstrainsWhileTracing) {
