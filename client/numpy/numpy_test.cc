@@ -279,5 +279,16 @@ TEST(NumpyTest, Activations) {
               Pointwise(DoubleNear(1e-5), {0.841345}));
 }
 
+TEST(NumpyTest, RepeatByCountsThatAreComputedMakesNoTable) {
+  const auto f = [](Array x, Array counts) { return repeat(x, counts, 5, 0); };
+  EXPECT_THAT(Values(f, Vec({10, 20, 30}), Vec({2, 0, 2}, kS32)), ElementsAre(10, 10, 30, 30, 30));
+  EXPECT_THAT(Values(f, Vec({10, 20, 30}), Vec({1, 3, 4}, kS32)), ElementsAre(10, 20, 20, 20, 30));
+  EXPECT_THAT(Values(f, Vec({10, 20, 30}), Host({3}, {}, kS32)), ElementsAre(10, 10, 10, 20, 20));
+  // A table of all places and elements would have 60,000 elements.
+  const auto traced = trace([](Array x, Array counts) { return repeat(x, counts, 300, 0); },
+                            abstract({200}), abstract({200}, kS32));
+  for (const ir::Type& type : traced.fn()->types) EXPECT_LE(type.num_elements(), 300);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -298,6 +298,25 @@ Value TakenAt(Value x, Value places, int dim) {
                     {.mode = lax::GatherScatterMode::kClip});
 }
 Value PlacesOf(ir::Builder& b, const std::vector<double>& places);
+// Returns the index of the element at each of the `total` places of a result, in which element i is
+// repeated counts[i] times. The index is the number of elements whose repetitions end at or before
+// the place: the ends at each place are counted, and the counts are summed up. The scatter drops
+// the ends beyond the last place.
+Value PlacesOfCounts(Value counts, int64_t total) {
+  const int64_t n = counts.dim(0);
+  const auto filled = [&](int64_t size, double value) {
+    ir::Type type = ir::MakeType(DType::kS32, {size});
+    type.varying = counts.type().varying;
+    return ir::Full(counts.builder(), type, value);
+  };
+  const Value none = filled(total, 0);
+  if (total == 0 || n == 0) return none;
+  ir::ScatterDimensionNumbers dims;
+  dims.inserted_window_dims = {0};
+  dims.scatter_dims_to_operand_dims = {0};
+  const Value ends = ir::ExpandDims(ir::Cumsum(counts, 0), {1});
+  return ir::Cumsum(ir::ScatterAdd(none, ends, filled(n, 1), dims), 0);
+}
 
 }  // namespace
 
@@ -345,14 +364,9 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
     }
     Value counts = ir::Convert(v[1], DType::kS32);
     if (counts.rank() == 0) counts = ir::ExpandDims(counts, {0});
+    if (counts.type().is_sharded()) counts = Resharded("repeat", counts, PartitionSpec(), x.site);
     counts = internal::BroadcastTo(counts, {n});
-    // The index of the element at a place of the result is the number of elements whose repetitions
-    // end at or before this place.
-    const Dims table = {total, n};
-    const Value ends = ir::BroadcastInDim(ir::Cumsum(counts, 0), table, {1});
-    const Value passed = ir::Compare(ends, ir::Iota(ends.builder(), DType::kS32, table, 0), "LE");
-    const Value places = ir::ReduceSum(ir::Convert(passed, DType::kS32), {1});
-    return TakenAt(v[0], places, dim);
+    return TakenAt(v[0], PlacesOfCounts(counts, total), dim);
   });
 }
 namespace {
