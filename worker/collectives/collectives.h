@@ -100,6 +100,8 @@ struct Call {
   // The pairs, used only by the kinds that have them. Each index in the group is the source of at
   // most one pair and the target of at most one.
   absl::Span<const PermutePair> pairs = {};
+  // The bound of this call, if it is less than CommunicatorConfig::timeout.
+  absl::Duration timeout = absl::InfiniteDuration();
 };
 
 class Collectives {

@@ -128,7 +128,7 @@ absl::Status HostCollectives::Run(const Call& call) {
 absl::Status HostCollectives::RunChecked(CheckedCall& call) {
   const uint64_t launch = call.key.launch;
   TESSERA_RETURN_IF_ERROR(failure_.status(launch));
-  const Deadline deadline(config_.timeout);
+  const Deadline deadline(std::min(config_.timeout, call.timeout));
   absl::Status status = Validate(config_, call);
   if (status.ok()) {
     status =

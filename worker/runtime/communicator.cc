@@ -3,10 +3,12 @@
 // devices. A Run that comes before Open waits for it.
 #include "worker/runtime/communicator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "worker/collectives/deadline.h"
 #include "worker/collectives/host_collectives.h"
 #include "worker/runtime/metered_collectives.h"
 
@@ -146,7 +148,13 @@ absl::Status Communicator::WhileOpen(const CallKey& key, F call) {
 }
 
 absl::Status Communicator::Run(const Call& call) {
-  return WhileOpen(call.key, [&](Collectives& collectives) { return collectives.Run(call); });
+  const Deadline deadline(timeout_);
+  return WhileOpen(call.key, [&](Collectives& collectives) {
+    // The call gets the time that the wait for Open has left.
+    Call rest = call;
+    rest.timeout = std::min(call.timeout, deadline.Left());
+    return collectives.Run(rest);
+  });
 }
 
 }  // namespace tessera::worker

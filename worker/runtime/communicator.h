@@ -25,7 +25,7 @@ namespace tessera::worker {
 
 class Communicator final : public Collectives {
  public:
-  // `timeout` bounds each call, and each attempt to connect.
+  // `timeout` bounds each call, together with its wait for Open, and each attempt to connect.
   Communicator(const api::ConfigureCommunicator& config, absl::Duration timeout);
 
   uint64_t generation() const { return generation_; }

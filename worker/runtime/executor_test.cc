@@ -10,6 +10,7 @@
 #include <atomic>
 #include <deque>
 #include <set>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -1178,6 +1179,26 @@ TEST_F(TwoExecutorsTest, AGenerationThatNobodyOpensIsWaitedForWithABound) {
   EXPECT_THAT(
       never.Run({.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = all, .key = other}),
       ReasonIs("PEER_FAILED", "stopped"));
+}
+
+// The communicator opens when half of the call's time is over. The peer never comes.
+TEST_F(TwoExecutorsTest, TheWaitForTheOpeningCountsAsTimeOfTheCall) {
+  constexpr absl::Duration kTimeout = absl::Seconds(2);
+  Communicator late(std::get<api::ConfigureCommunicator>(Configure(1, 0)), kTimeout);
+  const CallKey key{.launch = 7, .op_sequence = 1, .op = "psum (model.cc:1)", .program = "step"};
+  const std::vector<int> all = {0, 1};
+  absl::Status status;
+  absl::Notification ended;
+  std::thread caller([&] {
+    status = late.Run({.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = all, .key = key});
+    ended.Notify();
+  });
+  ended.WaitForNotificationWithTimeout(kTimeout / 2);
+  const absl::Time opened = SteadyNow();
+  late.Open("localhost", /*port=*/nullptr);
+  caller.join();
+  EXPECT_LT(SteadyNow() - opened, kTimeout);
+  EXPECT_THAT(status, ReasonIs("COLLECTIVE_TIMEOUT"));
 }
 
 // Two generations are used alternately; a failing launch and a closed generation must not disturb
