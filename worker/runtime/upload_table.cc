@@ -36,11 +36,11 @@ class UploadTable::Upload {
 
   const BufferId id;
   const int64_t size;
-  // The id of the callback that ends the upload when the array is written or deleted. The first
-  // Open sets it; 0 before.
-  uint64_t wait_id = 0;
 
   absl::Mutex mu;
+  // The id of the callback that ends the upload when the array is written or deleted. The first
+  // Open sets it; 0 before.
+  uint64_t wait_id ABSL_GUARDED_BY(mu) = 0;
   ir::Array memory ABSL_GUARDED_BY(mu);
   Reservation reserved ABSL_GUARDED_BY(mu);
   int64_t committed ABSL_GUARDED_BY(mu) = 0;
@@ -55,6 +55,10 @@ class UploadTable::Upload {
     if (writer_number != writer.number) return Superseded(id);
     if (!ended) return absl::OkStatus();
     return MakeError(ErrorKind::kArrayDeleted, absl::StrCat(ToString(id), " was deleted"));
+  }
+  uint64_t WaitId() ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    return wait_id;
   }
   // Gives the memory back. Later writes find that the upload has ended.
   void End() ABSL_LOCKS_EXCLUDED(mu) {
@@ -87,7 +91,7 @@ UploadTable::~UploadTable() {
     left.swap(uploads_);
   }
   thread_.join();
-  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->wait_id);
+  for (const auto& [id, upload] : left) executor_->ForgetRead(id, upload->WaitId());
 }
 
 UploadTable::UploadRef UploadTable::Find(const BufferId& id) {
@@ -263,18 +267,13 @@ UploadTable::Counts UploadTable::counts() const {
 }
 
 void UploadTable::Drop(const UploadRef& upload) {
-  uint64_t wait_id = 0;
   {
     absl::MutexLock lock(&mu_);
     const auto it = uploads_.find(upload->id);
     if (it == uploads_.end() || it->second != upload) return;
     uploads_.erase(it);
   }
-  {
-    absl::MutexLock lock(&upload->mu);
-    wait_id = upload->wait_id;
-  }
-  executor_->ForgetRead(upload->id, wait_id);
+  executor_->ForgetRead(upload->id, upload->WaitId());
 }
 
 void UploadTable::Wake() {
