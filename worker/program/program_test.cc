@@ -394,6 +394,14 @@ TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
   }
 }
 
+// ---- Loops. ------------------------------------------------------------------------------------
+
+TEST(Loops, ANegativeNumberOfLoopsIsRefused) {
+  StepProgram forged;
+  forged.num_loops = -1;
+  EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", "a negative number of loops"));
+}
+
 // ---- Sorts. ------------------------------------------------------------------------------------
 
 SortStep& SortOf(StepProgram& program) {

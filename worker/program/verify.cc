@@ -28,8 +28,8 @@ class Verifier {
   explicit Verifier(const StepProgram& program) : p_(program) {}
 
   absl::Status Run() {
-    trip_counts_.assign(p_.num_loops, 0);
     if (p_.num_loops < 0) return Fault("a negative number of loops");
+    trip_counts_.assign(p_.num_loops, 0);
     ForEachStep(p_.steps, [&](const Step& step) {
       const auto* loop = std::get_if<LoopStep>(&step.what);
       if (loop != nullptr && loop->loop >= 0 && loop->loop < p_.num_loops)
