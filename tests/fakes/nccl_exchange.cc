@@ -108,6 +108,7 @@ class Progress {
   void FindDeadlock(const ExchangeEvents& events) {
     if (deadlocked_) return;
     uint32_t found = 1u << rank_;
+    std::vector<int32_t> processes;  // the process of each rank in `found`
     {
       const Segment::Lock lock(segment_);
       for (uint32_t known = 0; known != found;) {
@@ -119,11 +120,12 @@ class Progress {
           found |= member.sending | member.receiving;
         }
       }
+      for (int rank = 0; rank < kRanksMax; ++rank) {
+        if ((found >> rank & 1) != 0) processes.push_back(segment_->member(rank).process);
+      }
     }
     // A rank that died while it waited counts as lost, and this is not a deadlock.
-    for (int rank = 0; rank < kRanksMax; ++rank) {
-      if ((found >> rank & 1) != 0 && !IsAlive(segment_->member(rank).process)) return;
-    }
+    if (!std::all_of(processes.begin(), processes.end(), IsAlive)) return;
     deadlocked_ = true;
     events.deadlocked(found);
   }
