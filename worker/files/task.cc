@@ -51,8 +51,10 @@ absl::Status Exists(const std::string& path) {
 // Removes the drafts of saves to this file whose processes died.
 void RemoveAbandoned(const FilesRoot::Location& location) {
   const std::string prefix = HiddenName(location.name, "");
-  DIR* const listing = fdopendir(dup(location.directory.get()));
+  UniqueFd own(fcntl(location.directory.get(), F_DUPFD_CLOEXEC, 0));
+  DIR* const listing = own.ok() ? fdopendir(own.get()) : nullptr;
   if (listing == nullptr) return;
+  own.Release();  // closedir closes the descriptor
   rewinddir(listing);
   while (const dirent* entry = readdir(listing)) {
     struct stat about = {};
