@@ -18,11 +18,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
 
 namespace tessera::bench {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(3);  // then the child is killed
+
+struct Pipe {
+  UniqueFd read_end, write_end;
+};
+
+absl::StatusOr<Pipe> MakePipe() {
+  int ends[2] = {-1, -1};
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
 
 // Waits for the child to exit. Returns false if it has not exited after `time`.
 bool ReapWithin(int pid, absl::Duration time) {
@@ -41,9 +54,8 @@ bool ReapWithin(int pid, absl::Duration time) {
 // that request. If the program cannot be executed, Start still succeeds: the child ends, and the
 // first ReadLine reports that.
 absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
-  int ends[2] = {-1, -1}, input[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(input, O_CLOEXEC) != 0)
-    return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
+  TESSERA_ASSIGN_OR_RETURN(Pipe output, MakePipe());
+  TESSERA_ASSIGN_OR_RETURN(Pipe input, MakePipe());
   // The child may not allocate between fork and exec.
   std::vector<char*> argv;
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
@@ -53,19 +65,13 @@ absl::StatusOr<Process> Process::Start(const std::vector<std::string>& args) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
-    dup2(input[0], STDIN_FILENO);
-    dup2(ends[1], STDOUT_FILENO);
+    dup2(input.read_end.get(), STDIN_FILENO);
+    dup2(output.write_end.get(), STDOUT_FILENO);
     execv(argv[0], argv.data());
     _exit(127);
   }
-  close(ends[1]);
-  close(input[0]);
-  if (pid < 0) {
-    close(ends[0]);
-    close(input[1]);
-    return absl::InternalError(absl::StrCat("fork: ", std::strerror(errno)));
-  }
-  return Process(args[0], pid, input[1], ends[0]);
+  if (pid < 0) return absl::InternalError(absl::StrCat("fork: ", std::strerror(errno)));
+  return Process(args[0], pid, input.write_end.Release(), output.read_end.Release());
 }
 
 Process::Process(Process&& other) noexcept
