@@ -37,10 +37,10 @@ using nlohmann::json;
 constexpr const char* kFiles[] = {"interpret", "quantized", "testdata"};
 constexpr char kCountsFile[] = "tests/stablehlo/counts.txt";
 
-// Calls `f` for each line of a compressed file.
+// Calls `f` for each line of a compressed file. Fails the test if gzip cannot read the whole file.
 template <typename F>
 void ForEachLine(const std::string& path, F f) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> in(
+  std::unique_ptr<FILE, int (*)(FILE*)> in(
       popen(absl::StrCat("gzip -dc '", path, "'").c_str(), "r"), pclose);
   ASSERT_NE(in, nullptr);
   char* line = nullptr;
@@ -51,6 +51,7 @@ void ForEachLine(const std::string& path, F f) {
     f(std::string(line, length));
   }
   std::free(line);
+  EXPECT_EQ(pclose(in.release()), 0) << "gzip does not read all of " << path;
 }
 
 // Returns the dtype for MLIR's name of an element type.

@@ -30,7 +30,7 @@ struct Case {
 
 // Returns the folder of the cases, or nullopt if TESSERA_SHARED does not name one.
 std::optional<std::string> CasesFolder();
-// Calls `f` for every case.
+// Calls `f` for every case. Fails the test if a file of the folder cannot be read to its end.
 void ForEachCase(const std::string& folder, const std::function<void(const Case&)>& f);
 // Calls `f` for every case that record_ops.py has written to recorded/ops.jsonl.
 void ForEachRecordedCase(const std::function<void(const Case&)>& f);

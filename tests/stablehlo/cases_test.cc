@@ -3,8 +3,11 @@
 // with its inputs cut along each dim that two divides.
 #include "tests/stablehlo/cases.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/status_exception.h"
 #include "base/testing/status_matchers.h"
@@ -163,6 +167,22 @@ TEST_F(CasesTest, RecordedOpsGiveWhatTheirReferencesSay) {
   });
   std::cout << n << " programs, " << plans_ << " plans for two devices\n";
   EXPECT_GT(n, 200);
+}
+
+// Two of the three files are compressed empty files. The third one ends within its header.
+TEST(CaseFilesTest, AFileThatIsCutShortFailsTheTest) {
+  std::string folder = ::testing::TempDir() + "cases-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  folder += "/";
+  const std::string empty("\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0", 20);
+  for (const char* name : {"interpret", "quantized", "testdata"}) {
+    const bool is_cut = name == std::string("testdata");
+    ASSERT_THAT(ReplaceFile(absl::StrCat(folder, name, ".jsonl.gz"),
+                            is_cut ? empty.substr(0, 10) : empty, /*is_private=*/true),
+                IsOk());
+  }
+  EXPECT_NONFATAL_FAILURE(ForEachCase(folder, [](const Case&) {}), "testdata.jsonl.gz");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
