@@ -750,7 +750,6 @@ class Maker {
     }));
     if (stacks && n * Count(Of(step.bodies[0].results[1]).shape) > kBlockMax)
       step.bodies[0].results.pop_back();
-    std::vector<int> outs;
     const int carry = Emit(step, type);
     if (step.bodies[0].results.size() > 1) {
       ValueType y = Of(step.bodies[0].results[1]);
