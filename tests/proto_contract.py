@@ -3,9 +3,10 @@
 tests/golden/contract.textproto is the contract as it was promised: a FileDescriptorSet of every file
 below proto/, as text in a canonical order. A change may add to the contract. It may not remove or
 change anything, since programs that were built or written before still speak the old form: as bytes,
-as JSON, and as names in source code. The rules follow AIP-180 for a stable version and are the same
-as the FILE category of buf: nothing is removed, not even if its name and number are reserved. A
-change that must break the contract belongs in a new package, tessera.v2.
+as JSON, and as names in source code. The messages of tessera.jail.v1 are frozen, too, although both
+of their sides are one build, so that one rule holds for every file. The rules follow AIP-180 for a
+stable version and are the same as the FILE category of buf: nothing is removed, not even if its name
+and number are reserved. A change that must break the contract belongs in a new package, tessera.v2.
 
     proto_contract.py              prints what is broken, and what is new
     proto_contract.py --append     adds what is new to the frozen contract; refuses if anything broke
