@@ -73,9 +73,10 @@ Executor::Executor(ExecutorOptions options, std::unique_ptr<Backend> backend, Re
 }
 
 // Cancels everything and ends the threads, in an order in which no thread uses one that has ended.
-// The streams go first, because only they start work on devices; then the devices' running work
-// must end, since its memory belongs to the backend. Waiting readers are told only after that, as
-// no producer can serve them any more. The executor reports nothing more to its owner.
+// Control goes first, because a Drain on it waits for the streams. Then the streams go, because
+// only they start work on devices; then the devices' running work must end, since its memory
+// belongs to the backend. Waiting readers are told only after that, as no producer can serve them
+// any more. The executor reports nothing more to its owner.
 Executor::~Executor() {
   silent_ = true;
   const absl::Status why =
@@ -91,6 +92,7 @@ Executor::~Executor() {
   }
   for (const LaunchRef& launch : launches) Fail(*launch, why);
   for (const auto& communicator : communicators) communicator->Close(why);
+  control_.reset();
   streams_.clear();
   files_.reset();
   {
@@ -103,7 +105,6 @@ Executor::~Executor() {
     TESSERA_CHECK(mu_.AwaitWithTimeout(absl::Condition(&idle), kDeviceEndTime))
         << "launches on the devices of " << name_ << " do not end";
   }
-  control_.reset();
   closing_.reset();
   compilers_.reset();
   timer_.reset();
@@ -683,6 +684,7 @@ void Executor::Handle(const api::Drain&) {
     for (const auto& stream : streams_) {
       while (!stream->Drain(SteadyNow() + absl::Seconds(1)) && !silent_) continue;
     }
+    if (silent_) return;
     std::function<void()> drained;
     {
       absl::MutexLock lock(&mu_);

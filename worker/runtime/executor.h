@@ -291,7 +291,7 @@ class Executor {
   std::vector<std::atomic<int64_t>> runs_enqueued_;
   std::function<void()> drained_ ABSL_GUARDED_BY(mu_);
 
-  // The destructor ends the streams and the thread for files first, then control, closing and
+  // The destructor ends control first, then the streams and the thread for files, then closing and
   // compilers, and at last the timer and the reporter.
   std::unique_ptr<Stream> reporter_;
   std::unique_ptr<Timer> timer_;

@@ -1113,6 +1113,20 @@ TEST_F(ExecutorTest, DrainFinishesWhatWasSent) {
   EXPECT_FALSE(executor_->buffers().Known({12, 0}));
 }
 
+TEST_F(ExecutorTest, AnExecutorThatEndsDuringADrainHasNotDrained) {
+  Start(2);
+  absl::Notification drained;
+  executor_->OnDrained([&] { drained.Notify(); });
+  Load(1, EndlessProgram(2));
+  for (int d : {0, 1}) Write(10, d, Array(DType::kF32, {1 << 12}));
+  executor_->Send(MakeLaunch(1, 1, {10}, {11}));
+  Until([&] { return !executor_->in_flight(1).op.empty(); });
+  executor_->Send(api::Drain{});
+  EXPECT_FALSE(drained.WaitForNotificationWithTimeout(absl::Milliseconds(100)));
+  executor_.reset();
+  EXPECT_FALSE(drained.HasBeenNotified());
+}
+
 // Two executors of one device each, connected like two processes.
 class TwoExecutorsTest : public ::testing::Test {
  protected:
