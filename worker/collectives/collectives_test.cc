@@ -3,7 +3,9 @@
 // The executors of a cluster all live in this process and connect over loopback; RawPeer speaks the
 // wire format by hand.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/pki.h"
@@ -383,6 +385,25 @@ TEST(TcpCollectives, AConfigurationWithoutSenseIsReportedByEveryCall) {
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("no executor name"));
   config.secret.assign(kMaxSecretBytes + 1, 'x');
   EXPECT_THAT(barrier(config, -1), ::testing::HasSubstr("the secret is too long"));
+}
+
+TEST(TcpCollectives, AnExecutorWithoutDescriptorsFailsAndEnds) {
+  TestCluster cluster(2, 1, absl::Seconds(60));
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    std::vector<UniqueFd> all;
+    for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) all.emplace_back(fd);
+    cluster.Start(0);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  const absl::Status status = cluster.of(0).Run(
+      {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
+  EXPECT_EQ(ReasonOf(status), "INTERNAL") << status;
+  EXPECT_THAT(Text(status), ::testing::HasSubstr("may open no more files"));
 }
 
 // Plays executor w0 by hand on the wire, against a real w1.

@@ -19,6 +19,7 @@ class Signal {
  public:
   Signal();
   void Raise();
+  // Returns the descriptor, or -1 if the process may open no more files.
   int fd() const { return fd_.get(); }
 
  private:

@@ -144,6 +144,13 @@ TcpLinks::TcpLinks(const CommunicatorConfig* config, int listen_fd, FailureLatch
 }
 
 void TcpLinks::Start() {
+  if (stopping_.fd() < 0 || failed_.fd() < 0) {
+    // The threads could not be stopped, so they are not started.
+    constexpr char kWhy[] = "this process may open no more files";
+    for (auto& [name, peer] : peers_) MarkDown(*peer, kWhy);
+    return failure_->Set(
+        MakeError(ErrorKind::kInternal, absl::StrCat("communicator: ", kWhy, "; raise its limit")));
+  }
   if (listen_fd_ >= 0) {
     fcntl(listen_fd_, F_SETFL, fcntl(listen_fd_, F_GETFL) | O_NONBLOCK);
     acceptor_ = std::thread([this] { RunAcceptor(); });

@@ -43,7 +43,7 @@ class TcpLinks {
            std::vector<Mailbox*> mailboxes);
   ~TcpLinks();
 
-  // Starts the threads.
+  // Starts the threads. Stores a failure instead if the process has no descriptors left.
   void Start();
 
   // Returns the state of the connection to the executor of `rank`, which is not local. Sets
