@@ -11,6 +11,7 @@
 #include "base/pki.h"
 #include "ir/api/identity.h"
 #include "worker/collectives/host_collectives.h"
+#include "worker/collectives/mailbox.h"
 #include "worker/collectives/retry.h"
 #include "worker/collectives/socket.h"
 #include "worker/collectives/testing/collectives_suite.h"
@@ -404,6 +405,27 @@ TEST(TcpCollectives, AnExecutorWithoutDescriptorsFailsAndEnds) {
       {.kind = ir::CollectiveKind::kBarrier, .rank = 0, .group = kBoth, .key = kKey});
   EXPECT_EQ(ReasonOf(status), "INTERNAL") << status;
   EXPECT_THAT(Text(status), ::testing::HasSubstr("may open no more files"));
+}
+
+TEST(MailboxTest, CreditThatWasTakenInVainIsThereAgain) {
+  Mailbox mailbox;
+  ASSERT_TRUE(mailbox.TakeCredit(/*to=*/1, kWindowBytes));
+  ASSERT_FALSE(mailbox.TakeCredit(1, 1));
+  mailbox.UndoTakeCredit(1, kWindowBytes);
+  EXPECT_TRUE(mailbox.TakeCredit(1, kWindowBytes));
+
+  EXPECT_EQ(mailbox.TakeDueCredit(/*from=*/1), 0);
+  for (int64_t due = 0; due < kWindowBytes / 4; due += kMaxPayloadBytes) {
+    Frame frame;
+    frame.header.length = kMaxPayloadBytes;
+    ASSERT_TRUE(mailbox.Deliver(1, std::move(frame)));
+    ASSERT_TRUE(mailbox.Take(1).has_value());
+  }
+  const int64_t due = mailbox.TakeDueCredit(1);
+  EXPECT_GE(due, kWindowBytes / 4);
+  EXPECT_EQ(mailbox.TakeDueCredit(1), 0);
+  mailbox.UndoTakeDueCredit(1, due);
+  EXPECT_EQ(mailbox.TakeDueCredit(1), due);
 }
 
 // Plays executor w0 by hand on the wire, against a real w1.

@@ -204,9 +204,8 @@ absl::Status InterProc::MissingError(const CheckedCall& call,
       const std::optional<uint64_t> launch = mailbox.NextLaunch(m.rank);
       if (launch == call.key.launch) continue;  // the block is in the leader's mailbox
       if (state == LinkState::kDown) return lost(m.rank);
-      int64_t ignored = 0;
       if (timed_out && launch.has_value() && !failure_->failed(*launch)) {
-        return Mismatch(call, m.rank, *mailbox.Take(m.rank, &ignored));
+        return Mismatch(call, m.rank, *mailbox.Take(m.rank));
       }
       if (state == LinkState::kConnecting) m.phase = NotConnected(reason);
     }
@@ -347,7 +346,8 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
   std::string reason;
   if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) != LinkState::kUp) return false;
   const absl::Span<const std::byte> part = t.out.subspan(t.sent, kMaxPayloadBytes);
-  if (!mailboxes_[call.rank]->TakeCredit(t.rank, part.size() + kFrameCost)) return false;
+  const int64_t cost = static_cast<int64_t>(part.size()) + kFrameCost;
+  if (!mailboxes_[call.rank]->TakeCredit(t.rank, cost)) return false;
 
   Frame frame;
   const CallSummary summary = Summarize(call);
@@ -375,7 +375,10 @@ bool InterProc::TrySend(const CheckedCall& call, int phase, Transfer& t, const D
     if (!part.empty()) std::memcpy(frame.payload.get(), part.data(), part.size());
     mailboxes_[t.rank]->Deliver(call.rank, std::move(frame));
   } else if (!links_->Send(header, frame.label, part, deadline)) {
-    return false;  // The connection's reader reports the error, or the deadline passes.
+    // The connection's reader reports the error, the deadline passes, or the launch has failed. In
+    // the last two cases the connection serves other launches.
+    mailboxes_[call.rank]->UndoTakeCredit(t.rank, cost);
+    return false;
   }
   t.began_sending = true;
   t.sent += part.size();
@@ -409,12 +412,13 @@ std::optional<Frame> InterProc::TakeFrame(const CheckedCall& call, int from,
     // still on its way to this executor; if none arrives, Timeout reports the mismatch.
     const bool left_over = *launch != call.key.launch;
     if (left_over && !failure_->failed(*launch)) break;
-    int64_t credit = 0;
-    std::optional<Frame> frame = mailbox.Take(from, &credit);
-    if (credit > 0) ReturnCredit(call, from, credit, deadline);
+    std::optional<Frame> frame = mailbox.Take(from);
+    ReturnCredit(call, from, deadline);
     *progress = true;
     if (!left_over) return frame;
   }
+  // Credit is still due if an earlier call could not return it.
+  ReturnCredit(call, from, deadline);
   return std::nullopt;
 }
 
@@ -451,7 +455,9 @@ absl::Status InterProc::AppendFrame(const CheckedCall& call, int phase, Transfer
   return absl::OkStatus();
 }
 
-void InterProc::ReturnCredit(const Call& call, int to, int64_t credit, const Deadline& deadline) {
+void InterProc::ReturnCredit(const Call& call, int to, const Deadline& deadline) {
+  const int64_t credit = mailboxes_[call.rank]->TakeDueCredit(to);
+  if (credit == 0) return;
   if (IsLocal(to)) {
     const bool owed = mailboxes_[to]->ReturnCredit(call.rank, credit);
     TESSERA_CHECK(owed) << "to=" << to << " credit=" << credit;
@@ -463,8 +469,9 @@ void InterProc::ReturnCredit(const Call& call, int to, int64_t credit, const Dea
   header.from = static_cast<uint32_t>(call.rank);
   header.to = static_cast<uint32_t>(to);
   header.total = static_cast<uint64_t>(credit);
-  // If the connection is down, nobody needs the credit.
-  links_->Send(header, "", {}, deadline);
+  if (!links_->Send(header, "", {}, deadline)) {
+    mailboxes_[call.rank]->UndoTakeDueCredit(to, credit);
+  }
 }
 
 absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> transfers) const {
@@ -472,10 +479,9 @@ absl::Status InterProc::Timeout(const Call& call, absl::Span<const Transfer> tra
   for (const Transfer& t : transfers) {
     if (!t.sending() && !t.receiving()) continue;
     Mailbox& mailbox = *mailboxes_[call.rank];
-    int64_t ignored = 0;
     const uint64_t launch = mailbox.NextLaunch(t.rank).value_or(call.key.launch);
     if (t.receiving() && launch != call.key.launch && !failure_->failed(launch))
-      return Mismatch(call, t.rank, *mailbox.Take(t.rank, &ignored));
+      return Mismatch(call, t.rank, *mailbox.Take(t.rank));
     std::string reason;
     if (!IsLocal(t.rank) && links_->StateOf(t.rank, &reason) == LinkState::kConnecting) {
       missing.push_back({t.rank, "not connected"});

@@ -82,7 +82,8 @@ class InterProc {
   absl::Status Mismatch(const Call& call, int rank, const Frame& frame) const;
   absl::Status AppendFrame(const CheckedCall& call, int phase, Transfer& transfer,
                            const Frame& frame) const;
-  void ReturnCredit(const Call& call, int to, int64_t credit, const Deadline& deadline);
+  // Returns the credit that is due to rank `to`. If that fails, the credit stays due.
+  void ReturnCredit(const Call& call, int to, const Deadline& deadline);
   absl::Status Timeout(const Call& call, absl::Span<const Transfer> transfers) const;
 
   bool IsLocal(int rank) const { return mailboxes_[rank] != nullptr; }

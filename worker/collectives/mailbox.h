@@ -73,6 +73,12 @@ class Mailbox {
     return true;
   }
 
+  // Undoes a TakeCredit for a frame that was not sent.
+  void UndoTakeCredit(int to, int64_t bytes) {
+    absl::MutexLock lock(&mu_);
+    in_flight_[to] -= bytes;
+  }
+
   // Returns the launch of the frame that Take(from) would return, or nullopt if there is none.
   std::optional<uint64_t> NextLaunch(int from) const {
     absl::MutexLock lock(&mu_);
@@ -81,21 +87,31 @@ class Mailbox {
     return inbox->second.frames.front().header.launch;
   }
 
-  // Removes and returns the oldest frame from rank `from`, or nullopt if there is none. Sets
-  // `*credit` to the bytes of credit that the caller must return to the sender. That is 0 until a
-  // quarter of the window is due.
-  std::optional<Frame> Take(int from, int64_t* credit) {
+  // Removes and returns the oldest frame from rank `from`, or nullopt if there is none. The cost of
+  // the frame becomes credit that is due to the sender.
+  std::optional<Frame> Take(int from) {
     absl::MutexLock lock(&mu_);
-    *credit = 0;
     Inbox& inbox = inboxes_[from];
     if (inbox.frames.empty()) return std::nullopt;
     Frame frame = std::move(inbox.frames.front());
     inbox.frames.pop_front();
     inbox.queued_bytes -= frame.Cost();
     inbox.unreturned_bytes += frame.Cost();
-    if (inbox.unreturned_bytes >= kWindowBytes / 4)
-      *credit = std::exchange(inbox.unreturned_bytes, 0);
     return frame;
+  }
+
+  // Takes the credit that the caller must return to rank `from` now, in bytes. Returns 0 until a
+  // quarter of the window is due.
+  int64_t TakeDueCredit(int from) {
+    absl::MutexLock lock(&mu_);
+    Inbox& inbox = inboxes_[from];
+    return inbox.unreturned_bytes < kWindowBytes / 4 ? 0 : std::exchange(inbox.unreturned_bytes, 0);
+  }
+
+  // Undoes a TakeDueCredit whose credit was not returned.
+  void UndoTakeDueCredit(int from, int64_t bytes) {
+    absl::MutexLock lock(&mu_);
+    inboxes_[from].unreturned_bytes += bytes;
   }
 
   // The number of deliveries, credits and wakes so far.
