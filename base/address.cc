@@ -49,12 +49,12 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
     return wrong("the brackets do not hold an IPv6 address");
   const absl::string_view host = v6 ? rest.substr(1, bracket - 1) : rest.substr(0, colon);
   if (host.empty()) return wrong("the host is missing");
-  const absl::string_view text = rest.substr(colon + 1);
-  if (text.empty()) return wrong("the port is missing");
+  const absl::string_view port_text = rest.substr(colon + 1);
+  if (port_text.empty()) return wrong("the port is missing");
   int port = 0;
-  if (!absl::SimpleAtoi(text, &port) || port < 1 || port > kPortMax)
+  if (!absl::SimpleAtoi(port_text, &port) || port < 1 || port > kPortMax)
     return wrong(
-        absl::StrCat("'", text, "' is not a port; a port is a number from 1 to ", kPortMax));
+        absl::StrCat("'", port_text, "' is not a port; a port is a number from 1 to ", kPortMax));
   return HostPort{std::string(host), absl::StrCat(port)};
 }
 

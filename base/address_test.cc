@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-TEST(ParseHostPortTest, TakesHostAndPort) {
+TEST(ParseHostPortTest, AcceptsHostAndPort) {
   const struct {
     const char *address, *host, *port;
   } rows[] = {
@@ -27,9 +27,9 @@ TEST(ParseHostPortTest, TakesHostAndPort) {
   EXPECT_THAT(CheckAddress("unix:/run/tessera.sock"), IsOk());
 }
 
-TEST(ParseHostPortTest, SaysWhatIsWrongAndWhatIsExpected) {
+TEST(ParseHostPortTest, ErrorsSayWhatIsWrongAndWhatIsExpected) {
   const struct {
-    const char *address, *said;
+    const char *address, *message;
   } rows[] = {
       {"127.0.0.1:74006", "'74006' is not a port; a port is a number from 1 to 65535"},
       {"127.0.0.1:0", "'0' is not a port"},
@@ -52,7 +52,7 @@ TEST(ParseHostPortTest, SaysWhatIsWrongAndWhatIsExpected) {
       {"", "the address is empty"},
   };
   for (const auto& row : rows) {
-    EXPECT_THAT(CheckAddress(row.address), ReasonIs("VALUE_ERROR", row.said)) << row.address;
+    EXPECT_THAT(CheckAddress(row.address), ReasonIs("VALUE_ERROR", row.message)) << row.address;
     EXPECT_THAT(CheckAddress(row.address), ReasonIs("VALUE_ERROR", "HOST:PORT is expected"));
   }
 }
@@ -78,7 +78,7 @@ TEST(WithoutPortTest, KeepsTheHostAsItIsWritten) {
   EXPECT_EQ(WithoutBrackets("node-1"), "node-1");
 }
 
-TEST(IsLoopbackTest, IsTheAddressesOfThisMachine) {
+TEST(IsLoopbackTest, AcceptsTheAddressesOfThisMachine) {
   for (const char* address :
        {"127.0.0.1", "127.0.0.1:8470", "127.255.0.3:1", "localhost", "localhost:8470",
         "LocalHost:8470", "[::1]", "[::1]:8470", "::1", "unix:/run/tessera.sock"}) {
@@ -86,7 +86,7 @@ TEST(IsLoopbackTest, IsTheAddressesOfThisMachine) {
   }
 }
 
-TEST(IsLoopbackTest, IsNoNameThatLooksLikeOne) {
+TEST(IsLoopbackTest, RefusesNamesThatLookLikeLoopback) {
   for (const char* address :
        {"127.example.com", "127.example.com:8470", "127.0.0.1.example.com:8470", "127.0.0.1x",
         "127.0.0", "127.1:8470", "localhost.example.com:8470", "localhosts", "[::1].example.com:80",

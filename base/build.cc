@@ -28,8 +28,8 @@ std::string BuildText(const Build& build) {
 
 absl::StatusOr<int32_t> ChooseProtocol(std::string_view who, const Build& coordinator,
                                        const Build& worker) {
-  const int32_t most = std::min(coordinator.protocol_max, worker.protocol_max);
-  if (most >= std::max(coordinator.protocol_min, worker.protocol_min)) return most;
+  const int32_t protocol = std::min(coordinator.protocol_max, worker.protocol_max);
+  if (protocol >= std::max(coordinator.protocol_min, worker.protocol_min)) return protocol;
   const bool worker_is_older = worker.protocol_max < coordinator.protocol_min;
   return MakeError(ErrorKind::kProtocolMismatch,
                    absl::StrCat(ToAbsl(who), ": it is ", BuildText(worker), " and speaks ",

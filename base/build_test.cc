@@ -14,41 +14,41 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Build Speaking(int32_t min, int32_t max) { return {"0.1.0", "abc", min, max}; }
+Build BuildWithProtocols(int32_t min, int32_t max) { return {"0.1.0", "abc", min, max}; }
 
 TEST(Build, TheGreatestProtocolThatBothSpeakIsChosen) {
   const struct {
     Build coordinator, worker;
     int32_t chosen;
   } rows[] = {
-      {Speaking(1, 2), Speaking(1, 2), 2},
-      {Speaking(1, 2), Speaking(1, 5), 2},
-      {Speaking(1, 5), Speaking(2, 3), 3},
-      {Speaking(3, 5), Speaking(2, 3), 3},
-      {Speaking(1, 2), Build(), 1},
-      {Build(), Speaking(1, 2), 1},
+      {BuildWithProtocols(1, 2), BuildWithProtocols(1, 2), 2},
+      {BuildWithProtocols(1, 2), BuildWithProtocols(1, 5), 2},
+      {BuildWithProtocols(1, 5), BuildWithProtocols(2, 3), 3},
+      {BuildWithProtocols(3, 5), BuildWithProtocols(2, 3), 3},
+      {BuildWithProtocols(1, 2), Build(), 1},
+      {Build(), BuildWithProtocols(1, 2), 1},
       {Build(), Build(), 1},
   };
   for (const auto& row : rows)
     EXPECT_THAT(ChooseProtocol("w0", row.coordinator, row.worker), IsOkAndHolds(row.chosen));
 }
 
-TEST(Build, WhereNoneIsCommonTheOlderSideIsToBeUpgraded) {
-  EXPECT_THAT(ChooseProtocol("registration: worker w0", Speaking(3, 4), Build()),
+TEST(Build, WithoutACommonProtocolTheOlderSideMustBeUpgraded) {
+  EXPECT_THAT(ChooseProtocol("registration: worker w0", BuildWithProtocols(3, 4), Build()),
               ReasonIs("PROTOCOL_MISMATCH",
                        "registration: worker w0: it is an earlier build and speaks protocol 1, the "
                        "coordinator is 0.1.0 (revision abc) and speaks protocols 3 to 4; upgrade "
                        "the worker"));
-  EXPECT_THAT(ChooseProtocol("w0", Speaking(1, 2), Speaking(3, 3)),
+  EXPECT_THAT(ChooseProtocol("w0", BuildWithProtocols(1, 2), BuildWithProtocols(3, 3)),
               ReasonIs("PROTOCOL_MISMATCH",
                        AllOf(HasSubstr("speaks protocol 3, the coordinator"),
                              HasSubstr("speaks protocols 1 to 2; upgrade the coordinator"))));
   // A peer whose range of protocols is empty is refused.
-  EXPECT_THAT(ChooseProtocol("w0", Speaking(1, 2), Speaking(2, 1)).status(),
+  EXPECT_THAT(ChooseProtocol("w0", BuildWithProtocols(1, 2), BuildWithProtocols(2, 1)).status(),
               ReasonIs("PROTOCOL_MISMATCH", HasSubstr("w0")));
 }
 
-TEST(Build, OursIsWhatVersionSays) {
+TEST(Build, VersionTextNamesThisBuild) {
   EXPECT_EQ(VersionText("tessera"), "tessera " + BuildText(ThisBuild()) + "\n");
 }
 

@@ -139,13 +139,14 @@ absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
   }
-  const UniqueFd from(ends[0]);
-  UniqueFd to(ends[1]);
-  TESSERA_ASSIGN_OR_RETURN(const ChildProcess child, ChildProcess::Spawn(binary, args, {to.get()}));
-  to = UniqueFd();
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  TESSERA_ASSIGN_OR_RETURN(const ChildProcess child,
+                           ChildProcess::Spawn(binary, args, {write_end.get()}));
+  write_end = UniqueFd();
   std::string answer;
   while (answer.size() < kAnswerMax) {
-    pollfd ready = {from.get(), POLLIN, 0};
+    pollfd ready = {read_end.get(), POLLIN, 0};
     const int64_t left = absl::ToInt64Milliseconds(deadline - SteadyNow());
     const int n = poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0)));
     if (n < 0 && errno == EINTR) continue;
@@ -155,7 +156,7 @@ absl::StatusOr<std::string> RunAndCapture(const std::string& binary,
                                     absl::FormatDuration(timeout), " and was killed"));
     }
     char buffer[4096];
-    const ssize_t got = read(from.get(), buffer, sizeof(buffer));
+    const ssize_t got = read(read_end.get(), buffer, sizeof(buffer));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     answer.append(buffer, got);

@@ -33,17 +33,17 @@ int64_t AwakeTime::Advance(int64_t steady) {
 
 absl::Time RealClock::Now() const {
   absl::MutexLock lock(&mu_);
-  return awake_.Advance(SteadyNow());
+  return awake_time_.Advance(SteadyNow());
 }
 
-Clock::Moment RealClock::Look() const {
+Clock::Moment RealClock::ReadAll() const {
   absl::MutexLock lock(&mu_);
   const int64_t steady = SteadyNanos();
-  if (!wall_read_ || steady - *wall_read_ >= kWallEvery) {
-    wall_read_ = steady;
+  if (!wall_read_at_ || steady - *wall_read_at_ >= kWallReadInterval) {
+    wall_read_at_ = steady;
     wall_ahead_ = absl::GetCurrentTimeNanos() - steady;
   }
-  return {absl::FromUnixNanos(awake_.Advance(steady)), absl::FromUnixNanos(steady),
+  return {absl::FromUnixNanos(awake_time_.Advance(steady)), absl::FromUnixNanos(steady),
           absl::FromUnixNanos(steady + wall_ahead_)};
 }
 

@@ -38,7 +38,7 @@ class Clock {
   struct Moment {
     absl::Time now, steady, wall;
   };
-  virtual Moment Look() const { return {Now(), Steady(), Wall()}; }
+  virtual Moment ReadAll() const { return {Now(), Steady(), Wall()}; }
 };
 
 // Measures the uptime of a process without the times in which it was suspended. The owner calls
@@ -63,25 +63,25 @@ class AwakeTime {
 };
 
 // The real clock. Now() advances an AwakeTime; the scheduler's driver calls Now() every
-// kTickInterval. Look() reads the wall clock only once per kWallEvery and adds the time that has
-// passed since then. This is cheaper than reading the wall clock with each event, and a change of
-// the wall clock is noticed at most kWallEvery later.
+// kTickInterval. ReadAll() reads the wall clock only once per kWallReadInterval and adds the time
+// that has passed since then. This is cheaper than reading the wall clock with each event, and a
+// change of the wall clock is noticed at most kWallReadInterval later.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Time Steady() const override;
   absl::Time Wall() const override;
-  Moment Look() const override ABSL_LOCKS_EXCLUDED(mu_);
+  Moment ReadAll() const override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  static constexpr int64_t kWallEvery = 1'000'000;  // nanoseconds
+  static constexpr int64_t kWallReadInterval = 1'000'000;  // nanoseconds
 
   mutable absl::Mutex mu_;
   // The steady time at which the wall clock was last read, if ever, and how far the wall clock was
   // ahead of the steady clock then. Both are in nanoseconds.
-  mutable std::optional<int64_t> wall_read_ ABSL_GUARDED_BY(mu_);
+  mutable std::optional<int64_t> wall_read_at_ ABSL_GUARDED_BY(mu_);
   mutable int64_t wall_ahead_ ABSL_GUARDED_BY(mu_) = 0;
-  mutable AwakeTime awake_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
+  mutable AwakeTime awake_time_ ABSL_GUARDED_BY(mu_) = AwakeTime(SteadyNow());
 };
 
 // A clock for tests. It advances only when Advance is called.

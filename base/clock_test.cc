@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-TEST(Clock, TheFakeMovesOnlyWhenTold) {
+TEST(Clock, TheFakeClockMovesOnlyWhenTold) {
   FakeClock clock;
   EXPECT_EQ(clock.Now(), absl::UnixEpoch());
   clock.Advance(absl::Seconds(2));
@@ -22,7 +22,7 @@ TEST(Clock, OnlyTheWallClockCanBeSet) {
   EXPECT_EQ(clock.Wall(), absl::UnixEpoch() - absl::Hours(1));
 }
 
-TEST(Clock, TheRealOneGoesForward) {
+TEST(Clock, TheRealClockGoesForward) {
   const RealClock clock;
   const absl::Time now = clock.Now(), steady = clock.Steady();
   EXPECT_GE(clock.Now(), now);
@@ -30,7 +30,7 @@ TEST(Clock, TheRealOneGoesForward) {
   EXPECT_GT(clock.Wall(), absl::FromUnixSeconds(1'000'000'000));
 }
 
-TEST(AwakeTime, CountsNoPauseOfTheProcess) {
+TEST(AwakeTime, LeavesOutPausesOfTheProcess) {
   const absl::Time start = absl::UnixEpoch() + absl::Hours(5);
   AwakeTime awake(start);
   absl::Time steady = start;

@@ -50,7 +50,7 @@ void DumpFolder::LogFailure(const std::string& file, int error) {
                        << Field("file", file) << Field("why", std::strerror(error));
 }
 
-bool DumpFolder::TakeRoom(const std::string& program, size_t bytes) {
+bool DumpFolder::TryReserve(const std::string& program, size_t bytes) {
   {
     absl::MutexLock lock(&mu_);
     const bool is_known = programs_.contains(program);
@@ -72,7 +72,7 @@ bool DumpFolder::TakeRoom(const std::string& program, size_t bytes) {
 // processes may write the same file; each then replaces it as a whole.
 void DumpFolder::Write(const std::string& program, int number, std::string_view stage,
                        std::string_view text) {
-  if (!TakeRoom(program, text.size())) return;
+  if (!TryReserve(program, text.size())) return;
   const std::string folder = absl::StrCat(path_, "/", program);
   const std::string file =
       absl::StrCat(folder, "/", absl::StrFormat("%02d", number), "_", FileName(stage), ".txt");

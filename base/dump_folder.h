@@ -39,7 +39,7 @@ class DumpFolder {
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns whether a file of this size may be written for the program. If so, counts the file
   // towards the bounds.
-  bool TakeRoom(const std::string& program, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  bool TryReserve(const std::string& program, size_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void LogFailure(const std::string& file, int error) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string path_;

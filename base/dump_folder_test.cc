@@ -82,7 +82,7 @@ TEST_F(DumpFolderTest, ALaterDumpOfAProgramReplacesTheEarlierOne) {
   EXPECT_EQ(ReadAll(this->folder() + "/p/01_verify.txt"), "short");
 }
 
-TEST_F(DumpFolderTest, NamesLeadNowhereElse) {
+TEST_F(DumpFolderTest, NamesCannotLeadOutOfTheFolder) {
   DumpFolder folder(this->folder());
   ProgramDump(&folder, "../../up").Write("../\n", "");
   ProgramDump(&folder, "").Write("", "");
@@ -92,17 +92,17 @@ TEST_F(DumpFolderTest, NamesLeadNowhereElse) {
 }
 
 TEST_F(DumpFolderTest, WithoutAPathNothingIsWritten) {
-  DumpFolder none("");
-  ProgramDump dump(&none, "p");
+  DumpFolder without_path("");
+  ProgramDump dump(&without_path, "p");
   EXPECT_FALSE(dump.enabled());
   dump.Write("verify", "text");
-  ProgramDump nowhere(nullptr, "p");
-  EXPECT_FALSE(nowhere.enabled());
-  nowhere.Write("verify", "text");
+  ProgramDump without_folder(nullptr, "p");
+  EXPECT_FALSE(without_folder.enabled());
+  without_folder.Write("verify", "text");
   EXPECT_EQ(LogLinesWith("dump"), 0);
 }
 
-TEST_F(DumpFolderTest, AtTheBoundOfProgramsItSaysSoOnceAndWritesNoMore) {
+TEST_F(DumpFolderTest, AtTheBoundOfProgramsItLogsOnceAndWritesNoMore) {
   DumpFolder folder(this->folder(), {.programs = 2, .bytes = 1000});
   for (const char* const program : {"a", "b", "c", "d"})
     ProgramDump(&folder, program).Write("verify", "text");
@@ -110,7 +110,7 @@ TEST_F(DumpFolderTest, AtTheBoundOfProgramsItSaysSoOnceAndWritesNoMore) {
   EXPECT_EQ(LogLinesWith("have reached their bound"), 1);
 }
 
-TEST_F(DumpFolderTest, AtTheBoundOfBytesItSaysSoOnceAndWritesNoMore) {
+TEST_F(DumpFolderTest, AtTheBoundOfBytesItLogsOnceAndWritesNoMore) {
   DumpFolder folder(this->folder(), {.programs = 10, .bytes = 10});
   ProgramDump dump(&folder, "p");
   dump.Write("verify", "12345678");

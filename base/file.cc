@@ -117,8 +117,8 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t bytes_
 
 int TryReplaceFile(const std::string& path, std::string_view bytes, ReplaceOptions options) {
   const mode_t mode = ModeOf(options.access);
-  std::string next;
-  UniqueFd file = CreateBeside(path, mode, &next);
+  std::string temporary_path;
+  UniqueFd file = CreateBeside(path, mode, &temporary_path);
   if (!file.ok()) return errno;
   int error = 0;
   // Set the mode again, because the umask may have changed the mode that `open` gave the file.
@@ -127,9 +127,9 @@ int TryReplaceFile(const std::string& path, std::string_view bytes, ReplaceOptio
   if (error == 0 && options.is_durable && fsync(file.get()) != 0) error = errno;
   // Some file systems report a failed write only when the file is closed.
   if (close(file.Release()) != 0 && error == 0) error = errno;
-  if (error == 0 && std::rename(next.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0 && std::rename(temporary_path.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
-    unlink(next.c_str());
+    unlink(temporary_path.c_str());
     return error;
   }
   return options.is_durable ? SyncFolderOf(path) : 0;

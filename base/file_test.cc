@@ -56,7 +56,7 @@ TEST_F(FileTest, IsReadAsItWasWritten) {
   }
 }
 
-TEST_F(FileTest, TheModeIsTheOneThatWasAskedForWhateverTheUmask) {
+TEST_F(FileTest, TheModeIsTheRequestedOneWhateverTheUmask) {
   const mode_t old = umask(0);
   EXPECT_THAT(ReplaceFile(Path("key"), "one", /*is_private=*/true), IsOk());
   EXPECT_EQ(TryReplaceFile(Path("all"), "one", {.access = FileAccess::kByUmask}), 0);
@@ -70,7 +70,7 @@ TEST_F(FileTest, TheModeIsTheOneThatWasAskedForWhateverTheUmask) {
   EXPECT_EQ(ModeOf(Path("mine")), 0600);
 }
 
-TEST_F(FileTest, IsReplacedAndNothingIsLeftBeside) {
+TEST_F(FileTest, IsReplacedAndNoTemporaryFileIsLeft) {
   ASSERT_THAT(ReplaceFile(Path("f"), "one", /*is_private=*/true), IsOk());
   ASSERT_THAT(ReplaceFile(Path("f"), "two", /*is_private=*/true), IsOk());
   EXPECT_EQ(ReadWholeFile(Path("f")).value(), "two");
@@ -121,7 +121,7 @@ TEST_F(FileTest, AFileBeyondTheLimitIsNotRead) {
   EXPECT_EQ(TryReadWholeFile(Path("big"), 99, &bytes), EFBIG);
 }
 
-TEST_F(FileTest, WriteErrorsNameTheFileAndLeaveNothingBeside) {
+TEST_F(FileTest, WriteErrorsNameTheFileAndLeaveNoTemporaryFile) {
   EXPECT_THAT(ReplaceFile(Path("no/folder"), "x", /*is_private=*/true),
               ReasonIs("VALUE_ERROR", AllOf(HasSubstr(Path("no/folder: ")),
                                             HasSubstr("its folder has to exist"))));

@@ -27,7 +27,7 @@ namespace tessera {
 namespace {
 
 enum class Ring : uint8_t { kBusy, kRare };
-constexpr size_t kRings = 2;
+constexpr size_t kNumRings = 2;
 constexpr size_t kRareEntries = 4096, kBusyEntries = 12'288;  // together 2 MiB
 
 struct KindRow {
@@ -57,7 +57,7 @@ struct Entry {
 static_assert(sizeof(Entry) == 128);
 
 // A copy of an entry, which one thread owns.
-struct Copy {
+struct EntryCopy {
   int64_t time = 0;
   uint64_t head = 0;
   uint64_t numbers[4] = {};
@@ -75,8 +75,9 @@ uint64_t ThisThread() {
   return id;
 }
 
-// Copies an entry. Returns false if it is empty, is being written, or was overwritten meanwhile.
-bool Read(const Entry& entry, Copy* out) {
+// Copies an entry. Returns false if the entry is empty, is being written, or was overwritten
+// meanwhile.
+bool TryCopy(const Entry& entry, EntryCopy* out) {
   const uint64_t before = entry.sequence.load(std::memory_order_acquire);
   if (before == 0 || before % 2 == 1) return false;
   out->time = entry.time.load(std::memory_order_relaxed);
@@ -110,6 +111,7 @@ class Line {
   void AddPrintable(std::string_view text) {
     for (const char c : text) Add(c >= 0x20 && c < 0x7f ? c : '?');
   }
+  // Ends the line with a newline and returns it. Call at most once.
   std::string_view End() {
     bytes_[size_++] = '\n';
     return {bytes_, size_};
@@ -124,29 +126,31 @@ class Line {
 // date is computed here. Reference: H. Hinnant, "chrono-compatible low-level date algorithms".
 void AddTime(Line* line, int64_t nanos) {
   const int64_t seconds = nanos / 1'000'000'000, days = seconds / 86'400 + 719'468;
-  const int64_t era = days / 146'097, of_era = days % 146'097;
-  const int64_t year_of_era = (of_era - of_era / 1460 + of_era / 36'524 - of_era / 146'096) / 365;
-  const int64_t of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-  const int64_t shifted = (5 * of_year + 2) / 153;  // months since March
-  const int64_t month = shifted < 10 ? shifted + 3 : shifted - 9;
+  const int64_t era = days / 146'097, day_of_era = days % 146'097;
+  const int64_t year_of_era =
+      (day_of_era - day_of_era / 1460 + day_of_era / 36'524 - day_of_era / 146'096) / 365;
+  const int64_t day_of_year =
+      day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  const int64_t months_since_march = (5 * day_of_year + 2) / 153;
+  const int64_t month = months_since_march < 10 ? months_since_march + 3 : months_since_march - 9;
   line->AddNumber(year_of_era + era * 400 + (month <= 2 ? 1 : 0), 4);
   line->Add('-');
   line->AddNumber(month, 2);
   line->Add('-');
-  line->AddNumber(of_year - (153 * shifted + 2) / 5 + 1, 2);
-  const int64_t of_day = seconds % 86'400;
+  line->AddNumber(day_of_year - (153 * months_since_march + 2) / 5 + 1, 2);
+  const int64_t second_of_day = seconds % 86'400;
   line->Add('T');
-  line->AddNumber(of_day / 3600, 2);
+  line->AddNumber(second_of_day / 3600, 2);
   line->Add(':');
-  line->AddNumber(of_day / 60 % 60, 2);
+  line->AddNumber(second_of_day / 60 % 60, 2);
   line->Add(':');
-  line->AddNumber(of_day % 60, 2);
+  line->AddNumber(second_of_day % 60, 2);
   line->Add('.');
   line->AddNumber(nanos / 1000 % 1'000'000, 6);
   line->Add('Z');
 }
 
-void AddEntry(Line* line, const Copy& entry, int64_t wall_ahead) {
+void AddEntry(Line* line, const EntryCopy& entry, int64_t wall_ahead) {
   const size_t kind = entry.head & 0xffff;
   const size_t size = std::min<size_t>(entry.head >> 16 & 0xffff, FlightRecorder::kTextMax);
   AddTime(line, entry.time + wall_ahead);
@@ -176,18 +180,18 @@ std::atomic<FlightRecorder*> the_recorder{nullptr};
 
 struct FlightRecorder::Memory {
   std::atomic<uint64_t> layout;
-  std::atomic<uint64_t> next[kRings];
+  std::atomic<uint64_t> next[kNumRings];
   char unused[40];
   Entry busy[kBusyEntries];
   Entry rare[kRareEntries];
 
   // Empties the entries that a process had begun to write when it died.
-  void ForgetUnfinished() {
-    const auto forget = [](Entry& entry) {
+  void ClearUnfinished() {
+    const auto clear = [](Entry& entry) {
       if (entry.sequence % 2 == 1) entry.sequence = 0;
     };
-    for (Entry& entry : busy) forget(entry);
-    for (Entry& entry : rare) forget(entry);
+    for (Entry& entry : busy) clear(entry);
+    for (Entry& entry : rare) clear(entry);
   }
 
   static constexpr uint64_t kLayout = 0x74665f31'0000'0000 + std::size(kKinds);
@@ -225,7 +229,7 @@ absl::StatusOr<std::unique_ptr<FlightRecorder>> FlightRecorder::Map(int fd) {
   if (recorder->memory_->layout != Memory::kLayout)
     return MakeError(ErrorKind::kValueError,
                      "flight recorder: the daemon and its executors must be the same program");
-  recorder->memory_->ForgetUnfinished();
+  recorder->memory_->ClearUnfinished();
   return recorder;
 }
 
@@ -260,14 +264,14 @@ void FlightRecorder::Record(FlightKind kind, std::string_view text, uint64_t a, 
 
 // Merges the two rings by time. It first walks backwards from the newest entries to find where the
 // newest `entries_max` begin, and then goes forward from there. Other threads may write meanwhile;
-// Read skips an entry that changes under it. This function allocates no memory and takes no lock,
-// because signal handlers call this function.
+// TryCopy skips an entry that changes meanwhile. This function allocates no memory and takes no
+// lock, because signal handlers call this function.
 template <class LineFn>
-void FlightRecorder::ForEachLine(size_t entries_max, const LineFn& line) const noexcept {
+void FlightRecorder::ForEachLine(size_t entries_max, const LineFn& f) const noexcept {
   // For each ring: `end` is after its newest entry, `first` is its oldest, and `begin` is where the
   // output starts.
-  uint64_t end[kRings], begin[kRings], first[kRings];
-  for (size_t r = 0; r < kRings; ++r) {
+  uint64_t end[kNumRings], begin[kNumRings], first[kNumRings];
+  for (size_t r = 0; r < kNumRings; ++r) {
     end[r] = begin[r] = memory_->next[r].load(std::memory_order_acquire);
     first[r] = end[r] - std::min<uint64_t>(end[r], Memory::size(r));
   }
@@ -285,11 +289,11 @@ void FlightRecorder::ForEachLine(size_t entries_max, const LineFn& line) const n
     const bool busy = begin[0] < end[0], rare = begin[1] < end[1];
     if (!busy && !rare) return;
     const size_t r = !busy || (rare && time(1, begin[1]) < time(0, begin[0])) ? 1 : 0;
-    Copy entry;
-    if (Read(memory_->at(r, begin[r]++), &entry)) {
-      Line text;
-      AddEntry(&text, entry, wall_ahead);
-      line(text.End());
+    EntryCopy entry;
+    if (TryCopy(memory_->at(r, begin[r]++), &entry)) {
+      Line line;
+      AddEntry(&line, entry, wall_ahead);
+      f(line.End());
     }
   }
 }
@@ -342,7 +346,7 @@ constexpr size_t kLinesToStderr = 100;    // few enough for a log
 
 // These variables are written before the handlers are installed.
 char file_path[4096], kept_path[4096];
-struct sigaction before[std::size(kFaults)];
+struct sigaction previous_actions[std::size(kFaults)];
 std::atomic<bool> writing{false};
 
 void WriteAll(int signal) {
@@ -372,12 +376,12 @@ void OnFault(int signal) {
   // Restore the handler that was there before, and let it run: a fault occurs again when this
   // function returns, and `raise` repeats an abort.
   for (size_t i = 0; i < std::size(kFaults); ++i)
-    if (kFaults[i] == signal) sigaction(signal, &before[i], nullptr);
+    if (kFaults[i] == signal) sigaction(signal, &previous_actions[i], nullptr);
   raise(signal);
   errno = error;
 }
 
-void OnAsked(int signal) {
+void OnDumpRequest(int signal) {
   const int error = errno;
   WriteAll(signal);
   errno = error;
@@ -385,13 +389,13 @@ void OnAsked(int signal) {
 
 }  // namespace
 
-void BeginFlight(const std::string& folder, const std::string& name) {
+void StartFlightRecorder(const std::string& folder, const std::string& name) {
   SetFlightRecorder(new FlightRecorder);
   WriteFlightOnSignals(folder.empty() ? "" : absl::StrCat(folder, "/flight-", name, ".txt"));
   RecordFlight(FlightKind::kProcess, "begins", static_cast<uint64_t>(getpid()));
 }
 
-std::string FolderForFlights(const Options& options) {
+std::string FlightFolder(const Options& options) {
   if (!options.state_dir.empty()) return options.state_dir;
   if (options.log_file.empty()) return "";
   const size_t slash = options.log_file.rfind('/');
@@ -408,8 +412,9 @@ void WriteFlightOnSignals(const std::string& path) {
   sigemptyset(&action.sa_mask);
   action.sa_handler = OnFault;
   action.sa_flags = SA_ONSTACK;
-  for (size_t i = 0; i < std::size(kFaults); ++i) sigaction(kFaults[i], &action, &before[i]);
-  action.sa_handler = OnAsked;
+  for (size_t i = 0; i < std::size(kFaults); ++i)
+    sigaction(kFaults[i], &action, &previous_actions[i]);
+  action.sa_handler = OnDumpRequest;
   action.sa_flags = SA_RESTART;
   sigaction(SIGUSR2, &action, nullptr);
 }

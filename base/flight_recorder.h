@@ -63,9 +63,9 @@ class FlightRecorder {
   struct Memory;
   struct NoMemory {};
   explicit FlightRecorder(NoMemory /*map*/) {}
-  // Calls `line` with the text of each of the newest entries. Async-signal-safe if `line` is.
-  template <class Line>
-  void ForEachLine(size_t entries_max, const Line& line) const noexcept;
+  // Calls `f` with the line of each of the newest entries. Async-signal-safe if `f` is.
+  template <class LineFn>
+  void ForEachLine(size_t entries_max, const LineFn& f) const noexcept;
   absl::Status MapFd(int fd);
 
   int fd_ = -1;
@@ -86,11 +86,11 @@ inline void RecordFlight(FlightKind kind, std::string_view text, uint64_t a = 0,
 
 // Returns the folder for the files of flight recorders: the folder of the state or, if there is
 // none, the folder of the log file. Returns an empty string if there is neither.
-std::string FolderForFlights(const Options& options);
+std::string FlightFolder(const Options& options);
 // Makes the recorder of this process and calls WriteFlightOnSignals. The file is
 // `folder`/flight-NAME.txt, where NAME is `name`. If `folder` is empty, entries are written to
 // stderr.
-void BeginFlight(const std::string& folder, const std::string& name);
+void StartFlightRecorder(const std::string& folder, const std::string& name);
 
 // Makes this process write its newest entries when it ends by a fault or a failed check, and when
 // it gets SIGUSR2. They are written to the file `path`, or to stderr if `path` is empty. A file

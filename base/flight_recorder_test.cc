@@ -45,7 +45,7 @@ TEST(FlightRecorder, FormatsWhatWasRecorded) {
                             "} request=1 session=2 operation=3 executor=18446744073709551615$")));
 }
 
-TEST(FlightRecorder, KeepsTheNewestAndWhatIsRareMuchLonger) {
+TEST(FlightRecorder, KeepsTheNewestEntriesAndRareKindsMuchLonger) {
   FlightRecorder recorder;
   recorder.Record(FlightKind::kWorkerStream, "w0 has registered", 5);
   for (uint64_t i = 1; i <= 100'000; ++i) recorder.Record(FlightKind::kCommit, "", i);
@@ -59,7 +59,7 @@ TEST(FlightRecorder, KeepsTheNewestAndWhatIsRareMuchLonger) {
   EXPECT_THAT(newest[0], HasSubstr("commit=99999"));
 }
 
-TEST(FlightRecorder, IsReadThroughItsDescriptor) {
+TEST(FlightRecorder, CanBeMappedThroughItsDescriptor) {
   FlightRecorder recorder;
   auto mapped = FlightRecorder::Map(recorder.fd());
   ASSERT_TRUE(mapped.ok()) << mapped.status();

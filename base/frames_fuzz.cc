@@ -17,11 +17,11 @@ struct Parsed {
   bool broken = false;
 };
 
-Parsed Parse(const char* bytes, size_t size, size_t piece) {
+Parsed Parse(const char* bytes, size_t size, size_t piece_size) {
   Parsed parsed;
   tessera::FrameParser parser;
-  for (size_t at = 0; at < size; at += piece) {
-    parser.Add(bytes + at, std::min(piece, size - at));
+  for (size_t at = 0; at < size; at += piece_size) {
+    parser.Add(bytes + at, std::min(piece_size, size - at));
     while (auto message = parser.Next()) parsed.messages.push_back(*std::move(message));
   }
   parsed.broken = parser.broken();
@@ -32,11 +32,12 @@ Parsed Parse(const char* bytes, size_t size, size_t piece) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const size_t piece = 1 + data[0] % 31;
+  const size_t piece_size = 1 + data[0] % 31;
   const char* bytes = reinterpret_cast<const char*>(data) + 1;
-  const Parsed cut = Parse(bytes, size - 1, piece);
+  const Parsed in_pieces = Parse(bytes, size - 1, piece_size);
   const Parsed whole = Parse(bytes, size - 1, size);
-  TESSERA_CHECK(cut.messages == whole.messages && cut.broken == whole.broken) << "piece=" << piece;
+  TESSERA_CHECK(in_pieces.messages == whole.messages && in_pieces.broken == whole.broken)
+      << "piece_size=" << piece_size;
   // Encoding the messages again must give the part of the stream that was parsed.
   std::string encoded;
   for (const std::string& message : whole.messages) {

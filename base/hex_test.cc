@@ -19,7 +19,7 @@ TEST(BytesFromHex, TwoDigitsAreAByte) {
   }
 }
 
-TEST(BytesFromHex, WhatIsNoDigitIsRefused) {
+TEST(BytesFromHex, OtherTextsAreRefused) {
   for (const char* text : {"0", "000", "0g", "g0", "0x", " 0", "/0", ":0", "@0", "`0"})
     EXPECT_EQ(BytesFromHex(text), std::nullopt) << text;
 }

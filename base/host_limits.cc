@@ -71,10 +71,11 @@ void ApplyCgroup(const std::string& directory, HostLimits* limits) {
       LowerMemory(bytes, limits);
     }
   }
-  const std::vector<std::string> max =
+  const std::vector<std::string> cpu_max =
       absl::StrSplit(Contents(directory + "/cpu.max"), absl::ByAnyChar(" \n"), absl::SkipEmpty());
   int64_t quota = 0, period = 0;
-  if (max.size() == 2 && absl::SimpleAtoi(max[0], &quota) && absl::SimpleAtoi(max[1], &period)) {
+  if (cpu_max.size() == 2 && absl::SimpleAtoi(cpu_max[0], &quota) &&
+      absl::SimpleAtoi(cpu_max[1], &period)) {
     LowerCores(quota, period, limits);
   }
   LowerCores(NumberIn(directory + "/cpu.cfs_quota_us").value_or(0),
@@ -105,17 +106,17 @@ std::string Unescaped(absl::string_view text) {
 
 // Returns the cgroup hierarchies among the mounts. A line of mountinfo has this form:
 //   36 35 98:0 ROOT MOUNT_POINT OPTIONS [TAG]... - TYPE SOURCE CONTROLLERS
-std::vector<Hierarchy> Hierarchies(const std::string& mountinfo) {
+std::vector<Hierarchy> ParseHierarchies(const std::string& mountinfo) {
   std::vector<Hierarchy> out;
   for (const absl::string_view line : absl::StrSplit(mountinfo, '\n')) {
     const std::pair<absl::string_view, absl::string_view> halves =
         absl::StrSplit(line, absl::MaxSplits(" - ", 1));
     const std::vector<absl::string_view> mount = absl::StrSplit(halves.first, ' ');
-    const std::vector<absl::string_view> system = absl::StrSplit(halves.second, ' ');
-    if (mount.size() < 6 || system.size() < 3) continue;
-    if (system[0] != "cgroup" && system[0] != "cgroup2") continue;
-    out.push_back({system[0] == "cgroup2", absl::StrSplit(system[2], ','), Unescaped(mount[3]),
-                   Unescaped(mount[4])});
+    const std::vector<absl::string_view> file_system = absl::StrSplit(halves.second, ' ');
+    if (mount.size() < 6 || file_system.size() < 3) continue;
+    if (file_system[0] != "cgroup" && file_system[0] != "cgroup2") continue;
+    out.push_back({file_system[0] == "cgroup2", absl::StrSplit(file_system[2], ','),
+                   Unescaped(mount[3]), Unescaped(mount[4])});
   }
   return out;
 }
@@ -162,7 +163,8 @@ int SchedulableCores() {
 
 HostLimits ReadCgroupLimits(const std::string& root, HostLimits machine) {
   HostLimits limits = machine;
-  const std::vector<Hierarchy> hierarchies = Hierarchies(Contents(root + "/proc/self/mountinfo"));
+  const std::vector<Hierarchy> hierarchies =
+      ParseHierarchies(Contents(root + "/proc/self/mountinfo"));
   // A line has the form `NUMBER:CONTROLLERS:GROUP`; in v2 it names no controllers.
   for (const absl::string_view line :
        absl::StrSplit(Contents(root + "/proc/self/cgroup"), '\n', absl::SkipEmpty())) {

@@ -51,9 +51,9 @@ constexpr char kVersion1[] =
     "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
     "32 30 0:28 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n";
 
-TEST(HostLimitsTest, WithoutControlGroupsItIsTheMachine) { EXPECT_EQ(LimitsOf({}), kMachine); }
+TEST(HostLimitsTest, WithoutCgroupsTheMachineIsTheLimit) { EXPECT_EQ(LimitsOf({}), kMachine); }
 
-TEST(HostLimitsTest, ContainerOfVersion2) {
+TEST(HostLimitsTest, ReadsTheLimitsOfAContainerOfVersion2) {
   EXPECT_EQ(LimitsOf({{"proc/self/cgroup", "0::/\n"},
                       {"proc/self/mountinfo", kUnified},
                       {"sys/fs/cgroup/memory.max", "8589934592\n"},
@@ -62,7 +62,7 @@ TEST(HostLimitsTest, ContainerOfVersion2) {
             (HostLimits{8 * kGiB, 2}));
 }
 
-TEST(HostLimitsTest, LeastOverThePathOfVersion2) {
+TEST(HostLimitsTest, TheLeastLimitOnAPathOfVersion2Counts) {
   const Files path = {
       {"proc/self/cgroup", "0::/system.slice/tessera.service/inner\n"},
       {"proc/self/mountinfo", kUnified},
@@ -96,7 +96,7 @@ TEST(HostLimitsTest, ContainerOfVersion1SeesItsOwnGroupAsTheMountsRoot) {
       << "half a core is one";
 }
 
-TEST(HostLimitsTest, LeastOverThePathOfVersion1) {
+TEST(HostLimitsTest, TheLeastLimitOnAPathOfVersion1Counts) {
   EXPECT_EQ(
       LimitsOf({{"proc/self/cgroup", "4:memory:/batch/job\n2:cpu,cpuacct:/batch/job\n"},
                 {"proc/self/mountinfo", kVersion1},
@@ -122,7 +122,7 @@ TEST(HostLimitsTest, LimitsAboveTheMountCountWhereTheKernelRepeatsThem) {
       (HostLimits{kGiB, 32}));
 }
 
-TEST(HostLimitsTest, BothVersionsAtOnce) {
+TEST(HostLimitsTest, BothVersionsCountTogether) {
   EXPECT_EQ(LimitsOf({{"proc/self/cgroup", "4:memory:/a\n0::/b\n"},
                       {"proc/self/mountinfo",
                        std::string(kVersion1) +
@@ -132,7 +132,7 @@ TEST(HostLimitsTest, BothVersionsAtOnce) {
             (HostLimits{2 * kGiB, 2}));
 }
 
-TEST(HostLimitsTest, GroupOutsideOfWhatIsShown) {
+TEST(HostLimitsTest, AGroupOutsideTheMountGetsTheLimitsOfTheMount) {
   EXPECT_EQ(LimitsOf({{"proc/self/cgroup", "0::/../elsewhere\n"},
                       {"proc/self/mountinfo", kUnified},
                       {"sys/fs/cgroup/memory.max", "1073741824\n"}}),
@@ -145,7 +145,7 @@ TEST(HostLimitsTest, GroupOutsideOfWhatIsShown) {
             (HostLimits{kGiB, 32}));
 }
 
-TEST(HostLimitsTest, NamesWithSpaces) {
+TEST(HostLimitsTest, NamesMayContainSpaces) {
   EXPECT_EQ(
       LimitsOf({{"proc/self/cgroup", "0::/a b\n"},
                 {"proc/self/mountinfo", "30 23 0:26 / /my\\040groups rw - cgroup2 cgroup rw\n"},
@@ -153,7 +153,7 @@ TEST(HostLimitsTest, NamesWithSpaces) {
       (HostLimits{kGiB, 32}));
 }
 
-TEST(HostLimitsTest, WhatDoesNotReadLimitsNothing) {
+TEST(HostLimitsTest, UnreadableFilesSetNoLimit) {
   EXPECT_EQ(LimitsOf({{"proc/self/cgroup", "nonsense\n0::/\n7\n"},
                       {"proc/self/mountinfo", std::string("short line\n- \n - \n") + kUnified},
                       {"sys/fs/cgroup/memory.max", "99999999999999999999999\n"},
@@ -163,7 +163,7 @@ TEST(HostLimitsTest, WhatDoesNotReadLimitsNothing) {
             kMachine);
 }
 
-TEST(HostLimitsTest, AGroupMayAllowMoreThanThereIs) {
+TEST(HostLimitsTest, ALimitAboveTheMachineIsIgnored) {
   EXPECT_EQ(LimitsOf({{"proc/self/cgroup", "0::/\n"},
                       {"proc/self/mountinfo", kUnified},
                       {"sys/fs/cgroup/memory.max", "1099511627776\n"},
@@ -171,7 +171,7 @@ TEST(HostLimitsTest, AGroupMayAllowMoreThanThereIs) {
             kMachine);
 }
 
-TEST(HostLimitsTest, OwnCoresAreThoseThatItsThreadsMayRunOn) {
+TEST(HostLimitsTest, CoresFollowTheAffinityMask) {
   cpu_set_t all, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
   CPU_ZERO(&one);
@@ -185,7 +185,7 @@ TEST(HostLimitsTest, OwnCoresAreThoseThatItsThreadsMayRunOn) {
   EXPECT_GT(ProcessLimits().memory_bytes, 0);
 }
 
-TEST(HostLimitsTest, FilesAreRaisedToWhatIsAllowed) {
+TEST(HostLimitsTest, TheLimitOfOpenFilesIsRaisedToTheHardLimit) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit low = before;

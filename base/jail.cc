@@ -30,7 +30,7 @@ namespace {
 
 // The header of a request; the caller's bytes follow it. Before the first request, the process
 // sends a message: it is empty if the process is in its jail, and otherwise says why it cannot be.
-struct Limits {
+struct RequestHeader {
   int64_t memory_bytes = 0;
   int64_t cpu_seconds = 0;
 };
@@ -60,7 +60,7 @@ IoResult WaitUntilReady(int fd, short events, const Bounds& bounds) {
   }
 }
 
-// Sends all bytes. It sends without blocking and waits with the bounds, because the buffer of the
+// Sends all bytes. Sends without blocking and waits within the bounds, because the buffer of the
 // socket fills up if the process hangs.
 IoResult WriteBefore(int fd, const Bounds& bounds, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -68,8 +68,8 @@ IoResult WriteBefore(int fd, const Bounds& bounds, std::string_view bytes) {
     if (sent > 0) {
       bytes.remove_prefix(static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
-      const IoResult end = WaitUntilReady(fd, POLLOUT, bounds);
-      if (end != IoResult::kDone) return end;
+      const IoResult waited = WaitUntilReady(fd, POLLOUT, bounds);
+      if (waited != IoResult::kDone) return waited;
     } else if (errno != EINTR) {
       return IoResult::kClosed;
     }
@@ -84,8 +84,8 @@ IoResult ReadBefore(int fd, const Bounds& bounds, FrameParser* parser, std::stri
       return IoResult::kDone;
     }
     if (parser->broken()) return IoResult::kClosed;
-    const IoResult end = WaitUntilReady(fd, POLLIN, bounds);
-    if (end != IoResult::kDone) return end;
+    const IoResult waited = WaitUntilReady(fd, POLLIN, bounds);
+    if (waited != IoResult::kDone) return waited;
     char bytes[1 << 16];
     const ssize_t got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -133,26 +133,27 @@ std::optional<std::string> JailedProcess::Call(std::string_view request, absl::T
     *end = {JailEnd::Cause::kNotStarted, std::string(started.message())};
     return std::nullopt;
   }
-  Running& to = *running_;
-  const int fd = to.socket.get();
+  Running& running = *running_;
+  const int fd = running.socket.get();
   std::string reply;
   IoResult result = IoResult::kDone;
-  if (!to.ready) {
-    result = ReadBefore(fd, bounds, &to.replies, &reply);
+  if (!running.ready) {
+    result = ReadBefore(fd, bounds, &running.replies, &reply);
     if (result == IoResult::kDone && !reply.empty()) {
       running_.reset();
       *end = {JailEnd::Cause::kNotStarted, reply};
       return std::nullopt;
     }
-    to.ready = result == IoResult::kDone;
+    running.ready = result == IoResult::kDone;
   }
-  const Limits limits{options_.memory_bytes_max, absl::ToInt64Seconds(deadline - SteadyNow()) + 1};
+  const RequestHeader limits{options_.memory_bytes_max,
+                             absl::ToInt64Seconds(deadline - SteadyNow()) + 1};
   const std::string_view header(reinterpret_cast<const char*>(&limits), sizeof limits);
   if (result == IoResult::kDone)
     result =
         WriteBefore(fd, bounds, FrameHeader(header.size() + request.size()) + std::string(header));
   if (result == IoResult::kDone) result = WriteBefore(fd, bounds, request);
-  if (result == IoResult::kDone) result = ReadBefore(fd, bounds, &to.replies, &reply);
+  if (result == IoResult::kDone) result = ReadBefore(fd, bounds, &running.replies, &reply);
   if (result == IoResult::kDone) return reply;
   if (result == IoResult::kTimedOut) {
     *end = {JailEnd::Cause::kWall, "did not answer in time and was stopped"};
@@ -182,14 +183,14 @@ JailEnd JailedProcess::Reap() {
 // ---- The process itself. -----------------------------------------------------------------------
 namespace {
 
-// Sets the soft limit of a resource. With `for_good` it also sets the hard limit, so that the
+// Sets the soft limit of a resource. With `is_final` it also sets the hard limit, so that the
 // process cannot raise the limit again.
-void Limit(int resource, int64_t to, bool for_good = false) {
-  rlimit limit;
-  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
-  limit.rlim_cur = std::min<rlim_t>(static_cast<rlim_t>(to), limit.rlim_max);
-  if (for_good) limit.rlim_max = limit.rlim_cur;
-  setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+void SetLimit(int resource, int64_t limit, bool is_final = false) {
+  rlimit value;
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &value) != 0) return;
+  value.rlim_cur = std::min<rlim_t>(static_cast<rlim_t>(limit), value.rlim_max);
+  if (is_final) value.rlim_max = value.rlim_cur;
+  setrlimit(static_cast<__rlimit_resource>(resource), &value);
 }
 
 // Returns the size of this process's address space. The limit of a request is added to it, because
@@ -201,7 +202,7 @@ int64_t MappedBytes() {
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-int64_t ProcessorSeconds() {
+int64_t UsedProcessorSeconds() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1;
@@ -334,7 +335,7 @@ bool JailFiltersCalls() { return !kSanitized; }
 int ServeInJail(const char* title, const std::function<std::string(std::string_view)>& serve) {
   NameThread(title);
   fcntl(kChildFd, F_SETFD, FD_CLOEXEC);
-  Limit(RLIMIT_CORE, 0, /*for_good=*/true);
+  SetLimit(RLIMIT_CORE, 0, /*is_final=*/true);
   std::set_new_handler([] { _exit(kOutOfMemoryStatus); });
   // If the machine or the cgroup has no memory left, the kernel shall kill this process, which
   // holds one request, and not the coordinator, which holds everybody's state.
@@ -346,15 +347,15 @@ int ServeInJail(const char* title, const std::function<std::string(std::string_v
     _exit(0);
   }).detach();
   const int64_t mapped_bytes = MappedBytes();
-  const std::string refused = JailFiltersCalls() ? EnterJail() : "";
-  if (!WriteFrame(kChildFd, refused) || !refused.empty()) return 1;
+  const std::string why_not = JailFiltersCalls() ? EnterJail() : "";
+  if (!WriteFrame(kChildFd, why_not) || !why_not.empty()) return 1;
   FrameReader requests(kChildFd);
   while (const std::optional<std::string> request = requests.Next()) {
-    Limits limits;
+    RequestHeader limits;
     if (request->size() < sizeof limits) return 1;
     std::memcpy(&limits, request->data(), sizeof limits);
-    Limit(RLIMIT_AS, mapped_bytes + limits.memory_bytes);
-    Limit(RLIMIT_CPU, ProcessorSeconds() + limits.cpu_seconds);
+    SetLimit(RLIMIT_AS, mapped_bytes + limits.memory_bytes);
+    SetLimit(RLIMIT_CPU, UsedProcessorSeconds() + limits.cpu_seconds);
     if (!WriteFrame(kChildFd, serve(std::string_view(*request).substr(sizeof limits)))) return 1;
   }
   return 0;

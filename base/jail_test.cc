@@ -102,7 +102,7 @@ TEST(Jail, OneProcessAnswersOneRequestAfterTheOther) {
   EXPECT_EQ(CallOrEnd(process, ""), absl::StrCat("pid ", process.pid(), ": "));
 }
 
-TEST(Jail, WhatIsOutOfReachFails) {
+TEST(Jail, ForbiddenCallsFailOrEndTheProcess) {
   if (!JailFiltersCalls())
     GTEST_SKIP() << "a sanitizer's runtime needs the calls that the filter refuses";
   JailedProcess process(Options());
@@ -118,7 +118,7 @@ TEST(Jail, WhatIsOutOfReachFails) {
   EXPECT_THAT(CallOrEnd(process, "again"), HasSubstr(": again"));
 }
 
-TEST(Jail, ACrashIsToldAndTheNextCallGetsAnotherProcess) {
+TEST(Jail, ACrashIsReportedAndTheNextCallGetsAnotherProcess) {
   JailedProcess process(Options());
   EXPECT_THAT(CallOrEnd(process, "crash"),
               AnyOf("crash: it was killed by signal 11 (Segmentation fault)",
@@ -129,7 +129,7 @@ TEST(Jail, ACrashIsToldAndTheNextCallGetsAnotherProcess) {
   EXPECT_THAT(CallOrEnd(process, "next"), HasSubstr(": next"));
 }
 
-TEST(Jail, OneThatDiedBetweenCallsIsReplaced) {
+TEST(Jail, AProcessThatDiedBetweenCallsIsReplaced) {
   JailedProcess process(Options());
   CallOrEnd(process, "a");
   const pid_t pid = process.pid();
@@ -197,7 +197,7 @@ TEST(Jail, ProcessorTimeIsLimited) {
   EXPECT_EQ(end, "cpu: it took too much processor time");
 }
 
-TEST(Jail, CallsCanBeEnded) {
+TEST(Jail, CallsEndWhenTheStopDescriptorIsReadable) {
   int stop[2];
   ASSERT_EQ(pipe(stop), 0);
   JailOptions options = Options();
@@ -215,14 +215,14 @@ TEST(Jail, CallsCanBeEnded) {
   close(stop[0]);
 }
 
-TEST(Jail, WhatDoesNotStartIsTold) {
+TEST(Jail, AProgramThatDoesNotStartIsReported) {
   JailOptions options = Options();
   options.binary = "/no/such/program";
   JailedProcess process(options);
   EXPECT_THAT(CallOrEnd(process, "a"), HasSubstr("not started: it cannot start /no/such/program"));
 }
 
-TEST(Jail, ItEndsWithItsParent) {
+TEST(Jail, TheProcessEndsWithItsParent) {
   int pids[2];
   ASSERT_EQ(pipe(pids), 0);
   const pid_t parent = fork();

@@ -8,14 +8,14 @@
 namespace tessera {
 
 // Benchmarks call this first in main, because they may also run in builds with assertions.
-inline void SkipDeadlockDetection() {
+inline void DisableDeadlockDetection() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
 // The daemons call this first in main, and the SDK calls it before a program's first session.
-inline void SkipDeadlockDetectionInRelease() {
+inline void DisableDeadlockDetectionInRelease() {
 #ifdef NDEBUG
-  SkipDeadlockDetection();
+  DisableDeadlockDetection();
 #endif
 }
 

@@ -44,10 +44,10 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // The log of the process. It is never freed, so that objects that outlive main may still log.
 struct ProcessLog {
   std::atomic<LogLevel> level{LogLevel::kOff};  // the level that applies now
-  // The time at which `base` applies again: nanoseconds of SteadyNow.
+  // The time at which `lasting_level` applies again: nanoseconds of SteadyNow.
   std::atomic<int64_t> reverts_at{kNever};
   absl::Mutex mu;
-  LogLevel base ABSL_GUARDED_BY(mu) = LogLevel::kOff;
+  LogLevel lasting_level ABSL_GUARDED_BY(mu) = LogLevel::kOff;  // last level set without a time
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
   std::shared_ptr<spdlog::logger> logger ABSL_GUARDED_BY(mu);
 };
@@ -56,8 +56,8 @@ ProcessLog& TheLog() {
   return *log;
 }
 
-// Sets `level` back to `base` if its time is over. Returns how much of the time is left, which is
-// infinite if no time was set.
+// Sets `level` back to `lasting_level` if its time is over. Returns how much of the time is left,
+// which is infinite if no time was set.
 absl::Duration RevertIfDue(ProcessLog& log) {
   LogLevel level = LogLevel::kOff;
   {
@@ -66,7 +66,7 @@ absl::Duration RevertIfDue(ProcessLog& log) {
     if (at == kNever) return absl::InfiniteDuration();
     const absl::Duration left = absl::FromUnixNanos(at) - SteadyNow();
     if (left > absl::ZeroDuration()) return left;
-    level = log.base;
+    level = log.lasting_level;
     log.level = level;
     log.reverts_at = kNever;
   }
@@ -152,7 +152,7 @@ void SetLogLevel(LogLevel level, absl::Duration time) {
   ProcessLog& log = TheLog();
   absl::MutexLock lock(&log.mu);
   const bool bounded = time < absl::InfiniteDuration();
-  if (!bounded) log.base = level;
+  if (!bounded) log.lasting_level = level;
   log.reverts_at = bounded ? absl::ToUnixNanos(SteadyNow() + time) : kNever;
   log.level = level;
 }

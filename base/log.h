@@ -62,12 +62,12 @@ int64_t LogLinesDropped();
 // Adds a field to a line: " key=value". The value is quoted if it is empty or contains blanks,
 // quotes or '='.
 template <typename T>
-struct FieldOf {
+struct LogField {
   std::string_view key;
   const T& value;
 };
 template <typename T>
-FieldOf<T> Field(std::string_view key, const T& value) {
+LogField<T> Field(std::string_view key, const T& value) {
   return {key, value};
 }
 std::string FormatField(std::string_view key, std::string_view value);
@@ -84,7 +84,7 @@ void AddJsonField(std::string& fields, std::string_view key, std::string_view va
 }  // namespace internal
 
 template <typename T>
-std::ostream& operator<<(std::ostream& os, const FieldOf<T>& field) {
+std::ostream& operator<<(std::ostream& os, const LogField<T>& field) {
   std::ostringstream value;
   std::string* const json = internal::JsonFields(os);
   if constexpr (std::is_same_v<T, bool>) value << std::boolalpha;

@@ -1,6 +1,6 @@
-// Implements the format of log lines. The log and failed checks write their lines with it. It is
-// below both, because a failed check may not depend on the log, which itself depends on checked
-// code.
+// Implements the format of log lines. The log and failed checks write their lines with it.
+// This file does not depend on either of them: a failed check may not depend on the log, which
+// itself depends on checked code.
 #include "base/log_format.h"
 
 #include <atomic>

@@ -69,7 +69,7 @@ TEST(Log, JsonStringsHoldNoBytesThatAreNotUtf8) {
   EXPECT_EQ(JsonString("\xe2\x82"), "\"\\ufffd\\ufffd\"");  // cut off
 }
 
-TEST(Log, ALevelIsSetForATime) {
+TEST(Log, ALevelCanBeSetForATime) {
   const std::string text = Logged(LogLevel::kInfo, [] {
     SetLogLevel(LogLevel::kVlog);
     TESSERA_VLOG << "shown";
@@ -91,7 +91,7 @@ TEST(Log, ALevelIsSetForATime) {
   EXPECT_THAT(text, Not(HasSubstr("hidden")));
 }
 
-TEST(Log, WhatIsOffIsNotEvaluated) {
+TEST(Log, OperandsOfDisabledLinesAreNotEvaluated) {
   int evaluated = 0;
   TESSERA_LOG(ERROR) << ++evaluated;  // Logging has not been started.
   EXPECT_EQ(evaluated, 0);

@@ -47,7 +47,7 @@ constexpr MetricRow kRows[] = {
 #include "base/metrics.def"
 };
 
-std::vector<std::string> ClosedValues(std::string_view text) {
+std::vector<std::string> ParseClosedValues(std::string_view text) {
   std::vector<std::string> values;
   for (const auto value : absl::StrSplit(ToAbsl(text), '|')) {
     if (value == "@error_kinds") {
@@ -68,7 +68,7 @@ std::vector<std::string> ClosedValues(std::string_view text) {
 std::vector<LabelDomain> MakeDomains() {
   std::vector<LabelDomain> domains;
 #define TESSERA_LABEL(domain, values) \
-  domains.push_back({#domain, /*open=*/false, 0, ClosedValues(values)});
+  domains.push_back({#domain, /*open=*/false, 0, ParseClosedValues(values)});
 #define TESSERA_OPEN_LABEL(domain, max) domains.push_back({#domain, /*open=*/true, max, {}});
 #include "base/metrics.def"
   return domains;
@@ -76,7 +76,7 @@ std::vector<LabelDomain> MakeDomains() {
 
 // Returns the number of observed units per exposed unit. Times are observed in nanoseconds and
 // exposed in seconds; all other values are exposed as they are observed.
-double UnitsOf(std::string_view name) {
+double UnitsPerExposed(std::string_view name) {
   return name.find("seconds") != std::string_view::npos ? 1e9 : 1;
 }
 
@@ -98,7 +98,7 @@ const MetricBuckets* BucketsOf(BucketSet set, double units) {
   auto* const fresh = new MetricBuckets;
   fresh->bounds = Bounds(set);
   for (const double bound : fresh->bounds) {
-    fresh->in_units.push_back(static_cast<uint64_t>(bound * units + 0.5));
+    fresh->observed_bounds.push_back(static_cast<uint64_t>(bound * units + 0.5));
   }
   return buckets = fresh;
 }
@@ -128,10 +128,11 @@ std::vector<MetricInfo> MakeInfos() {
     info.labels = ParseLabels(row.labels);
     info.source = row.source;
     info.help = row.help;
-    info.units = UnitsOf(row.name);
+    info.units_per_exposed = UnitsPerExposed(row.name);
     TESSERA_CHECK_EQ(row.type == MetricType::kHistogram, row.buckets != BucketSet::kNone)
         << row.name;
-    if (row.buckets != BucketSet::kNone) info.buckets = BucketsOf(row.buckets, info.units);
+    if (row.buckets != BucketSet::kNone)
+      info.buckets = BucketsOf(row.buckets, info.units_per_exposed);
     infos.push_back(std::move(info));
   }
   return infos;
@@ -288,11 +289,11 @@ MetricSample* SampleSink::SampleOf(Metric metric, absl::Span<const std::string_v
   auto& family = families_[metric];
   const auto it = family.find(bounded);
   if (it != family.end()) return &it->second;
-  if (series_ >= metrics_->series_max_) {
-    ++refused_;
+  if (series_count_ >= metrics_->series_max_) {
+    ++refused_count_;
     return nullptr;
   }
-  ++series_;
+  ++series_count_;
   MetricSample sample;
   sample.labels = bounded;
   return &family.emplace(std::move(bounded), std::move(sample)).first->second;
@@ -341,24 +342,24 @@ std::vector<MetricFamily> Metrics::Collect() {
       const std::vector<std::string_view> views(labels.begin(), labels.end());
       if (info.buckets == nullptr) {
         sink.Add(metric, views,
-                 static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units);
+                 static_cast<double>(static_cast<int64_t>(cells.Sum(0))) / info.units_per_exposed);
         continue;
       }
       std::vector<uint64_t> counts;
       for (size_t b = 0; b <= info.buckets->bounds.size(); ++b) counts.push_back(cells.Sum(1 + b));
-      sink.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units);
+      sink.Merge(metric, views, counts, static_cast<double>(cells.Sum(0)) / info.units_per_exposed);
     }
   }
   for (const auto& [id, collector] : collectors_) collector(sink);
   // The three series below are exempt from the limit, but are included in the count.
-  const int64_t shown = sink.series_ + 3;
+  const int64_t shown = sink.series_count_ + 3;
   const auto set = [&](Metric metric, int64_t value) {
     sink.families_[metric][{}].value = static_cast<double>(value);
   };
   set(Metric::kMetricsSeries, shown);
   set(Metric::kMetricsSeriesMax, series_max_);
   set(Metric::kMetricsSeriesRefused,
-      refused_.fetch_add(sink.refused_, std::memory_order_relaxed) + sink.refused_);
+      refused_.fetch_add(sink.refused_count_, std::memory_order_relaxed) + sink.refused_count_);
   std::vector<MetricFamily> families;
   for (auto& [metric, samples] : sink.families_) {
     MetricFamily& family = families.emplace_back();

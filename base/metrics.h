@@ -11,8 +11,8 @@
 // are in atomic cells that live as long as the Metrics, and a Counter, Gauge or Histogram is a
 // pointer to the cells of one series. A counter or histogram has up to kStripes copies of its
 // cells, called stripes, so that few threads write to the same copy. Add and Observe are wait-free,
-// touch about one cache line of the calling thread's copy, and cost some nanoseconds. Creating one
-// takes a lock: create it once and keep it.
+// touch about one cache line of the calling thread's copy, and cost some nanoseconds. Creating a
+// Counter, Gauge or Histogram takes a lock: create it once and keep it.
 //
 // Values that have to be right even while a thread hangs are computed when Prometheus reads the
 // metrics; see AddCollector.
@@ -71,8 +71,8 @@ struct LabelInfo {
 
 // The upper bounds of a histogram's buckets, without the last one, which is +Inf.
 struct MetricBuckets {
-  std::vector<double> bounds;      // bounds in the exposed unit, for example seconds
-  std::vector<uint64_t> in_units;  // bounds in the observed unit, for example nanoseconds
+  std::vector<double> bounds;             // bounds in the exposed unit, for example seconds
+  std::vector<uint64_t> observed_bounds;  // bounds in the observed unit, for example nanoseconds
 };
 
 struct MetricInfo {
@@ -85,7 +85,7 @@ struct MetricInfo {
   std::string help;
   // The number of observed units per exposed unit: 1e9 for seconds, which are kept in nanoseconds,
   // and 1 for all other metrics.
-  double units = 1;
+  double units_per_exposed = 1;
 
   bool in_executor() const {
     return source == MetricSource::kExecutor || source == MetricSource::kCoordinatorAndExecutor;
@@ -134,7 +134,8 @@ struct Series {
   size_t stride = 0;   // result of StrideOf
   size_t stripes = 0;  // number of stripes: a power of two, at most kStripes
 
-  Cell* mine() const { return cells + (ThisStripe() & (stripes - 1)) * stride; }
+  // Returns the cells of the stripe that this thread writes.
+  Cell* CellsOfThisThread() const { return cells + (ThisStripe() & (stripes - 1)) * stride; }
   uint64_t Sum(size_t cell) const {
     uint64_t sum = 0;
     for (size_t s = 0; s < stripes; ++s) {
@@ -154,7 +155,7 @@ class Counter {
 
   void Add(int64_t units = 1) const {
     if (series_.cells == nullptr) return;
-    series_.mine()->fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
+    series_.CellsOfThisThread()->fetch_add(static_cast<uint64_t>(units), std::memory_order_relaxed);
   }
   void Add(absl::Duration time) const { Add(absl::ToInt64Nanoseconds(time)); }
   int64_t value() const {
@@ -219,10 +220,10 @@ class Histogram {
     size_t bucket = 0;
     // The loop compares with every bound instead of stopping early: without a branch, none can be
     // mispredicted.
-    for (const uint64_t bound : buckets_->in_units) bucket += units > bound ? 1 : 0;
-    internal::Cell* const mine = series_.mine();
-    mine[1 + bucket].fetch_add(1, std::memory_order_relaxed);
-    mine[0].fetch_add(units, std::memory_order_relaxed);
+    for (const uint64_t bound : buckets_->observed_bounds) bucket += units > bound ? 1 : 0;
+    internal::Cell* const cells = series_.CellsOfThisThread();
+    cells[1 + bucket].fetch_add(1, std::memory_order_relaxed);
+    cells[0].fetch_add(units, std::memory_order_relaxed);
   }
   void Observe(absl::Duration time) const {
     Observe(static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(time))));
@@ -270,8 +271,8 @@ class SampleSink {
 
   Metrics* const metrics_;
   std::map<Metric, std::map<std::vector<std::string>, MetricSample>> families_;
-  int64_t series_ = 0;
-  int64_t refused_ = 0;
+  int64_t series_count_ = 0;
+  int64_t refused_count_ = 0;
 };
 
 class Metrics {

@@ -54,15 +54,15 @@ prometheus::ClientMetric ToPrometheus(const MetricInfo& info, const MetricSample
   if (info.type == MetricType::kCounter) out.counter.value = sample.value;
   if (info.type == MetricType::kGauge) out.gauge.value = sample.value;
   if (info.type != MetricType::kHistogram) return out;
-  uint64_t seen = 0;
+  uint64_t cumulative = 0;
   for (size_t b = 0; b < sample.counts.size(); ++b) {
-    seen += sample.counts[b];
+    cumulative += sample.counts[b];
     const bool last = b == info.buckets->bounds.size();
     out.histogram.bucket.push_back(
-        {seen, last ? std::numeric_limits<double>::infinity() : info.buckets->bounds[b]});
+        {cumulative, last ? std::numeric_limits<double>::infinity() : info.buckets->bounds[b]});
   }
   // The count is computed from the buckets, so that the two always agree.
-  out.histogram.sample_count = seen;
+  out.histogram.sample_count = cumulative;
   out.histogram.sample_sum = sample.sum;
   return out;
 }

@@ -36,12 +36,14 @@ constexpr size_t kPageStripes = 4;
 // A row of the table, and where its cells are.
 struct PageRow {
   const MetricInfo* info = nullptr;
-  size_t begin = 0;       // index of the first cell
-  size_t stride = 0;      // number of cells per stripe
-  size_t per_device = 1;  // series per device, or all if the row has no device
+  size_t begin = 0;              // index of the first cell
+  size_t stride = 0;             // number of cells per stripe
+  size_t series_per_device = 1;  // number of series per device, or of all if the row has no device
   bool has_device = false;
 
-  size_t NumSeries(int num_devices) const { return per_device * (has_device ? num_devices : 1); }
+  size_t NumSeries(int num_devices) const {
+    return series_per_device * (has_device ? num_devices : 1);
+  }
 };
 struct PageLayout {
   std::vector<PageRow> rows;
@@ -69,8 +71,8 @@ bool IsWorkerOrDevice(const LabelInfo& label) {
 
 // Gives each row of the table a range of cells, one series after the other. The hash covers the
 // names and label values, so that two processes with different tables do not map the same memory.
-// All other labels must have closed domains, because the number of their series must be known when
-// the memory is allocated.
+// Labels other than "worker" and "device" must have closed domains, because the number of series
+// must be known when the memory is allocated.
 PageLayout LayoutOf(int num_devices) {
   PageLayout layout;
   const auto mix = [&](std::string_view text) {
@@ -89,7 +91,7 @@ PageLayout LayoutOf(int num_devices) {
       if (IsWorkerOrDevice(label)) continue;
       TESSERA_CHECK(!label.domain->open)
           << info.name << " is a metric of executors, but has the open label " << label.name;
-      row.per_device *= label.domain->values.size();
+      row.series_per_device *= label.domain->values.size();
       for (const std::string& value : label.domain->values) mix(value);
     }
     layout.cells += row.NumSeries(num_devices) * row.stride * kPageStripes;
@@ -159,7 +161,7 @@ MetricsPage::~MetricsPage() {
 internal::Series MetricsPage::SeriesAt(Metric metric, Labels labels, int device) {
   for (const PageRow& row : Layout(num_devices_).rows) {
     if (row.info->id != metric) continue;
-    size_t index = row.has_device ? static_cast<size_t>(device) * row.per_device : 0;
+    size_t index = row.has_device ? static_cast<size_t>(device) * row.series_per_device : 0;
     size_t next_label = 0;
     size_t scale = 1;
     TESSERA_CHECK(!row.has_device || (device >= 0 && device < num_devices_)) << device;
@@ -210,9 +212,10 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
     for (size_t s = 0; s < row.NumSeries(num_devices_); ++s) {
       const internal::Series series{cells_ + row.begin + s * row.stride * kPageStripes, row.stride,
                                     kPageStripes};
-      const std::string device = absl::StrCat(first_device + static_cast<int>(s / row.per_device));
+      const std::string device =
+          absl::StrCat(first_device + static_cast<int>(s / row.series_per_device));
       std::vector<std::string_view> labels;
-      size_t index = s % row.per_device;
+      size_t index = s % row.series_per_device;
       for (const LabelInfo& label : info.labels) {
         if (label.name == "worker") {
           labels.push_back(worker);
@@ -230,9 +233,10 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
       if (info.buckets == nullptr) {
         const auto units = static_cast<int64_t>(series.Sum(0));
         // A series with the value 0 is left out unless one of the exceptions applies.
-        const bool always = (row.has_device && info.type == MetricType::kGauge) || IsWatched(info);
-        if (units == 0 && !always) continue;
-        sink.Add(info.id, labels, static_cast<double>(units) / info.units);
+        const bool is_always_shown =
+            (row.has_device && info.type == MetricType::kGauge) || IsWatched(info);
+        if (units == 0 && !is_always_shown) continue;
+        sink.Add(info.id, labels, static_cast<double>(units) / info.units_per_exposed);
         continue;
       }
       std::vector<uint64_t> counts;
@@ -242,7 +246,8 @@ void MetricsPage::Collect(SampleSink& sink, std::string_view worker, int first_d
         total += counts.back();
       }
       if (total == 0) continue;
-      sink.Merge(info.id, labels, counts, static_cast<double>(series.Sum(0)) / info.units);
+      sink.Merge(info.id, labels, counts,
+                 static_cast<double>(series.Sum(0)) / info.units_per_exposed);
     }
   }
 }

@@ -1,6 +1,6 @@
 // Adds the metrics of the process itself, read from /proc/self. They have the names and meanings
 // that the process collectors of Prometheus client libraries use. The collectors of the coordinator
-// and of a worker's daemon call it.
+// and of a worker's daemon call CollectProcess.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>

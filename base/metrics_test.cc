@@ -86,7 +86,7 @@ TEST(Metrics, GaugesGoDownOnOtherThreads) {
   EXPECT_EQ(metrics.Value(Metric::kRpcInFlight, {"S", "M"}), 1);
 }
 
-TEST(Metrics, HistogramsPutABoundIntoItsBucket) {
+TEST(Metrics, AValueEqualToABoundFallsIntoItsBucket) {
   Metrics metrics;
   const Histogram histogram = metrics.histogram(Metric::kSchedulerCycle);
   histogram.Observe(absl::Microseconds(100));  // the first bound itself
@@ -105,12 +105,12 @@ TEST(Metrics, HistogramsPutABoundIntoItsBucket) {
   EXPECT_NEAR(samples[0].sum, 21.000201, 1e-9);
 }
 
-TEST(Metrics, NobodyLookingCostsNothing) {
+TEST(Metrics, DefaultConstructedMetricsRecordNothing) {
   Counter().Add(1);
   Histogram().Observe(absl::Seconds(1));
 }
 
-TEST(Metrics, TenantsBeyondTheCapAreOther) {
+TEST(Metrics, TenantsBeyondTheBoundCountAsOther) {
   Metrics metrics;
   for (int t = 0; t < 300; ++t) {
     const std::string tenant = absl::StrCat("t", t);
@@ -128,7 +128,7 @@ TEST(Metrics, TenantsBeyondTheCapAreOther) {
   metrics.RemoveCollector(id);
 }
 
-TEST(Metrics, AValueOutsideAClosedSetIsOther) {
+TEST(Metrics, AValueOutsideAClosedDomainCountsAsOther) {
   Metrics metrics;
   metrics.counter(Metric::kOperationsCompleted, {"a", "execute", "ok", "NO_SUCH_REASON"}).Add();
   metrics.counter(Metric::kOperationsCompleted, {"a", "execute", "error", "WORKER_LOST"}).Add();
@@ -159,15 +159,15 @@ TEST(Metrics, SeriesAreCounted) {
   metrics.counter(Metric::kOperationsSubmitted, {"a", "execute"});
   metrics.counter(Metric::kOperationsSubmitted, {"b", "execute"});
   int64_t shown = 0;
-  double said = 0;
+  double exposed = 0;
   for (const MetricFamily& family : metrics.Collect()) {
     shown += static_cast<int64_t>(family.samples.size());
-    if (family.info->id == Metric::kMetricsSeries) said = family.samples[0].value;
+    if (family.info->id == Metric::kMetricsSeries) exposed = family.samples[0].value;
   }
-  EXPECT_EQ(said, shown);
+  EXPECT_EQ(exposed, shown);
 }
 
-TEST(Metrics, CollectorsAreAskedAtEachScrapeUntilTheyAreRemoved) {
+TEST(Metrics, CollectorsRunAtEachCollectionUntilTheyAreRemoved) {
   Metrics metrics;
   double value = 1;
   const int64_t id = metrics.AddCollector([&](SampleSink& sink) {
@@ -180,7 +180,7 @@ TEST(Metrics, CollectorsAreAskedAtEachScrapeUntilTheyAreRemoved) {
   EXPECT_THAT(SamplesOf(metrics, Metric::kSessions), ::testing::IsEmpty());
 }
 
-TEST(Metrics, TheProcessIsThere) {
+TEST(Metrics, TheProcessHasMetrics) {
   Metrics metrics;
   metrics.AddCollector([](SampleSink& sink) { CollectProcess(sink, "1.2.3"); });
   EXPECT_GT(metrics.Value(Metric::kProcessResident), 1 << 20);
@@ -195,7 +195,7 @@ TEST(Metrics, TheProcessIsThere) {
 
 // ---- Pages. -------------------------------------------------------------------------------------
 
-TEST(MetricsPage, WhatAProcessThatWasKilledHasWrittenIsRead) {
+TEST(MetricsPage, ValuesOfAKilledProcessAreRead) {
   MetricsPage page(/*num_devices=*/3);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
@@ -255,9 +255,9 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
         info.LabelIndex("device") < 0 || info.id == Metric::kDeviceProgressAge) {
       continue;
     }
-    const bool kinds = info.labels.size() == 3;
+    const bool has_kind_label = info.labels.size() == 3;
     for (int d = 0; d < kDevices; ++d) {
-      if (!kinds) {
+      if (!has_kind_label) {
         page.counter(info.id, {}, d).Add(++series);
         continue;
       }
@@ -273,25 +273,25 @@ TEST(MetricsPage, EverySeriesHasCellsOfItsOwn) {
     if (family.info->LabelIndex("device") < 0 || family.info->id == Metric::kDeviceProgressAge)
       continue;
     for (const MetricSample& sample : family.samples)
-      units.insert(std::round(sample.value * family.info->units));
+      units.insert(std::round(sample.value * family.info->units_per_exposed));
   }
   EXPECT_EQ(static_cast<int64_t>(units.size()), series) << absl::StrJoin(units, " ");
 }
 
-TEST(MetricsPage, AnAgeGoesOnWhenItsWriterDoesNot) {
+TEST(MetricsPage, AnAgeGrowsWithoutItsWriter) {
   MetricsPage page(1);
-  const AgeGauge since = page.age_gauge(Metric::kDeviceProgressAge);
+  const AgeGauge age = page.age_gauge(Metric::kDeviceProgressAge);
   Metrics metrics;
   metrics.AddCollector([&](SampleSink& sink) { page.Collect(sink, "w", 0); });
   EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
-  since.Set(AgeGauge::Now() - 5'000'000'000);
+  age.Set(AgeGauge::Now() - 5'000'000'000);
   EXPECT_GE(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 5);
   EXPECT_LT(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 60);
   page.ResetGauges();
   EXPECT_EQ(metrics.Value(Metric::kDeviceProgressAge, {"w", "0"}), 0);
 }
 
-TEST(MetricsPage, ALevelIsWhatWasSetLast) {
+TEST(MetricsPage, AGaugeHoldsTheValueThatWasSetLast) {
   MetricsPage page(1);
   const Gauge level = page.gauge(Metric::kCollectiveBandwidth, {"all_reduce", "1Mi"});
   level.Set(10);
@@ -301,7 +301,7 @@ TEST(MetricsPage, ALevelIsWhatWasSetLast) {
   EXPECT_EQ(metrics.Value(Metric::kCollectiveBandwidth, {"w", "all_reduce", "1Mi"}), 7);
 }
 
-TEST(MetricsPage, AnotherSizeIsNotMapped) {
+TEST(MetricsPage, APageOfAnotherSizeIsNotMapped) {
   MetricsPage page(2);
   EXPECT_EQ(ReasonOf(MetricsPage::Map(page.fd(), 3).status()), "VALUE_ERROR");
   EXPECT_EQ(ReasonOf(MetricsPage::Map(STDIN_FILENO, 2).status()), "VALUE_ERROR");
@@ -339,7 +339,7 @@ std::string Get(const std::string& address, const std::string& path = "/metrics"
   return reply;
 }
 
-TEST(MetricsServer, ServesTheTextFormatAndItsHistogramsAgree) {
+TEST(MetricsServer, ServesTheTextFormat) {
   Metrics metrics;
   metrics.counter(Metric::kOperationsSubmitted, {"a\"b", "execute"}).Add(3);
   const Histogram histogram = metrics.histogram(Metric::kSchedulerCycle);
@@ -366,7 +366,7 @@ TEST(MetricsServer, AClientThatNeverReadsDoesNotStopTheNext) {
   close(silent);
 }
 
-TEST(MetricsServer, ATakenPortIsAnErrorUnlessItIsTheUsualOne) {
+TEST(MetricsServer, ATakenPortIsAnErrorUnlessItIsTheDefault) {
   Metrics metrics;
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, MetricsServer::Start("127.0.0.1:0", &metrics));
   EXPECT_EQ(MetricsServer::Start(first->address(), &metrics).status().code(),

@@ -204,16 +204,16 @@ absl::Status SetOption(Options& options, std::string_view name, std::string_view
 }
 
 std::vector<std::string> FlagsFor(const Options& options, const EnvLookup& env) {
-  Options of_env;
+  Options from_env;
   // If a variable does not parse, its option keeps the default.
   for (const OptionRow& row : kRows) {
     const std::optional<std::string> value = env(row.Env());
-    if (value) SetRow(of_env, row, row.Env(), *value).IgnoreError();
+    if (value) SetRow(from_env, row, row.Env(), *value).IgnoreError();
   }
   std::vector<std::string> flags;
   for (const OptionRow& row : kRows) {
     const std::string text = TextOf(row, options);
-    if (text != TextOf(row, of_env)) flags.push_back(absl::StrCat(row.Flag(), "=", text));
+    if (text != TextOf(row, from_env)) flags.push_back(absl::StrCat(row.Flag(), "=", text));
   }
   return flags;
 }

@@ -33,7 +33,7 @@ TEST(Options, TheCommandLineWinsOverTheEnvironment) {
   EXPECT_EQ(parsed.options.heartbeat_ms, Options().heartbeat_ms);
 }
 
-TEST(Options, WhatIsNoRowIsLeftToTheCaller) {
+TEST(Options, ArgumentsWithoutARowAreLeftToTheCaller) {
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const ParsedOptions parsed,
       ParseOptions({"run", "--help", "--port=1", "--", "--queue-bound=5"}, FakeEnv({})));
@@ -53,21 +53,21 @@ TEST(Options, WrongValuesNameTheirSource) {
   EXPECT_THAT(ParseOptions({"--dump"}, FakeEnv({})), ReasonIs("VALUE_ERROR"));
 }
 
-TEST(Options, BytesHaveUnits) {
+TEST(Options, BytesMayHaveUnits) {
   EXPECT_EQ(ParseBytes("512"), 512);
   EXPECT_EQ(ParseBytes("80GiB"), int64_t{80} << 30);
   for (const char* wrong : {"", "GiB", "80GB", "8 GiBs", "1.5GiB", "9000000000000GiB"})
     EXPECT_EQ(ParseBytes(wrong), std::nullopt) << wrong;
 }
 
-TEST(Options, SetByName) {
+TEST(Options, OptionsAreSetByName) {
   Options options;
   EXPECT_THAT(SetOption(options, "queue_bound", "3"), IsOk());
   EXPECT_EQ(options.queue_bound, 3);
   EXPECT_THAT(SetOption(options, "no_such", "3"), ReasonIs("VALUE_ERROR"));
 }
 
-TEST(Options, AChildIsGivenWhatItsEnvironmentDoesNotSay) {
+TEST(Options, AChildGetsFlagsForWhatItsEnvironmentLacks) {
   const EnvLookup env = FakeEnv({{"TESSERA_LEASE_MS", "7"}, {"TESSERA_QUEUE_BOUND", "9"}});
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const ParsedOptions parent,

@@ -93,7 +93,7 @@ TEST(Pki, ARequestThatWasTamperedWithIsRefused) {
   EXPECT_FALSE(Sign(Authority(), tampered, {.common_name = "w0"}, kNow).ok());
 }
 
-TEST(Pki, BadInputsAreNamed) {
+TEST(Pki, ErrorsNameTheBadInput) {
   const Credential authority = Authority();
   EXPECT_THAT(MessageOf(CheckSigningRequest("")), HasSubstr("not a PEM certificate request"));
   EXPECT_THAT(MessageOf(CheckSigningRequest(std::string(20'000, 'A'))), HasSubstr("longer than"));
@@ -116,24 +116,24 @@ TEST(Pki, BadInputsAreNamed) {
     EXPECT_EQ(ReasonOf(status), "VALUE_ERROR");
 }
 
-TEST(Pki, AKeyWithAPasswordIsRefusedAndNobodyIsAsked) {
+TEST(Pki, AKeyWithAPasswordIsRefusedWithoutAskingForIt) {
   const Credential authority = Authority();
   const std::string locked =
       "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
   EXPECT_THAT(MessageOf(CheckPair(authority.cert_pem, locked)), HasSubstr("without a password"));
 }
 
-TEST(Pki, TheFingerprintIsOfTheKey) {
+TEST(Pki, TheFingerprintIdentifiesTheKey) {
   const Credential authority = Authority();
-  const std::string print = Fingerprint(authority.cert_pem).value();
-  EXPECT_EQ(print.size(), 64u);
-  EXPECT_EQ(Fingerprint(authority.cert_pem).value(), print);
-  EXPECT_NE(Fingerprint(Authority().cert_pem).value(), print);
+  const std::string fingerprint = Fingerprint(authority.cert_pem).value();
+  EXPECT_EQ(fingerprint.size(), 64u);
+  EXPECT_EQ(Fingerprint(authority.cert_pem).value(), fingerprint);
+  EXPECT_NE(Fingerprint(Authority().cert_pem).value(), fingerprint);
 }
 
 // The fingerprint is the same as the one that OpenSSL's own commands print:
 // openssl x509 -pubkey | openssl pkey -pubin -outform DER | openssl dgst -sha256
-TEST(Pki, TheFingerprintIsOpenSslsOwn) {
+TEST(Pki, TheFingerprintEqualsThatOfOpenSsl) {
   constexpr char kCertificate[] = R"(-----BEGIN CERTIFICATE-----
 MIIBcDCCARWgAwIBAgIUGS02LKa+6q1Od/Q2pKy10aN0NVAwCgYIKoZIzj0EAwIw
 DDEKMAgGA1UEAwwBdDAgFw0yNjExMjEyMjQ1MzJaGA8yMTI2MTAyODIyNDUzMlow

@@ -20,7 +20,7 @@ constexpr absl::Duration kPatience = absl::Seconds(20);  // how long the tests w
 // Records which tasks ran, in order.
 class Record {
  public:
-  std::function<void()> Note(const std::string& name) {
+  std::function<void()> TaskThatNotes(const std::string& name) {
     return [this, name] {
       absl::MutexLock lock(&mu_);
       names_.push_back(name);
@@ -57,15 +57,15 @@ TEST(SizedPoolTest, LargeTasksLeaveAThreadForSmallOnes) {
   pool.Push(kLarge, second.Task());
   ASSERT_TRUE(first.began.WaitForNotificationWithTimeout(kPatience));
   ASSERT_TRUE(second.began.WaitForNotificationWithTimeout(kPatience));
-  pool.Push(kLarge, record.Note("large"));
-  pool.Push(kSmall, record.Note("small"));
+  pool.Push(kLarge, record.TaskThatNotes("large"));
+  pool.Push(kSmall, record.TaskThatNotes("small"));
   EXPECT_THAT(record.Await(1), ElementsAre("small"));
   first.go.Notify();
   EXPECT_THAT(record.Await(2), ElementsAre("small", "large"));
   second.go.Notify();
 }
 
-TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
+TEST(SizedPoolTest, TheSmallestTaskRunsFirstAndAmongEqualsTheOldest) {
   Record record;
   BlockedTask large, small;
   SizedPool pool({.threads = 2, .small_task_max_size = 100});
@@ -73,16 +73,16 @@ TEST(SizedPoolTest, TheSmallestGoesFirstAndOfEqualsTheOldest) {
   pool.Push(kSmall, small.Task());
   ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
   ASSERT_TRUE(small.began.WaitForNotificationWithTimeout(kPatience));
-  pool.Push(5, record.Note("5"));
-  pool.Push(3, record.Note("3, older"));
-  pool.Push(4, record.Note("4"));
-  pool.Push(3, record.Note("3, younger"));
+  pool.Push(5, record.TaskThatNotes("5"));
+  pool.Push(3, record.TaskThatNotes("3, older"));
+  pool.Push(4, record.TaskThatNotes("4"));
+  pool.Push(3, record.TaskThatNotes("3, younger"));
   small.go.Notify();
   EXPECT_THAT(record.Await(4), ElementsAre("3, older", "3, younger", "4", "5"));
   large.go.Notify();
 }
 
-TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
+TEST(SizedPoolTest, AnOverdueTaskRunsBeforeYoungerTasks) {
   Record record;
   BlockedTask large, small;
   SizedPool pool({.threads = 2, .small_task_max_size = 100, .max_wait = absl::ZeroDuration()});
@@ -90,14 +90,14 @@ TEST(SizedPoolTest, WhatHasWaitedTooLongGoesBeforeWhatIsYounger) {
   pool.Push(kSmall, small.Task());
   ASSERT_TRUE(large.began.WaitForNotificationWithTimeout(kPatience));
   ASSERT_TRUE(small.began.WaitForNotificationWithTimeout(kPatience));
-  pool.Push(9, record.Note("oldest"));
-  pool.Push(1, record.Note("smallest"));
+  pool.Push(9, record.TaskThatNotes("oldest"));
+  pool.Push(1, record.TaskThatNotes("smallest"));
   small.go.Notify();
   EXPECT_THAT(record.Await(2), ElementsAre("oldest", "smallest"));
   large.go.Notify();
 }
 
-TEST(SizedPoolTest, TheEndWaitsForWhatRuns) {
+TEST(SizedPoolTest, TheDestructorWaitsForRunningTasks) {
   BlockedTask running;
   bool ended = false;
   std::thread other;

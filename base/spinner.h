@@ -1,8 +1,8 @@
 // Waits for another thread by spinning (testing a condition in a loop without sleeping) for a
 // bounded time: about 100 us, which is longer than it takes to put a thread to sleep and wake it.
-// If two threads call each other often and each has a core, each then finds the other one awake.
-// With a shorter spin, a thread that has just woken the other one would fall asleep before the
-// other one runs and answers. The other one would then have to wake it in turn, and so on.
+// If two threads A and B call each other often and each has a core, each then finds the other
+// awake. With a shorter spin, A would wake B and fall asleep before B runs and answers. B would
+// then have to wake A in turn, and so on.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -14,18 +14,19 @@ namespace tessera {
 // Spins until `over()` is true or 100 us have passed. Returns whether `over()` was true.
 // Thread-safe.
 inline bool SpinUntil(absl::FunctionRef<bool()> over) {
-  constexpr std::chrono::microseconds kTime{100};
-  constexpr int kLooksAtOnce = 32;  // number of calls of `over` between two looks at the clock
+  constexpr std::chrono::microseconds kSpinTime{100};
+  constexpr int kCallsPerClockRead =
+      32;  // number of calls of `over` between two reads of the clock
   std::chrono::steady_clock::time_point end{};
   while (true) {
-    for (int i = 0; i < kLooksAtOnce; ++i) {
+    for (int i = 0; i < kCallsPerClockRead; ++i) {
       if (over()) return true;
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
 #endif
     }
     const auto now = std::chrono::steady_clock::now();
-    if (end == decltype(end){}) end = now + kTime;
+    if (end == decltype(end){}) end = now + kSpinTime;
     if (now >= end) return false;
   }
 }
@@ -39,23 +40,23 @@ class Spinner {
  public:
   // Like SpinUntil, but returns `over()` at once if spinning is not worthwhile now.
   bool Until(absl::FunctionRef<bool()> over) {
-    if (sleeps_ > 0) {
-      --sleeps_;
+    if (sleeps_left_ > 0) {
+      --sleeps_left_;
       return over();
     }
     if (SpinUntil(over)) {
-      next_sleeps_ = 1;
+      sleeps_after_next_failure_ = 1;
       return true;
     }
-    sleeps_ = next_sleeps_;
-    next_sleeps_ = std::min(2 * next_sleeps_ + 1, kSleepsMax);
+    sleeps_left_ = sleeps_after_next_failure_;
+    sleeps_after_next_failure_ = std::min(2 * sleeps_after_next_failure_ + 1, kSleepsMax);
     return false;
   }
 
  private:
   static constexpr int kSleepsMax = 31;
-  int sleeps_ = 0;  // how many of the next waits do not spin
-  int next_sleeps_ = 1;
+  int sleeps_left_ = 0;  // how many of the next waits do not spin
+  int sleeps_after_next_failure_ = 1;
 };
 
 }  // namespace tessera

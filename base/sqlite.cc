@@ -28,7 +28,7 @@ ErrorKind KindOfCode(int code, int error) {
   }
 }
 
-bool IsOfTheDisk(int code) {
+bool IsDiskError(int code) {
   code &= 0xff;
   return code == SQLITE_IOERR || code == SQLITE_CANTOPEN;
 }
@@ -36,7 +36,7 @@ bool IsOfTheDisk(int code) {
 absl::Status ErrorOf(sqlite3* database, const std::string& path, std::string_view what) {
   const int code = sqlite3_extended_errcode(database);
   // SQLite's system error belongs to this error only if the error came from the disk.
-  const int error = IsOfTheDisk(code) ? sqlite3_system_errno(database) : 0;
+  const int error = IsDiskError(code) ? sqlite3_system_errno(database) : 0;
   std::string message = absl::StrCat(path, ": ", ToAbsl(what), ": ", sqlite3_errmsg(database));
   if (error != 0) absl::StrAppend(&message, " (", std::strerror(error), ")");
   if ((code & 0xff) == SQLITE_BUSY)
@@ -79,9 +79,9 @@ absl::StatusOr<bool> Statement::Step() {
 }
 
 absl::Status Statement::Run() {
-  const absl::StatusOr<bool> row = Step();
+  const absl::StatusOr<bool> has_row = Step();
   Reset();
-  return row.status();
+  return has_row.status();
 }
 
 // sqlite3_reset returns the error of the last Step again, which Step has reported already.
@@ -152,8 +152,8 @@ absl::Status Database::Execute(const std::string& sql) {
 
 absl::StatusOr<std::string> Database::ReadText(std::string_view sql) {
   TESSERA_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
-  TESSERA_ASSIGN_OR_RETURN(const bool row, statement.Step());
-  if (!row)
+  TESSERA_ASSIGN_OR_RETURN(const bool has_row, statement.Step());
+  if (!has_row)
     return MakeError(ErrorKind::kFileCorrupt,
                      absl::StrCat(path_, ": ", ToAbsl(sql), ": the result has no row"));
   return std::string(statement.Bytes(0));
@@ -161,8 +161,8 @@ absl::StatusOr<std::string> Database::ReadText(std::string_view sql) {
 
 absl::StatusOr<int64_t> Database::ReadInt(std::string_view sql) {
   TESSERA_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
-  TESSERA_ASSIGN_OR_RETURN(const bool row, statement.Step());
-  if (!row)
+  TESSERA_ASSIGN_OR_RETURN(const bool has_row, statement.Step());
+  if (!has_row)
     return MakeError(ErrorKind::kFileCorrupt,
                      absl::StrCat(path_, ": ", ToAbsl(sql), ": the result has no row"));
   return statement.Int(0);

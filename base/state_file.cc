@@ -25,16 +25,16 @@ namespace {
 
 // How long to wait for a lock on the database. A coordinator that runs holds it only briefly.
 constexpr int kPatienceMs = 5'000;
-constexpr char kRestore[] =
+constexpr char kRestoreAdvice[] =
     "restore a backup (tessera state backup) into an empty folder, or give an empty folder to "
     "begin anew";
 
-absl::Status WithWhatToDo(const absl::Status& status) {
+absl::Status WithAdvice(const absl::Status& status) {
   if (KindOf(status) != ErrorKind::kFileCorrupt) return status;
-  return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(status.message(), "; ", kRestore));
+  return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(status.message(), "; ", kRestoreAdvice));
 }
 
-absl::Status FileErrno(const std::string& path, int error = errno) {
+absl::Status ErrnoError(const std::string& path, int error = errno) {
   return MakeError(
       error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : ErrorKind::kStoreFailed,
       absl::StrCat(path, ": ", std::strerror(error)));
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<sqlite::Database>> OpenToRead(const std::string& 
                            sqlite::Database::Open(path, sqlite::OpenMode::kReadOnly, kPatienceMs));
   TESSERA_ASSIGN_OR_RETURN(const int64_t version, ReadSchemaVersion(*database));
   if (version == 0)
-    return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(path, ": is empty; ", kRestore));
+    return MakeError(ErrorKind::kFileCorrupt, absl::StrCat(path, ": is empty; ", kRestoreAdvice));
   return database;
 }
 
@@ -84,7 +84,7 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite::Database& database) {
   int64_t header[3];
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<int64_t> read = database.ReadInt(kHeader[i]);
-    if (!read.ok()) return WithWhatToDo(read.status());
+    if (!read.ok()) return WithAdvice(read.status());
     header[i] = *read;
   }
   const auto [application, version, tables] = header;
@@ -106,9 +106,9 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite::Database& database) {
 absl::Status CheckIntegrity(sqlite::Database& database, bool quick) {
   const absl::StatusOr<std::string> found =
       database.ReadText(quick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)");
-  if (!found.ok()) return WithWhatToDo(found.status());
+  if (!found.ok()) return WithAdvice(found.status());
   if (*found == "ok") return absl::OkStatus();
-  return WithWhatToDo(MakeError(
+  return WithAdvice(MakeError(
       ErrorKind::kFileCorrupt,
       absl::StrCat(database.path(), ": is damaged: ", absl::StrReplaceAll(*found, {{"\n", " "}}))));
 }
@@ -133,8 +133,8 @@ absl::StatusOr<Report> Check(const std::string& file_or_folder) {
                            database->Prepare("SELECT name FROM sqlite_schema WHERE type = 'table' "
                                              "AND name <> 'meta' ORDER BY rowid"));
   while (true) {
-    TESSERA_ASSIGN_OR_RETURN(const bool row, tables.Step());
-    if (!row) break;
+    TESSERA_ASSIGN_OR_RETURN(const bool has_row, tables.Step());
+    if (!has_row) break;
     Table table{std::string(tables.Bytes(0))};
     const std::string from =
         absl::StrCat(" FROM \"", absl::StrReplaceAll(table.name, {{"\"", "\"\""}}), "\"");
@@ -151,20 +151,20 @@ absl::Status Backup(const std::string& folder, const std::string& to) {
     return MakeError(ErrorKind::kAlreadyExists,
                      absl::StrCat(to, ": exists already; name a file that does not exist"));
   TESSERA_ASSIGN_OR_RETURN(const auto database, OpenToRead(folder));
-  std::string next = to + ".XXXXXX";
+  std::string temporary_path = to + ".XXXXXX";
   // mkostemp creates the file with mode 0600, so that other users cannot read it.
-  const UniqueFd made(mkostemp(next.data(), O_CLOEXEC));
-  if (!made.ok()) return FileErrno(to);
-  absl::Status status = CopyInto(*database, next);
-  if (status.ok() && fsync(made.get()) != 0) status = FileErrno(next);
-  if (status.ok() && std::rename(next.c_str(), to.c_str()) != 0) status = FileErrno(to);
+  const UniqueFd file(mkostemp(temporary_path.data(), O_CLOEXEC));
+  if (!file.ok()) return ErrnoError(to);
+  absl::Status status = CopyInto(*database, temporary_path);
+  if (status.ok() && fsync(file.get()) != 0) status = ErrnoError(temporary_path);
+  if (status.ok() && std::rename(temporary_path.c_str(), to.c_str()) != 0) status = ErrnoError(to);
   if (!status.ok()) {
-    unlink(next.c_str());
-    unlink((next + "-journal").c_str());
+    unlink(temporary_path.c_str());
+    unlink((temporary_path + "-journal").c_str());
     return status;
   }
   const int error = SyncFolderOf(to);
-  return error == 0 ? absl::OkStatus() : FileErrno(to, error);
+  return error == 0 ? absl::OkStatus() : ErrnoError(to, error);
 }
 
 }  // namespace tessera::state_file

@@ -20,7 +20,7 @@ absl::StatusOr<int> Half(int x) {
   return x / 2;
 }
 
-absl::StatusOr<std::map<int, int>> Pair(int key, int value) {
+absl::StatusOr<std::map<int, int>> MapOf(int key, int value) {
   return std::map<int, int>{{key, value}};
 }
 
@@ -28,7 +28,7 @@ absl::StatusOr<int> Quarter(int x) {
   TESSERA_ASSIGN_OR_RETURN(const int half, Half(x));
   int result = 0;
   TESSERA_ASSIGN_OR_RETURN(result, Half(half));
-  TESSERA_ASSIGN_OR_RETURN((std::map<int, int> pair), Pair(1, result));
+  TESSERA_ASSIGN_OR_RETURN((std::map<int, int> pair), MapOf(1, result));
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<int> moved,
                            absl::StatusOr<std::unique_ptr<int>>(std::make_unique<int>(pair[1])));
   return *moved;
@@ -60,7 +60,7 @@ TEST(Status, EveryKindGivesItsCodeAndReasonBack) {
   }
 }
 
-TEST(Status, AnErrorWithoutReasonIsCountedByItsCode) {
+TEST(Status, AnErrorWithoutReasonHasTheKindOfItsCode) {
   EXPECT_EQ(ReasonOf(absl::AbortedError("x")), "");
   EXPECT_EQ(KindOf(absl::AbortedError("x")), ErrorKind::kPeerFailed);
   EXPECT_EQ(KindOf(absl::OutOfRangeError("x")), ErrorKind::kValueError);

@@ -55,9 +55,9 @@ std::string TimeText(absl::Time time) {
   const bool never = time == absl::InfiniteFuture() || time == absl::InfinitePast();
   return never ? kNever : absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
 }
-// Parses a text that TimeText has written. "never" is read as the argument `never`, or is refused
-// if that is absl::Time(). Returns false for all other texts.
-bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
+// Parses a text that TimeText has written. The text "never" gives the argument `never`; if that
+// argument is absl::Time(), the text is refused. Returns false for all other texts.
+bool ParseTimeText(std::string_view text, absl::Time never, absl::Time* out) {
   *out = never;
   if (text == kNever) return never != absl::Time();
   std::string error;
@@ -66,7 +66,7 @@ bool ReadTime(std::string_view text, absl::Time never, absl::Time* out) {
 }
 
 // Parses a line. Returns the field that is wrong, or "" if the line is right.
-std::string_view ReadLine(std::string_view line, TokenRecord* out) {
+std::string_view ParseLine(std::string_view line, TokenRecord* out) {
   const std::vector<absl::string_view> fields = absl::StrSplit(ToAbsl(line), ' ');
   if (fields.size() != kKeys.size()) return "expected ten fields";
   std::array<std::string_view, kKeys.size()> values;
@@ -83,9 +83,9 @@ std::string_view ReadLine(std::string_view line, TokenRecord* out) {
   if (role == "worker" ? tenant != kNobody : !IsName(tenant)) return "tenant=";
   if (!IsHex(salt, kSaltDigits)) return "salt=";
   if (!IsHex(hash, kHashDigits)) return "hash=";
-  if (!ReadTime(created, absl::Time(), &out->created)) return "created=";
-  if (!ReadTime(expires, absl::InfiniteFuture(), &out->expires)) return "expires=";
-  if (!ReadTime(used, absl::InfinitePast(), &out->last_used)) return "used=";
+  if (!ParseTimeText(created, absl::Time(), &out->created)) return "created=";
+  if (!ParseTimeText(expires, absl::InfiniteFuture(), &out->expires)) return "expires=";
+  if (!ParseTimeText(used, absl::InfinitePast(), &out->last_used)) return "used=";
   if (revoked != "yes" && revoked != "no") return "revoked=";
   out->name = name;
   out->id = id;
@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<TokenRecord>> ParseTokenFile(std::string_view text) {
   std::set<std::string> names, ids;
   for (size_t i = 1; i < lines.size(); ++i) {
     TokenRecord record;
-    if (const std::string_view fault = ReadLine(ToStd(lines[i]), &record); !fault.empty())
+    if (const std::string_view fault = ParseLine(ToStd(lines[i]), &record); !fault.empty())
       return wrong(i + 1, absl::StrCat("wrong at '", ToAbsl(fault), "'"));
     if (!names.insert(record.name).second) return wrong(i + 1, "the name is taken");
     if (!ids.insert(record.id).second) return wrong(i + 1, "the id is taken");

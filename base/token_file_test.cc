@@ -27,7 +27,7 @@ TokenRecord Record(const std::string& name) {
   return record;
 }
 
-TEST(TokenFile, ATokenMatchesItsRecordAlone) {
+TEST(TokenFile, ATokenMatchesOnlyItsOwnRecord) {
   TokenRecord one = Record("one"), two = Record("two");
   const std::string text = MakeToken(&one), other = MakeToken(&two);
   EXPECT_THAT(text, StartsWith("tsr_"));
@@ -47,13 +47,13 @@ TEST(TokenFile, TheSecretIsNotInTheFile) {
 TEST(TokenFile, AJoinTokenCarriesTheFingerprint) {
   TokenRecord record = Record("join");
   const TokenText token = ParseToken(MakeToken(&record)).value();
-  const std::string print(64, 'a');
-  const TokenText read = ParseToken(FormatJoinToken(token, print)).value();
-  EXPECT_EQ(read.fingerprint, print);
+  const std::string fingerprint(64, 'a');
+  const TokenText read = ParseToken(FormatJoinToken(token, fingerprint)).value();
+  EXPECT_EQ(read.fingerprint, fingerprint);
   EXPECT_EQ(FormatBearerToken(read), FormatBearerToken(token));
 }
 
-TEST(TokenFile, OtherTextsAreNoTokens) {
+TEST(TokenFile, OtherTextsAreRefusedAsTokens) {
   TokenRecord record = Record("one");
   const std::string text = MakeToken(&record);
   for (const std::string& bad :
@@ -65,7 +65,7 @@ TEST(TokenFile, OtherTextsAreNoTokens) {
   }
 }
 
-TEST(TokenFile, WhatIsWrittenReadsBack) {
+TEST(TokenFile, RecordsAreParsedAsTheyWereWritten) {
   TokenRecord one = Record("one"), two = Record("w-1_x");
   MakeToken(&one);
   MakeToken(&two);
@@ -79,7 +79,7 @@ TEST(TokenFile, WhatIsWrittenReadsBack) {
   EXPECT_TRUE(ParseTokenFile(FormatTokenFile({}))->empty());
 }
 
-TEST(TokenFile, FaultsAreNamedByLine) {
+TEST(TokenFile, ErrorsNameTheLine) {
   TokenRecord record = Record("one");
   MakeToken(&record);
   const std::string good = FormatTokenFile({record});

@@ -29,7 +29,7 @@ inline size_t Utf8Length(std::string_view text) {
 
 // Returns the index of the first byte that is not valid UTF-8; the size of the text if all are
 // valid.
-inline size_t FirstNotUtf8(std::string_view text) {
+inline size_t FirstInvalidUtf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
     const size_t length = Utf8Length(text.substr(at));
@@ -43,7 +43,7 @@ inline size_t FirstNotUtf8(std::string_view text) {
 inline std::string AsUtf8(std::string_view text) {
   std::string out;
   while (true) {
-    const size_t valid = FirstNotUtf8(text);
+    const size_t valid = FirstInvalidUtf8(text);
     out += text.substr(0, valid);
     if (valid == text.size()) return out;
     out += "\xef\xbf\xbd";

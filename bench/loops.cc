@@ -176,7 +176,7 @@ absl::Status Run(const Flags& flags) {
 // fails. It switches the detection of deadlocks off first, because that would slow down every lock
 // in a build with assertions.
 int Main(int argc, char** argv) {
-  SkipDeadlockDetection();
+  DisableDeadlockDetection();
   Flags flags;
   FlagParser parser("bench-loops", "Measures loops whose iterations do little work.");
   parser.Number("--length", &flags.length, "iterations of a loop", {.least = kRows});

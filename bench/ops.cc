@@ -628,7 +628,7 @@ absl::Status Run(const Flags& flags) {
 // fails. It switches the detection of deadlocks off first, because that would slow down every lock
 // in a build with assertions.
 int Main(int argc, char** argv) {
-  SkipDeadlockDetection();
+  DisableDeadlockDetection();
   Flags flags;
   int64_t size = 0;  // 0 if the flag is not given
   FlagParser parser("bench-ops", "Measures ops, one by one.");

@@ -197,7 +197,7 @@ absl::Status Run(const Options& options) {
   const sigset_t signals = BlockStopSignals();
   TESSERA_RETURN_IF_ERROR(StartLog(options));
   RaiseFileLimit();
-  BeginFlight(FolderForFlights(options), "coordinator");
+  StartFlightRecorder(FlightFolder(options), "coordinator");
 
   RealClock clock;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<store::Store> store,
@@ -322,6 +322,6 @@ int Main(int argc, char** argv) {
 }  // namespace tessera::server
 
 int main(int argc, char** argv) {
-  tessera::SkipDeadlockDetectionInRelease();
+  tessera::DisableDeadlockDetectionInRelease();
   return tessera::server::Main(argc, argv);
 }

@@ -353,8 +353,8 @@ int Main(int argc, char** argv) {
     taken.Update(LinkSecurity(options, &flags->process.coordinator));
     return taken.ok() ? rpc::RunExecutorProcess(flags->process) : complain(taken);
   }
-  flags->daemon.flight_folder = FolderForFlights(options);
-  BeginFlight(flags->daemon.flight_folder, "worker-" + flags->daemon.name);
+  flags->daemon.flight_folder = FlightFolder(options);
+  StartFlightRecorder(flags->daemon.flight_folder, "worker-" + flags->daemon.name);
   rpc::ExecutorProcessOptions unused;  // a mistake is reported here, and not by every executor
   absl::Status status = TakeOptions(options, &unused);
   if (!options.files_dir.empty()) {
@@ -374,6 +374,6 @@ int Main(int argc, char** argv) {
 }  // namespace tessera::worker
 
 int main(int argc, char** argv) {
-  tessera::SkipDeadlockDetectionInRelease();
+  tessera::DisableDeadlockDetectionInRelease();
   return tessera::worker::Main(argc, argv);
 }

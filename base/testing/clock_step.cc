@@ -2,9 +2,9 @@
 // variable CLOCK_STEP_FILE names a file with an int64: the size of the step in seconds. The file
 // may change at any time. Monotonic clocks are not changed.
 //
-// A running wait until a time of the wall clock ends earlier or later by the
-// size of the step. For this, such waits are cut into slices, and the file is read again after each
-// slice.
+// If the clock is stepped during a wait until a time of the wall clock, the wait ends earlier or
+// later by the size of the step. For this, such waits are cut into slices, and the file is read
+// again after each slice.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,11 +33,11 @@ using Syscall = Word (*)(Word, ...);
 using CondTimedWait = int (*)(pthread_cond_t*, pthread_mutex_t*, const timespec*);
 
 template <class F>
-F Next(const char* name) {
+F NextDefinition(const char* name) {
   return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
 }
-ClockGetTime RealClock() {
-  static const auto found = Next<ClockGetTime>("clock_gettime");
+ClockGetTime RealClockGettime() {
+  static const auto found = NextDefinition<ClockGetTime>("clock_gettime");
   return found;
 }
 
@@ -65,13 +65,13 @@ timespec ToTime(int64_t nanos) { return {nanos / kNanos, nanos % kNanos}; }
 
 int64_t RealNow() {
   timespec now;
-  RealClock()(CLOCK_REALTIME, &now);
+  RealClockGettime()(CLOCK_REALTIME, &now);
   return ToNanos(now);
 }
 // Returns when the next slice of a wait until `deadline` ends, as a time of the real wall clock.
 int64_t SliceEnd(int64_t deadline, int64_t now) {
-  const int64_t real = deadline - StepNanos();
-  return real < now + kSlice ? real : now + kSlice;
+  const int64_t real_deadline = deadline - StepNanos();
+  return real_deadline < now + kSlice ? real_deadline : now + kSlice;
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ int64_t SliceEnd(int64_t deadline, int64_t now) {
 extern "C" {
 
 int clock_gettime(clockid_t id, timespec* out) {
-  const int result = RealClock()(id, out);
+  const int result = RealClockGettime()(id, out);
   if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
     *out = ToTime(ToNanos(*out) + StepNanos());
   return result;
@@ -100,7 +100,7 @@ time_t time(time_t* out) {
 // The condition may be signalled between two slices, while no thread waits for it. So each slice
 // ends like a spurious wake-up, after which the caller checks its predicate again.
 int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const timespec* deadline) {
-  static const auto real = Next<CondTimedWait>("pthread_cond_timedwait");
+  static const auto real = NextDefinition<CondTimedWait>("pthread_cond_timedwait");
   // The bit with which glibc marks a condition whose deadlines are times of the monotonic clock.
   // That clock does not step.
   constexpr unsigned kMonotonic = 2;
@@ -114,7 +114,7 @@ int pthread_cond_timedwait(pthread_cond_t* cond, pthread_mutex_t* mutex, const t
 // Replaces syscall(), because Abseil makes the system call futex directly. Waits by the wall clock
 // are cut into slices here too; all other calls pass through.
 Word syscall(Word number, ...) {
-  static const auto real = Next<Syscall>("syscall");
+  static const auto real = NextDefinition<Syscall>("syscall");
   Word a[6];
   va_list list;
   va_start(list, number);

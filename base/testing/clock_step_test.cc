@@ -43,32 +43,32 @@ class ClockStepTest : public ::testing::Test {
     int number = -1;
     return static_cast<bool>(call >> number) && number == SYS_futex;
   }
-  static absl::Time Date() { return absl::FromChrono(std::chrono::system_clock::now()); }
+  static absl::Time WallNow() { return absl::FromChrono(std::chrono::system_clock::now()); }
 };
 
-TEST_F(ClockStepTest, TheWallClockIsSetAndNoOther) {
-  const absl::Time steady = SteadyNow(), date = Date();
+TEST_F(ClockStepTest, OnlyTheWallClockIsSet) {
+  const absl::Time steady = SteadyNow(), date = WallNow();
   Step(absl::Hours(1));
-  EXPECT_GE(Date() - date, absl::Minutes(59));
+  EXPECT_GE(WallNow() - date, absl::Minutes(59));
   EXPECT_LT(SteadyNow() - steady, absl::Minutes(1));
 }
 
 // Waits in two ways, until a date and for a duration, for 300 ms each. The clock is set back by an
 // hour once the waiting thread is in the kernel. Without base/steady_wait.cc the wait until a
 // date would then take an hour.
-TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
-  const auto wait_by_date = [](absl::Mutex* mu) {  // gRPC waits for its timers in this way.
+TEST_F(ClockStepTest, WaitsEndInTimeWhenTheClockIsSetBackMeanwhile) {
+  const auto wait_until_date = [](absl::Mutex* mu) {  // gRPC waits for its timers in this way.
     absl::CondVar never;
     absl::MutexLock lock(mu);
     never.WaitWithDeadline(mu, absl::Now() + absl::Milliseconds(300));
   };
-  const auto wait_for_time = [](absl::Mutex* mu) {
+  const auto wait_for_duration = [](absl::Mutex* mu) {
     const bool no = false;
     absl::MutexLock lock(mu);
     mu->AwaitWithTimeout(absl::Condition(&no), absl::Milliseconds(300));
   };
   for (const std::function<void(absl::Mutex*)>& wait :
-       std::vector<std::function<void(absl::Mutex*)>>{wait_by_date, wait_for_time}) {
+       std::vector<std::function<void(absl::Mutex*)>>{wait_until_date, wait_for_duration}) {
     Step(absl::ZeroDuration());
     absl::Mutex mu;
     std::atomic<int> thread{0};
@@ -84,7 +84,7 @@ TEST_F(ClockStepTest, WaitsThatItIsSetBackUnderEndInTime) {
   }
 }
 
-TEST_F(ClockStepTest, WaitsByTheKernelsDateRightAfterItIsSetEndInTime) {
+TEST_F(ClockStepTest, WaitsUntilAKernelDateEndInTimeRightAfterTheClockIsSet) {
   for (const absl::Duration by : {absl::Hours(1), -absl::Hours(1)}) {
     Step(absl::ZeroDuration());
     absl::Mutex mu;
@@ -96,7 +96,7 @@ TEST_F(ClockStepTest, WaitsByTheKernelsDateRightAfterItIsSetEndInTime) {
       const absl::Time start = SteadyNow();
       // gRPC waits for its timers in this way.
       while (SteadyNow() - start < absl::Milliseconds(290))
-        never.WaitWithDeadline(&mu, Date() + absl::Milliseconds(300) - (SteadyNow() - start));
+        never.WaitWithDeadline(&mu, WallNow() + absl::Milliseconds(300) - (SteadyNow() - start));
     });
     const bool in_time = waited.wait_for(kPatience) == std::future_status::ready;
     Step(absl::Hours(3));  // ends the wait if it hangs
@@ -104,7 +104,7 @@ TEST_F(ClockStepTest, WaitsByTheKernelsDateRightAfterItIsSetEndInTime) {
   }
 }
 
-TEST_F(ClockStepTest, AWaitThatItIsSetForwardUnderIsNotCutShort) {
+TEST_F(ClockStepTest, AWaitIsNotCutShortWhenTheClockIsSetForwardMeanwhile) {
   const absl::Notification never;
   const absl::Time start = SteadyNow();
   const int thread = static_cast<int>(syscall(SYS_gettid));

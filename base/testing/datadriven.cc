@@ -226,7 +226,7 @@ void ExpectFileHolds(const std::string& path, const std::string& text) {
   const absl::StatusOr<std::string> old_text = ReadWholeFile(SourcePath(path), kFileBytesMax);
   if (old_text.ok() && *old_text == text) return;
   if (Rewriting()) return Rewrite(path, text);
-  ADD_FAILURE() << path << " differs from what generates it; run this test with --rewrite, read "
+  ADD_FAILURE() << path << " differs from the generated text; run this test with --rewrite, read "
                 << "the diff and commit it. It should hold:\n"
                 << text;
 }

@@ -23,13 +23,13 @@ bool HasEnded(int pid);
 // Returns the processor time that the process has used, in units of 1/100 s.
 int64_t CpuTicks(int pid);
 
-// Calls `there()` every few milliseconds until it returns true. Returns false if that does not
+// Calls `condition()` every few milliseconds until it returns true. Returns false if that does not
 // happen within `patience`.
 template <class F>
-bool Eventually(F there, absl::Duration patience = absl::Seconds(20)) {
+bool Eventually(F condition, absl::Duration patience = absl::Seconds(20)) {
   const absl::Time end = absl::Now() + patience;
   absl::Notification never;
-  while (!there()) {
+  while (!condition()) {
     if (absl::Now() > end) return false;
     never.WaitForNotificationWithTimeout(absl::Milliseconds(2));
   }

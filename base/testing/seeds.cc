@@ -5,7 +5,7 @@
 
 namespace tessera::testing {
 
-int64_t Seeds(int64_t all) {
+int64_t NumSeeds(int64_t all) {
   return std::getenv("TESSERA_FEWER_SEEDS") == nullptr ? all : (all + 2) / 3;
 }
 

@@ -6,6 +6,6 @@ namespace tessera::testing {
 
 // Returns a third of `all`, rounded up, if the environment variable TESSERA_FEWER_SEEDS is set,
 // else `all`. scripts/test sets it for the tests under sanitizers; scripts/check does not.
-int64_t Seeds(int64_t all);
+int64_t NumSeeds(int64_t all);
 
 }  // namespace tessera::testing

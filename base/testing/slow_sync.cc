@@ -10,22 +10,22 @@ namespace {
 
 using Sync = int (*)(int);
 
-int Slowly(const char* name, int file) {
+int SyncSlowly(const char* name, int file) {
   static const long millis = [] {  // NOLINT(google-runtime-int): timespec's
     const char* const text = getenv("SLOW_SYNC_MS");
     return text == nullptr ? 0 : strtol(text, nullptr, 10);
   }();
-  const timespec time = {millis / 1000, millis % 1000 * 1'000'000};
-  nanosleep(&time, nullptr);
+  const timespec delay = {millis / 1000, millis % 1000 * 1'000'000};
+  nanosleep(&delay, nullptr);
   static const char* const hang = getenv("HANG_SYNC");
-  const timespec look = {0, 10'000'000};
-  while (hang != nullptr && access(hang, F_OK) == 0) nanosleep(&look, nullptr);
+  const timespec poll_interval = {0, 10'000'000};
+  while (hang != nullptr && access(hang, F_OK) == 0) nanosleep(&poll_interval, nullptr);
   return reinterpret_cast<Sync>(dlsym(RTLD_NEXT, name))(file);
 }
 
 }  // namespace
 
 extern "C" {
-int fsync(int file) { return Slowly("fsync", file); }
-int fdatasync(int file) { return Slowly("fdatasync", file); }
+int fsync(int file) { return SyncSlowly("fsync", file); }
+int fdatasync(int file) { return SyncSlowly("fdatasync", file); }
 }

@@ -18,21 +18,21 @@ constexpr absl::Duration kUnknownStall = absl::Seconds(15);
 
 // Returns the time for which this machine has been overloaded since it started; nullopt if the
 // kernel does not say.
-std::optional<absl::Duration> Stalled() {
+std::optional<absl::Duration> StallSinceBoot() {
   absl::Duration sum;
   for (const char* path : {"/proc/pressure/cpu", "/proc/pressure/io"}) {
     std::ifstream in(path);
-    const std::optional<absl::Duration> stalled =
-        SomeStalled(std::string(std::istreambuf_iterator<char>(in), {}));
-    if (!stalled) return std::nullopt;
-    sum += *stalled;
+    const std::optional<absl::Duration> stall =
+        ParseSomeStall(std::string(std::istreambuf_iterator<char>(in), {}));
+    if (!stall) return std::nullopt;
+    sum += *stall;
   }
   return sum;
 }
 
 }  // namespace
 
-std::optional<absl::Duration> SomeStalled(std::string_view text) {
+std::optional<absl::Duration> ParseSomeStall(std::string_view text) {
   constexpr std::string_view kTotal = " total=";
   const size_t line = text.find("some ");
   if (line == std::string_view::npos) return std::nullopt;
@@ -46,13 +46,14 @@ std::optional<absl::Duration> SomeStalled(std::string_view text) {
   return absl::Microseconds(microseconds);
 }
 
-Stopwatch::Stopwatch() : start_(absl::Now()), stalled_(Stalled()) {}
+Stopwatch::Stopwatch() : start_(absl::Now()), stall_at_start_(StallSinceBoot()) {}
 
 absl::Duration Stopwatch::Elapsed() const { return absl::Now() - start_; }
 
 absl::Duration Stopwatch::Unhindered() const {
-  const std::optional<absl::Duration> now = Stalled();
-  const absl::Duration stall = stalled_ && now ? *now - *stalled_ : kUnknownStall;
+  const std::optional<absl::Duration> stall_now = StallSinceBoot();
+  const absl::Duration stall =
+      stall_at_start_ && stall_now ? *stall_now - *stall_at_start_ : kUnknownStall;
   return std::max(absl::ZeroDuration(), Elapsed() - stall);
 }
 

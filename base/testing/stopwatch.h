@@ -25,12 +25,12 @@ class Stopwatch {
 
  private:
   const absl::Time start_;
-  const std::optional<absl::Duration> stalled_;  // overload of the machine until start_
+  const std::optional<absl::Duration> stall_at_start_;  // overload of the machine until start_
 };
 
 // Returns the total in the line "some" of a file of /proc/pressure; nullopt if the text has no such
 // line.
 // Reference: the kernel's Documentation/accounting/psi.rst.
-std::optional<absl::Duration> SomeStalled(std::string_view text);
+std::optional<absl::Duration> ParseSomeStall(std::string_view text);
 
 }  // namespace tessera::testing

@@ -13,12 +13,12 @@ namespace tessera::testing {
 namespace {
 
 TEST(Stopwatch, ReadsTheTotalOfTheLineSome) {
-  EXPECT_EQ(SomeStalled("some avg10=0.82 avg60=1.38 avg300=15.11 total=6572876730\n"
-                        "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"),
+  EXPECT_EQ(ParseSomeStall("some avg10=0.82 avg60=1.38 avg300=15.11 total=6572876730\n"
+                           "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"),
             absl::Microseconds(6572876730));
   for (const char* text : {"", "full avg10=0.00 total=7\n", "some avg10=0.00\n", "some total=\n",
                            "some avg10=0.00 total=x\n"})
-    EXPECT_EQ(SomeStalled(text), std::nullopt) << text;
+    EXPECT_EQ(ParseSomeStall(text), std::nullopt) << text;
 }
 
 TEST(Stopwatch, LeavesOutTheTimeInWhichTheMachineIsOverloaded) {

@@ -52,7 +52,7 @@ TEST(Sync, ReadersSeeWhatWritersWrote) {
   });
 }
 
-TEST(Sync, ConditionsPassATurnAround) {
+TEST(Sync, ThreadsTakeTurnsByConditions) {
   absl::Mutex mu;
   int turn = 0;
   InThreads([&](int thread) {
@@ -86,7 +86,7 @@ TEST(Sync, CondVarHandsAValueOver) {
   EXPECT_EQ(value, kThreads * kRounds);
 }
 
-TEST(Sync, NotificationAndCounterPublishWhatCameBefore) {
+TEST(Sync, NotificationAndCounterPublishEarlierWrites) {
   absl::Notification ready;
   absl::BlockingCounter done(kThreads);
   int input = 0;

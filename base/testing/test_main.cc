@@ -27,7 +27,7 @@ std::vector<std::string> Split(std::string_view list, char separator) {
 
 // Returns whether `file`, the path of a test as the compiler was given it, is one of `sources`. The
 // path may begin at the root of the file system or at a build folder.
-bool StandsIn(std::string_view file, const std::vector<std::string>& sources) {
+bool IsInSources(std::string_view file, const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
     if (file == source || file.ends_with("/" + source)) return true;
   }
@@ -69,7 +69,7 @@ std::string FilterOf(const std::vector<std::string>& sources, std::string_view f
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const ::testing::TestInfo& test = *suite.GetTestInfo(t);
       const std::string name = std::string(suite.name()) + "." + test.name();
-      if (!StandsIn(test.file(), sources) || !Passes(name, filter)) continue;
+      if (!IsInSources(test.file(), sources) || !Passes(name, filter)) continue;
       names.append(names.empty() ? "" : ":").append(name);
     }
   }

@@ -26,32 +26,32 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-struct Ended {
+struct CommandResult {
   int status = -1;  // status in the form that wait() gives
   std::string output;
 };
 
 // Runs a command of the shell. The output is that of standard output and standard error together.
-Ended Shell(const std::string& command) {
-  Ended ended;
+CommandResult RunInShell(const std::string& command) {
+  CommandResult result;
   FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return ended;
+  if (pipe == nullptr) return result;
   char buffer[4096];
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) ended.output.append(buffer, n);
-  ended.status = pclose(pipe);
-  return ended;
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) result.output.append(buffer, n);
+  result.status = pclose(pipe);
+  return result;
 }
 
-int ExitCode(const Ended& ended) {
-  return WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : -1;
+int ExitCode(const CommandResult& result) {
+  return WIFEXITED(result.status) ? WEXITSTATUS(result.status) : -1;
 }
 
 class TimedTest : public ::testing::Test {
  protected:
   ~TimedTest() override { std::remove(file_.c_str()); }
 
-  Ended Timed(const std::string& command) {
-    return Shell(
+  CommandResult RunTimed(const std::string& command) {
+    return RunInShell(
         absl::StrCat("TESSERA_TEST_TIMES=", file_, " ", SourcePath(TESSERA_TIMED), " ", command));
   }
   // Returns the lines that were written, each split into its fields.
@@ -66,9 +66,9 @@ class TimedTest : public ::testing::Test {
 };
 
 TEST_F(TimedTest, EachCommandAddsALineWithItsNameAndResult) {
-  EXPECT_EQ(ExitCode(Timed("first sh -c 'echo $0 $1' a b")), 0);
-  EXPECT_EQ(ExitCode(Timed("second sh -c 'exit 7'")), 7);
-  EXPECT_EQ(ExitCode(Timed("third /no/such/program")), 127);
+  EXPECT_EQ(ExitCode(RunTimed("first sh -c 'echo $0 $1' a b")), 0);
+  EXPECT_EQ(ExitCode(RunTimed("second sh -c 'exit 7'")), 7);
+  EXPECT_EQ(ExitCode(RunTimed("third /no/such/program")), 127);
   const auto lines = Lines();
   ASSERT_THAT(lines, SizeIs(3));
   for (const auto& line : lines) ASSERT_THAT(line, SizeIs(4));
@@ -78,12 +78,12 @@ TEST_F(TimedTest, EachCommandAddsALineWithItsNameAndResult) {
 }
 
 TEST_F(TimedTest, ArgumentsAndOutputPassUnchanged) {
-  EXPECT_EQ(Timed("name sh -c 'echo \"$1|$2\"' x 'a b' c").output, "a b|c\n");
+  EXPECT_EQ(RunTimed("name sh -c 'echo \"$1|$2\"' x 'a b' c").output, "a b|c\n");
 }
 
 TEST_F(TimedTest, ProcessorTimeCountsTheCommandsOfTheCommand) {
   // The inner shell does the work, and the outer one waits for it.
-  Timed("busy sh -c 'sh -c \"i=0; while [ \\$i -lt 200000 ]; do i=\\$((i+1)); done\"; true'");
+  RunTimed("busy sh -c 'sh -c \"i=0; while [ \\$i -lt 200000 ]; do i=\\$((i+1)); done\"; true'");
   const auto lines = Lines();
   ASSERT_THAT(lines, SizeIs(1));
   double cpu = 0, elapsed = 0;
@@ -92,51 +92,53 @@ TEST_F(TimedTest, ProcessorTimeCountsTheCommandsOfTheCommand) {
   EXPECT_GE(elapsed, 0.8 * cpu);  // The two shells do not run in parallel.
 }
 
-TEST_F(TimedTest, ASignalThatEndsTheCommandEndsItToo) {
-  const Ended ended = Shell(absl::StrCat("TESSERA_TEST_TIMES=", file_, " exec ",
-                                         SourcePath(TESSERA_TIMED), " name sh -c 'kill -TERM $$'"));
-  ASSERT_TRUE(WIFSIGNALED(ended.status)) << ended.status << ended.output;
-  EXPECT_EQ(WTERMSIG(ended.status), SIGTERM);
+TEST_F(TimedTest, ASignalThatEndsTheCommandAlsoEndsTesseraTimed) {
+  const CommandResult result =
+      RunInShell(absl::StrCat("TESSERA_TEST_TIMES=", file_, " exec ", SourcePath(TESSERA_TIMED),
+                              " name sh -c 'kill -TERM $$'"));
+  ASSERT_TRUE(WIFSIGNALED(result.status)) << result.status << result.output;
+  EXPECT_EQ(WTERMSIG(result.status), SIGTERM);
   EXPECT_EQ(Lines().at(0).at(3), "143");
 }
 
 TEST_F(TimedTest, WithoutAFileNothingIsWritten) {
-  EXPECT_EQ(ExitCode(Shell(
+  EXPECT_EQ(ExitCode(RunInShell(
                 absl::StrCat("TESSERA_TEST_TIMES= ", SourcePath(TESSERA_TIMED), " name true"))),
             0);
   EXPECT_THAT(Lines(), IsEmpty());
 }
 
-Ended TestsOfBase(const std::string& options) {
-  return Shell(absl::StrCat(SourcePath(BASE_TESTS), " ", options));
+CommandResult RunBaseTests(const std::string& options) {
+  return RunInShell(absl::StrCat(SourcePath(BASE_TESTS), " ", options));
 }
 
 TEST(TestMain, RunsTheTestsOfTheNamedSourcesOnly) {
-  const Ended one = TestsOfBase("--sources=base/hex_test.cc --gtest_list_tests");
+  const CommandResult one = RunBaseTests("--sources=base/hex_test.cc --gtest_list_tests");
   EXPECT_EQ(ExitCode(one), 0);
   EXPECT_THAT(one.output, HasSubstr("BytesFromHex.\n  TwoDigitsAreAByte\n"));
   EXPECT_THAT(one.output, Not(HasSubstr("Site")));
-  const Ended two = TestsOfBase("--sources=base/hex_test.cc,base/site_test.cc --gtest_list_tests");
+  const CommandResult two =
+      RunBaseTests("--sources=base/hex_test.cc,base/site_test.cc --gtest_list_tests");
   EXPECT_THAT(two.output, HasSubstr("BytesFromHex.\n"));
   EXPECT_THAT(two.output, HasSubstr("Site"));
-  EXPECT_EQ(ExitCode(TestsOfBase("--sources=base/hex_test.cc")), 0);
+  EXPECT_EQ(ExitCode(RunBaseTests("--sources=base/hex_test.cc")), 0);
 }
 
-TEST(TestMain, AFilterChoosesAmongThem) {
+TEST(TestMain, AFilterChoosesAmongTheTestsOfTheSources) {
   EXPECT_EQ(
-      TestsOfBase("--sources=base/hex_test.cc --gtest_filter=*Byte --gtest_list_tests").output,
+      RunBaseTests("--sources=base/hex_test.cc --gtest_filter=*Byte --gtest_list_tests").output,
       "BytesFromHex.\n  TwoDigitsAreAByte\n");
   EXPECT_EQ(
-      TestsOfBase("--sources=base/hex_test.cc --gtest_filter=-*AByt? --gtest_list_tests").output,
-      "BytesFromHex.\n  WhatIsNoDigitIsRefused\n");
+      RunBaseTests("--sources=base/hex_test.cc --gtest_filter=-*AByt? --gtest_list_tests").output,
+      "BytesFromHex.\n  OtherTextsAreRefused\n");
 }
 
 TEST(TestMain, SourcesWithoutATestAreAnError) {
-  const Ended ended = TestsOfBase("--sources=hex_test.c");
-  EXPECT_EQ(ExitCode(ended), 1);
-  EXPECT_THAT(ended.output, HasSubstr("no test of hex_test.c matches"));
+  const CommandResult result = RunBaseTests("--sources=hex_test.c");
+  EXPECT_EQ(ExitCode(result), 1);
+  EXPECT_THAT(result.output, HasSubstr("no test of hex_test.c matches"));
   // A source must name a whole file, not only the end of a file's name.
-  EXPECT_EQ(ExitCode(TestsOfBase("--sources=ex_test.cc")), 1);
+  EXPECT_EQ(ExitCode(RunBaseTests("--sources=ex_test.cc")), 1);
 }
 
 }  // namespace

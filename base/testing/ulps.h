@@ -19,8 +19,9 @@ inline double DistanceInUlps(double got, double want, int digits, double scale,
                              Subnormals subnormals = Subnormals::kAreNumbers) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   if (!std::isfinite(got) || !std::isfinite(want)) return std::numeric_limits<double>::infinity();
-  const double least = digits == 52 ? 0x1p-1022 : 0x1p-126;
-  if (subnormals == Subnormals::kAreZero && std::fabs(got) < least && std::fabs(want) < least)
+  const double smallest_normal = digits == 52 ? 0x1p-1022 : 0x1p-126;
+  if (subnormals == Subnormals::kAreZero && std::fabs(got) < smallest_normal &&
+      std::fabs(want) < smallest_normal)
     return 0;
   return std::fabs(got - want) / std::ldexp(std::max(std::fabs(want), scale), -digits);
 }

@@ -20,7 +20,7 @@ TEST(Ulps, AreCountedForTheTypeOfTheNumbers) {
   EXPECT_EQ(DistanceInUlps(-1, 1, 52, 0), 0x1p53);
 }
 
-TEST(Ulps, AreThoseOfTheScaleIfThatIsLarger) {
+TEST(Ulps, AreUnitsOfTheScaleIfItIsLarger) {
   EXPECT_EQ(DistanceInUlps(0x1p-52, 0, 52, 1), 1);
   EXPECT_EQ(DistanceInUlps(0x1p-52, 0, 52, 2), 0.5);
 }

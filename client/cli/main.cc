@@ -106,7 +106,7 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace tessera::cli
 
 int main(int argc, char** argv) {
-  tessera::SkipDeadlockDetectionInRelease();
+  tessera::DisableDeadlockDetectionInRelease();
   // Keep gRPC from logging, since the commands report errors themselves.
   setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
   return tessera::cli::Main(std::vector<std::string>(argv + 1, argv + argc));

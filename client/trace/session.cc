@@ -121,7 +121,7 @@ void AwaitDevices(Session& session, const std::string& address, const ConnectOpt
 
 std::shared_ptr<Session> Session::FromService(std::shared_ptr<api::Service> service) {
   static std::once_flag first;
-  std::call_once(first, SkipDeadlockDetectionInRelease);
+  std::call_once(first, DisableDeadlockDetectionInRelease);
   return std::shared_ptr<Session>(new Session(std::move(service)));
 }
 

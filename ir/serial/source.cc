@@ -55,7 +55,7 @@ v1::InspectProgramResponse ToProto(const stablehlo::Inspection& found) {
 absl::StatusOr<Program> ReadSource(const api::ProgramSource& source, const Limits& limits) {
   switch (source.form) {
     case Form::kText: {
-      if (const size_t at = FirstNotUtf8(source.bytes); at != source.bytes.size())
+      if (const size_t at = FirstInvalidUtf8(source.bytes); at != source.bytes.size())
         return MakeError(ErrorKind::kMalformedProgram,
                          absl::StrCat("program text: byte ", at, " is not UTF-8"));
       return ParseProgram(std::string(source.bytes), limits);

@@ -54,7 +54,7 @@ void Driver::Submit(Event&& event, uint64_t request, Done done, uint64_t end_req
     if (refused.ok()) {
       if (request != 0) inbox_.AddRequest(request, std::move(done));
       if (end_request != 0) inbox_.AddRequest(end_request, std::move(ended));
-      at = clock_->Look();
+      at = clock_->ReadAll();
       durable = inbox_.durable();
       next = inbox_.IsFirst(at.now) && TryBecomeRunner();
       if (!next) {
@@ -150,7 +150,7 @@ void Driver::ProcessEvents(absl::Time now, int limit) {
       absl::MutexLock lock(&mu_);
       sending_to_ = 0;
       if (limit-- > 0 && (!returned_.empty() || inbox_.HasNext(now))) {
-        at = clock_->Look();
+        at = clock_->ReadAll();
         // If the queue is empty, `now` stays as it is: the driver's own thread handles a timer that
         // has become due since.
         if (!inbox_.empty()) now = at.now;

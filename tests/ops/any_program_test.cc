@@ -449,7 +449,7 @@ class AnyProgramTest : public OpTest {
 
 TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
   Random r(20240229);
-  for (const Sample* s : Some(tessera::testing::Seeds(3))) {
+  for (const Sample* s : Some(tessera::testing::NumSeeds(3))) {
     for (const DType d : AllDTypes()) {
       for (const bool placed : {false, true}) {
         Candidate c = Of(*s);
@@ -467,7 +467,7 @@ TEST_P(AnyProgramTest, OfEveryDtypeRunsOrIsRefused) {
 
 TEST_P(AnyProgramTest, AtItsBoundsRunsOrIsRefused) {
   Random r(19991231);
-  const int64_t per_sample = tessera::testing::Seeds(80);
+  const int64_t per_sample = tessera::testing::NumSeeds(80);
   for (const Sample* s : Some(5)) {
     for (int64_t i = 0; i < per_sample; ++i) {
       Candidate c = Of(*s);

@@ -314,7 +314,7 @@ std::string BuildText(const DataCase& c) {
 // Random programs must give the results of the evaluator, however they are fused and whatever is
 // donated.
 TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
-  const int64_t programs = tessera::testing::Seeds(3000);
+  const int64_t programs = tessera::testing::NumSeeds(3000);
   int64_t kernels = 0, ops = 0, donations = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -495,7 +495,7 @@ int CountBeside(const std::vector<Step>& steps) {
 
 // Random programs with sums over two lanes, whose exchanges end as late as the steps allow.
 TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
-  const int64_t programs = tessera::testing::Seeds(1500);
+  const int64_t programs = tessera::testing::NumSeeds(1500);
   int waits = 0, beside = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -872,7 +872,7 @@ void ExpectTilesChangeNothing(const ir::Function& f, const StepProgram& program)
 }
 
 TEST(RowTiles, GiveWhatTheirStepsGive) {
-  const int64_t programs = tessera::testing::Seeds(1500);
+  const int64_t programs = tessera::testing::NumSeeds(1500);
   int64_t tiles = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -891,7 +891,7 @@ TEST(RowTiles, GiveWhatTheirStepsGive) {
 // Makes a tile of any two kernels that follow each other. The verifier must refuse those tiles that
 // change the results.
 TEST(RowTiles, WhatIsAcceptedIsRight) {
-  const int64_t programs = tessera::testing::Seeds(1500);
+  const int64_t programs = tessera::testing::NumSeeds(1500);
   int accepted = 0, refused = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
