@@ -90,7 +90,7 @@ class MonitorThread final : public HealthMonitor {
     {
       // Lets the timeout of the scheduler's first reply begin now.
       absl::MutexLock lock(&mu_);
-      health_.LoopReplied(clock_->Now());
+      health_.RecordLoopReply(clock_->Now());
     }
     thread_ = std::thread([this] { Run(); });
   }
@@ -167,7 +167,7 @@ class MonitorThread final : public HealthMonitor {
       std::vector<Canary> due;
       {
         absl::MutexLock lock(&mu_);
-        due = health_.Due(now);
+        due = health_.TakeDue(now);
       }
       for (const Canary& canary : due) Send(canary);
       Evaluate(now);
@@ -211,8 +211,8 @@ class MonitorThread final : public HealthMonitor {
     // returns true, but does not count the error as a sign of a working loop.
     if (!reading.ok()) return true;
     absl::MutexLock state(&mu_);
-    health_.LoopReplied(when);
-    health_.Read(reading->executors, when);
+    health_.RecordLoopReply(when);
+    health_.RecordExecutors(reading->executors, when);
     return true;
   }
 
@@ -229,7 +229,7 @@ class MonitorThread final : public HealthMonitor {
       if (metrics_ != nullptr)
         metrics_->counter(Metric::kCanaries, {NameOf(kind), NameOf(end.result)}).Add();
       absl::MutexLock state(&mu_);
-      health_.End(end.canary, end.result, end.why, now);
+      health_.EndCanary(end.canary, end.result, end.why, now);
     }
   }
 
@@ -378,7 +378,7 @@ class MonitorThread final : public HealthMonitor {
       // Evaluates at the time of the scrape: if the monitor's own thread is stuck, the metrics
       // still show the present.
       verdict = health_.Evaluate(now);
-      ages = health_.Ages(now);
+      ages = health_.SuccessAges(now);
     }
     for (const auto& [name, check] : {std::pair("live", &verdict.live),
                                       {"ready", &verdict.ready},

@@ -1,5 +1,5 @@
 // The rules by which the health monitor judges the service. server/coordinator/health_monitor.cc
-// feeds in what it observes, starts the canaries that Due returns, and publishes the verdict of
+// feeds in what it observes, starts the canaries that TakeDue returns, and publishes the verdict of
 // Evaluate.
 #include "server/health/health.h"
 
@@ -32,33 +32,34 @@ const char* NameOf(CanaryResult result) {
   return kNames[static_cast<size_t>(result)];
 }
 
-void Health::ProbeHistory::Pass(absl::Time now, absl::Duration interval) {
-  last = now;
-  next = now + interval;
+void Health::ProbeHistory::RecordSuccess(absl::Time now, absl::Duration interval) {
+  last_success_at = now;
+  next_due_at = now + interval;
   failed = false;
-  why.clear();
+  failure.clear();
 }
 
-void Health::ProbeHistory::Fail(const std::string& text, absl::Time now, absl::Duration retry) {
+void Health::ProbeHistory::RecordFailure(const std::string& text, absl::Time now,
+                                         absl::Duration retry) {
   failed = true;
-  why = text;
-  next = now + retry;
+  failure = text;
+  next_due_at = now + retry;
 }
 
-void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Time now) {
+void Health::RecordExecutors(const std::vector<core::ExecutorReading>& executors, absl::Time now) {
   for (const core::ExecutorReading& reading : executors) {
     Executor& x = executors_[reading.name];
     const bool is_new = x.reading.incarnation != reading.incarnation || !x.reading.alive;
     if (is_new) {
-      // A new process has no success yet. If a canary still runs on the old process, End ignores
-      // its result for this executor.
+      // A new process has no success yet. If a canary still runs on the old process, EndCanary
+      // ignores its result for this executor.
       x = {};
-      x.kernel.since = x.collective.since = now;
+      x.kernel.registered_at = x.collective.registered_at = now;
     } else {
       if (reading.launches_succeeded > x.reading.launches_succeeded)
-        x.kernel.Pass(now, config_.interval);
+        x.kernel.RecordSuccess(now, config_.interval);
       if (reading.collective_launches_succeeded > x.reading.collective_launches_succeeded) {
-        x.collective.Pass(now, config_.interval);
+        x.collective.RecordSuccess(now, config_.interval);
       }
     }
     x.reading = reading;
@@ -66,7 +67,7 @@ void Health::Read(const std::vector<core::ExecutorReading>& executors, absl::Tim
   }
 }
 
-std::map<std::string, std::vector<Health::Executor*>> Health::Groups() {
+std::map<std::string, std::vector<Health::Executor*>> Health::ExecutorsByKind() {
   std::map<std::string, std::vector<Executor*>> groups;
   for (auto& [name, x] : executors_) {
     if (x.takes_work()) groups[x.reading.device_kind].push_back(&x);
@@ -74,7 +75,7 @@ std::map<std::string, std::vector<Health::Executor*>> Health::Groups() {
   return groups;
 }
 
-Canary Health::Start(CanaryKind kind, const std::vector<Executor*>& on) {
+Canary Health::StartCanary(CanaryKind kind, const std::vector<Executor*>& on) {
   Canary canary;
   canary.id = ++last_canary_;
   canary.kind = kind;
@@ -88,29 +89,31 @@ Canary Health::Start(CanaryKind kind, const std::vector<Executor*>& on) {
   return canary;
 }
 
-std::vector<Canary> Health::Due(absl::Time now) {
+std::vector<Canary> Health::TakeDue(absl::Time now) {
   std::vector<Canary> due;
   if (stopping_ || config_.interval <= absl::ZeroDuration()) return due;
-  for (auto& [kind, group] : Groups()) {
+  for (auto& [kind, group] : ExecutorsByKind()) {
     for (Executor* x : group) {
-      if (x->idle() && x->kernel.next <= now) due.push_back(Start(CanaryKind::kKernel, {x}));
+      if (x->idle() && x->kernel.next_due_at <= now)
+        due.push_back(StartCanary(CanaryKind::kKernel, {x}));
     }
     // A stuck executor would block the others in a collective. So a collective canary starts only
     // if each executor has passed a kernel canary, or ended a launch, recently.
     size_t devices = 0;
-    bool all_healthy = true, is_due = false;
+    bool all_ready = true, is_due = false;
     for (const Executor* x : group) {
       devices += x->reading.devices.size();
-      all_healthy =
-          all_healthy && x->idle() && !x->kernel.failed && now - x->kernel.last <= config_.interval;
-      is_due = is_due || x->collective.next <= now;
+      all_ready = all_ready && x->idle() && !x->kernel.failed &&
+                  now - x->kernel.last_success_at <= config_.interval;
+      is_due = is_due || x->collective.next_due_at <= now;
     }
-    if (all_healthy && is_due && devices > 1) due.push_back(Start(CanaryKind::kCollective, group));
+    if (all_ready && is_due && devices > 1)
+      due.push_back(StartCanary(CanaryKind::kCollective, group));
   }
   return due;
 }
 
-void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl::Time now) {
+void Health::EndCanary(uint64_t id, CanaryResult result, const std::string& why, absl::Time now) {
   const auto it = running_.find(id);
   TESSERA_CHECK(it != running_.end()) << id;
   const Canary canary = std::move(it->second);
@@ -123,11 +126,12 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
     x.canary = 0;
     ProbeHistory& history = canary.kind == CanaryKind::kKernel ? x.kernel : x.collective;
     if (result == CanaryResult::kOk) {
-      history.Pass(now, config_.interval);
+      history.RecordSuccess(now, config_.interval);
     } else if (result == CanaryResult::kSkipped) {
-      history.next = now + config_.retry;
+      history.next_due_at = now + config_.retry;
     } else {
-      history.Fail(absl::StrCat(NameOf(result), why.empty() ? "" : ": ", why), now, config_.retry);
+      history.RecordFailure(absl::StrCat(NameOf(result), why.empty() ? "" : ": ", why), now,
+                            config_.retry);
     }
   }
 }
@@ -139,7 +143,7 @@ void Health::End(uint64_t id, CanaryResult result, const std::string& why, absl:
 // not count as failed until `bound` has passed, the time within which every idle device should have
 // passed a canary.
 Check Health::EvaluateProgress(absl::Time now) const {
-  const auto since = [now](absl::Time when) {
+  const auto time_since = [now](absl::Time when) {
     return absl::FormatDuration(absl::Trunc(now - when, absl::Milliseconds(1)));
   };
   // The time within which every idle device should have passed a canary.
@@ -156,7 +160,7 @@ Check Health::EvaluateProgress(absl::Time now) const {
     }
     if (x.kernel.failed) {
       return {Reason::kKernelCanary,
-              absl::StrCat("a canary on executor ", name, " did not pass: ", x.kernel.why)};
+              absl::StrCat("a canary on executor ", name, " did not pass: ", x.kernel.failure)};
     }
     if (x.reading.operations > 0 && x.canary == 0) {
       if (x.reading.progress_age > config_.stall) {
@@ -170,14 +174,14 @@ Check Health::EvaluateProgress(absl::Time now) const {
     }
     if (x.collective.failed) {
       return {Reason::kCollectiveCanary, absl::StrCat("a collective canary with executor ", name,
-                                                      " did not pass: ", x.collective.why)};
+                                                      " did not pass: ", x.collective.failure)};
     }
-    if (x.kernel.succeeded() && now - x.kernel.last <= bound) {
+    if (x.kernel.succeeded() && now - x.kernel.last_success_at <= bound) {
       ++succeeded;
-    } else if (x.kernel.succeeded() || now - x.kernel.since > bound) {
+    } else if (x.kernel.succeeded() || now - x.kernel.registered_at > bound) {
       return {Reason::kKernelCanary,
               absl::StrCat("executor ", name, " has not passed a canary for ",
-                           since(std::max(x.kernel.last, x.kernel.since)))};
+                           time_since(std::max(x.kernel.last_success_at, x.kernel.registered_at)))};
     } else {
       newcomer = &x;
     }
@@ -191,27 +195,27 @@ Verdict Health::Evaluate(absl::Time now) const {
   Verdict verdict;
   if (stopping_) {
     verdict.live = {Reason::kStopping, "the coordinator is stopping"};
-  } else if (now - loop_replied_ > config_.loop_timeout) {
+  } else if (now - loop_replied_at_ > config_.loop_timeout) {
     verdict.live = {Reason::kLoopStuck, "the scheduler's loop does not answer"};
   }
   verdict.ready = verdict.progressing = verdict.live;
   if (!verdict.live.ok() || config_.interval <= absl::ZeroDuration()) return verdict;
-  const bool any = std::any_of(executors_.begin(), executors_.end(),
-                               [](const auto& x) { return x.second.takes_work(); });
-  if (!any) {
+  const bool any_takes_work = std::any_of(executors_.begin(), executors_.end(),
+                                          [](const auto& x) { return x.second.takes_work(); });
+  if (!any_takes_work) {
     verdict.ready = verdict.progressing = {Reason::kNoDevices,
                                            "no device accepts work; start or uncordon a worker"};
     return verdict;
   }
   verdict.progressing = EvaluateProgress(now);
-  const bool responsive = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
+  const bool any_responsive = std::any_of(executors_.begin(), executors_.end(), [](const auto& x) {
     return x.second.takes_work() && x.second.responsive();
   });
-  if (!responsive) verdict.ready = verdict.progressing;
+  if (!any_responsive) verdict.ready = verdict.progressing;
   return verdict;
 }
 
-std::vector<SuccessAge> Health::Ages(absl::Time now) const {
+std::vector<SuccessAge> Health::SuccessAges(absl::Time now) const {
   std::vector<SuccessAge> ages;
   std::map<std::string, size_t> devices;
   for (const auto& [name, x] : executors_) {
@@ -225,7 +229,7 @@ std::vector<SuccessAge> Health::Ages(absl::Time now) const {
       if (kind == CanaryKind::kCollective && devices[x.reading.device_kind] < 2) continue;
       for (size_t d = 0; d < x.reading.devices.size(); ++d) {
         ages.push_back({x.reading.worker, x.reading.first_device + static_cast<int>(d), kind,
-                        now - std::max(history->last, history->since)});
+                        now - std::max(history->last_success_at, history->registered_at)});
       }
     }
   }

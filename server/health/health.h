@@ -86,29 +86,29 @@ class Health {
   explicit Health(Config config) : config_(config) {}
 
   // Records that the scheduler's loop replied at `when`.
-  void LoopReplied(absl::Time when) { loop_replied_ = when; }
+  void RecordLoopReply(absl::Time when) { loop_replied_at_ = when; }
   // Records the state of all known executors.
-  void Read(const std::vector<core::ExecutorReading>& executors, absl::Time now);
-  // Returns the canaries to start now. Each canary is returned once, and the caller must call End
-  // for it. Busy devices get no canary.
-  std::vector<Canary> Due(absl::Time now);
-  void End(uint64_t canary, CanaryResult result, const std::string& why, absl::Time now);
+  void RecordExecutors(const std::vector<core::ExecutorReading>& executors, absl::Time now);
+  // Returns the canaries to start now. Each canary is returned once, and the caller must call
+  // EndCanary for it. Busy devices get no canary.
+  std::vector<Canary> TakeDue(absl::Time now);
+  void EndCanary(uint64_t canary, CanaryResult result, const std::string& why, absl::Time now);
   void Stop() { stopping_ = true; }
 
   Verdict Evaluate(absl::Time now) const;
-  std::vector<SuccessAge> Ages(absl::Time now) const;
+  std::vector<SuccessAge> SuccessAges(absl::Time now) const;
 
  private:
   // The successes and failures of one kind of canary on one executor.
   struct ProbeHistory {
-    absl::Time since;                        // when the executor registered
-    absl::Time last = absl::InfinitePast();  // when the executor last succeeded
-    absl::Time next = absl::InfinitePast();  // when the next canary is due
-    bool failed = false;                     // whether the last canary failed
-    std::string why;
-    bool succeeded() const { return last > absl::InfinitePast(); }
-    void Pass(absl::Time now, absl::Duration interval);
-    void Fail(const std::string& text, absl::Time now, absl::Duration retry);
+    absl::Time registered_at;                           // when the executor registered
+    absl::Time last_success_at = absl::InfinitePast();  // when the executor last succeeded
+    absl::Time next_due_at = absl::InfinitePast();      // when the next canary is due
+    bool failed = false;                                // whether the last canary failed
+    std::string failure;                                // why the last canary failed
+    bool succeeded() const { return last_success_at > absl::InfinitePast(); }
+    void RecordSuccess(absl::Time now, absl::Duration interval);
+    void RecordFailure(const std::string& text, absl::Time now, absl::Duration retry);
   };
   struct Executor {
     core::ExecutorReading reading;
@@ -120,12 +120,12 @@ class Health {
     bool idle() const { return reading.operations == 0 && canary == 0; }
   };
   // Returns the executors that are alive and not cordoned, grouped by their kind of device.
-  std::map<std::string, std::vector<Executor*>> Groups();
-  Canary Start(CanaryKind kind, const std::vector<Executor*>& on);
+  std::map<std::string, std::vector<Executor*>> ExecutorsByKind();
+  Canary StartCanary(CanaryKind kind, const std::vector<Executor*>& on);
   Check EvaluateProgress(absl::Time now) const;
 
   const Config config_;
-  absl::Time loop_replied_ = absl::InfinitePast();
+  absl::Time loop_replied_at_ = absl::InfinitePast();
   std::map<std::string, Executor> executors_;
   std::map<uint64_t, Canary> running_;
   uint64_t last_canary_ = 0;

@@ -21,7 +21,7 @@ constexpr absl::Duration kInterval = absl::Seconds(10), kTimeout = absl::Seconds
 class HealthTest : public ::testing::Test {
  protected:
   HealthTest() : health_(Config{.interval = kInterval, .timeout = kTimeout}) {
-    health_.LoopReplied(now_);
+    health_.RecordLoopReply(now_);
   }
 
   static core::ExecutorReading Executor(const std::string& worker, int devices = 2,
@@ -38,44 +38,46 @@ class HealthTest : public ::testing::Test {
     return x;
   }
 
-  // Advances the time. Then the loop replies, and the executors are read as they are in `there_`.
-  void Pass(absl::Duration time) {
+  // Advances the time. Then the loop replies, and the executors are read as they are in
+  // `executors_`.
+  void Advance(absl::Duration time) {
     now_ += time;
-    health_.LoopReplied(now_);
-    health_.Read(there_, now_);
+    health_.RecordLoopReply(now_);
+    health_.RecordExecutors(executors_, now_);
   }
   // Starts all canaries that are due and ends them with `result`, until none is due.
   std::vector<Canary> RunDue(CanaryResult result = CanaryResult::kOk) {
     std::vector<Canary> all;
-    for (std::vector<Canary> due = health_.Due(now_); !due.empty(); due = health_.Due(now_)) {
+    for (std::vector<Canary> due = health_.TakeDue(now_); !due.empty();
+         due = health_.TakeDue(now_)) {
       for (const Canary& canary : due) {
-        health_.End(canary.id, result, "why", now_);
+        health_.EndCanary(canary.id, result, "why", now_);
         all.push_back(canary);
       }
     }
     return all;
   }
   Verdict Evaluate() const { return health_.Evaluate(now_); }
-  Reason Progress() const { return Evaluate().progressing.reason; }
+  Reason ProgressReason() const { return Evaluate().progressing.reason; }
 
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
-  std::vector<core::ExecutorReading> there_;
+  std::vector<core::ExecutorReading> executors_;
   Health health_;
 };
 
-TEST_F(HealthTest, WithoutDevicesItLivesAndIsNotReady) {
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, WithoutDevicesTheServiceIsLiveButNotReady) {
+  Advance(absl::Seconds(1));
   EXPECT_TRUE(Evaluate().live.ok());
   EXPECT_EQ(Evaluate().ready.reason, Reason::kNoDevices);
-  EXPECT_EQ(Progress(), Reason::kNoDevices);
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
+  EXPECT_EQ(ProgressReason(), Reason::kNoDevices);
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
 }
 
-TEST_F(HealthTest, ProgressWantsProof) {
-  there_ = {Executor("a"), Executor("b")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ProgressNeedsAPassedCanary) {
+  executors_ = {Executor("a"), Executor("b")};
+  Advance(absl::Seconds(1));
   EXPECT_TRUE(Evaluate().ready.ok());
-  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
+  EXPECT_EQ(ProgressReason(), Reason::kNoSuccessYet);
   const std::vector<Canary> ran = RunDue();
   // A kernel canary runs on each executor, and only then the collective over both.
   ASSERT_THAT(ran, SizeIs(3));
@@ -83,197 +85,198 @@ TEST_F(HealthTest, ProgressWantsProof) {
   EXPECT_THAT(ran[0].devices, SizeIs(2));
   EXPECT_EQ(ran[2].kind, CanaryKind::kCollective);
   EXPECT_THAT(ran[2].devices, SizeIs(4));
-  EXPECT_EQ(Progress(), Reason::kOk);
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
 }
 
 TEST_F(HealthTest, CanariesComeOncePerInterval) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
   EXPECT_THAT(RunDue(), SizeIs(2));
-  Pass(kInterval - absl::Seconds(1));
+  Advance(kInterval - absl::Seconds(1));
   EXPECT_THAT(RunDue(), IsEmpty());
-  Pass(absl::Seconds(1));
+  Advance(absl::Seconds(1));
   EXPECT_THAT(RunDue(), SizeIs(2));
 }
 
-TEST_F(HealthTest, OneDeviceRunsNoCollective) {
-  there_ = {Executor("a", /*devices=*/1)};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ASingleDeviceRunsNoCollectiveCanary) {
+  executors_ = {Executor("a", /*devices=*/1)};
+  Advance(absl::Seconds(1));
   EXPECT_THAT(RunDue(), SizeIs(1));
-  EXPECT_EQ(Progress(), Reason::kOk);
-  EXPECT_THAT(health_.Ages(now_), SizeIs(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  EXPECT_THAT(health_.SuccessAges(now_), SizeIs(1));
 }
 
-TEST_F(HealthTest, ACanaryThatFailsIsSaidAndTriedAgainSoon) {
-  there_ = {Executor("a"), Executor("b")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, AFailedCanaryIsReportedAndRetriedSoon) {
+  executors_ = {Executor("a"), Executor("b")};
+  Advance(absl::Seconds(1));
   RunDue();
-  Pass(kInterval);
-  for (const Canary& canary : health_.Due(now_)) {
+  Advance(kInterval);
+  for (const Canary& canary : health_.TakeDue(now_)) {
     const bool stuck = canary.executors[0].first == "b/0";
-    health_.End(canary.id, stuck ? CanaryResult::kTimeout : CanaryResult::kOk, "silence", now_);
+    health_.EndCanary(canary.id, stuck ? CanaryResult::kTimeout : CanaryResult::kOk, "silence",
+                      now_);
   }
-  EXPECT_EQ(Progress(), Reason::kKernelCanary);
+  EXPECT_EQ(ProgressReason(), Reason::kKernelCanary);
   EXPECT_THAT(Evaluate().progressing.text,
               HasSubstr("executor b/0 did not pass: timeout: silence"));
   EXPECT_TRUE(Evaluate().ready.ok());
   // No collective is started, because it would wait for b.
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
-  Pass(absl::Seconds(1));
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
+  Advance(absl::Seconds(1));
   EXPECT_THAT(RunDue(), SizeIs(2));  // the kernel on b, then the collective
-  EXPECT_EQ(Progress(), Reason::kOk);
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
 }
 
 TEST_F(HealthTest, ACanaryThatDoesNotEndIsNotSentTwice) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
-  const std::vector<Canary> due = health_.Due(now_);
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
+  const std::vector<Canary> due = health_.TakeDue(now_);
   ASSERT_THAT(due, SizeIs(1));
-  Pass(kInterval * 3);
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
+  Advance(kInterval * 3);
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
   // A canary that has not ended does not count as passed.
-  EXPECT_EQ(Progress(), Reason::kKernelCanary);
+  EXPECT_EQ(ProgressReason(), Reason::kKernelCanary);
 }
 
-TEST_F(HealthTest, ACollectiveThatFailsIsSaid) {
-  there_ = {Executor("a"), Executor("b")};
-  Pass(absl::Seconds(1));
-  for (const Canary& canary : health_.Due(now_))
-    health_.End(canary.id, CanaryResult::kOk, "", now_);
-  const std::vector<Canary> due = health_.Due(now_);
+TEST_F(HealthTest, AFailedCollectiveCanaryIsReported) {
+  executors_ = {Executor("a"), Executor("b")};
+  Advance(absl::Seconds(1));
+  for (const Canary& canary : health_.TakeDue(now_))
+    health_.EndCanary(canary.id, CanaryResult::kOk, "", now_);
+  const std::vector<Canary> due = health_.TakeDue(now_);
   ASSERT_THAT(due, SizeIs(1));
-  health_.End(due[0].id, CanaryResult::kWrong, "3, not 6", now_);
-  EXPECT_EQ(Progress(), Reason::kCollectiveCanary);
+  health_.EndCanary(due[0].id, CanaryResult::kWrong, "3, not 6", now_);
+  EXPECT_EQ(ProgressReason(), Reason::kCollectiveCanary);
   EXPECT_THAT(Evaluate().progressing.text, HasSubstr("wrong: 3, not 6"));
 }
 
-TEST_F(HealthTest, BusyDevicesGetNoCanaryAndAreProofEnough) {
-  there_ = {Executor("a")};
-  there_[0].operations = 1;
-  Pass(absl::Seconds(1));
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
-  EXPECT_EQ(Progress(), Reason::kOk);
-  Pass(absl::Hours(1));
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
-  EXPECT_EQ(Progress(), Reason::kOk);
+TEST_F(HealthTest, BusyDevicesGetNoCanaryAndCountAsWorking) {
+  executors_ = {Executor("a")};
+  executors_[0].operations = 1;
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  Advance(absl::Hours(1));
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
 }
 
-TEST_F(HealthTest, WhatStandsStillIsNotProgress) {
-  there_ = {Executor("a")};
-  there_[0].operations = 1;
-  there_[0].progress_age = absl::Seconds(59);
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(Progress(), Reason::kOk);
-  there_[0].progress_age = absl::Seconds(61);
-  Pass(absl::Seconds(2));
-  EXPECT_EQ(Progress(), Reason::kNotProgressing);
+TEST_F(HealthTest, ALaunchWithoutProgressFailsTheCheck) {
+  executors_ = {Executor("a")};
+  executors_[0].operations = 1;
+  executors_[0].progress_age = absl::Seconds(59);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  executors_[0].progress_age = absl::Seconds(61);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(ProgressReason(), Reason::kNotProgressing);
   EXPECT_THAT(Evaluate().progressing.text, HasSubstr("a/0 has made no progress for 1m1s"));
 }
 
-TEST_F(HealthTest, LaunchesThatEndAreProof) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
-  there_[0].launches_succeeded = 1;
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(Progress(), Reason::kOk);
-  const std::vector<Canary> due = health_.Due(now_);
+TEST_F(HealthTest, AnEndedLaunchCountsAsAPassedKernelCanary) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
+  executors_[0].launches_succeeded = 1;
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  const std::vector<Canary> due = health_.TakeDue(now_);
   // The ended launch counts as a success of the kernel, but not of the collective.
   ASSERT_THAT(due, SizeIs(1));
   EXPECT_EQ(due[0].kind, CanaryKind::kCollective);
 }
 
-TEST_F(HealthTest, ANewcomerIsNotHeldAgainstTheOthersUntilItHasHadItsChance) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ANewExecutorDoesNotFailTheCheckBeforeItsFirstCanary) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
   RunDue();
-  there_.push_back(Executor("b"));
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(Progress(), Reason::kOk);
-  const std::vector<Canary> due = health_.Due(now_);
+  executors_.push_back(Executor("b"));
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  const std::vector<Canary> due = health_.TakeDue(now_);
   ASSERT_THAT(due, SizeIs(1));
-  health_.End(due[0].id, CanaryResult::kError, "no", now_);
-  EXPECT_EQ(Progress(), Reason::kKernelCanary);
+  health_.EndCanary(due[0].id, CanaryResult::kError, "no", now_);
+  EXPECT_EQ(ProgressReason(), Reason::kKernelCanary);
 }
 
-TEST_F(HealthTest, AnotherIncarnationHasProvedNothing) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ANewIncarnationHasNoSuccessYet) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
   RunDue();
-  Pass(kInterval);
-  const std::vector<Canary> old = health_.Due(now_);
-  there_ = {Executor("a", 2, /*incarnation=*/2)};
-  Pass(absl::Milliseconds(1));
-  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
+  Advance(kInterval);
+  const std::vector<Canary> old = health_.TakeDue(now_);
+  executors_ = {Executor("a", 2, /*incarnation=*/2)};
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kNoSuccessYet);
   // The end of the old incarnation's canary says nothing about the new one.
-  health_.End(old[0].id, CanaryResult::kError, "lost", now_);
-  EXPECT_EQ(Progress(), Reason::kNoSuccessYet);
+  health_.EndCanary(old[0].id, CanaryResult::kError, "lost", now_);
+  EXPECT_EQ(ProgressReason(), Reason::kNoSuccessYet);
   RunDue();
-  EXPECT_EQ(Progress(), Reason::kOk);
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
 }
 
 TEST_F(HealthTest, CordonedAndLostDevicesDoNotCount) {
-  there_ = {Executor("a"), Executor("b"), Executor("c")};
-  there_[1].cordoned = true;
-  there_[2].alive = false;
-  Pass(absl::Seconds(1));
+  executors_ = {Executor("a"), Executor("b"), Executor("c")};
+  executors_[1].cordoned = true;
+  executors_[2].alive = false;
+  Advance(absl::Seconds(1));
   for (const Canary& canary : RunDue()) EXPECT_EQ(canary.executors[0].first, "a/0");
-  EXPECT_EQ(Progress(), Reason::kOk);
-  there_[0].cordoned = true;
-  Pass(absl::Seconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  executors_[0].cordoned = true;
+  Advance(absl::Seconds(1));
   EXPECT_EQ(Evaluate().ready.reason, Reason::kNoDevices);
 }
 
-TEST_F(HealthTest, ALoopThatDoesNotAnswerIsNotAlive) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ALoopThatDoesNotAnswerIsNotLive) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
   RunDue();
   now_ += absl::Seconds(6);
   EXPECT_EQ(Evaluate().live.reason, Reason::kLoopStuck);
-  EXPECT_EQ(Progress(), Reason::kLoopStuck);
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(Progress(), Reason::kOk);
+  EXPECT_EQ(ProgressReason(), Reason::kLoopStuck);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
 }
 
-TEST_F(HealthTest, WhatWasNotTakenSaysNothing) {
-  there_ = {Executor("a", 1)};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, ASkippedCanarySaysNothingAboutItsDevices) {
+  executors_ = {Executor("a", 1)};
+  Advance(absl::Seconds(1));
   RunDue();
-  Pass(kInterval);
-  EXPECT_THAT(health_.Due(now_), SizeIs(1));
-  health_.End(2, CanaryResult::kSkipped, "QUEUE_FULL", now_);
-  EXPECT_EQ(Progress(), Reason::kOk);
-  EXPECT_THAT(health_.Due(now_), IsEmpty());
-  Pass(absl::Seconds(1));
-  EXPECT_THAT(health_.Due(now_), SizeIs(1));
+  Advance(kInterval);
+  EXPECT_THAT(health_.TakeDue(now_), SizeIs(1));
+  health_.EndCanary(2, CanaryResult::kSkipped, "QUEUE_FULL", now_);
+  EXPECT_EQ(ProgressReason(), Reason::kOk);
+  EXPECT_THAT(health_.TakeDue(now_), IsEmpty());
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(health_.TakeDue(now_), SizeIs(1));
 }
 
-TEST_F(HealthTest, AgesCountFromTheLastProof) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
-  Pass(absl::Seconds(3));
-  ASSERT_THAT(health_.Ages(now_), SizeIs(4));  // two devices, two kinds
-  for (const SuccessAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::Seconds(3));
+TEST_F(HealthTest, AgesCountFromTheLastSuccess) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
+  Advance(absl::Seconds(3));
+  ASSERT_THAT(health_.SuccessAges(now_), SizeIs(4));  // two devices, two kinds
+  for (const SuccessAge& age : health_.SuccessAges(now_)) EXPECT_EQ(age.age, absl::Seconds(3));
   RunDue();
-  for (const SuccessAge& age : health_.Ages(now_)) EXPECT_EQ(age.age, absl::ZeroDuration());
+  for (const SuccessAge& age : health_.SuccessAges(now_)) EXPECT_EQ(age.age, absl::ZeroDuration());
 }
 
-TEST_F(HealthTest, WithoutCanariesItIsThatTheLoopAnswers) {
+TEST_F(HealthTest, WithoutCanariesOnlyTheLoopCounts) {
   Health health(Config{.interval = absl::ZeroDuration()});
-  health.LoopReplied(now_);
-  health.Read({Executor("a")}, now_);
-  EXPECT_THAT(health.Due(now_), IsEmpty());
+  health.RecordLoopReply(now_);
+  health.RecordExecutors({Executor("a")}, now_);
+  EXPECT_THAT(health.TakeDue(now_), IsEmpty());
   EXPECT_TRUE(health.Evaluate(now_).progressing.ok());
   EXPECT_EQ(health.Evaluate(now_ + absl::Seconds(6)).progressing.reason, Reason::kLoopStuck);
 }
 
-TEST_F(HealthTest, StoppingIsSaid) {
-  there_ = {Executor("a")};
-  Pass(absl::Seconds(1));
+TEST_F(HealthTest, StoppingFailsAllChecks) {
+  executors_ = {Executor("a")};
+  Advance(absl::Seconds(1));
   RunDue();
   health_.Stop();
   EXPECT_EQ(Evaluate().live.reason, Reason::kStopping);
-  EXPECT_EQ(Progress(), Reason::kStopping);
-  EXPECT_THAT(health_.Due(now_ + kInterval), IsEmpty());
+  EXPECT_EQ(ProgressReason(), Reason::kStopping);
+  EXPECT_THAT(health_.TakeDue(now_ + kInterval), IsEmpty());
 }
 
 }  // namespace
