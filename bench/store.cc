@@ -97,7 +97,7 @@ class Ours final : public store::Store::Listener {
     absl::MutexLock lock(&mu_);
     durable_ = commit;
   }
-  void Failing(absl::Status why) override { TESSERA_CHECK(false) << why; }
+  void CommitsFailed(absl::Status why) override { TESSERA_CHECK(false) << why; }
   void Commit() {
     absl::MutexLock lock(&mu_);
     const uint64_t mine = ++number_;

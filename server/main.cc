@@ -152,7 +152,7 @@ rpc::ServeOptions ServeOptionsOf(const Options& options, const telemetry::Teleme
   serve.top_programs = [telemetry, clock](const core::Caller& caller) {
     const bool all = caller.role == core::Role::kOperator || caller.role == core::Role::kAdmin;
     return telemetry->top_programs().Read(
-        [&caller](const std::string& tenant) { return caller.Sees(tenant); }, /*others=*/all,
+        [&caller](const std::string& tenant) { return caller.MayRead(tenant); }, /*others=*/all,
         clock->Now());
   };
   const bool canaries = options.canary_interval_ms > 0;

@@ -140,10 +140,10 @@ void Coordinator::DurableThrough(uint64_t commit) {
   driver_.DurableThrough(commit);
 }
 
-void Coordinator::Failing(absl::Status why) {
+void Coordinator::CommitsFailed(absl::Status why) {
   const bool fenced = KindOf(why) == ErrorKind::kStaleEpoch;
   RecordFlight(FlightKind::kCommitFails, ReasonOf(why));
-  driver_.Failing(why);
+  driver_.CommitsFailed(why);
   if (fenced && fenced_) fenced_();
 }
 

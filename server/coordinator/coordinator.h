@@ -136,7 +136,7 @@ class Coordinator final : public api::WorkerEvents, private store::Store::Listen
  private:
   // store::Store::Listener.
   void DurableThrough(uint64_t commit) override;
-  void Failing(absl::Status why) override;
+  void CommitsFailed(absl::Status why) override;
 
   // Returns the body of the reply, or the reply's error. Aborts if the body has another type, which
   // only a bug of ours can cause.

@@ -27,10 +27,10 @@ struct Caller {
 
   // Return whether this caller may read, and whether it may change, the resources of tenant
   // `owner`.
-  bool Sees(const std::string& owner) const {
+  bool MayRead(const std::string& owner) const {
     return tenant == owner || role == Role::kOperator || role == Role::kAdmin;
   }
-  bool Changes(const std::string& owner) const { return tenant == owner || role == Role::kAdmin; }
+  bool MayChange(const std::string& owner) const { return tenant == owner || role == Role::kAdmin; }
 };
 
 }  // namespace tessera::server::core

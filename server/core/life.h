@@ -10,9 +10,10 @@
 namespace tessera::server::core {
 
 struct Life {
-  uint64_t epoch = 1;                // unique number of the life, greater than earlier epochs
-  uint64_t first_id = 0;             // lower bound: all ids of the life are greater
-  uint64_t ids = uint64_t{1} << 62;  // number of ids after first_id that no earlier life has used
+  uint64_t epoch = 1;     // unique number of the life, greater than earlier epochs
+  uint64_t first_id = 0;  // lower bound: all ids of the life are greater
+  uint64_t num_ids =
+      uint64_t{1} << 62;  // number of ids after first_id that no earlier life has used
 };
 
 // Starts are counted from 1. Each start gets 2^kIdBits ids, which is more than it can use, and the

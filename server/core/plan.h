@@ -1,4 +1,4 @@
-// The planner's request and reply.  Planning is a pure function of the request. The coordinator is
+// The planner's request and reply. Planning is a pure function of the request. The coordinator is
 // given a planner as a PlanFn, because the folders of server/ may not include each other
 // (server/README.md, Parts).
 #pragma once
@@ -33,7 +33,8 @@ struct ClusterSnapshot {
     // The device's speed as its worker has measured it: f32 operations, and bytes of memory read
     // and written, per second. 0 means unknown.
     double flops_per_s = 0, bytes_per_s = 0;
-    // Measured in the device's exchanges with devices of its own executor and of other executors.
+    // The speed of the links to devices of its own executor and of other executors, as exchanges
+    // have shown it.
     LinkFigures in_executor = {}, between_executors = {};
     bool operator==(const Device&) const = default;
   };
@@ -89,8 +90,8 @@ struct Plan {
   int64_t memory_bound_bytes = 0;  // upper bound of what a run needs on each device
   double predicted_seconds = 0;    // predicted time of a run; 0 without `explain`
   std::string explain_text, explain_json;
-  // For each op of device_program: the call site of the op in PlanRequest::program for which it was
-  // made.
+  // The call sites of the ops of device_program, in order. The site of an op is that of the op in
+  // PlanRequest::program for which it was made.
   std::vector<Site> source_lines;
 };
 

@@ -14,10 +14,9 @@ std::string SecondsText(double seconds);
 // Returns the rate with three digits: "117 GFLOP/s", "20 GB/s".
 std::string RateText(double per_second, std::string_view unit);
 
-// The coordinator's answer to a Compile. AddLastRun adds the last run to its
-// explanations.
+// The coordinator's answer to a Compile. AddLastRun adds the last run to its explanations.
 struct CompileReply : api::CompileReply {
-  double predicted_seconds = 0;  // of a run; 0 if no explanation was requested
+  double predicted_seconds = 0;  // predicted time of a run; 0 if no explanation was requested
   // Time of the executable's last run on the executor that took longest. 0 if there was no run yet,
   // or if no explanation was requested.
   absl::Duration last_run = absl::ZeroDuration();

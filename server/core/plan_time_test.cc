@@ -47,7 +47,7 @@ TEST(PlanTime, TheLastRunStandsBesideThePrediction) {
   EXPECT_EQ(reply.explain_json, "{\n \"last_run_seconds\": 0.0034,\n \"program\": \"f\"\n}");
 }
 
-TEST(PlanTime, WithoutARunTheExplanationStaysAsItIs) {
+TEST(PlanTime, WithoutARunTheExplanationStaysUnchanged) {
   CompileReply reply = Reply("plan\n", "{}");
   reply.last_run = absl::ZeroDuration();
   AddLastRun(&reply);
@@ -55,7 +55,7 @@ TEST(PlanTime, WithoutARunTheExplanationStaysAsItIs) {
   EXPECT_EQ(reply.explain_json, "{}");
 }
 
-TEST(PlanTime, AnExplanationThatWasNotAskedForStaysEmpty) {
+TEST(PlanTime, AnExplanationThatWasNotRequestedStaysEmpty) {
   CompileReply reply = Reply("", "");
   AddLastRun(&reply);
   EXPECT_EQ(reply.explain_text, "");
@@ -79,7 +79,7 @@ TEST(PlanTime, TheLastRunIsAddedOnce) {
   EXPECT_EQ(twice, WithLastRun("{\"a\": 1}"));
 }
 
-TEST(PlanTime, TextThatIsNoJsonObjectStaysAsItIs) {
+TEST(PlanTime, TextThatIsNotAJsonObjectStaysUnchanged) {
   const std::string deep = "{\"a\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}";
   const std::string large = "{\"a\": \"" + std::string(size_t{65} << 20, 'x') + "\"}";
   for (const std::string& text :

@@ -27,8 +27,8 @@ inline constexpr std::string_view kRowKindNames[] = {
     "session", "array",  "operation", "executable", "program",
     "mesh",    "worker", "executor",  "answer",
 };
-inline constexpr int kRowKinds = static_cast<int>(std::size(kRowKindNames));
-static_assert(kRowKinds == static_cast<int>(RowKind::kAnswer) + 1);
+inline constexpr int kNumRowKinds = static_cast<int>(std::size(kRowKindNames));
+static_assert(kNumRowKinds == static_cast<int>(RowKind::kAnswer) + 1);
 
 constexpr std::string_view NameOf(RowKind kind) { return kRowKindNames[static_cast<int>(kind)]; }
 

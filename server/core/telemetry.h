@@ -30,7 +30,7 @@ struct OperationEnded {
   absl::Time created, started = absl::InfiniteFuture(), ended;
   // The run time of the executor that took longest, and the sum of the run times of all devices.
   absl::Duration run_longest, run_total;
-  bool planned_late = false;  // whether its program had no plan yet when it came
+  bool planned_late = false;  // whether its program had no plan yet when it was accepted
   int64_t bytes_moved = 0;
 };
 struct CacheLookup {
@@ -64,7 +64,7 @@ using Note = std::variant<OperationSubmitted, OperationEnded, CacheLookup, Array
                           PlanTooLarge, CancelDone, SessionEnded, Incident>;
 
 // Returns the value of the metrics' label for an operation's kind.
-inline const char* MetricNameOf(api::OperationKind kind) {
+inline const char* MetricLabelOf(api::OperationKind kind) {
   constexpr const char* kNames[] = {"execute", "copy", "checkpoint", "checkpoint"};
   return kNames[static_cast<int>(kind)];
 }
@@ -76,8 +76,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void OnNote(const Note& note) = 0;
   // Called after each step of the scheduler (the handling of one event, with its effects). The step
-  // took `time`. `execute` says whether the step's event was an Execute.
-  virtual void OnStep(absl::Duration time, bool execute) = 0;
+  // took `time`. `is_execute` says whether the step's event was an Execute.
+  virtual void OnStep(absl::Duration time, bool is_execute) = 0;
   // Called after each plan that was made (`ok`) or failed. Planning took `time`.
   virtual void OnPlan(absl::Duration time, bool ok) = 0;
 };

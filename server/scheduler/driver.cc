@@ -1,7 +1,7 @@
 // The threads around the state machine. The coordinator (server/coordinator/coordinator.h) calls
-// Call and Report with requests and reports. The store's thread calls DurableThrough and Failing.
-// The effects of each step go out as commands on the workers' links, as replies through callbacks,
-// as commits to the store, and as requests to the planner's threads.
+// Call and Report with requests and reports. The store's thread calls DurableThrough and
+// CommitsFailed. The effects of each step go out as commands on the workers' links, as replies
+// through callbacks, as commits to the store, and as requests to the planner's threads.
 #include "server/scheduler/driver.h"
 
 #include <algorithm>
@@ -285,7 +285,7 @@ void Driver::AnswerIfStoreIsSilent() {
   std::vector<Inbox::Outgoing> out;
   {
     absl::MutexLock lock(&mu_);
-    out = inbox_.FailingIfSilent(clock_->Now(), options_.config.store_answer);
+    out = inbox_.FailCommitsIfSilent(clock_->Now(), options_.config.store_answer);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
 }
@@ -373,11 +373,11 @@ void Driver::DurableThrough(uint64_t commit) {
   if (commands_wait_) Post(Tick{});
 }
 
-void Driver::Failing(const absl::Status& why) {
+void Driver::CommitsFailed(const absl::Status& why) {
   std::vector<Inbox::Outgoing> out;
   {
     absl::MutexLock lock(&mu_);
-    out = inbox_.Failing(why);
+    out = inbox_.CommitsFailed(why);
   }
   for (auto& [done, reply] : out) done(std::move(reply));
 }

@@ -42,7 +42,7 @@ struct DriverOptions {
   int64_t events_max = 100'000;
   int plan_threads = 0;  // at least 2; 0 means one per core, from 2 to 8
   // A function that begins to make a commit durable, and does not block. It is called on the
-  // runner. The store later calls DurableThrough or Failing with the outcome. Required if
+  // runner. The store later calls DurableThrough or CommitsFailed with the outcome. Required if
   // config.durable is set.
   std::function<void(Commit)> commit = nullptr;
   core::Observer* observer = nullptr;  // outlives the driver; may be null
@@ -115,7 +115,7 @@ class Driver {
   // The store calls this when all commits up to this number are durable (see Inbox).
   void DurableThrough(uint64_t commit) ABSL_LOCKS_EXCLUDED(mu_);
   // The store calls this when commits fail. They fail until the next DurableThrough.
-  void Failing(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  void CommitsFailed(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

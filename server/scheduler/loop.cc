@@ -115,7 +115,7 @@ std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
   return out;
 }
 
-std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
+std::vector<Inbox::Outgoing> Inbox::CommitsFailed(const absl::Status& why) {
   failing_ = why;
   std::vector<Outgoing> out;
   for (HeldReply& reply : std::exchange(held_replies_, {})) {
@@ -125,9 +125,9 @@ std::vector<Inbox::Outgoing> Inbox::Failing(const absl::Status& why) {
   return out;
 }
 
-std::vector<Inbox::Outgoing> Inbox::FailingIfSilent(absl::Time now, absl::Duration bound) {
+std::vector<Inbox::Outgoing> Inbox::FailCommitsIfSilent(absl::Time now, absl::Duration bound) {
   if (held_replies_.empty() || now - held_replies_.front().since < bound) return {};
-  return Failing(MakeError(
+  return CommitsFailed(MakeError(
       ErrorKind::kStoreFailed,
       absl::StrCat("the disk that holds the coordinator's state has not answered for ",
                    absl::FormatDuration(bound),

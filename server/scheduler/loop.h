@@ -73,10 +73,10 @@ class Inbox {
   // Records that commits fail; `why` is the error for callers. Returns the replies that waited. A
   // reply that acknowledges a change or tells of an operation's end that is not durable gets this
   // error. Replies that only read stay as they are.
-  std::vector<Outgoing> Failing(const absl::Status& why);
+  std::vector<Outgoing> CommitsFailed(const absl::Status& why);
   // If a reply has waited for `bound`, because the store has reported neither success nor failure,
-  // does the same as Failing with the error STORE_FAILED. Otherwise returns nothing.
-  std::vector<Outgoing> FailingIfSilent(absl::Time now, absl::Duration bound);
+  // does the same as CommitsFailed with the error STORE_FAILED. Otherwise returns nothing.
+  std::vector<Outgoing> FailCommitsIfSilent(absl::Time now, absl::Duration bound);
   uint64_t durable() const { return durable_; }
 
   void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }

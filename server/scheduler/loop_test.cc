@@ -135,7 +135,7 @@ TEST_F(InboxReplies, WhileCommitsFailOnlyReadsGoOn) {
   for (const uint64_t request : {1, 2, 3, 4, 5}) Ask(request);
   Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true);
   Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false);
-  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
   EXPECT_THAT(said_, ::testing::ElementsAre("1 DISK_FULL", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("DISK_FULL"));
   OpenSession canary;
@@ -162,7 +162,7 @@ TEST_F(InboxReplies, WhileCommitsFailNoEndIsToldThatIsNotDurable) {
   };
   answer(1, 1);
   answer(2, 2);
-  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
   answer(3, 1);
   answer(4, 2);
   EXPECT_THAT(said_, ::testing::ElementsAre("1", "2 DISK_FULL", "3", "4 DISK_FULL"));
@@ -170,7 +170,7 @@ TEST_F(InboxReplies, WhileCommitsFailNoEndIsToldThatIsNotDurable) {
 
 TEST_F(InboxReplies, ACopyThatFindsItsOperationAcknowledgesIt) {
   for (const uint64_t request : {1, 2}) Ask(request);
-  Send(inbox_.Failing(MakeError(ErrorKind::kDiskFull, "full")));
+  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kDiskFull, "full")));
   Reply reply = ReplyTo(1);
   reply.body = PendingArrays{};
   Answer(std::move(reply), /*commits=*/1, /*changes=*/false);
@@ -182,7 +182,7 @@ TEST_F(InboxReplies, WhoseStoreIsTakenSaysNothingElse) {
   Reply gone = ReplyTo(1);
   gone.status = MakeError(ErrorKind::kArrayDeleted, "its session's lease ended");
   Answer(std::move(gone), /*commits=*/1, /*changes=*/false);
-  Send(inbox_.Failing(MakeError(ErrorKind::kStaleEpoch, "taken")));
+  Send(inbox_.CommitsFailed(MakeError(ErrorKind::kStaleEpoch, "taken")));
   Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false);
   EXPECT_THAT(said_, ::testing::ElementsAre("1 STALE_EPOCH", "2 STALE_EPOCH"));
 }
@@ -191,9 +191,9 @@ TEST_F(InboxReplies, ADiskThatSaysNothingCountsAsOneThatFails) {
   for (const uint64_t request : {1, 2, 3, 4}) Ask(request);
   Answer(ReplyTo(1), /*commits=*/1, /*changes=*/true, At(10));
   Answer(ReplyTo(2), /*commits=*/1, /*changes=*/false, At(12));
-  Send(inbox_.FailingIfSilent(At(14), absl::Milliseconds(5)));
+  Send(inbox_.FailCommitsIfSilent(At(14), absl::Milliseconds(5)));
   EXPECT_TRUE(said_.empty());
-  Send(inbox_.FailingIfSilent(At(15), absl::Milliseconds(5)));
+  Send(inbox_.FailCommitsIfSilent(At(15), absl::Milliseconds(5)));
   EXPECT_THAT(said_, ::testing::ElementsAre("1 STORE_FAILED", "2"));
   EXPECT_THAT(inbox_.RejectionReason(OpenSession{}), ReasonIs("STORE_FAILED", "for 5ms"));
   Answer(ReplyTo(3), /*commits=*/2, /*changes=*/false, At(16));

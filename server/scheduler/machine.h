@@ -248,7 +248,7 @@ class Machine {
   // operation, which makes array 7".
   std::string HintAboutId(const core::Caller& caller, uint64_t id, Access access) const;
   static bool Allowed(const core::Caller& caller, const std::string& tenant, Access access) {
-    return access == Access::kRead ? caller.Sees(tenant) : caller.Changes(tenant);
+    return access == Access::kRead ? caller.MayRead(tenant) : caller.MayChange(tenant);
   }
 
   // ---- repeated_calls.cc ----

@@ -153,7 +153,7 @@ absl::StatusOr<Page<api::Operation>> Machine::On(const ListOperations& e) {
   for (auto it = operations.upper_bound(e.page.after); it != operations.end(); ++it) {
     const Operation& op = it->second;
     if (e.live_only && op.ended()) continue;
-    if (e.all_sessions ? !e.caller.Sees(op.tenant) : op.session != session) continue;
+    if (e.all_sessions ? !e.caller.MayRead(op.tenant) : op.session != session) continue;
     if (page.items.size() == size) {
       page.more = true;
       break;

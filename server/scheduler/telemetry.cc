@@ -63,7 +63,7 @@ void Machine::ReadOperations(core::ClusterReading* out) {
   for (uint64_t id : order_.live()) {
     const Operation& op = order_.operation(id);
     const bool queued = op.sequence == 0;
-    const std::string kind = core::MetricNameOf(op.kind), stage = queued ? "queued" : "running";
+    const std::string kind = core::MetricLabelOf(op.kind), stage = queued ? "queued" : "running";
     active.Add({op.tenant, kind, stage});
     oldest.AtLeast({kind, stage}, absl::ToDoubleSeconds(now_ - op.created));
     if (!queued) continue;

@@ -24,7 +24,7 @@ constexpr char kExecutorsFile[] = "/executors";
 constexpr size_t kExecutorsBytesMax = 64 << 20;
 constexpr int64_t kDevicesMax = int64_t{1} << 32;  // bound on device ids, never reached in practice
 
-std::string Superseded() { return absl::StrCat("in ", state_file::kName); }
+std::string SupersededText() { return absl::StrCat("in ", state_file::kName); }
 
 absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
@@ -38,13 +38,13 @@ bool Exists(const std::string& path) {
 absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string& path) {
   TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kExecutorsBytesMax));
   std::vector<core::KnownExecutor> out;
-  int64_t next = 0;  // the next line's ids must not be smaller
+  int64_t next_device = 0;  // the ids in the next line must not be smaller
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
     core::KnownExecutor x;
     if (words.size() != 5 || !absl::SimpleAtoi(words[0], &x.first_device) ||
         !absl::SimpleAtoi(words[1], &x.num_devices) || !absl::SimpleAtoi(words[2], &x.index) ||
-        x.num_devices < 1 || x.index < 0 || x.first_device < next ||
+        x.num_devices < 1 || x.index < 0 || x.first_device < next_device ||
         x.first_device > kDevicesMax - x.num_devices || words[4].empty())
       return StateError(absl::StrCat(
           path, ": '", line,
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<core::KnownExecutor>> ReadExecutors(const std::string
           "other ids"));
     x.device_kind = words[3];
     x.worker = words[4];
-    next = x.first_device + x.num_devices;
+    next_device = x.first_device + x.num_devices;
     out.push_back(std::move(x));
   }
   return out;
@@ -66,7 +66,7 @@ absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder) {
   if (Exists(epoch)) {
     TESSERA_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(epoch));
     const absl::string_view word = absl::StripAsciiWhitespace(text);
-    files.is_superseded = word == Superseded();
+    files.is_superseded = word == SupersededText();
     if (!files.is_superseded && !absl::SimpleAtoi(word, &files.starts))
       return StateError(
           absl::StrCat(epoch, " does not contain a number; restore it, or give another folder"));
@@ -80,11 +80,11 @@ absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder) {
   return files;
 }
 
-absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read) {
-  if (read.is_superseded) return absl::OkStatus();
-  return ReplaceFile(folder + kEpochFile, Superseded() + "\n", /*is_private=*/true);
+absl::Status SupersedeEpochFile(const std::string& folder, const LegacyFiles& legacy) {
+  if (legacy.is_superseded) return absl::OkStatus();
+  return ReplaceFile(folder + kEpochFile, SupersededText() + "\n", /*is_private=*/true);
 }
 
-void RemoveExecutors(const std::string& folder) { unlink((folder + kExecutorsFile).c_str()); }
+void RemoveExecutorsFile(const std::string& folder) { unlink((folder + kExecutorsFile).c_str()); }
 
 }  // namespace tessera::server::store

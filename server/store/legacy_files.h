@@ -25,8 +25,8 @@ absl::StatusOr<LegacyFiles> ReadLegacyFiles(const std::string& folder);
 // Replaces the number in `epoch` by words that point to the database. Builds that know only the
 // files then refuse the folder. Otherwise they would assign ids again that lives counted in the
 // database have assigned.
-absl::Status SupersedeEpoch(const std::string& folder, const LegacyFiles& read);
+absl::Status SupersedeEpochFile(const std::string& folder, const LegacyFiles& legacy);
 // Removes the file `executors`.
-void RemoveExecutors(const std::string& folder);
+void RemoveExecutorsFile(const std::string& folder);
 
 }  // namespace tessera::server::store

@@ -9,27 +9,27 @@
 namespace tessera::server::store {
 namespace {
 
-std::string TableOfRows(std::string_view name) {
+std::string CreateTableSql(std::string_view name) {
   return absl::StrCat("CREATE TABLE \"", ToAbsl(name),
                       "\" (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL) "
                       "STRICT, WITHOUT ROWID;\n");
 }
 
-std::string FirstSchema() {
+std::string FirstSchemaSql() {
   std::string sql =
       "CREATE TABLE meta (name TEXT PRIMARY KEY NOT NULL, value ANY NOT NULL) "
       "STRICT, WITHOUT ROWID;\n"
       "INSERT INTO meta VALUES ('starts', 0);\n";
   for (const char* name : {"session", "array", "operation", "executable", "program", "mesh",
                            "worker", "executor", "answer"})
-    sql += TableOfRows(name);
+    sql += CreateTableSql(name);
   return sql;
 }
 
 }  // namespace
 
 const std::vector<std::string>& Migrations() {
-  static const auto* const steps = new std::vector<std::string>{FirstSchema()};
+  static const auto* const steps = new std::vector<std::string>{FirstSchemaSql()};
   return *steps;
 }
 

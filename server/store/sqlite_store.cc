@@ -36,7 +36,7 @@ constexpr int64_t kLogPagesMax = 1'000;
 constexpr int64_t kCheckBytesMax = 256 << 20;
 
 // The statements that do not depend on the kind of rows.
-enum Fixed { kBegin, kCommit, kReadStarts };
+enum FixedStatement { kBegin, kCommit, kReadStarts };
 constexpr const char* kFixedSql[] = {"BEGIN IMMEDIATE", "COMMIT",
                                      "SELECT value FROM meta WHERE name = 'starts'"};
 
@@ -44,8 +44,8 @@ absl::Status StateError(const std::string& why) {
   return MakeError(ErrorKind::kValueError, absl::StrCat("state_dir: ", why));
 }
 
-// Returns the error of a system call that creates something: DISK_FULL if the disk is full,
-// otherwise an error of the given kind.
+// Returns the error of a system call that creates something: DISK_FULL if the disk is full, and an
+// error of the given kind for every other cause.
 absl::Status ErrnoError(ErrorKind kind, const std::string& what) {
   const int error = errno;
   return MakeError(error == ENOSPC || error == EDQUOT ? ErrorKind::kDiskFull : kind,
@@ -93,8 +93,8 @@ absl::Status ConfigureLog(sqlite::Database& database) {
   return database.Execute(absl::StrCat("PRAGMA journal_size_limit = ", kLogPagesMax * 4096));
 }
 
-absl::Status Import(sqlite::Database& database, const LegacyFiles& legacy,
-                    const SqliteOptions& options) {
+absl::Status ImportExecutors(sqlite::Database& database, const LegacyFiles& legacy,
+                             const SqliteOptions& options) {
   for (const core::KnownExecutor& executor : legacy.executors) {
     const core::Row row = options.row_of_executor(executor);
     TESSERA_ASSIGN_OR_RETURN(sqlite::Statement replace,
@@ -132,19 +132,19 @@ absl::StatusOr<uint64_t> BeginLife(sqlite::Database& database, int64_t version,
     cluster.BindText(1, id);
     TESSERA_RETURN_IF_ERROR(cluster.Run());
   }
-  if (options.row_of_executor) TESSERA_RETURN_IF_ERROR(Import(database, legacy, options));
+  if (options.row_of_executor) TESSERA_RETURN_IF_ERROR(ImportExecutors(database, legacy, options));
   TESSERA_ASSIGN_OR_RETURN(const int64_t counted, database.ReadInt(kFixedSql[kReadStarts]));
   const uint64_t starts = std::max(static_cast<uint64_t>(counted), legacy.starts) + 1;
   if (counted < 0 || starts > core::kStartsMax)
     return StateError(absl::StrCat(database.path(), " has counted ", starts - 1,
                                    " starts, at most ", core::kStartsMax,
                                    " are allowed; give another folder"));
-  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement count,
+  TESSERA_ASSIGN_OR_RETURN(sqlite::Statement update,
                            database.Prepare("INSERT INTO meta VALUES ('starts', ?1), ('build', ?2) "
                                             "ON CONFLICT DO UPDATE SET value = excluded.value"));
-  count.BindInt(1, static_cast<int64_t>(starts));
-  count.BindText(2, options.build);
-  TESSERA_RETURN_IF_ERROR(count.Run());
+  update.BindInt(1, static_cast<int64_t>(starts));
+  update.BindText(2, options.build);
+  TESSERA_RETURN_IF_ERROR(update.Run());
   TESSERA_ASSIGN_OR_RETURN(*secret, ReadSecret(database));
   TESSERA_RETURN_IF_ERROR(database.Execute("COMMIT"));
   return starts;
@@ -185,8 +185,8 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteOptions opt
     database->RollBack();
     return start.status();
   }
-  TESSERA_RETURN_IF_ERROR(SupersedeEpoch(folder, legacy));
-  if (options.row_of_executor) RemoveExecutors(folder);
+  TESSERA_RETURN_IF_ERROR(SupersedeEpochFile(folder, legacy));
+  if (options.row_of_executor) RemoveExecutorsFile(folder);
   if (stat(path.c_str(), &file) != 0)
     return StateError(absl::StrCat(path, ": ", std::strerror(errno)));
   std::unique_ptr<SqliteStore> store(new SqliteStore(std::move(options), std::move(lock),
@@ -202,7 +202,7 @@ SqliteStore::SqliteStore(SqliteOptions options, UniqueFd lock,
                          core::Life life, std::string secret)
     : options_(std::move(options)),
       lock_(std::move(lock)),
-      file_(file),
+      opened_file_(file),
       life_(life),
       secret_(std::move(secret)),
       database_(std::move(database)) {}
@@ -225,22 +225,23 @@ absl::Status SqliteStore::PrepareStatements() {
   }
   for (const char* sql : kFixedSql) {
     TESSERA_ASSIGN_OR_RETURN(sqlite::Statement statement, database_->Prepare(sql));
-    fixed_.push_back(std::move(statement));
+    fixed_statements_.push_back(std::move(statement));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<core::Row>> SqliteStore::Load() const {
   std::vector<core::Row> rows;
-  for (int k = 0; k < core::kRowKinds; ++k) {
+  for (int k = 0; k < core::kNumRowKinds; ++k) {
     const auto kind = static_cast<core::RowKind>(k);
-    TESSERA_ASSIGN_OR_RETURN(sqlite::Statement all, database_->Prepare(absl::StrCat(
-                                                        "SELECT key, value FROM \"",
-                                                        ToAbsl(NameOf(kind)), "\" ORDER BY key")));
+    TESSERA_ASSIGN_OR_RETURN(
+        sqlite::Statement select,
+        database_->Prepare(
+            absl::StrCat("SELECT key, value FROM \"", ToAbsl(NameOf(kind)), "\" ORDER BY key")));
     while (true) {
-      TESSERA_ASSIGN_OR_RETURN(const bool row, all.Step());
-      if (!row) break;
-      rows.push_back({kind, std::string(all.Bytes(0)), std::string(all.Bytes(1))});
+      TESSERA_ASSIGN_OR_RETURN(const bool has_row, select.Step());
+      if (!has_row) break;
+      rows.push_back({kind, std::string(select.Bytes(0)), std::string(select.Bytes(1))});
     }
   }
   return rows;
@@ -249,7 +250,7 @@ absl::StatusOr<std::vector<core::Row>> SqliteStore::Load() const {
 void SqliteStore::Listen(Listener* listener) {
   absl::MutexLock lock(&mu_);
   mu_.Await(absl::Condition(
-      +[](bool* telling) { return !*telling; }, &telling_));
+      +[](bool* calling) { return !*calling; }, &calling_listener_));
   listener_ = listener;
 }
 
@@ -261,7 +262,7 @@ void SqliteStore::Commit(uint64_t number, std::vector<core::Row> rows) {
         << (row.value ? row.value->size() : 0) << " bytes";
   absl::MutexLock lock(&mu_);
   TESSERA_CHECK(number > queued_through_) << number << " after " << queued_through_;
-  if (!stale_.ok()) return;
+  if (!stale_error_.ok()) return;
   queued_through_ = number;
   if (queue_.empty()) {
     queue_ = std::move(rows);
@@ -274,13 +275,13 @@ void SqliteStore::Commit(uint64_t number, std::vector<core::Row> rows) {
 absl::Status SqliteStore::Flush(absl::Duration bound) {
   absl::MutexLock lock(&mu_);
   const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !stale_.ok() || durable_through_ == queued_through_;
+    return !stale_error_.ok() || durable_through_ == queued_through_;
   };
   if (!mu_.AwaitWithTimeout(absl::Condition(&done), bound))
     return MakeError(ErrorKind::kDeadlineExceeded,
                      absl::StrCat("state_dir: ", queued_through_ - durable_through_,
                                   " commits are not durable after ", absl::FormatDuration(bound)));
-  return stale_;
+  return stale_error_;
 }
 
 // ---- The store's thread. ------------------------------------------------------------------------
@@ -291,7 +292,7 @@ absl::Status SqliteStore::Flush(absl::Duration bound) {
 void SqliteStore::Run() {
   NameThread("store");
   Batch batch;  // rows that are not durable; after a failed attempt it is not empty
-  const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || durable_through_ != queued_through_;
   };
   while (true) {
@@ -299,21 +300,21 @@ void SqliteStore::Run() {
     uint64_t through = 0;
     {
       absl::MutexLock lock(&mu_);
-      if (failing_.ok())
-        mu_.Await(absl::Condition(&wanted));
+      if (write_status_.ok())
+        mu_.Await(absl::Condition(&has_work));
       else
         mu_.AwaitWithTimeout(absl::Condition(&stopping_), options_.retry);
-      if (stopping_ && (!failing_.ok() || durable_through_ == queued_through_)) return;
+      if (stopping_ && (!write_status_.ok() || durable_through_ == queued_through_)) return;
       rows = std::exchange(queue_, {});
       through = queued_through_;
     }
     for (core::Row& row : rows)
       batch.insert_or_assign({row.kind, std::move(row.key)}, std::move(row.value));
     const absl::Status status = batch.empty() ? absl::OkStatus() : Write(batch);
-    Report(status);
+    ReportOutcome(status);
     if (status.ok()) {
       batch.clear();
-      Tell([through](Listener* l) { l->DurableThrough(through); });
+      CallListener([through](Listener* l) { l->DurableThrough(through); });
       {
         absl::MutexLock lock(&mu_);
         durable_through_ = through;
@@ -328,9 +329,10 @@ void SqliteStore::Run() {
   }
 }
 
-void SqliteStore::Report(const absl::Status& status) {
-  const bool changed = status.code() != failing_.code() || ReasonOf(status) != ReasonOf(failing_);
-  failing_ = status;
+void SqliteStore::ReportOutcome(const absl::Status& status) {
+  const bool changed =
+      status.code() != write_status_.code() || ReasonOf(status) != ReasonOf(write_status_);
+  write_status_ = status;
   if (!changed) return;
   if (status.ok()) {
     TESSERA_LOG(INFO) << "the state is durable again";
@@ -340,26 +342,26 @@ void SqliteStore::Report(const absl::Status& status) {
                      << Field("why", status.message());
   if (KindOf(status) == ErrorKind::kStaleEpoch) {
     absl::MutexLock lock(&mu_);
-    stale_ = status;
+    stale_error_ = status;
     queue_.clear();
   }
-  Tell([&status](Listener* l) { l->Failing(status); });
+  CallListener([&status](Listener* l) { l->CommitsFailed(status); });
 }
 
-void SqliteStore::Tell(const std::function<void(Listener*)>& what) {
+void SqliteStore::CallListener(const std::function<void(Listener*)>& call) {
   Listener* listener;
   {
     absl::MutexLock lock(&mu_);
     listener = listener_;
-    telling_ = true;
+    calling_listener_ = true;
   }
-  if (listener != nullptr) what(listener);
+  if (listener != nullptr) call(listener);
   absl::MutexLock lock(&mu_);
-  telling_ = false;
+  calling_listener_ = false;
 }
 
 absl::Status SqliteStore::Write(const Batch& batch) {
-  const absl::Status status = WriteOpen(batch);
+  const absl::Status status = WriteWithoutRollBack(batch);
   if (status.ok()) return status;
   database_->RollBack();
   const ErrorKind kind = KindOf(status);
@@ -367,8 +369,8 @@ absl::Status SqliteStore::Write(const Batch& batch) {
   return MakeError(ErrorKind::kStoreFailed, std::string(status.message()));
 }
 
-absl::Status SqliteStore::WriteOpen(const Batch& batch) {
-  TESSERA_RETURN_IF_ERROR(fixed_[kBegin].Run());
+absl::Status SqliteStore::WriteWithoutRollBack(const Batch& batch) {
+  TESSERA_RETURN_IF_ERROR(fixed_statements_[kBegin].Run());
   TESSERA_RETURN_IF_ERROR(CheckEpoch());
   for (const auto& [key, value] : batch) {
     KindStatements& statements = statements_[static_cast<size_t>(key.first)];
@@ -377,21 +379,22 @@ absl::Status SqliteStore::WriteOpen(const Batch& batch) {
     if (value) statement.BindBlob(2, *value);
     TESSERA_RETURN_IF_ERROR(statement.Run());
   }
-  return fixed_[kCommit].Run();
+  return fixed_statements_[kCommit].Run();
 }
 
 absl::Status SqliteStore::CheckEpoch() {
   struct stat file = {};
-  sqlite::Statement& read = fixed_[kReadStarts];
-  const absl::StatusOr<bool> row = read.Step();
-  const int64_t starts = row.ok() && *row ? read.Int(0) : 0;
+  sqlite::Statement& read = fixed_statements_[kReadStarts];
+  const absl::StatusOr<bool> has_row = read.Step();
+  const int64_t starts = has_row.ok() && *has_row ? read.Int(0) : 0;
   read.Reset();
-  TESSERA_RETURN_IF_ERROR(row.status());
+  TESSERA_RETURN_IF_ERROR(has_row.status());
   // If stat fails because of the disk, the file does not count as replaced; the writes that follow
   // then report the disk's error. Only a file that is certainly absent counts as replaced.
   const bool found = stat(database_->path().c_str(), &file) == 0;
-  const bool replaced = found ? file.st_ino != file_.st_ino || file.st_dev != file_.st_dev
-                              : errno == ENOENT || errno == ENOTDIR;
+  const bool replaced =
+      found ? file.st_ino != opened_file_.st_ino || file.st_dev != opened_file_.st_dev
+            : errno == ENOENT || errno == ENOTDIR;
   if (!replaced && static_cast<uint64_t>(starts) == life_.epoch) return absl::OkStatus();
   return MakeError(
       ErrorKind::kStaleEpoch,

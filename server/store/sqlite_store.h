@@ -78,37 +78,39 @@ class SqliteStore final : public Store {
   // Writes the batch in one transaction. After an error nothing has changed.
   absl::Status Write(const Batch& batch);
   // Like Write, but leaves the transaction open after an error.
-  absl::Status WriteOpen(const Batch& batch);
+  absl::Status WriteWithoutRollBack(const Batch& batch);
   // Returns STALE_EPOCH if the database no longer belongs to this start.
   absl::Status CheckEpoch();
   void CheckpointIfLong();
   // Calls the listener, if there is one, without the lock.
-  void Tell(const std::function<void(Listener*)>& what) ABSL_LOCKS_EXCLUDED(mu_);
-  void Report(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void CallListener(const std::function<void(Listener*)>& call) ABSL_LOCKS_EXCLUDED(mu_);
+  // Records the result of an attempt to write. If it differs from the result before, logs it, and
+  // tells the listener of a failure.
+  void ReportOutcome(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   const SqliteOptions options_;
   const UniqueFd lock_;
-  const struct stat file_;  // identifies the database's file as it was when it was opened
+  const struct stat opened_file_;  // identifies the database's file as it was when it was opened
   const core::Life life_;
   const std::string secret_;
 
   // The members below are used by the store's thread. Load uses the database too, but only before
   // the first Commit.
   const std::unique_ptr<sqlite::Database> database_;
-  std::vector<KindStatements> statements_;  // index: RowKind
-  std::vector<sqlite::Statement> fixed_;    // index: Fixed in sqlite_store.cc
-  int64_t checkpointed_pages_ = 0;          // length of the log at the last attempt to checkpoint
-  absl::Status failing_;                    // result of the last attempt to write
+  std::vector<KindStatements> statements_;           // index: RowKind
+  std::vector<sqlite::Statement> fixed_statements_;  // index: FixedStatement in sqlite_store.cc
+  int64_t checkpointed_pages_ = 0;  // length of the log at the last attempt to checkpoint
+  absl::Status write_status_;       // result of the last attempt to write
 
   absl::Mutex mu_;
   Listener* listener_ ABSL_GUARDED_BY(mu_) = nullptr;
   // True while the store's thread calls the listener.
-  bool telling_ ABSL_GUARDED_BY(mu_) = false;
+  bool calling_listener_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<core::Row> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_through_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t durable_through_ ABSL_GUARDED_BY(mu_) = 0;  // last durable commit that was reported
   // The error STALE_EPOCH, once another coordinator has taken the store over.
-  absl::Status stale_ ABSL_GUARDED_BY(mu_);
+  absl::Status stale_error_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

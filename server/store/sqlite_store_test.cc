@@ -39,13 +39,13 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-class Heard final : public Store::Listener {
+class RecordingListener final : public Store::Listener {
  public:
   void DurableThrough(uint64_t commit) override {
     absl::MutexLock lock(&mu_);
     durable_.push_back(commit);
   }
-  void Failing(absl::Status why) override {
+  void CommitsFailed(absl::Status why) override {
     absl::MutexLock lock(&mu_);
     failures_.push_back(std::move(why));
   }
@@ -91,12 +91,12 @@ class SqliteStoreTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<SqliteStore>> Open() { return SqliteStore::Open(options_); }
   // Opens the store, commits the rows and closes the store again, which is one life.
-  void Keep(std::vector<Row> rows) {
+  void CommitInOneLife(std::vector<Row> rows) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
     store->Commit(1, std::move(rows));
     TESSERA_ASSERT_OK(store->Flush(kPatience));
   }
-  std::vector<Row> Loaded() {
+  std::vector<Row> LoadInNextLife() {
     const auto store = Open();
     EXPECT_THAT(store, IsOk());
     if (!store.ok()) return {};
@@ -119,19 +119,19 @@ class SqliteStoreTest : public ::testing::Test {
 };
 
 TEST_F(SqliteStoreTest, TheNextLifeReadsTheRows) {
-  Keep({ArrayRow(300, "b"),
-        ArrayRow(2, "a"),
-        {RowKind::kSession, "z", std::string("\0x", 2)},
-        ArrayRow(2, "again"),
-        {RowKind::kAnswer, "", ""}});
-  EXPECT_THAT(Loaded(),
+  CommitInOneLife({ArrayRow(300, "b"),
+                   ArrayRow(2, "a"),
+                   {RowKind::kSession, "z", std::string("\0x", 2)},
+                   ArrayRow(2, "again"),
+                   {RowKind::kAnswer, "", ""}});
+  EXPECT_THAT(LoadInNextLife(),
               ElementsAre(Row{RowKind::kSession, "z", std::string("\0x", 2)}, ArrayRow(2, "again"),
                           ArrayRow(300, "b"), Row{RowKind::kAnswer, "", ""}));
-  Keep({{RowKind::kArray, IdKey(2), std::nullopt},
-        {RowKind::kMesh, "never was", std::nullopt},
-        ArrayRow(300, "c")});
-  EXPECT_THAT(Loaded(), ElementsAre(Row{RowKind::kSession, "z", std::string("\0x", 2)},
-                                    ArrayRow(300, "c"), Row{RowKind::kAnswer, "", ""}));
+  CommitInOneLife({{RowKind::kArray, IdKey(2), std::nullopt},
+                   {RowKind::kMesh, "never was", std::nullopt},
+                   ArrayRow(300, "c")});
+  EXPECT_THAT(LoadInNextLife(), ElementsAre(Row{RowKind::kSession, "z", std::string("\0x", 2)},
+                                            ArrayRow(300, "c"), Row{RowKind::kAnswer, "", ""}));
 }
 
 TEST_F(SqliteStoreTest, EveryStartHasIdsOfItsOwn) {
@@ -143,7 +143,7 @@ TEST_F(SqliteStoreTest, EveryStartHasIdsOfItsOwn) {
   }
 }
 
-TEST_F(SqliteStoreTest, ItsSecretIsTheSameInEveryLife) {
+TEST_F(SqliteStoreTest, TheSecretIsTheSameInEveryLife) {
   std::string secret;
   for (int start = 0; start < 3; ++start) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
@@ -157,14 +157,14 @@ TEST_F(SqliteStoreTest, ItsSecretIsTheSameInEveryLife) {
 
 TEST_F(SqliteStoreTest, AllKindsAreKept) {
   std::vector<Row> rows;
-  for (int k = 0; k < core::kRowKinds; ++k)
+  for (int k = 0; k < core::kNumRowKinds; ++k)
     rows.push_back({static_cast<RowKind>(k), absl::StrCat("key ", k), absl::StrCat("value ", k)});
-  Keep(rows);
-  EXPECT_EQ(Loaded(), rows);
+  CommitInOneLife(rows);
+  EXPECT_EQ(LoadInNextLife(), rows);
   EXPECT_EQ(Migrations().size(), static_cast<size_t>(state_file::kSchemaVersion));
 }
 
-TEST_F(SqliteStoreTest, OthersCannotReadIt) {
+TEST_F(SqliteStoreTest, OtherUsersCannotReadTheFiles) {
   options_.folder += "/";
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
   store->Commit(1, {ArrayRow(1, "secret")});
@@ -181,7 +181,7 @@ TEST_F(SqliteStoreTest, OthersCannotReadIt) {
   EXPECT_EQ(files, 5) << "database, its log and index, lock, epoch";
 }
 
-TEST(LifeTest, ALifeThatRemembersNothingBeginsSomewhere) {
+TEST(LifeTest, ALifeWithoutStateBeginsAtARandomId) {
   const core::Life a = core::RandomLife(7, 12), b = core::RandomLife(8, 13);
   EXPECT_EQ(a.epoch, 7u);
   EXPECT_NE(a.first_id, b.first_id);
@@ -193,46 +193,47 @@ TEST_F(SqliteStoreTest, CommitsThatWaitBecomeDurableTogether) {
   FaultyDisk disk;
   options_.vfs = disk.name();
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-  Heard heard;
-  store->Listen(&heard);
+  RecordingListener listener;
+  store->Listen(&listener);
   disk.HoldSyncs(true);
   const int64_t before = disk.syncs();
   // If Commit waited for the disk, it would wait for ever.
   for (uint64_t n = 1; n <= 1000; ++n) store->Commit(n, {ArrayRow(n % 10, absl::StrCat(n))});
-  EXPECT_THAT(heard.durable(), IsEmpty());
+  EXPECT_THAT(listener.durable(), IsEmpty());
   EXPECT_THAT(store->Flush(absl::Milliseconds(1)), ReasonIs("DEADLINE_EXCEEDED", "not durable"));
   disk.HoldSyncs(false);
-  ASSERT_TRUE(heard.AwaitDurable(1000));
+  ASSERT_TRUE(listener.AwaitDurable(1000));
   TESSERA_EXPECT_OK(store->Flush(kPatience));
-  const std::vector<uint64_t> durable = heard.durable();
+  const std::vector<uint64_t> durable = listener.durable();
   EXPECT_LE(durable.size(), 3u);
-  EXPECT_LE(disk.syncs() - before, 3) << "one a transaction";
+  EXPECT_LE(disk.syncs() - before, 3) << "one sync for each transaction";
   EXPECT_TRUE(std::is_sorted(durable.begin(), durable.end()));
-  EXPECT_THAT(heard.failures(), IsEmpty());
+  EXPECT_THAT(listener.failures(), IsEmpty());
   store->Listen(nullptr);
   store->Commit(1001, {});
   TESSERA_EXPECT_OK(store->Flush(kPatience));
-  EXPECT_EQ(heard.durable().back(), 1000u) << "nobody listens";
+  EXPECT_EQ(listener.durable().back(), 1000u) << "nobody listens";
 }
 
 TEST_F(SqliteStoreTest, ASlowDiskOnlyDelays) {
   FaultyDisk disk;
   options_.vfs = disk.name();
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-  Heard heard;
-  store->Listen(&heard);
+  RecordingListener listener;
+  store->Listen(&listener);
   disk.SetSyncTime(absl::Milliseconds(200));
   const absl::Time start = absl::Now();
   store->Commit(1, {ArrayRow(1, "x")});
-  ASSERT_TRUE(heard.AwaitDurable(1));
+  ASSERT_TRUE(listener.AwaitDurable(1));
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(200));
-  EXPECT_THAT(heard.failures(), IsEmpty());
+  EXPECT_THAT(listener.failures(), IsEmpty());
 }
 
 TEST_F(SqliteStoreTest, ARowMayBeLarge) {
   const std::string large(1 << 20, 'x');
-  Keep({ArrayRow(1, large), {RowKind::kProgram, std::string(core::kRowKeyBytesMax, 'k'), "y"}});
-  EXPECT_THAT(Loaded(),
+  CommitInOneLife(
+      {ArrayRow(1, large), {RowKind::kProgram, std::string(core::kRowKeyBytesMax, 'k'), "y"}});
+  EXPECT_THAT(LoadInNextLife(),
               ElementsAre(ArrayRow(1, large),
                           Row{RowKind::kProgram, std::string(core::kRowKeyBytesMax, 'k'), "y"}));
 }
@@ -252,7 +253,7 @@ TEST_F(SqliteStoreTest, AHundredThousandRowsAreLoaded) {
   std::vector<Row> rows;
   for (uint64_t id = 0; id < 100'000; ++id)
     rows.push_back(ArrayRow(id, absl::StrCat(id, std::string(300, 'v'))));
-  Keep(rows);
+  CommitInOneLife(rows);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
   TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Row> loaded, store->Load());
   EXPECT_EQ(loaded, rows);
@@ -263,29 +264,29 @@ class FaultTest : public SqliteStoreTest,
                   public ::testing::WithParamInterface<std::pair<FaultyDisk::Fault, const char*>> {
 };
 
-TEST_P(FaultTest, IsSaidAndEnds) {
+TEST_P(FaultTest, IsReportedOnceAndEnds) {
   FaultyDisk disk;
   options_.vfs = disk.name();
   {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-    Heard heard;
-    store->Listen(&heard);
+    RecordingListener listener;
+    store->Listen(&listener);
     store->Commit(1, {ArrayRow(1, "a"), ArrayRow(2, "a")});
-    ASSERT_TRUE(heard.AwaitDurable(1));
-    disk.Set(GetParam().first);
+    ASSERT_TRUE(listener.AwaitDurable(1));
+    disk.SetFault(GetParam().first);
     store->Commit(2, {ArrayRow(1, "b")});
-    EXPECT_THAT(heard.AwaitFailure(absl::Seconds(1)), ReasonIs(GetParam().second, "state.db"));
+    EXPECT_THAT(listener.AwaitFailure(absl::Seconds(1)), ReasonIs(GetParam().second, "state.db"));
     store->Commit(3, {{RowKind::kArray, IdKey(2), std::nullopt}});
     store->Commit(4, {ArrayRow(3, "d"), ArrayRow(1, "e")});
     EXPECT_THAT(store->Flush(absl::Milliseconds(100)), ReasonIs("DEADLINE_EXCEEDED"));
-    EXPECT_EQ(heard.failures().size(), 1u) << "said once";
-    EXPECT_THAT(heard.durable(), ElementsAre(1));
-    disk.Set(FaultyDisk::Fault::kNone);
-    EXPECT_TRUE(heard.AwaitDurable(4, absl::Seconds(5)));
+    EXPECT_EQ(listener.failures().size(), 1u) << "reported once";
+    EXPECT_THAT(listener.durable(), ElementsAre(1));
+    disk.SetFault(FaultyDisk::Fault::kNone);
+    EXPECT_TRUE(listener.AwaitDurable(4, absl::Seconds(5)));
     store->Listen(nullptr);
   }
   options_.vfs = "";
-  EXPECT_THAT(Loaded(), ElementsAre(ArrayRow(1, "e"), ArrayRow(3, "d")));
+  EXPECT_THAT(LoadInNextLife(), ElementsAre(ArrayRow(1, "e"), ArrayRow(3, "d")));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FaultTest,
@@ -294,17 +295,17 @@ INSTANTIATE_TEST_SUITE_P(All, FaultTest,
                                            std::pair(FaultyDisk::Fault::kReadOnly,
                                                      "STORE_FAILED")));
 
-TEST_F(SqliteStoreTest, AnotherProgramThatWritesIsNamed) {
+TEST_F(SqliteStoreTest, AnotherProgramThatWritesIsReported) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-  Heard heard;
-  store->Listen(&heard);
+  RecordingListener listener;
+  store->Listen(&listener);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto other,
                                sqlite::Database::Open(database(), sqlite::OpenMode::kReadWrite, 0));
   TESSERA_ASSERT_OK(other->Execute("BEGIN IMMEDIATE"));
   store->Commit(1, {ArrayRow(1, "x")});
-  EXPECT_THAT(heard.AwaitFailure(absl::Seconds(1)), ReasonIs("STORE_FAILED", "another program"));
+  EXPECT_THAT(listener.AwaitFailure(absl::Seconds(1)), ReasonIs("STORE_FAILED", "another program"));
   TESSERA_ASSERT_OK(other->Execute("COMMIT"));
-  EXPECT_TRUE(heard.AwaitDurable(1, absl::Seconds(5)));
+  EXPECT_TRUE(listener.AwaitDurable(1, absl::Seconds(5)));
   store->Listen(nullptr);
 }
 
@@ -323,36 +324,36 @@ class SmallDiskTest : public SqliteStoreTest {
   bool mounted_ = false;
 };
 
-TEST_F(SmallDiskTest, AFullDiskIsSaidAndNothingIsLost) {
+TEST_F(SmallDiskTest, AFullDiskIsReportedAndNothingIsLost) {
   uint64_t n = 0;
   const std::string value(50'000, 'v');
   {
     TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-    Heard heard;
-    store->Listen(&heard);
+    RecordingListener listener;
+    store->Listen(&listener);
     store->Commit(++n, {ArrayRow(0, value)});
-    ASSERT_TRUE(heard.AwaitDurable(n));
+    ASSERT_TRUE(listener.AwaitDurable(n));
     std::ofstream(folder_ + "/rest") << std::string(16 << 20, 'x');
     // The log's file has room for some more commits.
-    while (heard.failures().empty() && n < 1000) {
+    while (listener.failures().empty() && n < 1000) {
       ++n;
       store->Commit(n, {ArrayRow(n, value)});
       const absl::Time start = absl::Now();
-      while (heard.durable().back() < n && heard.AwaitFailure(absl::Milliseconds(10)).ok())
+      while (listener.durable().back() < n && listener.AwaitFailure(absl::Milliseconds(10)).ok())
         ASSERT_LT(absl::Now() - start, absl::Seconds(1)) << "neither durable nor failing";
     }
-    EXPECT_THAT(heard.AwaitFailure(), ReasonIs("DISK_FULL"));
-    const uint64_t durable = heard.durable().back();
+    EXPECT_THAT(listener.AwaitFailure(), ReasonIs("DISK_FULL"));
+    const uint64_t durable = listener.durable().back();
     EXPECT_LT(durable, n);
     TESSERA_ASSERT_OK(store->Load()) << "reads go on";
     fs::remove(folder_ + "/rest");
-    EXPECT_TRUE(heard.AwaitDurable(n, absl::Seconds(5)));
+    EXPECT_TRUE(listener.AwaitDurable(n, absl::Seconds(5)));
     store->Listen(nullptr);
   }
   TESSERA_ASSERT_OK_AND_ASSIGN(const state_file::Report report, state_file::Check(folder_));
   EXPECT_EQ(report.tables[1].name, "array");
   EXPECT_EQ(report.tables[1].rows, static_cast<int64_t>(n));
-  EXPECT_EQ(Loaded().size(), n);
+  EXPECT_EQ(LoadInNextLife().size(), n);
 }
 
 TEST_F(SmallDiskTest, AStartOnAFullDiskIsRefused) {
@@ -372,8 +373,8 @@ TEST_F(SmallDiskTest, ADiskWithoutRoomForAnotherFileIsFull) {
   }
 }
 
-TEST_F(SmallDiskTest, ALaterStartOnAFullDiskIsRefusedAsOne) {
-  Keep({ArrayRow(1, "x")});
+TEST_F(SmallDiskTest, ALaterStartOnAFullDiskIsRefusedAsFull) {
+  CommitInOneLife({ArrayRow(1, "x")});
   for (const bool killed : {false, true}) {
     if (killed) {
       const pid_t child = fork();
@@ -391,7 +392,7 @@ TEST_F(SmallDiskTest, ALaterStartOnAFullDiskIsRefusedAsOne) {
     std::ofstream(folder_ + "/rest") << std::string(16 << 20, 'x');
     EXPECT_THAT(Open().status(), ReasonIs("DISK_FULL")) << killed;
     fs::remove(folder_ + "/rest");
-    EXPECT_EQ(Loaded().size(), killed ? 2u : 1u);
+    EXPECT_EQ(LoadInNextLife().size(), killed ? 2u : 1u);
   }
 }
 
@@ -401,21 +402,21 @@ TEST_F(SqliteStoreTest, OneCoordinatorAtATimeUsesAFolder) {
   EXPECT_THAT(Open().status(), ReasonIs("VALUE_ERROR", "another coordinator uses"));
 }
 
-TEST_F(SqliteStoreTest, WhoIsTakenOverWritesNoMore) {
+TEST_F(SqliteStoreTest, ASupersededCoordinatorWritesNoMore) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto old, Open());
-  Heard heard;
-  old->Listen(&heard);
+  RecordingListener listener;
+  old->Listen(&listener);
   old->Commit(1, {ArrayRow(1, "old")});
-  ASSERT_TRUE(heard.AwaitDurable(1));
+  ASSERT_TRUE(listener.AwaitDurable(1));
   fs::remove(folder_ + "/lock");  // Stands for a file system on which locks do not work.
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto next, Open());
   EXPECT_EQ(next->life().epoch, 2u);
   old->Commit(2, {ArrayRow(1, "overwritten")});
-  EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STALE_EPOCH", "start number 2"));
+  EXPECT_THAT(listener.AwaitFailure(), ReasonIs("STALE_EPOCH", "start number 2"));
   old->Commit(3, {ArrayRow(1, "overwritten")});
   EXPECT_THAT(old->Flush(kPatience), ReasonIs("STALE_EPOCH"));
-  EXPECT_EQ(heard.failures().size(), 1u);
-  EXPECT_THAT(heard.durable(), ElementsAre(1));
+  EXPECT_EQ(listener.failures().size(), 1u);
+  EXPECT_THAT(listener.durable(), ElementsAre(1));
   EXPECT_THAT(*next->Load(), ElementsAre(ArrayRow(1, "old")));
   next->Commit(1, {ArrayRow(2, "next")});
   TESSERA_EXPECT_OK(next->Flush(kPatience));
@@ -423,11 +424,11 @@ TEST_F(SqliteStoreTest, WhoIsTakenOverWritesNoMore) {
 
 TEST_F(SqliteStoreTest, AFileThatIsReplacedIsNotWritten) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto store, Open());
-  Heard heard;
-  store->Listen(&heard);
+  RecordingListener listener;
+  store->Listen(&listener);
   fs::rename(database(), database() + ".kept");
   store->Commit(1, {ArrayRow(1, "x")});
-  EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STALE_EPOCH", "replaced"));
+  EXPECT_THAT(listener.AwaitFailure(), ReasonIs("STALE_EPOCH", "replaced"));
 }
 
 // ---- Files of other builds and programs in the folder. ------------------------------------------
@@ -452,7 +453,7 @@ TEST_F(SqliteStoreTest, AFolderFromBeforeTheDatabaseIsTakenOver) {
   EXPECT_EQ(store->life().epoch, 21u);
 }
 
-TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
+TEST_F(SqliteStoreTest, MalformedLegacyFilesAreRefusedAndKept) {
   for (const char* text : {"", "seven", "-1", "1 2", "262144", "262145"}) {
     Write("epoch", text);
     EXPECT_THAT(Open().status(),
@@ -471,8 +472,8 @@ TEST_F(SqliteStoreTest, WhatNobodyWroteIsRefusedAndKept) {
   EXPECT_THAT(Open().status(), ReasonIs("VALUE_ERROR", "/proc"));
 }
 
-TEST_F(SqliteStoreTest, AStateThatIsGoneIsNoEmptyOne) {
-  Keep({ArrayRow(1, "x")});
+TEST_F(SqliteStoreTest, AMissingDatabaseIsNotTakenForAFirstStart) {
+  CommitInOneLife({ArrayRow(1, "x")});
   std::ofstream(database(), std::ios::trunc).flush();
   EXPECT_THAT(Open().status(), ReasonIs("FILE_CORRUPT", "is empty; restore a backup"));
   fs::remove(database());
@@ -483,7 +484,7 @@ TEST_F(SqliteStoreTest, AStateThatIsGoneIsNoEmptyOne) {
 TEST_F(SqliteStoreTest, ADamagedFileIsRefusedAndKept) {
   std::vector<Row> rows;
   for (uint64_t id = 0; id < 1000; ++id) rows.push_back(ArrayRow(id, std::string(500, 'v')));
-  Keep(rows);
+  CommitInOneLife(rows);
   const std::string whole = Read("state.db");
   std::string torn = whole, page = whole;
   torn.resize(whole.size() / 2);
@@ -496,11 +497,11 @@ TEST_F(SqliteStoreTest, ADamagedFileIsRefusedAndKept) {
     EXPECT_THAT(state_file::Check(folder_).status(), ReasonIs("FILE_CORRUPT", "restore a backup"));
   }
   Write("state.db", whole);
-  EXPECT_EQ(Loaded(), rows);
+  EXPECT_EQ(LoadInNextLife(), rows);
 }
 
 TEST_F(SqliteStoreTest, AStateOfANewerBuildIsRefused) {
-  Keep({ArrayRow(1, "x")});
+  CommitInOneLife({ArrayRow(1, "x")});
   {
     TESSERA_ASSERT_OK_AND_ASSIGN(
         const auto database,
@@ -524,7 +525,7 @@ TEST_F(SqliteStoreTest, AnotherProgramsDatabaseIsRefused) {
 }
 
 TEST_F(SqliteStoreTest, SchemasMigrateForwardOrNotAtAll) {
-  Keep({ArrayRow(1, "x")});
+  CommitInOneLife({ArrayRow(1, "x")});
   TESSERA_ASSERT_OK_AND_ASSIGN(
       const auto database,
       sqlite::Database::Open(this->database(), sqlite::OpenMode::kReadWrite, 0));
@@ -570,7 +571,7 @@ uint64_t LastCommit(const std::vector<Row>& rows) {
     for (uint64_t key = 0; key < kKeys; ++key)
       for (uint64_t n = last; n > 0 && n + kKeys > last; --n)
         if (n % kKeys == key) expected.push_back({kind, IdKey(key), ValueOf(n)});
-  EXPECT_EQ(rows, expected) << "of commit " << last;
+  EXPECT_EQ(rows, expected) << "the rows of commit " << last;
   return last;
 }
 
@@ -581,7 +582,7 @@ class Acknowledger final : public Store::Listener {
   void DurableThrough(uint64_t commit) override {
     if (write(fd_, &commit, sizeof(commit)) != sizeof(commit)) _exit(3);
   }
-  void Failing(absl::Status) override { _exit(4); }
+  void CommitsFailed(absl::Status) override { _exit(4); }
 
  private:
   const int fd_;
@@ -632,7 +633,7 @@ TEST_F(SqliteStoreTest, AKillLosesNothingAcknowledged) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "ended by itself, with " << WEXITSTATUS(status);
-    last = LastCommit(Loaded());
+    last = LastCommit(LoadInNextLife());
     EXPECT_GE(last, acknowledged) << "round " << round;
     if (HasFailure()) return;
   }
@@ -649,20 +650,20 @@ TEST_F(SqliteStoreTest, APowerFailureLosesNothingAcknowledged) {
     {
       auto store = Open();
       TESSERA_ASSERT_OK(store);
-      Heard heard;
-      (*store)->Listen(&heard);
+      RecordingListener listener;
+      (*store)->Listen(&listener);
       disk.FailPowerAfter(static_cast<int64_t>(1 + random() % 2000));
       for (uint64_t n = last + 1; disk.has_power(); ++n) {
         (*store)->Commit(n, RowsOf(n));
         if (random() % 5 == 0) (void)(*store)->Flush(absl::Milliseconds(100));
       }
-      EXPECT_THAT(heard.AwaitFailure(), ReasonIs("STORE_FAILED"));
-      if (!heard.durable().empty()) acknowledged = heard.durable().back();
+      EXPECT_THAT(listener.AwaitFailure(), ReasonIs("STORE_FAILED"));
+      if (!listener.durable().empty()) acknowledged = listener.durable().back();
       (*store)->Listen(nullptr);
     }
     disk.ReturnPower(random);
     options_.vfs = "";
-    last = LastCommit(Loaded());
+    last = LastCommit(LoadInNextLife());
     EXPECT_GE(last, acknowledged) << "round " << round;
     if (HasFailure()) return;
   }
@@ -686,7 +687,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
     EXPECT_EQ(report.starts, 1 + state_file::kStartsSinceBackup);
     EXPECT_EQ(report.build, "test 1");
     EXPECT_EQ(report.cluster.size(), 16u);
-    ASSERT_EQ(report.tables.size(), static_cast<size_t>(core::kRowKinds));
+    ASSERT_EQ(report.tables.size(), static_cast<size_t>(core::kNumRowKinds));
     // The copy is a state that a coordinator can use in another folder.
     SqliteOptions other = options_;
     other.folder = root_ + "/other";
@@ -701,7 +702,7 @@ TEST_F(SqliteStoreTest, ABackupIsTheStateAtOneMoment) {
   }
   TESSERA_EXPECT_OK(store->Flush(kPatience));
   store.reset();
-  TESSERA_ASSERT_OK(state_file::Backup(folder_, copy)) << "of one that does not run";
+  TESSERA_ASSERT_OK(state_file::Backup(folder_, copy)) << "a backup without a running coordinator";
   EXPECT_THAT(state_file::Backup(folder_, copy), ReasonIs("ALREADY_EXISTS"));
   struct stat info = {};
   ASSERT_EQ(stat(copy.c_str(), &info), 0);

@@ -33,7 +33,7 @@ class Store {
     // DISK_FULL, or STORE_FAILED if the disk cannot be read or written, or STALE_EPOCH if another
     // coordinator has taken the store over. After STALE_EPOCH the store tries nothing again and
     // makes no further calls.
-    virtual void Failing(absl::Status why) = 0;
+    virtual void CommitsFailed(absl::Status why) = 0;
   };
 
   virtual ~Store() = default;

@@ -12,24 +12,24 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class Heard final : public Store::Listener {
+class RecordingListener final : public Store::Listener {
  public:
   void DurableThrough(uint64_t commit) override { durable.push_back(commit); }
-  void Failing(absl::Status why) override { ADD_FAILURE() << why; }
+  void CommitsFailed(absl::Status why) override { ADD_FAILURE() << why; }
   std::vector<uint64_t> durable;
 };
 
-TEST(MemoryStoreTest, ACommitIsAsDurableAsItGetsAtOnce) {
+TEST(MemoryStoreTest, ACommitIsReportedAsDurableAtOnce) {
   MemoryStore store;
   EXPECT_FALSE(store.is_persistent());
   store.Commit(1, {});
-  Heard heard;
-  store.Listen(&heard);
+  RecordingListener listener;
+  store.Listen(&listener);
   store.Commit(2, {{core::RowKind::kArray, core::IdKey(7), "value"}});
-  EXPECT_THAT(heard.durable, ElementsAre(2));
+  EXPECT_THAT(listener.durable, ElementsAre(2));
   store.Listen(nullptr);
   store.Commit(3, {});
-  EXPECT_THAT(heard.durable, ElementsAre(2));
+  EXPECT_THAT(listener.durable, ElementsAre(2));
   TESSERA_EXPECT_OK(store.Flush(absl::ZeroDuration()));
   EXPECT_THAT(*store.Load(), IsEmpty()) << "nobody reads what it keeps";
 }

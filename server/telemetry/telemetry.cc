@@ -78,7 +78,7 @@ Telemetry::TenantMetrics& Telemetry::MetricsOf(const std::string& tenant, api::O
       tenants_.try_emplace(absl::StrCat(tenant, "|", static_cast<int>(kind), "|", device_kind));
   TenantMetrics& metrics = it->second;
   if (!added) return metrics;
-  const char* const name = core::MetricNameOf(kind);
+  const char* const name = core::MetricLabelOf(kind);
   metrics.submitted = metrics_->counter(Metric::kOperationsSubmitted, {tenant, name});
   metrics.ok = metrics_->counter(Metric::kOperationsCompleted, {tenant, name, "ok", "OK"});
   metrics.queue = metrics_->histogram(Metric::kOperationQueue, {tenant, "normal"});
@@ -114,7 +114,7 @@ void Telemetry::On(const core::OperationEnded& note) {
     tenant.ok.Add();
   } else {
     metrics_
-        ->counter(Metric::kOperationsCompleted, {note.tenant, core::MetricNameOf(note.kind),
+        ->counter(Metric::kOperationsCompleted, {note.tenant, core::MetricLabelOf(note.kind),
                                                  OutcomeOf(note), ReasonOf(note.error)})
         .Add();
   }

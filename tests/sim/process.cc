@@ -103,7 +103,7 @@ Process::Process(World* world, Disk* disk, Checker* checker, const absl::Duratio
   };
   store_->failing = [this](const absl::Status& why) {
     Arrive([this, why] {
-      Answer(inbox_->Failing(why));
+      Answer(inbox_->CommitsFailed(why));
       if (KindOf(why) == ErrorKind::kStaleEpoch) fenced_();
     });
   };
@@ -145,7 +145,7 @@ Clock::Moment Process::Look() {
 void Process::Tick() {
   if (!alive_) return;
   if (!paused()) {
-    Answer(inbox_->FailingIfSilent(Look().now, state().config.store_answer));
+    Answer(inbox_->FailCommitsIfSilent(Look().now, state().config.store_answer));
     Run();
   }
   world_->After(AwakeTime::kTickInterval, [this] { Tick(); });

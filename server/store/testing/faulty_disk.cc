@@ -24,70 +24,78 @@ struct File {
   std::string* path;
 };
 
-sqlite3_vfs* Below() {
-  static sqlite3_vfs* const below = sqlite3_vfs_find("unix");
-  return below;
+sqlite3_vfs* UnixVfs() {
+  static sqlite3_vfs* const vfs = sqlite3_vfs_find("unix");
+  return vfs;
 }
 FaultyDisk* DiskOf(sqlite3_vfs* vfs) { return static_cast<FaultyDisk*>(vfs->pAppData); }
-File* Of(sqlite3_file* file) { return reinterpret_cast<File*>(file); }
-sqlite3_file* Real(sqlite3_file* file) { return reinterpret_cast<sqlite3_file*>(Of(file) + 1); }
+File* FileOf(sqlite3_file* file) { return reinterpret_cast<File*>(file); }
+sqlite3_file* RealFileOf(sqlite3_file* file) {
+  return reinterpret_cast<sqlite3_file*>(FileOf(file) + 1);
+}
 
 int Close(sqlite3_file* file) {
-  delete std::exchange(Of(file)->path, nullptr);
-  return Real(file)->pMethods->xClose(Real(file));
+  delete std::exchange(FileOf(file)->path, nullptr);
+  return RealFileOf(file)->pMethods->xClose(RealFileOf(file));
 }
 int Read(sqlite3_file* file, void* to, int bytes, sqlite3_int64 offset) {
-  return Real(file)->pMethods->xRead(Real(file), to, bytes, offset);
+  return RealFileOf(file)->pMethods->xRead(RealFileOf(file), to, bytes, offset);
 }
 int Write(sqlite3_file* file, const void* from, int bytes, sqlite3_int64 offset) {
-  FaultyDisk& disk = *Of(file)->disk;
+  FaultyDisk& disk = *FileOf(file)->disk;
   if (const int code = disk.Admit(); code != SQLITE_OK) return code;
   sqlite3_int64 size = 0;
-  Real(file)->pMethods->xFileSize(Real(file), &size);
+  RealFileOf(file)->pMethods->xFileSize(RealFileOf(file), &size);
   std::string before(
       static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(bytes, size - offset))), '\0');
   if (!before.empty()) Read(file, before.data(), static_cast<int>(before.size()), offset);
-  disk.OnWrite(*Of(file)->path, offset, std::move(before), size,
+  disk.OnWrite(*FileOf(file)->path, offset, std::move(before), size,
                std::string(static_cast<const char*>(from), static_cast<size_t>(bytes)));
-  return Real(file)->pMethods->xWrite(Real(file), from, bytes, offset);
+  return RealFileOf(file)->pMethods->xWrite(RealFileOf(file), from, bytes, offset);
 }
 int Truncate(sqlite3_file* file, sqlite3_int64 size) {
-  if (const int code = Of(file)->disk->Admit(); code != SQLITE_OK) return code;
-  Of(file)->disk->OnSync(*Of(file)->path);
-  return Real(file)->pMethods->xTruncate(Real(file), size);
+  if (const int code = FileOf(file)->disk->Admit(); code != SQLITE_OK) return code;
+  FileOf(file)->disk->OnSync(*FileOf(file)->path);
+  return RealFileOf(file)->pMethods->xTruncate(RealFileOf(file), size);
 }
 int Sync(sqlite3_file* file, int flags) {
-  FaultyDisk& disk = *Of(file)->disk;
+  FaultyDisk& disk = *FileOf(file)->disk;
   if (const int code = disk.Admit(); code != SQLITE_OK) return code;
   disk.BeginSync();
-  const int code = Real(file)->pMethods->xSync(Real(file), flags);
-  if (code == SQLITE_OK) disk.OnSync(*Of(file)->path);
+  const int code = RealFileOf(file)->pMethods->xSync(RealFileOf(file), flags);
+  if (code == SQLITE_OK) disk.OnSync(*FileOf(file)->path);
   return code;
 }
 int FileSize(sqlite3_file* file, sqlite3_int64* size) {
-  return Real(file)->pMethods->xFileSize(Real(file), size);
+  return RealFileOf(file)->pMethods->xFileSize(RealFileOf(file), size);
 }
-int Lock(sqlite3_file* file, int kind) { return Real(file)->pMethods->xLock(Real(file), kind); }
-int Unlock(sqlite3_file* file, int kind) { return Real(file)->pMethods->xUnlock(Real(file), kind); }
+int Lock(sqlite3_file* file, int kind) {
+  return RealFileOf(file)->pMethods->xLock(RealFileOf(file), kind);
+}
+int Unlock(sqlite3_file* file, int kind) {
+  return RealFileOf(file)->pMethods->xUnlock(RealFileOf(file), kind);
+}
 int CheckReserved(sqlite3_file* file, int* out) {
-  return Real(file)->pMethods->xCheckReservedLock(Real(file), out);
+  return RealFileOf(file)->pMethods->xCheckReservedLock(RealFileOf(file), out);
 }
 int Control(sqlite3_file* file, int op, void* argument) {
-  return Real(file)->pMethods->xFileControl(Real(file), op, argument);
+  return RealFileOf(file)->pMethods->xFileControl(RealFileOf(file), op, argument);
 }
-int SectorSize(sqlite3_file* file) { return Real(file)->pMethods->xSectorSize(Real(file)); }
+int SectorSize(sqlite3_file* file) {
+  return RealFileOf(file)->pMethods->xSectorSize(RealFileOf(file));
+}
 int Characteristics(sqlite3_file* file) {
-  return Real(file)->pMethods->xDeviceCharacteristics(Real(file));
+  return RealFileOf(file)->pMethods->xDeviceCharacteristics(RealFileOf(file));
 }
 int ShmMap(sqlite3_file* file, int page, int size, int extend, void volatile** out) {
-  return Real(file)->pMethods->xShmMap(Real(file), page, size, extend, out);
+  return RealFileOf(file)->pMethods->xShmMap(RealFileOf(file), page, size, extend, out);
 }
 int ShmLock(sqlite3_file* file, int offset, int n, int flags) {
-  return Real(file)->pMethods->xShmLock(Real(file), offset, n, flags);
+  return RealFileOf(file)->pMethods->xShmLock(RealFileOf(file), offset, n, flags);
 }
-void ShmBarrier(sqlite3_file* file) { Real(file)->pMethods->xShmBarrier(Real(file)); }
+void ShmBarrier(sqlite3_file* file) { RealFileOf(file)->pMethods->xShmBarrier(RealFileOf(file)); }
 int ShmUnmap(sqlite3_file* file, int remove) {
-  return Real(file)->pMethods->xShmUnmap(Real(file), remove);
+  return RealFileOf(file)->pMethods->xShmUnmap(RealFileOf(file), remove);
 }
 
 constexpr sqlite3_io_methods kMethods = {
@@ -114,21 +122,21 @@ constexpr sqlite3_io_methods kMethods = {
 
 int Open(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags, int* out) {
   file->pMethods = nullptr;
-  const int code = Below()->xOpen(Below(), path, Real(file), flags, out);
-  if (Real(file)->pMethods == nullptr) return code;
-  Of(file)->disk = DiskOf(vfs);
-  Of(file)->path = new std::string(path == nullptr ? "" : path);
+  const int code = UnixVfs()->xOpen(UnixVfs(), path, RealFileOf(file), flags, out);
+  if (RealFileOf(file)->pMethods == nullptr) return code;
+  FileOf(file)->disk = DiskOf(vfs);
+  FileOf(file)->path = new std::string(path == nullptr ? "" : path);
   file->pMethods = &kMethods;
   return code;
 }
 int Delete(sqlite3_vfs* vfs, const char* path, int sync) {
   const int code = DiskOf(vfs)->Admit();
-  return code != SQLITE_OK ? code : Below()->xDelete(Below(), path, sync);
+  return code != SQLITE_OK ? code : UnixVfs()->xDelete(UnixVfs(), path, sync);
 }
 
 std::unique_ptr<sqlite3_vfs> MakeVfs(FaultyDisk* disk) {
-  auto vfs = std::make_unique<sqlite3_vfs>(*Below());
-  vfs->szOsFile = static_cast<int>(sizeof(File)) + Below()->szOsFile;
+  auto vfs = std::make_unique<sqlite3_vfs>(*UnixVfs());
+  vfs->szOsFile = static_cast<int>(sizeof(File)) + UnixVfs()->szOsFile;
   vfs->pNext = nullptr;
   vfs->zName = "tessera-faulty";
   vfs->pAppData = disk;
@@ -145,7 +153,7 @@ FaultyDisk::FaultyDisk() : vfs_(MakeVfs(this)) {
 FaultyDisk::~FaultyDisk() { sqlite3_vfs_unregister(vfs_.get()); }
 const char* FaultyDisk::name() const { return vfs_->zName; }
 
-void FaultyDisk::Set(Fault fault) {
+void FaultyDisk::SetFault(Fault fault) {
   absl::MutexLock lock(&mu_);
   fault_ = fault;
 }
@@ -179,7 +187,7 @@ int64_t FaultyDisk::syncs() const {
 
 void FaultyDisk::FailPowerAfter(int64_t n) {
   absl::MutexLock lock(&mu_);
-  left_ = n;
+  writes_left_ = n;
 }
 
 bool FaultyDisk::has_power() const {
@@ -189,7 +197,7 @@ bool FaultyDisk::has_power() const {
 
 int FaultyDisk::Admit() {
   absl::MutexLock lock(&mu_);
-  if (left_ > 0 && --left_ == 0) has_power_ = false;
+  if (writes_left_ > 0 && --writes_left_ == 0) has_power_ = false;
   errno = EIO;
   if (!has_power_) return SQLITE_IOERR_WRITE;
   switch (fault_) {
@@ -246,7 +254,7 @@ void FaultyDisk::ReturnPower(std::mt19937_64& random) {
   }
   unsynced_.clear();
   has_power_ = true;
-  left_ = -1;
+  writes_left_ = -1;
 }
 
 }  // namespace tessera::server::store

@@ -32,7 +32,7 @@ class FaultyDisk {
   const char* name() const;
 
   // Sets the fault with which writes and syncs fail from now on.
-  void Set(Fault fault) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetFault(Fault fault) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets how long every sync takes at least.
   void SetSyncTime(absl::Duration time) ABSL_LOCKS_EXCLUDED(mu_);
   // While syncs are held, they wait. syncs() counts them when they begin.
@@ -68,7 +68,7 @@ class FaultyDisk {
   bool syncs_held_ ABSL_GUARDED_BY(mu_) = false;
   int64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
   // The number of writes and syncs until the power fails, or a negative number if it does not fail.
-  int64_t left_ ABSL_GUARDED_BY(mu_) = -1;
+  int64_t writes_left_ ABSL_GUARDED_BY(mu_) = -1;
   bool has_power_ ABSL_GUARDED_BY(mu_) = true;
   std::map<std::string, std::vector<Write>> unsynced_ ABSL_GUARDED_BY(mu_);
 };
