@@ -61,7 +61,7 @@ class Cluster {
     config.arrays_max = 100'000'000;
     config.sessions_max = 100'000'000;
     config.ticket_key = config.communicator_secret = "secret";
-    state_ = Begin(config);
+    state_ = InitialState(config);
     for (int w = 0; w < size.workers; ++w) Do(Registered(w));
     for (int first = 0; first < size.workers; first += kGroup)
       programs_.push_back(Compile(first, kGroup));

@@ -337,7 +337,7 @@ void Coordinator::PutAsync(scheduler::Request from, uint64_t session, const ir::
   api::ArraySpec spec{value.dtype(), value.shape(), placement};
   if (absl::Status admitted = admission::ValidateArray(spec, limits_); !admitted.ok())
     return then(admitted);
-  const std::string creation = from.id.text;
+  const std::string creation = from.request_id.text;
   const core::Caller caller = from.caller;
   Post<ArrayInfo>(
       scheduler::CreateArray{std::move(from), session, std::move(spec), /*check_only=*/false},

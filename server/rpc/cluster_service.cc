@@ -149,7 +149,7 @@ void GetCapabilities(const CallRef<v1::GetCapabilitiesRequest, v1::GetCapabiliti
       call, scheduler::GetTopology{{0, call->caller()}},
       [](const std::vector<ExecutorPlace>& places, v1::GetCapabilitiesResponse* to) {
         const bool files = std::any_of(places.begin(), places.end(), [](const auto& place) {
-          return place.healthy && place.files;
+          return place.healthy && place.has_files_folder;
         });
         if (files) to->add_features("files");
       });

@@ -350,7 +350,7 @@ BidiReactor<v1::ExecuteProgramsEvent>* ExecutePrograms(BidiCall call) {
     stopping = executions->stopping_;
     if (!stopping) executions->open_.insert(stream.get());
   }
-  stopping ? void(stream->Cut(scheduler::Stopping())) : stream->Start();
+  stopping ? void(stream->Cut(scheduler::StoppingError())) : stream->Start();
   return stream.get();
 }
 
@@ -366,7 +366,7 @@ void Executions::Stop() {
     stopping_ = true;
     for (RunsStream* stream : open_) open.push_back(stream->shared_from_this());
   }
-  for (const auto& stream : open) stream->Cut(scheduler::Stopping());
+  for (const auto& stream : open) stream->Cut(scheduler::StoppingError());
 }
 
 }  // namespace tessera::server::rpc

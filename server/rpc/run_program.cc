@@ -74,7 +74,7 @@ JobPool::~JobPool() {
     stopping_ = true;
     left.swap(jobs_);
   }
-  for (Waiting& waiting : left) waiting.job(scheduler::Stopping());
+  for (Waiting& waiting : left) waiting.job(scheduler::StoppingError());
   for (std::thread& t : threads_) t.join();
 }
 

@@ -1,6 +1,6 @@
-// The part of the state that remembers what calls with a request_id have made. A call that comes
-// again makes nothing again: it is answered from what the first one made. The answer is written to
-// the store in the same commit as the objects that the call has made, so that a repeated call is
+// The part of the state that remembers what calls with a request_id have made. A repeated call
+// makes nothing: it gets an answer that names the objects of the first call. The answer is written
+// to the store in the same commit as the objects that the call has made, so that a repeated call is
 // recognised after a restart too.
 //
 // Only accepted calls are kept here. A refused call has made nothing, and its request_id may be
@@ -51,7 +51,7 @@ struct AnswerRecord {
 class Answers {
  public:
   // The answers by number. Numbers rise in the order in which the calls were accepted.
-  const std::map<uint64_t, AnswerRecord>& all() const { return all_; }
+  const std::map<uint64_t, AnswerRecord>& all() const { return answers_; }
   // Returns null if no such call has been accepted, or if its answer has expired or was dropped.
   const AnswerRecord* Find(const std::string& tenant, CallKind call, const std::string& request_id,
                            absl::Time now) const;
@@ -60,8 +60,10 @@ class Answers {
   std::vector<std::pair<uint64_t, std::string>> Add(AnswerRecord answer,
                                                     const core::AnswerLimits& limits,
                                                     absl::Time now);
-  // Forgets this answer, so that its call may be made anew. Returns its number.
-  uint64_t Forget(const AnswerRecord& answer);
+  // Requires: the answer is one of all().
+  uint64_t NumberOf(const AnswerRecord& answer) const;
+  // Drops the answer of this number. A call with its request_id then counts as a new call.
+  void Erase(uint64_t number);
   // Adds an answer of an earlier life. Call it in the order of the numbers.
   void Restore(uint64_t number, AnswerRecord answer);
 
@@ -72,11 +74,10 @@ class Answers {
     std::deque<uint64_t> order;  // numbers, oldest first
     int64_t bytes = 0;
   };
-  void Erase(uint64_t number);
 
-  uint64_t last_ = 0;
+  uint64_t last_number_ = 0;
   int64_t bytes_ = 0;
-  std::map<uint64_t, AnswerRecord> all_;
+  std::map<uint64_t, AnswerRecord> answers_;
   std::map<std::string, Tenant> tenants_;
 };
 

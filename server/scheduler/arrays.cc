@@ -10,7 +10,7 @@
 
 namespace tessera::server::scheduler {
 
-absl::Status Machine::CheckRoom(const char* what, int64_t more) const {
+absl::Status Machine::CheckRoomForArrays(const char* what, int64_t more) const {
   if (catalogue_.num_arrays() + more <= s_.config.arrays_max) return absl::OkStatus();
   return Error(ErrorKind::kLimitExceeded, what, ": ", catalogue_.num_arrays(),
                " arrays exist, at most ", s_.config.arrays_max, " are kept; delete some");
@@ -37,7 +37,7 @@ absl::StatusOr<ArrayRecord*> Machine::FindArray(const core::Caller& caller, uint
                            : absl::StrCat("array ", id, " has been deleted"));
 }
 
-Requests* Machine::ListOf(const ArrayWait& wait) {
+Requests* Machine::WaitersFor(const ArrayWait& wait) {
   ArrayRecord* const a = catalogue_.FindArray(wait.array);
   return a == nullptr ? nullptr : &a->waiters;
 }
@@ -51,7 +51,7 @@ void Machine::AnswerTimeout(const ReadWait& wait, uint64_t request) {
   if (const ArrayRecord* const a = catalogue_.FindArray(wait.array); a != nullptr)
     if (const Executor& x = cluster_.ExecutorOf(a->spec->placement.devices[wait.ordinal]); x.away)
       return Answer(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
-                                   cluster_.FirstLost({x.name}),
+                                   cluster_.DescribeFirstLost({x.name}),
                                    ", and was not back within the timeout; ask again"));
   if (wait.executor.empty()) return AnswerTimeout(static_cast<const ArrayWait&>(wait), request);
   Answer(request,
@@ -61,17 +61,18 @@ void Machine::AnswerTimeout(const ReadWait& wait, uint64_t request) {
 }
 
 void Machine::AnswerTimeout(const WriteWait& wait, uint64_t request) {
-  AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
+  AnswerAndLogTimeout(request,
+                      Error(ErrorKind::kDeadlineExceeded, "array ", wait.array, ": ",
                             NameWithSilence(wait.executor), " did not take the shard in time"));
   MarkOverdue(wait.executor, absl::StrCat("a write of array ", wait.array));
 }
 
 void Machine::AnswerTimeout(const CreateWait& wait, uint64_t request) {
   const std::vector<int64_t>& devices = wait.call.spec.placement.devices;
-  AnswerLate(request, Error(ErrorKind::kWorkerLost,
-                            "array: ", cluster_.FirstLost(cluster_.ExecutorsOf(devices)),
-                            ", and it was not back within ",
-                            absl::FormatDuration(s_.config.recovery_wait), "; retry"));
+  AnswerAndLogTimeout(request, Error(ErrorKind::kWorkerLost, "array: ",
+                                     cluster_.DescribeFirstLost(cluster_.ExecutorsOf(devices)),
+                                     ", and it was not back within ",
+                                     absl::FormatDuration(s_.config.recovery_wait), "; retry"));
 }
 
 void Machine::AnswerTimeout(const DonationWait& wait, uint64_t request) {
@@ -80,21 +81,22 @@ void Machine::AnswerTimeout(const DonationWait& wait, uint64_t request) {
                wait.operation, ", which has ended and not left its executors yet; ask again"));
 }
 
-void Machine::UploadTimer(uint64_t id) {
+void Machine::OnUploadTimer(uint64_t id) {
   ArrayRecord* const a = catalogue_.FindArray(id);
   if (a == nullptr || a->state != ArrayState::kWriting) return;
-  std::set<std::string> silent;
-  for (int64_t d : a->unwritten) silent.insert(cluster_.ExecutorOf(d).name);
-  for (const std::string& x : silent) MarkOverdue(x, absl::StrCat("an upload of array ", id));
-  const absl::Status late = Error(ErrorKind::kDeadlineExceeded, "array ", id, ": ",
-                                  a->unwritten.size(), " of its shards were not uploaded within ",
-                                  absl::FormatDuration(s_.config.ticket_lifetime));
+  std::set<std::string> late_executors;
+  for (int64_t d : a->unwritten) late_executors.insert(cluster_.ExecutorOf(d).name);
+  for (const std::string& x : late_executors)
+    MarkOverdue(x, absl::StrCat("an upload of array ", id));
+  const absl::Status error = Error(ErrorKind::kDeadlineExceeded, "array ", id, ": ",
+                                   a->unwritten.size(), " of its shards were not uploaded within ",
+                                   absl::FormatDuration(s_.config.ticket_lifetime));
   LogIncident("upload timed out",
               {{"array", absl::StrCat(id)},
                {"session", absl::StrCat(ownership_.ClientIdOf(a->session))},
                {"tenant", a->tenant}},
-              late);
-  ArrayFailed(id, late);
+              error);
+  FailArray(id, error);
   if (ArrayRecord* const failed = catalogue_.FindArray(id)) FreeShards(id, *failed);
 }
 
@@ -106,14 +108,14 @@ uint64_t Machine::NewArray(SpecRef spec, ArrayState state, uint64_t session) {
   a.tenant = owner.tenant;
   a.session = session;
   owner.arrays.insert(id);
-  Changed(id, a);
+  MarkChanged(id, a);
   return id;
 }
 
 void Machine::SetDeleted(uint64_t id, bool deleted) {
   ArrayRecord& a = catalogue_.array(id);
   a.deleted = deleted;
-  Changed(id, a);
+  MarkChanged(id, a);
   auto* const session = ownership_.FindSession(a.session);
   if (session == nullptr) return;
   if (deleted) {
@@ -128,7 +130,7 @@ void Machine::SetHolders(ArrayRecord& array) {
     array.holders[d] = cluster_.ExecutorOf(d).info.incarnation;
 }
 
-ArrayInfo Machine::Info(uint64_t id) {
+ArrayInfo Machine::ArrayInfoOf(uint64_t id) {
   const ArrayRecord& a = catalogue_.array(id);
   ArrayInfo info;
   info.array = id;
@@ -144,7 +146,7 @@ ArrayInfo Machine::Info(uint64_t id) {
     info.shards.push_back({.executor = x.name,
                            .endpoint = x.info.data_endpoint,
                            .incarnation = holder == a.holders.end() ? 0 : holder->second,
-                           .device = cluster_.device(d).local});
+                           .device = cluster_.device(d).local_index});
   }
   info.tenant = a.tenant;
   info.session = ownership_.ClientIdOf(a.session);
@@ -156,8 +158,8 @@ void Machine::On(const CreateArray& e) {
   if (catalogue_.num_arrays() >= s_.config.arrays_max)
     return Answer(e.request,
                   Error(ErrorKind::kLimitExceeded, "array: ", catalogue_.num_arrays(),
-                        " exist, at most ", s_.config.arrays_max, " are kept; delete some"));
-  if (absl::Status s = cluster_.CheckDevices(e.spec.placement.devices); !s.ok())
+                        " arrays exist, at most ", s_.config.arrays_max, " are kept; delete some"));
+  if (absl::Status s = cluster_.CheckDevicesExist(e.spec.placement.devices); !s.ok())
     return Answer(e.request, Annotate(s, "array"));
   const auto session = FindSession(e.caller, e.session, Access::kChange);
   if (!session.ok()) return Answer(e.request, session.status());
@@ -167,7 +169,7 @@ void Machine::On(const CreateArray& e) {
     return Answer(e.request, std::move(checked));
   }
   if (TryCreate(e, *session)) return;
-  Wait(e.request, now_ + s_.config.recovery_wait, CreateWait{*session, e});
+  BeginWait(e.request, now_ + s_.config.recovery_wait, CreateWait{*session, e});
 }
 
 bool Machine::BeginWrites(uint64_t id) {
@@ -176,7 +178,7 @@ bool Machine::BeginWrites(uint64_t id) {
   a->state = ArrayState::kWriting;
   a->unwritten.insert(a->spec->placement.devices.begin(), a->spec->placement.devices.end());
   SetHolders(*a);
-  Changed(id, *a);
+  MarkChanged(id, *a);
   return true;
 }
 
@@ -193,7 +195,7 @@ bool Machine::TryCreate(const CreateArray& e, uint64_t session) {
   Arm(a.upload_until, kUploadTimer, id);
   Log("array ", id, " created");
   Remember(e, id);
-  Answer(e.request, Info(id));
+  Answer(e.request, ArrayInfoOf(id));
   return true;
 }
 
@@ -204,7 +206,7 @@ absl::StatusOr<ArrayInfo> Machine::On(const DescribeUpload& e) {
     return Error(ErrorKind::kValueError, "array ", e.array,
                  " is written already, or a program makes it; "
                  "arrays are written once");
-  return Info(e.array);
+  return ArrayInfoOf(e.array);
 }
 
 void Machine::On(const WriteShard& e) {
@@ -226,10 +228,10 @@ void Machine::On(const WriteShard& e) {
     return Answer(e.request,
                   Error(ErrorKind::kWorkerLost, "array ", e.array, ": executor ", x.name,
                         " of worker ", x.worker, " is away (", x.lost_reason, "); retry"));
-  Send(x, api::WriteBuffer{e.array, cluster_.device(device).local, e.value});
-  Wait(e.request,
-       now_ + std::min(s_.config.ticket_lifetime, std::max(e.timeout, absl::ZeroDuration())),
-       WriteWait{{e.array}, device, x.name});
+  Send(x, api::WriteBuffer{e.array, cluster_.device(device).local_index, e.value});
+  BeginWait(e.request,
+            now_ + std::min(s_.config.ticket_lifetime, std::max(e.timeout, absl::ZeroDuration())),
+            WriteWait{{e.array}, device, x.name});
 }
 
 void Machine::HandleReport(Executor& executor, const api::BufferWritten& report) {
@@ -238,10 +240,10 @@ void Machine::HandleReport(Executor& executor, const api::BufferWritten& report)
   if (it == nullptr || it->state != ArrayState::kWriting || it->unwritten.count(device) == 0)
     return;
   if (KindOf(report.status) == ErrorKind::kArrayDeleted)
-    return ArrayLost(report.array, Error(ErrorKind::kWorkerLost, "lost: ", executor.name,
+    return LoseArray(report.array, Error(ErrorKind::kWorkerLost, "lost: ", executor.name,
                                          " deleted it before the coordinator restarted, and the "
                                          "deletion was not recorded; make it again"));
-  if (!report.status.ok()) return ArrayFailed(report.array, report.status);
+  if (!report.status.ok()) return FailArray(report.array, report.status);
   it->unwritten.erase(device);
   for (uint64_t request : IdSet(it->waiters)) {
     const auto* wait = WaitOf<WriteWait>(request);
@@ -250,14 +252,14 @@ void Machine::HandleReport(Executor& executor, const api::BufferWritten& report)
     Answer(request, std::monostate());
   }
   if (it->unwritten.empty()) {
-    ArrayReady(report.array);
+    SetArrayReady(report.array);
     TryFree(report.array);
   }
 }
 
 void Machine::On(const DescribeArray& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
-  if (found.ok()) return Answer(e.request, Info(e.array));
+  if (found.ok()) return Answer(e.request, ArrayInfoOf(e.array));
   auto* const array = catalogue_.FindArray(e.array);
   const Operation* donee = array == nullptr || KindOf(found.status()) != ErrorKind::kArrayDeleted
                                ? nullptr
@@ -266,7 +268,7 @@ void Machine::On(const DescribeArray& e) {
   if (!open) return Answer(e.request, found.status());
   // The request waits, because the executors of the operation have not all reported whether they
   // have consumed the array.
-  Wait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
+  BeginWait(e.request, now_ + 2 * s_.config.cancel_grace, DonationWait{{donee->id}, e.array});
 }
 
 absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
@@ -275,7 +277,8 @@ absl::StatusOr<Page<ArrayInfo>> Machine::On(const ListArrays& e) {
   const auto size = static_cast<size_t>(PageSize(e.page.size));
   const absl::btree_set<uint64_t>& arrays = ownership_.session(key).arrays;
   auto it = arrays.upper_bound(e.page.after);
-  for (; it != arrays.end() && page.items.size() < size; ++it) page.items.push_back(Info(*it));
+  for (; it != arrays.end() && page.items.size() < size; ++it)
+    page.items.push_back(ArrayInfoOf(*it));
   page.more = it != arrays.end();
   return page;
 }
@@ -284,8 +287,8 @@ void Machine::On(const WaitArray& e) {
   auto found = FindArray(e.caller, e.array, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   if (!(*found)->error.ok()) return Answer(e.request, ErrorOf(e.array, **found));
-  if ((*found)->state == ArrayState::kReady) return Answer(e.request, Info(e.array));
-  Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max), ArrayWait{e.array});
+  if ((*found)->state == ArrayState::kReady) return Answer(e.request, ArrayInfoOf(e.array));
+  BeginWait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max), ArrayWait{e.array});
 }
 
 void Machine::On(const ReadShard& e) {
@@ -296,19 +299,19 @@ void Machine::On(const ReadShard& e) {
   const int shards = static_cast<int>(a.spec->placement.devices.size());
   if (e.ordinal < 0 || e.ordinal >= shards)
     return Answer(e.request, Error(ErrorKind::kValueError, "array ", e.array, ": shard ", e.ordinal,
-                                   " does not exist; it has ", shards));
-  Wait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max),
-       ReadWait{{e.array}, e.ordinal});
-  if (a.state == ArrayState::kReady) SendRead(e.request, a);
+                                   " does not exist; the array has ", Pluralize(shards, "shard")));
+  BeginWait(e.request, now_ + std::min(e.timeout, s_.config.result_wait_max),
+            ReadWait{{e.array}, e.ordinal});
+  if (a.state == ArrayState::kReady) TrySendRead(e.request, a);
 }
 
-void Machine::SendRead(uint64_t request, const ArrayRecord& array) {
+void Machine::TrySendRead(uint64_t request, const ArrayRecord& array) {
   ReadWait& wait = *WaitOf<ReadWait>(request);
   const int64_t device = array.spec->placement.devices[wait.ordinal];
   const Executor& x = cluster_.ExecutorOf(device);
   if (!x.alive()) return;  // The executor is away. RetryBlocked sends the read when it is back.
   wait.executor = x.name;
-  Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local});
+  Send(x, api::ReadBuffer{request, wait.array, cluster_.device(device).local_index});
 }
 
 absl::StatusOr<MissingArrays> Machine::On(const DeleteArrays& e) {
@@ -317,9 +320,13 @@ absl::StatusOr<MissingArrays> Machine::On(const DeleteArrays& e) {
     if (!FindArray(e.caller, id, Access::kChange).ok()) missing.arrays.push_back(id);
   Delete(e.caller, e.arrays);
   Remember(e, /*made=*/0, missing.arrays);
-  const AnswerRecord* const creation = FindAnswer(e.caller, CallKind::kCreateArray, e.creation);
-  if (creation != nullptr && std::count(e.arrays.begin(), e.arrays.end(), creation->made) > 0)
-    Changed(core::RowKind::kAnswer, s_.answers.Forget(*creation), e.caller.tenant);
+  const AnswerRecord* const creation =
+      FindAnswer(e.caller, CallKind::kCreateArray, e.creation_request_id);
+  if (creation != nullptr && std::count(e.arrays.begin(), e.arrays.end(), creation->made) > 0) {
+    const uint64_t number = s_.answers.NumberOf(*creation);
+    s_.answers.Erase(number);
+    MarkChanged(core::RowKind::kAnswer, number, e.caller.tenant);
+  }
   return missing;
 }
 
@@ -336,7 +343,7 @@ void Machine::Delete(uint64_t id) {
   if (it->deleted) {
     // Deleting a donated array gives it up even if the run fails before it starts.
     it->donated_to = 0;
-    Changed(id, *it);
+    MarkChanged(id, *it);
     return TryFree(id);
   }
   SetDeleted(id, true);
@@ -345,45 +352,45 @@ void Machine::Delete(uint64_t id) {
   TryFree(id);
 }
 
-void Machine::ArrayScheduled(uint64_t id) {
+void Machine::SetArrayScheduled(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kScheduled;
   SetHolders(a);
-  Changed(id, a);
-  for (uint64_t op : IdSet(a.waiting)) TryStart(op);
+  MarkChanged(id, a);
+  for (uint64_t op : IdSet(a.unscheduled_readers)) TryStart(op);
 }
 
-void Machine::ArrayReady(uint64_t id) {
+void Machine::SetArrayReady(uint64_t id) {
   ArrayRecord& a = catalogue_.array(id);
   a.state = ArrayState::kReady;
-  Changed(id, a);
+  MarkChanged(id, a);
   Disarm(a.upload_until, kUploadTimer, id);
   for (uint64_t request : IdSet(a.waiters)) {
     if (WaitOf<ReadWait>(request) != nullptr) {
-      SendRead(request, a);
+      TrySendRead(request, a);
     } else {
       EndWait(request);
-      Answer(request, Info(id));
+      Answer(request, ArrayInfoOf(id));
     }
   }
-  for (uint64_t op : IdSet(a.waiting)) TryStart(op);
+  for (uint64_t op : IdSet(a.unscheduled_readers)) TryStart(op);
 }
 
-void Machine::ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state) {
+void Machine::FailArray(uint64_t id, const absl::Status& error, ArrayState state) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr || !it->error.ok()) return;
   ArrayRecord& a = *it;
   MarkFailed(id, a, error, state);
-  const absl::Status said = ErrorOf(id, a);
-  EndArrayWaits(id, said);
-  for (uint64_t op : IdSet(a.readers)) Fail(op, said);
+  const absl::Status reported = ErrorOf(id, a);
+  EndArrayWaits(id, reported);
+  for (uint64_t op : IdSet(a.readers)) Fail(op, reported);
   TryFree(id);
 }
 
 void Machine::MarkFailed(uint64_t id, ArrayRecord& a, const absl::Status& error, ArrayState state) {
   a.state = state;
   a.error = error;
-  Changed(id, a);
+  MarkChanged(id, a);
   a.unwritten.clear();
   Disarm(a.upload_until, kUploadTimer, id);
 }
@@ -428,7 +435,7 @@ void Machine::FreeShards(uint64_t id, ArrayRecord& a) {
   // next life of the coordinator may still need the array. So the deletion waits for that commit.
   // After a restart, the coordinator may not know of the operation.
   const Operation* const donee = order_.Find(a.donated_to);
-  const bool may_return = donee != nullptr && donee->started_in > s_.durable;
+  const bool may_return = donee != nullptr && donee->started_in_commit > s_.durable_commit;
   auto& deletes = may_return || RunReadingCopy(id, a) != nullptr ? deletes_of_donated_ : deletes_;
   for (const auto& [device, incarnation] : a.holders) {
     const Executor& x = cluster_.ExecutorOf(device);
@@ -443,7 +450,7 @@ void Machine::TryFree(uint64_t id) {
   auto* const it = catalogue_.FindArray(id);
   if (it == nullptr) return;
   ArrayRecord& a = *it;
-  if (!a.deleted || !a.waiting.empty() || a.state == ArrayState::kPlanned) return;
+  if (!a.deleted || !a.unscheduled_readers.empty() || a.state == ArrayState::kPlanned) return;
   // The client gets a donated array back if the run fails before it reaches a device.
   if (auto* const op = order_.Find(a.donated_to); op != nullptr) {
     const Operation& donee = *op;
@@ -456,7 +463,7 @@ void Machine::TryFree(uint64_t id) {
   // While its producer or a reader runs, the record of the array is needed to propagate a failure.
   if (!a.readers.empty() || a.state == ArrayState::kScheduled) return;
   Disarm(a.upload_until, kUploadTimer, id);
-  Changed(id, a);
+  MarkChanged(id, a);
   catalogue_.RemoveArray(id);
 }
 

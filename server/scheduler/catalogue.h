@@ -3,10 +3,10 @@
 //
 // Invariants:
 // - Every executable except plan-only ones is found by its key, and keys are unique.
-// - plans() counts the plans that were requested and are not finished, whether or not their
+// - num_plans() counts the plans that were requested and are not finished, whether or not their
 //   executable still exists.
-// - An array's `waiting` and `readers` are ids of operations in Order (order.h) that have not
-//   ended.
+// - An array's `unscheduled_readers` and `readers` are ids of operations in Order (order.h) that
+//   have not ended.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -43,7 +43,7 @@ struct ArrayRecord {
   absl::Status error;
   IdMap<uint64_t> holders;      // device id -> incarnation of its executor, set once scheduled
   std::set<int64_t> unwritten;  // ids of devices whose shard is not written yet, while kWriting
-  IdSet waiting;                // operations that read the array and are not scheduled yet
+  IdSet unscheduled_readers;    // operations that read the array and are not scheduled yet
   IdSet readers;                // operations that read the array and have not ended
   IdSet waiters;                // requests that wait for the array
   bool deleted = false;         // whether it is deleted or donated; later requests do not find it
@@ -74,15 +74,15 @@ class ArrayTable {
   void Remove(uint64_t id);
   // Returns the arrays whose placement has the device, whatever their state, in order of their ids.
   // The list is valid until an array is added or removed.
-  const std::vector<Entry>& On(int64_t device) { return OnDevice(device).entries(); }
-  // Returns the number of arrays that On returns.
-  size_t NumOn(int64_t device) const {
+  const std::vector<Entry>& ArraysOn(int64_t device) { return ListOfDevice(device).entries(); }
+  // Returns the number of arrays that ArraysOn returns.
+  size_t NumArraysOn(int64_t device) const {
     return static_cast<size_t>(device) < on_device_.size() ? on_device_[device].size() : 0;
   }
 
  private:
-  RecordList<ArrayRecord>& OnDevice(int64_t device);
-  void List(uint64_t id, ArrayRecord& record);
+  RecordList<ArrayRecord>& ListOfDevice(int64_t device);
+  void AddToLists(uint64_t id, ArrayRecord& record);
 
   std::map<uint64_t, ArrayRecord> arrays_;
   std::vector<RecordList<ArrayRecord>> on_device_;  // indexed by device id
@@ -99,14 +99,14 @@ struct Executable {
   std::vector<int64_t> devices;  // device per mesh coordinate
   std::shared_ptr<const core::Plan> plan;
   api::CompileReply reply;
-  std::vector<SpecRef> out;          // the specs in reply.out
-  std::vector<std::string> members;  // executors, in the order of their first coordinate
+  std::vector<SpecRef> result_specs;  // the specs in reply.out
+  std::vector<std::string> members;   // executors, in the order of their first coordinate
   std::vector<api::LoadProgram::Coordinate> coordinates;
-  std::map<std::string, uint64_t> sent;    // executor -> incarnation that the program was sent to
-  std::map<std::string, uint64_t> loaded;  // executor -> incarnation that has compiled the program
-  IdSet waiters;                           // Compile requests that wait for the executable
-  IdSet operations;                        // operations that have not ended
-  uint64_t last_use = 0;                   // number of the last use; later uses have greater ones
+  std::map<std::string, uint64_t> sent_to;  // executor -> incarnation that the program was sent to
+  std::map<std::string, uint64_t> loaded_on;  // executor -> incarnation that has compiled it
+  IdSet waiters;                              // Compile requests that wait for the executable
+  IdSet operations;                           // operations that have not ended
+  uint64_t last_use = 0;  // number of the last use; later uses have greater ones
   // Duration of the last run that ended well, on its slowest executor; 0 if there was none since
   // this start of the coordinator.
   absl::Duration last_run;
@@ -123,21 +123,23 @@ class Catalogue {
 
   const std::map<uint64_t, ArrayRecord>& arrays() const { return arrays_.all(); }
   int64_t num_arrays() const { return static_cast<int64_t>(arrays_.all().size()); }
-  size_t NumArraysOn(int64_t device) const { return arrays_.NumOn(device); }
+  size_t NumArraysOn(int64_t device) const { return arrays_.NumArraysOn(device); }
   ArrayRecord* FindArray(uint64_t id) { return arrays_.Find(id); }
   // Requires: the array exists.
   ArrayRecord& array(uint64_t id) { return arrays_.at(id); }
-  // These three functions behave like Add, Remove and On of ArrayTable.
+  // These three functions behave like Add, Remove and ArraysOn of ArrayTable.
   ArrayRecord& AddArray(uint64_t id, SpecRef spec) { return arrays_.Add(id, std::move(spec)); }
   void RemoveArray(uint64_t id) { arrays_.Remove(id); }
-  const std::vector<ArrayTable::Entry>& ArraysOn(int64_t device) { return arrays_.On(device); }
+  const std::vector<ArrayTable::Entry>& ArraysOn(int64_t device) {
+    return arrays_.ArraysOn(device);
+  }
 
   const std::map<uint64_t, Executable>& executables() const { return executables_; }
-  int64_t plans() const { return plans_; }
+  int64_t num_plans() const { return num_plans_; }
   Executable* FindExecutable(uint64_t id) { return FindIn(executables_, id); }
   // Returns 0 if there is no executable with this key.
-  uint64_t ExecutableOf(const std::string& key) const;
-  int64_t num_keys() const { return static_cast<int64_t>(executable_of_.size()); }
+  uint64_t ExecutableIdOf(const std::string& key) const;
+  int64_t num_keys() const { return static_cast<int64_t>(id_of_key_.size()); }
   // Requires: the executable exists.
   Executable& executable(uint64_t id) { return executables_.at(id); }
   // Adds an executable without a plan, and counts the plan as requested.
@@ -147,14 +149,14 @@ class Catalogue {
   void RestoreExecutable(uint64_t id, Executable executable);
   // Marks the executable as the most recently used.
   void Touch(Executable& executable) { executable.last_use = ++uses_; }
-  void EndPlan() { --plans_; }
+  void EndPlan() { --num_plans_; }
   void RemoveExecutable(uint64_t id);
   // Returns the least recently used executable without operations and waiters, or 0 if there is
   // none.
   uint64_t OldestUnused() const;
   // Records that an executor has lost its compiled programs. Returns the operations of the
   // executables that were sent to this executor.
-  std::vector<uint64_t> Unload(const std::string& executor);
+  std::vector<uint64_t> MarkUnloaded(const std::string& executor);
 
   const std::map<MeshKey, NamedMesh>& meshes() const { return meshes_; }
   void AddMesh(const MeshKey& key, NamedMesh mesh) { meshes_[key] = std::move(mesh); }
@@ -163,8 +165,8 @@ class Catalogue {
  private:
   ArrayTable arrays_;
   std::map<uint64_t, Executable> executables_;
-  std::map<std::string, uint64_t> executable_of_;  // key -> id
-  int64_t plans_ = 0;
+  std::map<std::string, uint64_t> id_of_key_;  // key -> id
+  int64_t num_plans_ = 0;
   uint64_t uses_ = 0;
   std::map<MeshKey, NamedMesh> meshes_;
 };

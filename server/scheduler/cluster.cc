@@ -34,7 +34,7 @@ std::vector<std::string> Cluster::ExecutorsOf(const std::vector<int64_t>& device
   return executors;
 }
 
-absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
+absl::Status Cluster::CheckDevicesExist(const std::vector<int64_t>& devices) const {
   for (int64_t d : devices)
     if (!DeviceExists(d))
       return MakeError(ErrorKind::kNotEnoughDevices,
@@ -44,7 +44,7 @@ absl::Status Cluster::CheckDevices(const std::vector<int64_t>& devices) const {
   return absl::OkStatus();
 }
 
-std::string Cluster::FirstLost(const std::vector<std::string>& executors) const {
+std::string Cluster::DescribeFirstLost(const std::vector<std::string>& executors) const {
   for (const std::string& name : executors)
     if (const Executor& x = executor(name); !x.alive())
       return absl::StrCat("executor ", name, " of worker ", x.worker, " is ",
@@ -84,7 +84,7 @@ void Cluster::Adopt(Executor& executor) {
   executor.adopted = true;
   executor.registration_id = workers_.at(executor.worker).registration_id;
   executor.lost_reason.clear();
-  executor.seen = {};
+  executor.last_heartbeat = {};
 }
 
 bool Cluster::AnyAway(const Worker& worker) const {
@@ -130,8 +130,8 @@ std::vector<std::string> Cluster::Disconnect(const std::string& worker, const st
 // Records what the process of the executor says of itself, and forgets what was known of the
 // executor's earlier process. A new executor gets the next device ids, because clients name devices
 // by ids that are never reused.
-bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
-                         const api::ExecutorInfo& info) {
+bool Cluster::RegisterExecutor(const std::string& worker, const std::string& host,
+                               const api::ExecutorInfo& info) {
   Worker& w = workers_.at(worker);
   const std::string name = ExecutorName(worker, info.index);
   auto [it, added] = executors_.try_emplace(name);
@@ -148,10 +148,10 @@ bool Cluster::ExecutorUp(const std::string& worker, const std::string& host,
   x.registration_id = w.registration_id;
   x.info = info;
   x.adopted = false;
-  x.came_with.clear();
-  x.reports_before = 0;
+  x.returned_generations.clear();
+  x.last_report_before_return = 0;
   x.lost_reason.clear();
-  x.seen = {};
+  x.last_heartbeat = {};
   x.overdue_for.clear();
   return added;
 }
@@ -171,8 +171,8 @@ void Cluster::ShareMemory(const std::string& host) {
     executors.push_back(&x);
     workers.insert(x.worker);
     offered += static_cast<double>(x.info.memory_bytes) * x.info.num_devices;
-    const int64_t says = workers_.at(x.worker).host_memory_bytes;
-    if (says > 0) total = total == 0 ? says : std::min(total, says);
+    const int64_t reported = workers_.at(x.worker).host_memory_bytes;
+    if (reported > 0) total = total == 0 ? reported : std::min(total, reported);
   }
   // A worker that is alone on its host offers what it was configured with.
   if (workers.size() < 2 || total == 0 || offered <= static_cast<double>(total)) return;
@@ -197,7 +197,7 @@ void Cluster::RemoveExecutor(const std::string& name) {
   for (int32_t d = 0; d < x.info.num_devices; ++d) DeleteDevice(x.first_device + d);
   std::vector<std::string>& siblings = workers_.at(x.worker).executors;
   siblings.erase(std::remove(siblings.begin(), siblings.end(), name), siblings.end());
-  last_ = {};
+  cache_ = {};
   executors_.erase(name);
 }
 

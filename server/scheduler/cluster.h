@@ -29,21 +29,21 @@ struct Executor {
   std::string worker, host;
   uint64_t registration_id = 0;  // id of its worker's registration; 0 if it is lost or away
   api::ExecutorInfo info;
-  int64_t first_device = 0;  // device ids are first_device + local device
+  int64_t first_device = 0;  // device ids are first_device + Device::local_index
   std::string lost_reason;   // reason for which the executor is lost or away
   // Whether the executor is away: it is not alive, because its worker is silent or the coordinator
   // has restarted. Until `away_until` it may come back with the arrays and programs that it holds.
   bool away = false;
   absl::Time away_until = absl::InfinitePast();
-  bool adopted = false;             // whether its process came back after it was away
-  std::vector<uint64_t> came_with;  // communicators that it had when it came back
-  uint64_t reports_before = 0;      // number of its last report before it came back
+  bool adopted = false;                        // whether its process came back after it was away
+  std::vector<uint64_t> returned_generations;  // communicators that it had when it came back
+  uint64_t last_report_before_return = 0;      // number of its last report before it came back
   int64_t memory_bytes = 0;  // memory per device: as reported, or its share of the host's memory
   // For health checks: the number of launches that succeeded, the number of these that had
   // collectives, and the age of the last reported progress.
   int64_t launches_succeeded = 0, collective_launches_succeeded = 0;
   absl::Duration progress_age;
-  api::Heartbeat::Executor seen;  // state of the executor in its worker's last heartbeat
+  api::Heartbeat::Executor last_heartbeat;  // what its worker's last heartbeat said of it
   // Link speeds as exchanges have shown them: among its own devices, and with other executors.
   core::LinkFigures in_executor, between_executors;
   // Operations that use its devices, as sequence number -> id: those that were sent to it and whose
@@ -72,7 +72,7 @@ struct Worker {
 };
 struct Device {
   std::string executor;
-  int32_t local = 0;
+  int32_t local_index = 0;
 };
 
 class Cluster {
@@ -92,13 +92,13 @@ class Cluster {
   Worker& worker(const std::string& name) { return workers_.at(name); }
   const Worker& worker(const std::string& name) const { return workers_.at(name); }
   Executor& executor(const std::string& name) {
-    if (last_.executor == nullptr || last_.executor->name != name)
-      last_.executor = &executors_.at(name);
-    return *last_.executor;
+    if (cache_.executor == nullptr || cache_.executor->name != name)
+      cache_.executor = &executors_.at(name);
+    return *cache_.executor;
   }
   const Executor& executor(const std::string& name) const {
-    return last_.executor != nullptr && last_.executor->name == name ? *last_.executor
-                                                                     : executors_.at(name);
+    return cache_.executor != nullptr && cache_.executor->name == name ? *cache_.executor
+                                                                       : executors_.at(name);
   }
 
   // The number of assigned device ids, which count from 0. The device of an id may have been
@@ -116,10 +116,10 @@ class Cluster {
   std::vector<std::string> ExecutorsOf(const std::vector<int64_t>& devices) const;
   bool IsCordoned(int64_t device) const { return worker(ExecutorOf(device).worker).cordoned; }
   // Returns NOT_ENOUGH_DEVICES if a device does not exist. The error names the first such device.
-  absl::Status CheckDevices(const std::vector<int64_t>& devices) const;
+  absl::Status CheckDevicesExist(const std::vector<int64_t>& devices) const;
   // Describes the first executor that is lost or away: "executor w0/0 of worker w0 is lost (its
   // connection ended)". Returns "" when all are alive.
-  std::string FirstLost(const std::vector<std::string>& executors) const;
+  std::string DescribeFirstLost(const std::vector<std::string>& executors) const;
   // Returns whether an executor of the worker is away.
   bool AnyAway(const Worker& worker) const;
   // The number of executors that are away.
@@ -153,8 +153,8 @@ class Cluster {
   std::vector<std::string> Disconnect(const std::string& worker, const std::string& reason);
   // Records that an executor has registered, perhaps not for the first time. Returns whether it was
   // unknown.
-  bool ExecutorUp(const std::string& worker, const std::string& host,
-                  const api::ExecutorInfo& info);
+  bool RegisterExecutor(const std::string& worker, const std::string& host,
+                        const api::ExecutorInfo& info);
   // Limits the memory of all CPU executors of a host together to the memory of the host.
   void ShareMemory(const std::string& host);
   // Returns false if the worker was draining already.
@@ -183,16 +183,16 @@ class Cluster {
   std::map<std::string, Executor> executors_;
   // A cache of the executor that was looked up last: a step looks up the same executor many times.
   // A copy of a Cluster has executors of its own, so its cache starts empty.
-  struct Last {
-    Last() = default;
-    Last(const Last& /*other*/) {}
-    Last& operator=(const Last& /*other*/) {
+  struct LookupCache {
+    LookupCache() = default;
+    LookupCache(const LookupCache& /*other*/) {}
+    LookupCache& operator=(const LookupCache& /*other*/) {
       executor = nullptr;
       return *this;
     }
     Executor* executor = nullptr;
   };
-  Last last_;
+  LookupCache cache_;
   std::vector<Device> devices_;  // indexed by device id
   int64_t devices_deleted_ = 0;  // number of ids in devices_ whose device was deleted
   int64_t num_away_ = 0;

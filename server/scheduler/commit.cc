@@ -69,7 +69,7 @@ void Machine::CommitChanges() {
   if (changed_.empty()) return;
   std::sort(changed_.begin(), changed_.end());
   changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
-  Commit commit{++s_.commits, {}};
+  Commit commit{++s_.last_commit, {}};
   commit.rows.reserve(changed_.size());
   for (const RowKey& key : changed_) commit.rows.push_back(RowOf(s_, key));
   effects_.emplace_back(std::move(commit));

@@ -44,32 +44,32 @@ Driver::~Driver() { Stop(); }
 // once without queueing it, which saves a switch of threads. A rejected request is
 // answered outside the lock, because callbacks may call the driver again.
 void Driver::Submit(Event&& event, uint64_t request, Done done, uint64_t end_request, Done ended) {
-  Clock::Moment at;
-  uint64_t durable = 0;
-  absl::Status refused;
-  bool next = false;  // whether nothing precedes the event, so that it need not be queued
+  Clock::Moment moment;
+  uint64_t durable_commit = 0;
+  absl::Status rejection;
+  bool process_now = false;  // whether nothing precedes the event, so that it need not be queued
   {
     absl::MutexLock lock(&mu_);
-    if (request != 0) refused = inbox_.RejectionReason(event);
-    if (refused.ok()) {
+    if (request != 0) rejection = inbox_.RejectionReason(event);
+    if (rejection.ok()) {
       if (request != 0) inbox_.AddRequest(request, std::move(done));
       if (end_request != 0) inbox_.AddRequest(end_request, std::move(ended));
-      at = clock_->ReadAll();
-      durable = inbox_.durable();
-      next = inbox_.IsFirst(at.now) && TryBecomeRunner();
-      if (!next) {
-        inbox_.Push(at.now, std::move(event));
+      moment = clock_->ReadAll();
+      durable_commit = inbox_.durable_commit();
+      process_now = inbox_.WouldBeNext(moment.now) && TryBecomeRunner();
+      if (!process_now) {
+        inbox_.Push(moment.now, std::move(event));
         if (!TryBecomeRunner()) return;
       }
     }
   }
-  if (!refused.ok()) {
-    done(Reply{.request = request, .status = refused, .body = {}});
-    if (end_request != 0) ended(Reply{.request = end_request, .status = refused, .body = {}});
+  if (!rejection.ok()) {
+    done(Reply{.request = request, .status = rejection, .body = {}});
+    if (end_request != 0) ended(Reply{.request = end_request, .status = rejection, .body = {}});
     return;
   }
-  if (next) ProcessEvent(event, at.now, at, durable);
-  ProcessEvents(at.now, kEventsOfOthersMax);
+  if (process_now) ProcessEvent(event, moment.now, moment, durable_commit);
+  ProcessEvents(moment.now, kEventsOfOthersMax);
 }
 
 uint64_t Driver::AddWorker(const api::Registration& registration,
@@ -107,13 +107,13 @@ void Driver::RemoveWorker(uint64_t registration_id, const absl::Status& why) {
 }
 
 void Driver::Stop() {
-  std::vector<Inbox::Outgoing> left;
+  std::vector<Inbox::Outgoing> remaining;
   {
     absl::MutexLock lock(&mu_);
     if (inbox_.stopping()) return;
     inbox_.Stop();
-    wake_.Signal();
-    left_.Signal();
+    wake_driver_.Signal();
+    runner_left_.Signal();
   }
   driver_.join();
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links;
@@ -125,11 +125,11 @@ void Driver::Stop() {
   planners_.reset();  // No thread processes events any more, so no plan is requested any more.
   {
     absl::MutexLock lock(&mu_);
-    left = inbox_.TakeRequests();
+    remaining = inbox_.TakeRequests();
     links.swap(links_);
   }
-  for (auto& [done, reply] : left) done(std::move(reply));
-  for (auto& [registration_id, link] : links) link->Close(Stopping());
+  for (auto& [done, reply] : remaining) done(std::move(reply));
+  for (auto& [registration_id, link] : links) link->Close(StoppingError());
 }
 
 bool Driver::TryBecomeRunner() {
@@ -144,95 +144,98 @@ bool Driver::TryBecomeRunner() {
 void Driver::ProcessEvents(absl::Time now, int limit) {
   while (true) {
     std::optional<Inbox::Arrival> next;
-    Clock::Moment at;
-    uint64_t durable = 0;
+    Clock::Moment moment;
+    uint64_t durable_commit = 0;
     {
       absl::MutexLock lock(&mu_);
       sending_to_ = 0;
-      if (limit-- > 0 && (!returned_.empty() || inbox_.HasNext(now))) {
-        at = clock_->ReadAll();
+      if (limit-- > 0 && (!returned_reports_.empty() || inbox_.HasNext(now))) {
+        moment = clock_->ReadAll();
         // If the queue is empty, `now` stays as it is: the driver's own thread handles a timer that
         // has become due since.
-        if (!inbox_.empty()) now = at.now;
+        if (!inbox_.empty()) now = moment.now;
         // A single returned report before which nothing is due need not be queued.
-        if (returned_.size() == 1 && inbox_.IsFirst(at.now) && !inbox_.stopping()) {
-          next_returned_.swap(returned_);
+        if (returned_reports_.size() == 1 && inbox_.WouldBeNext(moment.now) && !inbox_.stopping()) {
+          next_returned_report_.swap(returned_reports_);
         } else {
-          PushReturned(at.now);
+          PushReturnedReports(moment.now);
           next = inbox_.Next(now);
         }
-        durable = inbox_.durable();
+        durable_commit = inbox_.durable_commit();
       }
-      if (!next && next_returned_.empty()) {
-        if (!returned_.empty()) PushReturned(clock_->Now());
+      if (!next && next_returned_report_.empty()) {
+        if (!returned_reports_.empty()) PushReturnedReports(clock_->Now());
         runner_ = std::thread::id();
-        left_.Signal();
-        if (!inbox_.empty()) wake_.Signal();
+        runner_left_.Signal();
+        if (!inbox_.empty()) wake_driver_.Signal();
         return;
       }
     }
     if (next) {
-      ProcessEvent(next->event, next->came, at, durable);
+      ProcessEvent(next->event, next->arrived_at, moment, durable_commit);
     } else {
-      ProcessEvent(next_returned_[0], at.now, at, durable);
-      next_returned_.clear();
+      ProcessEvent(next_returned_report_[0], moment.now, moment, durable_commit);
+      next_returned_report_.clear();
     }
   }
 }
 
-void Driver::PushReturned(absl::Time came) {
-  for (Event& event : returned_) inbox_.Push(came, std::move(event));
-  returned_.clear();
+void Driver::PushReturnedReports(absl::Time arrived_at) {
+  for (Event& event : returned_reports_) inbox_.Push(arrived_at, std::move(event));
+  returned_reports_.clear();
 }
 
 bool Driver::HasSucceeded(uint64_t operation) {
   absl::MutexLock lock(&mu_);
   // No thread can become the runner while this thread holds the lock.
-  if (runner_ != std::thread::id() || inbox_.durable() < stepper_.state().commits) return false;
+  if (runner_ != std::thread::id() || inbox_.durable_commit() < stepper_.state().last_commit)
+    return false;
   const Operation* const op = stepper_.state().order.Find(operation);
   return op != nullptr && op->state == api::OperationState::kDone;
 }
 
 // Runs one step and carries out what follows from it. Waiting commands whose commits have become
 // durable leave before the step's own commands, since the step counts them as sent
-// (CommandsHaveLeft). Replies are handed out together after the other effects, under one lock.
+// (RecordCommandsSent). Replies are handed out together after the other effects, under one lock.
 // Reports are remembered so that they are acknowledged once the step's commit is durable.
-void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at,
-                          uint64_t durable) {
+void Driver::ProcessEvent(const Event& event, absl::Time arrived_at, const Clock::Moment& moment,
+                          uint64_t durable_commit) {
   const bool observed = options_.observer != nullptr;
   const int64_t began = observed ? absl::GetCurrentTimeNanos() : 0;
-  const uint64_t before = stepper_.state().commits;
+  const uint64_t before = stepper_.state().last_commit;
   RecordEvent(event);
-  std::vector<Effect> effects = stepper_.Run(event, came, at, durable);
-  const uint64_t commits = stepper_.state().commits;
-  const bool changes = options_.config.durable && (commits > before || Changes(event));
+  std::vector<Effect> effects = stepper_.Run(event, arrived_at, moment, durable_commit);
+  const uint64_t last_commit = stepper_.state().last_commit;
+  const bool changes =
+      options_.config.durable && (last_commit > before || AcknowledgesChange(event));
   if (!outbox_.empty())
-    for (SendCommand& send : outbox_.Take(Durable())) Send(send);
+    for (SendCommand& send : outbox_.Take(DurableCommit())) Send(send);
   Replies replies;
   const SetTimer* timer = nullptr;
-  ApplyInOrder(effects, [&](Effect& effect) {
+  ApplyRepliesLast(effects, [&](Effect& effect) {
     RecordEffect(effect);
     if (auto* reply = std::get_if<Reply>(&effect)) {
       replies.push_back(reply);
     } else if (auto* set = std::get_if<SetTimer>(&effect)) {
       timer = set;
     } else {
-      ApplyEffect(effect, commits);
+      ApplyEffect(effect, last_commit);
     }
   });
-  if (timer != nullptr || !replies.empty()) Answer(replies, timer, commits, changes, at.now);
+  if (timer != nullptr || !replies.empty())
+    Answer(replies, timer, last_commit, changes, moment.now);
   stepper_.Recycle(std::move(effects));
   commands_wait_ = !outbox_.empty();
   if (commands_wait_) {
     // More commits may have become durable during the step.
-    for (SendCommand& send : outbox_.Take(Durable())) Send(send);
+    for (SendCommand& send : outbox_.Take(DurableCommit())) Send(send);
     commands_wait_ = !outbox_.empty();
   }
   if (const auto* reported = std::get_if<WorkerReported>(&event)) {
     const api::Report& report = reported->report;
     if (report.number != 0)
-      processed_.push_back(
-          {commits, reported->registration_id, report.executor, report.incarnation, report.number});
+      processed_reports_.push_back({last_commit, reported->registration_id, report.executor,
+                                    report.incarnation, report.number});
     if (std::holds_alternative<api::Heartbeat>(report.body)) AcknowledgeReports();
   }
   if (!observed) return;
@@ -242,10 +245,11 @@ void Driver::ProcessEvent(const Event& event, absl::Time came, const Clock::Mome
 }
 
 void Driver::AcknowledgeReports() {
-  const uint64_t durable = Durable();
+  const uint64_t durable_commit = DurableCommit();
   std::map<std::tuple<uint64_t, int32_t, uint64_t>, uint64_t> last;
-  for (; !processed_.empty() && processed_.front().commit <= durable; processed_.pop_front()) {
-    const Processed& report = processed_.front();
+  for (; !processed_reports_.empty() && processed_reports_.front().commit <= durable_commit;
+       processed_reports_.pop_front()) {
+    const ProcessedReport& report = processed_reports_.front();
     last[{report.registration_id, report.executor, report.incarnation}] = report.number;
   }
   for (const auto& [of, number] : last) {
@@ -266,14 +270,14 @@ void Driver::Run() {
       // clocks.
       const absl::Duration until =
           std::min(inbox_.timer() - clock_->Now(), AwakeTime::kTickInterval);
-      const bool others = runner_ == std::thread::id() && !inbox_.empty();
-      if (!inbox_.stopping() && !others && until > absl::ZeroDuration())
-        wake_.WaitWithTimeout(&mu_, until);
+      const bool events_wait = runner_ == std::thread::id() && !inbox_.empty();
+      if (!inbox_.stopping() && !events_wait && until > absl::ZeroDuration())
+        wake_driver_.WaitWithTimeout(&mu_, until);
       if (inbox_.stopping()) return;
-      if (inbox_.IsFirst(clock_->Now())) continue;
+      if (inbox_.WouldBeNext(clock_->Now())) continue;
       if (!TryBecomeRunner()) {
         // The runner handles the timer as well.
-        left_.WaitWithTimeout(&mu_, AwakeTime::kTickInterval);
+        runner_left_.WaitWithTimeout(&mu_, AwakeTime::kTickInterval);
         continue;
       }
     }
@@ -305,26 +309,29 @@ void Driver::WithLink(uint64_t registration_id, const Use& use) {
 
 void Driver::Send(SendCommand& send) {
   WithLink(send.registration_id, [&](api::WorkerLink& link) {
-    auto& reported =
-        std::get<WorkerReported>(returned_.emplace_back(std::in_place_type<WorkerReported>));
+    auto& reported = std::get<WorkerReported>(
+        returned_reports_.emplace_back(std::in_place_type<WorkerReported>));
     reported.registration_id = send.registration_id;
     if (!link.SendForReport(send.executor, send.incarnation, std::move(send.command),
                             &reported.report))
-      returned_.pop_back();
+      returned_reports_.pop_back();
   });
 }
 
-uint64_t Driver::Durable() {
+uint64_t Driver::DurableCommit() {
   absl::MutexLock lock(&mu_);
-  return inbox_.durable();
+  return inbox_.durable_commit();
 }
 
-void Driver::ApplyEffect(Effect& effect, uint64_t commits) {
+// Carries out one effect. A plan is only queued here, for a thread of planners_, because planning
+// may take long.
+void Driver::ApplyEffect(Effect& effect, uint64_t last_commit) {
   if (auto* send = std::get_if<SendCommand>(&effect)) {
-    if (!options_.config.durable || outbox_.MayLeave(*send, commits, Durable())) Send(*send);
+    if (!options_.config.durable || outbox_.PassOrKeep(*send, last_commit, DurableCommit()))
+      Send(*send);
   } else if (auto* plan = std::get_if<MakePlan>(&effect)) {
     const int64_t ops = ir::CountOps(*plan->request.program.entry);
-    planners_->Push(ops, [this, wanted = std::move(*plan)] { Plan(wanted); });
+    planners_->Push(ops, [this, make_plan = std::move(*plan)] { Plan(make_plan); });
   } else if (auto* accept = std::get_if<AcceptWorker>(&effect)) {
     WithLink(accept->registration_id, [&](api::WorkerLink& link) { link.Accept(accept->adopted); });
   } else if (auto* drop = std::get_if<DropWorker>(&effect)) {
@@ -345,18 +352,18 @@ void Driver::ApplyEffect(Effect& effect, uint64_t commits) {
   }
 }
 
-void Driver::Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
-                    absl::Time now) {
+void Driver::Answer(const Replies& replies, const SetTimer* timer, uint64_t last_commit,
+                    bool changes, absl::Time now) {
   absl::InlinedVector<std::pair<Done, Reply*>, 4> leaving;
   {
     absl::MutexLock lock(&mu_);
     sending_to_ = 0;
     if (timer != nullptr) {
-      if (timer->when < inbox_.timer()) wake_.Signal();
+      if (timer->when < inbox_.timer()) wake_driver_.Signal();
       inbox_.SetTimer(timer->when);
     }
     for (Reply* const reply : replies)
-      if (Done done = inbox_.Answer(*reply, commits, changes, now))
+      if (Done done = inbox_.Answer(*reply, last_commit, changes, now))
         leaving.emplace_back(std::move(done), reply);
   }
   for (auto& [done, reply] : leaving) done(std::move(*reply));
@@ -382,12 +389,12 @@ void Driver::CommitsFailed(const absl::Status& why) {
   for (auto& [done, reply] : out) done(std::move(reply));
 }
 
-void Driver::Plan(const MakePlan& wanted) {
+void Driver::Plan(const MakePlan& make_plan) {
   const int64_t began = absl::GetCurrentTimeNanos();
-  absl::StatusOr<core::Plan> plan = plan_(wanted.request);
+  absl::StatusOr<core::Plan> plan = plan_(make_plan.request);
   if (options_.observer != nullptr)
     options_.observer->OnPlan(absl::Nanoseconds(absl::GetCurrentTimeNanos() - began), plan.ok());
-  Post(Planned{wanted.executable, std::move(plan)});
+  Post(Planned{make_plan.executable, std::move(plan)});
 }
 
 }  // namespace tessera::server::scheduler

@@ -73,17 +73,17 @@ class Driver {
       Reply reply;
       // Whether the reply came on the caller's thread, which processed the event itself.
       bool here = false;
-      absl::Notification came;
+      absl::Notification replied;
     } waiting;
     Call(std::move(event), [&waiting](Reply reply) {
       waiting.reply = std::move(reply);
       if (std::this_thread::get_id() == waiting.caller) {
         waiting.here = true;
       } else {
-        waiting.came.Notify();
+        waiting.replied.Notify();
       }
     });
-    if (!waiting.here) waiting.came.WaitForNotification();
+    if (!waiting.here) waiting.replied.WaitForNotification();
     return std::move(waiting.reply);
   }
   // Like Call, for an event with an end_request. The reply to the end_request goes to `ended`. If
@@ -131,29 +131,30 @@ class Driver {
   // Processes at most `limit` events, and the timer if it was due `now`. Requires: this thread is
   // the runner.
   void ProcessEvents(absl::Time now, int limit) ABSL_LOCKS_EXCLUDED(mu_);
-  // Queues the reports that links have returned (WorkerLink::SendForReport), as if they came at
-  // `came`.
-  void PushReturned(absl::Time came) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs one step and applies its effects and notes. The event came at `came`, and `at` is the
-  // present. Commits up to `durable` are durable.
-  void ProcessEvent(const Event& event, absl::Time came, const Clock::Moment& at, uint64_t durable);
+  // Queues the reports that links have returned (WorkerLink::SendForReport), as if they had arrived
+  // at `arrived_at`.
+  void PushReturnedReports(absl::Time arrived_at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Runs one step and applies its effects and notes. The event has arrived at `arrived_at`, and
+  // `moment` is the present. Commits up to `durable_commit` are durable.
+  void ProcessEvent(const Event& event, absl::Time arrived_at, const Clock::Moment& moment,
+                    uint64_t durable_commit);
   // Acknowledges to executors the reports whose steps are durable. Runs on the runner, with each
   // heartbeat.
   void AcknowledgeReports() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void AnswerIfStoreIsSilent() ABSL_LOCKS_EXCLUDED(mu_);
   // Runs on a planner thread.
-  void Plan(const MakePlan& wanted) ABSL_LOCKS_EXCLUDED(mu_);
+  void Plan(const MakePlan& make_plan) ABSL_LOCKS_EXCLUDED(mu_);
   void Send(SendCommand& send) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the number of the last durable commit.
-  uint64_t Durable() ABSL_LOCKS_EXCLUDED(mu_);
-  // Applies an effect that is neither a reply nor a timer. `commits` has the same meaning as for
-  // Inbox::Answer.
-  void ApplyEffect(Effect& effect, uint64_t commits) ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t DurableCommit() ABSL_LOCKS_EXCLUDED(mu_);
+  // Applies an effect that is neither a reply nor a timer. `last_commit` has the same meaning as
+  // for Inbox::Answer.
+  void ApplyEffect(Effect& effect, uint64_t last_commit) ABSL_LOCKS_EXCLUDED(mu_);
   // Sets the timer if `timer` is not null, and calls the callbacks of the requests whose replies
   // may leave.
   using Replies = absl::InlinedVector<Reply*, 4>;
-  void Answer(const Replies& replies, const SetTimer* timer, uint64_t commits, bool changes,
+  void Answer(const Replies& replies, const SetTimer* timer, uint64_t last_commit, bool changes,
               absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls `use` with the link of the worker, if the worker is connected. The link counts as in use
   // until this thread next takes the lock, which it does before it calls anything that may wait.
@@ -169,15 +170,16 @@ class Driver {
   Outbox outbox_;                            // owned by the runner
   std::atomic<bool> commands_wait_ = false;  // whether commands wait in the outbox
   // Reports that were processed and are not acknowledged yet, in order. Owned by the runner.
-  struct Processed {
+  struct ProcessedReport {
     uint64_t commit = 0;  // last commit when the step had ended
     uint64_t registration_id = 0;
     int32_t executor = 0;
     uint64_t incarnation = 0, number = 0;
   };
-  std::deque<Processed> processed_;
-  // Reports that links returned, and the one of them that is being processed. Owned by the runner.
-  std::vector<Event> returned_, next_returned_;
+  std::deque<ProcessedReport> processed_reports_;
+  // The reports that links returned and that wait, and the one report (or none) that is processed
+  // without being queued. Owned by the runner.
+  std::vector<Event> returned_reports_, next_returned_report_;
 
   absl::Mutex mu_;
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
@@ -187,11 +189,11 @@ class Driver {
   std::map<uint64_t, std::shared_ptr<api::WorkerLink>> links_ ABSL_GUARDED_BY(mu_);
   // The registration id of the worker whose link is in use.
   uint64_t sending_to_ ABSL_GUARDED_BY(mu_) = 0;
-  // `wake_` tells the driver's own thread that events wait which no thread processes, or that the
-  // timer is due sooner than before. `left_` tells it that there is no runner any more, while it
-  // waits to become the runner. Both are CondVars, because every unlock would evaluate an
-  // absl::Condition.
-  absl::CondVar wake_, left_;
+  // `wake_driver_` tells the driver's own thread that events wait which no thread processes, or
+  // that the timer is due sooner than before. `runner_left_` tells it that there is no runner any
+  // more, while it waits to become the runner. Both are CondVars, because every unlock would
+  // evaluate an absl::Condition.
+  absl::CondVar wake_driver_, runner_left_;
 
   // Declared last, since they use the other members.
   std::unique_ptr<SizedPool> planners_;

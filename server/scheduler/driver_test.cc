@@ -64,17 +64,17 @@ class AnsweringLink final : public api::WorkerLink {
 class DriverTest : public ::testing::Test {
  protected:
   DriverTest()
-      : driver_({.config = DurableConfig(), .commit = [this](const Commit& c) { Take(c); }},
+      : driver_({.config = DurableConfig(), .commit = [this](const Commit& c) { OnCommit(c); }},
                 &clock_, [](const core::PlanRequest&) { return absl::UnimplementedError(""); }) {}
-  ~DriverTest() override { Hold(false); }
+  ~DriverTest() override { HoldCommits(false); }
 
-  void Hold(bool on) {
+  void HoldCommits(bool on) {
     absl::MutexLock lock(&mu_);
-    held_ = on;
+    hold_commits_ = on;
   }
-  void AwaitStuck() {
+  void AwaitHeldCommit() {
     absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(&stuck_));
+    mu_.Await(absl::Condition(&commit_is_held_));
   }
   uint64_t Register(const std::string& name, std::shared_ptr<api::WorkerLink> link) {
     api::Registration registration;
@@ -85,7 +85,7 @@ class DriverTest : public ::testing::Test {
     registration.executors[0].device_kind = "cpu";
     return driver_.AddWorker(registration, std::move(link));
   }
-  WorkerInfo Ask(const std::string& worker) {
+  WorkerInfo DescribeWorker(const std::string& worker) {
     absl::Notification answered;
     WorkerInfo info;
     GetWorker get;
@@ -105,56 +105,56 @@ class DriverTest : public ::testing::Test {
     config.durable = true;
     return config;
   }
-  void Take(const Commit& commit) {
+  void OnCommit(const Commit& commit) {
     {
       absl::MutexLock lock(&mu_);
-      stuck_ = held_;
+      commit_is_held_ = hold_commits_;
       mu_.Await(absl::Condition(
-          +[](bool* held) { return !*held; }, &held_));
-      stuck_ = false;
+          +[](bool* held) { return !*held; }, &hold_commits_));
+      commit_is_held_ = false;
     }
     driver_.DurableThrough(commit.number);
   }
 
   absl::Mutex mu_;
-  bool held_ ABSL_GUARDED_BY(mu_) = false;
-  bool stuck_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_commits_ ABSL_GUARDED_BY(mu_) = false;
+  bool commit_is_held_ ABSL_GUARDED_BY(mu_) = false;
   FakeClock clock_;
   Driver driver_;
 };
 
-TEST_F(DriverTest, ReportsThatWaitAreServedBeforeTimersThatAreDue) {
+TEST_F(DriverTest, ReportsThatWaitAreProcessedBeforeTimersThatAreDue) {
   const auto link = std::make_shared<FakeLink>();
   const uint64_t w0 = Register("w0", link);
   // The registration of another worker is held up for longer than a lease.
-  Hold(true);
+  HoldCommits(true);
   std::thread other([this] { Register("w1", std::make_shared<FakeLink>()); });
-  AwaitStuck();
+  AwaitHeldCommit();
   for (int i = 0; i < 20; ++i) {
     clock_.Advance(absl::Milliseconds(300));
     driver_.Report(w0, {0, 0, api::Heartbeat{}});
   }
-  Hold(false);
+  HoldCommits(false);
   other.join();
-  const WorkerInfo w = Ask("w0");
+  const WorkerInfo w = DescribeWorker("w0");
   EXPECT_EQ(w.state, WorkerState::kReady) << w.reason;
   EXPECT_THAT(link->closed(), IsOk());
 }
 
-TEST_F(DriverTest, ReportsCountFromWhenTheyCame) {
+TEST_F(DriverTest, AReportCountsFromItsTimeOfArrival) {
   const auto link = std::make_shared<FakeLink>();
   const uint64_t w0 = Register("w0", link);
-  Hold(true);
+  HoldCommits(true);
   std::thread other([this] { Register("w1", std::make_shared<FakeLink>()); });
-  AwaitStuck();
+  AwaitHeldCommit();
   clock_.Advance(absl::Milliseconds(100));
   driver_.Report(w0, {0, 0, api::Heartbeat{}});
   clock_.Advance(absl::Seconds(10));
-  Hold(false);
+  HoldCommits(false);
   other.join();
   // The worker has been silent for ten seconds since then, so the driver closes its link.
   EXPECT_TRUE(link->AwaitClosed());
-  const WorkerInfo w = Ask("w0");
+  const WorkerInfo w = DescribeWorker("w0");
   EXPECT_EQ(w.state, WorkerState::kSuspect);
   EXPECT_THAT(w.reason, ::testing::HasSubstr("it may come back"));
 }
@@ -219,7 +219,7 @@ TEST_F(DriverTest, ALeaseDoesNotEndWhenSomebodySetsTheClock) {
   }
 }
 
-TEST_F(DriverTest, EventsThatComeWhileATimerIsDueDoNotHoldItUp) {
+TEST_F(DriverTest, LaterEventsDoNotDelayATimerThatIsDue) {
   const auto link = std::make_shared<FakeLink>();
   Register("w0", link);
   clock_.Advance(absl::Seconds(10));

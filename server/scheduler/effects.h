@@ -93,7 +93,7 @@ struct ExecutorPlace {
   std::vector<int64_t> devices;
   int64_t memory_bytes = 0;
   bool healthy = false;
-  bool files = false;  // whether it has a --files-dir
+  bool has_files_folder = false;  // whether its worker runs with --files-dir
 };
 // An operation that loads or reshards arrays, and the arrays that it will produce.
 struct PendingArrays {
@@ -126,7 +126,7 @@ struct Reply {
       body;
   // The number of the commit that contains the end of the operation that the reply tells of; 0 if
   // there is none.
-  uint64_t ended_in = 0;
+  uint64_t ended_in_commit = 0;
 };
 // Tells the worker that its registration is accepted.
 struct AcceptWorker {

@@ -30,7 +30,7 @@ struct RequestId {
 struct Request {
   uint64_t request = 0;
   core::Caller caller;
-  RequestId id = {};
+  RequestId request_id = {};
 };
 // One page of a list: the items after the key `after`, in order. A size of 0 is the default.
 template <class Key>
@@ -192,8 +192,8 @@ struct LoadArrays : Request {
 struct DeleteArrays : Request {
   std::vector<uint64_t> arrays;
   // The request id of the CreateArray call that made the arrays. That call then counts as never
-  // made. If empty, no call is forgotten.
-  std::string creation = {};
+  // made. If empty, no call counts as never made.
+  std::string creation_request_id = {};
 };
 // The reply is a PendingArrays.
 struct ReshardArray : Request {
@@ -211,7 +211,7 @@ struct WaitOperation : Request {
   uint64_t operation = 0;
   absl::Duration timeout;
   // If set, the reply is sent as soon as the state differs from it.
-  std::optional<api::OperationState> seen = {};
+  std::optional<api::OperationState> seen_state = {};
 };
 struct CancelOperation : Request {
   uint64_t operation = 0;

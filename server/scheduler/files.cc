@@ -15,7 +15,7 @@ api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t ar
           api::LocalShape(spec.placement, spec.shape)};
 }
 
-absl::Status NoFilesDirectory(const char* what, const Executor& x) {
+absl::Status NoFilesDirectoryError(const char* what, const Executor& x) {
   return Error(ErrorKind::kFilesDisabled, what, ": worker ", x.worker,
                " has no folder of files; start it with --files-dir, a folder that "
                "all workers share");
@@ -28,11 +28,12 @@ std::string Machine::PathOf(const core::Caller& caller, const std::string& path)
 void Machine::AskForFile(uint64_t request, const Executor& executor, const std::string& path,
                          std::shared_ptr<const LoadArrays> load) {
   Send(executor, api::InspectFile{request, path});
-  Wait(request, now_ + s_.config.result_wait_max, InspectWait{executor.name, std::move(load)});
+  BeginWait(request, now_ + s_.config.result_wait_max, InspectWait{executor.name, std::move(load)});
 }
 
 void Machine::AnswerTimeout(const InspectWait& wait, uint64_t request) {
-  AnswerLate(request, Error(ErrorKind::kDeadlineExceeded, "files: ", NameWithSilence(wait.executor),
+  AnswerAndLogTimeout(request,
+                      Error(ErrorKind::kDeadlineExceeded, "files: ", NameWithSilence(wait.executor),
                             " did not look at the file in time; retry"));
   MarkOverdue(wait.executor, "a look at a file");
 }

@@ -18,6 +18,6 @@ constexpr absl::Duration kFileTimeout = absl::Hours(1);
 api::FileShard FileShardOf(const api::ArraySpec& spec, size_t index, uint64_t array, int ordinal,
                            int32_t device);
 // Returns the error FILES_DISABLED, which says that the executor's worker has no --files-dir.
-absl::Status NoFilesDirectory(const char* what, const Executor& x);
+absl::Status NoFilesDirectoryError(const char* what, const Executor& x);
 
 }  // namespace tessera::server::scheduler

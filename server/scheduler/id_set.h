@@ -20,11 +20,11 @@ template <class Entry, size_t kInlined>
 class SortedById {
  public:
   using const_iterator = const Entry*;
-  const_iterator begin() const { return entries_.data() + erased_; }
+  const_iterator begin() const { return entries_.data() + free_at_front_; }
   const_iterator end() const { return entries_.data() + entries_.size(); }
   // Requires: the container is not empty.
   const Entry& back() const { return entries_.back(); }
-  size_t size() const { return entries_.size() - erased_; }
+  size_t size() const { return entries_.size() - free_at_front_; }
   bool empty() const { return size() == 0; }
   const_iterator lower_bound(uint64_t id) const {
     return std::lower_bound(begin(), end(), id,
@@ -37,7 +37,7 @@ class SortedById {
   size_t count(uint64_t id) const { return find(id) == end() ? 0 : 1; }
   void clear() {
     entries_.clear();
-    erased_ = 0;
+    free_at_front_ = 0;
   }
   // Returns the number of erased entries.
   size_t erase(uint64_t id) {
@@ -49,11 +49,12 @@ class SortedById {
       entries_.erase(at);
       return 1;
     }
-    std::move_backward(entries_.data() + erased_, at, at + 1);
+    std::move_backward(entries_.data() + free_at_front_, at, at + 1);
     // The free places at the front are given up once half of all places are free.
-    if (2 * ++erased_ < entries_.size()) return 1;
-    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(erased_));
-    erased_ = 0;
+    if (2 * ++free_at_front_ < entries_.size()) return 1;
+    entries_.erase(entries_.begin(),
+                   entries_.begin() + static_cast<std::ptrdiff_t>(free_at_front_));
+    free_at_front_ = 0;
     return 1;
   }
   friend bool operator==(const SortedById& a, const SortedById& b) {
@@ -66,9 +67,9 @@ class SortedById {
     const const_iterator found = lower_bound(IdOf(entry));
     Entry* const at = entries_.data() + (found - entries_.data());
     if (found != end() && IdOf(*found) == IdOf(entry)) return *at;
-    if (erased_ > 0 && found - begin() < end() - found) {
-      std::move(entries_.data() + erased_, at, entries_.data() + erased_ - 1);
-      --erased_;
+    if (free_at_front_ > 0 && found - begin() < end() - found) {
+      std::move(entries_.data() + free_at_front_, at, entries_.data() + free_at_front_ - 1);
+      --free_at_front_;
       return at[-1] = entry;
     }
     return *entries_.insert(at, entry);
@@ -83,7 +84,7 @@ class SortedById {
   }
 
   absl::InlinedVector<Entry, kInlined> entries_;
-  size_t erased_ = 0;  // number of free places at the front
+  size_t free_at_front_ = 0;  // number of free places at the front
 };
 
 class IdSet : public SortedById<uint64_t, 2> {

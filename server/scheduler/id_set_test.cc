@@ -15,7 +15,7 @@ namespace {
 
 // Erases at the front as often as elsewhere, because the free places at the front are the special
 // case of IdSet.
-TEST(IdSetTest, DoesAsStdSetDoes) {
+TEST(IdSetTest, BehavesLikeStdSet) {
   std::mt19937_64 random(1);
   for (const uint64_t ids_max : {3u, 40u, 1000u}) {
     IdSet ids;
@@ -50,7 +50,7 @@ TEST(IdSetTest, DoesAsStdSetDoes) {
 }
 
 // Compares lookups and assignments as well as the entries.
-TEST(IdMapTest, DoesAsStdMapDoes) {
+TEST(IdMapTest, BehavesLikeStdMap) {
   using Pairs = std::vector<std::pair<uint64_t, int>>;
   std::mt19937_64 random(2);
   for (const uint64_t ids_max : {3u, 40u, 1000u}) {

@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<ExecutorPlace>> Machine::On(const GetTopology&) {
 }
 
 // ---- Workers. -----------------------------------------------------------------------------------
-absl::Status Machine::NoWorker(const std::string& name) {
+absl::Status Machine::NoWorkerError(const std::string& name) {
   return Error(ErrorKind::kWorkerNotFound, "worker '", name, "' does not exist; list the workers");
 }
 
@@ -76,7 +76,7 @@ int64_t Machine::OperationsOn(const Worker& worker) const {
 
 // Describes a worker for operators. Absence and silence count more than a cordon, because they say
 // that the worker cannot be reached; the reason then names both.
-WorkerInfo Machine::WorkerInfoOf(const std::string& name, const Worker& worker) const {
+WorkerInfo Machine::WorkerInfoWithoutArrays(const std::string& name, const Worker& worker) const {
   WorkerInfo info;
   info.name = name;
   info.host = worker.host;
@@ -147,61 +147,64 @@ absl::StatusOr<Page<WorkerInfo>> Machine::On(const ListWorkers& e) {
   const std::map<std::string, Worker>& workers = cluster_.workers();
   auto it = workers.upper_bound(e.page.after);
   for (; it != workers.end() && page.items.size() < size; ++it)
-    page.items.push_back(WorkerInfoOf(it->first, it->second));
+    page.items.push_back(WorkerInfoWithoutArrays(it->first, it->second));
   page.more = it != workers.end();
   CountArrays(page.items);
   return page;
 }
 
 absl::StatusOr<WorkerInfo> Machine::On(const GetWorker& e) {
-  if (cluster_.FindWorker(e.worker) == nullptr) return NoWorker(e.worker);
-  return Info(e.worker);
+  if (cluster_.FindWorker(e.worker) == nullptr) return NoWorkerError(e.worker);
+  return WorkerInfoWithArrays(e.worker);
 }
 
-WorkerInfo Machine::Info(const std::string& worker) {
-  std::vector<WorkerInfo> one = {WorkerInfoOf(worker, cluster_.worker(worker))};
+WorkerInfo Machine::WorkerInfoWithArrays(const std::string& worker) {
+  std::vector<WorkerInfo> one = {WorkerInfoWithoutArrays(worker, cluster_.worker(worker))};
   CountArrays(one);
   return std::move(one[0]);
 }
 
 void Machine::AnswerDrains(const std::string& worker) {
-  EndWaits(cluster_.worker(worker).drains, Info(worker));
+  EndWaits(cluster_.worker(worker).drains, WorkerInfoWithArrays(worker));
 }
 
 absl::StatusOr<WorkerInfo> Machine::On(const Cordon& e) {
   Worker* const worker = cluster_.FindWorker(e.worker);
-  if (worker == nullptr) return NoWorker(e.worker);
+  if (worker == nullptr) return NoWorkerError(e.worker);
   worker->cordoned = e.on;
   worker->cordon_reason = e.on ? e.reason.substr(0, kReasonMax) : "";
-  Changed(core::RowKind::kWorker, e.worker);
+  MarkChanged(core::RowKind::kWorker, e.worker);
   Log("worker ", e.worker, e.on ? " cordoned" : " uncordoned");
   if (!e.on && cluster_.EndDrain(e.worker)) {
     AnswerDrains(e.worker);
     RetryHeld();
   }
-  return Info(e.worker);
+  return WorkerInfoWithArrays(e.worker);
 }
 
 void Machine::On(const Drain& e) {
   Worker* const worker = cluster_.FindWorker(e.worker);
-  if (worker == nullptr) return Answer(e.request, NoWorker(e.worker));
+  if (worker == nullptr) return Answer(e.request, NoWorkerError(e.worker));
   if (!worker->cordoned || !e.reason.empty())
     worker->cordon_reason = e.reason.substr(0, kReasonMax);
   worker->cordoned = true;
-  Changed(core::RowKind::kWorker, e.worker);
+  MarkChanged(core::RowKind::kWorker, e.worker);
   if (cluster_.Drain(e.worker)) Log(absl::StrCat("worker ", e.worker, " drains"));
   // Finish answers at once if nothing runs there.
-  Wait(e.request, now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
-       DrainWait{e.worker});
+  BeginWait(e.request,
+            now_ + std::clamp(e.timeout, absl::ZeroDuration(), s_.config.result_wait_max),
+            DrainWait{e.worker});
 }
 
-Requests* Machine::ListOf(const DrainWait& wait) { return &cluster_.worker(wait.worker).drains; }
+Requests* Machine::WaitersFor(const DrainWait& wait) {
+  return &cluster_.worker(wait.worker).drains;
+}
 
 void Machine::AnswerTimeout(const DrainWait& wait, uint64_t request) {
-  Answer(request, Info(wait.worker));
+  Answer(request, WorkerInfoWithArrays(wait.worker));
 }
 
-void Machine::EndDrains() {
+void Machine::AnswerFinishedDrains() {
   for (const std::string& name : cluster_.draining()) {
     const Worker& worker = cluster_.worker(name);
     if (!worker.drains.empty() && OperationsOn(worker) == 0) AnswerDrains(name);
@@ -243,11 +246,11 @@ absl::StatusOr<MeshInfo> Machine::On(const CreateMesh& e) {
   }
   if (static_cast<int64_t>(catalogue_.meshes().size()) >= s_.config.meshes_max)
     return Error(ErrorKind::kLimitExceeded, "mesh: ", catalogue_.meshes().size(),
-                 " exist, at most ", s_.config.meshes_max, " are kept; delete some");
+                 " meshes exist, at most ", s_.config.meshes_max, " are kept; delete some");
   MeshInfo info{e.name, e.caller.tenant, e.mesh, devices};
   if (!e.check_only) {
     catalogue_.AddMesh(key, {e.mesh, std::move(devices)});
-    Changed(core::RowKind::kMesh, NameInRow(key));
+    MarkChanged(core::RowKind::kMesh, NameInRow(key));
     Log("mesh ", e.name, " created");
     Remember(e);
   }
@@ -274,7 +277,7 @@ absl::StatusOr<Page<MeshInfo>> Machine::On(const ListMeshes& e) {
 absl::StatusOr<std::monostate> Machine::On(const DeleteMesh& e) {
   TESSERA_RETURN_IF_ERROR(FindMesh(e.caller, e.name).status());
   catalogue_.RemoveMesh({e.caller.tenant, e.name});
-  Changed(core::RowKind::kMesh, NameInRow({e.caller.tenant, e.name}));
+  MarkChanged(core::RowKind::kMesh, NameInRow({e.caller.tenant, e.name}));
   Log("mesh ", e.name, " deleted");
   Remember(e);
   return std::monostate();

@@ -20,7 +20,7 @@ void Machine::On(const LoadArrays& e) {
       return Error(ErrorKind::kValueError, "load: ", e.arrays.size(), " arrays; expected 1 to ",
                    api::kMaxArraysPerFile);
     for (const api::ArrayToLoad& a : e.arrays)
-      TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(a.placement.devices), "load"));
+      TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevicesExist(a.placement.devices), "load"));
     if (e.arrays[0].placement.devices.empty())
       return MakeError(ErrorKind::kValueError, "load: a placement has no devices");
     return absl::OkStatus();
@@ -29,7 +29,7 @@ void Machine::On(const LoadArrays& e) {
   for (const api::ArrayToLoad& a : e.arrays) {
     for (const int64_t d : a.placement.devices) {
       const Executor& x = cluster_.ExecutorOf(d);
-      if (x.alive() && !x.info.files) return Answer(e.request, NoFilesDirectory("load", x));
+      if (x.alive() && !x.info.files) return Answer(e.request, NoFilesDirectoryError("load", x));
     }
   }
   const Executor& x = cluster_.ExecutorOf(e.arrays[0].placement.devices[0]);
@@ -58,13 +58,13 @@ absl::StatusOr<PendingArrays> Machine::StartLoad(const LoadArrays& e,
                    "'");
     TESSERA_RETURN_IF_ERROR(api::CheckPlacement(wanted.placement, found->shape));
     // The worker of the devices may have been deleted while the executor looked at the file.
-    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(wanted.placement.devices), "load"));
+    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevicesExist(wanted.placement.devices), "load"));
     work.arrays.push_back(*found);
     specs.push_back(std::make_shared<const api::ArraySpec>(
         api::ArraySpec{found->dtype, found->shape, wanted.placement}));
   }
   TESSERA_RETURN_IF_ERROR(CheckQueue("load"));
-  TESSERA_RETURN_IF_ERROR(CheckRoom("load", static_cast<int64_t>(specs.size())));
+  TESSERA_RETURN_IF_ERROR(CheckRoomForArrays("load", static_cast<int64_t>(specs.size())));
   Operation op;
   op.name = "load";
   op.kind = api::OperationKind::kLoad;
@@ -77,15 +77,15 @@ absl::StatusOr<PendingArrays> Machine::StartLoad(const LoadArrays& e,
   const Operation& started = order_.operation(id);
   Remember(e, id, started.results);
   PendingArrays pending{Describe(order_.operation(id)), {}};
-  for (uint64_t r : started.results) pending.arrays.push_back(Info(r));
+  for (uint64_t r : started.results) pending.arrays.push_back(ArrayInfoOf(r));
   return pending;
 }
 
 std::vector<std::string> Machine::ExecutorsFor(const Load&, const Operation& op) const {
   std::vector<int64_t> devices;
   for (uint64_t id : op.results) {
-    const std::vector<int64_t>& of = catalogue_.array(id).spec->placement.devices;
-    devices.insert(devices.end(), of.begin(), of.end());
+    const std::vector<int64_t>& placed_on = catalogue_.array(id).spec->placement.devices;
+    devices.insert(devices.end(), placed_on.begin(), placed_on.end());
   }
   return cluster_.ExecutorsOf(devices);
 }
@@ -99,7 +99,7 @@ void Machine::SendWork(const Load& work, Operation& op, const std::vector<std::s
     for (size_t k = 0; k < spec.placement.devices.size(); ++k) {
       const Device& device = cluster_.device(spec.placement.devices[k]);
       shards[device.executor].push_back(
-          FileShardOf(spec, i, op.results[i], static_cast<int>(k), device.local));
+          FileShardOf(spec, i, op.results[i], static_cast<int>(k), device.local_index));
     }
   }
   api::LoadShards load;

@@ -15,7 +15,7 @@
 
 namespace tessera::server::scheduler {
 
-absl::Status Stopping() {
+absl::Status StoppingError() {
   return MakeError(ErrorKind::kServerStopping, "the coordinator is shutting down; retry later");
 }
 
@@ -23,7 +23,7 @@ namespace {
 
 // Returns whether the event makes something lasting, and is therefore refused while commits fail.
 // Deletions and cancellations are not refused.
-bool Makes(const Event& event) {
+bool MakesSomethingLasting(const Event& event) {
   return std::visit(
       [](const auto& e) {
         using E = std::decay_t<decltype(e)>;
@@ -48,19 +48,21 @@ bool Makes(const Event& event) {
 
 // Returns whether the reply tells of no change, because it holds only metrics or the bytes of an
 // array.
-bool PromisesNothing(const Reply& reply) {
+bool TellsOfNoChange(const Reply& reply) {
   return std::holds_alternative<core::ClusterReading>(reply.body) ||
          std::holds_alternative<ir::Array>(reply.body);
 }
 
 // Returns whether the reply acknowledges an operation that the call has begun. The reply to a
 // LoadArrays comes in the step of an executor's report, so the event of that step does not say so.
-bool Acknowledges(const Reply& reply) { return std::holds_alternative<PendingArrays>(reply.body); }
+bool AcknowledgesOperation(const Reply& reply) {
+  return std::holds_alternative<PendingArrays>(reply.body);
+}
 
 }  // namespace
 
-bool Changes(const Event& event) {
-  if (Makes(event)) return true;
+bool AcknowledgesChange(const Event& event) {
+  if (MakesSomethingLasting(event)) return true;
   return std::visit(
       [](const auto& e) {
         using E = std::decay_t<decltype(e)>;
@@ -76,50 +78,51 @@ bool Changes(const Event& event) {
 }
 
 absl::Status Inbox::RejectionReason(const Event& event) const {
-  if (stopping_) return Stopping();
-  if (!failing_.ok() && Makes(event)) return failing_;
+  if (stopping_) return StoppingError();
+  if (!commit_error_.ok() && MakesSomethingLasting(event)) return commit_error_;
   if (static_cast<int64_t>(events_.size()) < events_max_) return absl::OkStatus();
   return MakeError(ErrorKind::kQueueFull,
                    absl::StrCat("coordinator: ", events_.size(), " requests wait, at most ",
                                 events_max_, " are accepted; wait and retry"));
 }
 
-Inbox::Done Inbox::Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now) {
+Inbox::Done Inbox::Answer(Reply& reply, uint64_t last_commit, bool changes, absl::Time now) {
   const auto it = requests_.find(reply.request);
   TESSERA_CHECK(it != requests_.end()) << "request " << reply.request << " is answered twice";
   Done done = std::move(it->second);
   requests_.erase(it);
-  if (commits <= durable_ || PromisesNothing(reply)) return done;
-  if (failing_.ok()) {
-    held_replies_.push_back({commits, changes, now, {std::move(done), std::move(reply)}});
+  if (last_commit <= durable_commit_ || TellsOfNoChange(reply)) return done;
+  if (commit_error_.ok()) {
+    held_replies_.push_back({last_commit, changes, now, {std::move(done), std::move(reply)}});
     return nullptr;
   }
-  Refuse(changes, reply);
+  RefuseIfUncertain(changes, reply);
   return done;
 }
 
-void Inbox::Refuse(bool changes, Reply& reply) const {
+void Inbox::RefuseIfUncertain(bool changes, Reply& reply) const {
   // If another coordinator has taken over, nothing that this one says is certain any more.
-  if (KindOf(failing_) == ErrorKind::kStaleEpoch ||
-      (reply.status.ok() && (changes || Acknowledges(reply) || reply.ended_in > durable_)))
-    reply.status = failing_;
+  if (KindOf(commit_error_) == ErrorKind::kStaleEpoch ||
+      (reply.status.ok() &&
+       (changes || AcknowledgesOperation(reply) || reply.ended_in_commit > durable_commit_)))
+    reply.status = commit_error_;
 }
 
 std::vector<Inbox::Outgoing> Inbox::DurableThrough(uint64_t commit) {
-  durable_ = std::max(durable_, commit);
-  failing_ = absl::OkStatus();
+  durable_commit_ = std::max(durable_commit_, commit);
+  commit_error_ = absl::OkStatus();
   std::vector<Outgoing> out;
-  for (; !held_replies_.empty() && held_replies_.front().commit <= durable_;
+  for (; !held_replies_.empty() && held_replies_.front().commit <= durable_commit_;
        held_replies_.pop_front())
     out.push_back(std::move(held_replies_.front().out));
   return out;
 }
 
 std::vector<Inbox::Outgoing> Inbox::CommitsFailed(const absl::Status& why) {
-  failing_ = why;
+  commit_error_ = why;
   std::vector<Outgoing> out;
   for (HeldReply& reply : std::exchange(held_replies_, {})) {
-    Refuse(reply.changes, reply.out.reply);
+    RefuseIfUncertain(reply.changes, reply.out.reply);
     out.push_back(std::move(reply.out));
   }
   return out;
@@ -138,10 +141,11 @@ std::vector<Inbox::Outgoing> Inbox::TakeRequests() {
   std::vector<Outgoing> out;
   for (HeldReply& reply : std::exchange(held_replies_, {})) {
     out.push_back(std::move(reply.out));
-    out.back().reply.status = Stopping();
+    out.back().reply.status = StoppingError();
   }
   for (auto& [request, done] : std::exchange(requests_, {}))
-    out.push_back({std::move(done), Reply{.request = request, .status = Stopping(), .body = {}}});
+    out.push_back(
+        {std::move(done), Reply{.request = request, .status = StoppingError(), .body = {}}});
   return out;
 }
 
@@ -149,22 +153,22 @@ std::optional<Inbox::Arrival> Inbox::Next(absl::Time now) {
   if (stopping_) return std::nullopt;
   if (!timer_due_ && timer_ <= now) {
     timer_due_ = true;
-    timer_came_ = now;
-    before_timer_ = events_.size();
+    timer_due_at_ = now;
+    events_before_timer_ = events_.size();
   }
-  if (timer_due_ && before_timer_ == 0) {
+  if (timer_due_ && events_before_timer_ == 0) {
     timer_due_ = false;
     timer_ = absl::InfiniteFuture();
-    return Arrival{timer_came_, Tick{}};
+    return Arrival{timer_due_at_, Tick{}};
   }
   if (events_.empty()) return std::nullopt;
-  if (timer_due_) --before_timer_;
+  if (timer_due_) --events_before_timer_;
   Arrival next = std::move(events_.front());
   events_.pop_front();
   return next;
 }
 
-bool Outbox::MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting) {
+bool Outbox::MayOvertake(const SendCommand& send, const std::deque<WaitingCommand>& waiting) {
   if (std::holds_alternative<api::KillExecutor>(send.command) ||
       std::holds_alternative<api::ReadBuffer>(send.command) ||
       std::holds_alternative<api::InspectFile>(send.command))
@@ -175,47 +179,47 @@ bool Outbox::MayOvertake(const SendCommand& send, const std::deque<Waiting>& wai
     if constexpr (requires { other.launch; }) return other.launch == cancel->launch;
     return false;
   };
-  return std::none_of(waiting.begin(), waiting.end(), [&](const Waiting& before) {
+  return std::none_of(waiting.begin(), waiting.end(), [&](const WaitingCommand& before) {
     return before.command.executor == send.executor &&
            std::visit(is_of_launch, before.command.command);
   });
 }
 
-bool Outbox::MayLeave(SendCommand& command, uint64_t commits, uint64_t durable) {
+bool Outbox::PassOrKeep(SendCommand& command, uint64_t last_commit, uint64_t durable_commit) {
   const auto* launch = std::get_if<api::Launch>(&command.command);
   const bool consumes = launch != nullptr && std::find(launch->donate.begin(), launch->donate.end(),
                                                        true) != launch->donate.end();
-  const bool waits = (consumes || command.when_durable) && commits > durable;
+  const bool waits = (consumes || command.when_durable) && last_commit > durable_commit;
   const auto before = waiting_.find(command.registration_id);
   if (!waits && (before == waiting_.end() || MayOvertake(command, before->second))) return true;
-  waiting_[command.registration_id].push_back({waits ? commits : 0, std::move(command)});
+  waiting_[command.registration_id].push_back({waits ? last_commit : 0, std::move(command)});
   return false;
 }
 
-std::vector<SendCommand> Outbox::Take(uint64_t durable) {
+std::vector<SendCommand> Outbox::Take(uint64_t durable_commit) {
   std::vector<SendCommand> out;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    std::deque<Waiting>& queue = it->second;
-    for (; !queue.empty() && queue.front().commit <= durable; queue.pop_front())
+    std::deque<WaitingCommand>& queue = it->second;
+    for (; !queue.empty() && queue.front().commit <= durable_commit; queue.pop_front())
       out.push_back(std::move(queue.front().command));
     it = queue.empty() ? waiting_.erase(it) : std::next(it);
   }
   return out;
 }
 
-Stepper::Stepper(const Config& config, bool notes) : state_(Begin(config)) {
+Stepper::Stepper(const Config& config, bool notes) : state_(InitialState(config)) {
   state_.config.notes = notes;
 }
 
-std::vector<Effect> Stepper::Run(const Event& event, absl::Time came, const Clock::Moment& at,
-                                 uint64_t durable) {
+std::vector<Effect> Stepper::Run(const Event& event, absl::Time arrived_at,
+                                 const Clock::Moment& moment, uint64_t durable_commit) {
   // An event must not be earlier than the last step.
-  last_ = std::max(came, last_);
-  state_.wall_ahead = at.wall - at.now;
-  state_.steady_ahead = at.steady - at.now;
-  state_.lag = std::max(at.now - last_, absl::ZeroDuration());
-  state_.durable = durable;
-  return Step(state_, event, last_, std::exchange(memory_, {}));
+  last_time_ = std::max(arrived_at, last_time_);
+  state_.wall_ahead = moment.wall - moment.now;
+  state_.steady_ahead = moment.steady - moment.now;
+  state_.lag = std::max(moment.now - last_time_, absl::ZeroDuration());
+  state_.durable_commit = durable_commit;
+  return Step(state_, event, last_time_, std::exchange(memory_, {}));
 }
 
 void Stepper::Recycle(std::vector<Effect> effects) {

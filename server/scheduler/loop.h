@@ -30,7 +30,7 @@
 namespace tessera::server::scheduler {
 
 // The reply to requests after Stop: SERVER_STOPPING.
-absl::Status Stopping();
+absl::Status StoppingError();
 
 // The events that wait, the timer, and the requests that wait for their replies.
 //
@@ -41,7 +41,7 @@ class Inbox {
  public:
   using Done = std::function<void(Reply)>;
   struct Arrival {
-    absl::Time came;
+    absl::Time arrived_at;
     Event event;
   };
 
@@ -61,12 +61,12 @@ class Inbox {
     Done done;
     Reply reply;
   };
-  // Ends the request with the reply of a step. `commits` is the number of the last commit; the
-  // reply may tell of all commits up to it. `changes` says whether the reply acknowledges a change,
-  // which its own step or an earlier copy of its call has made. Returns null if the reply was taken
-  // and is held until these commits are durable. Otherwise returns the request's callback, and the
-  // reply may leave as it is now. Requires: the request waits.
-  Done Answer(Reply& reply, uint64_t commits, bool changes, absl::Time now);
+  // Ends the request with the reply of a step. `last_commit` is the number of the last commit;
+  // the reply may tell of all commits up to it. `changes` says whether the reply acknowledges a
+  // change, which its own step or an earlier copy of its call has made. Returns null if the reply
+  // was taken and is held until these commits are durable. Otherwise returns the request's
+  // callback, and the reply may leave as it is now. Requires: the request waits.
+  Done Answer(Reply& reply, uint64_t last_commit, bool changes, absl::Time now);
   // Records that commits up to this one are durable, and that commits no longer fail. Returns the
   // replies that waited for these commits.
   std::vector<Outgoing> DurableThrough(uint64_t commit);
@@ -77,9 +77,12 @@ class Inbox {
   // If a reply has waited for `bound`, because the store has reported neither success nor failure,
   // does the same as CommitsFailed with the error STORE_FAILED. Otherwise returns nothing.
   std::vector<Outgoing> FailCommitsIfSilent(absl::Time now, absl::Duration bound);
-  uint64_t durable() const { return durable_; }
+  // The number of the last durable commit.
+  uint64_t durable_commit() const { return durable_commit_; }
 
-  void Push(absl::Time came, Event event) { events_.push_back({came, std::move(event)}); }
+  void Push(absl::Time arrived_at, Event event) {
+    events_.push_back({arrived_at, std::move(event)});
+  }
   bool empty() const { return events_.empty(); }
   // Returns whether Next would return something.
   bool HasNext(absl::Time now) const {
@@ -87,7 +90,7 @@ class Inbox {
   }
   // Returns whether an event that arrives at `now` would be next: no event waits, and the timer is
   // not due.
-  bool IsFirst(absl::Time now) const { return events_.empty() && timer_ > now; }
+  bool WouldBeNext(absl::Time now) const { return events_.empty() && timer_ > now; }
   // Takes the next event, which may be the timer's Tick. Returns nothing if no event is due `now`.
   std::optional<Arrival> Next(absl::Time now);
 
@@ -104,17 +107,17 @@ class Inbox {
  private:
   // If the reply tells of something that may not be durable, replaces it by the error of the
   // failing commits.
-  void Refuse(bool changes, Reply& reply) const;
+  void RefuseIfUncertain(bool changes, Reply& reply) const;
 
   const int64_t events_max_;
   bool stopping_ = false;
   std::deque<Arrival> events_;  // events in order of arrival
   absl::Time timer_ = absl::InfiniteFuture();
   bool timer_due_ = false;
-  absl::Time timer_came_;  // time at which the timer became due
+  absl::Time timer_due_at_;  // time at which the timer became due
   // The number of events that precede the timer that is due: those that were in the queue when it
   // became due.
-  size_t before_timer_ = 0;
+  size_t events_before_timer_ = 0;
   absl::flat_hash_map<uint64_t, Done> requests_;
   // The replies that are held, in order of their commits.
   struct HeldReply {
@@ -124,14 +127,14 @@ class Inbox {
     Outgoing out;
   };
   std::deque<HeldReply> held_replies_;
-  uint64_t durable_ = 0;  // commits up to this one are durable
-  absl::Status failing_;
+  uint64_t durable_commit_ = 0;  // commits up to this one are durable
+  absl::Status commit_error_;    // error of the commits that fail now; OK if none fails
 };
 
 // Returns whether the reply to the event acknowledges a lasting change, which the event's step has
 // made or, if the event repeats an earlier call, an earlier step. Changes by the coordinator's own
 // tenant are not kept and do not count.
-bool Changes(const Event& event);
+bool AcknowledgesChange(const Event& event);
 
 // Commands on their way to the workers. Commands do not wait for the disk, with three exceptions: a
 // launch that consumes its arguments, the deletion of donated arrays that a launch only reads or
@@ -142,22 +145,23 @@ bool Changes(const Event& event);
 // They go on while the disk is full.
 class Outbox {
  public:
-  // Returns whether the command may leave at once; if not, the Outbox keeps it. `commits` has the
-  // same meaning as for Inbox::Answer.
-  bool MayLeave(SendCommand& command, uint64_t commits, uint64_t durable);
-  // Takes the commands that may leave now that commits up to `durable` are durable, in order.
-  std::vector<SendCommand> Take(uint64_t durable);
+  // Returns whether the command may leave at once. If not, moves it into the Outbox. `last_commit`
+  // has the same meaning as for Inbox::Answer. Commits up to `durable_commit` are durable.
+  bool PassOrKeep(SendCommand& command, uint64_t last_commit, uint64_t durable_commit);
+  // Takes the commands that may leave now that commits up to `durable_commit` are durable, in
+  // order.
+  std::vector<SendCommand> Take(uint64_t durable_commit);
   bool empty() const { return waiting_.empty(); }
 
  private:
-  struct Waiting {
+  struct WaitingCommand {
     uint64_t commit = 0;  // commit to wait for; 0 if it waits only for the commands before it
     SendCommand command;
   };
   // Returns whether the command may leave before those that wait for the same worker.
-  static bool MayOvertake(const SendCommand& send, const std::deque<Waiting>& waiting);
+  static bool MayOvertake(const SendCommand& send, const std::deque<WaitingCommand>& waiting);
 
-  std::map<uint64_t, std::deque<Waiting>> waiting_;  // registration id -> commands
+  std::map<uint64_t, std::deque<WaitingCommand>> waiting_;  // registration id -> commands
 };
 
 // Owns the state, and runs its steps at times that never go back.
@@ -166,9 +170,10 @@ class Stepper {
   // `notes` says whether the caller reads state().notes after each step.
   Stepper(const Config& config, bool notes);
 
-  // `at` is the present. Commits up to `durable` are durable, as for Inbox::durable.
-  std::vector<Effect> Run(const Event& event, absl::Time came, const Clock::Moment& at,
-                          uint64_t durable);
+  // The event has arrived at `arrived_at`, and `moment` is the present. Commits up to
+  // `durable_commit` are durable.
+  std::vector<Effect> Run(const Event& event, absl::Time arrived_at, const Clock::Moment& moment,
+                          uint64_t durable_commit);
   // Takes back the memory of the last step's effects, after they have been applied. The next step
   // uses this memory.
   void Recycle(std::vector<Effect> effects);
@@ -177,13 +182,13 @@ class Stepper {
  private:
   State state_;
   std::vector<Effect> memory_;
-  absl::Time last_ = absl::InfinitePast();
+  absl::Time last_time_ = absl::InfinitePast();
 };
 
 // Calls `apply` with each effect of a step, in order except that the replies come last. By then the
 // commands have been sent and the commit has begun.
 template <class Apply>
-void ApplyInOrder(std::vector<Effect>& effects, const Apply& apply) {
+void ApplyRepliesLast(std::vector<Effect>& effects, const Apply& apply) {
   for (const bool replies : {false, true})
     for (Effect& effect : effects)
       if (std::holds_alternative<Reply>(effect) == replies) apply(effect);

@@ -10,18 +10,18 @@
 //   order      operations.cc, run.cc, transfer.cc, files.cc, save.cc, load.cc, queries.cc
 //   answers    repeated_calls.cc
 //   uploads    uploaded_programs.cc
-//   all        step.cc, telemetry.cc, commit.cc (what the next life gets),
-//              restore.cc (what this life got from the one before)
+//   all        step.cc, telemetry.cc, commit.cc (makes the rows of a commit),
+//              restore.cc (reads the rows of earlier lives; takes executors back)
 //
 // The calls from part to part, each with the reason for it:
 //
 //   cluster -> order             RetryBlocked, RetryHeld: executors are back, a drain has ended
-//                                ExecutorLeft, Fail: an executor is lost
-//   cluster -> catalogue         ArrayFailed, ExecutableFailed, RestartCompileTimeouts
+//                                RecordExecutorLeft, Fail: an executor is lost
+//   cluster -> catalogue         FailArray, FailExecutable, RestartCompileTimeouts
 //   ownership -> order           CancelOperations: a session ends
 //   ownership -> catalogue       Delete: a session ends
 //   catalogue -> order           TryStart, Fail: an array or an executable is ready, or has failed
-//   order -> catalogue           NewArray, ArrayScheduled, ArrayReady, ArrayFailed: results
+//   order -> catalogue           NewArray, SetArrayScheduled, SetArrayReady, FailArray: results
 //                                SetDeleted, TryFree: arguments
 //                                FindOrPlan, LoadWhereAlive: executables
 //   catalogue, order -> cluster  MarkOverdue: a wait for an executor has timed out
@@ -163,7 +163,7 @@ class Machine {
   void SetCaller(const core::Caller* caller) { caller_ = caller; }
   // Call it before the step's event. Records that the commands which waited for commits that are
   // durable by now have left.
-  void CommandsHaveLeft();
+  void RecordCommandsSent();
   // Ends the step and returns its effects.
   std::vector<Effect> Finish();
 
@@ -177,8 +177,9 @@ class Machine {
   void Answer(uint64_t request, T body) {
     Reply& r = std::get<Reply>(effects_.emplace_back(std::in_place_type<Reply>));
     r.request = request;
-    if constexpr (std::is_same_v<T, api::Operation>) r.ended_in = EndedIn(body.id);
-    if constexpr (std::is_same_v<T, api::Completion>) r.ended_in = EndedIn(body.operation.id);
+    if constexpr (std::is_same_v<T, api::Operation>) r.ended_in_commit = EndCommitOf(body.id);
+    if constexpr (std::is_same_v<T, api::Completion>)
+      r.ended_in_commit = EndCommitOf(body.operation.id);
     r.body = std::move(body);
   }
   template <class T>
@@ -188,7 +189,7 @@ class Machine {
   }
   // Returns the commit that contains the end of the operation; 0 if there is none or an earlier
   // life made it.
-  uint64_t EndedIn(uint64_t operation);
+  uint64_t EndCommitOf(uint64_t operation);
   // Requires: the executor is alive.
   void Send(const Executor& executor, api::Command command, bool when_durable = false);
   template <class... Parts>
@@ -197,15 +198,17 @@ class Machine {
   }
   // Marks a record as changed, so that the step commits it as it is at the end of the step, or
   // commits its removal. Records of the coordinator's own tenant are not kept.
-  void Changed(core::RowKind kind, uint64_t id, const std::string& tenant) {
+  void MarkChanged(core::RowKind kind, uint64_t id, const std::string& tenant) {
     if (s_.config.durable && tenant != core::kSystemTenant) changed_.push_back({kind, id});
   }
-  void Changed(core::RowKind kind, std::string name) {
+  void MarkChanged(core::RowKind kind, std::string name) {
     if (s_.config.durable) changed_.push_back({kind, 0, std::move(name)});
   }
-  void Changed(const Operation& op) { Changed(core::RowKind::kOperation, op.id, op.tenant); }
-  void Changed(uint64_t array, const ArrayRecord& record) {
-    Changed(core::RowKind::kArray, array, record.tenant);
+  void MarkChanged(const Operation& op) {
+    MarkChanged(core::RowKind::kOperation, op.id, op.tenant);
+  }
+  void MarkChanged(uint64_t array, const ArrayRecord& record) {
+    MarkChanged(core::RowKind::kArray, array, record.tenant);
   }
   void CommitChanges();
   void Arm(absl::Time when, TimerKind kind, uint64_t id);
@@ -213,8 +216,8 @@ class Machine {
   // Lets the request wait. The event that ends the wait answers the request; otherwise its timeout
   // does (waits.h).
   template <class W>
-  void Wait(uint64_t request, absl::Time until, W wait) {
-    if (Requests* listed = ListOf(wait)) listed->insert(request);
+  void BeginWait(uint64_t request, absl::Time until, W wait) {
+    if (Requests* waiters = WaitersFor(wait)) waiters->insert(request);
     Arm(until, kRequestTimer, request);
     s_.waiters.emplace(request, Waiter{until, std::move(wait)});
   }
@@ -222,7 +225,7 @@ class Machine {
   template <class W>
   W* WaitOf(uint64_t request) {
     const auto it = s_.waiters.find(request);
-    return it == s_.waiters.end() ? nullptr : std::get_if<W>(&it->second.on);
+    return it == s_.waiters.end() ? nullptr : std::get_if<W>(&it->second.wait);
   }
   // Ends the wait. The caller answers the request.
   Waiter EndWait(uint64_t request);
@@ -235,9 +238,9 @@ class Machine {
     }
   }
   // Like Answer, for waits that time out only because of a fault: it logs the timeout too.
-  void AnswerLate(uint64_t request, const absl::Status& why);
+  void AnswerAndLogTimeout(uint64_t request, const absl::Status& why);
 
-  int64_t PageSize(int64_t asked) const;
+  int64_t PageSize(int64_t requested) const;
   uint64_t NewId(const std::string& tenant) {
     return ownership_.NewId(tenant, s_.config.owners_max);
   }
@@ -256,14 +259,14 @@ class Machine {
   // another payload. Returns whether it has come before; if not, the call must run.
   template <class E>
   bool AnswerIfRepeated(const E& e) {
-    const AnswerRecord* const first = FindAnswer(e.caller, KindOfCall(e), e.id.text);
+    const AnswerRecord* const first = FindAnswer(e.caller, KindOfCall(e), e.request_id.text);
     if (first == nullptr) return false;
-    if (first->payload == e.id.payload) {
+    if (first->payload == e.request_id.payload) {
       AnswerRepeatedCall(e, *first);
     } else {
-      Answer(e.request, Reused(e));
+      Answer(e.request, RequestIdReusedError(e));
       if constexpr (requires { e.end_request; }) {
-        if (e.end_request != 0) Answer(e.end_request, Reused(e));
+        if (e.end_request != 0) Answer(e.end_request, RequestIdReusedError(e));
       }
     }
     return true;
@@ -271,12 +274,12 @@ class Machine {
   // Returns null if the call has no request id, or if no such call has been accepted.
   const AnswerRecord* FindAnswer(const core::Caller& caller, CallKind call,
                                  const std::string& request_id) const;
-  static absl::Status Reused(const Request& e);
+  static absl::Status RequestIdReusedError(const Request& e);
   // Records that the call is accepted and what it has made. If the call comes again, it makes
   // nothing.
   template <class E>
   void Remember(const E& e, uint64_t made = 0, const std::vector<uint64_t>& arrays = {}) {
-    if (!e.id.text.empty()) Remember(e, KindOfCall(e), made, arrays);
+    if (!e.request_id.text.empty()) Remember(e, KindOfCall(e), made, arrays);
   }
   void Remember(const Request& e, CallKind call, uint64_t made,
                 const std::vector<uint64_t>& arrays);
@@ -311,27 +314,27 @@ class Machine {
   // Returns the key of the caller's session `id`. With Access::kChange, also renews the lease of
   // the session.
   absl::StatusOr<uint64_t> FindSession(const core::Caller& caller, uint64_t id, Access access);
-  absl::Status NoSession(uint64_t id) const;
-  SessionInfo Info(uint64_t key, const Session& session) const;
+  absl::Status NoSessionError(uint64_t id) const;
+  SessionInfo SessionInfoOf(uint64_t key, const Session& session) const;
   void EndSession(uint64_t key, const std::string& why);
-  void SessionTimer(uint64_t key);
+  void OnSessionTimer(uint64_t key);
   // Call it when a client of the session is connected again. Stops the timer that would cancel the
   // session's operations.
   void EndSilence(uint64_t key, Session& session);
-  void SilenceTimer(uint64_t key);
+  void OnSilenceTimer(uint64_t key);
   void CancelOperations(const IdSet& operations, const std::string& why);
 
   // ---- inventory.cc ----
-  WorkerInfo WorkerInfoOf(const std::string& name, const Worker& worker) const;
-  static absl::Status NoWorker(const std::string& name);
-  WorkerInfo Info(const std::string& worker);
+  WorkerInfo WorkerInfoWithoutArrays(const std::string& name, const Worker& worker) const;
+  static absl::Status NoWorkerError(const std::string& name);
+  WorkerInfo WorkerInfoWithArrays(const std::string& worker);
   // Answers the requests that wait for the worker's drain with its current state.
   void AnswerDrains(const std::string& worker);
   // Fills in how many arrays have shards on each worker.
   void CountArrays(std::vector<WorkerInfo>& workers);
   int64_t OperationsOn(const Worker& worker) const;
   // Answers the drain requests of workers where nothing runs any more.
-  void EndDrains();
+  void AnswerFinishedDrains();
   // Tries to start the operations that a drain held back.
   void RetryHeld();
   absl::StatusOr<const NamedMesh*> FindMesh(const core::Caller& caller, const std::string& name);
@@ -342,7 +345,7 @@ class Machine {
 
   // ---- arrays.cc ----
   // Returns LIMIT_EXCEEDED if `more` arrays would be too many.
-  absl::Status CheckRoom(const char* what, int64_t more) const;
+  absl::Status CheckRoomForArrays(const char* what, int64_t more) const;
   // Returns the record, or ARRAY_NOT_FOUND or ARRAY_DELETED.
   absl::StatusOr<ArrayRecord*> FindArray(const core::Caller& caller, uint64_t id, Access access);
   uint64_t NewArray(SpecRef spec, ArrayState state, uint64_t session);
@@ -351,21 +354,21 @@ class Machine {
   // Records that the current incarnations of the executors of the array's devices have its shards,
   // or will have them.
   void SetHolders(ArrayRecord& array);
-  ArrayInfo Info(uint64_t id);
+  ArrayInfo ArrayInfoOf(uint64_t id);
   // Marks the array as being written, on the current incarnations of its executors. Returns false
   // if the array no longer exists.
   bool BeginWrites(uint64_t id);
-  void UploadTimer(uint64_t id);
+  void OnUploadTimer(uint64_t id);
   // Creates the array and answers the request. Returns false, and does nothing, if an executor of
   // the array is not alive.
   bool TryCreate(const CreateArray& e, uint64_t session);
-  void SendRead(uint64_t request, const ArrayRecord& array);
-  void ArrayScheduled(uint64_t id);
-  void ArrayReady(uint64_t id);
-  void ArrayFailed(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
-  // Like ArrayFailed, with the state kLost. `why` must have the form of ArrayRecord::error.
-  void ArrayLost(uint64_t id, const absl::Status& why) { ArrayFailed(id, why, ArrayState::kLost); }
-  // Like ArrayFailed, for an array that has no waiters and no readers and is not to be freed.
+  void TrySendRead(uint64_t request, const ArrayRecord& array);
+  void SetArrayScheduled(uint64_t id);
+  void SetArrayReady(uint64_t id);
+  void FailArray(uint64_t id, const absl::Status& error, ArrayState state = ArrayState::kFailed);
+  // Like FailArray, with the state kLost. `why` must have the form of ArrayRecord::error.
+  void LoseArray(uint64_t id, const absl::Status& why) { FailArray(id, why, ArrayState::kLost); }
+  // Like FailArray, for an array that has no waiters and no readers and is not to be freed.
   void MarkFailed(uint64_t id, ArrayRecord& a, const absl::Status& error, ArrayState state);
   // Returns the error that uses of the array report; OK if the array has not failed.
   static absl::Status ErrorOf(uint64_t id, const ArrayRecord& a);
@@ -402,7 +405,7 @@ class Machine {
   absl::StatusOr<uint64_t> NewExecutable(const api::CompileRequest& request,
                                          const std::string& tenant);
   // Returns the request to the planner, without its cluster snapshot.
-  MakePlan PlanOf(const api::CompileRequest& request, uint64_t executable) const;
+  MakePlan PlanRequestFor(const api::CompileRequest& request, uint64_t executable) const;
   // Adds an executable that is planned for absent devices, and requests its plan. The executable is
   // dropped once the requests that wait for it have been answered.
   absl::StatusOr<uint64_t> PlanForAbsent(const api::CompileRequest& request,
@@ -412,32 +415,33 @@ class Machine {
   absl::StatusOr<uint64_t> FindOrPlan(const api::CompileRequest& request, const std::string& key,
                                       const std::string& tenant, bool cordoned);
   // Lists what a run of a program on these devices would wait for.
-  std::vector<api::PendingReason> PendingOn(const std::vector<int64_t>& devices, bool compiled);
+  std::vector<api::PendingReason> PendingReasonsOn(const std::vector<int64_t>& devices,
+                                                   bool compiled);
   // Returns how long a Compile waits for executors; less while an executor is not alive.
   absl::Duration CompileTimeout(const Executable& executable) const;
   // Call it when the executor was lost or has come back. The timeouts of the Compile requests that
   // wait for it begin anew.
   void RestartCompileTimeouts(const std::string& executor);
   // Returns the error for `what`, which waited too long for the executors to compile the program.
-  absl::Status NotLoaded(const Executable& executable, const std::string& what,
-                         bool callers_time_is_over = false) const;
+  absl::Status NotLoadedError(const Executable& executable, const std::string& what,
+                              bool callers_time_is_over = false) const;
   // Returns whether every executor of the executable is alive and has compiled it.
   bool IsLoaded(const Executable& executable) const;
   void SetPlan(uint64_t id, Executable& executable, std::shared_ptr<const core::Plan> made);
   void SendLoad(uint64_t id, Executable& executable, const Executor& executor);
   void LoadWhereAlive(uint64_t id);
   // Answers the requests that wait for the executable.
-  void AnswerCompiles(const Executable& executable);
+  void AnswerCompileWaits(const Executable& executable);
   // Returns the reply to a Compile. If `explain` is set, the reply contains the explanation, to
   // whose text core::AddLastRun adds the last run later.
   static core::CompileReply ReplyOf(const Executable& executable, bool explain);
-  // Calls AnswerCompiles if every executor has compiled the executable.
-  void AnswerCompiled(uint64_t id);
+  // Calls AnswerCompileWaits if every executor has compiled the executable.
+  void AnswerCompileWaitsIfLoaded(uint64_t id);
   // Answers the requests for the plan alone, and drops the executable.
-  void AnswerPlanned(uint64_t id);
-  void ExecutableFailed(uint64_t id, const absl::Status& error);
+  void AnswerPlanOnly(uint64_t id);
+  void FailExecutable(uint64_t id, const absl::Status& error);
   void DropOldExecutables();
-  void Unload(uint64_t id);
+  void DropExecutable(uint64_t id);
 
   // ---- run.cc ----
   absl::Status CheckExecute(const core::Caller& caller, const api::ExecuteRequest& body);
@@ -450,19 +454,20 @@ class Machine {
   void KeepInlined(const Executor& executor, const api::LaunchDone& done);
   // Returns the operation, with its inline results if it has succeeded. Requires: the operation is
   // a run.
-  api::Completion Complete(Operation& op);
+  api::Completion TakeCompletion(Operation& op);
   // Returns the generation of the communicator of the executors' current incarnations, in this
   // order. Opens the communicator if there is none.
-  uint64_t GenerationFor(const std::vector<std::string>& executors);
+  uint64_t FindOrOpenCommunicator(const std::vector<std::string>& executors);
   // Sends the communicator's configuration to one of its members.
-  void Configure(uint64_t generation, const std::vector<std::string>& members,
-                 const std::string& to);
+  void SendConfiguration(uint64_t generation, const std::vector<std::string>& members,
+                         const std::string& to);
   // Tells the members that are still alive to close the communicator.
   void CloseCommunicator(uint64_t generation, const Order::Members& members);
 
   // ---- transfer.cc ----
   // Starts an operation that copies `source` to the placement of `wanted`, and returns its id.
-  absl::StatusOr<uint64_t> Reshard(uint64_t session, uint64_t source, const api::ArraySpec& wanted);
+  absl::StatusOr<uint64_t> StartReshard(uint64_t session, uint64_t source,
+                                        const api::ArraySpec& wanted);
   // Returns the executable that moves an array from the sharding of `has` to that of `wanted`,
   // which is on the same mesh.
   absl::StatusOr<uint64_t> FindOrPlanReshard(const std::string& tenant, const api::ArraySpec& has,
@@ -490,12 +495,12 @@ class Machine {
   // back.
   bool AnyAway(const Operation& op);
   void Unblock(const Operation& op);
-  void DeadlineTimer(uint64_t id);
-  void VerdictTimer(uint64_t id);
+  void OnDeadlineTimer(uint64_t id);
+  void OnVerdictTimer(uint64_t id);
   // Fails the operation, because its wait for executors has timed out.
-  void ExecutorsLate(uint64_t id);
+  void OnExecutorsTimer(uint64_t id);
   void Start(Operation& op, const std::vector<std::string>& executors);
-  void Done(uint64_t id);
+  void Succeed(uint64_t id);
   // Fails the operation. A call from within another operation's failure takes effect after that
   // failure.
   void Fail(uint64_t id, absl::Status error,
@@ -503,7 +508,7 @@ class Machine {
   void FailNow(uint64_t id, const absl::Status& error, api::OperationState state);
   void End(Operation& op, api::OperationState state);
   // Records that the executor has left the operation: it has acknowledged the end, or is lost.
-  void ExecutorLeft(Operation& op, const std::string& executor);
+  void RecordExecutorLeft(Operation& op, const std::string& executor);
   // Starts the default deadline of an operation that has none. The default deadline of a run begins
   // when the run is the first on all of its executors.
   void StartRunDeadline(Operation& op);
@@ -533,8 +538,8 @@ class Machine {
   api::Operation Describe(const Operation& op);
   // Answers the requests that wait for the operation's state to change.
   void AnswerChangeWaits(Operation& op);
-  void LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
-                   bool inputs_kept = false);
+  void HandleLaunchEnd(const Executor& executor, uint64_t launch, const absl::Status& status,
+                       bool inputs_kept = false);
   // Settles the donated arrays of a failed operation after every executor has acknowledged its end.
   // The client gets its donated arrays back if no executor has consumed them; otherwise they are
   // freed. If the operation never started, this includes the originals whose copies it would have
@@ -542,18 +547,18 @@ class Machine {
   void SettleDonated(const Operation& op);
   // Starts and fails operations in a loop instead of by recursion, because a chain of operations
   // that depend on each other may be as long as the queue.
-  void RunDue();
+  void StartAndFailDue();
 
   // ---- The kinds of waits (waits.h), each in the file that begins such waits. ----
   // Returns the set in which a request with this wait is registered, so that the event that ends
   // the wait finds it. If there is no such set, that event searches all waits.
-  Requests* ListOf(const ArrayWait& wait);
-  Requests* ListOf(const OperationWait& wait);
-  Requests* ListOf(const CompileWait& wait);
-  Requests* ListOf(const DrainWait& wait);
-  Requests* ListOf(const CreateWait&) { return nullptr; }
-  Requests* ListOf(const InspectWait&) { return nullptr; }
-  Requests* ListOf(const HoldWait&) { return nullptr; }
+  Requests* WaitersFor(const ArrayWait& wait);
+  Requests* WaitersFor(const OperationWait& wait);
+  Requests* WaitersFor(const CompileWait& wait);
+  Requests* WaitersFor(const DrainWait& wait);
+  Requests* WaitersFor(const CreateWait&) { return nullptr; }
+  Requests* WaitersFor(const InspectWait&) { return nullptr; }
+  Requests* WaitersFor(const HoldWait&) { return nullptr; }
   // Answers the request at the timeout of its wait, after the wait has been removed.
   void AnswerTimeout(const ArrayWait& wait, uint64_t request);
   void AnswerTimeout(const ReadWait& wait, uint64_t request);
@@ -618,29 +623,29 @@ class Machine {
   // Starts an operation of an earlier life, or fails it if something that it needs is missing.
   void ResumeOperation(uint64_t id);
   // Handles the loss of the executors whose time to come back is over.
-  void AwayTimer();
+  void OnAwayTimer();
   // Kills the process of an executor whose time to come back is over, if its worker is back.
   void KillUnheard(const Executor& executor);
   // Marks the executors of a worker that is silent as away.
   void BeginAway(const std::string& worker, const std::string& reason);
   // Ends or suspends the waits for an executor that is away from now on.
-  void LeaveUntilBack(const std::string& executor);
+  void SuspendWaits(const std::string& executor);
   // Returns whether `info` is of the process that the executor had before it went away.
   bool MayAdopt(const std::string& executor, const api::ExecutorInfo& info) const;
   // Takes an executor back that was away. Compares what it holds with what it should hold.
   void Adopt(Executor& executor, const api::ExecutorInventory& inventory);
   // An operation that an executor has, with the sequence number and the communicator's generation
   // that were sent with it; 0 if they are not known.
-  struct Started {
+  struct StartedOperation {
     uint64_t sequence = 0, operation = 0, generation = 0;
-    auto operator<=>(const Started&) const = default;
+    auto operator<=>(const StartedOperation&) const = default;
   };
   // Returns the operations of the inventory that run or have ended, in the order in which they were
   // sent.
-  static std::vector<Started> StartedOn(const api::ExecutorInventory& inventory);
+  static std::vector<StartedOperation> StartedOperations(const api::ExecutorInventory& inventory);
   // Takes over an operation that was sent to the executor by a life that ended before the start was
   // durable.
-  void AdoptStarted(const Started& started, const std::string& executor);
+  void AdoptStarted(const StartedOperation& started, const std::string& executor);
   // Sends an operation to the executor again, whose command was lost on the way when the connection
   // or the coordinator ended, with all commands after it. Fails the operation if it cannot be sent
   // again.
@@ -648,12 +653,12 @@ class Machine {
   bool TryResend(Operation& op, const std::string& executor);
   void AdoptPrograms(const Executor& executor, const api::ExecutorInventory& inventory);
   void AdoptOperations(const Executor& executor, const api::ExecutorInventory& inventory);
-  void DidNotReach(uint64_t id, const std::string& executor);
+  void FailUnreached(uint64_t id, const std::string& executor);
   void LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory);
   bool IsNeeded(uint64_t id, const ArrayRecord& array) const;
   bool MayBeGivenBack(uint64_t id, const ArrayRecord& array,
                       const std::set<uint64_t>& started) const;
-  static bool IsHeldOn(const ArrayRecord& array, const Executor& x, int32_t local);
+  static bool IsHeldOn(const ArrayRecord& array, const Executor& x, int32_t local_index);
   void AdoptArrays(const Executor& executor, const api::ExecutorInventory& inventory);
 
   // ---- workers.cc ----
@@ -662,23 +667,25 @@ class Machine {
   std::vector<ArrayTable::Entry> ArraysOn(const Executor& executor);
   // Returns whether this incarnation of the executor has a shard of the array, or will have one.
   static bool IsHeldBy(const ArrayRecord& array, const Executor& executor);
-  absl::Status CheckName(const api::Registration& r) const;
+  absl::Status CheckNotConnected(const api::Registration& r) const;
   // Returns whether the worker may be forgotten to make room for another one: it is lost, and will
   // not come back with what it holds.
   bool MayForget(const Worker& worker) const;
   absl::Status CheckRegistration(const api::Registration& r) const;
-  void ExecutorUp(const std::string& worker, const std::string& host,
-                  const api::ExecutorInfo& info);
+  void RegisterExecutor(const std::string& worker, const std::string& host,
+                        const api::ExecutorInfo& info);
   // Removes a lost worker and its executors.
   void Forget(const std::string& worker);
   void ForgetExecutor(const std::string& name);
   void LoseExecutor(const std::string& executor, const std::string& reason, uint64_t launch,
                     const std::string& op);
   void LoseWorker(const std::string& worker, const std::string& reason);
-  void LeaseTimer(uint64_t registration_id);
+  void OnLeaseTimer(uint64_t registration_id);
   // Call it when executors are back. Retries the operations and requests that wait for executors.
   void RetryBlocked();
-  bool Responsive(const Executor& x) const { return x.seen.silence < s_.config.unresponsive; }
+  bool Responsive(const Executor& x) const {
+    return x.last_heartbeat.silence < s_.config.unresponsive;
+  }
   // Returns for example "it has not answered its worker for 3.2s", and "" while it answers.
   std::string SilenceOf(const Executor& x) const;
   // Returns for example "executor w0/0 (it has not answered its worker for 3.2s)", or "executor
@@ -704,13 +711,13 @@ class Machine {
   // only once the start of the operation is durable.
   std::map<std::string, std::vector<uint64_t>> deletes_, deletes_of_donated_;
   // The operations to start (if the status is OK) or to fail, in order.
-  struct Due {
+  struct DueOperation {
     uint64_t operation = 0;
-    absl::Status error;
+    absl::Status status;
     api::OperationState state = api::OperationState::kFailed;
   };
-  absl::InlinedVector<Due, 2> due_;
-  bool running_due_ = false;
+  absl::InlinedVector<DueOperation, 2> due_;
+  bool processing_due_ = false;
 };
 
 }  // namespace tessera::server::scheduler

@@ -40,11 +40,12 @@ struct Operation {
   absl::Time kill_at = absl::InfiniteFuture();
   // The commit that contains the start of the operation; 0 if there is none. The commands of the
   // operation may wait for this commit (Outbox in loop.h).
-  uint64_t started_in = 0;
-  uint64_t ended_in = 0;  // commit that contains the end of the operation; 0 if there is none
+  uint64_t started_in_commit = 0;
+  // The commit that contains the end of the operation; 0 if there is none.
+  uint64_t ended_in_commit = 0;
   // The executors that were behind (Machine::IsBehind) when the operation ended, or at the last
   // kill_at.
-  std::set<std::string> behind;
+  std::set<std::string> executors_behind;
   // End of the wait for executors to come back or, if `loading` is set, to compile the program.
   absl::Time executors_until = absl::InfiniteFuture();
   absl::Duration executors_wait;  // duration from which `executors_until` was computed

@@ -41,7 +41,7 @@ uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& resul
   for (const SpecRef& spec : results)
     op.results.push_back(NewArray(spec, ArrayState::kPlanned, op.session));
   for (uint64_t a : op.args) {
-    catalogue_.array(a).waiting.insert(id);
+    catalogue_.array(a).unscheduled_readers.insert(id);
     catalogue_.array(a).readers.insert(id);
   }
   if (Executable* const x = ExecutableOf(op)) {
@@ -50,7 +50,7 @@ uint64_t Machine::NewOperation(Operation&& op, const std::vector<SpecRef>& resul
   }
   Note(core::OperationSubmitted{op.tenant, op.kind});
   Arm(op.deadline, kDeadlineTimer, id);
-  Changed(op);
+  MarkChanged(op);
   order_.Add(std::move(op));
   return id;
 }
@@ -73,27 +73,27 @@ Executable* Machine::ExecutableOf(const Operation& op) const {
 
 void Machine::TryStart(uint64_t id) {
   due_.push_back({id, absl::OkStatus(), {}});
-  RunDue();
+  StartAndFailDue();
 }
 
 void Machine::Fail(uint64_t id, absl::Status error, api::OperationState state) {
   due_.push_back({id, std::move(error), state});
-  RunDue();
+  StartAndFailDue();
 }
 
-void Machine::RunDue() {
-  if (running_due_) return;
-  running_due_ = true;
+void Machine::StartAndFailDue() {
+  if (processing_due_) return;
+  processing_due_ = true;
   for (size_t next = 0; next < due_.size(); ++next) {
-    const Due due = std::move(due_[next]);
-    if (due.error.ok()) {
+    const DueOperation due = std::move(due_[next]);
+    if (due.status.ok()) {
       TryStartNow(due.operation);
     } else {
-      FailNow(due.operation, due.error, due.state);
+      FailNow(due.operation, due.status, due.state);
     }
   }
   due_.clear();
-  running_due_ = false;
+  processing_due_ = false;
 }
 
 // Starts the operation, unless something that it needs is missing. When its plan or an argument
@@ -163,19 +163,19 @@ void Machine::Unblock(const Operation& op) {
   Disarm(op.executors_until, kExecutorsTimer, op.id);
 }
 
-void Machine::ExecutorsLate(uint64_t id) {
+void Machine::OnExecutorsTimer(uint64_t id) {
   const Operation& op = order_.operation(id);
   if (op.loading) {
     const Executable& x = *ExecutableOf(op);
     MarkLoadersOverdue(x, absl::StrCat("operation ", id));
-    return Fail(id, NotLoaded(x, absl::StrCat("operation ", id)));
+    return Fail(id, NotLoadedError(x, absl::StrCat("operation ", id)));
   }
   Fail(id, Error(ErrorKind::kWorkerLost, "operation ", id, ": ", DescribeDelay(op),
                  ", and it was not back within ", absl::FormatDuration(op.executors_wait)));
 }
 
 uint64_t Machine::NextCommit(const Operation& op) const {
-  return s_.config.durable && op.tenant != core::kSystemTenant ? s_.commits + 1 : 0;
+  return s_.config.durable && op.tenant != core::kSystemTenant ? s_.last_commit + 1 : 0;
 }
 
 // Gives the operation its place in the order, and sends it to all of its executors in this step
@@ -187,8 +187,8 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   order_.Place(op);
   op.state = api::OperationState::kRunning;
   op.started = now_;
-  Changed(op);
-  op.started_in = NextCommit(op);
+  MarkChanged(op);
+  op.started_in_commit = NextCommit(op);
   AnswerChangeWaits(op);
   const bool uses_devices = op.uses_devices();
   for (const std::string& name : executors) {
@@ -202,19 +202,19 @@ void Machine::Start(Operation& op, const std::vector<std::string>& executors) {
   StartRunDeadline(op);
   // Operations and deletions sent from now on run after this launch.
   for (uint64_t a : op.args) {
-    catalogue_.array(a).waiting.erase(op.id);
+    catalogue_.array(a).unscheduled_readers.erase(op.id);
     TryFree(a);
   }
   FreeOriginals(op);
   for (uint64_t r : op.results) {
     // A result that is loaded from a file is kWriting now, like an upload.
     if (const ArrayRecord* a = catalogue_.FindArray(r); a && a->state == ArrayState::kPlanned)
-      ArrayScheduled(r);
+      SetArrayScheduled(r);
     TryFree(r);
   }
 }
 
-void Machine::Done(uint64_t id) {
+void Machine::Succeed(uint64_t id) {
   Operation& op = order_.operation(id);
   End(op, api::OperationState::kDone);
   for (uint64_t r : op.results) {
@@ -222,7 +222,7 @@ void Machine::Done(uint64_t id) {
     if (auto* const it = catalogue_.FindArray(r);
         it == nullptr || !it->error.ok() || it->state == ArrayState::kReady)
       continue;
-    ArrayReady(r);
+    SetArrayReady(r);
     TryFree(r);
   }
 }
@@ -234,7 +234,7 @@ absl::Status Machine::CheckQueue(const char* what) const {
                " are accepted; wait and retry");
 }
 
-Requests* Machine::ListOf(const OperationWait& wait) {
+Requests* Machine::WaitersFor(const OperationWait& wait) {
   return &order_.operation(wait.operation).waiters;
 }
 
@@ -246,19 +246,19 @@ void Machine::AnswerTimeout(const OperationWait& wait, uint64_t request) {
 // time. Each executor that has reported names a peer that it misses, which may itself be waiting.
 // The executors that have not reported are the ones that all others wait for, so the error names
 // these.
-void Machine::VerdictTimer(uint64_t id) {
-  constexpr size_t kNamed = 4;
+void Machine::OnVerdictTimer(uint64_t id) {
+  constexpr size_t kNamedMax = 4;
   const Operation& op = order_.operation(id);
-  std::vector<std::string> silent;
+  std::vector<std::string> unreported;
   for (const auto& [name, incarnation] : op.outstanding)
-    if (silent.size() < kNamed) silent.push_back(NameWithSilence(name));
-  std::string who = absl::StrCat("no report from ", absl::StrJoin(silent, ", "));
-  if (op.outstanding.size() > kNamed)
-    absl::StrAppend(&who, " and ", op.outstanding.size() - kNamed, " more");
+    if (unreported.size() < kNamedMax) unreported.push_back(NameWithSilence(name));
+  std::string who = absl::StrCat("no report from ", absl::StrJoin(unreported, ", "));
+  if (op.outstanding.size() > kNamedMax)
+    absl::StrAppend(&who, " and ", op.outstanding.size() - kNamedMax, " more");
   Fail(id, Annotate(op.peer_error, who));
 }
 
-void Machine::DeadlineTimer(uint64_t id) {
+void Machine::OnDeadlineTimer(uint64_t id) {
   const Operation& op = order_.operation(id);
   if (op.loading && op.sequence == 0)
     MarkLoadersOverdue(*ExecutableOf(op), absl::StrCat("operation ", id));
@@ -272,20 +272,21 @@ void Machine::FailNow(uint64_t id, const absl::Status& error, api::OperationStat
   if (op.ended()) return;
   op.error = error;
   const ErrorKind kind = KindOf(error);
-  const absl::Status stop = kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
-                                ? error
-                                : Error(ErrorKind::kPeerFailed, "operation ", id, " (", op.name,
-                                        ") was stopped; first failure: ", error.message());
+  const absl::Status stop_error =
+      kind == ErrorKind::kCancelled || kind == ErrorKind::kDeadlineExceeded
+          ? error
+          : Error(ErrorKind::kPeerFailed, "operation ", id, " (", op.name,
+                  ") was stopped; first failure: ", error.message());
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
-    if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop});
+    if (x.alive() && x.info.incarnation == incarnation) Send(x, api::CancelLaunch{id, stop_error});
   }
   // The executors may have left their collectives at different points, so no later launch may use
   // the communicator.
   if (op.generation != 0) order_.Retire(op.generation);
   End(op, state);
   if (op.outstanding.empty()) SettleDonated(op);
-  for (uint64_t r : op.results) ArrayFailed(r, error);
+  for (uint64_t r : op.results) FailArray(r, error);
 }
 
 // Decides what becomes of donated arrays, now that every executor has left the operation. An array
@@ -302,7 +303,7 @@ void Machine::SettleDonated(const Operation& op) {
     const bool gone = op.inputs_gone || (it->freed && it->error.ok());
     if (gone || ownership_.FindSession(it->session) == nullptr) {
       if (!op.inputs_gone) it->donated_to = 0;
-      Changed(a, *it);
+      MarkChanged(a, *it);
       TryFree(a);
     } else {
       it->donated_to = 0;
@@ -316,7 +317,7 @@ void Machine::SettleDonated(const Operation& op) {
     EndWait(request);
     auto* const it = catalogue_.FindArray(array);
     if (it != nullptr && !it->deleted) {
-      Answer(request, Info(array));
+      Answer(request, ArrayInfoOf(array));
     } else {
       Answer(request, Error(ErrorKind::kArrayDeleted, "array ", array, " was donated to operation ",
                             op.id, " and has been deleted"));
@@ -337,10 +338,10 @@ void Machine::StartRunDeadline(Operation& op) {
   Arm(op.deadline, kDeadlineTimer, op.id);
 }
 
-void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
+void Machine::RecordExecutorLeft(Operation& op, const std::string& executor) {
   if (op.outstanding.erase(executor) == 0) return;
   // The executor does not repeat a report once it is acknowledged, so its effect must be durable.
-  Changed(op);
+  MarkChanged(op);
   auto& running = cluster_.executor(executor).running;
   running.erase(op.sequence);
   if (!running.empty()) StartRunDeadline(order_.operation(running.begin()->second));
@@ -350,7 +351,7 @@ void Machine::ExecutorLeft(Operation& op, const std::string& executor) {
   if (op.state == api::OperationState::kCancelled)
     Note(core::CancelDone{core::CancelDone::kStopped, now_ - op.ended_at});
   Disarm(op.kill_at, kKillTimer, op.id);
-  order_.Leave(op);
+  order_.EndLingering(op);
   SettleDonated(op);
 }
 
@@ -383,19 +384,20 @@ uint64_t Machine::OperationAhead(const Operation& op, const Executor& executor) 
 // should: the launch may wait for the disk, the executor may be busy with an earlier operation, or
 // the operation is a save or a load, which may wait for a file.
 bool Machine::IsBehind(const Operation& op, const Executor& x) const {
-  return op.started_in > s_.durable || !op.uses_devices() || OperationAhead(op, x) != 0;
+  return op.started_in_commit > s_.durable_commit || !op.uses_devices() ||
+         OperationAhead(op, x) != 0;
 }
 
 void Machine::KillLingering(uint64_t id) {
   auto* const it = order_.Find(id);
   if (it == nullptr || order_.lingering().count(id) == 0) return;
   Operation& op = *it;
-  const std::set<std::string> was_behind = std::exchange(op.behind, {});
+  const std::set<std::string> was_behind = std::exchange(op.executors_behind, {});
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     if (!x.alive()) continue;
     const bool behind = IsBehind(op, x);
-    if (behind) op.behind.insert(name);
+    if (behind) op.executors_behind.insert(name);
     // A responsive executor that is behind drops this operation when it gets to it. If it was
     // behind at the last check, it may have got to the operation just now.
     if (Responsive(x) && (behind || was_behind.count(name) > 0)) continue;
@@ -409,12 +411,13 @@ void Machine::KillLingering(uint64_t id) {
   RestartKillTimer(op);
 }
 
-void Machine::CommandsHaveLeft() {
-  const uint64_t before = std::exchange(s_.was_durable, s_.durable);
-  if (s_.durable == before) return;
+void Machine::RecordCommandsSent() {
+  const uint64_t before = std::exchange(s_.durable_commit_before, s_.durable_commit);
+  if (s_.durable_commit == before) return;
   for (uint64_t id : order_.lingering()) {
     Operation& op = order_.operation(id);
-    if (op.started_in > before && op.started_in <= s_.durable) RestartKillTimer(op);
+    if (op.started_in_commit > before && op.started_in_commit <= s_.durable_commit)
+      RestartKillTimer(op);
   }
 }
 
@@ -437,24 +440,25 @@ void Machine::End(Operation& op, api::OperationState state) {
   Disarm(op.verdict_until, kVerdictTimer, id);
   op.peer_error = absl::OkStatus();  // op.error has its text
   op.ended_at = now_;
-  Changed(op);
-  op.ended_in = NextCommit(op);
+  MarkChanged(op);
+  op.ended_in_commit = NextCommit(op);
   NoteEnded(op);
   if (state == api::OperationState::kFailed) {
-    std::vector<std::string> silent;  // executors that have not reported its end
-    for (const auto& [name, incarnation] : op.outstanding) silent.push_back(name);
+    std::vector<std::string> unreported;  // executors that have not reported its end
+    for (const auto& [name, incarnation] : op.outstanding) unreported.push_back(name);
     LogIncident("operation failed",
                 {{"operation", absl::StrCat(id)},
                  {"program", op.name},
                  {"session", absl::StrCat(op.client_session_id)},
                  {"tenant", op.tenant},
-                 {"executors", absl::StrJoin(silent, ",")}},
+                 {"executors", absl::StrJoin(unreported, ",")}},
                 op.error);
   }
   order_.End(op);
   if (auto* const session = ownership_.FindSession(op.session); session != nullptr)
     session->operations.erase(id);
-  if (op.generation != 0) CloseCommunicator(op.generation, order_.CloseRetired(op.generation));
+  if (op.generation != 0)
+    CloseCommunicator(op.generation, order_.CloseRetiredIfUnused(op.generation));
   if (Executable* const x = ExecutableOf(op)) x->operations.erase(id);
   Log("operation ", id, " ", StateName(state), op.error.ok() ? "" : ": ",
       op.error.ok() ? "" : ToAbsl(InfoOf(KindOf(op.error)).reason));
@@ -462,7 +466,7 @@ void Machine::End(Operation& op, api::OperationState state) {
     const bool with_results = WaitOf<CompletionWait>(request) != nullptr;
     EndWait(request);
     if (with_results) {
-      Answer(request, Complete(op));
+      Answer(request, TakeCompletion(op));
     } else {
       Answer(request, Describe(op));
     }
@@ -472,13 +476,13 @@ void Machine::End(Operation& op, api::OperationState state) {
     for (const auto& [name, incarnation] : op.outstanding) {
       const auto& running = cluster_.executor(name).running;
       const bool next = !running.empty() && running.begin()->second == id;
-      if (!next || op.started_in > s_.durable) op.behind.insert(name);
+      if (!next || op.started_in_commit > s_.durable_commit) op.executors_behind.insert(name);
     }
     RestartKillTimer(op);
   }
   for (uint64_t a : op.args)
     if (auto* const it = catalogue_.FindArray(a); it != nullptr) {
-      it->waiting.erase(id);
+      it->unscheduled_readers.erase(id);
       it->readers.erase(id);
       // SettleDonated frees the arrays that were donated to a failed operation.
       if (it->donated_to != id || state == api::OperationState::kDone) TryFree(a);
@@ -489,17 +493,17 @@ void Machine::End(Operation& op, api::OperationState state) {
 // the operation at once. A failure that blames a peer is held back for verdict_wait, because the
 // peer's own report usually names the cause. The operation is done when all executors have reported
 // success.
-void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl::Status& status,
-                          bool inputs_kept) {
+void Machine::HandleLaunchEnd(const Executor& executor, uint64_t launch, const absl::Status& status,
+                              bool inputs_kept) {
   auto* const it = order_.Find(launch);
   if (it == nullptr) return;
   Operation& op = *it;
   if (op.outstanding.count(executor.name) == 0) return;
   if (!op.inputs_gone && !inputs_kept) {
     op.inputs_gone = true;
-    Changed(op);
+    MarkChanged(op);
   }
-  ExecutorLeft(op, executor.name);
+  RecordExecutorLeft(op, executor.name);
   if (op.ended()) return;
   if (!status.ok()) {
     const absl::Status error = Annotate(
@@ -519,7 +523,7 @@ void Machine::LaunchEnded(const Executor& executor, uint64_t launch, const absl:
   // A lost executor stays outstanding until its loss is known, so all executors have reported.
   if (op.peer_error.ok()) {
     if (Executable* const x = ExecutableOf(op)) x->last_run = op.run_longest;
-    return Done(launch);
+    return Succeed(launch);
   }
   const absl::Status error = op.peer_error;
   Fail(launch, error);
@@ -539,11 +543,12 @@ void Machine::On(const WaitOperation& e) {
   const auto found = FindOperation(e.caller, e.operation, Access::kRead);
   if (!found.ok()) return Answer(e.request, found.status());
   const Operation& op = **found;
-  if (op.ended() || e.timeout <= absl::ZeroDuration() || (e.seen && *e.seen != op.state))
+  if (op.ended() || e.timeout <= absl::ZeroDuration() ||
+      (e.seen_state && *e.seen_state != op.state))
     return Answer(e.request, Describe(op));
   const absl::Time until = now_ + std::min(e.timeout, s_.config.result_wait_max);
-  if (e.seen) return Wait(e.request, until, ChangeWait{{e.operation}});
-  Wait(e.request, until, OperationWait{e.operation});
+  if (e.seen_state) return BeginWait(e.request, until, ChangeWait{{e.operation}});
+  BeginWait(e.request, until, OperationWait{e.operation});
 }
 
 absl::StatusOr<std::monostate> Machine::On(const CancelOperation& e) {

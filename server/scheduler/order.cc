@@ -37,7 +37,7 @@ void Order::End(const Operation& op) {
   }
 }
 
-void Order::Leave(const Operation& op) {
+void Order::EndLingering(const Operation& op) {
   lingering_.erase(op.id);
   KeepRecord(op);
 }
@@ -68,7 +68,8 @@ uint64_t Order::AddCommunicator(const Members& members) {
   return communicators_[members] = ++last_generation_;
 }
 
-std::set<uint64_t> Order::OpenWith(const std::string& executor, uint64_t incarnation) const {
+std::set<uint64_t> Order::FindCommunicatorsWith(const std::string& executor,
+                                                uint64_t incarnation) const {
   std::set<uint64_t> open;
   for (const auto& [members, generation] : communicators_)
     if (std::find(members.begin(), members.end(), std::pair(executor, incarnation)) !=
@@ -85,7 +86,7 @@ void Order::Retire(uint64_t generation) {
   communicators_.erase(it);
 }
 
-Order::Members Order::CloseRetired(uint64_t generation) {
+Order::Members Order::CloseRetiredIfUnused(uint64_t generation) {
   const auto it = retired_.find(generation);
   if (it == retired_.end()) return {};
   for (uint64_t id : live_)
@@ -95,8 +96,8 @@ Order::Members Order::CloseRetired(uint64_t generation) {
   return members;
 }
 
-std::vector<std::pair<uint64_t, Order::Members>> Order::CloseThoseWith(const std::string& executor,
-                                                                       uint64_t incarnation) {
+std::vector<std::pair<uint64_t, Order::Members>> Order::CloseCommunicatorsWith(
+    const std::string& executor, uint64_t incarnation) {
   std::vector<std::pair<uint64_t, Members>> closed;
   for (auto it = communicators_.begin(); it != communicators_.end();) {
     const Members& members = it->first;

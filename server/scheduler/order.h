@@ -67,7 +67,7 @@ class Order {
   // Records that the operation has ended. It lingers until its executors have acknowledged the end.
   void End(const Operation& op);
   // Records that all executors have acknowledged the end of the operation.
-  void Leave(const Operation& op);
+  void EndLingering(const Operation& op);
   // Erases the oldest records until there are at most `kept`; records of canaries go before records
   // of tenants. Returns the ids of the erased records of tenants.
   std::vector<uint64_t> DropRecords(int64_t kept);
@@ -78,15 +78,15 @@ class Order {
   uint64_t FindCommunicator(const Members& members) const;
   uint64_t AddCommunicator(const Members& members);
   // Returns the generations of the open communicators that this executor is a member of.
-  std::set<uint64_t> OpenWith(const std::string& executor, uint64_t incarnation) const;
+  std::set<uint64_t> FindCommunicatorsWith(const std::string& executor, uint64_t incarnation) const;
   // Retires the communicator: no later launch uses it.
   void Retire(uint64_t generation);
   // If the communicator is retired and no live operation uses it, erases it and returns its
   // members. Otherwise returns no members.
-  Members CloseRetired(uint64_t generation);
+  Members CloseRetiredIfUnused(uint64_t generation);
   // Erases the open communicators that this executor is a member of, and returns them.
-  std::vector<std::pair<uint64_t, Members>> CloseThoseWith(const std::string& executor,
-                                                           uint64_t incarnation);
+  std::vector<std::pair<uint64_t, Members>> CloseCommunicatorsWith(const std::string& executor,
+                                                                   uint64_t incarnation);
 
  private:
   void KeepRecord(const Operation& op);

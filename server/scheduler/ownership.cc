@@ -26,7 +26,7 @@ uint64_t Ownership::NewId(const std::string& tenant, int64_t owners_max) {
   return id;
 }
 
-uint64_t Ownership::OwnSession(const std::string& tenant) {
+uint64_t Ownership::FindOrAddOwnSession(const std::string& tenant) {
   const auto [it, added] = own_sessions_.try_emplace(tenant, 0);
   if (added) {
     it->second = AddSession();

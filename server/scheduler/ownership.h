@@ -25,8 +25,7 @@ struct Session {
   // Whether it is the tenant's default session, which has no lease; clients call it 0.
   bool own = false;
   absl::Duration lease = absl::InfiniteDuration();
-  // The end of the lease.
-  absl::Time until = absl::InfiniteFuture();
+  absl::Time lease_until = absl::InfiniteFuture();
   absl::btree_set<uint64_t> arrays;    // arrays that are not deleted
   IdSet operations;                    // operations that have not ended
   std::map<uint64_t, uint64_t> holds;  // hold -> request that waits for its end
@@ -57,7 +56,7 @@ class Ownership {
   // Returns the next id for an array, executable or operation.
   uint64_t NewId(const std::string& tenant, int64_t owners_max);
   // Returns the key of the tenant's default session, and creates the session if there is none.
-  uint64_t OwnSession(const std::string& tenant);
+  uint64_t FindOrAddOwnSession(const std::string& tenant);
   // Adds a session with a lease, and returns its key.
   uint64_t AddSession();
   // Adds a session of an earlier life.

@@ -28,7 +28,7 @@ void SetDevices(const Cluster& cluster, const std::vector<int64_t>& devices, Exe
     const auto member = std::find(x->members.begin(), x->members.end(), e.name);
     const auto index = static_cast<int32_t>(member - x->members.begin());
     if (member == x->members.end()) x->members.push_back(e.name);
-    x->coordinates.push_back({index, cluster.device(d).local});
+    x->coordinates.push_back({index, cluster.device(d).local_index});
   }
 }
 
@@ -44,8 +44,8 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
     if (static_cast<int64_t>(devices.size()) != n)
       return Error(ErrorKind::kValueError, what, ": ",
                    Pluralize(static_cast<int64_t>(devices.size()), "device"), " for mesh ",
-                   mesh.ToString(), ", which has ", n);
-    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(devices), what));
+                   mesh.ToString(), ", which has ", Pluralize(n, "device"));
+    TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevicesExist(devices), what));
     std::set<int64_t> distinct;
     const std::string& kind = cluster_.ExecutorOf(devices[0]).info.device_kind;
     for (int64_t d : devices) {
@@ -86,8 +86,8 @@ absl::StatusOr<std::vector<int64_t>> Machine::ChooseDevices(const char* what, co
 
 absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& request,
                                                 const std::string& tenant) {
-  if (catalogue_.plans() >= s_.config.plans_bound)
-    return Error(ErrorKind::kQueueFull, "compile: ", catalogue_.plans(),
+  if (catalogue_.num_plans() >= s_.config.plans_bound)
+    return Error(ErrorKind::kQueueFull, "compile: ", catalogue_.num_plans(),
                  " programs are being planned, at most ", s_.config.plans_bound,
                  " at a time; retry");
   const uint64_t id = NewId(tenant);
@@ -99,7 +99,7 @@ absl::StatusOr<uint64_t> Machine::NewExecutable(const api::CompileRequest& reque
   return id;
 }
 
-MakePlan Machine::PlanOf(const api::CompileRequest& request, uint64_t executable) const {
+MakePlan Machine::PlanRequestFor(const api::CompileRequest& request, uint64_t executable) const {
   MakePlan plan;
   plan.executable = executable;
   plan.request.program = request.program;
@@ -111,7 +111,7 @@ MakePlan Machine::PlanOf(const api::CompileRequest& request, uint64_t executable
 absl::StatusOr<uint64_t> Machine::PlanForAbsent(const api::CompileRequest& request,
                                                 const std::string& tenant) {
   TESSERA_ASSIGN_OR_RETURN(const uint64_t id, NewExecutable(request, tenant));
-  MakePlan plan = PlanOf(request, id);
+  MakePlan plan = PlanRequestFor(request, id);
   plan.request.cluster.absent_device_memory_bytes = request.device_memory_bytes;
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
@@ -136,7 +136,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
     // A cordoned worker still takes a program that is compiled on it already.
     absl::StatusOr<std::vector<int64_t>> before =
         ChooseDevices("compile", mesh, request.devices, /*cordoned=*/true);
-    if (before.ok() && catalogue_.ExecutableOf(key_on(*before)) != 0) chosen = std::move(before);
+    if (before.ok() && catalogue_.ExecutableIdOf(key_on(*before)) != 0) chosen = std::move(before);
   }
   if (absl::IsFailedPrecondition(chosen.status()) && request.plan_only && request.devices.empty())
     return Error(ErrorKind::kNotEnoughDevices, chosen.status().message(),
@@ -145,7 +145,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   TESSERA_RETURN_IF_ERROR(chosen);
   const std::vector<int64_t>& devices = *chosen;
   const std::string full_key = key_on(devices);
-  if (const uint64_t id = catalogue_.ExecutableOf(full_key); id != 0) {
+  if (const uint64_t id = catalogue_.ExecutableIdOf(full_key); id != 0) {
     Executable& known = catalogue_.executable(id);
     if (!request.plan_only || known.state == ExecutableState::kPlanned) {
       catalogue_.Touch(known);
@@ -167,7 +167,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlan(const api::CompileRequest& request,
   if (tenant != core::kSystemTenant) Note(core::CacheLookup{core::CacheLookup::kMiss});
   Executable& x = catalogue_.executable(id);
   catalogue_.SetKey(id, full_key);
-  MakePlan plan = PlanOf(request, id);
+  MakePlan plan = PlanRequestFor(request, id);
   SetDevices(cluster_, devices, &x, &plan.request.cluster);
   effects_.emplace_back(std::move(plan));
   DropOldExecutables();
@@ -202,15 +202,15 @@ void Machine::On(const Compile& e) {
     const Executable& x = catalogue_.executable(*id);
     core::CompileReply reply = ReplyOf(x, request.explain);
     reply.executable = 0;
-    reply.pending = PendingOn(x.devices, /*compiled=*/true);
+    reply.pending = PendingReasonsOn(x.devices, /*compiled=*/true);
     return Answer(e.request, std::move(reply));
   }
   const absl::Time latest = now_ + request.timeout;
-  Wait(e.request, std::min(now_ + CompileTimeout(catalogue_.executable(*id)), latest),
-       CompileWait{*id, latest, e.body.explain});
+  BeginWait(e.request, std::min(now_ + CompileTimeout(catalogue_.executable(*id)), latest),
+            CompileWait{*id, latest, e.body.explain});
   if (catalogue_.executable(*id).state == ExecutableState::kPlanned) {
     LoadWhereAlive(*id);
-    AnswerCompiled(*id);
+    AnswerCompileWaitsIfLoaded(*id);
   }
 }
 
@@ -231,12 +231,12 @@ void Machine::SetPlan(uint64_t id, Executable& x, std::shared_ptr<const core::Pl
   x.reply.in = specs(plan.in);
   x.reply.out = specs(plan.out);
   for (const api::ArraySpec& spec : x.reply.out)
-    x.out.push_back(std::make_shared<const api::ArraySpec>(spec));
+    x.result_specs.push_back(std::make_shared<const api::ArraySpec>(spec));
   x.reply.devices = x.devices;
 }
 
 void Machine::RestoreExecutable(uint64_t id, Executable record) {
-  if (!cluster_.CheckDevices(record.devices).ok() || record.plan == nullptr)
+  if (!cluster_.CheckDevicesExist(record.devices).ok() || record.plan == nullptr)
     return LogIncident("record of the store dropped",
                        {{"executable", absl::StrCat(id)}, {"why", "its devices do not exist"}});
   Executable x;
@@ -257,39 +257,40 @@ void Machine::On(const Planned& e) {
   auto* const it = catalogue_.FindExecutable(e.executable);
   if (it == nullptr) return;
   Executable& x = *it;
-  if (!e.plan.ok()) return ExecutableFailed(e.executable, e.plan.status());
+  if (!e.plan.ok()) return FailExecutable(e.executable, e.plan.status());
   const core::Plan& plan = *e.plan;
   if (x.absent_device_memory_bytes > 0 && plan.memory_bound_bytes > x.absent_device_memory_bytes)
-    return ExecutableFailed(e.executable,
-                            Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
-                                  plan.memory_bound_bytes, " bytes on each device, which has ",
-                                  x.absent_device_memory_bytes,
-                                  "; shard it further, or plan for devices with more memory"));
+    return FailExecutable(e.executable,
+                          Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
+                                plan.memory_bound_bytes, " bytes on each device, which has ",
+                                x.absent_device_memory_bytes,
+                                "; shard it further, or plan for devices with more memory"));
   for (int64_t d : x.devices) {
     const int64_t memory = cluster_.ExecutorOf(d).memory_bytes;
     if (memory <= 0 || plan.memory_bound_bytes <= memory) continue;
     Note(core::PlanTooLarge{cluster_.ExecutorOf(d).info.device_kind});
-    return ExecutableFailed(
+    return FailExecutable(
         e.executable, Error(ErrorKind::kOutOfMemory, "compile: ", x.name, " needs up to ",
                             plan.memory_bound_bytes, " bytes on device ", d, ", which has ", memory,
                             "; shard it further"));
   }
   SetPlan(e.executable, x, std::make_shared<const core::Plan>(plan));
-  if (!x.plan_only) Changed(core::RowKind::kExecutable, e.executable, x.tenant);
-  if (x.plan_only) return AnswerPlanned(e.executable);
+  if (!x.plan_only) MarkChanged(core::RowKind::kExecutable, e.executable, x.tenant);
+  if (x.plan_only) return AnswerPlanOnly(e.executable);
   LoadWhereAlive(e.executable);
-  AnswerCompiled(e.executable);
+  AnswerCompileWaitsIfLoaded(e.executable);
   for (uint64_t op : IdSet(x.operations)) TryStart(op);
 }
 
-Requests* Machine::ListOf(const CompileWait& wait) {
+Requests* Machine::WaitersFor(const CompileWait& wait) {
   Executable* const x = catalogue_.FindExecutable(wait.executable);
   return x == nullptr ? nullptr : &x->waiters;
 }
 
 void Machine::AnswerTimeout(const CompileWait& wait, uint64_t request) {
   const Executable& x = catalogue_.executable(wait.executable);
-  AnswerLate(request, NotLoaded(x, "compile", /*callers_time_is_over=*/now_ >= wait.latest));
+  AnswerAndLogTimeout(
+      request, NotLoadedError(x, "compile", /*callers_time_is_over=*/now_ >= wait.caller_deadline));
   MarkLoadersOverdue(x, absl::StrCat("a compile of ", x.name));
 }
 
@@ -307,35 +308,35 @@ void Machine::RestartCompileTimeouts(const std::string& executor) {
     for (uint64_t request : x.waiters) {
       absl::Time& until = s_.waiters.at(request).until;
       Disarm(until, kRequestTimer, request);
-      until = std::min(now_ + CompileTimeout(x), WaitOf<CompileWait>(request)->latest);
+      until = std::min(now_ + CompileTimeout(x), WaitOf<CompileWait>(request)->caller_deadline);
       Arm(until, kRequestTimer, request);
     }
   }
 }
 
-absl::Status Machine::NotLoaded(const Executable& x, const std::string& what,
-                                bool callers_time_is_over) const {
-  const std::string lost = cluster_.FirstLost(x.members);
+absl::Status Machine::NotLoadedError(const Executable& x, const std::string& what,
+                                     bool callers_time_is_over) const {
+  const std::string lost = cluster_.DescribeFirstLost(x.members);
   if (!lost.empty())
     return Error(ErrorKind::kWorkerLost, what, ": ", lost, ", and it was not back within ",
                  absl::FormatDuration(s_.config.recovery_wait), "; retry");
-  std::string late = absl::StrCat("the plan of ", x.name, " was not made within ");
+  std::string cause = absl::StrCat("the plan of ", x.name, " was not made within ");
   for (const std::string& member : x.members)
-    if (x.state == ExecutableState::kPlanned && x.loaded.count(member) == 0) {
-      late = absl::StrCat(NameWithSilence(member), " did not compile ", x.name, " within ");
+    if (x.state == ExecutableState::kPlanned && x.loaded_on.count(member) == 0) {
+      cause = absl::StrCat(NameWithSilence(member), " did not compile ", x.name, " within ");
       break;
     }
   if (callers_time_is_over)
-    return Error(ErrorKind::kDeadlineExceeded, what, ": ", late,
+    return Error(ErrorKind::kDeadlineExceeded, what, ": ", cause,
                  "the time that its caller gave; retry");
-  return Error(ErrorKind::kCompileTimeout, what, ": ", late,
+  return Error(ErrorKind::kCompileTimeout, what, ": ", cause,
                absl::FormatDuration(s_.config.compile_timeout),
                " (compile_timeout_ms); the compilation goes on: retry, split the program, or "
                "raise the limit");
 }
 
 void Machine::SendLoad(uint64_t id, Executable& x, const Executor& executor) {
-  uint64_t& sent = x.sent[executor.name];
+  uint64_t& sent = x.sent_to[executor.name];
   if (sent == executor.info.incarnation) return;
   sent = executor.info.incarnation;
   api::LoadProgram load;
@@ -359,8 +360,8 @@ void Machine::LoadWhereAlive(uint64_t id) {
 bool Machine::IsLoaded(const Executable& x) const {
   return std::all_of(x.members.begin(), x.members.end(), [&](const std::string& member) {
     const Executor& executor = cluster_.executor(member);
-    const auto it = x.loaded.find(member);
-    return executor.alive() && it != x.loaded.end() && it->second == executor.info.incarnation;
+    const auto it = x.loaded_on.find(member);
+    return executor.alive() && it != x.loaded_on.end() && it->second == executor.info.incarnation;
   });
 }
 
@@ -375,7 +376,7 @@ core::CompileReply Machine::ReplyOf(const Executable& x, bool explain) {
   return reply;
 }
 
-void Machine::AnswerCompiles(const Executable& x) {
+void Machine::AnswerCompileWaits(const Executable& x) {
   for (uint64_t request : IdSet(x.waiters)) {
     core::CompileReply reply = ReplyOf(x, WaitOf<CompileWait>(request)->explain);
     EndWait(request);
@@ -383,32 +384,33 @@ void Machine::AnswerCompiles(const Executable& x) {
   }
 }
 
-void Machine::AnswerCompiled(uint64_t id) {
+void Machine::AnswerCompileWaitsIfLoaded(uint64_t id) {
   const Executable& x = catalogue_.executable(id);
-  if (IsLoaded(x)) AnswerCompiles(x);
+  if (IsLoaded(x)) AnswerCompileWaits(x);
 }
 
-void Machine::AnswerPlanned(uint64_t id) {
+void Machine::AnswerPlanOnly(uint64_t id) {
   Executable& x = catalogue_.executable(id);
   x.reply.executable = 0;
-  if (x.absent_device_memory_bytes == 0) x.reply.pending = PendingOn(x.devices, /*compiled=*/false);
-  AnswerCompiles(x);
-  Unload(id);
+  if (x.absent_device_memory_bytes == 0)
+    x.reply.pending = PendingReasonsOn(x.devices, /*compiled=*/false);
+  AnswerCompileWaits(x);
+  DropExecutable(id);
 }
 
 void Machine::HandleReport(Executor& executor, const api::ProgramLoaded& report) {
   auto* const it = catalogue_.FindExecutable(report.executable);
   if (it == nullptr) return;
   if (!report.status.ok())
-    return ExecutableFailed(
+    return FailExecutable(
         report.executable,
         Annotate(report.status, absl::StrCat("compile: ", it->name, " on ", executor.name)));
-  it->loaded[executor.name] = executor.info.incarnation;
-  AnswerCompiled(report.executable);
+  it->loaded_on[executor.name] = executor.info.incarnation;
+  AnswerCompileWaitsIfLoaded(report.executable);
   for (uint64_t op : IdSet(it->operations)) TryStart(op);
 }
 
-void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
+void Machine::FailExecutable(uint64_t id, const absl::Status& error) {
   Executable& x = catalogue_.executable(id);
   // Errors of the program, or of a plan for absent devices, are not incidents of the cluster.
   const bool exceeds_absent = absl::IsResourceExhausted(error) && x.absent_device_memory_bytes > 0;
@@ -420,17 +422,17 @@ void Machine::ExecutableFailed(uint64_t id, const absl::Status& error) {
   EndWaits(x.waiters, error);
   for (uint64_t op : IdSet(x.operations)) Fail(op, error);
   // The next Compile plans the executable again.
-  Unload(id);
+  DropExecutable(id);
 }
 
-void Machine::Unload(uint64_t id) {
+void Machine::DropExecutable(uint64_t id) {
   const Executable& x = catalogue_.executable(id);
-  for (const auto& [name, incarnation] : x.sent) {
+  for (const auto& [name, incarnation] : x.sent_to) {
     const Executor& executor = cluster_.executor(name);
     if (executor.alive() && executor.info.incarnation == incarnation)
       Send(executor, api::UnloadPrograms{{id}});
   }
-  Changed(core::RowKind::kExecutable, id, x.tenant);
+  MarkChanged(core::RowKind::kExecutable, id, x.tenant);
   catalogue_.RemoveExecutable(id);
 }
 
@@ -438,7 +440,7 @@ void Machine::DropOldExecutables() {
   while (static_cast<int64_t>(catalogue_.executables().size()) > s_.config.executables_max) {
     const uint64_t oldest = catalogue_.OldestUnused();
     if (oldest == 0) return;  // All are in use; queue_bound and plans_bound limit their number.
-    Unload(oldest);
+    DropExecutable(oldest);
   }
 }
 

@@ -42,8 +42,9 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
     const Executor& x = cluster_.executor(name);
     const Worker& worker = cluster_.worker(x.worker);
     if (!x.alive())
-      reasons->push_back(
-          {"WORKER_LOST", cluster_.FirstLost({name}), {absl::StrCat("workers/", x.worker)}});
+      reasons->push_back({"WORKER_LOST",
+                          cluster_.DescribeFirstLost({name}),
+                          {absl::StrCat("workers/", x.worker)}});
     if (!worker.cordoned || !workers.insert(x.worker).second) continue;
     const char* how = cluster_.IsDraining(x.worker) ? "draining" : "cordoned";
     cordoned.push_back(
@@ -55,8 +56,8 @@ void Machine::AddPlaceReasons(const std::vector<std::string>& executors,
   reasons->insert(reasons->end(), cordoned.begin(), cordoned.end());
 }
 
-std::vector<api::PendingReason> Machine::PendingOn(const std::vector<int64_t>& devices,
-                                                   bool compiled) {
+std::vector<api::PendingReason> Machine::PendingReasonsOn(const std::vector<int64_t>& devices,
+                                                          bool compiled) {
   std::vector<api::PendingReason> reasons;
   AddPlaceReasons(cluster_.ExecutorsOf(devices), &reasons);
   if (!compiled) reasons.push_back({"COMPILING", "its program is not compiled yet", {}});
@@ -108,7 +109,7 @@ std::vector<api::PendingReason> Machine::PendingReasons(const Operation& op) {
 std::string Machine::AwayReason(const Operation& op) const {
   if (cluster_.num_away() == 0) return "";
   for (const auto& [name, incarnation] : op.outstanding)
-    if (cluster_.executor(name).away) return cluster_.FirstLost({name});
+    if (cluster_.executor(name).away) return cluster_.DescribeFirstLost({name});
   return "";
 }
 
@@ -124,10 +125,11 @@ std::string Machine::DescribeProgress(const Operation& op) {
   for (const auto& [name, incarnation] : op.outstanding) {
     const Executor& x = cluster_.executor(name);
     std::vector<std::string> what;
-    const bool loaded = program == nullptr || program->loaded.count(name) > 0;
-    if (x.seen.launch == op.id) {
-      if (!x.seen.op.empty())
-        what.push_back(absl::StrCat(x.seen.waiting ? "waiting in " : "at ", x.seen.op));
+    const bool loaded = program == nullptr || program->loaded_on.count(name) > 0;
+    if (x.last_heartbeat.launch == op.id) {
+      if (!x.last_heartbeat.op.empty())
+        what.push_back(
+            absl::StrCat(x.last_heartbeat.waiting ? "waiting in " : "at ", x.last_heartbeat.op));
     } else if (const uint64_t before = OperationAhead(op, x); before != 0) {
       what.push_back(absl::StrCat("behind operation ", before));
     } else if (!loaded) {

@@ -24,7 +24,7 @@ class RecordList {
       entries_.push_back({id, record});
       return;
     }
-    Settle();
+    DropRemoved();
     const auto after = [](uint64_t a, const Entry& b) { return a < b.id; };
     entries_.insert(std::upper_bound(entries_.begin(), entries_.end(), id, after), {id, record});
   }
@@ -35,18 +35,18 @@ class RecordList {
       return;
     }
     removed_.push_back(id);
-    if (2 * removed_.size() > entries_.size() + kKeptMin) Settle();
+    if (2 * removed_.size() > entries_.size() + kKeptMin) DropRemoved();
   }
   // Returns the entries in ascending order. They are valid until the next call.
   const std::vector<Entry>& entries() {
-    Settle();
+    DropRemoved();
     return entries_;
   }
 
  private:
   static constexpr size_t kKeptMin = 16;
 
-  void Settle() {
+  void DropRemoved() {
     if (removed_.empty()) return;
     std::sort(removed_.begin(), removed_.end());
     auto removed = removed_.begin();

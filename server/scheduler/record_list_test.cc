@@ -27,7 +27,7 @@ std::vector<uint64_t> IdsOf(List& list) {
   return ids;
 }
 
-TEST(RecordList, IsInOrder) {
+TEST(RecordList, KeepsEntriesInOrderOfTheirIds) {
   List list;
   for (const uint64_t id : {3, 5, 9}) list.Add(id, kRecords + id);
   list.Add(4, kRecords + 4);
@@ -38,23 +38,24 @@ TEST(RecordList, IsInOrder) {
   EXPECT_THAT(IdsOf(list), ElementsAre(4, 5));
 }
 
-TEST(RecordList, IsASet) {
+TEST(RecordList, BehavesLikeStdSet) {
   std::mt19937 random(1);
   List list;
-  std::set<uint64_t> same;
+  std::set<uint64_t> expected;
   for (int step = 0; step < 20'000; ++step) {
-    const bool grow = same.size() < 5 || random() % 2 == 0;
+    const bool grow = expected.size() < 5 || random() % 2 == 0;
     if (grow) {
       const uint64_t id = random() % 4 == 0 ? random() % 10'000 : 10'000 + step;
-      if (same.insert(id).second) list.Add(id, kRecords + id);
+      if (expected.insert(id).second) list.Add(id, kRecords + id);
     } else {
-      const auto victim = std::next(same.begin(), static_cast<long>(random() % same.size()));
+      const auto victim =
+          std::next(expected.begin(), static_cast<long>(random() % expected.size()));
       list.Remove(*victim);
-      same.erase(victim);
+      expected.erase(victim);
     }
-    ASSERT_EQ(list.size(), same.size());
+    ASSERT_EQ(list.size(), expected.size());
     if (step % 37 == 0) {
-      ASSERT_THAT(IdsOf(list), ::testing::ElementsAreArray(same));
+      ASSERT_THAT(IdsOf(list), ::testing::ElementsAreArray(expected));
     }
   }
 }

@@ -17,13 +17,14 @@ void Machine::Remember(const Request& e, CallKind call, uint64_t made,
                        const std::vector<uint64_t>& arrays) {
   const core::AnswerLimits limits{.answers_max = s_.config.request_ids_max,
                                   .age_max = s_.config.request_id_age};
-  AnswerRecord answer{e.caller.tenant, call, e.id.text, e.id.payload, made, arrays, {}};
+  AnswerRecord answer{e.caller.tenant, call, e.request_id.text, e.request_id.payload, made,
+                      arrays,          {}};
   for (const auto& [number, tenant] : s_.answers.Add(std::move(answer), limits, now_))
-    Changed(core::RowKind::kAnswer, number, tenant);
+    MarkChanged(core::RowKind::kAnswer, number, tenant);
 }
 
-absl::Status Machine::Reused(const Request& e) {
-  return Error(ErrorKind::kRequestIdReused, "request_id '", absl::CEscape(e.id.text),
+absl::Status Machine::RequestIdReusedError(const Request& e) {
+  return Error(ErrorKind::kRequestIdReused, "request_id '", absl::CEscape(e.request_id.text),
                "' was used before with another request; use a new one");
 }
 
@@ -33,15 +34,15 @@ absl::StatusOr<PendingArrays> Machine::PendingArraysOf(const core::Caller& calle
   PendingArrays pending{Describe(*op), {}};
   for (uint64_t id : first.arrays) {
     TESSERA_RETURN_IF_ERROR(FindArray(caller, id, Access::kRead).status());
-    pending.arrays.push_back(Info(id));
+    pending.arrays.push_back(ArrayInfoOf(id));
   }
   return pending;
 }
 
 void Machine::AnswerRepeatedCall(const OpenSession& e, const AnswerRecord& first) {
   const Session* const session = ownership_.FindSession(first.made);
-  if (session == nullptr) return Answer(e.request, NoSession(first.made));
-  Answer(e.request, Info(first.made, *session));
+  if (session == nullptr) return Answer(e.request, NoSessionError(first.made));
+  Answer(e.request, SessionInfoOf(first.made, *session));
 }
 
 void Machine::AnswerRepeatedCall(const CloseSession& e, const AnswerRecord&) {
@@ -66,14 +67,14 @@ void Machine::AnswerRepeatedCall(const Execute& e, const AnswerRecord& first) {
   const auto found = FindOperation(e.caller, first.made, Access::kRead);
   if (!found.ok()) return Answer(e.end_request, found.status());
   Operation& op = order_.operation(first.made);
-  if (op.ended()) return Answer(e.end_request, Complete(op));
-  Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{op.id}});
+  if (op.ended()) return Answer(e.end_request, TakeCompletion(op));
+  BeginWait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{op.id}});
 }
 
 void Machine::AnswerRepeatedCall(const CreateArray& e, const AnswerRecord& first) {
   const auto found = FindArray(e.caller, first.made, Access::kChange);
   if (!found.ok()) return Answer(e.request, found.status());
-  Answer(e.request, Info(first.made));
+  Answer(e.request, ArrayInfoOf(first.made));
 }
 
 void Machine::AnswerRepeatedCall(const ReshardArray& e, const AnswerRecord& first) {

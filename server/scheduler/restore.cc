@@ -1,5 +1,5 @@
-// Restores what a life of the coordinator gets from the one before, and takes back executors that
-// were away.
+// Restores the state from the rows that earlier lives of the coordinator have committed, and takes
+// back executors that were away.
 //
 // The executors of an earlier life are away, and so are the executors of a worker that falls
 // silent. They stay away until they come back with what they hold, or until the grace is over.
@@ -45,8 +45,8 @@ void Machine::On(const Restore& e) {
   for (const auto& [key, record] : Records<Session>(e.rows)) {
     Session session = *record;
     if (!session.own) {
-      session.until = now_ + std::max(session.lease, s_.config.outage_grace);
-      Arm(session.until, kSessionTimer, key->id);
+      session.lease_until = now_ + std::max(session.lease, s_.config.outage_grace);
+      Arm(session.lease_until, kSessionTimer, key->id);
     }
     ownership_.RestoreSession(key->id, std::move(session));
   }
@@ -61,10 +61,10 @@ void Machine::On(const Restore& e) {
     return a.second->ended_at < b.second->ended_at;
   });
   for (const auto& [key, op] : operations) RestoreOperation(*op);
-  std::set<uint64_t> made;
+  std::set<uint64_t> results_of_live;
   for (uint64_t id : IdSet(order_.live())) {
     const std::vector<uint64_t>& results = order_.operation(id).results;
-    made.insert(results.begin(), results.end());
+    results_of_live.insert(results.begin(), results.end());
     ResumeOperation(id);
   }
   for (const auto& [key, answer] : Records<AnswerRecord>(e.rows)) {
@@ -79,9 +79,9 @@ void Machine::On(const Restore& e) {
       arrays.push_back(id);
   for (uint64_t id : arrays) {
     if (ArrayRecord* const a = catalogue_.FindArray(id);
-        made.count(id) == 0 &&
+        results_of_live.count(id) == 0 &&
         (a->state == ArrayState::kPlanned || a->state == ArrayState::kScheduled))
-      ArrayFailed(id, Error(ErrorKind::kInternal, "array ", id, ": its operation is unknown"));
+      FailArray(id, Error(ErrorKind::kInternal, "array ", id, ": its operation is unknown"));
     TryFree(id);
   }
   if (cluster_.num_away() > 0) Arm(now_ + s_.config.outage_grace, kAwayTimer, 0);
@@ -91,10 +91,10 @@ void Machine::RestoreArray(uint64_t id, ArrayRecord array) {
   const std::vector<int64_t>& devices = array.spec->placement.devices;
   const bool assigned = std::all_of(devices.begin(), devices.end(),
                                     [&](int64_t d) { return d >= 0 && d < cluster_.num_ids(); });
-  if (!assigned || (!cluster_.CheckDevices(devices).ok() && array.error.ok()))
+  if (!assigned || (!cluster_.CheckDevicesExist(devices).ok() && array.error.ok()))
     return LogIncident("record of the store dropped",
                        {{"array", absl::StrCat(id)}, {"why", "its devices do not exist"}});
-  for (IdSet* set : {&array.waiting, &array.readers, &array.waiters}) set->clear();
+  for (IdSet* set : {&array.unscheduled_readers, &array.readers, &array.waiters}) set->clear();
   array.unwritten.clear();
   array.freed = false;
   if (array.state == ArrayState::kWriting) {
@@ -120,8 +120,8 @@ void Machine::RestoreOperation(Operation op) {
   op.wall_ahead = s_.wall_ahead;
   op.waiters.clear();
   op.kill_at = op.executors_until = op.verdict_until = absl::InfiniteFuture();
-  op.started_in = op.ended_in = 0;
-  op.behind.clear();
+  op.started_in_commit = op.ended_in_commit = 0;
+  op.executors_behind.clear();
   op.loading = false;
   if (Run* const run = op.run()) run->inlined.clear();
   if (op.generation != 0)
@@ -137,7 +137,7 @@ void Machine::RestoreOperation(Operation op) {
       ArrayRecord* const array = catalogue_.FindArray(a);
       if (array == nullptr) continue;
       array->readers.insert(op.id);
-      if (op.sequence == 0) array->waiting.insert(op.id);
+      if (op.sequence == 0) array->unscheduled_readers.insert(op.id);
     }
     for (uint64_t r : op.results)
       if (ArrayRecord* const array = catalogue_.FindArray(r)) {
@@ -194,7 +194,7 @@ void Machine::ResumeOperation(uint64_t id) {
   TryStart(id);
 }
 
-void Machine::AwayTimer() {
+void Machine::OnAwayTimer() {
   std::vector<std::pair<std::string, std::string>> lost;  // names and reasons
   for (const auto& [name, x] : cluster_.executors())
     if (x.away && x.away_until <= now_)
@@ -234,28 +234,29 @@ void Machine::BeginAway(const std::string& worker, const std::string& reason) {
                               {"lost_after", absl::FormatDuration(s_.config.outage_grace)},
                               {"why", reason}});
   cluster_.ShareMemory(w.host);
-  for (const std::string& name : away) LeaveUntilBack(name);
+  for (const std::string& name : away) SuspendWaits(name);
   if (!away.empty()) Arm(until, kAwayTimer, registration_id);
 }
 
 // Ends the waits for writes and looks at files, because their commands may not have reached the
 // executor. Reads are sent again when the executor is back, and the executor's inventory will say
 // which launches have reached it.
-void Machine::LeaveUntilBack(const std::string& name) {
+void Machine::SuspendWaits(const std::string& name) {
   Executor& x = cluster_.executor(name);
   x.overdue_for.clear();
   std::vector<uint64_t> ended;
   for (auto& [request, w] : s_.waiters) {
-    if (auto* const read = std::get_if<ReadWait>(&w.on); read != nullptr && read->executor == name)
+    if (auto* const read = std::get_if<ReadWait>(&w.wait);
+        read != nullptr && read->executor == name)
       read->executor.clear();  // RetryBlocked sends it again.
-    const auto* const write = std::get_if<WriteWait>(&w.on);
-    const auto* const inspection = std::get_if<InspectWait>(&w.on);
+    const auto* const write = std::get_if<WriteWait>(&w.wait);
+    const auto* const inspection = std::get_if<InspectWait>(&w.wait);
     if ((write != nullptr && write->executor == name) ||
         (inspection != nullptr && inspection->executor == name))
       ended.push_back(request);
   }
-  EndWaits(ended, Error(ErrorKind::kWorkerLost, cluster_.FirstLost({name}), "; retry"));
-  for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
+  EndWaits(ended, Error(ErrorKind::kWorkerLost, cluster_.DescribeFirstLost({name}), "; retry"));
+  for (uint64_t op : catalogue_.MarkUnloaded(name)) TryStart(op);
   RestartCompileTimeouts(name);
   if (!order_.held().empty()) RetryHeld();
 }
@@ -267,22 +268,22 @@ bool Machine::MayAdopt(const std::string& executor, const api::ExecutorInfo& inf
 
 void Machine::Adopt(Executor& x, const api::ExecutorInventory& inventory) {
   cluster_.Adopt(x);
-  x.came_with = inventory.generations;
-  x.reports_before = inventory.reports;
+  x.returned_generations = inventory.generations;
+  x.last_report_before_return = inventory.reports;
   x.last_sent_sequence = 0;
   for (uint64_t sequence : inventory.sequences)
     x.last_sent_sequence = std::max(x.last_sent_sequence, sequence);
-  Changed(core::RowKind::kExecutor, x.name);
+  MarkChanged(core::RowKind::kExecutor, x.name);
   Log("executor ", x.name, " is back, with its arrays");
   cluster_.ShareMemory(x.host);
   AdoptPrograms(x, inventory);
   // No operation starts until all operations that the executor has started are known: an operation
   // that becomes ready now may be one that the executor has already.
-  running_due_ = true;
+  processing_due_ = true;
   AdoptOperations(x, inventory);
   AdoptArrays(x, inventory);
-  running_due_ = false;
-  RunDue();
+  processing_due_ = false;
+  StartAndFailDue();
   RestartCompileTimeouts(x.name);
   RetryBlocked();
 }
@@ -296,20 +297,21 @@ void Machine::AdoptPrograms(const Executor& x, const api::ExecutorInventory& inv
         unknown.push_back(id);
         continue;
       }
-      executable->sent[x.name] = x.info.incarnation;
-      if (list == &inventory.executables) executable->loaded[x.name] = x.info.incarnation;
+      executable->sent_to[x.name] = x.info.incarnation;
+      if (list == &inventory.executables) executable->loaded_on[x.name] = x.info.incarnation;
     }
   if (!unknown.empty()) Send(x, api::UnloadPrograms{std::move(unknown)});
   // A Compile that came while the executor was away may have waited only for this executor.
   for (uint64_t id : inventory.executables)
-    if (catalogue_.FindExecutable(id) != nullptr) AnswerCompiled(id);
+    if (catalogue_.FindExecutable(id) != nullptr) AnswerCompileWaitsIfLoaded(id);
 }
 
-std::vector<Machine::Started> Machine::StartedOn(const api::ExecutorInventory& inventory) {
+std::vector<Machine::StartedOperation> Machine::StartedOperations(
+    const api::ExecutorInventory& inventory) {
   const auto at = [](const std::vector<uint64_t>& list, size_t i) {
     return i < list.size() ? list[i] : 0;
   };
-  std::vector<Started> started;
+  std::vector<StartedOperation> started;
   for (size_t i = 0; i < inventory.running.size(); ++i)
     started.push_back(
         {at(inventory.sequences, i), inventory.running[i], at(inventory.running_generations, i)});
@@ -323,7 +325,7 @@ std::vector<Machine::Started> Machine::StartedOn(const api::ExecutorInventory& i
 // life ended before the start was durable. The operation gets the place and the communicator that
 // the executor names, so that all members of its gang agree. Executors that came back before
 // without it are sent the operation now.
-void Machine::AdoptStarted(const Started& started, const std::string& executor) {
+void Machine::AdoptStarted(const StartedOperation& started, const std::string& executor) {
   Operation& op = order_.operation(started.operation);
   const std::vector<std::string> executors = ExecutorsOf(op);
   if (std::find(executors.begin(), executors.end(), executor) == executors.end()) return;
@@ -334,7 +336,7 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   if (!op.sequence_reassigned) op.sequence = started.sequence;
   op.state = api::OperationState::kRunning;
   op.started = now_;
-  Changed(op);
+  MarkChanged(op);
   std::vector<std::string> missing;
   Order::Members members;
   for (const std::string& name : executors) {
@@ -347,14 +349,14 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
   }
   op.generation = started.generation;
   if (op.generation != 0) order_.RestoreRetired(op.generation, std::move(members));
-  for (uint64_t a : op.args) catalogue_.array(a).waiting.erase(op.id);
+  for (uint64_t a : op.args) catalogue_.array(a).unscheduled_readers.erase(op.id);
   FreeOriginals(op);
   for (uint64_t r : op.results)
     if (const ArrayRecord* a = catalogue_.FindArray(r)) {
       if (op.kind == api::OperationKind::kLoad) {
         BeginWrites(r);
       } else if (a->state == ArrayState::kPlanned) {
-        ArrayScheduled(r);
+        SetArrayScheduled(r);
       }
     }
   for (const std::string& name : missing)
@@ -364,12 +366,12 @@ void Machine::AdoptStarted(const Started& started, const std::string& executor) 
 void Machine::Resend(uint64_t id, const std::string& executor) {
   Operation& op = order_.operation(id);
   if (TryResend(op, executor)) return Log("operation ", id, " was sent to ", executor, " again");
-  DidNotReach(id, executor);
+  FailUnreached(id, executor);
 }
 
-void Machine::DidNotReach(uint64_t id, const std::string& executor) {
+void Machine::FailUnreached(uint64_t id, const std::string& executor) {
   Operation& op = order_.operation(id);
-  ExecutorLeft(op, executor);
+  RecordExecutorLeft(op, executor);
   Fail(id,
        Error(ErrorKind::kWorkerLost, "operation ", id, " (", op.name, ") did not reach executor ",
              executor, " before the connection was lost; run it again"));
@@ -401,13 +403,14 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
   }
   if (op.run() != nullptr && executors.size() > 1) {
     if (op.generation == 0) return false;  // The other members wait in an unknown communicator.
-    if (std::find(x.came_with.begin(), x.came_with.end(), op.generation) == x.came_with.end()) {
-      Configure(op.generation, executors, executor);
-      x.came_with.push_back(op.generation);
+    if (std::find(x.returned_generations.begin(), x.returned_generations.end(), op.generation) ==
+        x.returned_generations.end()) {
+      SendConfiguration(op.generation, executors, executor);
+      x.returned_generations.push_back(op.generation);
     }
   }
   // The commands may wait for the disk, as they may have the first time.
-  op.started_in = NextCommit(op);
+  op.started_in_commit = NextCommit(op);
   std::visit([&](const auto& work) { SendWork(work, op, executors, executor); }, op.work);
   // Arrays that were freed meanwhile were deleted only on the executors that were there at the
   // time, so they are deleted on this one now.
@@ -424,15 +427,15 @@ bool Machine::TryResend(Operation& op, const std::string& executor) {
 // operation that has ended or is unknown, the operation is cancelled there. Communicators come
 // last, because the operations decide which ones are still in use.
 void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& inventory) {
-  std::set<uint64_t> there;
-  for (const Started& started : StartedOn(inventory)) {
-    there.insert(started.operation);
+  std::set<uint64_t> started_ids;
+  for (const StartedOperation& started : StartedOperations(inventory)) {
+    started_ids.insert(started.operation);
     if (const Operation* const op = order_.Find(started.operation);
         op != nullptr && !op->ended() && op->sequence == 0)
       AdoptStarted(started, x.name);
   }
   LoseMissingArrays(x, inventory);  // before anything that would read the lost arrays is sent again
-  std::vector<uint64_t> left;
+  std::vector<uint64_t> left_operations;
   // Operations by their place in the order. Operations whose sequence number was reassigned come
   // first: they have ended on another executor, so they came before the operations that run here,
   // whatever number they were given since.
@@ -440,17 +443,18 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   for (const IdSet* operations : {&order_.live(), &order_.lingering()})
     for (uint64_t id : *operations) {
       const Operation& op = order_.operation(id);
-      const auto mine = op.outstanding.find(x.name);
-      if (mine == op.outstanding.end() || mine->second != x.info.incarnation || there.count(id) > 0)
+      const auto outstanding = op.outstanding.find(x.name);
+      if (outstanding == op.outstanding.end() || outstanding->second != x.info.incarnation ||
+          started_ids.count(id) > 0)
         continue;
       if (op.ended()) {
-        left.push_back(id);
+        left_operations.push_back(id);
       } else {
         unreached.emplace(std::pair(!op.sequence_reassigned, op.sequence), id);
       }
     }
-  for (uint64_t id : left) ExecutorLeft(order_.operation(id), x.name);
-  std::set<uint64_t> here = ArraysIn(inventory);
+  for (uint64_t id : left_operations) RecordExecutorLeft(order_.operation(id), x.name);
+  std::set<uint64_t> present_arrays = ArraysIn(inventory);
   for (const auto& [place, id] : unreached) {
     const Operation& op = order_.operation(id);
     if (op.ended()) continue;
@@ -458,13 +462,13 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     // was not durable.
     const bool readable = std::all_of(op.args.begin(), op.args.end(), [&](uint64_t arg) {
       const ArrayRecord* const a = catalogue_.FindArray(arg);
-      return a == nullptr || !IsHeldBy(*a, x) || here.count(arg) > 0;
+      return a == nullptr || !IsHeldBy(*a, x) || present_arrays.count(arg) > 0;
     });
     if (!readable) {
-      DidNotReach(id, x.name);
+      FailUnreached(id, x.name);
       continue;
     }
-    here.insert(op.results.begin(), op.results.end());
+    present_arrays.insert(op.results.begin(), op.results.end());
     Resend(id, x.name);
   }
   for (uint64_t id : inventory.running) {
@@ -474,7 +478,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
                   id, Error(ErrorKind::kCancelled, "operation ", id, " is not known any more")});
     } else if (op->ended()) {
       Send(x, api::CancelLaunch{id, op->error});
-      if (IsBehind(*op, x)) op->behind.insert(x.name);
+      if (IsBehind(*op, x)) op->executors_behind.insert(x.name);
       RestartKillTimer(*op);  // The executor is told now.
     }
   }
@@ -484,7 +488,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
         op != nullptr && op->ended() && op->outstanding.count(x.name) > 0)
       RestartKillTimer(*op);
   // An operation whose start was not durable has no deadline yet in this life.
-  for (uint64_t id : there)
+  for (uint64_t id : started_ids)
     if (Operation* const op = order_.Find(id); op != nullptr && !op->outstanding.empty())
       StartRunDeadline(*op);
   if (!x.running.empty()) StartRunDeadline(order_.operation(x.running.begin()->second));
@@ -495,7 +499,7 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
     return op.generation == generation ||
            (op.generation == 0 && op.run() != nullptr && op.outstanding.size() > 1);
   };
-  const std::set<uint64_t> open = order_.OpenWith(x.name, x.info.incarnation);
+  const std::set<uint64_t> open = order_.FindCommunicatorsWith(x.name, x.info.incarnation);
   for (uint64_t generation : inventory.generations)
     if (open.count(generation) == 0 &&
         std::none_of(order_.live().begin(), order_.live().end(),
@@ -504,9 +508,10 @@ void Machine::AdoptOperations(const Executor& x, const api::ExecutorInventory& i
   // The executor has not heard of a communicator whose configuration was sent while it went away.
   // No later launch uses that communicator.
   for (uint64_t generation : open)
-    if (std::find(x.came_with.begin(), x.came_with.end(), generation) == x.came_with.end()) {
+    if (std::find(x.returned_generations.begin(), x.returned_generations.end(), generation) ==
+        x.returned_generations.end()) {
       order_.Retire(generation);
-      CloseCommunicator(generation, order_.CloseRetired(generation));
+      CloseCommunicator(generation, order_.CloseRetiredIfUnused(generation));
     }
 }
 
@@ -526,52 +531,52 @@ bool Machine::MayBeGivenBack(uint64_t id, const ArrayRecord& a,
 // were deleted.
 void Machine::LoseMissingArrays(const Executor& x, const api::ExecutorInventory& inventory) {
   using Device = api::ExecutorInventory::Device;
-  const auto lists = [&](int32_t d, const auto& list, uint64_t id) {
+  const auto is_listed = [&](int32_t d, const auto& list, uint64_t id) {
     return static_cast<size_t>(d) < inventory.devices.size() &&
            std::binary_search((inventory.devices[d].*list).begin(),
                               (inventory.devices[d].*list).end(), id);
   };
-  std::set<uint64_t> there, made;
-  for (const Started& started : StartedOn(inventory)) {
-    there.insert(started.operation);
+  std::set<uint64_t> started_ids, made_results;
+  for (const StartedOperation& started : StartedOperations(inventory)) {
+    started_ids.insert(started.operation);
     // Arrays that are being loaded may not be there yet.
     const bool has_ended =
         std::binary_search(inventory.ended.begin(), inventory.ended.end(), started.operation);
     if (const Operation* const op = order_.Find(started.operation);
         op != nullptr && (has_ended || op->kind != api::OperationKind::kLoad))
-      made.insert(op->results.begin(), op->results.end());
+      made_results.insert(op->results.begin(), op->results.end());
   }
   // The executor has left these operations, and other executors have not.
   for (uint64_t id : order_.live()) {
     const Operation& op = order_.operation(id);
     if (op.sequence != 0 && op.outstanding.count(x.name) == 0)
-      made.insert(op.results.begin(), op.results.end());
+      made_results.insert(op.results.begin(), op.results.end());
   }
   std::vector<uint64_t> lost;
   for (const auto& [id, record] : ArraysOn(x)) {
     const ArrayRecord& a = *record;
-    if (!IsNeeded(id, a) && !MayBeGivenBack(id, a, there)) continue;
+    if (!IsNeeded(id, a) && !MayBeGivenBack(id, a, started_ids)) continue;
     for (int32_t d = 0; d < x.info.num_devices; ++d) {
-      if (!IsHeldOn(a, x, d) || lists(d, &Device::ready, id)) continue;
-      const bool deleted =
-          made.count(id) > 0 && !lists(d, &Device::expected, id) && !lists(d, &Device::failed, id);
+      if (!IsHeldOn(a, x, d) || is_listed(d, &Device::ready, id)) continue;
+      const bool deleted = made_results.count(id) > 0 && !is_listed(d, &Device::expected, id) &&
+                           !is_listed(d, &Device::failed, id);
       const bool scheduled = a.state == ArrayState::kScheduled || a.state == ArrayState::kWriting;
       if (a.state == ArrayState::kReady || (scheduled && deleted)) lost.push_back(id);
     }
   }
-  const absl::Status without = Error(ErrorKind::kWorkerLost, "lost: executor ", x.name,
-                                     " came back without it; make it again");
-  for (uint64_t id : lost) ArrayLost(id, without);
+  const absl::Status error = Error(ErrorKind::kWorkerLost, "lost: executor ", x.name,
+                                   " came back without it; make it again");
+  for (uint64_t id : lost) LoseArray(id, error);
 }
 
 // Returns whether the shards of the array are needed. An array that is donated to an operation
 // which has not begun is deleted, but needed.
 bool Machine::IsNeeded(uint64_t id, const ArrayRecord& a) const {
-  return a.error.ok() && (!a.deleted || !a.waiting.empty() || IsKeptOriginal(id, a));
+  return a.error.ok() && (!a.deleted || !a.unscheduled_readers.empty() || IsKeptOriginal(id, a));
 }
 
-bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local) {
-  const auto holder = a.holders.find(x.first_device + local);
+bool Machine::IsHeldOn(const ArrayRecord& a, const Executor& x, int32_t local_index) {
+  const auto holder = a.holders.find(x.first_device + local_index);
   return holder != a.holders.end() && holder->second == x.info.incarnation;
 }
 
@@ -591,7 +596,7 @@ void Machine::AdoptArrays(const Executor& x, const api::ExecutorInventory& inven
           IsHeldOn(*a, x, static_cast<int32_t>(d)) &&
           a->unwritten.erase(x.first_device + static_cast<int64_t>(d)) > 0 && a->unwritten.empty())
         written.push_back(id);
-  for (uint64_t id : written) ArrayReady(id);
+  for (uint64_t id : written) SetArrayReady(id);
   if (!unknown.empty()) Send(x, api::DeleteBuffers{std::move(unknown)});
 }
 
@@ -620,8 +625,8 @@ void Machine::RestoreCluster(const std::vector<RowChange>& rows) {
       restored.running.clear();
       restored.last_sent_sequence = 0;
       restored.adopted = false;
-      restored.reports_before = 0;
-      restored.seen = {};
+      restored.last_report_before_return = 0;
+      restored.last_heartbeat = {};
       restored.info.has_state = false;
       restored.overdue_for.clear();
       cluster_.RestoreExecutor(std::move(restored), now_ + s_.config.outage_grace);

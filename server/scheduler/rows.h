@@ -46,7 +46,8 @@ struct RowChange {
 };
 
 // Convert between the name in the row's key and the pair (tenant, name). They are for objects that
-// a tenant calls by a name or a hash. Neither these nor the names of tenants contain a '/'.
+// a tenant calls by a name or a hash. Neither such a name or hash nor the
+// name of a tenant contains a '/'.
 inline std::string NameInRow(const std::pair<std::string, std::string>& key) {
   return key.first + "/" + key.second;
 }

@@ -16,7 +16,7 @@ namespace {
 // Returns whether another accepted operation reads the array after `op`. The array is then not
 // donated to `op`. The result is the same when `op` is sent again and later operations have already
 // started.
-bool ReadLater(const State& s, const Operation& op, const ArrayRecord& a) {
+bool IsReadLater(const State& s, const Operation& op, const ArrayRecord& a) {
   return std::any_of(a.readers.begin(), a.readers.end(), [&](uint64_t reader) {
     const Operation& other = s.order.operations().at(reader);
     return other.id != op.id && (other.sequence == 0 || other.sequence > op.sequence);
@@ -128,27 +128,27 @@ void Machine::On(const Execute& e) {
   // An argument with another placement is copied into a temporary array by an operation before the
   // run.
   std::vector<uint64_t> temporaries;
-  absl::Status moved;
-  for (size_t i = 0; i < op.args.size() && moved.ok(); ++i) {
+  absl::Status copy_status;
+  for (size_t i = 0; i < op.args.size() && copy_status.ok(); ++i) {
     if (BlocksMatch(*catalogue_.array(op.args[i]).spec, in[i])) continue;
     // Operation 0 stands for the coming run, so that the executable is not dropped to make room for
     // the executables of the copies.
     x.operations.insert(0);
-    const auto move = Reshard(*session, op.args[i], in[i]);
-    moved = move.status();
-    if (!moved.ok()) break;
+    const auto copy = StartReshard(*session, op.args[i], in[i]);
+    copy_status = copy.status();
+    if (!copy_status.ok()) break;
     if (!run.donate.empty() && run.donate[i]) run.originals.push_back(op.args[i]);
-    op.args[i] = order_.operation(*move).results[0];
+    op.args[i] = order_.operation(*copy).results[0];
     temporaries.push_back(op.args[i]);
   }
-  if (!temporaries.empty() || !moved.ok()) x.operations.erase(0);
+  if (!temporaries.empty() || !copy_status.ok()) x.operations.erase(0);
   op.work = std::move(run);
-  const uint64_t id = moved.ok() ? NewOperation(std::move(op), x.out) : 0;
+  const uint64_t id = copy_status.ok() ? NewOperation(std::move(op), x.result_specs) : 0;
   // Only the run needs the temporary arrays, so they are deleted when it no longer does.
   for (uint64_t t : temporaries) SetDeleted(t, true);
-  if (!moved.ok()) {
+  if (!copy_status.ok()) {
     for (uint64_t t : temporaries) TryFree(t);
-    return refuse(moved);
+    return refuse(copy_status);
   }
   for (size_t i = 0; i < e.body.args.size(); ++i) {
     if (e.body.donate.empty() || !e.body.donate[i]) continue;
@@ -164,7 +164,7 @@ void Machine::On(const Execute& e) {
   Remember(e, id, accepted.results);
   Answer(e.request, api::ExecuteReply{id, accepted.results});
   if (e.end_request != 0)
-    Wait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
+    BeginWait(e.end_request, now_ + s_.config.result_wait_max, CompletionWait{{id}});
   TryStart(id);
 }
 
@@ -186,9 +186,9 @@ void Machine::SendWork(const Run& run, Operation& op, const std::vector<std::str
   if (op.deadline < absl::InfiniteFuture()) launch.timeout = op.deadline - now_;
   for (size_t i = 0; i < run.donate.size(); ++i) {
     const ArrayRecord& a = catalogue_.array(op.args[i]);
-    launch.donate.push_back(run.donate[i] && !ReadLater(s_, op, a) && !HasPeerReaders(a));
+    launch.donate.push_back(run.donate[i] && !IsReadLater(s_, op, a) && !HasPeerReaders(a));
   }
-  if (only.empty()) op.generation = executors.size() > 1 ? GenerationFor(executors) : 0;
+  if (only.empty()) op.generation = executors.size() > 1 ? FindOrOpenCommunicator(executors) : 0;
   launch.generation = op.generation;
   const std::vector<std::pair<int32_t, int>> inlined_shards =
       InlineShards(op, run.inline_bytes_max);
@@ -199,7 +199,7 @@ void Machine::SendWork(const Run& run, Operation& op, const std::vector<std::str
     for (const auto& [result, ordinal] : inlined_shards) {
       const int64_t id = catalogue_.array(op.results[result]).spec->placement.devices[ordinal];
       const Device& device = cluster_.device(id);
-      if (device.executor == name) launch.inline_results.push_back({result, device.local});
+      if (device.executor == name) launch.inline_results.push_back({result, device.local_index});
     }
     const bool last = !only.empty() || i + 1 == executors.size();
     Send(cluster_.executor(name), last ? std::move(launch) : launch);
@@ -237,7 +237,7 @@ void Machine::KeepInlined(const Executor& executor, const api::LaunchDone& done)
 // the shards are taken out of it, so only the first completion carries results. The client fetches
 // the missing results itself. A caller whose wait ends before the operation gets no results. The
 // shards that have come by then stay for a caller that goes on waiting.
-api::Completion Machine::Complete(Operation& op) {
+api::Completion Machine::TakeCompletion(Operation& op) {
   api::Completion out{Describe(op), {}};
   if (!op.ended()) return out;
   const auto inlined = std::exchange(op.run()->inlined, {});
@@ -266,21 +266,21 @@ api::Completion Machine::Complete(Operation& op) {
 }
 
 void Machine::AnswerTimeout(const CompletionWait& wait, uint64_t request) {
-  Answer(request, Complete(order_.operation(wait.operation)));
+  Answer(request, TakeCompletion(order_.operation(wait.operation)));
 }
 
-uint64_t Machine::GenerationFor(const std::vector<std::string>& executors) {
+uint64_t Machine::FindOrOpenCommunicator(const std::vector<std::string>& executors) {
   Order::Members members;
   for (const std::string& name : executors)
     members.emplace_back(name, cluster_.executor(name).info.incarnation);
   if (const uint64_t known = order_.FindCommunicator(members); known != 0) return known;
   const uint64_t generation = order_.AddCommunicator(members);
-  for (const std::string& name : executors) Configure(generation, executors, name);
+  for (const std::string& name : executors) SendConfiguration(generation, executors, name);
   return generation;
 }
 
-void Machine::Configure(uint64_t generation, const std::vector<std::string>& members,
-                        const std::string& to) {
+void Machine::SendConfiguration(uint64_t generation, const std::vector<std::string>& members,
+                                const std::string& to) {
   api::ConfigureCommunicator configure;
   configure.generation = generation;
   configure.secret = s_.config.communicator_secret;

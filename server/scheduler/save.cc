@@ -17,7 +17,7 @@ absl::Status Machine::CheckFilesDirectories(const std::vector<uint64_t>& arrays)
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Executor& x = cluster_.ExecutorOf(spec.placement.devices[k]);
       if (!x.alive()) continue;  // The loss of its arrays fails the save.
-      if (!x.info.files) return NoFilesDirectory("save", x);
+      if (!x.info.files) return NoFilesDirectoryError("save", x);
       if (first == nullptr) first = &x;
       const std::string &a = first->info.files_folder, &b = x.info.files_folder;
       if (a.empty() || b.empty() || a == b) continue;
@@ -89,7 +89,7 @@ void Machine::SendWork(const Save& work, Operation& op, const std::vector<std::s
     const api::ArraySpec& spec = *catalogue_.array(op.args[i]).spec;
     for (int k : api::OrdinalsOfDistinctShards(spec.placement, spec.shape)) {
       const Device& device = cluster_.device(spec.placement.devices[k]);
-      shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local));
+      shards[device.executor].push_back(FileShardOf(spec, i, op.args[i], k, device.local_index));
     }
   }
   api::SaveShards save;

@@ -13,7 +13,7 @@ constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 
 }  // namespace
 
-absl::Status Machine::NoSession(uint64_t id) const {
+absl::Status Machine::NoSessionError(uint64_t id) const {
   return Error(ErrorKind::kSessionNotFound, "session ", id,
                " does not exist, was deleted, or its lease ran out", HintIfRestarted(id),
                "; open one");
@@ -44,31 +44,32 @@ std::string Machine::HintAboutId(const core::Caller& caller, uint64_t id, Access
                       results.size() == 1 ? "" : absl::StrCat(" to ", results.back()));
 }
 
-int64_t Machine::PageSize(int64_t asked) const {
-  return asked <= 0 ? s_.config.page_size : std::min(asked, s_.config.page_size_max);
+int64_t Machine::PageSize(int64_t requested) const {
+  return requested <= 0 ? s_.config.page_size : std::min(requested, s_.config.page_size_max);
 }
 
 absl::StatusOr<uint64_t> Machine::FindSession(const core::Caller& caller, uint64_t id,
                                               Access access) {
   if (id == 0) {
     const size_t known = ownership_.sessions().size();
-    const uint64_t own = ownership_.OwnSession(caller.tenant);
-    if (ownership_.sessions().size() > known) Changed(core::RowKind::kSession, own, caller.tenant);
+    const uint64_t own = ownership_.FindOrAddOwnSession(caller.tenant);
+    if (ownership_.sessions().size() > known)
+      MarkChanged(core::RowKind::kSession, own, caller.tenant);
     return own;
   }
   auto* const it = ownership_.FindSession(id);
-  if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSession(id);
-  // The timer stays armed for the old time. SessionTimer then arms it for the new one.
-  if (access == Access::kChange) it->until = now_ + it->lease;
+  if (it == nullptr || it->own || !Allowed(caller, it->tenant, access)) return NoSessionError(id);
+  // The timer stays armed for the old time. OnSessionTimer then arms it for the new one.
+  if (access == Access::kChange) it->lease_until = now_ + it->lease;
   return id;
 }
 
-SessionInfo Machine::Info(uint64_t key, const Session& session) const {
+SessionInfo Machine::SessionInfoOf(uint64_t key, const Session& session) const {
   return {.id = session.own ? 0 : key,
           .tenant = session.tenant,
           .display_name = session.display_name,
           .lease = session.lease,
-          .expires = session.until + s_.wall_ahead,
+          .expires = session.lease_until + s_.wall_ahead,
           .grace = session.own ? absl::ZeroDuration() : s_.config.session_grace,
           .arrays = static_cast<int64_t>(session.arrays.size()),
           .operations = static_cast<int64_t>(session.operations.size())};
@@ -80,19 +81,19 @@ absl::StatusOr<SessionInfo> Machine::On(const OpenSession& e) {
                  "; leases are positive");
   if (ownership_.num_leased() >= s_.config.sessions_max)
     return Error(ErrorKind::kLimitExceeded, "session: ", ownership_.num_leased(),
-                 " exist, at most ", s_.config.sessions_max, " are kept; delete some");
+                 " sessions exist, at most ", s_.config.sessions_max, " are kept; delete some");
   const uint64_t id = ownership_.AddSession();
   Session& session = ownership_.session(id);
   session.tenant = e.caller.tenant;
   session.display_name = e.display_name;
   session.lease = std::clamp(e.lease == absl::ZeroDuration() ? s_.config.session_lease : e.lease,
                              kLeaseMin, s_.config.session_lease_max);
-  session.until = now_ + session.lease;
-  Arm(session.until, kSessionTimer, id);
-  Changed(core::RowKind::kSession, id, session.tenant);
+  session.lease_until = now_ + session.lease;
+  Arm(session.lease_until, kSessionTimer, id);
+  MarkChanged(core::RowKind::kSession, id, session.tenant);
   Log("session ", id, " opened");
   Remember(e, id);
-  return Info(id, session);
+  return SessionInfoOf(id, session);
 }
 
 absl::StatusOr<SessionInfo> Machine::On(const GetSession& e) {
@@ -101,7 +102,7 @@ absl::StatusOr<SessionInfo> Machine::On(const GetSession& e) {
       FindSession(e.caller, e.session, e.renew ? Access::kChange : Access::kRead));
   Session& session = ownership_.session(key);
   if (e.renew) EndSilence(key, session);
-  return Info(key, session);
+  return SessionInfoOf(key, session);
 }
 
 absl::StatusOr<Page<SessionInfo>> Machine::On(const ListSessions& e) {
@@ -115,7 +116,7 @@ absl::StatusOr<Page<SessionInfo>> Machine::On(const ListSessions& e) {
       page.more = true;
       break;
     }
-    page.items.push_back(Info(it->first, session));
+    page.items.push_back(SessionInfoOf(it->first, session));
   }
   return page;
 }
@@ -145,9 +146,9 @@ void Machine::On(const HoldSession& e) {
   Session& session = ownership_.session(*key);
   EndSilence(*key, session);
   session.holds.emplace(e.hold, e.end_request);
-  Answer(e.request, Info(*key, session));
+  Answer(e.request, SessionInfoOf(*key, session));
   // There is no timeout, because the connection's keepalive notices a client that is gone.
-  Wait(e.end_request, absl::InfiniteFuture(), HoldWait{});
+  BeginWait(e.end_request, absl::InfiniteFuture(), HoldWait{});
 }
 
 void Machine::On(const DropHold& e) {
@@ -170,7 +171,7 @@ void Machine::EndSilence(uint64_t key, Session& session) {
   session.silent_until = absl::InfiniteFuture();
 }
 
-void Machine::SilenceTimer(uint64_t key) {
+void Machine::OnSilenceTimer(uint64_t key) {
   Session& session = ownership_.session(key);
   session.silent_until = absl::InfiniteFuture();
   if (session.operations.empty()) return;
@@ -191,10 +192,10 @@ void Machine::CancelOperations(const IdSet& operations, const std::string& why) 
          api::OperationState::kCancelled);
 }
 
-void Machine::SessionTimer(uint64_t key) {
+void Machine::OnSessionTimer(uint64_t key) {
   auto* const it = ownership_.FindSession(key);
   if (it == nullptr) return;
-  if (it->until > now_) return Arm(it->until, kSessionTimer, key);
+  if (it->lease_until > now_) return Arm(it->lease_until, kSessionTimer, key);
   Note(core::SessionEnded{it->tenant, "lease_expired"});
   LogIncident("session not renewed", {{"session", absl::StrCat(key)},
                                       {"tenant", it->tenant},
@@ -212,8 +213,8 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   const absl::btree_set<uint64_t> arrays = std::move(it->arrays);
   const std::map<uint64_t, uint64_t> holds = std::move(it->holds);
   EndSilence(key, *it);
-  Changed(core::RowKind::kSession, key, it->tenant);
-  // The lease's timer is still armed. SessionTimer ignores a session that does not exist.
+  MarkChanged(core::RowKind::kSession, key, it->tenant);
+  // The lease's timer is still armed. OnSessionTimer ignores a session that does not exist.
   ownership_.RemoveSession(key);
   Log("session ", key, " ended: ", why);
   CancelOperations(operations, absl::StrCat("its session ", key, " has ended: ", why));
@@ -225,9 +226,10 @@ void Machine::EndSession(uint64_t key, const std::string& why) {
   }
   std::vector<uint64_t> creates;
   for (const auto& [request, w] : s_.waiters)
-    if (const auto* wait = std::get_if<CreateWait>(&w.on); wait != nullptr && wait->session == key)
+    if (const auto* wait = std::get_if<CreateWait>(&w.wait);
+        wait != nullptr && wait->session == key)
       creates.push_back(request);
-  EndWaits(creates, NoSession(key));
+  EndWaits(creates, NoSessionError(key));
 }
 
 }  // namespace tessera::server::scheduler

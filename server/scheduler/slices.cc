@@ -12,7 +12,7 @@
 
 namespace tessera::server::scheduler {
 
-ir::AxisSet TermsOf(const api::ArraySpec& array) {
+ir::AxisSet TermAxesOf(const api::ArraySpec& array) {
   ir::AxisSet terms;
   for (const std::string& axis : array.placement.spec.unreduced)
     if (array.placement.mesh.SizeOf(axis) > 1) terms.insert(axis);
@@ -21,8 +21,8 @@ ir::AxisSet TermsOf(const api::ArraySpec& array) {
 
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted) {
   if (array.placement == wanted.placement) return true;
-  const ir::AxisSet terms = TermsOf(array);
-  if (terms != TermsOf(wanted) ||
+  const ir::AxisSet terms = TermAxesOf(array);
+  if (terms != TermAxesOf(wanted) ||
       (!terms.empty() && !(array.placement.mesh.SameShape(wanted.placement.mesh) &&
                            array.placement.devices == wanted.placement.devices)))
     return false;
@@ -63,11 +63,11 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
     for (size_t d = 0; d < rank; ++d)
       overlaps &= source[d] < dest[d] + dest_shape[d] && dest[d] < source[d] + source_shape[d];
     if (!overlaps) continue;
-    const int wish = prefer(static_cast<int64_t>(k));
-    auto [it, added] = best.try_emplace(source, wish, static_cast<int64_t>(k));
-    if (!added && wish > it->second.first) it->second = {wish, static_cast<int64_t>(k)};
+    const int preference = prefer(static_cast<int64_t>(k));
+    auto [it, added] = best.try_emplace(source, preference, static_cast<int64_t>(k));
+    if (!added && preference > it->second.first) it->second = {preference, static_cast<int64_t>(k)};
   }
-  std::vector<ShardSlice> pieces;
+  std::vector<ShardSlice> slices;
   for (const auto& [source, chosen] : best) {
     ShardSlice p;
     p.source = chosen.second;
@@ -78,9 +78,9 @@ std::vector<ShardSlice> SlicesOf(const api::ArraySpec& array, const api::ArraySp
       p.dest_starts.push_back(begin - dest[d]);
       p.shape.push_back(end - begin);
     }
-    pieces.push_back(std::move(p));
+    slices.push_back(std::move(p));
   }
-  return pieces;
+  return slices;
 }
 
 }  // namespace tessera::server::scheduler

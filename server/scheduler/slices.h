@@ -14,7 +14,7 @@
 namespace tessera::server::scheduler {
 
 // Returns the axes of more than one device along which the shards of the array are terms of a sum.
-ir::AxisSet TermsOf(const api::ArraySpec& array);
+ir::AxisSet TermAxesOf(const api::ArraySpec& array);
 // Returns whether the shard of `array` on each device of `wanted` is exactly the device's shard of
 // `wanted`, so that no bytes need to move.
 bool BlocksMatch(const api::ArraySpec& array, const api::ArraySpec& wanted);

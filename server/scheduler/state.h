@@ -39,8 +39,8 @@ struct State {
   absl::Duration lag;
   // Commits up to this one are durable, and the commands that waited for them have left. The caller
   // of Step sets it.
-  uint64_t durable = std::numeric_limits<uint64_t>::max();
-  uint64_t was_durable = 0;  // value of `durable` in the last step
+  uint64_t durable_commit = std::numeric_limits<uint64_t>::max();
+  uint64_t durable_commit_before = 0;  // value of `durable_commit` in the last step
   Cluster cluster;
   Ownership ownership;
   Catalogue catalogue;
@@ -49,9 +49,9 @@ struct State {
   Uploads uploads;
   std::map<uint64_t, Waiter> waiters;  // request -> its wait
   Timers timers;
-  absl::Time armed = absl::InfiniteFuture();  // time of the last SetTimer
-  std::vector<core::Note> notes;              // notes of the last step
-  uint64_t commits = 0;                       // number of the last Commit
+  absl::Time set_timer_at = absl::InfiniteFuture();  // time in the last SetTimer
+  std::vector<core::Note> notes;                     // notes of the last step
+  uint64_t last_commit = 0;                          // number of the last Commit
 };
 
 }  // namespace tessera::server::scheduler

@@ -11,7 +11,7 @@
 
 namespace tessera::server::scheduler {
 
-State Begin(const Config& config) {
+State InitialState(const Config& config) {
   State state;
   state.config = config;
   state.ownership.Begin(config.life.first_id);
@@ -23,7 +23,7 @@ std::vector<Effect> Step(State& state, const Event& event, absl::Time now,
                          std::vector<Effect> memory) {
   state.notes.clear();
   Machine machine(state, now, std::move(memory));
-  machine.CommandsHaveLeft();
+  machine.RecordCommandsSent();
   std::visit(
       [&](const auto& e) {
         if constexpr (std::is_base_of_v<Request, std::decay_t<decltype(e)>>)
@@ -52,14 +52,14 @@ void Machine::SendDeletes() {
 }
 
 std::vector<Effect> Machine::Finish() {
-  if (!cluster_.draining().empty()) EndDrains();
+  if (!cluster_.draining().empty()) AnswerFinishedDrains();
   SendDeletes();
   for (const uint64_t id : order_.DropRecords(s_.config.operations_kept))
-    Changed(core::RowKind::kOperation, id, /*tenant=*/"");
+    MarkChanged(core::RowKind::kOperation, id, /*tenant=*/"");
   CommitChanges();
   const absl::Time next = s_.timers.empty() ? absl::InfiniteFuture() : s_.timers.first().first;
-  if (next < s_.armed) {
-    s_.armed = next;
+  if (next < s_.set_timer_at) {
+    s_.set_timer_at = next;
     effects_.emplace_back(SetTimer{next});
   }
   return std::move(effects_);
@@ -68,43 +68,43 @@ std::vector<Effect> Machine::Finish() {
 // Handles all timers that are due, in order of their times. A handler may arm and disarm timers, so
 // the first one is looked up anew each time.
 void Machine::On(const Tick&) {
-  s_.armed = absl::InfiniteFuture();
+  s_.set_timer_at = absl::InfiniteFuture();
   while (!s_.timers.empty() && s_.timers.first().first <= now_) {
     const Timers::Timer due = s_.timers.first();
     s_.timers.Disarm(due);
     const auto& [kind, id] = due.second;
     switch (kind) {
       case kLeaseTimer:
-        LeaseTimer(id);
+        OnLeaseTimer(id);
         break;
       case kRequestTimer: {
         const Waiter waiter = EndWait(id);
-        std::visit([&, id = id](const auto& wait) { AnswerTimeout(wait, id); }, waiter.on);
+        std::visit([&, id = id](const auto& wait) { AnswerTimeout(wait, id); }, waiter.wait);
         break;
       }
       case kDeadlineTimer:
-        DeadlineTimer(id);
+        OnDeadlineTimer(id);
         break;
       case kExecutorsTimer:
-        ExecutorsLate(id);
+        OnExecutorsTimer(id);
         break;
       case kVerdictTimer:
-        VerdictTimer(id);
+        OnVerdictTimer(id);
         break;
       case kUploadTimer:
-        UploadTimer(id);
+        OnUploadTimer(id);
         break;
       case kSessionTimer:
-        SessionTimer(id);
+        OnSessionTimer(id);
         break;
       case kKillTimer:
         KillLingering(id);
         break;
       case kSilenceTimer:
-        SilenceTimer(id);
+        OnSilenceTimer(id);
         break;
       case kAwayTimer:
-        AwayTimer();
+        OnAwayTimer();
         break;
     }
   }
@@ -128,9 +128,9 @@ void Machine::Send(const Executor& executor, api::Command command, bool when_dur
                                     executor.info.incarnation, std::move(command), when_durable});
 }
 
-uint64_t Machine::EndedIn(uint64_t operation) {
+uint64_t Machine::EndCommitOf(uint64_t operation) {
   const Operation* const op = order_.Find(operation);
-  return op == nullptr ? 0 : op->ended_in;
+  return op == nullptr ? 0 : op->ended_in_commit;
 }
 
 void Machine::Arm(absl::Time when, TimerKind kind, uint64_t id) {
@@ -140,7 +140,7 @@ void Machine::Disarm(absl::Time when, TimerKind kind, uint64_t id) {
   if (when < absl::InfiniteFuture()) s_.timers.Disarm({when, {kind, id}});
 }
 
-void Machine::AnswerLate(uint64_t request, const absl::Status& why) {
+void Machine::AnswerAndLogTimeout(uint64_t request, const absl::Status& why) {
   LogIncident("request timed out", {}, why);
   Answer(request, why);
 }
@@ -153,9 +153,9 @@ Waiter Machine::EndWait(uint64_t request) {
   Disarm(waiter.until, kRequestTimer, request);
   std::visit(
       [&](const auto& wait) {
-        if (Requests* listed = ListOf(wait)) listed->erase(request);
+        if (Requests* waiters = WaitersFor(wait)) waiters->erase(request);
       },
-      waiter.on);
+      waiter.wait);
   return waiter;
 }
 

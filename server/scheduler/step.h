@@ -21,7 +21,7 @@
 namespace tessera::server::scheduler {
 
 // Returns the state before the first step.
-State Begin(const Config& config);
+State InitialState(const Config& config);
 // Handles one event and returns its effects. The result uses the memory of `memory`, whose elements
 // are dropped.
 std::vector<Effect> Step(State& state, const Event& event, absl::Time now,

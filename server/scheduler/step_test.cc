@@ -182,7 +182,7 @@ class Harness {
         if (const auto* plan = std::get_if<MakePlan>(&e)) plans_[plan->executable] = plan->request;
         if (const auto* commit = std::get_if<Commit>(&e)) {
           rows_before_ = rows_;
-          rows_.Take(*commit);
+          rows_.Apply(*commit);
         }
         if (const std::string line = ToString(e); !line.empty()) absl::StrAppend(&out, line, "\n");
       }
@@ -208,7 +208,7 @@ class Harness {
   void Configure(const Words& w) {
     // Whether the output shows log lines too.
     if (!Arg(w, "incidents").empty()) show_incidents_ = true;
-    if (const std::string v = Arg(w, "durable"); !v.empty()) state_.durable = Number(v);
+    if (const std::string v = Arg(w, "durable"); !v.empty()) state_.durable_commit = Number(v);
     if (const std::string v = Arg(w, "queue"); !v.empty())
       state_.config.queue_bound = static_cast<int64_t>(Number(v));
     if (const std::string v = Arg(w, "executables"); !v.empty())
@@ -258,7 +258,7 @@ class Harness {
         known.rows.push_back({{core::RowKind::kExecutor, 0, executor.name}, executor});
         known.rows.push_back({{core::RowKind::kWorker, 0, executor.worker}, worker});
       }
-      rows_.Take(known);
+      rows_.Apply(known);
     }
     if (Arg(w, "durable") == "0") state_.config.durable = false;
     if (const std::string v = Arg(w, "request-ids"); !v.empty())
@@ -269,12 +269,12 @@ class Harness {
 
   void Start(core::Life life) {
     state_.config.life = life;
-    state_ = Begin(state_.config);
+    state_ = InitialState(state_.config);
     if (!state_.config.durable) rows_ = {};
   }
 
   // Makes a request of the caller that was named last, with the request_id of the line.
-  Request Ask() { return {++requests_, caller_, id_}; }
+  Request NewRequest() { return {++requests_, caller_, id_}; }
   template <class Key>
   static PageRequest<Key> PageOf(const Words& w) {
     PageRequest<Key> page;
@@ -347,7 +347,7 @@ class Harness {
       return Planned{id, std::move(plan)};
     }
     if (verb == "execute") {
-      Execute e{Ask(), {}};
+      Execute e{NewRequest(), {}};
       e.body.session = Number(Arg(w, "session", "0"));
       e.body.check_only = Arg(w, "check") == "1";
       e.body.executable = Number(w.at(1));
@@ -366,7 +366,7 @@ class Harness {
       return e;
     }
     if (verb == "create") {
-      CreateArray e{Ask(), Number(Arg(w, "session", "0")), {}, Arg(w, "check") == "1"};
+      CreateArray e{NewRequest(), Number(Arg(w, "session", "0")), {}, Arg(w, "check") == "1"};
       e.spec.shape = {8};
       e.spec.placement.mesh = MeshOf(Arg(w, "mesh"));
       e.spec.placement.spec = SpecOf(Arg(w, "spec"));
@@ -376,7 +376,7 @@ class Harness {
       return e;
     }
     if (verb == "save") {  // save PATH arrays=x/7,y/8 [overwrite=1]
-      SaveArrays e{Ask(), {}, w.at(1), Arg(w, "overwrite") == "1"};
+      SaveArrays e{NewRequest(), {}, w.at(1), Arg(w, "overwrite") == "1"};
       for (const std::string& named : List(Arg(w, "arrays"))) {
         const Words of = absl::StrSplit(named, '/');
         e.arrays.push_back({of.at(0), Number(of.at(1))});
@@ -384,7 +384,7 @@ class Harness {
       return e;
     }
     if (verb == "load-file") {  // load-file PATH names=x mesh=x:2 spec=x devices=0,1
-      LoadArrays e{Ask(), Number(Arg(w, "session", "0")), w.at(1), {}};
+      LoadArrays e{NewRequest(), Number(Arg(w, "session", "0")), w.at(1), {}};
       for (const std::string& name : List(Arg(w, "names"))) {
         api::ArrayToLoad& a = e.arrays.emplace_back();
         a.name = name;
@@ -396,79 +396,80 @@ class Harness {
       return e;
     }
     if (verb == "open-session")
-      return OpenSession{Ask(), Arg(w, "name"), MillisOf(Arg(w, "lease"))};
-    if (verb == "session") return GetSession{Ask(), Number(w.at(1)), false};
-    if (verb == "renew") return GetSession{Ask(), Number(w.at(1)), true};
-    if (verb == "sessions") return ListSessions{Ask(), PageOf<uint64_t>(w)};
+      return OpenSession{NewRequest(), Arg(w, "name"), MillisOf(Arg(w, "lease"))};
+    if (verb == "session") return GetSession{NewRequest(), Number(w.at(1)), false};
+    if (verb == "renew") return GetSession{NewRequest(), Number(w.at(1)), true};
+    if (verb == "sessions") return ListSessions{NewRequest(), PageOf<uint64_t>(w)};
     if (verb == "hold") {  // hold SESSION NAME
-      const Request ask = Ask();
+      const Request ask = NewRequest();
       return HoldSession{ask, Number(w.at(1)), Number(w.at(2)), ++requests_};
     }
     if (verb == "drop") return DropHold{Number(w.at(1)), Number(w.at(2))};
     if (verb == "reshard") {  // reshard 7 mesh=x:2 spec=x devices=0,1
-      ReshardArray e{Ask(), Number(Arg(w, "session", "0")), Number(w.at(1)), {}};
+      ReshardArray e{NewRequest(), Number(Arg(w, "session", "0")), Number(w.at(1)), {}};
       e.placement.mesh = MeshOf(Arg(w, "mesh"));
       e.placement.spec = SpecOf(Arg(w, "spec"));
       for (uint64_t d : Numbers(Arg(w, "devices")))
         e.placement.devices.push_back(static_cast<int64_t>(d));
       return e;
     }
-    if (verb == "file") return DescribeFile{Ask(), w.at(1)};
-    if (verb == "close-session") return CloseSession{Ask(), Number(w.at(1))};
-    if (verb == "workers") return ListWorkers{Ask(), PageOf<std::string>(w)};
-    if (verb == "worker") return GetWorker{Ask(), w.at(1)};
-    if (verb == "topology") return GetTopology{Ask()};
-    if (verb == "cordon") return Cordon{Ask(), w.at(1), Rest(w, 2), true};
-    if (verb == "uncordon") return Cordon{Ask(), w.at(1), "", false};
-    if (verb == "drain") return Drain{Ask(), w.at(1), Rest(w, 3), MillisOf(w.at(2))};
-    if (verb == "delete-worker") return DeleteWorker{Ask(), w.at(1)};
+    if (verb == "file") return DescribeFile{NewRequest(), w.at(1)};
+    if (verb == "close-session") return CloseSession{NewRequest(), Number(w.at(1))};
+    if (verb == "workers") return ListWorkers{NewRequest(), PageOf<std::string>(w)};
+    if (verb == "worker") return GetWorker{NewRequest(), w.at(1)};
+    if (verb == "topology") return GetTopology{NewRequest()};
+    if (verb == "cordon") return Cordon{NewRequest(), w.at(1), Rest(w, 2), true};
+    if (verb == "uncordon") return Cordon{NewRequest(), w.at(1), "", false};
+    if (verb == "drain") return Drain{NewRequest(), w.at(1), Rest(w, 3), MillisOf(w.at(2))};
+    if (verb == "delete-worker") return DeleteWorker{NewRequest(), w.at(1)};
     if (verb == "create-mesh") {
-      CreateMesh e{Ask(), w.at(1), MeshOf(Arg(w, "mesh")), {}, Arg(w, "check") == "1"};
+      CreateMesh e{NewRequest(), w.at(1), MeshOf(Arg(w, "mesh")), {}, Arg(w, "check") == "1"};
       for (uint64_t d : Numbers(Arg(w, "devices"))) e.devices.push_back(static_cast<int64_t>(d));
       return e;
     }
-    if (verb == "mesh") return GetMesh{Ask(), w.at(1)};
-    if (verb == "meshes") return ListMeshes{Ask(), PageOf<std::string>(w)};
-    if (verb == "delete-mesh") return DeleteMesh{Ask(), w.at(1)};
+    if (verb == "mesh") return GetMesh{NewRequest(), w.at(1)};
+    if (verb == "meshes") return ListMeshes{NewRequest(), PageOf<std::string>(w)};
+    if (verb == "delete-mesh") return DeleteMesh{NewRequest(), w.at(1)};
     if (verb == "chunk")
       return UploadProgram{
-          Ask(),
+          NewRequest(),
           HashOf(w.at(1)),
           Arg(w, "format") == "stablehlo" ? ProgramFormat::kStablehlo : ProgramFormat::kTessera,
           static_cast<int64_t>(Number(Arg(w, "size", "0"))),
           static_cast<int64_t>(Number(Arg(w, "offset", "0"))),
           Arg(w, "data")};
     if (verb == "keep") {
-      KeepProgram e{Ask(), HashOf(w.at(1)), {}};
+      KeepProgram e{NewRequest(), HashOf(w.at(1)), {}};
       if (w.size() > 2) e.checked = StatusOf(w[2], Rest(w, 3));
       return e;
     }
-    if (verb == "program") return GetProgram{Ask(), HashOf(w.at(1))};
-    if (verb == "programs") return ListPrograms{Ask(), PageOf<std::string>(w)};
-    if (verb == "delete-program") return DeleteProgram{Ask(), HashOf(w.at(1))};
+    if (verb == "program") return GetProgram{NewRequest(), HashOf(w.at(1))};
+    if (verb == "programs") return ListPrograms{NewRequest(), PageOf<std::string>(w)};
+    if (verb == "delete-program") return DeleteProgram{NewRequest(), HashOf(w.at(1))};
     if (verb == "arrays")
-      return ListArrays{Ask(), Number(Arg(w, "session", "0")), PageOf<uint64_t>(w)};
+      return ListArrays{NewRequest(), Number(Arg(w, "session", "0")), PageOf<uint64_t>(w)};
     if (verb == "operations")
-      return ListOperations{Ask(), Number(Arg(w, "session", "0")), Arg(w, "all") == "1",
+      return ListOperations{NewRequest(), Number(Arg(w, "session", "0")), Arg(w, "all") == "1",
                             Arg(w, "live") == "1", PageOf<uint64_t>(w)};
     if (verb == "devices")
-      return ListDevices{Ask(), {-1, static_cast<int64_t>(Number(Arg(w, "size", "0")))}};
+      return ListDevices{NewRequest(), {-1, static_cast<int64_t>(Number(Arg(w, "size", "0")))}};
     const uint64_t id = w.size() > 1 && verb != "delete" ? Number(w[1]) : 0;
     const uint64_t more = w.size() > 2 ? Number(w[2]) : 0;
-    if (verb == "delete") return DeleteArrays{Ask(), Numbers(w.at(1))};
+    if (verb == "delete") return DeleteArrays{NewRequest(), Numbers(w.at(1))};
     if (verb == "write")
-      return WriteShard{Ask(), id, static_cast<int>(more), ir::Array(ir::DType::kF32, {2})};
-    if (verb == "read") return ReadShard{Ask(), id, static_cast<int>(more), absl::Seconds(10)};
-    if (verb == "describe") return DescribeArray{Ask(), id};
-    if (verb == "upload") return DescribeUpload{Ask(), id};
-    if (verb == "wait-array") return WaitArray{Ask(), id, absl::Milliseconds(more)};
-    if (verb == "wait") return WaitOperation{Ask(), id, absl::Milliseconds(more), {}};
+      return WriteShard{NewRequest(), id, static_cast<int>(more), ir::Array(ir::DType::kF32, {2})};
+    if (verb == "read")
+      return ReadShard{NewRequest(), id, static_cast<int>(more), absl::Seconds(10)};
+    if (verb == "describe") return DescribeArray{NewRequest(), id};
+    if (verb == "upload") return DescribeUpload{NewRequest(), id};
+    if (verb == "wait-array") return WaitArray{NewRequest(), id, absl::Milliseconds(more)};
+    if (verb == "wait") return WaitOperation{NewRequest(), id, absl::Milliseconds(more), {}};
     if (verb == "watch")  // watch 7 1000 PENDING
       return WaitOperation{
-          Ask(), id, absl::Milliseconds(more),
+          NewRequest(), id, absl::Milliseconds(more),
           w.at(3) == "PENDING" ? api::OperationState::kPending : api::OperationState::kRunning};
-    if (verb == "cancel") return CancelOperation{Ask(), id};
-    if (verb == "pending") return ExplainPending{Ask(), id};
+    if (verb == "cancel") return CancelOperation{NewRequest(), id};
+    if (verb == "pending") return ExplainPending{NewRequest(), id};
     EXPECT_EQ(verb, "tick") << "unknown event";
     return Tick{};
   }
@@ -557,7 +558,7 @@ class Harness {
   }
 
   Event CompileOf(const Words& w) {
-    Compile e{Ask(), {}, {}};
+    Compile e{NewRequest(), {}, {}};
     e.body.mesh = Arg(w, "named");
     e.body.plan_only = Arg(w, "plan") == "1";
     e.body.explain = Arg(w, "explain") == "1";
@@ -604,7 +605,7 @@ class Harness {
 };
 
 class TranscriptTest : public ::testing::TestWithParam<std::string> {};
-TEST_P(TranscriptTest, Holds) {
+TEST_P(TranscriptTest, EffectsMatchTheTranscript) {
   Harness harness;
   RunDataFile("tests/golden/scheduler/" + GetParam() + ".txt",
               [&](const DataCase& c) { return harness.Run(c); });
@@ -621,7 +622,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param; });
 
 // Each run reads what the run before it makes.
-TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
+TEST(ChainTest, AChainAsLongAsTheQueueStartsAndFails) {
   constexpr int kRuns = 100'000;
   Harness harness;
   harness.Feed("register s1 w0 0#1x1");
@@ -641,7 +642,7 @@ TEST(ChainTest, OneAsLongAsTheQueueStartsAndFails) {
   EXPECT_EQ(harness.state().order.lingering().size(), kRuns - 1);
 }
 
-TEST(AbsentTest, APlanLeavesNothingBehind) {
+TEST(AbsentTest, APlanForAbsentDevicesLeavesNoExecutable) {
   Harness harness;
   harness.Feed("compile f mesh=x:512 in=x out=x plan=1 absent=64");
   EXPECT_EQ(harness.state().catalogue.executables().size(), 1u);
@@ -650,7 +651,7 @@ TEST(AbsentTest, APlanLeavesNothingBehind) {
   harness.Feed("planned 2 bytes=65");
   EXPECT_TRUE(harness.state().catalogue.executables().empty());
   EXPECT_EQ(harness.state().catalogue.num_keys(), 0);
-  EXPECT_EQ(harness.state().catalogue.plans(), 0);
+  EXPECT_EQ(harness.state().catalogue.num_plans(), 0);
 }
 
 TEST(TranscriptTest, EveryFileIsRun) {

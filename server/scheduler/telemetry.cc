@@ -28,7 +28,7 @@ class Tally {
   void Add(std::vector<std::string> labels, double value = 1) {
     counts_[std::move(labels)] += value;
   }
-  void AtLeast(std::vector<std::string> labels, double value) {
+  void KeepGreatest(std::vector<std::string> labels, double value) {
     double& greatest = counts_[std::move(labels)];
     greatest = std::max(greatest, value);
   }
@@ -55,7 +55,7 @@ void Machine::ReadOperations(core::ClusterReading* out) {
   Tally active(Metric::kOperationsActive, out), oldest(Metric::kOperationOldestAge, out),
       depth(Metric::kQueueDepth, out), reasons(Metric::kQueuePendingReason, out);
   // Time series that alerts watch exist even when they are 0.
-  for (const char* stage : {"queued", "running"}) oldest.AtLeast({"execute", stage}, 0);
+  for (const char* stage : {"queued", "running"}) oldest.KeepGreatest({"execute", stage}, 0);
   for (const std::string& reason :
        tessera::InfoOf(Metric::kQueuePendingReason).labels[0].domain->values)
     reasons.Add({reason}, 0);
@@ -65,7 +65,7 @@ void Machine::ReadOperations(core::ClusterReading* out) {
     const bool queued = op.sequence == 0;
     const std::string kind = core::MetricLabelOf(op.kind), stage = queued ? "queued" : "running";
     active.Add({op.tenant, kind, stage});
-    oldest.AtLeast({kind, stage}, absl::ToDoubleSeconds(now_ - op.created));
+    oldest.KeepGreatest({kind, stage}, absl::ToDoubleSeconds(now_ - op.created));
     if (!queued) continue;
     depth.Add({op.tenant, kPriorityClass});
     reasons.Add({PendingReasons(op).front().code});
@@ -84,17 +84,17 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
   for (const auto& [name, worker] : cluster_.workers()) {
     if (name.empty()) continue;
     const bool draining = cluster_.IsDraining(name);
-    const absl::Duration silent = std::max(now_ - worker.last_seen, absl::ZeroDuration());
+    const absl::Duration silence = std::max(now_ - worker.last_seen, absl::ZeroDuration());
     WorkerState state = WorkerState::kReady;
     if (worker.registration_id == 0) {
       state = cluster_.AnyAway(worker) ? WorkerState::kSuspect : WorkerState::kLost;
-    } else if (silent > 2 * s_.config.heartbeat) {
+    } else if (silence > 2 * s_.config.heartbeat) {
       state = WorkerState::kSuspect;
     } else if (worker.cordoned) {
       state = draining ? WorkerState::kDraining : WorkerState::kCordoned;
     }
     workers.Add({NameOf(state)});
-    if (worker.registration_id != 0) age.Add({name}, absl::ToDoubleSeconds(silent));
+    if (worker.registration_id != 0) age.Add({name}, absl::ToDoubleSeconds(silence));
     int first_device = 0;
     for (const std::string& executor : worker.executors) {
       const Executor& x = cluster_.executor(executor);
@@ -118,7 +118,7 @@ void Machine::ReadWorkers(core::ClusterReading* out) {
           .launches_succeeded = x.launches_succeeded,
           .collective_launches_succeeded = x.collective_launches_succeeded,
           .progress_age = x.progress_age,
-          .silence = Responsive(x) ? absl::ZeroDuration() : x.seen.silence};
+          .silence = Responsive(x) ? absl::ZeroDuration() : x.last_heartbeat.silence};
       for (int32_t d = 0; d < x.info.num_devices; ++d)
         reading.devices.push_back(x.first_device + d);
       first_device += x.info.num_devices;

@@ -12,7 +12,7 @@ namespace tessera::server::scheduler {
 namespace {
 
 // Timers must agree with the set in whatever order timers are armed and disarmed.
-TEST(Timers, AreASet) {
+TEST(Timers, BehaveLikeStdSet) {
   std::mt19937 random(1);
   Timers timers;
   std::set<Timers::Timer> set;

@@ -21,7 +21,7 @@ absl::StatusOr<uint64_t> Machine::FindOrPlanReshard(const std::string& tenant,
                                                     const api::ArraySpec& has,
                                                     const api::ArraySpec& wanted) {
   ir::Mesh mesh = has.placement.mesh;
-  const ir::AxisSet terms = TermsOf(has), wanted_terms = TermsOf(wanted);
+  const ir::AxisSet terms = TermAxesOf(has), wanted_terms = TermAxesOf(wanted);
   for (ir::MeshAxis& axis : mesh.axes)
     axis.type = terms.contains(axis.name) || wanted_terms.contains(axis.name)
                     ? ir::AxisType::kExplicit
@@ -48,15 +48,15 @@ absl::Status Machine::PlanReshard(Operation& op) {
       op.run()->executable,
       FindOrPlanReshard(op.tenant, *catalogue_.array(op.args[0]).spec, *result->spec));
   catalogue_.executable(op.run()->executable).operations.insert(op.id);
-  Changed(op);
+  MarkChanged(op);
   return absl::OkStatus();
 }
 
 // Decides how the copy is made: by a run on the same mesh and devices, by a Transfer otherwise. If
 // shards are terms of a sum and would have to change, only a run can reshard the array, because a
 // Transfer copies bytes and adds nothing.
-absl::StatusOr<uint64_t> Machine::Reshard(uint64_t session, uint64_t source,
-                                          const api::ArraySpec& wanted) {
+absl::StatusOr<uint64_t> Machine::StartReshard(uint64_t session, uint64_t source,
+                                               const api::ArraySpec& wanted) {
   const SpecRef from = catalogue_.array(source).spec;
   const api::ArraySpec& has = *from;
   Operation op;
@@ -93,16 +93,16 @@ absl::StatusOr<PendingArrays> Machine::On(const ReshardArray& e) {
   TESSERA_RETURN_IF_ERROR(ErrorOf(e.array, *source));
   TESSERA_RETURN_IF_ERROR(
       Annotate(api::CheckPlacement(e.placement, source->spec->shape), "reshard"));
-  TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevices(e.placement.devices), "reshard"));
+  TESSERA_RETURN_IF_ERROR(Annotate(cluster_.CheckDevicesExist(e.placement.devices), "reshard"));
   TESSERA_RETURN_IF_ERROR(CheckQueue("reshard"));
-  TESSERA_RETURN_IF_ERROR(CheckRoom("reshard", 1));
+  TESSERA_RETURN_IF_ERROR(CheckRoomForArrays("reshard", 1));
   TESSERA_ASSIGN_OR_RETURN(
       const uint64_t operation,
-      Reshard(session, e.array, {source->spec->dtype, source->spec->shape, e.placement}));
+      StartReshard(session, e.array, {source->spec->dtype, source->spec->shape, e.placement}));
   const Operation& op = order_.operation(operation);
   Log("operation ", op.id, " accepted: reshard ", e.array, " -> ", op.results[0]);
   Remember(e, op.id, op.results);
-  return PendingArrays{Describe(op), {Info(op.results[0])}};
+  return PendingArrays{Describe(op), {ArrayInfoOf(op.results[0])}};
 }
 
 std::vector<std::string> Machine::ExecutorsFor(const Transfer&, const Operation& op) const {
@@ -128,7 +128,7 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
       ticket = api::SignTicket({.access = api::Ticket::Access::kRead,
                                 .incarnation = x.info.incarnation,
                                 .array = op.args[0],
-                                .device = cluster_.device(device).local,
+                                .device = cluster_.device(device).local_index,
                                 .dtype = source.spec->dtype,
                                 .shape = source_local,
                                 .expires = now_ + s_.steady_ahead + s_.config.ticket_lifetime},
@@ -140,7 +140,7 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
     const int64_t device = wanted.placement.devices[k];
     const std::string& here = cluster_.device(device).executor;
     api::Transfer::Shard shard;
-    shard.device = cluster_.device(device).local;
+    shard.device = cluster_.device(device).local_index;
     auto prefer = [&](int64_t k) {
       return from[k] == device ? 2 : cluster_.device(from[k]).executor == here ? 1 : 0;
     };
@@ -149,7 +149,7 @@ void Machine::SendWork(const Transfer&, Operation& op, const std::vector<std::st
       api::Transfer::Piece piece;
       piece.local = x.name == here;
       piece.source = op.args[0];
-      piece.source_device = cluster_.device(from[p.source]).local;
+      piece.source_device = cluster_.device(from[p.source]).local_index;
       if (!piece.local) {
         piece.executor = x.name;
         piece.endpoint = x.info.peer_data_endpoint;

@@ -20,13 +20,13 @@ const char* NameOf(ProgramFormat format) {
 
 // Returns an error unless the bytes are given in the same format as before. All bytes with one hash
 // have one format.
-absl::Status CheckFormat(ProgramFormat given, ProgramFormat before) {
-  if (given == before) return absl::OkStatus();
-  return Error(ErrorKind::kValueError, "upload: these bytes are declared as ", NameOf(given),
+absl::Status CheckFormat(ProgramFormat declared, ProgramFormat before) {
+  if (declared == before) return absl::OkStatus();
+  return Error(ErrorKind::kValueError, "upload: these bytes are declared as ", NameOf(declared),
                ", but were declared as ", NameOf(before), " before; give the same format");
 }
 
-absl::Status NoProgram(const std::string& sha256) {
+absl::Status NoProgramError(const std::string& sha256) {
   return Error(ErrorKind::kProgramNotFound, "program ", sha256.substr(0, 64),
                " is not uploaded, or was dropped; upload it");
 }
@@ -49,8 +49,9 @@ absl::Status Machine::CheckChunk(const UploadProgram& e) const {
   const int64_t committed = upload == nullptr ? 0 : upload->committed_bytes();
   const auto size = static_cast<int64_t>(e.data.size());
   if (e.offset != committed || size > e.size_bytes - committed)
-    return Error(ErrorKind::kValueError, "upload: a chunk of ", size, " bytes at ", e.offset,
-                 " when ", committed, " of ", e.size_bytes, " are there; go on from ", committed);
+    return Error(ErrorKind::kValueError, "upload: a chunk of ", size, " bytes at offset ", e.offset,
+                 " when ", committed, " of ", e.size_bytes, " bytes have come; go on from ",
+                 committed);
   if (upload == nullptr && s_.uploads.num_programs() >= s_.config.programs_max)
     return Error(ErrorKind::kLimitExceeded, "upload: ", s_.uploads.num_programs(),
                  " programs are stored, at most ", s_.config.programs_max,
@@ -95,18 +96,18 @@ absl::StatusOr<UploadProgress> Machine::On(const KeepProgram& e) {
   }
   if (unchecked) {
     s_.uploads.Keep(key);
-    Changed(core::RowKind::kProgram, NameInRow(key));
+    MarkChanged(core::RowKind::kProgram, NameInRow(key));
     Log("program ", e.sha256.substr(0, 8), " uploaded");
   }
   // Another call may have checked the same bytes and kept the program already.
   const UploadedProgram* const program = s_.uploads.FindProgram(key);
-  if (program == nullptr) return NoProgram(e.sha256);
+  if (program == nullptr) return NoProgramError(e.sha256);
   return UploadProgress{static_cast<int64_t>(program->bytes->size()), true, std::nullopt};
 }
 
 absl::StatusOr<ProgramInfo> Machine::On(const GetProgram& e) {
   const UploadedProgram* const program = s_.uploads.FindProgram({e.caller.tenant, e.sha256});
-  if (program == nullptr) return NoProgram(e.sha256);
+  if (program == nullptr) return NoProgramError(e.sha256);
   return ProgramInfo{e.sha256, program->bytes, program->format};
 }
 
@@ -115,18 +116,20 @@ absl::StatusOr<Page<ProgramInfo>> Machine::On(const ListPrograms& e) {
   const auto size = static_cast<size_t>(PageSize(e.page.size));
   const auto& programs = s_.uploads.programs();
   auto it = programs.upper_bound({e.caller.tenant, e.page.after});
-  const auto ours = [&] { return it != programs.end() && it->first.first == e.caller.tenant; };
-  for (; ours() && page.items.size() < size; ++it)
+  const auto is_of_caller = [&] {
+    return it != programs.end() && it->first.first == e.caller.tenant;
+  };
+  for (; is_of_caller() && page.items.size() < size; ++it)
     page.items.push_back({it->first.second, it->second.bytes, it->second.format});
-  page.more = ours();
+  page.more = is_of_caller();
   return page;
 }
 
 absl::StatusOr<std::monostate> Machine::On(const DeleteProgram& e) {
   const Uploads::Key key(e.caller.tenant, e.sha256);
-  if (s_.uploads.FindProgram(key) == nullptr) return NoProgram(e.sha256);
+  if (s_.uploads.FindProgram(key) == nullptr) return NoProgramError(e.sha256);
   s_.uploads.RemoveProgram(key);
-  Changed(core::RowKind::kProgram, NameInRow(key));
+  MarkChanged(core::RowKind::kProgram, NameInRow(key));
   Log("program ", e.sha256.substr(0, 8), " deleted");
   Remember(e);
   return std::monostate();

@@ -1,7 +1,7 @@
 // Requests that wait, as plain data: a struct for each kind of condition that a request may wait
 // for.
 //
-// The functions ListOf and AnswerTimeout of Machine (machine.h) say where a request with such a
+// The functions WaitersFor and AnswerTimeout of Machine (machine.h) say where a request with such a
 // wait is registered, and answer the request at its timeout. They are defined in the file that
 // begins such waits. To add a kind, add its struct, an entry in Waiter, and its two functions.
 #pragma once
@@ -19,7 +19,7 @@ namespace tessera::server::scheduler {
 
 using Requests = IdSet;
 
-// ---- Listed at an array (arrays.cc). ----
+// ---- In the `waiters` of an array (arrays.cc). ----
 // Waits for the array to be ready.
 struct ArrayWait {
   uint64_t array = 0;
@@ -35,7 +35,7 @@ struct WriteWait : ArrayWait {
   std::string executor;
 };
 
-// ---- Listed at an operation (operations.cc, run.cc, arrays.cc). ----
+// ---- In the `waiters` of an operation (operations.cc, run.cc, arrays.cc). ----
 // Waits for the end of the operation. The reply is the operation.
 struct OperationWait {
   uint64_t operation = 0;
@@ -50,21 +50,21 @@ struct DonationWait : OperationWait {
   uint64_t array = 0;
 };
 
-// ---- Listed at an executable (programs.cc). ----
+// ---- In the `waiters` of an executable (programs.cc). ----
 // Waits for the plan, and until all executors have compiled the program.
 struct CompileWait {
   uint64_t executable = 0;
-  absl::Time latest = absl::InfiniteFuture();  // end of the caller's own timeout
-  bool explain = false;                        // whether the reply contains the plan's explanation
+  absl::Time caller_deadline = absl::InfiniteFuture();  // end of the caller's own timeout
+  bool explain = false;  // whether the reply contains the plan's explanation
 };
 
-// ---- Listed at a worker (inventory.cc). ----
+// ---- In the `drains` of a worker (inventory.cc). ----
 // Waits until nothing runs on the worker any more.
 struct DrainWait {
   std::string worker;
 };
 
-// ---- Not listed. ----
+// ---- Found by a search of all waits. ----
 // Waits for the executors of an array that is to be created (arrays.cc).
 struct CreateWait {
   uint64_t session = 0;
@@ -82,7 +82,7 @@ struct Waiter {
   absl::Time until;
   std::variant<ArrayWait, ReadWait, WriteWait, OperationWait, ChangeWait, CompletionWait,
                DonationWait, CompileWait, DrainWait, CreateWait, InspectWait, HoldWait>
-      on;
+      wait;
 };
 
 }  // namespace tessera::server::scheduler

@@ -21,9 +21,9 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
     Operation& op = order.operation(id);
     if (!op.inputs_gone && op.outstanding.count(executor) > 0) {
       op.inputs_gone = true;
-      m.Changed(op);
+      m.MarkChanged(op);
     }
-    m.ExecutorLeft(op, executor);
+    m.RecordExecutorLeft(op, executor);
   }
   if (running != 0)
     std::stable_partition(affected.begin(), affected.end(),
@@ -31,7 +31,7 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
   for (uint64_t id : affected) {
     Operation& op = order.operation(id);
     op.inputs_gone = true;
-    m.ExecutorLeft(op, executor);
+    m.RecordExecutorLeft(op, executor);
     std::string message = absl::StrCat("operation ", id, " (", op.name, "): ", who);
     if (id == running) {
       absl::StrAppend(&message, "; it was running this operation");
@@ -47,7 +47,7 @@ std::vector<uint64_t> FailOperations(Machine& m, const std::string& executor, ui
 
 // Refuses the name of a connected worker. If two workers took a name from each other in turns, all
 // arrays would be lost each time.
-absl::Status Machine::CheckName(const api::Registration& r) const {
+absl::Status Machine::CheckNotConnected(const api::Registration& r) const {
   auto* const it = cluster_.FindWorker(r.worker);
   if (it == nullptr || it->registration_id == 0) return absl::OkStatus();
   return Error(ErrorKind::kAlreadyExists, "registration: a worker named ", r.worker,
@@ -88,7 +88,7 @@ absl::Status Machine::CheckRegistration(const api::Registration& r) const {
 // are up at once. Adopted executors follow once their inventory has come (Adopt).
 void Machine::On(const WorkerRegistered& e) {
   const api::Registration& r = e.registration;
-  absl::Status checked = CheckName(r);
+  absl::Status checked = CheckNotConnected(r);
   if (checked.ok()) checked = CheckRegistration(r);
   if (!checked.ok()) {
     LogIncident(
@@ -114,7 +114,7 @@ void Machine::On(const WorkerRegistered& e) {
   w.host = r.host;
   w.host_memory_bytes = r.host_memory_bytes;
   w.build = r.build;
-  Changed(core::RowKind::kWorker, r.worker);
+  MarkChanged(core::RowKind::kWorker, r.worker);
   AcceptWorker accept{e.registration_id, {}};
   for (const api::ExecutorInfo& info : r.executors)
     if (info.has_state && MayAdopt(ExecutorName(r.worker, info.index), info))
@@ -126,13 +126,13 @@ void Machine::On(const WorkerRegistered& e) {
   // no command has reached it. An executor that comes with state is there once it has said what it
   // holds (Adopt). If it is not adopted, its worker starts another process in its place.
   for (const api::ExecutorInfo& info : r.executors)
-    if (!info.has_state) ExecutorUp(r.worker, r.host, info);
+    if (!info.has_state) RegisterExecutor(r.worker, r.host, info);
   cluster_.ShareMemory(r.host);
   RetryBlocked();
 }
 
-void Machine::ExecutorUp(const std::string& worker, const std::string& host,
-                         const api::ExecutorInfo& info) {
+void Machine::RegisterExecutor(const std::string& worker, const std::string& host,
+                               const api::ExecutorInfo& info) {
   const std::string name = ExecutorName(worker, info.index);
   // Forgets an executor of an earlier life that had other devices.
   if (auto* const known = cluster_.FindExecutor(name);
@@ -141,15 +141,16 @@ void Machine::ExecutorUp(const std::string& worker, const std::string& host,
     ForgetExecutor(name);
   if (auto* const known = cluster_.FindExecutor(name); known != nullptr && known->away)
     LoseExecutor(name, "another process took its place while it was away", 0, "");
-  const bool added = cluster_.ExecutorUp(worker, host, info);
-  Changed(core::RowKind::kExecutor, name);
+  const bool added = cluster_.RegisterExecutor(worker, host, info);
+  MarkChanged(core::RowKind::kExecutor, name);
   if (!added) RestartCompileTimeouts(name);
 }
 
 std::string Machine::SilenceOf(const Executor& x) const {
-  if (!x.alive() || x.seen.silence <= absl::ZeroDuration()) return "";
-  return absl::StrCat("it has not answered its worker for ",
-                      absl::FormatDuration(absl::Trunc(x.seen.silence, absl::Milliseconds(100))));
+  if (!x.alive() || x.last_heartbeat.silence <= absl::ZeroDuration()) return "";
+  return absl::StrCat(
+      "it has not answered its worker for ",
+      absl::FormatDuration(absl::Trunc(x.last_heartbeat.silence, absl::Milliseconds(100))));
 }
 
 std::string Machine::NameWithSilence(const std::string& executor) const {
@@ -168,7 +169,7 @@ void Machine::MarkOverdue(const std::string& executor, const std::string& who) {
 void Machine::MarkLoadersOverdue(const Executable& executable, const std::string& who) {
   if (executable.state != ExecutableState::kPlanned) return;
   for (const std::string& member : executable.members)
-    if (executable.loaded.count(member) == 0) MarkOverdue(member, who);
+    if (executable.loaded_on.count(member) == 0) MarkOverdue(member, who);
 }
 
 void Machine::KillIfOverdue(Executor& x) {
@@ -182,11 +183,11 @@ void Machine::KillIfOverdue(Executor& x) {
 
 void Machine::On(const DeleteWorker& e) {
   auto* const it = cluster_.FindWorker(e.worker);
-  if (it == nullptr || e.worker.empty()) return Answer(e.request, NoWorker(e.worker));
+  if (it == nullptr || e.worker.empty()) return Answer(e.request, NoWorkerError(e.worker));
   if (it->registration_id != 0)
     return Answer(e.request, Error(ErrorKind::kValueError, "worker ", e.worker,
                                    " is connected; drain it and stop it first"));
-  Answer(e.request, Info(e.worker));
+  Answer(e.request, WorkerInfoWithArrays(e.worker));
   Forget(e.worker);
 }
 
@@ -195,7 +196,7 @@ void Machine::Forget(const std::string& worker) {
   const std::vector<std::string> executors = cluster_.worker(worker).executors;
   for (const std::string& name : executors) ForgetExecutor(name);
   cluster_.RemoveWorker(worker);
-  Changed(core::RowKind::kWorker, worker);
+  MarkChanged(core::RowKind::kWorker, worker);
   Log("worker ", worker, " deleted");
   RetryHeld();
 }
@@ -214,7 +215,7 @@ void Machine::ForgetExecutor(const std::string& name) {
     if (std::find(executable.members.begin(), executable.members.end(), name) !=
         executable.members.end())
       executables.push_back(id);
-  for (uint64_t id : executables) ExecutableFailed(id, gone);
+  for (uint64_t id : executables) FailExecutable(id, gone);
   for (uint64_t id : order_.live()) {
     const std::vector<std::string> on = ExecutorsOf(order_.operation(id));
     if (std::find(on.begin(), on.end(), name) != on.end()) operations.push_back(id);
@@ -223,15 +224,15 @@ void Machine::ForgetExecutor(const std::string& name) {
   const std::vector<ArrayTable::Entry> arrays = ArraysOn(x);
   const absl::Status lost = Error(ErrorKind::kWorkerLost, "lost with its shards on executor ", name,
                                   " of worker ", x.worker, ", which was deleted; make it again");
-  for (const auto& [id, record] : arrays) ArrayLost(id, lost);
+  for (const auto& [id, record] : arrays) LoseArray(id, lost);
   for (const auto& [id, record] : arrays)
     if (auto* const a = catalogue_.FindArray(id); a != nullptr) {
       for (int32_t d = 0; d < x.info.num_devices; ++d) a->holders.erase(x.first_device + d);
-      Changed(id, *a);
+      MarkChanged(id, *a);
     }
   cluster_.RemoveExecutor(name);
-  Changed(core::RowKind::kExecutor, name);
-  Changed(core::RowKind::kExecutor, "");  // the row with the number of assigned ids
+  MarkChanged(core::RowKind::kExecutor, name);
+  MarkChanged(core::RowKind::kExecutor, "");  // the row with the number of assigned ids
 }
 
 void Machine::RetryBlocked() {
@@ -240,14 +241,15 @@ void Machine::RetryBlocked() {
   std::vector<std::pair<uint64_t, uint64_t>> reads;  // request, array
   std::set<uint64_t> executables;
   for (const auto& [request, w] : s_.waiters) {
-    if (std::holds_alternative<CreateWait>(w.on)) creates.push_back(request);
-    if (const auto* wait = std::get_if<ReadWait>(&w.on); wait != nullptr && wait->executor.empty())
+    if (std::holds_alternative<CreateWait>(w.wait)) creates.push_back(request);
+    if (const auto* wait = std::get_if<ReadWait>(&w.wait);
+        wait != nullptr && wait->executor.empty())
       if (const ArrayRecord* a = catalogue_.FindArray(wait->array);
           a != nullptr && a->state == ArrayState::kReady)
         reads.emplace_back(request, wait->array);
-    if (const auto* wait = std::get_if<CompileWait>(&w.on)) executables.insert(wait->executable);
+    if (const auto* wait = std::get_if<CompileWait>(&w.wait)) executables.insert(wait->executable);
   }
-  for (const auto& [request, array] : reads) SendRead(request, catalogue_.array(array));
+  for (const auto& [request, array] : reads) TrySendRead(request, catalogue_.array(array));
   for (uint64_t request : creates) {
     const CreateWait wait = *WaitOf<CreateWait>(request);
     if (TryCreate(wait.call, wait.session)) EndWait(request);
@@ -256,7 +258,7 @@ void Machine::RetryBlocked() {
     if (catalogue_.executable(id).state == ExecutableState::kPlanned) LoadWhereAlive(id);
 }
 
-void Machine::LeaseTimer(uint64_t registration_id) {
+void Machine::OnLeaseTimer(uint64_t registration_id) {
   const std::string* const known = cluster_.WorkerOf(registration_id);
   if (known == nullptr) return;
   const std::string worker = *known;
@@ -322,12 +324,12 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
   x.registration_id = 0;
   x.lost_reason = reason;
   cluster_.EndAway(x);
-  Changed(core::RowKind::kExecutor, name);
+  MarkChanged(core::RowKind::kExecutor, name);
   const std::string who = absl::StrCat("worker ", x.worker, ": executor ", name, " (incarnation ",
                                        incarnation, ") was lost: ", reason);
   std::vector<uint64_t> inspections;
   for (const auto& [request, w] : s_.waiters)
-    if (const auto* wait = std::get_if<InspectWait>(&w.on); wait && wait->executor == name)
+    if (const auto* wait = std::get_if<InspectWait>(&w.wait); wait && wait->executor == name)
       inspections.push_back(request);
   EndWaits(inspections, Error(ErrorKind::kWorkerLost, "files: ", who, "; retry"));
   x.running.clear();
@@ -355,11 +357,11 @@ void Machine::LoseExecutor(const std::string& name, const std::string& reason, u
                                 {"operations_lost", absl::StrCat(affected.size())},
                                 {"arrays_lost", absl::StrCat(num_lost)},
                                 {"why", reason}});
-  for (uint64_t id : used) ArrayLost(id, lost);
-  for (const auto& [generation, members] : order_.CloseThoseWith(name, incarnation))
+  for (uint64_t id : used) LoseArray(id, lost);
+  for (const auto& [generation, members] : order_.CloseCommunicatorsWith(name, incarnation))
     CloseCommunicator(generation, members);
   // Operations whose programs it had compiled, or was compiling, wait for the executor from now on.
-  for (uint64_t op : catalogue_.Unload(name)) TryStart(op);
+  for (uint64_t op : catalogue_.MarkUnloaded(name)) TryStart(op);
   RestartCompileTimeouts(name);
   // From now on, operations that were held by a drain wait for the executor to come back, and this
   // wait has a timeout.
@@ -391,7 +393,7 @@ void Machine::On(const WorkerReported& e) {
   // they are gone since.
   const auto* const written = std::get_if<api::BufferWritten>(&e.report.body);
   const auto* const loaded = std::get_if<api::ProgramLoaded>(&e.report.body);
-  if (e.report.number != 0 && e.report.number <= x->reports_before &&
+  if (e.report.number != 0 && e.report.number <= x->last_report_before_return &&
       ((written != nullptr && written->status.ok()) || (loaded != nullptr && loaded->status.ok())))
     return;
   std::visit(
@@ -411,7 +413,7 @@ void Machine::HandleReport(const std::string& worker, const api::Heartbeat& beat
     if (it == nullptr || !it->alive()) continue;
     Executor& x = *it;
     x.progress_age = seen.progress_age;
-    x.seen = seen;
+    x.last_heartbeat = seen;
     if (seen.silence <= absl::ZeroDuration()) x.overdue_for.clear();
     KillIfOverdue(x);
   }
@@ -430,7 +432,7 @@ void Machine::HandleReport(const std::string& worker, uint64_t registration_id,
   auto* const was = cluster_.FindExecutor(name);
   if (was != nullptr && was->alive()) LoseExecutor(name, "another process took its place", 0, "");
   const std::string host = cluster_.worker(worker).host;
-  ExecutorUp(worker, host, ready.info);
+  RegisterExecutor(worker, host, ready.info);
   cluster_.ShareMemory(host);
   RetryBlocked();
 }
@@ -448,11 +450,11 @@ void Machine::HandleReport(Executor& x, const api::LaunchDone& done) {
     if (program != nullptr && program->plan != nullptr && !program->plan->collectives.empty())
       ++x.collective_launches_succeeded;
   }
-  LaunchEnded(x, done.launch, absl::OkStatus());
+  HandleLaunchEnd(x, done.launch, absl::OkStatus());
 }
 
 void Machine::HandleReport(Executor& x, const api::LaunchFailed& failed) {
-  LaunchEnded(
+  HandleLaunchEnd(
       x, failed.launch,
       failed.status.ok() ? absl::InternalError("the executor gave no reason") : failed.status,
       failed.inputs_kept);

@@ -25,10 +25,10 @@ void Client::Ask(const std::string& what, E event, Then then) {
   call->then = std::move(then);
   call->repeats = kIdempotent<E>;
   // With a request id, the scheduler recognises a repetition of any call.
-  if constexpr (requires { event.id.text; }) {
+  if constexpr (requires { event.request_id.text; }) {
     call->repeats = true;
-    event.id.text = absl::StrCat(caller_.tenant, "-", ++requests_);
-    event.id.payload = what;
+    event.request_id.text = absl::StrCat(caller_.tenant, "-", ++requests_);
+    event.request_id.payload = what;
   }
   call->send = [event = std::move(event)](Process* process, Process::Done done,
                                           Process::Lost lost) {

@@ -56,7 +56,7 @@ void Disk::Store::EndWrite() {
   uint64_t last = 0;
   for (; batch_ > 0; --batch_) {
     last = waiting_.front().number;
-    disk_->rows_.Take(waiting_.front());
+    disk_->rows_.Apply(waiting_.front());
     waiting_.pop_front();
   }
   durable(last);
@@ -66,7 +66,7 @@ void Disk::Store::EndWrite() {
 void Disk::Store::Die() {
   const bool fresh = newest() && disk_->world_->now() >= disk_->full_until_;
   if (!dead_ && writing_ && fresh && disk_->world_->random().OneIn(2))
-    for (size_t i = 0; i < batch_; ++i) disk_->rows_.Take(waiting_.at(i));
+    for (size_t i = 0; i < batch_; ++i) disk_->rows_.Apply(waiting_.at(i));
   dead_ = true;
   waiting_.clear();
 }

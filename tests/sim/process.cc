@@ -261,23 +261,23 @@ void Process::Run() {
 // process that owns the disk, since the commits of a replaced process become durable nowhere. An
 // exception of the scheduler is a violation, because the scheduler must not throw.
 void Process::RunOne(const scheduler::Inbox::Arrival& next, const Clock::Moment& at) {
-  const uint64_t before = state().commits;
+  const uint64_t before = state().last_commit;
   if (store_->newest()) checker_->BeforeStep(next.event, state());
   std::vector<scheduler::Effect> effects;
   try {
-    effects = stepper_->Run(next.event, next.came, at, durable());
+    effects = stepper_->Run(next.event, next.arrived_at, at, durable());
   } catch (const std::exception& e) {
     return world_->Violate("a step throws ", e.what());
   }
-  const uint64_t commits = state().commits;
-  const bool changes = commits > before || scheduler::Changes(next.event);
+  const uint64_t commits = state().last_commit;
+  const bool changes = commits > before || scheduler::AcknowledgesChange(next.event);
   // A replaced process also takes steps, but its commits reach no disk, so nobody hears of them.
   if (store_->newest()) checker_->OnStep(next.event, effects, state());
   if (++steps_ % kStepsPerCheck == 0 || IsRare(next.event))
     if (const std::string broken = scheduler::FirstBrokenInvariant(state()); !broken.empty())
       world_->Violate(broken);
   SendWaiting();
-  scheduler::ApplyInOrder(effects, [&](scheduler::Effect& effect) {
+  scheduler::ApplyRepliesLast(effects, [&](scheduler::Effect& effect) {
     if (alive_) Apply(effect, commits, changes);
   });
   if (!alive_) return;
@@ -327,7 +327,7 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
     if (commits > durable() && IsIrrevocable(send->command))
       if (auto then = std::exchange(on_irrevocable_, nullptr))
         world_->After(world_->random().Within(absl::Milliseconds(1), kIrrevocableMax), then);
-    if (outbox_->MayLeave(*send, commits, durable())) Send(*send);
+    if (outbox_->PassOrKeep(*send, commits, durable())) Send(*send);
   } else if (auto* reply = std::get_if<scheduler::Reply>(&effect)) {
     if (const Done done = inbox_->Answer(*reply, commits, changes, Look().now))
       done(std::move(*reply));
@@ -348,7 +348,7 @@ void Process::Apply(scheduler::Effect& effect, uint64_t commits, bool changes) {
     link->Close(drop->why);
   } else if (auto* commit = std::get_if<scheduler::Commit>(&effect)) {
     scheduler::SharedCommit shared(std::move(*commit));
-    committed_->Take(shared);
+    committed_->Apply(shared);
     store_->Commit(std::move(shared));
   } else if (auto* timer = std::get_if<scheduler::SetTimer>(&effect)) {
     inbox_->SetTimer(timer->when);

@@ -34,7 +34,7 @@ class Process {
   bool paused() const { return world_->now() < paused_until_; }
   // Requires: the process is alive.
   scheduler::State& state() { return stepper_->state(); }
-  uint64_t durable() const { return inbox_->durable(); }
+  uint64_t durable() const { return inbox_->durable_commit(); }
 
   void Kill();
   // Pauses the process. Messages that arrive meanwhile wait.

@@ -72,20 +72,20 @@ std::string Text(const RowKey& key) {
                       key.name.empty() ? absl::StrCat(key.id) : key.name);
 }
 
-// Describes how a record differs from its row: the facts of both, or that the row holds another
+// Describes how a record difference from its row: the facts of both, or that the row holds another
 // record. Returns "" if they are equal.
 template <class Record>
 std::string Difference(const Record& record, const RowChange& row) {
-  const auto* const says = std::get_if<Record>(&row.record);
-  if (says != nullptr && Facts(record) == Facts(*says)) return "";
+  const auto* const row_record = std::get_if<Record>(&row.record);
+  if (row_record != nullptr && Facts(record) == Facts(*row_record)) return "";
   return absl::StrCat(Text(row.key), " is ", Text(Facts(record)), "; its row says ",
-                      says == nullptr ? "something else" : Text(Facts(*says)));
+                      row_record == nullptr ? "something else" : Text(Facts(*row_record)));
 }
 
 // Calls `check(key, record)` for each record that has a row, mostly in the order of the keys, until
 // `check` returns a text.
 template <class Check>
-std::string FirstOf(const State& s, const Check& check) {
+std::string CheckRecords(const State& s, const Check& check) {
   using core::RowKind;
   std::string found;
   const auto of_tenant = [&](RowKind kind, const auto& records) {
@@ -122,7 +122,7 @@ SharedCommit::SharedCommit(Commit commit) : number(commit.number) {
     rows.push_back(std::make_shared<const RowChange>(std::move(row)));
 }
 
-void CommittedRows::Take(const SharedCommit& commit) {
+void CommittedRows::Apply(const SharedCommit& commit) {
   for (const std::shared_ptr<const RowChange>& row : commit.rows) {
     if (std::holds_alternative<std::monostate>(row->record)) {
       rows_.erase(row->key);
@@ -144,7 +144,7 @@ std::string CommittedRows::FirstDifference(const State& state) const {
   // The row that most probably belongs to the next record: rows and records are both in the order
   // of their keys.
   auto row = rows_.begin();
-  std::string differs = FirstOf(state, [&](const RowKey& key, const auto& record) {
+  std::string difference = CheckRecords(state, [&](const RowKey& key, const auto& record) {
     if (row != rows_.end() && row->first < key) ++row;
     if (row == rows_.end() || row->first != key) row = rows_.find(key);
     if (row == rows_.end()) return absl::StrCat(Text(key), " is in no row");
@@ -152,7 +152,7 @@ std::string CommittedRows::FirstDifference(const State& state) const {
     return Difference(record, *row->second);
   });
   const RowKey ids{core::RowKind::kExecutor};
-  if (!differs.empty() || found + rows_.count(ids) == rows_.size()) return differs;
+  if (!difference.empty() || found + rows_.count(ids) == rows_.size()) return difference;
   for (const auto& [key, row] : rows_)
     if (key != ids && std::holds_alternative<std::monostate>(RowOf(state, key).record))
       return absl::StrCat(Text(key), " is gone, and has a row");

@@ -21,8 +21,8 @@ struct SharedCommit {
 
 class CommittedRows {
  public:
-  void Take(const Commit& commit) { Take(SharedCommit(commit)); }
-  void Take(const SharedCommit& commit);
+  void Apply(const Commit& commit) { Apply(SharedCommit(commit)); }
+  void Apply(const SharedCommit& commit);
   bool empty() const { return rows_.empty(); }
   // Returns the rows that a restart would find.
   std::vector<RowChange> All() const;

@@ -57,8 +57,8 @@ bool MayStart(const State& s, const Operation& op) {
                      }) &&
          std::all_of(x.devices.begin(), x.devices.end(), [&](int64_t d) {
            const Executor& executor = s.cluster.ExecutorOf(d);
-           const auto loaded = x.loaded.find(executor.name);
-           return executor.alive() && loaded != x.loaded.end() &&
+           const auto loaded = x.loaded_on.find(executor.name);
+           return executor.alive() && loaded != x.loaded_on.end() &&
                   loaded->second == executor.info.incarnation;
          });
 }
@@ -73,9 +73,9 @@ std::string CheckOperation(const State& s, uint64_t id, const Operation& op) {
                 "operation ", id, " has failed without an error, or has one and has not");
   if (op.ended()) {
     for (uint64_t request : op.waiters)
-      TESSERA_HOLDS(
-          std::holds_alternative<DonationWait>(s.waiters.at(request).on) && !op.outstanding.empty(),
-          "operation ", id, " has ended, and request ", request, " waits for it");
+      TESSERA_HOLDS(std::holds_alternative<DonationWait>(s.waiters.at(request).wait) &&
+                        !op.outstanding.empty(),
+                    "operation ", id, " has ended, and request ", request, " waits for it");
     for (uint64_t r : op.results)
       if (const auto a = arrays.find(r); a != arrays.end())
         TESSERA_HOLDS(a->second.state == ArrayState::kReady || !a->second.error.ok(), "operation ",
@@ -113,7 +113,7 @@ std::string CheckArray(const State& s, uint64_t id, const ArrayRecord& a) {
     for (const auto& [device, incarnation] : a.holders)
       TESSERA_HOLDS(IsThere(s, s.cluster.device(device).executor, incarnation), "array ", id,
                     " is on a process that is gone");
-  for (uint64_t op : a.waiting)
+  for (uint64_t op : a.unscheduled_readers)
     TESSERA_HOLDS(IsLive(s, op), "array ", id, " is awaited by operation ", op,
                   ", which has ended");
   for (uint64_t op : a.readers)
@@ -128,7 +128,7 @@ std::string CheckArray(const State& s, uint64_t id, const ArrayRecord& a) {
 }
 
 std::string CheckSession(const State& s, uint64_t key, const Session& session) {
-  TESSERA_HOLDS(session.own == (session.until == absl::InfiniteFuture()), "session ", key,
+  TESSERA_HOLDS(session.own == (session.lease_until == absl::InfiniteFuture()), "session ", key,
                 " is a tenant's own and has a lease, or neither");
   for (uint64_t a : session.arrays) {
     const auto it = s.catalogue.arrays().find(a);
@@ -148,15 +148,15 @@ std::string CheckSession(const State& s, uint64_t key, const Session& session) {
 
 // A program is loaded only where it was sent, and was sent only to processes that are there.
 std::string CheckExecutable(const State& s, uint64_t id, const Executable& x) {
-  for (const auto& [name, incarnation] : x.sent) {
+  for (const auto& [name, incarnation] : x.sent_to) {
     const Executor& executor = s.cluster.executors().at(name);
     TESSERA_HOLDS(executor.alive() && executor.info.incarnation == incarnation, "executable ", id,
                   " was sent to ", name, ", whose process is not there");
   }
-  for (const auto& [name, incarnation] : x.loaded) {
-    const auto sent = x.sent.find(name);
-    TESSERA_HOLDS(sent != x.sent.end() && sent->second == incarnation, "executable ", id, " is on ",
-                  name, ", to which it was not sent");
+  for (const auto& [name, incarnation] : x.loaded_on) {
+    const auto sent = x.sent_to.find(name);
+    TESSERA_HOLDS(sent != x.sent_to.end() && sent->second == incarnation, "executable ", id,
+                  " is on ", name, ", to which it was not sent");
   }
   return "";
 }
@@ -171,10 +171,10 @@ std::string CheckExecutor(const State& s, const std::string& name, const Executo
 }
 
 std::string CheckWaiter(const State& s, uint64_t request, const Waiter& waiter) {
-  TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.on) ||
+  TESSERA_HOLDS(std::holds_alternative<HoldWait>(waiter.wait) ||
                     s.timers.Has({waiter.until, {kRequestTimer, request}}),
                 "request ", request, " waits without a bound");
-  const auto* const read = std::get_if<ReadWait>(&waiter.on);
+  const auto* const read = std::get_if<ReadWait>(&waiter.wait);
   if (read == nullptr || !read->executor.empty()) return "";
   const ArrayRecord& a = s.catalogue.arrays().at(read->array);
   const int64_t device = a.spec->placement.devices.at(read->ordinal);

@@ -137,11 +137,11 @@ std::string Text(const api::Operation& o) {
   return out;
 }
 
-std::string Seconds(absl::Time t) {
+std::string MillisText(absl::Time t) {
   return t == absl::InfiniteFuture() ? "never" : absl::StrCat(absl::ToUnixMillis(t), "ms");
 }
 std::string Text(const SessionInfo& s) {
-  return absl::StrCat("session=", s.id, " of ", s.tenant, " until ", Seconds(s.expires),
+  return absl::StrCat("session=", s.id, " of ", s.tenant, " until ", MillisText(s.expires),
                       " arrays=", s.arrays, " operations=", s.operations);
 }
 std::string Text(const WorkerInfo& w) {
