@@ -27,7 +27,7 @@ using worker::program::StepProgram;
 BuildOptions WithLibrary() {
   BuildOptions options;
   options.has_scan = [](const ir::ScanSize&) { return true; };
-  options.sort_scratch = [](const worker::SortShape& shape) {
+  options.sort_scratch_bytes = [](const worker::SortShape& shape) {
     return worker::SortScratchBytes(shape, /*num_threads=*/16);
   };
   options.has_matmul = [](DType in, DType out) { return in == DType::kF32 && out == DType::kF32; };

@@ -87,7 +87,7 @@ std::string MismatchOnDevices(const Case& test, const Program& program) {
 bool IsCodeAloneOnCpus(const Program& program) {
   worker::program::BuildOptions options;
   options.has_scan = [](const ScanSize&) { return true; };
-  options.sort_scratch = [](const worker::SortShape&) { return int64_t{64}; };
+  options.sort_scratch_bytes = [](const worker::SortShape&) { return int64_t{64}; };
   return IsCodeAlone(program, options);
 }
 

@@ -359,9 +359,9 @@ class CpuBackend final : public Backend {
                              : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
       return known && shared_->matmul.Supports(in, out);
     };
-    options.small_matmul = kSmallMatmul;
+    options.small_matmul_multiplications_max = kSmallMatmul;
     options.has_scan = [](const ir::ScanSize&) { return true; };
-    options.sort_scratch = [this](const SortShape& shape) {
+    options.sort_scratch_bytes = [this](const SortShape& shape) {
       return SortScratchBytes(shape, shared_->num_threads);
     };
     TESSERA_ASSIGN_OR_RETURN(program::StepProgram built, program::Build(entry, options, &dump));

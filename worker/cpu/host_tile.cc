@@ -35,14 +35,14 @@ int64_t RowBytes(const program::StepProgram& p, const std::vector<const KernelSt
 
 }  // namespace
 
-// Makes the parts of a tile. Each kernel of the tile is rewritten for a block of rows (RowsOf). The
-// tile is given up, and its steps run one by one, if a rewritten kernel would sum in another order:
-// a tile must not change a bit of a result.
+// Makes the parts of a tile. Each kernel of the tile is rewritten for a block of rows
+// (RowKernelOf). The tile is given up, and its steps run one by one, if a rewritten kernel would
+// sum in another order: a tile must not change a bit of a result.
 HostTile MakeHostTile(const program::StepProgram& program,
                       const std::vector<bool>& has_blocked_loops, const std::vector<Step>& steps,
                       size_t first, std::vector<Kernel>* kernels) {
   HostTile tile;
-  const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
+  const std::vector<const KernelStep*> tiled = program::TileStepsFrom(steps, first);
   for (const KernelStep* k : tiled)
     if (has_blocked_loops[k->kernel]) return tile;
   tile.rows = program.tiles[tiled[0]->tile].rows;
@@ -52,7 +52,7 @@ HostTile MakeHostTile(const program::StepProgram& program,
   std::vector<program::RowKernel> parts;
   for (const KernelStep* k : tiled) {
     const Kernel& kernel = program.kernels[k->kernel];
-    parts.push_back(*program::RowsOf(kernel, tile.rows, tile.block));
+    parts.push_back(*program::RowKernelOf(kernel, tile.rows, tile.block));
     if (!codegen::ReduceInTheSameOrder(codegen::Canonical(kernel),
                                        codegen::Canonical(parts.back().kernel)))
       return tile;
@@ -62,14 +62,14 @@ HostTile MakeHostTile(const program::StepProgram& program,
     const KernelStep& step = *tiled[i];
     const Kernel& kernel = program.kernels[step.kernel];
     program::RowKernel& part = parts[i];
-    for (size_t p = 0; p < part.moves.size(); ++p)
-      part.moves[p] *= ir::ByteWidth(kernel.params[p].dtype);
+    for (size_t p = 0; p < part.row_strides.size(); ++p)
+      part.row_strides[p] *= ir::ByteWidth(kernel.params[p].dtype);
     const int64_t work = WorkOfIteration(kernel) * part.iterations_per_row;
     tile.work_per_row += work;
     if (work > most) tile.label = steps[first + i].label;
     most = std::max(most, work);
-    tile.parts.push_back({step.slots, std::move(part.moves), part.iterations_per_row,
-                          part.moves_by_params, nullptr});
+    tile.parts.push_back({step.slots, std::move(part.row_strides), part.iterations_per_row,
+                          part.moves_buffers, nullptr});
     kernels->push_back(std::move(part.kernel));
   }
   return tile;

@@ -13,13 +13,13 @@ namespace tessera::worker {
 
 struct HostTile {
   // A kernel step of the tile. To run `n` rows from row r on, its function runs iterations_per_row
-  // * n iterations. Buffer i begins r * moves[i] bytes into slots[i].
+  // * n iterations. Buffer i begins r * row_strides[i] bytes into slots[i].
   struct Part {
     std::vector<int> slots;
-    std::vector<int64_t> moves;
+    std::vector<int64_t> row_strides;
     int64_t iterations_per_row = 0;
     // Whether the iterations begin at 0, or else at the first iteration of row r.
-    bool begins_at_0 = true;
+    bool moves_buffers = true;
     codegen::HostCode::Fn function = nullptr;
   };
   std::vector<Part> parts;  // empty if the steps run one by one

@@ -190,7 +190,7 @@ TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
         ASSERT_NE(f, nullptr);
         TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
         ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
-        ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size());
+        ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size());
         ExpectTheBitsOfTheSteps(f);
       }
 }
@@ -208,9 +208,10 @@ TEST(HostTileTest, WithAKernelThatIsCutAllItsStepsRun) {
     const ir::FunctionRef f = Parsed(text, "f32", 256, 256);
     ASSERT_NE(f, nullptr);
     TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
-    ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+    ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size())
+        << built.ToString();
     std::vector<bool> has_blocked_loops;
-    for (const program::KernelStep* step : program::TileFrom(built.steps, 0)) {
+    for (const program::KernelStep* step : program::TileStepsFrom(built.steps, 0)) {
       const codegen::Kernel& kernel = built.kernels[step->kernel];
       has_blocked_loops.push_back(!(BlockLoops(kernel) == kernel));
     }
@@ -225,7 +226,7 @@ TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
   const ir::FunctionRef f = Parsed(kSumsOfColumns, "f32", 64, 20000);
   ASSERT_NE(f, nullptr);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
-  ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+  ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
   std::vector<codegen::Kernel> kernels;
   EXPECT_EQ(MadeTile(built, 0, &kernels).block, 2);
   ExpectTheBitsOfTheSteps(f);
@@ -233,7 +234,7 @@ TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
   const codegen::Kernel whole =
       built.kernels[std::get<program::KernelStep>(built.steps[0].what).kernel];
   const auto of_rows = [&](int64_t rows) {
-    return codegen::Canonical(program::RowsOf(whole, 64, rows)->kernel);
+    return codegen::Canonical(program::RowKernelOf(whole, 64, rows)->kernel);
   };
   EXPECT_FALSE(codegen::ReduceInTheSameOrder(codegen::Canonical(whole), of_rows(1)));
   for (const int64_t rows : {2, 3, 64})
@@ -247,7 +248,7 @@ TEST(HostTileTest, RowsThatAreGatheredAreThoseOfTheBlock) {
   const ir::FunctionRef f = Parsed(kGathered, "f32", 640, 256);
   ASSERT_NE(f, nullptr);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
-  ASSERT_EQ(program::TileFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
+  ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
   std::vector<codegen::Kernel> kernels;
   const HostTile tile = MadeTile(built, 0, &kernels);
   EXPECT_LT(tile.block, 640);

@@ -69,7 +69,7 @@ class Maker {
       if (l->condition >= 0) op.addresses = {AddressOf(l->condition)};
       if (l->condition < 0) op.count = l->trip_count;
       op.number = static_cast<int>(loop_.loops.size());
-      loop_.loops.push_back(l->loop);
+      loop_.loops.push_back(l->number);
       const double around =
           std::exchange(trips_, trips_ * static_cast<double>(std::max<int64_t>(l->trip_count, 1)));
       op.lists = {OpsOf(l->body, depth + 1)};

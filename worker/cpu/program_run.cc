@@ -91,7 +91,7 @@ class Run {
         continue;
       }
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        const int native = host_.native_of[loop->loop];
+        const int native = host_.native_of[loop->number];
         TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop) : RunNativeLoop(native));
         continue;
       }
@@ -110,7 +110,7 @@ class Run {
   absl::Status RunLoop(const LoopStep& loop) {
     for (int64_t i = 0;
          loop.condition >= 0 ? ReadAs<uint8_t>(loop.condition) != 0 : i < loop.trip_count; ++i) {
-      iterations_[loop.loop] = i;
+      iterations_[loop.number] = i;
       if (context_.cancel->cancelled()) return context_.cancel->status();
       TESSERA_RETURN_IF_ERROR(RunSteps(loop.body));
     }
@@ -137,11 +137,11 @@ class Run {
         size_t at = 0;
         for (const HostTile::Part& part : tile.parts) {
           void** const first = &buffers[at];
-          for (const int64_t move : part.moves) {
+          for (const int64_t move : part.row_strides) {
             buffers[at] = static_cast<std::byte*>(buffers_[at]) + row * move;
             ++at;
           }
-          const int64_t from = part.begins_at_0 ? 0 : row * part.iterations_per_row;
+          const int64_t from = part.moves_buffers ? 0 : row * part.iterations_per_row;
           part.function(first, from, from + rows * part.iterations_per_row);
         }
       }
@@ -417,7 +417,7 @@ class CodeFinder {
         used_[k->kernel] = true;
       }
       const auto* loop = std::get_if<LoopStep>(&step.what);
-      if (loop != nullptr && host_.native_of[loop->loop] >= 0) continue;
+      if (loop != nullptr && host_.native_of[loop->number] >= 0) continue;
       ForEachList(step, [&](const std::vector<Step>& list) { Find(list, row_tiles); });
     }
   }
@@ -444,7 +444,7 @@ class CodeFinder {
   // Adds the kernels of the tile whose steps begin at steps[first]. Returns the number of these
   // steps.
   size_t FindTile(const std::vector<Step>& steps, size_t first) {
-    const std::vector<const KernelStep*> tiled = program::TileFrom(steps, first);
+    const std::vector<const KernelStep*> tiled = program::TileStepsFrom(steps, first);
     HostTile tile = MakeHostTile(host_.program, has_blocked_loops_, steps, first, &parts_);
     if (tile.parts.empty()) {
       for (const KernelStep* step : tiled) used_[step->kernel] = true;

@@ -194,7 +194,7 @@ inline bool IsBefore(const Wide& a, const Wide& b) {
 // than one byte per element, that is sorted in ascending order and kept whole, and no indices in
 // the result.
 bool SortsKeysOnly(const SortShape& s) {
-  return s.dtypes.size() == 1 && !s.indices && !s.descending && s.kept == s.n &&
+  return s.dtypes.size() == 1 && !s.has_indices && !s.descending && s.kept == s.n &&
          ir::ByteWidth(s.dtypes[0]) > 1;
 }
 
@@ -542,7 +542,7 @@ class RowSorter {
                                    : write(i, std::array<uint64_t, 2>{});
       if (!ok) return false;
     }
-    if (!s_.indices) return true;
+    if (!s_.has_indices) return true;
     std::byte* const out = work_.memory.out.back();
     return ForEachChunk(s_.kept, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)

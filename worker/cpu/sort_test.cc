@@ -110,7 +110,7 @@ std::vector<Array> Expected(const SortShape& s, const std::vector<Array>& in) {
         std::memcpy(out[r].MutableData() + at(i, s.kept) * width,
                     in[r].data() + at(order[i], s.n) * width, width);
       }
-      if (s.indices)
+      if (s.has_indices)
         out.back().MutableAs<int32_t>()[at(i, s.kept)] = static_cast<int32_t>(order[i]);
     }
   }
@@ -145,7 +145,7 @@ std::string Text(const SortShape& s) {
                                       absl::StrAppend(out, std::string(ir::DTypeName(d)));
                                     }),
                       " by ", s.num_keys, s.descending ? ", descending" : "", ", the first ",
-                      s.kept, s.indices ? ", with indices" : "");
+                      s.kept, s.has_indices ? ", with indices" : "");
 }
 
 class SortTest : public ::testing::Test {
@@ -214,26 +214,30 @@ TEST_F(SortTest, TheFirstOfEachRowDescending) {
              .kept = kept,
              .dtypes = {dtype},
              .descending = true,
-             .indices = true});
+             .has_indices = true});
       Check({.outer = 2,
              .n = 1000,
              .inner = 3,
              .kept = kept,
              .dtypes = {dtype},
              .descending = true,
-             .indices = true});
+             .has_indices = true});
     }
   for (const int64_t kept : {1, 10, 5'000, 30'000})
-    Check(
-        {.n = 150'000, .kept = kept, .dtypes = {DType::kF32}, .descending = true, .indices = true});
-  Check({.n = 150'000, .kept = 10, .dtypes = {DType::kS64}, .descending = true, .indices = true});
+    Check({.n = 150'000,
+           .kept = kept,
+           .dtypes = {DType::kF32},
+           .descending = true,
+           .has_indices = true});
+  Check(
+      {.n = 150'000, .kept = 10, .dtypes = {DType::kS64}, .descending = true, .has_indices = true});
   Check({.n = 150'000, .kept = 10, .dtypes = {DType::kF32, DType::kC64}});
 }
 
 // In a row that rises, every element is one of the greatest so far.
 TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
   SortShape s{
-      .n = 100'000, .kept = 100, .dtypes = {DType::kS32}, .descending = true, .indices = true};
+      .n = 100'000, .kept = 100, .dtypes = {DType::kS32}, .descending = true, .has_indices = true};
   Array x(DType::kS32, {s.n});
   for (int32_t i = 0; i < s.n; ++i) x.MutableAs<int32_t>()[i] = i / 3;
   for (const int threads : {1, 4})
@@ -246,7 +250,11 @@ TEST_F(SortTest, ACancelEndsIt) {
   const SortShape shapes[] = {
       {.n = 70'000, .kept = 70'000, .dtypes = {DType::kF32}},
       {.n = 1'300'000, .kept = 1'300'000, .dtypes = {DType::kF32, DType::kS32}},
-      {.n = 1'300'000, .kept = 10, .dtypes = {DType::kF32}, .descending = true, .indices = true},
+      {.n = 1'300'000,
+       .kept = 10,
+       .dtypes = {DType::kF32},
+       .descending = true,
+       .has_indices = true},
       {.outer = 500, .n = 100, .kept = 100, .dtypes = {DType::kF32}, .num_keys = 1}};
   for (const SortShape& s : shapes) {
     SCOPED_TRACE(Text(s));

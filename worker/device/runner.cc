@@ -150,7 +150,7 @@ absl::Status Runner::RunLabelled(const Step& step) {
 }
 
 absl::Status Runner::Run(const program::LoopStep& step) {
-  int64_t& iteration = iterations_[step.loop];
+  int64_t& iteration = iterations_[step.number];
   for (iteration = 0; step.condition >= 0 || iteration < step.trip_count; ++iteration) {
     TESSERA_RETURN_IF_ERROR(context_.cancel->status());
     if (step.condition >= 0) {
@@ -283,7 +283,8 @@ absl::Status Runner::Run(const program::AxisIndexStep& step) {
   return Copy(compute_stream(), AddressOf(step.out), from, sizeof(index));
 }
 
-// Programs for accelerators have no sort steps, because their BuildOptions::sort_scratch is null.
+// Programs for accelerators have no sort steps, because their BuildOptions::sort_scratch_bytes is
+// null.
 absl::Status Runner::Run(const program::SortStep&) {
   return MakeError(ErrorKind::kInternal, "devices have no routine that sorts");
 }

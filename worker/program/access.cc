@@ -24,21 +24,21 @@ struct Term {
   std::vector<int64_t> digits;  // digits of the stride
 };
 
-// Writes a flat element of a view as its index, with one digit for each dim of the view whose size
-// is not 1.
-struct Digits {
-  // For each digit: its dim, its size, and how many flat elements of the view one step along it
+// The digits of a flat element of a view in mixed radix: one digit for each dim of the view whose
+// size is not 1.
+struct MixedRadix {
+  // For each digit: its dim, its size, and the number of flat elements that one step along it
   // passes.
   std::vector<int> dims;
-  std::vector<int64_t> sizes, dense;
+  std::vector<int64_t> sizes, dense_strides;
 
-  explicit Digits(const ir::Dims& shape) {
+  explicit MixedRadix(const ir::Dims& shape) {
     int64_t step = 1;
     for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
       if (shape[d] == 1) continue;
       dims.insert(dims.begin(), d);
       sizes.insert(sizes.begin(), shape[d]);
-      dense.insert(dense.begin(), step);
+      dense_strides.insert(dense_strides.begin(), step);
       step *= shape[d];
     }
   }
@@ -46,8 +46,8 @@ struct Digits {
   std::vector<int64_t> Of(int64_t flat) const {
     std::vector<int64_t> digits(size());
     for (size_t k = 0; k < size(); ++k) {
-      digits[k] = flat / dense[k];
-      flat %= dense[k];
+      digits[k] = flat / dense_strides[k];
+      flat %= dense_strides[k];
     }
     return digits;
   }
@@ -55,14 +55,14 @@ struct Digits {
 
 // Call if the terms run past the end of digit k. Returns the split of a box dim after which a term
 // ends exactly at the end of the digit, or nullopt if there is no such split.
-std::optional<Split> SplitFor(const Digits& digits, const std::vector<Term>& terms, size_t k) {
+std::optional<Split> SplitFor(const MixedRadix& digits, const std::vector<Term>& terms, size_t k) {
   for (const Term& t : terms) {
     if (t.dim < 0 || t.digits[k] == 0) continue;
-    bool only = true;
+    bool has_other_digits = false;
     for (size_t other = 0; other < digits.size(); ++other)
-      only &= other == k || t.digits[other] == 0;
+      has_other_digits |= other != k && t.digits[other] != 0;
     const int64_t step = t.digits[k];
-    if (!only || digits.sizes[k] % step != 0) continue;
+    if (has_other_digits || digits.sizes[k] % step != 0) continue;
     const int64_t inner = digits.sizes[k] / step;
     if (inner > 1 && inner < t.count && t.count % inner == 0) return Split{t.dim, inner};
   }
@@ -76,7 +76,7 @@ struct Affine {
   int64_t offset = 0;
   std::vector<int64_t> strides;
 };
-Affine ComposeAffine(const Digits& digits, const std::vector<int64_t>& at,
+Affine ComposeAffine(const MixedRadix& digits, const std::vector<int64_t>& at,
                      const std::vector<Term>& terms, int64_t offset, const ir::Dims& strides) {
   Affine result{offset, {}};
   const auto along = [&](const std::vector<int64_t>& index) {
@@ -111,8 +111,8 @@ int64_t NumElements(absl::Span<const int64_t> dims) {
 // with negative strides are turned around first, so that all terms count upwards from the lowest
 // element. If a digit would overflow, the split of a dim may help, and the caller decides whether
 // to make it.
-Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view) {
-  const Digits digits(view.shape);
+ComposeResult Compose(const ir::Dims& box, const ValueAccess& access, const View& view) {
+  const MixedRadix digits(view.shape);
   std::vector<Term> terms;
   for (size_t d = 0; d < box.size(); ++d)
     terms.push_back({box[d], access.strides[d], static_cast<int>(d), {}});
@@ -173,7 +173,7 @@ void Apply(const Split& split, ValueAccess* access) {
   });
 }
 
-ValueAccess Dense(const ir::Dims& box, int num_dims) {
+ValueAccess DenseAccess(const ir::Dims& box, int num_dims) {
   ValueAccess access;
   access.strides.assign(box.size(), 0);
   int64_t step = 1;
@@ -186,7 +186,7 @@ ValueAccess Dense(const ir::Dims& box, int num_dims) {
 
 bool IsDense(const ir::Dims& box, int num_dims, const ValueAccess& access) {
   if (access.offset != 0 || !access.shifts.empty()) return false;
-  const ValueAccess dense = Dense(box, num_dims);
+  const ValueAccess dense = DenseAccess(box, num_dims);
   for (size_t d = 0; d < box.size(); ++d)
     if (box[d] != 1 && access.strides[d] != dense.strides[d]) return false;
   return true;

@@ -57,13 +57,13 @@ struct Split {
 // The result of Compose. `access` reads the source directly. If that is possible only after a dim
 // of the box is split, `split` is set instead. If neither is set, the access and the view do not
 // compose.
-struct Composed {
+struct ComposeResult {
   std::optional<ValueAccess> access;
   std::optional<Split> split;
 };
 // Composes `access`, by which a reader reads a value over `box`, with `view`, which describes this
 // value by its source.
-Composed Compose(const ir::Dims& box, const ValueAccess& access, const View& view);
+ComposeResult Compose(const ir::Dims& box, const ValueAccess& access, const View& view);
 
 // Replace dim split.dim of a box by two dims, and its stride in an access by two strides.
 void Apply(const Split& split, ir::Dims* box);
@@ -71,7 +71,7 @@ void Apply(const Split& split, ValueAccess* access);
 
 // Returns the access that is dense in row-major order over the first `num_dims` dims of `box`,
 // begins at element 0, and has stride 0 over the other dims.
-ValueAccess Dense(const ir::Dims& box, int num_dims);
+ValueAccess DenseAccess(const ir::Dims& box, int num_dims);
 bool IsDense(const ir::Dims& box, int num_dims, const ValueAccess& access);
 
 int64_t NumElements(absl::Span<const int64_t> dims);

@@ -42,36 +42,36 @@ std::vector<int64_t> Elements(const Dims& box, const ValueAccess& access) {
   return elements;
 }
 
-// Composes the access with the view, and makes the splits that are asked for.
+// Composes the access with the view, and makes the splits that Compose returns.
 std::optional<ValueAccess> ComposeAll(Dims* box, ValueAccess access, const View& view) {
   while (true) {
-    const Composed composed = Compose(*box, access, view);
+    const ComposeResult composed = Compose(*box, access, view);
     if (composed.access || !composed.split) return composed.access;
     Apply(*composed.split, &access);
     Apply(*composed.split, box);
   }
 }
 
-TEST(AccessTest, AFlatReadOfATransposeIsCut) {
+TEST(AccessTest, AFlatReadOfATransposeSplitsTheBox) {
   Dims box = {24};
   const View transposed{{4, 6}, {0, {1, 4}, {}}};
-  const auto access = ComposeAll(&box, Dense(box, 1), transposed);
+  const auto access = ComposeAll(&box, DenseAccess(box, 1), transposed);
   ASSERT_TRUE(access.has_value());
   EXPECT_EQ(box, (Dims{4, 6}));
   EXPECT_EQ(access->strides, (Dims{1, 4}));
 }
 
-TEST(AccessTest, WhatCrossesARowDoesNotCompose) {
+TEST(AccessTest, AReadAcrossRowsOfATransposeDoesNotCompose) {
   // Reads elements 1, 2, ... of a 4 x 6 matrix that is read transposed; no split helps.
   const View transposed{{4, 6}, {0, {1, 4}, {}}};
   EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).access.has_value());
   EXPECT_FALSE(Compose({7}, {1, {1}, {}}, transposed).split.has_value());
 }
 
-TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
+TEST(AccessTest, AShiftComposesLikeADimOfItsMaximum) {
   const View transposed{{4, 6}, {0, {1, 4}, {}}};
   // Row `start` of the transpose is column `start` of the source.
-  const Composed row = Compose({6}, {0, {1}, {{7, 3, 6}}}, transposed);
+  const ComposeResult row = Compose({6}, {0, {1}, {{7, 3, 6}}}, transposed);
   ASSERT_TRUE(row.access.has_value());
   EXPECT_EQ(row.access->strides, (Dims{4}));
   ASSERT_EQ(row.access->shifts.size(), 1u);
@@ -80,12 +80,11 @@ TEST(AccessTest, AShiftIsADimThatRunsToItsMost) {
   EXPECT_FALSE(Compose({6}, {0, {1}, {{7, 3, 1}}}, transposed).access.has_value());
 }
 
-// Counts how many of some random reads compose, by what stands in the way. A read may be counted in
-// several fields.
-struct Composing {
+// Counts how many random reads compose. A read may be counted in several fields.
+struct ComposeCounts {
   int all = 0;
-  int cut = 0;          // only once dims of the box are split
-  int plain = 0;        // without any shift
+  int split = 0;        // only after dims of the box were split
+  int unshifted = 0;    // without any shift
   int own_shift = 0;    // the access has a shift
   int view_shift = 0;   // the view has a shift that is the same for its whole shape
   int view_gather = 0;  // the view has a shift that differs within its shape
@@ -93,11 +92,11 @@ struct Composing {
 
 // Random accesses through random views must read the same elements after composing, and at least as
 // many of them must compose as the bounds below say.
-TEST(AccessTest, ComposingIsReadingThrough) {
+TEST(AccessTest, AComposedAccessReadsTheElementsOfTheView) {
   // std::mt19937 gives the same numbers everywhere, so that the counts below are exact.
   std::mt19937 gen(1);
   const auto below = [&](int n) { return static_cast<int64_t>(gen() % n); };
-  Composing composing;
+  ComposeCounts counts;
   for (int round = 0; round < 20'000; ++round) {
     View view;
     int64_t n = 1;
@@ -130,24 +129,24 @@ TEST(AccessTest, ComposingIsReadingThrough) {
     const auto result = ComposeAll(&box, access, view);
     if (!result) continue;
     const bool view_shifts = !view.access.shifts.empty(), gathers = IsGather(view.access);
-    ++composing.all;
-    composing.cut += box.size() > rank;
-    composing.plain += access.shifts.empty() && !view_shifts;
-    composing.own_shift += !access.shifts.empty();
-    composing.view_shift += view_shifts && !gathers;
-    composing.view_gather += gathers;
+    ++counts.all;
+    counts.split += box.size() > rank;
+    counts.unshifted += access.shifts.empty() && !view_shifts;
+    counts.own_shift += !access.shifts.empty();
+    counts.view_shift += view_shifts && !gathers;
+    counts.view_gather += gathers;
     std::vector<int64_t> want;
     for (int64_t e : read) want.push_back(through[e]);
     ASSERT_EQ(Elements(box, *result), want) << "round " << round;
   }
   // The bounds are the numbers that compose today. If an access no longer composes, a consumer is
   // no longer fused with the op that moves its data. Raise the numbers when more accesses compose.
-  EXPECT_GE(composing.all, 7652);
-  EXPECT_GE(composing.cut, 47);
-  EXPECT_GE(composing.plain, 3101);
-  EXPECT_GE(composing.own_shift, 1328);
-  EXPECT_GE(composing.view_shift, 1989);
-  EXPECT_GE(composing.view_gather, 1890);
+  EXPECT_GE(counts.all, 7652);
+  EXPECT_GE(counts.split, 47);
+  EXPECT_GE(counts.unshifted, 3101);
+  EXPECT_GE(counts.own_shift, 1328);
+  EXPECT_GE(counts.view_shift, 1989);
+  EXPECT_GE(counts.view_gather, 1890);
 }
 
 TEST(MatricesTest, DimsMergeWhereTheirStridesAllow) {
@@ -165,7 +164,7 @@ TEST(MatricesTest, DimsMergeWhereTheirStridesAllow) {
 }
 
 // Random edges and merges, compared with a table of all paths.
-TEST(PartialOrderTest, AgreesWithASearchOfAll) {
+TEST(PartialOrderTest, AgreesWithATableOfAllPaths) {
   constexpr int kNodes = 60;
   std::mt19937 gen(3);
   PartialOrder order;

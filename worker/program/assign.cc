@@ -15,12 +15,12 @@
 namespace tessera::worker::program {
 namespace {
 
-constexpr int kAfterAll = std::numeric_limits<int>::max();
+constexpr int kAfterAllSteps = std::numeric_limits<int>::max();
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Replaces param `in` of the kernel by param `out`, which is then loaded and stored.
-codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
+// Merges param `in` of the kernel into param `out`, which is then loaded and stored.
+codegen::Kernel WithMergedParams(codegen::Kernel kernel, int in, int out) {
   const auto renamed = [&](int param) {
     if (param == in) param = out;
     return param > in ? param - 1 : param;
@@ -42,7 +42,8 @@ codegen::Kernel WithOneParam(codegen::Kernel kernel, int in, int out) {
 
 class Assigner {
  public:
-  Assigner(Lowered lowered, Fused fused) : in_(std::move(lowered)), fused_(std::move(fused)) {
+  Assigner(LoweredFunction lowered, FusedFunction fused)
+      : in_(std::move(lowered)), fused_(std::move(fused)) {
     out_.mesh = in_.mesh;
     out_.arguments = in_.arguments;
     out_.labels = in_.labels;
@@ -63,9 +64,9 @@ class Assigner {
   }
 
  private:
-  // The lifetime of a value. Values that share memory form a class, and one of them represents it;
-  // its Lifetime is that of the whole class. A lifetime has the numbers of the first and the last
-  // step that access the memory, and the place of the memory.
+  // The lifetime of a value: the numbers of the first and the last step that access its memory, and
+  // the place of the memory. Values that share memory form a class, which one of them represents.
+  // The Lifetime of this value is the lifetime of the class.
   struct Lifetime {
     int begin = -1, end = -1;
     std::set<int> accesses;  // numbers of steps
@@ -74,7 +75,7 @@ class Assigner {
     int result = -1;      // result whose memory the class has, or -1
     int64_t offset = -1;  // offset in the arena, if it lies there
   };
-  struct Span {  // the numbers of a loop's begin and end (NumberSteps)
+  struct StepRange {  // the numbers of a loop's begin and end (NumberSteps)
     int begin = 0, end = 0;
   };
   using Loops = std::vector<int>;
@@ -101,7 +102,7 @@ class Assigner {
         in_.values.push_back(copy);
         Step step;
         step.label = static_cast<int>(out_.labels.size());
-        step.fused = {step.label};
+        step.fused_labels = {step.label};
         out_.labels.push_back("constant");
         step.what = CopyStep{v, it->second};
         if (copy.elements > 0) fused_.steps.push_back(std::move(step));
@@ -114,7 +115,7 @@ class Assigner {
 
   void FindLifetimes() {
     lifetimes_.resize(in_.values.size());
-    spans_.resize(in_.num_loops);
+    loop_ranges_.resize(in_.num_loops);
     class_of_.resize(in_.values.size());
     for (size_t v = 0; v < class_of_.size(); ++v) {
       class_of_[v] = static_cast<int>(v);
@@ -122,11 +123,11 @@ class Assigner {
           value(static_cast<int>(v)).elements * ir::ByteWidth(value(static_cast<int>(v)).dtype);
     }
     NumberSteps(fused_.steps);
-    for (const Access& a : accesses_) AddAccess(a.value, a.at);
+    for (const StepAccess& a : accesses_) AddAccess(a.value, a.at);
     // A value that is written before a loop and accessed in it stays alive until the loop ends.
-    for (const Access& a : accesses_) ExtendOverLoops(a.value, a.loops);
+    for (const StepAccess& a : accesses_) ExtendOverLoops(a.value, a.loops);
     for (int v : in_.result_values)
-      if (IsLocal(v)) lifetimes_[v].end = kAfterAll;
+      if (IsLocal(v)) lifetimes_[v].end = kAfterAllSteps;
   }
 
   // Numbers the steps in order and records their accesses. A step with lists gets two numbers, one
@@ -148,14 +149,14 @@ class Assigner {
       }
       const auto* loop = std::get_if<LoopStep>(&step.what);
       Loops inner = loops;
-      if (loop != nullptr) inner.push_back(loop->loop);
+      if (loop != nullptr) inner.push_back(loop->number);
       const size_t first = accesses_.size();
       access_at(at);
       ForEachList(step, [&](const std::vector<Step>& list) { NumberSteps(list, inner); });
       const int end = static_cast<int>(step_at_.size());
       step_at_.push_back(&step);
       if (loop != nullptr) {
-        spans_[loop->loop] = {at, end};
+        loop_ranges_[loop->number] = {at, end};
         access_at(end);  // the condition is read before each iteration
       }
       for (size_t i = first; i < accesses_.size(); ++i) accesses_[i].outer_end = end;
@@ -172,22 +173,22 @@ class Assigner {
     life.begin = life.begin < 0 ? at : std::min(life.begin, at);
     life.end = std::max(life.end, at);
     if (const auto& subview = value(v).subview) {  // the whole value is alive while the loop runs
-      AddAccess(subview->of, spans_[subview->loop].begin);
-      AddAccess(subview->of, spans_[subview->loop].end);
+      AddAccess(subview->whole, loop_ranges_[subview->loop].begin);
+      AddAccess(subview->whole, loop_ranges_[subview->loop].end);
     }
   }
   void ExtendOverLoops(int v, const Loops& loops) {
     for (int loop : loops)
-      if (lifetimes_[v].begin < spans_[loop].begin)
-        lifetimes_[v].end = std::max(lifetimes_[v].end, spans_[loop].end);
+      if (lifetimes_[v].begin < loop_ranges_[loop].begin)
+        lifetimes_[v].end = std::max(lifetimes_[v].end, loop_ranges_[loop].end);
     if (const auto& subview = value(v).subview)
-      ExtendOverLoops(subview->of,
+      ExtendOverLoops(subview->whole,
                       Loops(loops.begin(), std::find(loops.begin(), loops.end(), subview->loop)));
   }
 
   // ---- Sharing. ----
 
-  void Union(int from, int to) {
+  void MergeClasses(int from, int to) {
     Lifetime &a = lifetimes_[from], &b = lifetimes_[to];
     b.begin = std::min(a.begin, b.begin);
     b.end = std::max(a.end, b.end);
@@ -197,7 +198,7 @@ class Assigner {
   }
 
   // Returns whether the step may read class `in` in the memory in which it writes class `out`.
-  bool WritesInPlace(const Step& step, int in, int out) const {
+  bool MayWriteInPlace(const Step& step, int in, int out) const {
     if (std::holds_alternative<CopyStep>(step.what)) return true;
     const auto* k = std::get_if<KernelStep>(&step.what);
     if (k == nullptr) return false;
@@ -230,7 +231,8 @@ class Assigner {
       const Lifetime& a = lifetimes_[from];
       if (a.end != at || a.subview >= 0) continue;
       if (const auto& subview = value(copy->out).subview) {
-        if (lifetimes_[copy->out].accesses.size() == 1 && a.begin > spans_[subview->loop].begin)
+        if (lifetimes_[copy->out].accesses.size() == 1 &&
+            a.begin > loop_ranges_[subview->loop].begin)
           lifetimes_[from].subview = copy->out;
         continue;
       }
@@ -238,12 +240,13 @@ class Assigner {
       const Lifetime& b = lifetimes_[to];
       if (to == from || b.subview >= 0 || a.bytes != b.bytes) continue;
       if (b.begin == at) {
-        Union(from, to);
+        MergeClasses(from, to);
       } else if (b.begin < a.begin) {
         const auto next = b.accesses.upper_bound(a.begin);
         if (next == b.accesses.end() || *next < at) continue;
-        if (b.accesses.count(a.begin) > 0 && !WritesInPlace(*step_at_[a.begin], to, from)) continue;
-        Union(from, to);
+        if (b.accesses.count(a.begin) > 0 && !MayWriteInPlace(*step_at_[a.begin], to, from))
+          continue;
+        MergeClasses(from, to);
       }
     }
   }
@@ -264,9 +267,9 @@ class Assigner {
           const int from = ClassOf(k->slots[i]), to = ClassOf(k->slots[o]);
           const Lifetime &a = lifetimes_[from], &b = lifetimes_[to];
           if (from == to || a.end != at || b.begin != at || a.subview >= 0 || b.subview >= 0 ||
-              a.bytes != b.bytes || !WritesInPlace(step, from, to))
+              a.bytes != b.bytes || !MayWriteInPlace(step, from, to))
             continue;
-          Union(from, to);
+          MergeClasses(from, to);
           break;
         }
       }
@@ -287,8 +290,8 @@ class Assigner {
 
   // ---- Results in the memory of arguments. ----
 
-  int RootOf(int v) const {
-    while (value(v).subview) v = value(v).subview->of;
+  int WholeOf(int v) const {
+    while (value(v).subview) v = value(v).subview->whole;
     return v;
   }
 
@@ -296,20 +299,21 @@ class Assigner {
   // result counts as read after all steps.
   std::vector<int> LastReads() const {
     std::vector<int> last(in_.arguments.size(), -1);
-    for (const Access& a : accesses_) {
-      const int argument = value(RootOf(a.value)).argument;
+    for (const StepAccess& a : accesses_) {
+      const int argument = value(WholeOf(a.value)).argument;
       if (argument < 0) continue;
       last[argument] = std::max(last[argument], a.outer_end);
     }
     for (int v : in_.result_values)
-      if (const int argument = value(RootOf(v)).argument; argument >= 0) last[argument] = kAfterAll;
+      if (const int argument = value(WholeOf(v)).argument; argument >= 0)
+        last[argument] = kAfterAllSteps;
     return last;
   }
 
-  // Returns whether the step may write class `to` over the argument: it is a copy, or it reads each
-  // element of the argument only to write the same element of the class. Requires that the step is
-  // the last one that reads the argument and the first one that writes the class.
-  bool DonatesInPlace(const Step& step, int argument, int to) const {
+  // Returns whether the step may write class `to` over the argument: the step is a copy, or it
+  // reads each element of the argument only to write the same element of the class. Requires that
+  // the step is the last one that reads the argument and the first one that writes the class.
+  bool MayOverwriteArgument(const Step& step, int argument, int to) const {
     if (const auto* copy = std::get_if<CopyStep>(&step.what))
       return value(copy->in).argument == argument && IsLocal(copy->out) && ClassOf(copy->out) == to;
     const auto* k = std::get_if<KernelStep>(&step.what);
@@ -317,13 +321,13 @@ class Assigner {
     const codegen::Kernel& kernel = kernels_.kernels()[k->kernel];
     int written = -1;
     for (size_t i = 0; i < k->slots.size(); ++i) {
-      if (!kernel.params[i].output || ClassOf(RootOf(k->slots[i])) != to) continue;
+      if (!kernel.params[i].output || ClassOf(WholeOf(k->slots[i])) != to) continue;
       if (written >= 0 || !IsLocal(k->slots[i])) return false;
       written = static_cast<int>(i);
     }
     if (written < 0) return false;
     for (size_t i = 0; i < k->slots.size(); ++i) {
-      if (kernel.params[i].output || value(RootOf(k->slots[i])).argument != argument) continue;
+      if (kernel.params[i].output || value(WholeOf(k->slots[i])).argument != argument) continue;
       if (value(k->slots[i]).subview ||
           !codegen::MayGoInPlace(kernel, static_cast<int>(i), written))
         return false;
@@ -336,20 +340,21 @@ class Assigner {
   // their state in the order of their arguments.
   void FindDonations() {
     constexpr int kNotInPlaceMax = 4;  // for each result
-    const std::vector<int> last = LastReads();
+    const std::vector<int> last_reads = LastReads();
     const int arguments = static_cast<int>(in_.arguments.size());
     std::vector<Donation> not_in_place;
     for (int r = 0; r < static_cast<int>(in_.results.size()); ++r) {
       const int v = in_.result_values[r];
       if (!IsLocal(v) || ClassLifetime(v).result != r || ClassLifetime(v).begin < 0) continue;
       const Lifetime& life = ClassLifetime(v);
-      int num_others = 0;
+      int num_not_in_place = 0;
       for (int i = 0; i < arguments; ++i) {
         const int a = (r + i) % arguments;
         if (life.bytes == 0 || in_.arguments[a].num_bytes() != life.bytes) continue;
-        if (last[a] < life.begin) {
-          if (num_others++ < kNotInPlaceMax) not_in_place.push_back({a, r});
-        } else if (last[a] == life.begin && DonatesInPlace(*step_at_[life.begin], a, ClassOf(v))) {
+        if (last_reads[a] < life.begin) {
+          if (num_not_in_place++ < kNotInPlaceMax) not_in_place.push_back({a, r});
+        } else if (last_reads[a] == life.begin &&
+                   MayOverwriteArgument(*step_at_[life.begin], a, ClassOf(v))) {
           out_.donations.push_back({a, r});
           in_place_[step_at_[life.begin]].insert(a);
         }
@@ -362,18 +367,18 @@ class Assigner {
   // smallest gap that is free during its whole lifetime. The largest come first because small
   // values fit into the gaps that large ones leave. Ties are broken by the begin of the lifetime.
   void AssignArenaOffsets() {
-    std::vector<int> all, placed;  // the classes that lie in the arena
+    std::vector<int> classes, placed;  // the classes that lie in the arena
     for (size_t v = 0; v < lifetimes_.size(); ++v) {
       const Lifetime& life = lifetimes_[v];
       if (IsLocal(static_cast<int>(v)) && class_of_[v] == static_cast<int>(v) && life.begin >= 0 &&
           life.result < 0 && life.subview < 0)
-        all.push_back(static_cast<int>(v));
+        classes.push_back(static_cast<int>(v));
     }
-    std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
+    std::stable_sort(classes.begin(), classes.end(), [&](int a, int b) {
       return lifetimes_[a].bytes != lifetimes_[b].bytes ? lifetimes_[a].bytes > lifetimes_[b].bytes
                                                         : lifetimes_[a].begin < lifetimes_[b].begin;
     });
-    for (int v : all) {
+    for (int v : classes) {
       Lifetime& life = lifetimes_[v];
       std::vector<std::pair<int64_t, int64_t>> taken;  // pairs of begin and end
       for (int other : placed) {
@@ -405,12 +410,12 @@ class Assigner {
     slot.dtype = value(v).dtype;
     slot.elements = value(v).elements;
     const auto [same, is_new] =
-        known_slots_.try_emplace(Key(slot), static_cast<int>(out_.slots.size()));
+        known_slots_.try_emplace(SlotKey(slot), static_cast<int>(out_.slots.size()));
     if (is_new) out_.slots.push_back(std::move(slot));
     return slot_of_[v] = same->second;
   }
 
-  static std::vector<int64_t> Key(const Slot& slot) {
+  static std::vector<int64_t> SlotKey(const Slot& slot) {
     std::vector<int64_t> key = {static_cast<int64_t>(slot.kind), slot.index, slot.offset,
                                 static_cast<int64_t>(slot.dtype), slot.elements};
     for (const auto& [loop, stride] : slot.loop_strides) key.insert(key.end(), {loop, stride});
@@ -424,7 +429,7 @@ class Assigner {
     Slot slot;
     if (const auto& subview = value(v).subview) {
       const int64_t width = ir::ByteWidth(value(v).dtype);
-      slot = Locate(subview->of);
+      slot = Locate(subview->whole);
       slot.offset += subview->offset * width;
       slot.loop_strides.push_back({subview->loop, subview->stride * width});
       return slot;
@@ -489,7 +494,7 @@ class Assigner {
         ++i;
         continue;
       }
-      kernel = WithOneParam(std::move(kernel), static_cast<int>(i), static_cast<int>(o));
+      kernel = WithMergedParams(std::move(kernel), static_cast<int>(i), static_cast<int>(o));
       step->slots.erase(step->slots.begin() + i);
       changed = true;
     }
@@ -509,22 +514,22 @@ class Assigner {
     });
   }
 
-  struct Access {
+  struct StepAccess {
     int value, at;
     int outer_end;  // end of the outermost step with lists around the access, or else `at`
     Loops loops;
   };
 
-  Lowered in_;
-  Fused fused_;
+  LoweredFunction in_;
+  FusedFunction fused_;
   StepProgram out_;
   KernelTable& kernels_ = fused_.kernels;
   // The step of each number. A step with lists has two numbers, one for its begin and one for its
   // end.
   std::vector<const Step*> step_at_;
   std::map<const Step*, int> positions_;  // the number of each step, at its begin
-  std::vector<Span> spans_;               // by loop
-  std::vector<Access> accesses_;
+  std::vector<StepRange> loop_ranges_;    // by loop
+  std::vector<StepAccess> accesses_;
   // A union-find forest, in which values that share memory have the same root.
   mutable std::vector<int> class_of_;
   std::vector<Lifetime> lifetimes_;
@@ -535,7 +540,7 @@ class Assigner {
 
 }  // namespace
 
-StepProgram Assign(Lowered lowered, Fused fused) {
+StepProgram Assign(LoweredFunction lowered, FusedFunction fused) {
   return Assigner(std::move(lowered), std::move(fused)).Run();
 }
 

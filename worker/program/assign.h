@@ -11,6 +11,6 @@
 
 namespace tessera::worker::program {
 
-StepProgram Assign(Lowered lowered, Fused fused);
+StepProgram Assign(LoweredFunction lowered, FusedFunction fused);
 
 }  // namespace tessera::worker::program

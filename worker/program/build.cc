@@ -18,8 +18,8 @@ namespace tessera::worker::program {
 
 absl::StatusOr<StepProgram> Build(const ir::Function& function, const BuildOptions& options,
                                   ProgramDump* dump) {
-  TESSERA_ASSIGN_OR_RETURN(Lowered lowered, Lower(function, options));
-  Fused fused = Fuse(&lowered);
+  TESSERA_ASSIGN_OR_RETURN(LoweredFunction lowered, Lower(function, options));
+  FusedFunction fused = Fuse(&lowered);
   StepProgram program = Assign(std::move(lowered), std::move(fused));
   const auto write = [&](std::string_view stage) {
     if (dump != nullptr && dump->enabled()) dump->Write(stage, program.ToString());

@@ -19,12 +19,13 @@ struct BuildOptions {
   // Products of f32 with at most this many multiplications become kernels in any case, if the rows
   // of the second operand are contiguous. A library does such a product in about a microsecond, so
   // the cost of calling it would matter.
-  int64_t small_matmul = 0;
+  int64_t small_matmul_multiplications_max = 0;
   // Returns how many bytes of scratch memory the backend's sort routine needs for this shape. If
   // null, the backend has no such routine, and the host evaluates sorts.
-  std::function<int64_t(const SortShape& shape)> sort_scratch;
+  std::function<int64_t(const SortShape& shape)> sort_scratch_bytes;
   // Returns whether the backend's collectives reduce `dtype` by `reduce`. If null, they reduce
-  // everything. Where they do not, the blocks are gathered and a kernel reduces them.
+  // every dtype by every kind. If they do not reduce a dtype, the blocks are gathered and a kernel
+  // reduces them.
   std::function<bool(ir::ReduceKind reduce, ir::DType dtype)> has_reduction;
   // Returns whether the backend runs a scan of this size as a kernel. If null, the backend has no
   // code for kernels that scan. All other scans are left to the host.

@@ -29,15 +29,15 @@ namespace {
 constexpr int kCheapWeight = 2;
 constexpr int64_t kBroadcastMin = 8;
 constexpr int kCheapScalarWeight = 8;
-// Kernels that read the same value of at least kSharedElements elements are merged, at most
+// Kernels that read the same value of at least kSharedElementsMin elements are merged, at most
 // kMergedMax at once.
-constexpr int64_t kSharedElements = 256;
+constexpr int64_t kSharedElementsMin = 256;
 constexpr size_t kMergedMax = 12;
-// Such kernels are not merged if the merged kernel would store kKeptBytes or more at least
-// kKeptSteps steps earlier than before, because these bytes would then be kept in memory all that
-// time.
-constexpr int64_t kKeptBytes = 1 << 20;
-constexpr int kKeptSteps = 64;
+// Such kernels are not merged if the merged kernel would store kKeptBytesMin or more at least
+// kKeptStepsMin steps earlier than before, because these bytes would then be kept in memory all
+// that time.
+constexpr int64_t kKeptBytesMin = 1 << 20;
+constexpr int kKeptStepsMin = 64;
 
 // Returns whether the item is, or contains, a collective. Collectives keep their order.
 bool IsOrdered(const Item& item) {
@@ -51,32 +51,32 @@ bool IsOrdered(const Item& item) {
 // Fuses the items of one block: of the function, of a loop's body, or of a branch.
 class BlockFuser {
  public:
-  BlockFuser(Lowered* lowered, std::vector<Item>& items, KernelTable* kernels)
+  BlockFuser(LoweredFunction* lowered, std::vector<Item>& items, KernelTable* kernels)
       : lowered_(*lowered), items_(items), kernels_(*kernels) {}
 
   // Returns the steps of the block. The values `read_after` are read from memory after the block.
   std::vector<Step> Run(const std::vector<int>& read_after) {
-    const int end = NewNode(-1, kEnd);
+    const int end = NewNode(kNoItem, /*label=*/-1);
     for (int v : read_after) AddMemoryReader(v, end);
     for (const Item& item : items_)
       if (std::holds_alternative<ViewItem>(item.what) && !item.operands.empty())
-        view_of_[item.results[0]] = item.operands[0];
+        view_operand_[item.results[0]] = item.operands[0];
     for (int i = static_cast<int>(items_.size()) - 1; i >= 0; --i) Visit(i);
     ShareReads();
     return OrderedSteps();
   }
 
  private:
-  static constexpr int kEnd = -1;
+  static constexpr int kNoItem = -1;
 
   // A future step: a group of items that becomes one kernel, or a single item.
   struct Node {
-    int item = kEnd;
+    int item = kNoItem;
     int group = -1;
     int merged_into = -1;
-    // Whether the node copies an operand for the UpdateItem that then updates the copy. The copy
+    // Whether the node copies an operand of an UpdateItem, which then updates the copy. The copy
     // should come late, so it is not merged with other readers of the operand.
-    bool begins = false;
+    bool copies_for_update = false;
     std::vector<int> labels;
   };
   const Value& value(int v) const { return lowered_.values[v]; }
@@ -88,7 +88,7 @@ class BlockFuser {
     return order_.AddFirst();
   }
   int NewNode(const Item& item, Group group) {
-    const int node = NewNode(kEnd, item.label);
+    const int node = NewNode(kNoItem, item.label);
     nodes_[node].group = static_cast<int>(groups_.size());
     groups_.push_back(std::move(group));
     return node;
@@ -106,21 +106,21 @@ class BlockFuser {
   // Records that `node` reads the value from memory.
   void AddMemoryReader(int v, int node) {
     const std::optional<Value::Subview>& subview = value(v).subview;
-    if (subview) AddMemoryReader(subview->of, node);
+    if (subview) AddMemoryReader(subview->whole, node);
     memory_readers_[v].insert(node);
   }
   // Records that the group `node` reads its values. Entries may become stale, so GroupReaders
   // checks again whether the group still reads a value.
   void NoteReads(int node) {
     for (int v : group(node).ValuesRead()) {
-      readers_[v].insert(node);
-      if (value(v).subview) AddMemoryReader(value(v).subview->of, node);
+      group_readers_[v].insert(node);
+      if (value(v).subview) AddMemoryReader(value(v).subview->whole, node);
     }
-    group(node).ForEachShift([&](int v) { AddMemoryReader(v, node); });
+    group(node).ForEachShiftValue([&](int v) { AddMemoryReader(v, node); });
   }
   std::vector<int> GroupReaders(int v) {
     std::set<int> found;
-    for (int node : readers_[v])
+    for (int node : group_readers_[v])
       if (group(Find(node)).Reads(v)) found.insert(Find(node));
     return {found.begin(), found.end()};
   }
@@ -139,11 +139,11 @@ class BlockFuser {
   void AddEdge(int first, int second) {
     if (first != second) order_.AddEdge(first, second);
   }
-  // Makes the nodes that read the value come after `node`, which writes it.
-  void AddReadersAfter(int v, int node) {
+  // Orders the nodes that read the value after `node`, which writes it, and forgets these readers.
+  void OrderReadersAfter(int v, int node) {
     for (int reader : GroupReaders(v)) AddEdge(node, reader);
     for (int reader : MemoryReaders(v)) AddEdge(node, reader);
-    readers_.erase(v);
+    group_readers_.erase(v);
     memory_readers_.erase(v);
   }
   bool IsRead(int v) { return !MemoryReaders(v).empty() || !GroupReaders(v).empty(); }
@@ -167,7 +167,7 @@ class BlockFuser {
     if (const auto* scan = std::get_if<ScanItem>(&item.what)) return VisitScan(item, *scan);
     if (const auto* update = std::get_if<UpdateItem>(&item.what)) return VisitUpdate(item, *update);
     const int node = NewNode(index, item.label);
-    for (int v : item.results) AddReadersAfter(v, node);
+    for (int v : item.results) OrderReadersAfter(v, node);
     if (IsOrdered(item)) {
       if (first_ordered_ >= 0) AddEdge(node, first_ordered_);
       first_ordered_ = node;
@@ -193,7 +193,7 @@ class BlockFuser {
     const int node = NewNode(index, item.label);
     for (size_t i = 0; i < item.results.size(); ++i) {
       if (!IsRead(item.results[i])) continue;
-      AddReadersAfter(item.results[i], node);
+      OrderReadersAfter(item.results[i], node);
       AddMemoryReader(item.operands[i], node);
     }
   }
@@ -244,7 +244,7 @@ class BlockFuser {
   void FuseScalarInto(int node, const Item& item, const ScalarItem& scalar) {
     std::vector<std::vector<std::pair<int, int>>> reads;  // grouped by access
     for (size_t r = 0; r < item.results.size(); ++r)
-      for (int read : group(node).ReadsOf(item.results[r])) {
+      for (int read : group(node).MergedReadsOf(item.results[r])) {
         const auto same = std::find_if(reads.begin(), reads.end(), [&](const auto& others) {
           return group(node).access(others[0].first) == group(node).access(read);
         });
@@ -263,9 +263,10 @@ class BlockFuser {
   // Returns from how many elements in memory the value is read. A view counts as its operand, if
   // the operand has fewer elements.
   int64_t ElementsRead(int v) const {
-    const auto producer = view_of_.find(v);
-    return producer == view_of_.end() ? value(v).elements
-                                      : std::min(value(v).elements, ElementsRead(producer->second));
+    const auto producer = view_operand_.find(v);
+    return producer == view_operand_.end()
+               ? value(v).elements
+               : std::min(value(v).elements, ElementsRead(producer->second));
   }
 
   // Fuses an elementwise item into its readers, or stores it. It is computed by its only reader or,
@@ -284,11 +285,11 @@ class BlockFuser {
       in_memory |= !MemoryReaders(v).empty();
     }
     int instances = 0;
-    bool repeats = false, room = true;
+    bool repeats = false, has_room = true;
     for (int node : readers) {
       std::set<std::vector<int64_t>> accesses;
       for (int v : item.results)
-        for (int read : group(node).ReadsOf(v)) {
+        for (int read : group(node).MergedReadsOf(v)) {
           const ValueAccess& a = group(node).access(read);
           std::vector<int64_t> key = a.strides;
           key.push_back(a.offset);
@@ -297,12 +298,12 @@ class BlockFuser {
             key.insert(key.end(), s.strides.begin(), s.strides.end());
           }
           accesses.insert(std::move(key));
-          repeats |= group(node).Repeats(read);
+          repeats |= group(node).MayRepeat(read);
         }
       instances += static_cast<int>(accesses.size());
-      room &= HasRoom(node, static_cast<int>(accesses.size() * scalar.graph.nodes.size()),
-                      static_cast<int>(accesses.size() * item.operands.size()),
-                      static_cast<int>(accesses.size()) * weight);
+      has_room &= HasRoom(node, static_cast<int>(accesses.size() * scalar.graph.nodes.size()),
+                          static_cast<int>(accesses.size() * item.operands.size()),
+                          static_cast<int>(accesses.size()) * weight);
     }
     int large_operands = 0;
     for (int v : std::set<int>(item.operands.begin(), item.operands.end()))
@@ -310,9 +311,9 @@ class BlockFuser {
     const bool cheap = elements == 1 ? weight <= kCheapScalarWeight
                                      : weight <= kCheapWeight && large_operands <= 1;
     const bool once = instances == 1 && (!repeats || cheap);
-    if (!in_memory && room && (once || cheap)) {
+    if (!in_memory && has_room && (once || cheap)) {
       for (int node : readers) FuseScalarInto(node, item, scalar);
-      for (int v : item.results) readers_.erase(v);
+      for (int v : item.results) group_readers_.erase(v);
       return;
     }
     StoreScalar(item, scalar, readers);
@@ -326,7 +327,7 @@ class BlockFuser {
       bool dense = HasRoom(node, static_cast<int>(scalar.graph.nodes.size()),
                            static_cast<int>(item.operands.size()), ir::WeightOf(scalar.graph));
       for (int v : item.results) {
-        const std::vector<int> reads = group(node).ReadsOf(v);
+        const std::vector<int> reads = group(node).MergedReadsOf(v);
         dense &= reads.size() <= 1;
         for (int read : reads) dense &= group(node).IsDenseRead(read, elements);
       }
@@ -340,12 +341,13 @@ class BlockFuser {
       bool others = !MemoryReaders(v).empty();
       for (int node : GroupReaders(v)) others |= node != writer;
       if (!others) continue;
-      const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
+      const int read = g.AddRead(value(v), v, DenseAccess(g.box(), g.num_parallel()));
       stored.emplace_back(read, v);
     }
     FuseScalarInto(writer, item, scalar);
-    for (const auto& [read, v] : stored) g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
-    for (int v : item.results) AddReadersAfter(v, writer);
+    for (const auto& [read, v] : stored)
+      g.AddStore(read, v, DenseAccess(g.box(), g.num_parallel()));
+    for (int v : item.results) OrderReadersAfter(v, writer);
   }
 
   // Lets the readers of a view read its operand instead. Each reading kernel or matmul does so if
@@ -357,26 +359,29 @@ class BlockFuser {
     const int result = item.results[0];
     const int operand = item.operands.empty() ? -1 : item.operands[0];
     bool needed = false;  // whether the result is needed in memory
-    for (int node : MemoryReaders(result)) needed |= !FuseView(node, result, operand, view);
+    for (int node : MemoryReaders(result))
+      needed |= !FuseViewIntoMatmul(node, result, operand, view);
     const std::vector<int> readers = GroupReaders(result);
-    std::vector<int> direct;
+    std::vector<int> direct_readers;
     for (int node : readers) {
-      bool all = HasRoom(node, 2, 1);
-      for (int read : group(node).ReadsOf(result)) all &= group(node).CanFuseView(read, view);
-      if (all) direct.push_back(node);
+      bool can_fuse = HasRoom(node, 2, 1);
+      for (int read : group(node).MergedReadsOf(result))
+        can_fuse &= group(node).CanFuseView(read, view);
+      if (can_fuse) direct_readers.push_back(node);
     }
     // If several reads need the values, they are gathered once and stored.
-    if (IsGather(view.view.access) && std::any_of(direct.begin(), direct.end(), [&](int node) {
-          const std::vector<int> reads = group(node).ReadsOf(result);
-          return readers.size() > 1 || reads.size() > 1 || group(node).Repeats(reads[0]);
+    if (IsGather(view.view.access) &&
+        std::any_of(direct_readers.begin(), direct_readers.end(), [&](int node) {
+          const std::vector<int> reads = group(node).MergedReadsOf(result);
+          return readers.size() > 1 || reads.size() > 1 || group(node).MayRepeat(reads[0]);
         }))
-      direct.clear();
-    needed |= direct.size() != readers.size();
+      direct_readers.clear();
+    needed |= direct_readers.size() != readers.size();
     // A value that is stored anyway is read from memory, unless its source is smaller.
-    const bool smaller = operand < 0 || value(operand).elements < value(result).elements;
-    for (int node : direct) {
-      if (needed && !smaller) continue;
-      for (int read : group(node).ReadsOf(result)) {
+    const bool operand_is_smaller = operand < 0 || value(operand).elements < value(result).elements;
+    for (int node : direct_readers) {
+      if (needed && !operand_is_smaller) continue;
+      for (int read : group(node).MergedReadsOf(result)) {
         if (group(node).FuseViewProducer(read, view, operand, lowered_.values)) continue;
         needed = true;
       }
@@ -384,7 +389,7 @@ class BlockFuser {
       NoteReads(node);
     }
     if (!needed) {
-      readers_.erase(result);
+      group_readers_.erase(result);
       memory_readers_.erase(result);
       return;
     }
@@ -395,30 +400,33 @@ class BlockFuser {
   // Makes the group `node` store `v` densely. `fuse` replaces the read of `v` by its computation.
   void Materialize(int node, int v, const std::function<void(int)>& fuse) {
     Group& g = group(node);
-    const int read = g.AddRead(value(v), v, Dense(g.box(), g.num_parallel()));
+    const int read = g.AddRead(value(v), v, DenseAccess(g.box(), g.num_parallel()));
     fuse(read);
-    g.AddStore(read, v, Dense(g.box(), g.num_parallel()));
+    g.AddStore(read, v, DenseAccess(g.box(), g.num_parallel()));
     NoteReads(node);
-    AddReadersAfter(v, node);
+    OrderReadersAfter(v, node);
   }
 
+  // Fuses the reduction into the first group that reads its result and can take it. If there is no
+  // such group, the reduction becomes a group of its own.
   void VisitReduce(const Item& item, const ReduceItem& reduce) {
     MergeReaders(item);
     const int result = item.results[0], operand = item.operands[0];
     const std::vector<int> readers = GroupReaders(result);
     for (int node : readers) {
-      const bool alone = readers.size() == 1 && MemoryReaders(result).empty();  // needs no store
-      if (!alone && !MayWrite(node, {result})) continue;
-      const std::vector<int> reads = group(node).ReadsOf(result);
+      const bool is_only_reader =
+          readers.size() == 1 && MemoryReaders(result).empty();  // needs no store
+      if (!is_only_reader && !MayWrite(node, {result})) continue;
+      const std::vector<int> reads = group(node).MergedReadsOf(result);
       if (reads.size() != 1 || !HasRoom(node, 4, 1) ||
           !group(node).FuseReduceProducer(reads[0], reduce, operand, lowered_.values))
         continue;
-      if (!alone)
+      if (!is_only_reader)
         group(node).AddStore(reads[0], result,
-                             Dense(group(node).box(), group(node).num_parallel()));
+                             DenseAccess(group(node).box(), group(node).num_parallel()));
       AddLabel(node, item.label);
       NoteReads(node);
-      AddReadersAfter(result, node);
+      OrderReadersAfter(result, node);
       return;
     }
     const int node = NewGroup(item, {reduce.box.begin(), reduce.box.end() - reduce.num_reduced});
@@ -430,27 +438,27 @@ class BlockFuser {
 
   void VisitPieces(const Item& item, const PiecesItem& pieces) {
     const int result = item.results[0];
-    int later = -1;
+    int later_node = -1;
     std::vector<int> nodes;
     for (auto piece = pieces.pieces.rbegin(); piece != pieces.pieces.rend(); ++piece) {
       const int node = NewGroup(item, piece->box);
       Group& g = group(node);
       const int operand = piece->operand < 0 ? -1 : item.operands[piece->operand];
-      const int read = g.AddRead(value(result), result, Dense(g.box(), g.num_parallel()));
+      const int read = g.AddRead(value(result), result, DenseAccess(g.box(), g.num_parallel()));
       const ViewItem view{{piece->box, piece->read}};
       g.AddStore(read, result, piece->write);
       FuseBoxView(node, read, view, operand);
       NoteReads(node);
-      if (later >= 0) AddEdge(node, later);
-      later = node;
+      if (later_node >= 0) AddEdge(node, later_node);
+      later_node = node;
       nodes.push_back(node);
     }
-    std::set<int> after = MemoryReaders(result);
-    for (int node : GroupReaders(result)) after.insert(node);
+    std::set<int> readers = MemoryReaders(result);
+    for (int node : GroupReaders(result)) readers.insert(node);
     for (int node : nodes)
-      for (int reader : after)
+      for (int reader : readers)
         if (std::find(nodes.begin(), nodes.end(), reader) == nodes.end()) AddEdge(node, reader);
-    readers_.erase(result);
+    group_readers_.erase(result);
     memory_readers_.erase(result);
   }
 
@@ -469,7 +477,7 @@ class BlockFuser {
         g.AddScan(read, scan.kind, ir::IsFloat(dtype) ? ir::DType::kF64 : ir::ComputeDType(dtype)),
         result, scan.access);
     NoteReads(node);
-    AddReadersAfter(result, node);
+    OrderReadersAfter(result, node);
   }
 
   // Makes copies of the operands, and then the scan that updates them.
@@ -480,7 +488,7 @@ class BlockFuser {
     std::vector<std::pair<int, int>> roots;
     for (size_t k = 0; k < item.results.size(); ++k) {
       const int root = g.AddRead(value(update.updates[k]), update.updates[k],
-                                 Dense(update.box, static_cast<int>(update.box.size())));
+                                 DenseAccess(update.box, static_cast<int>(update.box.size())));
       g.AddStore(root, item.results[k], update.write);
       roots.emplace_back(root, static_cast<int>(k));
     }
@@ -490,28 +498,28 @@ class BlockFuser {
     for (const UpdateItem::Input& input : update.inputs) {
       const int operand =
           input.result >= 0 ? item.results[input.result] : item.operands[input.operand];
-      for (const int read : g.ReadsOf(input.value))
+      for (const int read : g.MergedReadsOf(input.value))
         FuseBoxView(node, read, {{update.box, input.access}}, operand);
     }
     NoteReads(node);
     for (size_t k = 0; k < item.results.size(); ++k)
-      BeginAs(item, item.operands[k], item.results[k], node);
+      CopyForUpdate(item, item.operands[k], item.results[k], node);
   }
 
   // Copies the operand to the result, which the group `node` then updates.
-  void BeginAs(const Item& item, int operand, int result, int node) {
+  void CopyForUpdate(const Item& item, int operand, int result, int node) {
     const int64_t elements = value(result).elements;
     const int copy = NewGroup(item, ir::Dims{elements});
-    nodes_[copy].begins = true;
+    nodes_[copy].copies_for_update = true;
     const ViewItem all{{{elements}, {0, {1}, {}}}};
     group(copy).AddStore(AddBoxRead(copy, result, all, operand), result, all.view.access);
     NoteReads(copy);
     AddEdge(copy, node);
-    std::set<int> after = MemoryReaders(result);
-    for (int reader : GroupReaders(result)) after.insert(reader);
-    after.erase(node);
-    for (int reader : after) AddEdge(node, reader);
-    readers_.erase(result);
+    std::set<int> readers = MemoryReaders(result);
+    for (int reader : GroupReaders(result)) readers.insert(reader);
+    readers.erase(node);
+    for (int reader : readers) AddEdge(node, reader);
+    group_readers_.erase(result);
     memory_readers_.erase(result);
   }
 
@@ -519,7 +527,8 @@ class BlockFuser {
   // `view`.
   int AddBoxRead(int node, int v, const ViewItem& view, int operand) {
     const ir::Dims& box = group(node).box();
-    const int read = group(node).AddRead(value(v), v, Dense(box, static_cast<int>(box.size())));
+    const int read =
+        group(node).AddRead(value(v), v, DenseAccess(box, static_cast<int>(box.size())));
     FuseBoxView(node, read, view, operand);
     return read;
   }
@@ -533,7 +542,7 @@ class BlockFuser {
 
   void VisitContraction(const Item& item, const ContractItem& contract, int node) {
     MatmulOperands operands(contract, item.operands);
-    while (const std::optional<int> operand = operands.NeedsPacking()) {
+    while (const std::optional<int> operand = operands.OperandToPack()) {
       const int source = operands.value(*operand);
       const int copy = static_cast<int>(lowered_.values.size());
       const ViewItem view{operands.Pack(*operand, copy)};
@@ -549,9 +558,9 @@ class BlockFuser {
     matmuls_.emplace(node, std::move(operands));
   }
 
-  // Makes a matmul read `operand` directly instead of `v`, which is a view of it. Returns whether
-  // it can.
-  bool FuseView(int node, int v, int operand, const ViewItem& view) {
+  // Makes a matmul read `operand` directly instead of `v`, which is a view of `operand`. Returns
+  // whether the matmul can do that.
+  bool FuseViewIntoMatmul(int node, int v, int operand, const ViewItem& view) {
     const auto found = matmuls_.find(node);
     if (found == matmuls_.end() || operand < 0) return false;
     if (!found->second.FuseView(v, operand, view.view)) return false;
@@ -573,36 +582,37 @@ class BlockFuser {
     for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
       if (nodes_[i].group < 0 || nodes_[i].merged_into >= 0) continue;
       for (int v : group(i).ValuesRead())
-        if (value(v).elements >= kSharedElements) by_value[v].insert(i);
+        if (value(v).elements >= kSharedElementsMin) by_value[v].insert(i);
     }
     for (const auto& [v, all] : by_value) {
       std::vector<int> readers;
       for (int node : all)
         if (std::find(readers.begin(), readers.end(), Find(node)) == readers.end())
           readers.push_back(Find(node));
-      MergeAll(std::move(readers), /*sooner=*/false);
+      MergeAll(std::move(readers), /*may_keep_longer=*/false);
     }
   }
 
   // Returns whether merging two kernels would keep large values in memory for long, because the
   // earlier kernel would then store what the later one stores now. Nodes are numbered from the last
   // to the first.
-  bool KeepsMore(int a, int b) {
+  bool KeepsLargeValuesLonger(int a, int b) {
     const int later = std::min(a, b);
-    if (std::abs(a - b) < kKeptSteps) return false;
+    if (std::abs(a - b) < kKeptStepsMin) return false;
     int64_t bytes = 0;
     for (int v : group(later).ValuesStored())
       bytes += value(v).elements * ir::ByteWidth(value(v).dtype);
-    return bytes >= kKeptBytes;
+    return bytes >= kKeptBytesMin;
   }
 
-  // Merges as many of the first kMergedMax kernels as possible. If `sooner` is false, leaves out
-  // merges for which KeepsMore is true.
-  void MergeAll(std::vector<int> kernels, bool sooner = true) {
+  // Merges as many of the first kMergedMax kernels as possible. If `may_keep_longer` is false,
+  // leaves out merges for which KeepsLargeValuesLonger is true.
+  void MergeAll(std::vector<int> kernels, bool may_keep_longer = true) {
     if (kernels.size() > kMergedMax) kernels.resize(kMergedMax);
     for (size_t a = 0; a < kernels.size(); ++a)
       for (size_t b = a + 1; b < kernels.size();) {
-        if ((sooner || !KeepsMore(kernels[a], kernels[b])) && TryMerge(kernels[a], kernels[b])) {
+        if ((may_keep_longer || !KeepsLargeValuesLonger(kernels[a], kernels[b])) &&
+            TryMerge(kernels[a], kernels[b])) {
           kernels.erase(kernels.begin() + b);
         } else {
           ++b;
@@ -613,9 +623,9 @@ class BlockFuser {
   // Merges the kernel `b` into `a`, if possible.
   bool TryMerge(int a, int b) {
     if (nodes_[a].group < 0 || nodes_[b].group < 0 || a == b) return false;
-    if (nodes_[a].begins || nodes_[b].begins) return false;
+    if (nodes_[a].copies_for_update || nodes_[b].copies_for_update) return false;
     if (order_.Precedes(a, b) || order_.Precedes(b, a)) return false;
-    if (!group(a).CanMerge(&group(b))) return false;
+    if (!group(a).PrepareMerge(&group(b))) return false;
     group(a).Merge(group(b));
     nodes_[b].merged_into = a;
     order_.Merge(b, a);
@@ -627,9 +637,9 @@ class BlockFuser {
   // ---- Steps. ----
 
   std::vector<Step> OrderedSteps() {
-    std::vector<int> waits(nodes_.size(), 0);  // how many nodes each node waits for
+    std::vector<int> num_waits(nodes_.size(), 0);  // how many nodes each node waits for
     for (size_t i = 0; i < nodes_.size(); ++i)
-      for (int after : order_.next(static_cast<int>(i))) ++waits[after];
+      for (int after : order_.next(static_cast<int>(i))) ++num_waits[after];
     // Nodes were made from the last item to the first. So of the nodes that are ready, the one with
     // the highest number comes next.
     std::priority_queue<int> ready;
@@ -637,31 +647,32 @@ class BlockFuser {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].merged_into >= 0) continue;
       ++left;
-      if (waits[i] == 0) ready.push(static_cast<int>(i));
+      if (num_waits[i] == 0) ready.push(static_cast<int>(i));
     }
     std::vector<Step> steps;
     while (!ready.empty()) {
       const int node = ready.top();
       ready.pop();
       --left;
-      AddSteps(node, &steps);
+      AddStep(node, &steps);
       for (int after : order_.next(node))
-        if (--waits[after] == 0) ready.push(after);
+        if (--num_waits[after] == 0) ready.push(after);
     }
     TESSERA_CHECK_EQ(left, 0) << "steps wait for each other";
     return steps;
   }
 
-  void AddSteps(int node, std::vector<Step>* steps) {
+  // Appends the step of the node, if it has one.
+  void AddStep(int node, std::vector<Step>* steps) {
     const Node& n = nodes_[node];
-    if (n.group < 0 && n.item == kEnd) return;
-    if (n.item != kEnd && std::holds_alternative<BarrierItem>(items_[n.item].what)) return;
+    if (n.group < 0 && n.item == kNoItem) return;
+    if (n.item != kNoItem && std::holds_alternative<BarrierItem>(items_[n.item].what)) return;
     Step step;
-    step.fused = n.labels;
-    std::sort(step.fused.begin(), step.fused.end());
-    step.label = step.fused.empty() ? 0 : step.fused[0];
+    step.fused_labels = n.labels;
+    std::sort(step.fused_labels.begin(), step.fused_labels.end());
+    step.label = step.fused_labels.empty() ? 0 : step.fused_labels[0];
     if (n.group >= 0) {
-      Group::Built built = group(node).Build(lowered_.values, lowered_.constants);
+      Group::BuiltKernel built = group(node).Build(lowered_.values, lowered_.constants);
       if (IsCopy(built)) {
         // Takes the params from the load and the store, because in a scan written params precede
         // the params that are read.
@@ -676,7 +687,7 @@ class BlockFuser {
     steps->push_back(std::move(step));
   }
 
-  bool IsCopy(const Group::Built& built) const {
+  bool IsCopy(const Group::BuiltKernel& built) const {
     const codegen::Kernel& k = built.kernel;
     if (k.nodes.size() != 1 || k.stores.size() != 1 || built.values.size() != 2) return false;
     if (k.nodes[0].kind != codegen::Node::Kind::kLoad || !(k.nodes[0].access == k.stores[0].access))
@@ -710,14 +721,14 @@ class BlockFuser {
     if (std::holds_alternative<CopyItem>(item.what))
       return CopyStep{item.operands[0], item.results[0]};
     if (std::holds_alternative<ContractItem>(item.what))
-      return matmuls_.at(node).Step(lowered_.values, item.results[0]);
+      return matmuls_.at(node).MakeStep(lowered_.values, item.results[0]);
     if (auto* branch = std::get_if<BranchItem>(&item.what)) {
       BranchStep step{item.operands[0], {}};
       for (Block& block : branch->branches) step.branches.push_back(StepsOf(block, item.label));
       return step;
     }
     LoopItem& loop = std::get<LoopItem>(item.what);
-    return LoopStep{loop.loop, loop.trip_count, item.operands.empty() ? -1 : item.operands[0],
+    return LoopStep{loop.number, loop.trip_count, item.operands.empty() ? -1 : item.operands[0],
                     StepsOf(loop.body, item.label)};
   }
 
@@ -729,23 +740,23 @@ class BlockFuser {
     for (const auto& [from, to] : block.updates) {
       Step copy;
       copy.label = label;
-      copy.fused = {label};
+      copy.fused_labels = {label};
       copy.what = CopyStep{from, to};
       steps.push_back(std::move(copy));
     }
     return steps;
   }
 
-  Lowered& lowered_;
+  LoweredFunction& lowered_;
   std::vector<Item>& items_;
   KernelTable& kernels_;
   std::vector<Node> nodes_;
   PartialOrder order_;        // order of the nodes
   std::deque<Group> groups_;  // a deque, since references must stay valid
-  // By value: the groups that read the value, in whose reads its producer can be fused, and the
-  // nodes that need the value in memory.
-  std::map<int, std::set<int>> readers_, memory_readers_;
-  std::map<int, int> view_of_;  // the operand of each view
+  // By value: the nodes of groups that read the value, into which its producer can be fused, and
+  // the nodes that need the value in memory.
+  std::map<int, std::set<int>> group_readers_, memory_readers_;
+  std::map<int, int> view_operand_;  // the operand of each view
   std::map<int, MatmulOperands> matmuls_;
   int first_ordered_ = -1;
 };
@@ -759,17 +770,19 @@ int KernelTable::Add(codegen::Kernel kernel) {
   return it->second;
 }
 
-Fused Fuse(Lowered* lowered) {
-  Fused fused;
+FusedFunction Fuse(LoweredFunction* lowered) {
+  FusedFunction fused;
   fused.steps = BlockFuser(lowered, lowered->items, &fused.kernels).Run(lowered->result_values);
-  const auto before = [&](int& v) {
+  // Replaces a result of a barrier by the value in front of the barrier.
+  const auto skip_barrier = [&](int& v) {
     if (lowered->values[v].same_as >= 0) v = lowered->values[v].same_as;
   };
-  ForEachStep(fused.steps,
-              [&](Step& step) { ForEachSlot(step, fused.kernels.kernels(), before, before); });
-  for (int& v : lowered->result_values) before(v);
+  ForEachStep(fused.steps, [&](Step& step) {
+    ForEachSlot(step, fused.kernels.kernels(), skip_barrier, skip_barrier);
+  });
+  for (int& v : lowered->result_values) skip_barrier(v);
   for (Value& v : lowered->values)
-    if (v.subview) before(v.subview->of);
+    if (v.subview) skip_barrier(v.subview->whole);
   return fused;
 }
 

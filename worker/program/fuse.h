@@ -29,13 +29,13 @@ class KernelTable {
   std::vector<codegen::Kernel> kernels_;
 };
 
-struct Fused {
+struct FusedFunction {
   KernelTable kernels;
-  std::vector<Step> steps;  // where they name slots, they have indices into Lowered::values
+  std::vector<Step> steps;  // their slots are indices into LoweredFunction::values
 };
 
-// Fuses the items of `lowered`, and may add values to it (packed operands). Afterwards no step
-// refers to a value that has a `same_as`; it refers to the value that `same_as` names.
-Fused Fuse(Lowered* lowered);
+// Fuses the items of `lowered`, and may add values to `lowered` (packed operands). In the result,
+// each value that has a `same_as` is replaced by the value that `same_as` names.
+FusedFunction Fuse(LoweredFunction* lowered);
 
 }  // namespace tessera::worker::program

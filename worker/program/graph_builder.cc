@@ -11,11 +11,11 @@ using enum ir::ScalarPrim;
 
 int GraphBuilder::Combine(ReduceKind kind, int x, int y) {
   const DType dtype = DTypeOf(x), computed = ir::ComputeDType(dtype);
-  const bool truth = dtype == DType::kBool;
+  const bool is_bool = dtype == DType::kBool;
   const ir::ScalarPrim prim = kind == ReduceKind::kSum    ? kAdd
                               : kind == ReduceKind::kProd ? kMul
-                              : kind == ReduceKind::kMax  ? (truth ? kOr : kMax)
-                                                          : (truth ? kAnd : kMin);
+                              : kind == ReduceKind::kMax  ? (is_bool ? kOr : kMax)
+                                                          : (is_bool ? kAnd : kMin);
   const int left = Convert(x, computed);
   const int right = Convert(y, computed);
   return Convert(graph_.Add(prim, computed, {left, right}), dtype);

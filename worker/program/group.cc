@@ -59,8 +59,8 @@ std::optional<std::vector<Split>> SplitsFor(ir::Dims sizes, const ir::Dims& want
   return splits;
 }
 
-// Returns the fewest sizes to which the dims of both boxes can be split, or nullopt if there are
-// none.
+// Returns the shortest list of sizes to which the dims of both boxes can be split, or nullopt if
+// there is no such list.
 std::optional<ir::Dims> CommonRefinement(const ir::Dims& a, const ir::Dims& b) {
   ir::Dims common;
   size_t i = a.size(), j = b.size();
@@ -103,12 +103,12 @@ int Group::AddRead(const Value& v, int value, ValueAccess access) {
       if (box_[d] == 1) strides[d] = 0;
   });
   for (size_t i = 0; i < nodes_.size(); ++i)
-    if (IsRead(static_cast<int>(i)) && nodes_[i].read == value && nodes_[i].access == access)
+    if (IsRead(static_cast<int>(i)) && nodes_[i].read_value == value && nodes_[i].access == access)
       return static_cast<int>(i);
   Node node;
   node.kind = Kind::kLoad;
   node.dtype = v.dtype;
-  node.read = value;
+  node.read_value = value;
   node.access = std::move(access);
   return Add(std::move(node));
 }
@@ -117,19 +117,19 @@ void Group::AddStore(int node, int value, ValueAccess access) {
   stores_.push_back({node, value, std::move(access)});
 }
 
-int Group::AddScan(int read, ir::ReduceKind kind, DType as) {
+int Group::AddScan(int read, ir::ReduceKind kind, DType compute_dtype) {
   const DType dtype = nodes_[read].dtype;
   Node node;
   node.kind = Kind::kReduce;
   node.reduce = kind;
-  node.dtype = as;
-  node.args = {AddConvert(read, as)};
+  node.dtype = compute_dtype;
+  node.args = {AddConvert(read, compute_dtype)};
   return AddConvert(Add(std::move(node)), dtype);
 }
 
 bool Group::Reads(int value) const {
   return std::any_of(nodes_.begin(), nodes_.end(),
-                     [&](const Node& n) { return n.kind == Kind::kLoad && n.read == value; });
+                     [&](const Node& n) { return n.kind == Kind::kLoad && n.read_value == value; });
 }
 
 std::set<int> Group::ValuesStored() const {
@@ -141,23 +141,23 @@ std::set<int> Group::ValuesStored() const {
 std::set<int> Group::ValuesRead() const {
   std::set<int> values;
   for (const Node& n : nodes_)
-    if (n.kind == Kind::kLoad && n.read >= 0) values.insert(n.read);
+    if (n.kind == Kind::kLoad && n.read_value >= 0) values.insert(n.read_value);
   return values;
 }
 
-void Group::ForEachShift(const std::function<void(int)>& f) const {
+void Group::ForEachShiftValue(const std::function<void(int)>& f) const {
   for (const Node& n : nodes_) {
-    if (n.kind != Kind::kLoad || n.read < 0) continue;
+    if (n.kind != Kind::kLoad || n.read_value < 0) continue;
     for (const DynamicValueOffset& s : n.access.shifts) f(s.value);
   }
   for (const Store& store : stores_)
     for (const DynamicValueOffset& s : store.access.shifts) f(s.value);
 }
 
-std::vector<int> Group::ReadsOf(int value) {
+std::vector<int> Group::MergedReadsOf(int value) {
   std::vector<int> reads;
   for (int i = 0; i < num_nodes(); ++i) {
-    if (!IsRead(i) || nodes_[i].read != value) continue;
+    if (!IsRead(i) || nodes_[i].read_value != value) continue;
     const auto same = std::find_if(reads.begin(), reads.end(), [&](int other) {
       return nodes_[other].access == nodes_[i].access;
     });
@@ -168,7 +168,7 @@ std::vector<int> Group::ReadsOf(int value) {
     for (Node& n : nodes_) std::replace(n.args.begin(), n.args.end(), i, *same);
     for (Store& s : stores_)
       if (s.node == i) s.node = *same;
-    nodes_[i].read = -1;
+    nodes_[i].read_value = -1;
   }
   return reads;
 }
@@ -178,7 +178,7 @@ bool Group::IsDenseRead(int read, int64_t elements) const {
          IsDense(box_, num_parallel(), nodes_[read].access);
 }
 
-bool Group::Repeats(int read) const {
+bool Group::MayRepeat(int read) const {
   if (IsGather(nodes_[read].access)) return true;
   for (int d = 0; d < num_parallel(); ++d)
     if (box_[d] > 1 && nodes_[read].access.strides[d] == 0) return true;
@@ -213,7 +213,7 @@ int Group::AddConvert(int node, DType to) {
 // ---- Splits. -----------------------------------------------------------------------------------
 
 bool Group::MaySplitDim(const Split& split) const {
-  return box_.size() < kGroupDimsMax && !(whole_reduced_ && split.dim >= num_parallel());
+  return box_.size() < kGroupDimsMax && !(keeps_reduced_dim_whole_ && split.dim >= num_parallel());
 }
 
 void Group::SplitDim(const Split& split) {
@@ -227,7 +227,7 @@ void Group::SplitDim(const Split& split) {
 std::optional<ValueAccess> Group::ComposeSplitting(const ValueAccess& access, const View& view) {
   ValueAccess current = access;
   while (true) {
-    Composed composed = Compose(box_, current, view);
+    ComposeResult composed = Compose(box_, current, view);
     if (composed.access) return composed.access;
     if (!composed.split || !MaySplitDim(*composed.split)) return std::nullopt;
     Apply(*composed.split, &current);
@@ -241,7 +241,7 @@ bool Group::Refine(const ir::Dims& parallel, const ir::Dims& reduced) {
   const auto reduced_splits = SplitsFor({parallel_end, box_.end()}, reduced);
   if (!splits || !reduced_splits ||
       box_.size() + splits->size() + reduced_splits->size() > kGroupDimsMax ||
-      (whole_reduced_ && !reduced_splits->empty()))
+      (keeps_reduced_dim_whole_ && !reduced_splits->empty()))
     return false;
   for (Split split : *reduced_splits) {
     split.dim += num_parallel();
@@ -260,7 +260,7 @@ void Group::FuseScalarProducer(const std::vector<std::pair<int, int>>& reads,
                                const ScalarItem& item, const std::vector<int>& operands,
                                const std::vector<Value>& values) {
   const ValueAccess access = nodes_[reads[0].first].access;
-  const int64_t elements = values[nodes_[reads[0].first].read].elements;
+  const int64_t elements = values[nodes_[reads[0].first].read_value].elements;
   std::vector<int> added;  // for each node of the graph
   for (const ir::ScalarNode& n : item.graph.nodes) {
     if (n.prim == ScalarPrim::kInput) {
@@ -332,7 +332,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
   const ir::Dims reduced(item.box.begin() + item_parallel, item.box.end());
   if (scans_ || !IsDenseRead(read, NumElements(parallel)) || FeedsReduction(read)) return false;
   if (box_.size() + reduced.size() > kGroupDimsMax) return false;
-  if (num_reduced_ > 0 && (IsArgReduction(item.kind) || whole_reduced_)) return false;
+  if (num_reduced_ > 0 && (IsArgReduction(item.kind) || keeps_reduced_dim_whole_)) return false;
   // The view is composed for the parallel dims only; the strides of the reduced dims are added
   // below.
   View view{parallel, {item.access.offset, {}, item.access.shifts}};
@@ -372,7 +372,7 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
     size_t next = 0;
     for (int64_t size : own) access.strides.push_back(size == 1 ? 0 : strides.at(next++));
   }
-  whole_reduced_ |= IsArgReduction(item.kind);
+  keeps_reduced_dim_whole_ |= IsArgReduction(item.kind);
   const DType dtype = nodes_[read].dtype;
   int from = AddRead(values[operand], operand, std::move(access));
   from = AddConvert(from, ir::ComputeDType(values[operand].dtype));
@@ -392,9 +392,10 @@ bool Group::FuseReduceProducer(int read, const ReduceItem& item, int operand,
 // Decides whether two groups can become one kernel, and brings both to the same box. The dims of
 // both groups are split to the coarsest sizes that both can have. All this is tried on copies,
 // because a refusal must not change the groups.
-bool Group::CanMerge(Group* other) {
+bool Group::PrepareMerge(Group* other) {
   if (scans_ || other->scans_) return false;
-  if (num_reduced_ > 0 && other->num_reduced_ > 0 && (whole_reduced_ || other->whole_reduced_))
+  if (num_reduced_ > 0 && other->num_reduced_ > 0 &&
+      (keeps_reduced_dim_whole_ || other->keeps_reduced_dim_whole_))
     return false;
   if ((num_reduced_ > 0) != (other->num_reduced_ > 0)) return false;
   if (num_nodes() + other->num_nodes() > kNodesMax ||
@@ -460,7 +461,7 @@ class Group::Builder {
     kernel_.scans = group.scans_;
   }
 
-  Built Build() && {
+  BuiltKernel Build() && {
     if (group_.scans_)
       for (const Store& store : group_.stores_)
         inputs_[store.value] = AddParam(store.value, /*output=*/true);
@@ -469,7 +470,7 @@ class Group::Builder {
       codegen::Store s;
       s.node = added_[store.node];
       s.access = AccessOf(store.access);
-      s.param = group_.scans_ ? Input(store.value) : AddParam(store.value, /*output=*/true);
+      s.param = group_.scans_ ? InternInput(store.value) : AddParam(store.value, /*output=*/true);
       kernel_.stores.push_back(std::move(s));
     }
     return {codegen::Canonical(kernel_), std::move(param_values_)};
@@ -481,14 +482,14 @@ class Group::Builder {
     param_values_.push_back(value);
     return static_cast<int>(param_values_.size()) - 1;
   }
-  int Input(int value) {
+  int InternInput(int value) {
     const auto it = inputs_.find(value);
     return it != inputs_.end() ? it->second : inputs_[value] = AddParam(value, /*output=*/false);
   }
   codegen::Access AccessOf(const ValueAccess& access) {
     codegen::Access a{access.offset, access.strides, {}};
     for (const DynamicValueOffset& s : access.shifts)
-      a.shifts.push_back({Input(s.value), s.max, s.stride, s.offset, s.strides});
+      a.shifts.push_back({InternInput(s.value), s.max, s.stride, s.offset, s.strides});
     return a;
   }
   int Add(codegen::Node node) {
@@ -509,7 +510,7 @@ class Group::Builder {
       const size_t depth = stack.size();
       for (auto arg = nodes[id].args.rbegin(); arg != nodes[id].args.rend(); ++arg)
         if (added_[*arg] < 0) stack.push_back(*arg);
-      TESSERA_CHECK(stack.size() <= depth + nodes.size()) << "a kernel's nodes go in a circle";
+      TESSERA_CHECK(stack.size() <= depth + nodes.size()) << "the nodes of a kernel form a cycle";
       if (stack.size() > depth) continue;
       stack.pop_back();
       added_[id] = AddNode(nodes[id]);
@@ -530,9 +531,9 @@ class Group::Builder {
     for (int arg : n.args) node.args.push_back(added_[arg]);
     if (n.kind == Kind::kIndex) node.access = AccessOf(n.access);
     if (n.kind != Kind::kLoad) return Add(std::move(node));
-    const Value& v = values_[n.read];
+    const Value& v = values_[n.read_value];
     if (v.constant < 0 || v.elements != 1) {
-      node.param = Input(n.read);
+      node.param = InternInput(n.read_value);
       node.access = AccessOf(n.access);
       return Add(std::move(node));
     }
@@ -558,8 +559,8 @@ class Group::Builder {
   std::vector<int> added_;     // for each node of the group: the node of the kernel, or -1
 };
 
-Group::Built Group::Build(const std::vector<Value>& values,
-                          const std::vector<ir::Array>& constants) const {
+Group::BuiltKernel Group::Build(const std::vector<Value>& values,
+                                const std::vector<ir::Array>& constants) const {
   return Builder(*this, values, constants).Build();
 }
 

@@ -39,8 +39,8 @@ class Group {
   int AddRead(const Value& v, int value, ValueAccess access);
   void AddStore(int node, int value, ValueAccess access);
   // In a scan: adds the combination of `read` with the reads of all points before, computed in
-  // dtype `as`. Returns the node of the result, which has the dtype of the read.
-  int AddScan(int read, ir::ReduceKind kind, ir::DType as);
+  // `compute_dtype`. Returns the node of the result, which has the dtype of the read.
+  int AddScan(int read, ir::ReduceKind kind, ir::DType compute_dtype);
 
   const ir::Dims& box() const { return box_; }
   int num_parallel() const { return static_cast<int>(box_.size()) - num_reduced_; }
@@ -48,19 +48,19 @@ class Group {
   int num_reads() const;
   int weight() const;
 
-  // Returns the reads of `value`, after merging those with the same access.
-  std::vector<int> ReadsOf(int value);
+  // Merges the reads of `value` that have the same access, and returns the remaining reads of it.
+  std::vector<int> MergedReadsOf(int value);
   bool Reads(int value) const;
   std::set<int> ValuesRead() const;
   std::set<int> ValuesStored() const;
   // Calls f(value) for each value from which a shift of an access reads its number.
-  void ForEachShift(const std::function<void(int)>& f) const;
+  void ForEachShiftValue(const std::function<void(int)>& f) const;
   const ValueAccess& access(int read) const { return nodes_[read].access; }
   // Returns whether the read goes through all `elements` of its value in order, one at each point
   // of the parallel dims.
   bool IsDenseRead(int read, int64_t elements) const;
   // Returns whether some element is read, or may be read, at several points of the parallel dims.
-  bool Repeats(int read) const;
+  bool MayRepeat(int read) const;
 
   // The next three functions replace a read by the computation of the value that it reads. Two of
   // them return whether they could. If they could not, nothing has changed except perhaps how the
@@ -75,17 +75,19 @@ class Group {
   // Returns whether FuseViewProducer would succeed.
   bool CanFuseView(int read, const ViewItem& item) const;
 
-  // Returns whether the two groups can become one kernel: neither scans, together they keep the
-  // limits above, and they have the same box. Splits dims of both if that makes the boxes equal.
-  bool CanMerge(Group* other);
-  // Adds the computation of the other group. Requires that CanMerge returned true.
+  // Splits dims of both groups if that makes their boxes equal. Returns whether the groups can then
+  // become one kernel: neither scans, together they keep the limits above, and they have the same
+  // box. Changes neither group if it returns false.
+  bool PrepareMerge(Group* other);
+  // Adds the computation of the other group. Requires that PrepareMerge returned true.
   void Merge(const Group& other);
 
-  struct Built {
+  struct BuiltKernel {
     codegen::Kernel kernel;   // in normal form
     std::vector<int> values;  // the value of each param
   };
-  Built Build(const std::vector<Value>& values, const std::vector<ir::Array>& constants) const;
+  BuiltKernel Build(const std::vector<Value>& values,
+                    const std::vector<ir::Array>& constants) const;
 
  private:
   struct Node {
@@ -96,7 +98,8 @@ class Group {
     int64_t int_value = 0;
     ir::ReduceKind reduce = ir::ReduceKind::kNone;
     std::vector<int> args;  // unlike in a Kernel, these may be later nodes
-    int read = -1;          // for kLoad: the value, or -1 if ReadsOf replaced this load by another
+    // For kLoad: the value, or -1 if MergedReadsOf replaced this load by another.
+    int read_value = -1;
     ValueAccess access;
   };
   struct Store {
@@ -113,14 +116,14 @@ class Group {
   }
   int AddConvert(int node, ir::DType to);
   bool IsRead(int node) const {
-    return nodes_[node].kind == codegen::Node::Kind::kLoad && nodes_[node].read >= 0;
+    return nodes_[node].kind == codegen::Node::Kind::kLoad && nodes_[node].read_value >= 0;
   }
   void SplitDim(const Split& split);
   bool MaySplitDim(const Split& split) const;
   void DropUnitDims();  // removes the dims of size 1
   // Splits the parallel and the reduced dims to these sizes. Returns whether that is possible.
   bool Refine(const ir::Dims& parallel, const ir::Dims& reduced);
-  // Like Compose over the group's box, but makes the splits of the box that Compose asks for.
+  // Like Compose over the group's box, but makes the splits of the box that Compose returns.
   // Returns nullopt if the two do not compose.
   std::optional<ValueAccess> ComposeSplitting(const ValueAccess& access, const View& view);
   // Returns whether a reduction depends on the node.
@@ -128,8 +131,9 @@ class Group {
 
   ir::Dims box_;
   int num_reduced_ = 0;
-  bool scans_ = false;          // the last dims are scanned instead of reduced
-  bool whole_reduced_ = false;  // there is an argmax or argmin, so the reduced dim may not be split
+  bool scans_ = false;  // the last dims are scanned instead of reduced
+  // Whether there is an argmax or argmin, so that the reduced dim may not be split.
+  bool keeps_reduced_dim_whole_ = false;
   std::vector<Node> nodes_;
   std::vector<Store> stores_;
 };

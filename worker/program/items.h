@@ -32,11 +32,11 @@ struct Value {
   // `subview` and `same_as`. If none is set, an item computes the value.
   int argument = -1;
   int constant = -1;
-  // A part of value `of`, such as the row that a loop over rows reads or writes. It begins at
-  // element `offset` in the first iteration of `loop`, and moves on by `stride` elements in each
-  // iteration.
+  // A part of value `whole`, such as the row that a loop over rows reads or writes. The part begins
+  // at element `offset` in the first iteration of loop number `loop`, and moves on by `stride`
+  // elements in each iteration.
   struct Subview {
-    int of = 0;
+    int whole = 0;
     int64_t offset = 0;
     int loop = 0;
     int64_t stride = 0;
@@ -134,7 +134,7 @@ struct Block {
 };
 // Runs the body `trip_count` times or, if the item has an operand, while that operand is true.
 struct LoopItem {
-  int loop = 0;
+  int number = 0;
   int64_t trip_count = 0;
   Block body;
 };
@@ -161,7 +161,7 @@ void ForEachBlock(ItemType& item, const F& f) {
 }
 
 // A lowered function.
-struct Lowered {
+struct LoweredFunction {
   ir::Mesh mesh;
   std::vector<Value> values;
   std::vector<Buffer> arguments;  // argument i is value i

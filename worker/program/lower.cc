@@ -55,8 +55,8 @@ void Lowerer::Run(const ir::Function& f) {
   for (const ir::Type& t : f.result_types()) out_.results.push_back({t.dtype, t.shape});
 }
 
-absl::StatusOr<Lowered> Lowerer::Take() && {
-  TESSERA_RETURN_IF_ERROR(refused_);
+absl::StatusOr<LoweredFunction> Lowerer::Take() && {
+  TESSERA_RETURN_IF_ERROR(refusal_);
   return std::move(out_);
 }
 
@@ -90,9 +90,9 @@ std::vector<int> Lowerer::LowerFunction(const ir::Function& f, const std::vector
     const int outer_label = label_;
     label_ = static_cast<int>(out_.labels.size());
     out_.labels.push_back(LabelOf(f, i));
-    At at{f, op, {}};
-    for (ir::ValueId v : op.operands) at.operands.push_back(env[v]);
-    const std::vector<int> results = LowerOp(at);
+    OpContext ctx{f, op, {}};
+    for (ir::ValueId v : op.operands) ctx.operands.push_back(env[v]);
+    const std::vector<int> results = LowerOp(ctx);
     for (size_t r = 0; r < results.size(); ++r) env[op.results[r]] = results[r];
     label_ = outer_label;
   }
@@ -101,125 +101,129 @@ std::vector<int> Lowerer::LowerFunction(const ir::Function& f, const std::vector
   return results;
 }
 
-std::vector<int> Lowerer::LowerOp(const At& at) {
-  if (at.def().lowering == Lowering::kAlias) return at.operands;
-  if (at.def().lowering == Lowering::kBarrier) return LowerBarrier(at);
-  if (at.def().lowering == Lowering::kRegion) return LowerRegions(at);
-  const std::vector<ir::Type> results = at.out_types();
-  if (std::all_of(results.begin(), results.end(),
+std::vector<int> Lowerer::LowerOp(const OpContext& ctx) {
+  if (ctx.def().lowering == Lowering::kAlias) return ctx.operands;
+  if (ctx.def().lowering == Lowering::kBarrier) return LowerBarrier(ctx);
+  if (ctx.def().lowering == Lowering::kRegion) return LowerRegions(ctx);
+  const std::vector<ir::Type> result_types = ctx.out_types();
+  if (std::all_of(result_types.begin(), result_types.end(),
                   [](const ir::Type& t) { return t.num_elements() == 0; })) {
     std::vector<int> values;  // never read
-    for (const ir::Type& t : results) values.push_back(NewValue(t));
+    for (const ir::Type& t : result_types) values.push_back(NewValue(t));
     return values;
   }
-  const std::optional<std::vector<int>> done = LowerToCode(at);
-  return done ? *done : LowerToHost(at);
+  const std::optional<std::vector<int>> results = LowerToCode(ctx);
+  return results ? *results : LowerToHost(ctx);
 }
 
-std::vector<int> Lowerer::LowerBarrier(const At& at) {
-  std::vector<int> in, behind, results = at.operands;
+std::vector<int> Lowerer::LowerBarrier(const OpContext& ctx) {
+  std::vector<int> in, barrier_results, results = ctx.operands;
   for (int& v : results) {
     if (out_.values[v].constant >= 0 || out_.values[v].elements == 0) continue;
-    const int same = static_cast<int>(out_.values.size());
+    const int result = static_cast<int>(out_.values.size());
     Value value;
     value.dtype = out_.values[v].dtype;
     value.elements = out_.values[v].elements;
-    value.same_as = RootOf(v);
+    value.same_as = BeforeBarrier(v);
     out_.values.push_back(std::move(value));
     in.push_back(v);
-    behind.push_back(same);
-    v = same;
+    barrier_results.push_back(result);
+    v = result;
   }
-  Add(std::move(in), std::move(behind), BarrierItem{});
+  Add(std::move(in), std::move(barrier_results), BarrierItem{});
   return results;
 }
 
-// Returns the value in front of the barrier if `v` is a result of one, and otherwise `v`.
-int Lowerer::RootOf(int v) const {
+// Returns the value in front of the barrier if `v` is a result of a barrier. Returns `v` if it is
+// not.
+int Lowerer::BeforeBarrier(int v) const {
   return out_.values[v].same_as >= 0 ? out_.values[v].same_as : v;
 }
 
 // Lowers the op to items that backends have code for, or returns nullopt if there is no code.
-std::optional<std::vector<int>> Lowerer::LowerToCode(const At& at) {
-  switch (at.def().lowering) {
+std::optional<std::vector<int>> Lowerer::LowerToCode(const OpContext& ctx) {
+  switch (ctx.def().lowering) {
     case Lowering::kScalar:
-      return LowerScalar(at);
+      return LowerScalar(ctx);
     case Lowering::kIndexMap:
     case Lowering::kDynamicIndex:
-      return LowerIndexMap(at);
+      return LowerIndexMap(ctx);
     case Lowering::kScan:
-      return LowerScan(at);
+      return LowerScan(ctx);
     case Lowering::kScatter:
-      return LowerScatter(at);
+      return LowerScatter(ctx);
     case Lowering::kReduce:
-      return LowerReduce(at);
+      return LowerReduce(ctx);
     case Lowering::kContract:
-      return LowerContract(at);
+      return LowerContract(ctx);
     case Lowering::kSort:
-      return LowerSort(at);
+      return LowerSort(ctx);
     case Lowering::kCollective:
-      return LowerCollective(at);
+      return LowerCollective(ctx);
     default:
       return std::nullopt;
   }
 }
 
-std::vector<int> Lowerer::LowerToHost(const At& at) {
+std::vector<int> Lowerer::LowerToHost(const OpContext& ctx) {
   auto f = std::make_shared<ir::Function>();
-  for (const ir::FunctionRef& region : at.op.regions)
+  for (const ir::FunctionRef& region : ctx.op.regions)
     if (HasCollective(*region)) Refuse("collectives inside it are not planned");
   f->name = "host";
-  f->scope = at.f.scope;
-  f->types = at.in_types();
+  f->scope = ctx.f.scope;
+  f->types = ctx.in_types();
   f->num_params = static_cast<int>(f->types.size());
-  ir::Op op = at.op;
+  ir::Op op = ctx.op;
   for (size_t i = 0; i < op.operands.size(); ++i) op.operands[i] = static_cast<ir::ValueId>(i);
   std::vector<int> results;
   for (ir::ValueId& r : op.results) {
-    results.push_back(NewValue(at.f.type(r)));
-    f->types.push_back(at.f.type(r));
+    results.push_back(NewValue(ctx.f.type(r)));
+    f->types.push_back(ctx.f.type(r));
     r = static_cast<ir::ValueId>(f->types.size()) - 1;
     f->results.push_back(r);
   }
   f->ops.push_back(std::move(op));
   f->sites.emplace_back();
-  Add(at.operands, results, HostItem{std::move(f)});
+  Add(ctx.operands, results, HostItem{std::move(f)});
   return results;
 }
 
 // Makes Take return NOT_IMPLEMENTED with the label of the current op. Only the first refusal is
 // reported.
 void Lowerer::Refuse(absl::string_view why) {
-  if (!refused_.ok()) return;
-  refused_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
+  if (!refusal_.ok()) return;
+  refusal_ = MakeError(ErrorKind::kNotImplemented, absl::StrCat(out_.labels[label_], ": ", why));
 }
 
-std::optional<std::vector<int>> Lowerer::LowerScalar(const At& at) {
-  const std::optional<ir::ScalarGraph> graph = WithScalarFns(at.def().scalar.record(
-      at.op.attrs, at.in(static_cast<int>(at.operands.size()) - 1).dtype, at.out(0).dtype));
+std::optional<std::vector<int>> Lowerer::LowerScalar(const OpContext& ctx) {
+  const std::optional<ir::ScalarGraph> graph = WithScalarFns(ctx.def().scalar.record(
+      ctx.op.attrs, ctx.in(static_cast<int>(ctx.operands.size()) - 1).dtype, ctx.out(0).dtype));
   if (!graph) return std::nullopt;
   std::vector<int> results;
-  for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
-  Add(at.operands, results, ScalarItem{ir::Canonical(*graph)});
+  for (const ir::Type& t : ctx.out_types()) results.push_back(NewValue(t));
+  Add(ctx.operands, results, ScalarItem{ir::Canonical(*graph)});
   return results;
 }
 
-std::vector<DynamicValueOffset> Lowerer::ShiftsOf(const At& at,
+std::vector<DynamicValueOffset> Lowerer::ShiftsOf(const OpContext& ctx,
                                                   const std::vector<ir::DynamicOffset>& shifts) {
-  std::vector<DynamicValueOffset> by;
+  std::vector<DynamicValueOffset> value_offsets;
   for (const ir::DynamicOffset& s : shifts)
-    if (s.max > 0) by.push_back({at.operands[s.operand], s.max, s.stride, s.offset, s.strides});
-  return by;
+    if (s.max > 0)
+      value_offsets.push_back({ctx.operands[s.operand], s.max, s.stride, s.offset, s.strides});
+  return value_offsets;
 }
 
-int Lowerer::SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece) {
+// Returns the value from which the piece reads, or -1 for an iota. Adds the map's literal as a
+// constant if the piece reads it.
+int Lowerer::AddSource(const OpContext& ctx, const ir::IndexMap& map, const ir::IndexPiece& piece) {
   if (piece.source == ir::IndexPiece::kIota) return -1;
   if (piece.source == ir::IndexPiece::kLiteral) return NewConstant(*map.literal);
-  return at.operands[piece.source];
+  return ctx.operands[piece.source];
 }
 
 // Returns the copy that `piece` makes into an array with these strides, without shifts.
-PiecesItem::Piece Lowerer::PlacedIn(const Dims& strides, const ir::IndexPiece& piece) {
+PiecesItem::Piece Lowerer::PieceInto(const Dims& strides, const ir::IndexPiece& piece) {
   PiecesItem::Piece placed;
   placed.box = piece.shape;
   placed.read = {piece.offset, piece.strides, {}};
@@ -231,40 +235,40 @@ PiecesItem::Piece Lowerer::PlacedIn(const Dims& strides, const ir::IndexPiece& p
 }
 
 // Lowers an op that moves data, by its index map. If one piece writes the whole result, the op is a
-// view, or even the same value if the piece is the whole source in order. Otherwise the pieces are
-// copied one after the other into the result. An op with more shifts than an access can have is
-// left to the host.
-std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
-  const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+// view of the source, or the source itself if the piece is the whole source in order. If there are
+// several pieces, they are copied one after the other into the result. An op with more shifts than
+// an access can have is left to the host.
+std::optional<std::vector<int>> Lowerer::LowerIndexMap(const OpContext& ctx) {
+  const std::vector<ir::Type> in = ctx.in_types(), out = ctx.out_types();
   ir::IndexMap map =
-      at.def().index_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
+      ctx.def().index_map({ctx.def(), ctx.f.scope, in, ctx.op.attrs, ctx.op.regions}, out);
   for (const ir::IndexPiece& piece : map.pieces)
     if (piece.read.size() > kShiftsMax) return std::nullopt;
-  const ir::Type written = AddCarrierDim(out[0], &map);
-  const Dims dense = ir::StridesOf(written.shape);
-  if (map.pieces.size() == 1 && WritesWholeResult(map.pieces[0], written)) {
+  const ir::Type slot_type = AddCarrierDim(out[0], &map);
+  const Dims dense = ir::StridesOf(slot_type.shape);
+  if (map.pieces.size() == 1 && WritesWholeResult(map.pieces[0], slot_type)) {
     const ir::IndexPiece& piece = map.pieces[0];
-    const int source = SourceOf(at, map, piece);
-    if (source >= 0 && ir::IsWhole(piece, written) &&
-        out_.values[source].elements == written.num_elements())
+    const int source = AddSource(ctx, map, piece);
+    if (source >= 0 && ir::IsWhole(piece, slot_type) &&
+        out_.values[source].elements == slot_type.num_elements())
       return std::vector<int>{source};
     const int result = NewValue(out[0]);
     std::vector<int> operands;
     if (source >= 0) operands.push_back(source);
     const int read = piece.fills ? NewValue(out[0]) : result;
     Add(operands, {read},
-        ViewItem{{piece.shape, {piece.offset, piece.strides, ShiftsOf(at, piece.read)}}});
-    if (piece.fills) AddFill(at, piece, read, NewConstant(*map.literal), result);
+        ViewItem{{piece.shape, {piece.offset, piece.strides, ShiftsOf(ctx, piece.read)}}});
+    if (piece.fills) AddFill(ctx, piece, read, NewConstant(*map.literal), result);
     return std::vector<int>{result};
   }
   PiecesItem pieces;
   std::vector<int> operands;
   for (const ir::IndexPiece& piece : map.pieces) {
     if (NumElements(piece.shape) == 0) continue;
-    PiecesItem::Piece p = PlacedIn(dense, piece);
-    p.read.shifts = ShiftsOf(at, piece.read);
-    p.write.shifts = ShiftsOf(at, piece.write);
-    const int source = SourceOf(at, map, piece);
+    PiecesItem::Piece p = PieceInto(dense, piece);
+    p.read.shifts = ShiftsOf(ctx, piece.read);
+    p.write.shifts = ShiftsOf(ctx, piece.write);
+    const int source = AddSource(ctx, map, piece);
     if (source >= 0) {
       p.operand = static_cast<int>(operands.size());
       operands.push_back(source);
@@ -277,31 +281,33 @@ std::optional<std::vector<int>> Lowerer::LowerIndexMap(const At& at) {
 }
 
 // Returns the graph of the op's computation, or nullopt if there is no code for it.
-std::optional<ir::ScalarGraph> Lowerer::ComputationOf(const At& at) {
-  std::optional<ir::ScalarGraph> graph = ir::GraphOf(*at.op.regions[0]);
+std::optional<ir::ScalarGraph> Lowerer::ComputationOf(const OpContext& ctx) {
+  std::optional<ir::ScalarGraph> graph = ir::GraphOf(*ctx.op.regions[0]);
   return graph ? WithScalarFns(*std::move(graph)) : std::nullopt;
 }
 
-// Adds the items that compute `result`. An element is that of `read` if all numbers by which the
-// piece is shifted are within their bounds, and otherwise `fill`, which is a single element.
-void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result) {
+// Adds the items that compute `result`. An element of the result is the element of `read` if all
+// numbers by which the piece is shifted are within their bounds. If they are not, it is `fill`,
+// which is a single element.
+void Lowerer::AddFill(const OpContext& ctx, const ir::IndexPiece& piece, int read, int fill,
+                      int result) {
   const ir::DType dtype = out_.values[result].dtype;
-  const auto view = [&](int value, int64_t offset, Dims strides) {
+  const auto add_view = [&](int value, int64_t offset, Dims strides) {
     strides.resize(piece.shape.size(), 0);
-    const int all = NewValue(out_.values[value].dtype, NumElements(piece.shape));
-    Add({value}, {all}, ViewItem{{piece.shape, {offset, std::move(strides), {}}}});
-    return all;
+    const int view = NewValue(out_.values[value].dtype, NumElements(piece.shape));
+    Add({value}, {view}, ViewItem{{piece.shape, {offset, std::move(strides), {}}}});
+    return view;
   };
   // A complex element is carried by two elements, along a last dim of size two.
   Dims fill_strides(piece.shape.size(), 0);
   if (out_.values[fill].elements > 1) fill_strides.back() = 1;
-  std::vector<int> operands = {read, view(fill, 0, fill_strides)};
+  std::vector<int> operands = {read, add_view(fill, 0, fill_strides)};
   GraphBuilder graph;
   int inside = -1;
   for (const ir::DynamicOffset& s : piece.read) {
-    const int by = at.operands[s.operand];
-    operands.push_back(view(by, s.offset, s.strides));
-    const int number = graph.Input(static_cast<int>(operands.size()) - 1, out_.values[by].dtype);
+    const int index = ctx.operands[s.operand];
+    operands.push_back(add_view(index, s.offset, s.strides));
+    const int number = graph.Input(static_cast<int>(operands.size()) - 1, out_.values[index].dtype);
     inside = graph.AndInside(inside, number, s.max);
   }
   int value = graph.Input(0, dtype);
@@ -316,11 +322,11 @@ void Lowerer::AddFill(const At& at, const ir::IndexPiece& piece, int read, int f
 // carried by two elements gets a last dim of size two, also in the map.
 ir::Type Lowerer::AddCarrierDim(const ir::Type& out, ir::IndexMap* map) {
   const Carrier carrier = CarrierOf(out.dtype);
-  ir::Type written = ir::MakeType(carrier.dtype, out.shape);
+  ir::Type slot_type = ir::MakeType(carrier.dtype, out.shape);
   const int64_t n = carrier.per_element;
-  if (n == 1) return written;
-  written.shape.push_back(n);
-  if (map->indexes_complex_parts) return written;
+  if (n == 1) return slot_type;
+  slot_type.shape.push_back(n);
+  if (map->indexes_complex_parts) return slot_type;
   for (ir::IndexPiece& piece : map->pieces) {
     piece.start.push_back(0);
     piece.step.push_back(1);
@@ -334,7 +340,7 @@ ir::Type Lowerer::AddCarrierDim(const ir::Type& out, ir::IndexMap* map) {
         if (!shift.strides.empty()) shift.strides.push_back(0);
       }
   }
-  return written;
+  return slot_type;
 }
 
 // Returns whether the piece writes the whole result, in order.
@@ -345,40 +351,40 @@ bool Lowerer::WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out
   return true;
 }
 
-std::optional<std::vector<int>> Lowerer::LowerSort(const At& at) {
-  const ir::SortRule rule = at.def().sort(at.op.attrs);
-  const Dims& shape = at.in(0).shape;
+std::optional<std::vector<int>> Lowerer::LowerSort(const OpContext& ctx) {
+  const ir::SortRule rule = ctx.def().sort(ctx.op.attrs);
+  const Dims& shape = ctx.in(0).shape;
   SortShape sort;
   sort.n = shape[rule.dimension];
-  if (!options_.sort_scratch || sort.n > SortShape::kRowMax) return std::nullopt;
+  if (!options_.sort_scratch_bytes || sort.n > SortShape::kRowMax) return std::nullopt;
   sort.outer = ElementsBefore(shape, rule.dimension);
   sort.inner = ElementsFrom(shape, rule.dimension) / sort.n;
   sort.kept = rule.first.value_or(sort.n);
-  for (size_t i = 0; i < at.operands.size(); ++i)
-    sort.dtypes.push_back(at.in(static_cast<int>(i)).dtype);
+  for (size_t i = 0; i < ctx.operands.size(); ++i)
+    sort.dtypes.push_back(ctx.in(static_cast<int>(i)).dtype);
   sort.num_keys = rule.num_keys;
   sort.descending = rule.descending;
-  sort.indices = rule.indices;
-  const std::vector<int> results = NewResults(at);
+  sort.has_indices = rule.indices;
+  const std::vector<int> results = NewResults(ctx);
   std::vector<int> written = results;
-  written.push_back(NewValue(ir::DType::kU8, options_.sort_scratch(sort)));
-  Add(at.operands, std::move(written), SortItem{std::move(sort)});
+  written.push_back(NewValue(ir::DType::kU8, options_.sort_scratch_bytes(sort)));
+  Add(ctx.operands, std::move(written), SortItem{std::move(sort)});
   return results;
 }
 
-std::vector<int> Lowerer::NewResults(const At& at) {
+std::vector<int> Lowerer::NewResults(const OpContext& ctx) {
   std::vector<int> results;
-  for (const ir::Type& t : at.out_types()) results.push_back(NewValue(t));
+  for (const ir::Type& t : ctx.out_types()) results.push_back(NewValue(t));
   return results;
 }
 
-std::string LabelOf(const ir::Function& f, size_t op) {
-  const std::string site = op < f.sites.size() ? f.sites[op].ToString() : "";
-  return absl::StrCat(ToAbsl(f.ops[op].def->lax_name), site.empty() ? "" : " (", site,
+std::string LabelOf(const ir::Function& f, size_t op_index) {
+  const std::string site = op_index < f.sites.size() ? f.sites[op_index].ToString() : "";
+  return absl::StrCat(ToAbsl(f.ops[op_index].def->lax_name), site.empty() ? "" : " (", site,
                       site.empty() ? "" : ")");
 }
 
-absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options) {
+absl::StatusOr<LoweredFunction> Lower(const ir::Function& function, const BuildOptions& options) {
   Lowerer lowerer(options);
   TESSERA_RETURN_IF_ERROR(CatchStatus([&] { lowerer.Run(function); }));  // rules of ops throw
   return std::move(lowerer).Take();

@@ -20,10 +20,10 @@ inline constexpr ir::Lowering kLoweredKinds[] = {
     ir::Lowering::kAlias,    ir::Lowering::kBarrier,      ir::Lowering::kSort,
     ir::Lowering::kHost};
 
-// Returns the op's name and call site, as "psum (model.cc:41)".
-std::string LabelOf(const ir::Function& f, size_t op);
+// Returns the name and call site of an op of the function, for example "psum (model.cc:41)".
+std::string LabelOf(const ir::Function& f, size_t op_index);
 
 // Lowers `function` for a backend with these abilities. Errors name the op and its call site.
-absl::StatusOr<Lowered> Lower(const ir::Function& function, const BuildOptions& options);
+absl::StatusOr<LoweredFunction> Lower(const ir::Function& function, const BuildOptions& options);
 
 }  // namespace tessera::worker::program

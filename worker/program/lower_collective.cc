@@ -20,25 +20,25 @@ View BlocksInPlace(int64_t pre, int64_t n, int64_t post) {
 
 }  // namespace
 
-Lowerer::Packing Lowerer::PackingOf(const At& at, int64_t n, int64_t per_element) {
-  const Dims& x = at.in(0).shape;
-  const auto chunks = [&](int64_t dim) {  // n chunks along the dim
+Lowerer::Packing Lowerer::PackingOf(const OpContext& ctx, int64_t n, int64_t per_element) {
+  const Dims& x = ctx.in(0).shape;
+  const auto chunks_view = [&](int64_t dim) {  // n chunks along the dim
     return BlocksFirst(ElementsBefore(x, dim), n, ElementsFrom(x, dim) * per_element / n);
   };
-  const auto concat = [n, per_element](const Dims& block, int64_t dim) {
+  const auto concat_view = [n, per_element](const Dims& block, int64_t dim) {
     return BlocksInPlace(ElementsBefore(block, dim), n, ElementsFrom(block, dim) * per_element);
   };
-  switch (at.def().collective) {
+  switch (ctx.def().collective) {
     case CollectiveKind::kAllGather:
-      return {std::nullopt, concat(x, at.op.attrs.Int("all_gather_dimension"))};
+      return {std::nullopt, concat_view(x, ctx.op.attrs.Int("all_gather_dimension"))};
     case CollectiveKind::kReduceScatter:
-      return {chunks(at.op.attrs.Int("scatter_dimension")), std::nullopt};
+      return {chunks_view(ctx.op.attrs.Int("scatter_dimension")), std::nullopt};
     case CollectiveKind::kAllToAll: {
-      const int64_t split = at.op.attrs.Int("split_dimension");
+      const int64_t split = ctx.op.attrs.Int("split_dimension");
       Dims block = x;
       block[split] /= n;
-      if (!at.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
-      return {chunks(split), concat(block, at.op.attrs.Int("concat_dimension"))};
+      if (!ctx.op.attrs.Bool("tiled")) block.erase(block.begin() + split);
+      return {chunks_view(split), concat_view(block, ctx.op.attrs.Int("concat_dimension"))};
     }
     default:
       return {};
@@ -55,34 +55,34 @@ int Lowerer::AddView(int operand, const View& view) {
 // Lowers a collective to at most one exchange. A group of one device needs none, unless the kind
 // has pairs (kPermute). If the backend's collectives cannot reduce the dtype, the exchange only
 // gathers and a kernel reduces.
-std::vector<int> Lowerer::LowerCollective(const At& at) {
-  const ir::AxisList& axes = at.op.attrs.Strings("axes");
-  const CollectiveKind kind = at.def().collective;
+std::vector<int> Lowerer::LowerCollective(const OpContext& ctx) {
+  const ir::AxisList& axes = ctx.op.attrs.Strings("axes");
+  const CollectiveKind kind = ctx.def().collective;
   if (kind == CollectiveKind::kAxisIndex) {
-    const int result = NewValue(at.out(0));
+    const int result = NewValue(ctx.out(0));
     Add({}, {result}, AxisIndexItem{axes});
     return {result};
   }
-  const int64_t n = at.f.scope.mesh.SizeOf(axes);
+  const int64_t n = ctx.f.scope.mesh.SizeOf(axes);
   if (n == 1 && !ir::InfoOf(kind).paired) {
-    return {at.operands[0]};  // the group is this device alone
+    return {ctx.operands[0]};  // the group is this device alone
   }
   CollectiveStep step;
   step.kind = kind;
-  step.reduce = at.def().reduce;
+  step.reduce = ctx.def().reduce;
   step.axes = axes;
   step.group_size = static_cast<int>(n);
-  const Carrier carrier = CarrierOf(at.in(0).dtype);
+  const Carrier carrier = CarrierOf(ctx.in(0).dtype);
   step.dtype = carrier.dtype;
-  step.elements = at.in(0).num_elements() * carrier.per_element;
-  const Packing packing = PackingOf(at, n, carrier.per_element);
-  int in = at.operands[0];
+  step.elements = ctx.in(0).num_elements() * carrier.per_element;
+  const Packing packing = PackingOf(ctx, n, carrier.per_element);
+  int in = ctx.operands[0];
   if (packing.pack) {
     in = AddView(in, *packing.pack);
     step.elements /= n;
   }
   if (kind == CollectiveKind::kPermute) {
-    const std::vector<int64_t>& perm = at.op.attrs.Ints("perm");
+    const std::vector<int64_t>& perm = ctx.op.attrs.Ints("perm");
     for (size_t i = 0; i + 1 < perm.size(); i += 2)
       step.pairs.emplace_back(static_cast<int>(perm[i]), static_cast<int>(perm[i + 1]));
   }
@@ -90,8 +90,8 @@ std::vector<int> Lowerer::LowerCollective(const At& at) {
       !options_.has_reduction(step.reduce, step.dtype)) {
     return LowerByGathering(in, std::move(step));
   }
-  const bool each = ir::InfoOf(kind).out == ir::BlockCount::kEach;
-  int out = NewValue(step.dtype, each ? step.elements * n : step.elements);
+  const bool has_block_per_device = ir::InfoOf(kind).out == ir::BlockCount::kEach;
+  int out = NewValue(step.dtype, has_block_per_device ? step.elements * n : step.elements);
   Add({in}, {out}, CollectiveItem{std::move(step)});
   if (packing.unpack) out = AddView(out, *packing.unpack);
   return {out};

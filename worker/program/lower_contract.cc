@@ -13,13 +13,13 @@ using ir::Dims;
 // not pay off: small ones, those that sum a single product, and those in which no element is used
 // twice. Narrow floats are widened if the library only takes wide ones. A contraction with too many
 // dims for a kernel is left to the host, unless a library takes it.
-std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
-  if (IsEmpty(at)) return LowerEmpty(at);
-  if (at.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
-  const std::vector<ir::Type> in = at.in_types(), out = at.out_types();
+std::optional<std::vector<int>> Lowerer::LowerContract(const OpContext& ctx) {
+  if (IsEmpty(ctx)) return LowerEmpty(ctx);
+  if (ctx.def().reduce != ir::ReduceKind::kSum) return std::nullopt;
+  const std::vector<ir::Type> in = ctx.in_types(), out = ctx.out_types();
   const ir::ContractionMap map =
-      at.def().contraction_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions}, out);
-  std::vector<int> operands = at.operands;
+      ctx.def().contraction_map({ctx.def(), ctx.f.scope, in, ctx.op.attrs, ctx.op.regions}, out);
+  std::vector<int> operands = ctx.operands;
   if (!map.low.empty()) operands[0] = AddPadded(operands[0], in[0], map);
   if (map.a == 1) std::swap(operands[0], operands[1]);
   ContractItem item;
@@ -27,7 +27,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
   item.m = map.m;
   item.k = map.k;
   item.n = map.n;
-  item.precision = ir::PrecisionOf(at.op.attrs);
+  item.precision = ir::PrecisionOf(ctx.op.attrs);
   item.a.strides = map.a_strides;
   item.b.strides = map.b_strides;
   // If k has a single element, the result is that product and no sum. A sum starts at 0, and would
@@ -39,12 +39,12 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
                          item.b.strides.begin() + item.batch.size() + item.k.size());
     item.k.clear();
   }
-  const size_t dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
+  const size_t num_dims = item.batch.size() + item.m.size() + item.n.size() + item.k.size();
   // If all dims are batch dims, no element is used twice, and a kernel does not have to pack any
   // operand.
   const bool no_reuse = NumElements(item.m) == 1 && NumElements(item.n) == 1 && !item.batch.empty();
   const auto has_matmul = [&](ir::DType from, ir::DType to) {
-    const bool small = to == ir::DType::kF32 && dims < kGroupDimsMax && IsSmallMatmul(item);
+    const bool small = to == ir::DType::kF32 && num_dims < kGroupDimsMax && IsSmallMatmul(item);
     return options_.has_matmul && options_.has_matmul(from, to) && !small && !single_product &&
            !no_reuse;
   };
@@ -61,7 +61,7 @@ std::optional<std::vector<int>> Lowerer::LowerContract(const At& at) {
     const int a = AddConvert(operands[0], wide_from), b = AddConvert(operands[1], wide_from);
     Add({a, b}, {wide}, std::move(item));
     result = AddConvert(wide, to);
-  } else if (dims >= kGroupDimsMax) {
+  } else if (num_dims >= kGroupDimsMax) {
     return std::nullopt;
   } else {
     result = NewValue(out[0]);
@@ -81,9 +81,9 @@ int Lowerer::AddPadded(int operand, const ir::Type& type, const ir::ContractionM
   zeros.write.strides = to;
   pieces.pieces.push_back(std::move(zeros));
   if (const auto piece = ir::derive::PadPiece(type.shape, shape, map.low, map.interior)) {
-    PiecesItem::Piece all = PlacedIn(to, *piece);
-    all.operand = 0;
-    pieces.pieces.push_back(std::move(all));
+    PiecesItem::Piece input = PieceInto(to, *piece);
+    input.operand = 0;
+    pieces.pieces.push_back(std::move(input));
   }
   const int padded = NewValue(type.dtype, NumElements(shape));
   Add({operand, NewConstant(ir::Array(type.dtype, {}))}, {padded}, std::move(pieces));
@@ -117,7 +117,8 @@ bool Lowerer::IsSmallMatmul(const ContractItem& item) const {
   // contiguous.
   constexpr int64_t kColumnsMin = 16;
   return !item.n.empty() && item.n.back() >= kColumnsMin && item.b.strides.back() == 1 &&
-         NumElements(Joined({item.batch, item.m, item.n, item.k})) <= options_.small_matmul;
+         NumElements(Joined({item.batch, item.m, item.n, item.k})) <=
+             options_.small_matmul_multiplications_max;
 }
 
 // Multiplies two views over (batch, m, n, k), and sums the products over k in f32 or a wider dtype.
@@ -152,7 +153,7 @@ void Lowerer::AddContractionAsReduction(const std::vector<int>& operands, ir::DT
   sum.kind = ir::ReduceKind::kSum;
   sum.box = box;
   sum.num_reduced = static_cast<int>(nk);
-  sum.access = Dense(box, static_cast<int>(box.size()));
+  sum.access = DenseAccess(box, static_cast<int>(box.size()));
   if (!converts) return AddReduction(xy, result, std::move(sum));
   const int total = NewValue(accumulator, out_.values[result].elements);
   AddReduction(xy, total, std::move(sum));

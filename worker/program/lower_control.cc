@@ -15,27 +15,27 @@ constexpr int kPredicateDepthMax = 4;
 
 }  // namespace
 
-std::vector<int> Lowerer::LowerRegions(const At& at) {
-  const ir::DataFlow flow = ir::DataFlowOf(at.f, at.op);
-  if (!flow.manual_axes.empty()) return LowerToHost(at);
-  if (at.def().RoleOf(0) == ir::RegionRole::kBranch) return LowerBranches(at, flow);
-  if (at.def().RoleOf(0) == ir::RegionRole::kPredicate) return LowerWhile(at, flow);
-  return ir::IsCall(at.def(), flow) ? LowerCall(at, flow.regions[0], *at.op.regions[0])
-                                    : LowerLoop(at, flow);
+std::vector<int> Lowerer::LowerRegions(const OpContext& ctx) {
+  const ir::DataFlow flow = ir::DataFlowOf(ctx.f, ctx.op);
+  if (!flow.manual_axes.empty()) return LowerToHost(ctx);
+  if (ctx.def().RoleOf(0) == ir::RegionRole::kBranch) return LowerBranches(ctx, flow);
+  if (ctx.def().RoleOf(0) == ir::RegionRole::kPredicate) return LowerWhile(ctx, flow);
+  return ir::IsCall(ctx.def(), flow) ? LowerCall(ctx, flow.regions[0], *ctx.op.regions[0])
+                                     : LowerLoop(ctx, flow);
 }
 
 // Returns the lowered operands in the order of the region's params.
-std::vector<int> Lowerer::ArgsOf(const At& at, const ir::RegionDataFlow& edges,
+std::vector<int> Lowerer::ArgsOf(const OpContext& ctx, const ir::RegionDataFlow& edges,
                                  const ir::Function& region) {
   std::vector<int> args(region.num_params, -1);
-  for (const ir::DataFlowEdge& edge : edges.operands) args[edge.inner] = at.operands[edge.outer];
+  for (const ir::DataFlowEdge& edge : edges.operands) args[edge.inner] = ctx.operands[edge.outer];
   return args;
 }
 
-std::vector<int> Lowerer::LowerCall(const At& at, const ir::RegionDataFlow& edges,
+std::vector<int> Lowerer::LowerCall(const OpContext& ctx, const ir::RegionDataFlow& edges,
                                     const ir::Function& region) {
-  const std::vector<int> inner = LowerFunction(region, ArgsOf(at, edges, region));
-  std::vector<int> results(at.op.results.size(), -1);
+  const std::vector<int> inner = LowerFunction(region, ArgsOf(ctx, edges, region));
+  std::vector<int> results(ctx.op.results.size(), -1);
   for (const ir::DataFlowEdge& edge : edges.results) results[edge.outer] = inner[edge.inner];
   return results;
 }
@@ -46,7 +46,7 @@ void Lowerer::AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block*
   for (const auto& [from, to] : from_to)
     if (from != to && out_.values[to].elements > 0) block->updates.emplace_back(from, to);
   for (auto& [from, to] : block->updates) {
-    const int source = RootOf(from);
+    const int source = BeforeBarrier(from);
     if (std::none_of(block->updates.begin(), block->updates.end(),
                      [&](const auto& update) { return update.second == source; }))
       continue;
@@ -56,31 +56,31 @@ void Lowerer::AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block*
   }
 }
 
-std::vector<int> Lowerer::LowerBranches(const At& at, const ir::DataFlow& flow) {
-  if (at.op.regions.size() == 1) return LowerCall(at, flow.regions[0], *at.op.regions[0]);
-  const std::vector<int> results = NewResults(at);
+std::vector<int> Lowerer::LowerBranches(const OpContext& ctx, const ir::DataFlow& flow) {
+  if (ctx.op.regions.size() == 1) return LowerCall(ctx, flow.regions[0], *ctx.op.regions[0]);
+  const std::vector<int> results = NewResults(ctx);
   BranchItem item;
-  for (size_t k = 0; k < at.op.regions.size(); ++k) {
+  for (size_t k = 0; k < ctx.op.regions.size(); ++k) {
     Block& block = item.branches.emplace_back();
-    std::vector<Item>* const outer = std::exchange(items_, &block.items);
-    const std::vector<int> inner = LowerCall(at, flow.regions[k], *at.op.regions[k]);
+    std::vector<Item>* const outer_items = std::exchange(items_, &block.items);
+    const std::vector<int> inner = LowerCall(ctx, flow.regions[k], *ctx.op.regions[k]);
     std::vector<std::pair<int, int>> updates;
     for (size_t r = 0; r < results.size(); ++r) updates.emplace_back(inner[r], results[r]);
     AddUpdates(updates, &block);
-    items_ = outer;
+    items_ = outer_items;
   }
-  Add({at.operands[flow.branch_index]}, results, std::move(item));
+  Add({ctx.operands[flow.branch_index]}, results, std::move(item));
   return results;
 }
 
-// Lowers a while loop. The predicate is computed before the loop, and at the end of each iteration
-// from the new carries. A predicate inside the predicate of another loop is therefore lowered twice
-// as often.
-std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
-  const ir::Function &predicate = *at.op.regions[0], &body = *at.op.regions[1];
-  const std::vector<int> results = NewResults(at);
-  std::vector<int> args = ArgsOf(at, flow.regions[1], body);
-  std::vector<int> predicate_args = ArgsOf(at, flow.regions[0], predicate);
+// Lowers a while loop. The predicate is lowered twice: before the loop, and at the end of each
+// iteration on the new carries. The predicate of a loop that is itself part of a predicate is
+// therefore lowered four times.
+std::vector<int> Lowerer::LowerWhile(const OpContext& ctx, const ir::DataFlow& flow) {
+  const ir::Function &predicate = *ctx.op.regions[0], &body = *ctx.op.regions[1];
+  const std::vector<int> results = NewResults(ctx);
+  std::vector<int> args = ArgsOf(ctx, flow.regions[1], body);
+  std::vector<int> predicate_args = ArgsOf(ctx, flow.regions[0], predicate);
   const int condition = NewValue(ir::DType::kBool, 1);
   Add({LowerPredicate(predicate, predicate_args)}, {condition}, CopyItem{});
   std::map<int, int> carried;  // from an operand of the op to a result of the body
@@ -93,8 +93,8 @@ std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
       if (edge.inner == param) carried[edge.outer] = result;
 
   LoopItem item;
-  item.loop = out_.num_loops++;
-  std::vector<Item>* const outer = std::exchange(items_, &item.body.items);
+  item.number = out_.num_loops++;
+  std::vector<Item>* const outer_items = std::exchange(items_, &item.body.items);
   const std::vector<int> inner = LowerFunction(body, args);
   for (const ir::DataFlowEdge& edge : flow.regions[0].operands)
     if (const auto at_carry = carried.find(edge.outer); at_carry != carried.end())
@@ -103,7 +103,7 @@ std::vector<int> Lowerer::LowerWhile(const At& at, const ir::DataFlow& flow) {
   for (size_t r = 0; r < results.size(); ++r) updates.emplace_back(inner[r], results[r]);
   updates.emplace_back(LowerPredicate(predicate, predicate_args), condition);
   AddUpdates(updates, &item.body);
-  items_ = outer;
+  items_ = outer_items;
   Add({condition}, results, std::move(item));
   return results;
 }
@@ -133,18 +133,18 @@ int Lowerer::AddSubview(int whole, const ir::Type& row, int loop, const ir::Data
 // not cut or joined: the body reads and writes subviews, which move along the whole value with the
 // loop. Initial values are copied to the carries, even if there are no iterations, because the
 // carries are the results.
-std::vector<int> Lowerer::LowerLoop(const At& at, const ir::DataFlow& flow) {
-  const ir::Function& body = *at.op.regions[0];
+std::vector<int> Lowerer::LowerLoop(const OpContext& ctx, const ir::DataFlow& flow) {
+  const ir::Function& body = *ctx.op.regions[0];
   const ir::RegionDataFlow& edges = flow.regions[0];
   LoopItem item;
-  item.loop = out_.num_loops++;
+  item.number = out_.num_loops++;
   item.trip_count = flow.trip_count;
-  const std::vector<int> results = NewResults(at);
+  const std::vector<int> results = NewResults(ctx);
   std::vector<int> args(body.num_params, -1);
   for (const ir::DataFlowEdge& edge : edges.operands)
-    args[edge.inner] = edge.leading_dim ? AddSubview(at.operands[edge.outer],
-                                                     body.types[edge.inner], item.loop, flow)
-                                        : at.operands[edge.outer];
+    args[edge.inner] = edge.leading_dim ? AddSubview(ctx.operands[edge.outer],
+                                                     body.types[edge.inner], item.number, flow)
+                                        : ctx.operands[edge.outer];
   // A carry is kept in the value of its result, to which the initial value is copied.
   for (const auto& [param, inner_result] : edges.carries)
     for (const ir::DataFlowEdge& edge : edges.results) {
@@ -155,17 +155,17 @@ std::vector<int> Lowerer::LowerLoop(const At& at, const ir::DataFlow& flow) {
     }
   if (flow.trip_count == 0) return results;
 
-  std::vector<Item>* const outer = std::exchange(items_, &item.body.items);
+  std::vector<Item>* const outer_items = std::exchange(items_, &item.body.items);
   const std::vector<int> inner = LowerFunction(body, args);
   std::vector<std::pair<int, int>> updates;
   for (const ir::DataFlowEdge& edge : edges.results)
-    updates.emplace_back(
-        inner[edge.inner],
-        edge.leading_dim
-            ? AddSubview(results[edge.outer], body.type(body.results[edge.inner]), item.loop, flow)
-            : results[edge.outer]);
+    updates.emplace_back(inner[edge.inner],
+                         edge.leading_dim
+                             ? AddSubview(results[edge.outer], body.type(body.results[edge.inner]),
+                                          item.number, flow)
+                             : results[edge.outer]);
   AddUpdates(updates, &item.body);
-  items_ = outer;
+  items_ = outer_items;
   Add({}, results, std::move(item));
   return results;
 }

@@ -16,20 +16,20 @@ constexpr int64_t kScannedWeight = 16;
 
 }  // namespace
 
-bool Lowerer::HasScan(const At& at) const {
+bool Lowerer::HasScan(const OpContext& ctx) const {
   if (!options_.has_scan) return false;
-  const ir::ScanSize size = ir::ScanSizeOf(at.f, at.op);
+  const ir::ScanSize size = ir::ScanSizeOf(ctx.f, ctx.op);
   return ir::HasCode(size) && options_.has_scan(size);
 }
 
-std::optional<std::vector<int>> Lowerer::LowerScan(const At& at) {
-  const ir::Type& x = at.in(0);
-  if (!HasScan(at) || x.shape.size() > kGroupDimsMax) return std::nullopt;
-  const auto dim = static_cast<int>(at.op.attrs.Int("dimension"));
-  const bool reverse = at.op.attrs.Bool("reverse");
+std::optional<std::vector<int>> Lowerer::LowerScan(const OpContext& ctx) {
+  const ir::Type& x = ctx.in(0);
+  if (!HasScan(ctx) || x.shape.size() > kGroupDimsMax) return std::nullopt;
+  const auto dim = static_cast<int>(ctx.op.attrs.Int("dimension"));
+  const bool reverse = ctx.op.attrs.Bool("reverse");
   const Dims strides = ir::StridesOf(x.shape);
   ScanItem item;
-  item.kind = at.def().reduce;
+  item.kind = ctx.def().reduce;
   item.box = x.shape;
   item.access.strides = strides;
   for (Dims* dims : {&item.box, &item.access.strides})
@@ -38,30 +38,31 @@ std::optional<std::vector<int>> Lowerer::LowerScan(const At& at) {
     item.access.offset = (x.shape[dim] - 1) * strides[dim];
     item.access.strides.back() = -strides[dim];
   }
-  const int result = NewValue(at.out(0));
-  Add({at.operands[0]}, {result}, std::move(item));
+  const int result = NewValue(ctx.out(0));
+  Add({ctx.operands[0]}, {result}, std::move(item));
   return std::vector<int>{result};
 }
 
 // Lowers a scatter to updates of a copy of each operand. The updates are scanned in the order of
-// the positions, and the dims that no index moves are parallel, so the result has the evaluator's
-// bits whatever the number of threads. An update outside of the bounds writes the old element back,
-// if the op drops such updates. An old element is read only if it is combined or may be written
-// back.
-std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
-  const size_t n = at.op.results.size();  // operands, then the indices, then as many updates
-  if (at.in(static_cast<int>(n) + 1).num_elements() == 0)
-    return std::vector<int>(at.operands.begin(), at.operands.begin() + n);
+// their positions, and the dims that no index moves are parallel. The result therefore has the
+// evaluator's bits for any number of threads. If the op drops updates outside of the bounds, such
+// an update writes the old element back. An old element is read only if it is combined or may be
+// written back.
+std::optional<std::vector<int>> Lowerer::LowerScatter(const OpContext& ctx) {
+  const size_t n = ctx.op.results.size();  // operands, then the indices, then as many updates
+  if (ctx.in(static_cast<int>(n) + 1).num_elements() == 0)
+    return std::vector<int>(ctx.operands.begin(), ctx.operands.begin() + n);
   std::optional<ir::ScalarGraph> computation;
-  if (ir::HasComputation(at.def())) {
-    computation = ComputationOf(at);
+  if (ir::HasComputation(ctx.def())) {
+    computation = ComputationOf(ctx);
     if (!computation) return std::nullopt;
   }
-  const bool combines = computation || at.def().reduce != ir::ReduceKind::kNone;
-  const Carrier carrier = CarrierOf(at.out(0).dtype);
-  if (!HasScan(at) || (combines && carrier.dtype != at.out(0).dtype)) return std::nullopt;
-  const std::vector<ir::Type> in = at.in_types();
-  ir::ScatterMap map = at.def().scatter_map({at.def(), at.f.scope, in, at.op.attrs, at.op.regions});
+  const bool combines = computation || ctx.def().reduce != ir::ReduceKind::kNone;
+  const Carrier carrier = CarrierOf(ctx.out(0).dtype);
+  if (!HasScan(ctx) || (combines && carrier.dtype != ctx.out(0).dtype)) return std::nullopt;
+  const std::vector<ir::Type> in = ctx.in_types();
+  ir::ScatterMap map =
+      ctx.def().scatter_map({ctx.def(), ctx.f.scope, in, ctx.op.attrs, ctx.op.regions});
   AddCarrierDim(carrier.per_element, &map);
   if (map.num_parallel == static_cast<int>(map.shape.size())) {  // a scan needs a dim to scan
     map.shape.push_back(1);
@@ -75,47 +76,48 @@ std::optional<std::vector<int>> Lowerer::LowerScatter(const At& at) {
   const int64_t weight = computation ? ir::WeightOf(*computation) : 0;
   if (NumElements(scanned) > ir::kScannedMax / std::max<int64_t>(1, weight / kScannedWeight))
     return std::nullopt;
-  const std::vector<int> results = NewResults(at);
+  const std::vector<int> results = NewResults(ctx);
   UpdateItem item;
   item.box = map.shape;
   item.num_parallel = map.num_parallel;
-  item.write = {0, map.write, ShiftsOf(at, map.shifts)};
+  item.write = {0, map.write, ShiftsOf(ctx, map.shifts)};
   const int64_t points = NumElements(item.box);
   GraphBuilder graph;
-  const auto input = [&](UpdateItem::Input what, ir::DType of) {
-    what.value = NewValue(of, points);
-    item.inputs.push_back(std::move(what));
-    return graph.Input(static_cast<int>(item.inputs.size()) - 1, of);
+  const auto add_input = [&](UpdateItem::Input input, ir::DType dtype) {
+    input.value = NewValue(dtype, points);
+    item.inputs.push_back(std::move(input));
+    return graph.Input(static_cast<int>(item.inputs.size()) - 1, dtype);
   };
   std::vector<int> before, updates;
   for (size_t k = 0; k < n && (combines || map.drops); ++k)
-    before.push_back(input({.result = static_cast<int>(k), .access = item.write},
-                           out_.values[results[k]].dtype));
+    before.push_back(add_input({.result = static_cast<int>(k), .access = item.write},
+                               out_.values[results[k]].dtype));
   for (size_t k = 0; k < n; ++k)
-    updates.push_back(input({.operand = static_cast<int>(n + 1 + k), .access = {0, map.read, {}}},
-                            out_.values[results[k]].dtype));
+    updates.push_back(
+        add_input({.operand = static_cast<int>(n + 1 + k), .access = {0, map.read, {}}},
+                  out_.values[results[k]].dtype));
   std::vector<int> after = updates;
   if (computation) {
     after = graph.Apply(*computation, Joined({before, updates}));
   } else if (combines) {
-    after = {graph.Combine(at.def().reduce, before[0], updates[0])};
+    after = {graph.Combine(ctx.def().reduce, before[0], updates[0])};
   }
   int inside = -1;
   for (const ir::DynamicOffset& s : map.shifts) {
     if (!map.drops) break;
     Dims strides = s.strides;
     strides.resize(item.box.size(), 0);
-    inside =
-        graph.AndInside(inside,
-                        input({.operand = s.operand, .access = {s.offset, std::move(strides), {}}},
-                              out_.values[at.operands[s.operand]].dtype),
-                        s.max);
+    inside = graph.AndInside(
+        inside,
+        add_input({.operand = s.operand, .access = {s.offset, std::move(strides), {}}},
+                  out_.values[ctx.operands[s.operand]].dtype),
+        s.max);
   }
   for (size_t k = 0; k < n && inside >= 0; ++k)
     after[k] = graph.Select(inside, after[k], before[k]);
   item.graph = std::move(graph).WithRoots(after);
   for (int v : results) item.updates.push_back(NewValue(out_.values[v].dtype, points));
-  Add(at.operands, results, std::move(item));
+  Add(ctx.operands, results, std::move(item));
   return results;
 }
 

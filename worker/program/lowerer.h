@@ -40,11 +40,11 @@ class Lowerer {
   explicit Lowerer(const BuildOptions& options) : options_(options) {}
 
   void Run(const ir::Function& f);
-  absl::StatusOr<Lowered> Take() &&;
+  absl::StatusOr<LoweredFunction> Take() &&;
 
  private:
   // The op to lower, and the lowered values of its operands.
-  struct At {
+  struct OpContext {
     const ir::Function& f;
     const ir::Op& op;
     std::vector<int> operands;
@@ -71,59 +71,59 @@ class Lowerer {
     items_->push_back({label_, std::move(operands), std::move(results), std::move(what)});
   }
   std::vector<int> LowerFunction(const ir::Function& f, const std::vector<int>& args);
-  std::vector<int> LowerOp(const At& at);
-  std::vector<int> LowerBarrier(const At& at);
-  int RootOf(int v) const;
-  std::optional<std::vector<int>> LowerToCode(const At& at);
-  std::vector<int> LowerToHost(const At& at);
+  std::vector<int> LowerOp(const OpContext& ctx);
+  std::vector<int> LowerBarrier(const OpContext& ctx);
+  int BeforeBarrier(int v) const;
+  std::optional<std::vector<int>> LowerToCode(const OpContext& ctx);
+  std::vector<int> LowerToHost(const OpContext& ctx);
   void Refuse(absl::string_view why);
-  std::optional<std::vector<int>> LowerScalar(const At& at);
-  static std::vector<DynamicValueOffset> ShiftsOf(const At& at,
+  std::optional<std::vector<int>> LowerScalar(const OpContext& ctx);
+  static std::vector<DynamicValueOffset> ShiftsOf(const OpContext& ctx,
                                                   const std::vector<ir::DynamicOffset>& shifts);
-  int SourceOf(const At& at, const ir::IndexMap& map, const ir::IndexPiece& piece);
-  static PiecesItem::Piece PlacedIn(const ir::Dims& strides, const ir::IndexPiece& piece);
-  std::optional<std::vector<int>> LowerIndexMap(const At& at);
-  static std::optional<ir::ScalarGraph> ComputationOf(const At& at);
-  void AddFill(const At& at, const ir::IndexPiece& piece, int read, int fill, int result);
+  int AddSource(const OpContext& ctx, const ir::IndexMap& map, const ir::IndexPiece& piece);
+  static PiecesItem::Piece PieceInto(const ir::Dims& strides, const ir::IndexPiece& piece);
+  std::optional<std::vector<int>> LowerIndexMap(const OpContext& ctx);
+  static std::optional<ir::ScalarGraph> ComputationOf(const OpContext& ctx);
+  void AddFill(const OpContext& ctx, const ir::IndexPiece& piece, int read, int fill, int result);
   static ir::Type AddCarrierDim(const ir::Type& out, ir::IndexMap* map);
   static bool WritesWholeResult(const ir::IndexPiece& piece, const ir::Type& out);
-  std::optional<std::vector<int>> LowerSort(const At& at);
-  std::vector<int> NewResults(const At& at);
+  std::optional<std::vector<int>> LowerSort(const OpContext& ctx);
+  std::vector<int> NewResults(const OpContext& ctx);
 
   // ---- lower_scan.cc: scans and scatters. ----
 
-  bool HasScan(const At& at) const;
-  std::optional<std::vector<int>> LowerScan(const At& at);
-  std::optional<std::vector<int>> LowerScatter(const At& at);
+  bool HasScan(const OpContext& ctx) const;
+  std::optional<std::vector<int>> LowerScan(const OpContext& ctx);
+  std::optional<std::vector<int>> LowerScatter(const OpContext& ctx);
   static void AddCarrierDim(int64_t n, ir::ScatterMap* map);
 
   // ---- lower_reduce.cc: reductions. The op's factors tell which dims belong together. ----
 
-  static ir::Signature SignatureOf(const At& at);
+  static ir::Signature SignatureOf(const OpContext& ctx);
   static std::set<int> FactorsIn(const ir::TensorFactors& dims);
-  static bool Has(const std::set<int>& factors, const ir::FactorList& dim);
-  static bool IsEmpty(const At& at);
-  std::optional<std::vector<int>> LowerEmpty(const At& at);
+  static bool HasAll(const std::set<int>& factors, const ir::FactorList& dim);
+  static bool IsEmpty(const OpContext& ctx);
+  std::optional<std::vector<int>> LowerEmpty(const OpContext& ctx);
   // The dims of operand 0 that results have, and the other dims.
   struct ReducedDims {
     std::vector<int> kept, reduced;
   };
-  static ReducedDims ReducedDimsOf(const At& at);
-  std::optional<std::vector<int>> LowerReduce(const At& at);
+  static ReducedDims ReducedDimsOf(const OpContext& ctx);
+  std::optional<std::vector<int>> LowerReduce(const OpContext& ctx);
   void AddReduction(int operand, int result, ReduceItem item);
-  std::optional<std::vector<int>> LowerReduceBy(const At& at);
+  std::optional<std::vector<int>> LowerReduceByComputation(const OpContext& ctx);
   std::vector<int> CombineRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
                                const ir::Dims& shape);
   // `count` runs of `length` rows each, from row `first` on. Each run is combined to one row.
   struct Runs {
     int64_t first, count, length;
   };
-  std::vector<int> CombineRun(const ir::ScalarGraph& computation, const std::vector<int>& xs,
-                              const ir::Dims& shape, const Runs& runs);
+  std::vector<int> CombineEqualRuns(const ir::ScalarGraph& computation, const std::vector<int>& xs,
+                                    const ir::Dims& shape, const Runs& runs);
 
   // ---- lower_contract.cc: contractions. ----
 
-  std::optional<std::vector<int>> LowerContract(const At& at);
+  std::optional<std::vector<int>> LowerContract(const OpContext& ctx);
   int AddConvert(int value, ir::DType to);
   bool IsSmallMatmul(const ContractItem& item) const;
   int AddPadded(int operand, const ir::Type& type, const ir::ContractionMap& map);
@@ -140,31 +140,31 @@ class Lowerer {
   struct Packing {
     std::optional<View> pack, unpack;
   };
-  static Packing PackingOf(const At& at, int64_t n, int64_t per_element);
+  static Packing PackingOf(const OpContext& ctx, int64_t n, int64_t per_element);
   int AddView(int operand, const View& view);
-  std::vector<int> LowerCollective(const At& at);
+  std::vector<int> LowerCollective(const OpContext& ctx);
   std::vector<int> LowerByGathering(int in, CollectiveStep step);
 
   // ---- lower_control.cc: calls, branches and loops. ----
 
-  std::vector<int> LowerRegions(const At& at);
-  static std::vector<int> ArgsOf(const At& at, const ir::RegionDataFlow& edges,
+  std::vector<int> LowerRegions(const OpContext& ctx);
+  static std::vector<int> ArgsOf(const OpContext& ctx, const ir::RegionDataFlow& edges,
                                  const ir::Function& region);
-  std::vector<int> LowerCall(const At& at, const ir::RegionDataFlow& edges,
+  std::vector<int> LowerCall(const OpContext& ctx, const ir::RegionDataFlow& edges,
                              const ir::Function& region);
   void AddUpdates(const std::vector<std::pair<int, int>>& from_to, Block* block);
-  std::vector<int> LowerBranches(const At& at, const ir::DataFlow& flow);
-  std::vector<int> LowerWhile(const At& at, const ir::DataFlow& flow);
+  std::vector<int> LowerBranches(const OpContext& ctx, const ir::DataFlow& flow);
+  std::vector<int> LowerWhile(const OpContext& ctx, const ir::DataFlow& flow);
   int LowerPredicate(const ir::Function& predicate, const std::vector<int>& args);
   int AddSubview(int whole, const ir::Type& row, int loop, const ir::DataFlow& flow);
-  std::vector<int> LowerLoop(const At& at, const ir::DataFlow& flow);
+  std::vector<int> LowerLoop(const OpContext& ctx, const ir::DataFlow& flow);
 
   const BuildOptions& options_;
-  Lowered out_;
+  LoweredFunction out_;
   std::vector<Item>* items_ = nullptr;
   int label_ = -1;
   int predicate_depth_ = 0;
-  absl::Status refused_;
+  absl::Status refusal_;
 };
 
 }  // namespace tessera::worker::program

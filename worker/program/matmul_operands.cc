@@ -20,7 +20,7 @@ MatmulOperands::MatmulOperands(const ContractItem& item, const std::vector<int>&
   }
 }
 
-std::optional<int> MatmulOperands::NeedsPacking() const {
+std::optional<int> MatmulOperands::OperandToPack() const {
   for (int k = 0; k < 2; ++k)
     if (!operands_[k].matrices) return k;
   return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<int> MatmulOperands::NeedsPacking() const {
 View MatmulOperands::Pack(int operand, int packed) {
   Operand& o = operands_[operand];
   const int rows = o.num_batch, columns = o.num_batch + o.num_rows;
-  const auto innermost = [&](int begin, int end) {
+  const auto innermost_stride = [&](int begin, int end) {
     for (int d = end; d-- > begin;)
       if (o.box[d] > 1) return o.access.strides[d];
     return std::numeric_limits<int64_t>::max();
@@ -39,20 +39,21 @@ View MatmulOperands::Pack(int operand, int packed) {
   // The copy keeps elements together that lie together: rows become the last dims if their elements
   // are closer to each other. A matrix that is the same for the whole batch is copied only once.
   const auto end = static_cast<int>(o.box.size());
-  const bool stays = std::all_of(o.access.strides.begin(), o.access.strides.begin() + rows,
-                                 [](int64_t stride) { return stride == 0; });
+  const bool is_shared_by_batch =
+      std::all_of(o.access.strides.begin(), o.access.strides.begin() + rows,
+                  [](int64_t stride) { return stride == 0; });
   std::vector<int> order(o.box.size());
   std::iota(order.begin(), order.end(), 0);
-  if (innermost(rows, columns) < innermost(columns, end))
+  if (innermost_stride(rows, columns) < innermost_stride(columns, end))
     std::rotate(order.begin() + rows, order.begin() + columns, order.end());
-  if (stays) order.erase(order.begin(), order.begin() + rows);
+  if (is_shared_by_batch) order.erase(order.begin(), order.begin() + rows);
   View view;
   view.access.offset = o.access.offset;
   for (const int d : order) {
     view.shape.push_back(o.box[d]);
     view.access.strides.push_back(o.access.strides[d]);
   }
-  const ValueAccess dense = Dense(view.shape, static_cast<int>(order.size()));
+  const ValueAccess dense = DenseAccess(view.shape, static_cast<int>(order.size()));
   o.value = packed;
   o.access.offset = 0;
   for (size_t i = 0; i < order.size(); ++i) o.access.strides[order[i]] = dense.strides[i];
@@ -61,21 +62,21 @@ View MatmulOperands::Pack(int operand, int packed) {
 }
 
 bool MatmulOperands::FuseView(int v, int source, const View& view) {
-  MatmulOperands seen = *this;
-  for (Operand& o : seen.operands_) {
+  MatmulOperands fused = *this;
+  for (Operand& o : fused.operands_) {
     if (o.value != v) continue;
-    const Composed composed = Compose(o.box, o.access, view);
+    const ComposeResult composed = Compose(o.box, o.access, view);
     if (!composed.access || !composed.access->shifts.empty()) return false;
     o.matrices = o.MatricesOf(*composed.access);
     if (!o.matrices) return false;
     o.value = source;
     o.access = *composed.access;
   }
-  *this = seen;
+  *this = fused;
   return true;
 }
 
-MatmulStep MatmulOperands::Step(const std::vector<Value>& values, int result) const {
+MatmulStep MatmulOperands::MakeStep(const std::vector<Value>& values, int result) const {
   const Operand &a = operands_[0], &b = operands_[1];
   MatmulStep step;
   step.shape.batch = a.matrices->sizes[0];

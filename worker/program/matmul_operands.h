@@ -12,9 +12,9 @@ class MatmulOperands {
  public:
   MatmulOperands(const ContractItem& item, const std::vector<int>& operands);
 
-  // Returns the first operand whose layout cannot be expressed by three strides, or nullopt. That
-  // operand must be packed, which means copied to a dense value.
-  std::optional<int> NeedsPacking() const;
+  // Returns the first operand whose layout cannot be expressed by three strides, or nullopt if
+  // there is no such operand. The operand must be packed, that is, copied to a dense value.
+  std::optional<int> OperandToPack() const;
   int value(int operand) const { return operands_[operand].value; }
   // Makes the value `packed`, which the caller has added, operand number `operand`. Returns the
   // view of the old operand that the caller must copy to `packed`.
@@ -26,7 +26,7 @@ class MatmulOperands {
 
   // Returns the step that writes the product to value `result`. Requires that no operand needs
   // packing.
-  MatmulStep Step(const std::vector<Value>& values, int result) const;
+  MatmulStep MakeStep(const std::vector<Value>& values, int result) const;
 
  private:
   struct Operand {

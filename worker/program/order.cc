@@ -15,7 +15,7 @@ constexpr size_t kSearchMax = 4096;  // largest number of nodes that Precedes vi
 }  // namespace
 
 int PartialOrder::AddFirst() {
-  nodes_.push_back({--first_, {}, {}, 0});
+  nodes_.push_back({--first_position_, {}, {}, 0});
   return size() - 1;
 }
 
@@ -23,18 +23,18 @@ bool PartialOrder::Precedes(int first, int second) const {
   const int64_t end = nodes_[second].position;
   if (nodes_[first].position >= end) return false;
   std::vector<int> stack = {first};
-  const int64_t search = ++searches_;
-  size_t seen = 0;
+  const int64_t search = ++num_searches_;
+  size_t num_seen = 0;
   while (!stack.empty()) {
     const int node = stack.back();
     stack.pop_back();
     for (int next : nodes_[node].next) {
       if (next == second) return true;
-      if (nodes_[next].position >= end || !IsNew(next, search)) continue;
-      ++seen;
+      if (nodes_[next].position >= end || !MarkVisited(next, search)) continue;
+      ++num_seen;
       stack.push_back(next);
     }
-    if (seen > kSearchMax) return true;
+    if (num_seen > kSearchMax) return true;
   }
   return false;
 }
@@ -50,17 +50,17 @@ void PartialOrder::AddEdge(int first, int second) {
   // The successors of `second` and the predecessors of `first` that lie between the two in the
   // total order exchange their positions.
   std::vector<int> after = {second}, before = {first};
-  const int64_t search = ++searches_;
-  IsNew(first, search);
-  IsNew(second, search);
+  const int64_t search = ++num_searches_;
+  MarkVisited(first, search);
+  MarkVisited(second, search);
   for (size_t i = 0; i < after.size(); ++i)
     for (int node : nodes_[after[i]].next) {
       TESSERA_CHECK(node != first) << "steps wait for each other";
-      if (nodes_[node].position <= high && IsNew(node, search)) after.push_back(node);
+      if (nodes_[node].position <= high && MarkVisited(node, search)) after.push_back(node);
     }
   for (size_t i = 0; i < before.size(); ++i)
     for (int node : nodes_[before[i]].previous)
-      if (nodes_[node].position >= low && IsNew(node, search)) before.push_back(node);
+      if (nodes_[node].position >= low && MarkVisited(node, search)) before.push_back(node);
   const auto by_position = [this](int a, int b) { return nodes_[a].position < nodes_[b].position; };
   std::sort(after.begin(), after.end(), by_position);
   std::sort(before.begin(), before.end(), by_position);

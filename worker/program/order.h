@@ -14,7 +14,7 @@ namespace tessera::worker::program {
 
 class PartialOrder {
  public:
-  // Adds a node before all others in the total order, and returns it.
+  // Adds a node before all others in the total order, and returns its number.
   int AddFirst();
   int size() const { return static_cast<int>(nodes_.size()); }
 
@@ -32,16 +32,16 @@ class PartialOrder {
   struct Node {
     int64_t position = 0;
     std::set<int> next, previous;
-    mutable int64_t seen = 0;  // the number of the last search that visited the node
+    mutable int64_t last_search = 0;  // the number of the last search that visited the node
   };
-  // Returns whether this search sees the node for the first time.
-  bool IsNew(int node, int64_t search) const {
-    return std::exchange(nodes_[node].seen, search) != search;
+  // Marks the node as visited by this search. Returns whether the search had not visited it before.
+  bool MarkVisited(int node, int64_t search) const {
+    return std::exchange(nodes_[node].last_search, search) != search;
   }
 
   std::vector<Node> nodes_;
-  int64_t first_ = 0;
-  mutable int64_t searches_ = 0;
+  int64_t first_position_ = 0;
+  mutable int64_t num_searches_ = 0;
 };
 
 }  // namespace tessera::worker::program

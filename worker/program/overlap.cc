@@ -15,9 +15,10 @@ class OverlapPlanner {
  public:
   explicit OverlapPlanner(StepProgram* program) : p_(*program), conflicts_(*program) {}
 
-  // Sets `after` for the steps of one list. It keeps the collectives that may still be running; a
-  // step that conflicts with one of them waits for it, and thereby for all earlier ones. A list
-  // inside a step is planned by itself, because everything has ended at its begin and at its end.
+  // Sets `after` for the steps of one list. `running` holds the collectives that may still be
+  // running. A step that conflicts with one of them waits for this collective, and thereby for all
+  // earlier ones. A list inside a step is planned separately, because all earlier steps have ended
+  // where the list begins, and all of its own steps have ended where it ends.
   void PlanList(std::vector<Step>* steps) {
     std::vector<Collective> running;
     for (int at = 0; at < static_cast<int>(steps->size()); ++at) {
@@ -42,14 +43,15 @@ class OverlapPlanner {
       }
       if (!ContainsCollective(step)) continue;
       ForEachList(step, [this](std::vector<Step>& list) { PlanList(&list); });
-      running.clear();  // collectives in the lists come after these, and are awaited by the step
+      // Collectives in the lists begin after the ones in `running`, and end before the step does.
+      running.clear();
     }
   }
 
   // Returns whether a collective and another step that may run at the same time read the argument
   // and write the result.
-  bool IsConcurrent(const Donation& t) const {
-    return concurrent_.count({t.argument, t.result}) > 0;
+  bool IsConcurrent(const Donation& donation) const {
+    return concurrent_.count({donation.argument, donation.result}) > 0;
   }
 
  private:
@@ -72,15 +74,15 @@ class OverlapPlanner {
 
 // Returns whether one step reads the argument and writes the result.
 bool IsInPlace(const StepProgram& program, const std::vector<Conflicts::Use>& uses,
-               const Donation& t) {
+               const Donation& donation) {
   const auto any = [&](const std::vector<int>& slots, Slot::Kind kind, int index) {
     return std::any_of(slots.begin(), slots.end(), [&](int s) {
       return program.slots[s].kind == kind && program.slots[s].index == index;
     });
   };
   return std::any_of(uses.begin(), uses.end(), [&](const Conflicts::Use& use) {
-    return any(use.reads, Slot::Kind::kArgument, t.argument) &&
-           any(use.writes, Slot::Kind::kResult, t.result);
+    return any(use.reads, Slot::Kind::kArgument, donation.argument) &&
+           any(use.writes, Slot::Kind::kResult, donation.result);
   });
 }
 
@@ -94,21 +96,22 @@ void PlanOverlap(StepProgram* program) {
   // Which steps conflict depends on program->donations. Donations that are not in place are removed
   // for the planning, and those that make no step wait are added again afterwards.
   std::vector<Donation>& all = program->donations;
-  const auto rest = std::stable_partition(
-      all.begin(), all.end(), [&](const Donation& t) { return IsInPlace(*program, uses, t); });
+  const auto rest = std::stable_partition(all.begin(), all.end(), [&](const Donation& donation) {
+    return IsInPlace(*program, uses, donation);
+  });
   const std::vector<Donation> others(rest, all.end());
   all.erase(rest, all.end());
   OverlapPlanner planner(program);
   planner.PlanList(&program->steps);
   std::copy_if(others.begin(), others.end(), std::back_inserter(all),
-               [&](const Donation& t) { return !planner.IsConcurrent(t); });
+               [&](const Donation& donation) { return !planner.IsConcurrent(donation); });
 }
 
 Conflicts::Conflicts(const StepProgram& program) : p_(program) {
   std::vector<int64_t> trip_count(p_.num_loops, 0);
   ForEachStep(p_.steps, [&](const Step& step) {
     const auto* loop = std::get_if<LoopStep>(&step.what);
-    if (loop != nullptr && loop->condition < 0) trip_count[loop->loop] = loop->trip_count;
+    if (loop != nullptr && loop->condition < 0) trip_count[loop->number] = loop->trip_count;
   });
   for (const Slot& slot : p_.slots) {
     Extent extent{slot.offset, slot.offset + slot.bytes()};

@@ -9,7 +9,7 @@ namespace tessera::worker::program {
 
 // Sets Step::after of every step to the last earlier collective whose slots conflict with the
 // step's. Drops a donation if it would make a step wait longer, unless one step reads the argument
-// and writes the result in place of it.
+// and writes the result in its place.
 void PlanOverlap(StepProgram* program);
 
 // The slots that the steps of a program read and write, and the conflicts between steps.

@@ -50,7 +50,10 @@ class Runner {
  public:
   Runner(const StepProgram& program, std::vector<Array> args,
          const std::vector<int>& donations = {}, int64_t tile_block = 0)
-      : p_(program), args_(std::move(args)), trips_(program.num_loops, 0), tile_block_(tile_block) {
+      : p_(program),
+        args_(std::move(args)),
+        iterations_(program.num_loops, 0),
+        tile_block_(tile_block) {
     for (const Result& r : p_.results) results_.emplace_back(r.buffer.dtype, r.buffer.shape);
     arena_.assign(p_.arena_bytes + 1, std::byte{0xff});
     for (Array& a : args_) args_data_.push_back(a.MutableData());
@@ -88,7 +91,7 @@ class Runner {
         base = arena_.data();
     }
     base += s.offset;
-    for (const LoopStride& trip : s.loop_strides) base += trip.stride * trips_[trip.loop];
+    for (const auto& [loop, stride] : s.loop_strides) base += stride * iterations_[loop];
     return base;
   }
 
@@ -109,7 +112,7 @@ class Runner {
       sum_up_to(step.after);
       // Collectives inside the step begin after all collectives before it.
       if (ContainsCollective(step)) sum_up_to(at);
-      if (const auto tile = TileFrom(steps, at); tile_block_ > 0 && !tile.empty()) {
+      if (const auto tile = TileStepsFrom(steps, at); tile_block_ > 0 && !tile.empty()) {
         for (size_t i = 1; i < tile.size(); ++i) sum_up_to(steps[at + i].after);
         RunTile(tile);
         at += static_cast<int>(tile.size()) - 1;
@@ -120,8 +123,8 @@ class Runner {
         for (int s : k->slots) buffers.push_back(At(s));
         const codegen::Kernel& kernel = p_.kernels[k->kernel];
         codegen::Interpret(kernel, buffers, 0, kernel.num_iterations());
-      } else if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
-        Multiply(*c);
+      } else if (const auto* matmul = std::get_if<MatmulStep>(&step.what)) {
+        Multiply(*matmul);
       } else if (const auto* sort = std::get_if<SortStep>(&step.what)) {
         SortRows(*sort);
       } else if (const auto* c = std::get_if<CopyStep>(&step.what)) {
@@ -132,7 +135,7 @@ class Runner {
         for (int64_t i = 0; loop->condition >= 0 ? *reinterpret_cast<bool*>(At(loop->condition))
                                                  : i < loop->trip_count;
              ++i) {
-          trips_[loop->loop] = i;
+          iterations_[loop->number] = i;
           RunSteps(loop->body);
         }
       } else if (const auto* branch = std::get_if<BranchStep>(&step.what)) {
@@ -140,7 +143,7 @@ class Runner {
         RunSteps(
             branch->branches[std::clamp(*reinterpret_cast<int32_t*>(At(branch->index)), 0, last)]);
       } else {
-        ADD_FAILURE() << "no step that a test on one device runs";
+        ADD_FAILURE() << "the test runner does not run this kind of step";
       }
     }
     sum_up_to(static_cast<int>(steps.size()));
@@ -152,14 +155,14 @@ class Runner {
       const int64_t row = std::max<int64_t>(end - block, 0);
       for (const KernelStep* step : tile) {
         const codegen::Kernel& kernel = p_.kernels[step->kernel];
-        const std::optional<RowKernel> part = RowsOf(kernel, rows, block);
+        const std::optional<RowKernel> part = RowKernelOf(kernel, rows, block);
         ASSERT_TRUE(part.has_value());
         ASSERT_THAT(codegen::Verify(part->kernel), IsOk()) << part->kernel.ToString();
         std::vector<void*> buffers;
         for (size_t i = 0; i < step->slots.size(); ++i)
           buffers.push_back(At(step->slots[i]) +
-                            row * part->moves[i] * ir::ByteWidth(kernel.params[i].dtype));
-        const int64_t from = part->moves_by_params ? 0 : row * part->iterations_per_row;
+                            row * part->row_strides[i] * ir::ByteWidth(kernel.params[i].dtype));
+        const int64_t from = part->moves_buffers ? 0 : row * part->iterations_per_row;
         codegen::Interpret(part->kernel, buffers, from,
                            from + (end - row) * part->iterations_per_row);
       }
@@ -227,7 +230,7 @@ class Runner {
           std::memcpy(At(step.out[r]) + at(i, s.kept) * width,
                       in[r].data() + at(order[i], s.n) * width, width);
         }
-        if (s.indices)
+        if (s.has_indices)
           reinterpret_cast<int32_t*>(At(step.out.back()))[at(i, s.kept)] =
               static_cast<int32_t>(order[i]);
       }
@@ -250,7 +253,7 @@ class Runner {
   std::vector<Array> args_, results_;
   std::vector<std::byte*> args_data_, results_data_;
   std::vector<std::byte> arena_;
-  std::vector<int64_t> trips_;
+  std::vector<int64_t> iterations_;
   const int64_t tile_block_;
 };
 
@@ -264,9 +267,9 @@ std::vector<std::vector<int>> WaysToDonate(const StepProgram& program) {
   ways.push_back(ChooseDonations(program, all));
   for (size_t i = 1; i < n; i += 2) odd[i] = true;
   ways.push_back(ChooseDonations(program, odd));
-  for (const Donation& t : program.donations) {
+  for (const Donation& donation : program.donations) {
     one.assign(n, false);
-    one[t.argument] = true;
+    one[donation.argument] = true;
     ways.push_back(ChooseDonations(program, one));
   }
   return ways;
@@ -285,7 +288,7 @@ std::string BuildText(const DataCase& c) {
       return in == ir::DType::kF32 && out == ir::DType::kF32;
     };
   if (c.Has("scans")) options.has_scan = [](const ir::ScanSize&) { return true; };
-  if (c.Has("sorts")) options.sort_scratch = SortScratch;
+  if (c.Has("sorts")) options.sort_scratch_bytes = SortScratch;
   const absl::StatusOr<StepProgram> built = Build(f, options);
   if (!built.ok()) return absl::StrCat(built.status().message(), "\n");
   EXPECT_THAT(Verify(*built), IsOk()) << built->ToString();
@@ -313,7 +316,7 @@ std::string BuildText(const DataCase& c) {
 
 // Random programs must give the results of the evaluator, however they are fused and whatever is
 // donated.
-TEST(RandomPrograms, GiveWhatTheEvaluatorGives) {
+TEST(RandomPrograms, AgreeWithTheEvaluator) {
   const int64_t programs = tessera::testing::NumSeeds(3000);
   int64_t kernels = 0, ops = 0, donations = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
@@ -359,7 +362,7 @@ int CountMatmuls(const StepProgram& program) {
 }
 
 // Each row is a product and says whether it becomes a kernel.
-TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
+TEST(SmallProducts, AreKernelsIfTheRowsOfTheSecondOperandAreContiguous) {
   struct Row {
     const char* dtype;
     int m, k, n;
@@ -387,7 +390,7 @@ TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
     ASSERT_THAT(program, IsOk());
     BuildOptions options;
     options.has_matmul = [](ir::DType, ir::DType) { return true; };
-    options.small_matmul = 32 * 32 * 32;
+    options.small_matmul_multiplications_max = 32 * 32 * 32;
     TESSERA_ASSERT_OK_AND_ASSIGN(const StepProgram built, Build(*program->entry, options));
     EXPECT_THAT(Verify(built), IsOk());
     EXPECT_EQ(CountMatmuls(built), row.kernel ? 0 : 1) << text;
@@ -399,7 +402,7 @@ TEST(SmallProducts, AreKernelsWhereTheRowsOfTheSecondAreContiguous) {
 TEST(Loops, ANegativeNumberOfLoopsIsRefused) {
   StepProgram forged;
   forged.num_loops = -1;
-  EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", "a negative number of loops"));
+  EXPECT_THAT(Verify(forged), ReasonIs("INTERNAL", "the program has a negative number of loops"));
 }
 
 // ---- Sorts. ------------------------------------------------------------------------------------
@@ -412,14 +415,14 @@ SortStep& SortOf(StepProgram& program) {
 }
 
 // Each row is a change of a valid sort step that the verifier must find.
-TEST(Sorts, AreRefusedWhereTheyDoNotFitTheirSlots) {
+TEST(Sorts, FaultySortStepsAreRefused) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(
       "func main(%a: f32[4,6], %b: c64[4,6]) -> (f32[4,6], c64[4,6]) {\n"
       "  %s, %p = sort(%a, %b) {dimension=0, is_stable=true, num_keys=1}\n"
       "  return %s, %p\n}\n");
   ASSERT_THAT(program, IsOk());
   BuildOptions options;
-  options.sort_scratch = SortScratch;
+  options.sort_scratch_bytes = SortScratch;
   TESSERA_ASSERT_OK_AND_ASSIGN(const StepProgram built, Build(*program->entry, options));
   ASSERT_THAT(Verify(built), IsOk()) << built.ToString();
   struct Row {
@@ -427,17 +430,17 @@ TEST(Sorts, AreRefusedWhereTheyDoNotFitTheirSlots) {
     std::function<void(SortStep&)> forge;
   };
   const Row rows[] = {
-      {"a sort of 1 x 0 x 6", [](SortStep& s) { s.shape.n = 0; }},
-      {"a sort of 0 x 4 x 6", [](SortStep& s) { s.shape.outer = 0; }},
-      {"a sort of 1 x 4 x 0", [](SortStep& s) { s.shape.inner = 0; }},
-      {"a sort of 1 x 2147483648 x 6", [](SortStep& s) { s.shape.n = int64_t{1} << 31; }},
-      {"to 5", [](SortStep& s) { s.shape.kept = 5; }},
-      {"to 0", [](SortStep& s) { s.shape.kept = 0; }},
-      {"by 0 keys", [](SortStep& s) { s.shape.num_keys = 0; }},
-      {"by 3 keys", [](SortStep& s) { s.shape.num_keys = 3; }},
-      {"key 1 of a sort is complex", [](SortStep& s) { s.shape.num_keys = 2; }},
-      {"does not fit its slots", [](SortStep& s) { s.shape.indices = true; }},
-      {"does not fit its slots", [](SortStep& s) { s.in.pop_back(); }},
+      {"shape 1 x 0 x 6", [](SortStep& s) { s.shape.n = 0; }},
+      {"shape 0 x 4 x 6", [](SortStep& s) { s.shape.outer = 0; }},
+      {"shape 1 x 4 x 0", [](SortStep& s) { s.shape.inner = 0; }},
+      {"shape 1 x 2147483648 x 6", [](SortStep& s) { s.shape.n = int64_t{1} << 31; }},
+      {"keeps 5 ", [](SortStep& s) { s.shape.kept = 5; }},
+      {"keeps 0 ", [](SortStep& s) { s.shape.kept = 0; }},
+      {"has 0 keys", [](SortStep& s) { s.shape.num_keys = 0; }},
+      {"has 3 keys", [](SortStep& s) { s.shape.num_keys = 3; }},
+      {"key 1 of the sort is complex", [](SortStep& s) { s.shape.num_keys = 2; }},
+      {"2 result slots; expected 2 and 3", [](SortStep& s) { s.shape.has_indices = true; }},
+      {"1 operand slots and 2 result slots", [](SortStep& s) { s.in.pop_back(); }},
       {"expected 18 of f32", [](SortStep& s) { s.shape.kept = 3; }},
       {"expected 48 of f32", [](SortStep& s) { s.shape.outer = 2; }},
       {"expected 24 of s32", [](SortStep& s) { s.shape.dtypes[0] = ir::DType::kS32; }},
@@ -479,24 +482,24 @@ int CountWaits(const std::vector<Step>& steps) {
   return waits;
 }
 // Counts the steps that begin while an exchange is under way.
-int CountBeside(const std::vector<Step>& steps) {
-  int beside = 0, ended = -1, last = -1;
+int CountOverlapping(const std::vector<Step>& steps) {
+  int overlapping = 0, ended = -1, last = -1;
   for (int at = 0; at < static_cast<int>(steps.size()); ++at) {
     if (IsCollectiveStep(steps[at])) {
       last = at;
       continue;
     }
     ended = std::max(ended, steps[at].after);
-    beside += last > ended ? 1 : 0;
+    overlapping += last > ended ? 1 : 0;
     if (ContainsCollective(steps[at])) ended = at;
   }
-  return beside;
+  return overlapping;
 }
 
 // Random programs with sums over two lanes, whose exchanges end as late as the steps allow.
-TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
+TEST(RandomPrograms, AgreeWithTheEvaluatorIfExchangesEndLate) {
   const int64_t programs = tessera::testing::NumSeeds(1500);
-  int waits = 0, beside = 0;
+  int waits = 0, overlapping = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     ir::FunctionRef f;
@@ -520,14 +523,14 @@ TEST(RandomPrograms, GiveTheSameHoweverLateExchangesAre) {
                                              << ir::PrintFunction(*f) << built->ToString();
     }
     waits += CountWaits(built->steps);
-    beside += CountBeside(built->steps);
+    overlapping += CountOverlapping(built->steps);
   }
   EXPECT_GT(waits, programs * 2 / 3);
-  EXPECT_GT(beside, programs / 5) << "nothing runs beside exchanges";
+  EXPECT_GT(overlapping, programs / 5) << "few steps run during exchanges";
 }
 
 // Every wait is needed: if one is removed, the verifier finds a conflict.
-TEST(Overlap, NoWaitMayBeLeftOut) {
+TEST(Overlap, RemovingAWaitIsAConflict) {
   int dropped = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
@@ -544,7 +547,7 @@ TEST(Overlap, NoWaitMayBeLeftOut) {
   EXPECT_GT(dropped, 50);
 }
 
-TEST(Overlap, OnlyAnExchangeBeforeItIsWaitedFor) {
+TEST(Overlap, AStepWaitsOnlyForAnEarlierExchange) {
   absl::StatusOr<ir::Program> program = ir::ParseProgram(R"(mesh (i=2:manual)
 func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
   %s = psum(%x) {axes=["i"]}
@@ -570,7 +573,7 @@ func main(%x: f32[8], %y: f32[8]) -> (f32[8], f32[8]) unchecked {
 
 // ---- Results in the memory of arguments. -------------------------------------------------------
 
-StepProgram Built(const std::string& text) {
+StepProgram BuildVerified(const std::string& text) {
   const absl::StatusOr<ir::Program> program = ir::ParseProgram(text);
   EXPECT_THAT(program, IsOk());
   absl::StatusOr<StepProgram> built = Build(*program->entry, {});
@@ -579,9 +582,9 @@ StepProgram Built(const std::string& text) {
   return *std::move(built);
 }
 
-std::string Listed(const std::vector<Donation>& donations) {
-  return absl::StrJoin(donations, " ", [](std::string* out, const Donation& t) {
-    absl::StrAppend(out, t.argument, "->", t.result);
+std::string DonationsText(const std::vector<Donation>& donations) {
+  return absl::StrJoin(donations, " ", [](std::string* out, const Donation& donation) {
+    absl::StrAppend(out, donation.argument, "->", donation.result);
   });
 }
 
@@ -700,19 +703,19 @@ const DonationRow kDonations[] = {
      ""},
 };
 
-TEST(Donation, AreThoseThatAreRight) {
+TEST(Donation, TheBuilderFindsAllPossibleDonations) {
   for (const DonationRow& row : kDonations) {
-    const StepProgram built = Built(row.text);
-    EXPECT_EQ(Listed(built.donations), row.want) << row.name << "\n" << built.ToString();
+    const StepProgram built = BuildVerified(row.text);
+    EXPECT_EQ(DonationsText(built.donations), row.want) << row.name << "\n" << built.ToString();
   }
 }
 
 // The verifier refuses a donation for every other pair of the same size.
-TEST(Donation, OfAnyOtherPairAreRefused) {
+TEST(Donation, DonationsOfOtherPairsAreRefused) {
   int refused = 0;
   for (const DonationRow& row : kDonations) {
     SCOPED_TRACE(row.name);
-    const StepProgram built = Built(row.text);
+    const StepProgram built = BuildVerified(row.text);
     for (int a = 0; a < static_cast<int>(built.arguments.size()); ++a)
       for (int r = 0; r < static_cast<int>(built.results.size()); ++r) {
         const Donation pair{a, r};
@@ -728,21 +731,21 @@ TEST(Donation, OfAnyOtherPairAreRefused) {
   EXPECT_GE(refused, 10);
 }
 
-TEST(Donation, AMarkThatNothingUsesIsRefused) {
-  StepProgram built = Built(kDonations[0].text);
+TEST(Donation, AnInPlaceParamWithoutADonationIsRefused) {
+  StepProgram built = BuildVerified(kDonations[0].text);
   built.donations.clear();
   EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("by no result")));
 }
 
-TEST(Donation, AKernelThatWasNotToldIsRefused) {
-  StepProgram built = Built(kDonations[0].text);
+TEST(Donation, ADonationWithoutAnInPlaceParamIsRefused) {
+  StepProgram built = BuildVerified(kDonations[0].text);
   for (codegen::Kernel& kernel : built.kernels)
     for (codegen::Param& param : kernel.params) param.in_place = false;
   EXPECT_THAT(Verify(built), ReasonIs("INTERNAL", ::testing::HasSubstr("element for element")));
 }
 
-TEST(Donation, ARunUsesOneForEachArgumentAndResult) {
-  const StepProgram built = Built(kDonations[2].text);
+TEST(Donation, ARunUsesOneDonationForEachArgumentAndResult) {
+  const StepProgram built = BuildVerified(kDonations[2].text);
   EXPECT_EQ(ChooseDonations(built, {true, true}), (std::vector<int>{0, 1}));
   EXPECT_EQ(ChooseDonations(built, {false, true}), (std::vector<int>{1, -1}));
   EXPECT_EQ(ChooseDonations(built, {true, false}), (std::vector<int>{0, -1}));
@@ -799,7 +802,7 @@ StepProgram BuiltGrad(bool checkpointed, bool with_library) {
 
 // A checkpointed block computes its activations again, so only the input of each block is kept, and
 // not its hidden activation.
-TEST(Checkpoint, AnActivationOfEachBlockIsNotKept) {
+TEST(Checkpoint, HiddenActivationsAreNotKept) {
   for (const bool with_library : {false, true}) {
     const StepProgram plain = BuiltGrad(false, with_library);
     const StepProgram again = BuiltGrad(true, with_library);
@@ -871,7 +874,7 @@ void ExpectTilesChangeNothing(const ir::Function& f, const StepProgram& program)
   }
 }
 
-TEST(RowTiles, GiveWhatTheirStepsGive) {
+TEST(RowTiles, GiveTheResultsOfSingleSteps) {
   const int64_t programs = tessera::testing::NumSeeds(1500);
   int64_t tiles = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
@@ -890,7 +893,7 @@ TEST(RowTiles, GiveWhatTheirStepsGive) {
 
 // Makes a tile of any two kernels that follow each other. The verifier must refuse those tiles that
 // change the results.
-TEST(RowTiles, WhatIsAcceptedIsRight) {
+TEST(RowTiles, AcceptedTilesDoNotChangeTheResults) {
   const int64_t programs = tessera::testing::NumSeeds(1500);
   int accepted = 0, refused = 0;
   for (uint32_t seed = 0; seed < programs; ++seed) {
@@ -930,8 +933,8 @@ constexpr char kSumAndDivide[] = R"(func main(%x: f32[64,8]) -> (f32[64,8]) {
 })";
 
 // Each change of a valid tile breaks one rule.
-TEST(RowTiles, AreRefusedWhereTheyAreNone) {
-  const StepProgram built = Built(kSumAndDivide);
+TEST(RowTiles, FaultyTilesAreRefused) {
+  const StepProgram built = BuildVerified(kSumAndDivide);
   ASSERT_EQ(built.tiles.size(), 1u) << built.ToString();
   EXPECT_EQ(built.tiles[0].rows, 64);
   const auto refused = [&](const char* why, const std::function<void(StepProgram*)>& change) {
@@ -951,7 +954,7 @@ TEST(RowTiles, AreRefusedWhereTheyAreNone) {
     step(p, 1).tile = -1;
   });
   // The sums of the columns need all rows.
-  const StepProgram columns = Built(R"(func main(%x: f32[64,64]) -> (f32[64,64]) {
+  const StepProgram columns = BuildVerified(R"(func main(%x: f32[64,64]) -> (f32[64,64]) {
   %s = reduce_sum(%x) {dimensions=[0]}
   %b = broadcast_in_dim(%s) {broadcast_dimensions=[0], shape=[64,64]}
   %d = divide(%x, %b)
@@ -973,7 +976,7 @@ bool HasHostStep(const StepProgram& p) {
 
 // No cancellation ends what a scan does for one parallel point, so a long scan is left to the
 // evaluator, which needs all its operands in memory.
-TEST(Scans, OfManyElementsInARowAreTheHosts) {
+TEST(Scans, LongScansAreLeftToTheHost) {
   constexpr char kCumsum[] = R"(func main(%x: f32[2,N]) -> (f32[2,N]) {
   %y = cumsum(%x) {dimension=1, reverse=false}
   return %y

@@ -1,6 +1,6 @@
 // Finds and checks row tiles. Build (build.cc) plans them after PlanOverlap, Verify checks them,
-// and the CPU backend asks RowsOf how to run a kernel on a block of rows. Everything follows from
-// how far each access moves from one row to the next.
+// and the CPU backend asks RowKernelOf how to run a kernel on a block of rows. Everything follows
+// from the row stride of each access: how far it moves from one row to the next.
 #include "worker/program/row_tile.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ using codegen::Access;
 using codegen::Kernel;
 using codegen::Node;
 
-// The largest number of bytes of a row, of all slots together. A larger row leaves the caches
-// before it is read again.
+// The largest number of bytes in one row of all slots of a tile together. A larger row leaves the
+// caches before it is read again.
 constexpr int64_t kRowBytesMax = 1 << 19;
 constexpr int kStepsMax = 16;  // largest number of steps of a tile
 
@@ -64,67 +64,69 @@ int SplitRows(int64_t rows, Kernel* kernel) {
   return before == rows ? kernel->num_parallel() : -1;
 }
 
-// Returns by how many elements an access or a shift moves from one row to the next, or nullopt if
-// that differs between rows. `strides` are its strides; if they are empty, all are 0. The rows are
-// the first `num_dims` dims.
-std::optional<int64_t> MoveOf(const Kernel& kernel, int num_dims, const ir::Dims& strides) {
+// Returns the row stride of an access or a shift: the number of elements by which it moves from one
+// row to the next. Returns nullopt if that number differs between rows. `strides` are the strides
+// of the access or shift; an empty list means that all are 0. The rows are the first `num_dims`
+// dims.
+std::optional<int64_t> RowStrideOf(const Kernel& kernel, int num_dims, const ir::Dims& strides) {
   if (strides.empty()) return 0;
-  std::optional<int64_t> move;
+  std::optional<int64_t> row_stride;
   int64_t inner = 1;  // the number of rows that one step along the dim passes
   for (int d = num_dims - 1; d >= 0; --d) {
     if (kernel.shape[d] == 1) continue;
-    if (!move) move = strides[d];
-    if (strides[d] != *move * inner) return std::nullopt;
+    if (!row_stride) row_stride = strides[d];
+    if (strides[d] != *row_stride * inner) return std::nullopt;
     inner *= kernel.shape[d];
   }
-  return move.value_or(0);
+  return row_stride.value_or(0);
 }
 
 // A kernel, divided into the rows of a tile.
-struct Rows {
+struct KernelRows {
   Kernel kernel;  // split, so that the first num_dims dims are the rows
   int num_dims = 0;
-  // By param: by how many elements all of its accesses, and the shifts for which it is read, move
-  // from one row to the next. Nullopt if they move differently.
-  std::vector<std::optional<int64_t>> moves;
-  // By param: whether row r uses only the `move` elements from r * move on.
+  // By param: the row stride of all of its accesses, and of the shifts for which it is read.
+  // Nullopt if they have different row strides.
+  std::vector<std::optional<int64_t>> row_strides;
+  // By param: whether row r uses only the `row_stride` elements from r * row_stride on.
   std::vector<bool> uses_own_row;
-  bool has_moving_indices = false;  // whether an index depends on the row
+  bool index_depends_on_row = false;
 };
 
-// Divides a kernel into rows and finds out how its params move with them. A param uses only its own
-// row if its accesses stay within the elements between one row and the next. A param whose accesses
+// Divides a kernel into rows and finds the row strides of its params. A param uses only its own row
+// if its accesses stay within the elements between one row and the next. A param whose accesses
 // have shifts never counts as one that uses only its own row, because its elements are known only
 // at run time.
-std::optional<Rows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
-  Rows split{kernel, 0, std::vector<std::optional<int64_t>>(kernel.params.size(), 0),
-             std::vector<bool>(kernel.params.size(), true)};
+std::optional<KernelRows> SplitIntoRows(const Kernel& kernel, int64_t rows) {
+  KernelRows split{kernel, 0, std::vector<std::optional<int64_t>>(kernel.params.size(), 0),
+                   std::vector<bool>(kernel.params.size(), true)};
   split.num_dims = SplitRows(rows, &split.kernel);
   if (split.num_dims < 0) return std::nullopt;
   std::vector<bool> seen(kernel.params.size(), false);
-  const auto move_by = [&](int param, std::optional<int64_t> move) {
-    if (seen[param] && split.moves[param] != move) move.reset();
+  const auto set_row_stride = [&](int param, std::optional<int64_t> row_stride) {
+    if (seen[param] && split.row_strides[param] != row_stride) row_stride.reset();
     seen[param] = true;
-    split.moves[param] = move;
-    if (!move) split.uses_own_row[param] = false;
+    split.row_strides[param] = row_stride;
+    if (!row_stride) split.uses_own_row[param] = false;
   };
   ForEachAccessAndIndex(split.kernel, [&](int param, const Access& access) {
-    const std::optional<int64_t> move = MoveOf(split.kernel, split.num_dims, access.strides);
+    const std::optional<int64_t> row_stride =
+        RowStrideOf(split.kernel, split.num_dims, access.strides);
     if (param < 0) {
-      split.has_moving_indices = split.has_moving_indices || move != 0;
+      split.index_depends_on_row = split.index_depends_on_row || row_stride != 0;
       return;
     }
-    move_by(param, move);
+    set_row_stride(param, row_stride);
     int64_t low = access.offset, high = access.offset;
     for (int d = split.num_dims; d < split.kernel.rank(); ++d) {
       const int64_t last = access.strides[d] * (split.kernel.shape[d] - 1);
       (last < 0 ? low : high) += last;
     }
-    if (!move || !access.shifts.empty() || low < 0 || high >= *move ||
-        *move * rows != kernel.params[param].size)
+    if (!row_stride || !access.shifts.empty() || low < 0 || high >= *row_stride ||
+        *row_stride * rows != kernel.params[param].size)
       split.uses_own_row[param] = false;
     for (const codegen::DynamicOffset& shift : access.shifts) {
-      move_by(shift.param, MoveOf(split.kernel, split.num_dims, shift.strides));
+      set_row_stride(shift.param, RowStrideOf(split.kernel, split.num_dims, shift.strides));
       split.uses_own_row[shift.param] = false;
     }
   });
@@ -139,9 +141,9 @@ class TileChecker {
 
   // Returns whether the steps are a tile of `rows` rows.
   bool Fits(absl::Span<const KernelStep* const> steps, int64_t rows) const {
-    std::vector<Rows> split;
+    std::vector<KernelRows> split;
     for (const KernelStep* step : steps) {
-      std::optional<Rows> kernel = SplitIntoRows(p_.kernels[step->kernel], rows);
+      std::optional<KernelRows> kernel = SplitIntoRows(p_.kernels[step->kernel], rows);
       if (!kernel) return false;
       split.push_back(*std::move(kernel));
       for (size_t i = 0; i + 1 < split.size(); ++i)
@@ -151,13 +153,13 @@ class TileChecker {
   }
 
   // Returns whether both steps use the same slot.
-  static bool Share(const KernelStep& a, const KernelStep& b) {
+  static bool ShareSlot(const KernelStep& a, const KernelStep& b) {
     return std::any_of(a.slots.begin(), a.slots.end(), [&](int slot) {
       return std::find(b.slots.begin(), b.slots.end(), slot) != b.slots.end();
     });
   }
 
-  // The total size of the steps' slots in bytes.
+  // Returns the total size of the steps' slots in bytes.
   int64_t BytesOf(absl::Span<const KernelStep* const> steps) const {
     std::vector<int> slots;
     for (const KernelStep* step : steps)
@@ -171,8 +173,8 @@ class TileChecker {
 
  private:
   // Returns whether no row of one step uses memory that another row of the other step writes.
-  bool AreApart(const KernelStep& a, const Rows& a_rows, const KernelStep& b,
-                const Rows& b_rows) const {
+  bool AreApart(const KernelStep& a, const KernelRows& a_rows, const KernelStep& b,
+                const KernelRows& b_rows) const {
     for (size_t i = 0; i < a.slots.size(); ++i)
       for (size_t j = 0; j < b.slots.size(); ++j) {
         if (!a_rows.kernel.params[i].output && !b_rows.kernel.params[j].output) continue;
@@ -195,9 +197,9 @@ class TileChecker {
   const Conflicts& conflicts_;
 };
 
-class Planner {
+class RowTilePlanner {
  public:
-  Planner(StepProgram* program, int64_t rows_min)
+  RowTilePlanner(StepProgram* program, int64_t rows_min)
       : p_(*program), conflicts_(*program), checker_(*program, conflicts_), rows_min_(rows_min) {}
 
   void PlanList(std::vector<Step>* steps) {
@@ -218,7 +220,7 @@ class Planner {
       const int64_t common = std::gcd(rows, p_.kernels[step->kernel].num_iterations());
       const bool shares =
           kernels.empty() || std::any_of(kernels.begin(), kernels.end(), [&](const KernelStep* k) {
-            return TileChecker::Share(*k, *step);
+            return TileChecker::ShareSlot(*k, *step);
           });
       if (common < rows_min_ || !shares) break;
       kernels.push_back(step);
@@ -241,8 +243,9 @@ class Planner {
   const int64_t rows_min_;
 };
 
-// Checks the tiles of one list of steps, and of the lists inside. A tile must be consecutive, exist
-// once, and keep its rows apart, since a host runs its rows in any order.
+// Checks the tiles of one list of steps, and of the lists inside. The steps of a tile must be
+// consecutive, each tile must occur once, and its rows must be apart, since a host runs the rows in
+// any order.
 absl::Status CheckList(const StepProgram& p, const TileChecker& checker,
                        const std::vector<Step>& steps, std::vector<bool>* seen) {
   for (size_t first = 0; first < steps.size();) {
@@ -251,7 +254,7 @@ absl::Status CheckList(const StepProgram& p, const TileChecker& checker,
       inside.Update(CheckList(p, checker, list, seen));
     });
     TESSERA_RETURN_IF_ERROR(inside);
-    const std::vector<const KernelStep*> kernels = TileFrom(steps, first);
+    const std::vector<const KernelStep*> kernels = TileStepsFrom(steps, first);
     if (kernels.empty()) {
       ++first;
       continue;
@@ -275,7 +278,7 @@ absl::Status CheckList(const StepProgram& p, const TileChecker& checker,
 
 }  // namespace
 
-std::vector<const KernelStep*> TileFrom(const std::vector<Step>& steps, size_t first) {
+std::vector<const KernelStep*> TileStepsFrom(const std::vector<Step>& steps, size_t first) {
   std::vector<const KernelStep*> kernels;
   for (size_t at = first; at < steps.size(); ++at) {
     const auto* step = std::get_if<KernelStep>(&steps[at].what);
@@ -287,7 +290,7 @@ std::vector<const KernelStep*> TileFrom(const std::vector<Step>& steps, size_t f
 }
 
 void PlanRowTiles(StepProgram* program, int64_t rows_min) {
-  Planner(program, rows_min).PlanList(&program->steps);
+  RowTilePlanner(program, rows_min).PlanList(&program->steps);
 }
 
 absl::Status CheckRowTiles(const StepProgram& program) {
@@ -296,34 +299,34 @@ absl::Status CheckRowTiles(const StepProgram& program) {
   return CheckList(program, TileChecker(program, conflicts), program.steps, &seen);
 }
 
-// Makes the kernel that runs a block of rows. If every param moves regularly, the row dims become
-// one dim of `block` rows, and the caller moves the buffers; then all blocks share one piece of
-// compiled code. Otherwise the kernel stays as it is, and the caller begins at the iteration of the
-// first row.
-std::optional<RowKernel> RowsOf(const Kernel& kernel, int64_t rows, int64_t block) {
-  std::optional<Rows> split = SplitIntoRows(kernel, rows);
+// Makes the kernel that runs a block of rows. If every param has a row stride and no index depends
+// on the row, the row dims become one dim of `block` rows, and the caller moves the buffers. All
+// blocks then share one piece of compiled code. In all other cases the kernel stays as it is, and
+// the caller begins at the iteration of the first row.
+std::optional<RowKernel> RowKernelOf(const Kernel& kernel, int64_t rows, int64_t block) {
+  std::optional<KernelRows> split = SplitIntoRows(kernel, rows);
   if (!split) return std::nullopt;
   RowKernel out{kernel, std::vector<int64_t>(kernel.params.size(), 0),
                 kernel.num_iterations() / rows};
-  out.moves_by_params = !split->has_moving_indices;
-  for (const std::optional<int64_t>& move : split->moves)
-    out.moves_by_params = out.moves_by_params && move.has_value();
-  if (!out.moves_by_params) return out;
-  for (size_t i = 0; i < out.moves.size(); ++i) out.moves[i] = *split->moves[i];
-  // The row dims, along which every access moves regularly, become one dim of `block` rows.
+  out.moves_buffers = !split->index_depends_on_row;
+  for (const std::optional<int64_t>& row_stride : split->row_strides)
+    out.moves_buffers = out.moves_buffers && row_stride.has_value();
+  if (!out.moves_buffers) return out;
+  for (size_t i = 0; i < out.row_strides.size(); ++i) out.row_strides[i] = *split->row_strides[i];
+  // The row dims become one dim of `block` rows, along which each access has its row stride.
   Kernel& k = out.kernel = std::move(split->kernel);
   const auto replace = [&](ir::Dims* list, int64_t entry) {
     list->erase(list->begin(), list->begin() + split->num_dims);
     list->insert(list->begin(), entry);
   };
   ForEachAccessAndIndex(k, [&](int param, Access& access) {
-    replace(&access.strides, param < 0 ? 0 : out.moves[param]);
+    replace(&access.strides, param < 0 ? 0 : out.row_strides[param]);
     for (codegen::DynamicOffset& shift : access.shifts)
-      if (!shift.strides.empty()) replace(&shift.strides, out.moves[shift.param]);
+      if (!shift.strides.empty()) replace(&shift.strides, out.row_strides[shift.param]);
   });
   replace(&k.shape, block);
   for (size_t i = 0; i < k.params.size(); ++i)
-    k.params[i].size -= (rows - block) * std::max<int64_t>(out.moves[i], 0);
+    k.params[i].size -= (rows - block) * std::max<int64_t>(out.row_strides[i], 0);
   return out;
 }
 

@@ -18,7 +18,7 @@
 
 namespace tessera::worker::program {
 
-// The least number of rows of a tile; with fewer there would be too little work for many threads.
+// The least number of rows of a tile. Fewer rows would give too little work to many threads.
 inline constexpr int64_t kTileRowsMin = 32;
 // Puts kernel steps into tiles of at least `rows_min` rows: sets KernelStep::tile and
 // StepProgram::tiles. Requires that no step is in a tile.
@@ -26,7 +26,7 @@ void PlanRowTiles(StepProgram* program, int64_t rows_min = kTileRowsMin);
 
 // Returns the kernel steps from steps[first] on that are in one tile, or none if that step is in no
 // tile.
-std::vector<const KernelStep*> TileFrom(const std::vector<Step>& steps, size_t first);
+std::vector<const KernelStep*> TileStepsFrom(const std::vector<Step>& steps, size_t first);
 
 // Checks the rules above. Returns INTERNAL, which names the tile, if one is broken. Requires that
 // the steps' slots and kernels are valid.
@@ -35,14 +35,16 @@ absl::Status CheckRowTiles(const StepProgram& program);
 // Describes how a kernel runs on at most `block` of its rows, from row r on.
 struct RowKernel {
   codegen::Kernel kernel;
-  std::vector<int64_t> moves;  // by param: for row r, the buffer begins r * move elements later
+  // By param: for row r, the buffer begins r * row_stride elements later.
+  std::vector<int64_t> row_strides;
   int64_t iterations_per_row = 0;
-  // If true, the kernel has `block` rows and begins at iteration 0. Otherwise it has all rows and
-  // begins at the first iteration of row r, and no buffer moves.
-  bool moves_by_params = false;
+  // If true, the caller moves the buffers to row r, and the kernel has `block` rows and begins at
+  // iteration 0. If false, the buffers stay, and the kernel has all rows and begins at the first
+  // iteration of row r.
+  bool moves_buffers = false;
 };
 // Returns how to run the kernel, which has `rows` rows, on blocks of at most `block` rows. Returns
 // nullopt if the kernel does not consist of `rows` rows. Requires 0 < block <= rows.
-std::optional<RowKernel> RowsOf(const codegen::Kernel& kernel, int64_t rows, int64_t block);
+std::optional<RowKernel> RowKernelOf(const codegen::Kernel& kernel, int64_t rows, int64_t block);
 
 }  // namespace tessera::worker::program

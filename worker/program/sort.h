@@ -20,13 +20,13 @@ struct SortShape {
   std::vector<ir::DType> dtypes;  // the operands' own dtypes, not CarrierOf these; keys are real
   int num_keys = 1;
   bool descending = false;
-  // Whether one more result follows, of dtype s32: the index that each element had in its row
+  // Whether there is one more result, of dtype s32: the index that each element had in its row
   // before the sort.
-  bool indices = false;
+  bool has_indices = false;
 
   int64_t rows() const { return outer * inner; }
   ir::Type operand(size_t i) const { return ir::MakeType(dtypes[i], {outer, n, inner}); }
-  size_t num_results() const { return dtypes.size() + (indices ? 1 : 0); }
+  size_t num_results() const { return dtypes.size() + (has_indices ? 1 : 0); }
   ir::Type result(size_t i) const {
     const ir::DType dtype = i < dtypes.size() ? dtypes[i] : ir::DType::kS32;
     return ir::MakeType(dtype, {outer, kept, inner});

@@ -13,7 +13,7 @@
 namespace tessera::worker::program {
 namespace {
 
-std::string NameOf(const Buffer& buffer) {
+std::string TypeText(const Buffer& buffer) {
   return ir::MakeType(buffer.dtype, buffer.shape).ToString();
 }
 
@@ -23,16 +23,17 @@ class Printer {
 
   std::string Print() {
     for (size_t i = 0; i < p_.arguments.size(); ++i)
-      absl::StrAppend(&out_, "argument ", i, ": ", NameOf(p_.arguments[i]), "\n");
+      absl::StrAppend(&out_, "argument ", i, ": ", TypeText(p_.arguments[i]), "\n");
     for (size_t i = 0; i < p_.results.size(); ++i)
-      absl::StrAppend(&out_, "result ", i, ": ", NameOf(p_.results[i].buffer), " = s",
+      absl::StrAppend(&out_, "result ", i, ": ", TypeText(p_.results[i].buffer), " = s",
                       p_.results[i].slot, "\n");
     for (size_t i = 0; i < p_.constants.size(); ++i)
       absl::StrAppend(&out_, "constant ", i, ": ",
                       ir::MakeType(p_.constants[i].dtype(), p_.constants[i].shape()).ToString(),
                       " ", p_.constants[i].ToString(), "\n");
-    for (const Donation& t : p_.donations)
-      absl::StrAppend(&out_, "result ", t.result, " in place of argument ", t.argument, "\n");
+    for (const Donation& donation : p_.donations)
+      absl::StrAppend(&out_, "result ", donation.result, " in place of argument ",
+                      donation.argument, "\n");
     absl::StrAppend(&out_, "arena: ", p_.arena_bytes, " bytes\n");
     for (size_t i = 0; i < p_.slots.size(); ++i)
       absl::StrAppend(&out_, "s", i, ": ", Print(p_.slots[i]), "\n");
@@ -68,7 +69,7 @@ class Printer {
     for (const Step& step : steps) {
       absl::StrAppend(&out_, indent, Print(step),
                       step.after < 0 ? "" : absl::StrCat(" after step ", step.after), "  # ",
-                      absl::StrJoin(step.fused, "; ",
+                      absl::StrJoin(step.fused_labels, "; ",
                                     [&](std::string* out, int label) {
                                       absl::StrAppend(out, p_.labels[label]);
                                     }),
@@ -87,23 +88,24 @@ class Printer {
     if (const auto* k = std::get_if<KernelStep>(&step.what))
       return absl::StrCat("kernel ", k->kernel, " (", Names(k->slots), ")",
                           k->tile < 0 ? "" : absl::StrCat(" in tile ", k->tile));
-    if (const auto* c = std::get_if<MatmulStep>(&step.what)) {
+    if (const auto* matmul = std::get_if<MatmulStep>(&step.what)) {
       const auto at = [](int slot, int64_t offset) {
         return offset == 0 ? absl::StrCat("s", slot) : absl::StrCat("s", slot, " + ", offset);
       };
-      return absl::StrCat("s", c->c, " = contract ", c->shape.batch, " x ", c->shape.m, " x ",
-                          c->shape.n, " x ", c->shape.k, " (", at(c->a, c->a_offset), " ",
-                          Strides(c->shape.a_strides), ", ", at(c->b, c->b_offset), " ",
-                          Strides(c->shape.b_strides), ")",
-                          c->shape.allow_tf32 ? " in tf32 or f32" : "");
+      const MatmulShape& shape = matmul->shape;
+      return absl::StrCat("s", matmul->c, " = contract ", shape.batch, " x ", shape.m, " x ",
+                          shape.n, " x ", shape.k, " (", at(matmul->a, matmul->a_offset), " ",
+                          Strides(shape.a_strides), ", ", at(matmul->b, matmul->b_offset), " ",
+                          Strides(shape.b_strides), ")", shape.allow_tf32 ? " in tf32 or f32" : "");
     }
     if (const auto* s = std::get_if<SortStep>(&step.what)) {
       const SortShape& shape = s->shape;
-      return absl::StrCat(
-          Names(s->out), " = sort ", shape.outer, " x ", shape.n, " x ", shape.inner,
-          shape.descending ? " descending" : "", " by ", shape.num_keys,
-          shape.kept < shape.n ? absl::StrCat(", the first ", shape.kept) : "",
-          shape.indices ? ", with indices" : "", " (", Names(s->in), "), scratch s", s->scratch);
+      return absl::StrCat(Names(s->out), " = sort ", shape.outer, " x ", shape.n, " x ",
+                          shape.inner, shape.descending ? " descending" : "", " by ",
+                          shape.num_keys,
+                          shape.kept < shape.n ? absl::StrCat(", the first ", shape.kept) : "",
+                          shape.has_indices ? ", with indices" : "", " (", Names(s->in),
+                          "), scratch s", s->scratch);
     }
     if (const auto* c = std::get_if<CollectiveStep>(&step.what)) {
       std::string text = absl::StrCat("s", c->out, " = ", ToAbsl(ir::InfoOf(c->kind).name));
@@ -124,8 +126,8 @@ class Printer {
     if (const auto* b = std::get_if<BranchStep>(&step.what))
       return absl::StrCat("branch s", b->index, " of ", b->branches.size());
     const LoopStep& loop = std::get<LoopStep>(step.what);
-    if (loop.condition >= 0) return absl::StrCat("loop", loop.loop, " while s", loop.condition);
-    return absl::StrCat("loop", loop.loop, " of ", loop.trip_count, " trips");
+    if (loop.condition >= 0) return absl::StrCat("loop", loop.number, " while s", loop.condition);
+    return absl::StrCat("loop", loop.number, " of ", loop.trip_count, " trips");
   }
 
   const StepProgram& p_;
@@ -217,10 +219,10 @@ std::vector<int> ChooseDonations(const StepProgram& program, const std::vector<b
   std::vector<int> chosen(program.results.size(), -1);
   std::vector<bool> available = donated;
   available.resize(program.arguments.size(), false);
-  for (const Donation& t : program.donations) {
-    if (!available[t.argument] || chosen[t.result] >= 0) continue;
-    chosen[t.result] = t.argument;
-    available[t.argument] = false;
+  for (const Donation& donation : program.donations) {
+    if (!available[donation.argument] || chosen[donation.result] >= 0) continue;
+    chosen[donation.result] = donation.argument;
+    available[donation.argument] = false;
   }
   return chosen;
 }

@@ -36,7 +36,7 @@ namespace tessera::worker::program {
 
 inline constexpr int64_t kAlignment = 64;
 
-// In iteration i of loop `loop`, the slot begins i * stride bytes further.
+// In iteration i of loop number `loop`, the slot begins i * stride bytes further.
 struct LoopStride {
   int loop = 0;
   int64_t stride = 0;
@@ -84,8 +84,8 @@ struct MatmulStep {
   int64_t a_offset = 0, b_offset = 0;
 };
 
-// Puts rows in order. `scratch` has as many bytes as BuildOptions::sort_scratch says. The content
-// of `scratch` does not matter before or after the step.
+// Puts rows in order. `scratch` has as many bytes as BuildOptions::sort_scratch_bytes says. The
+// content of `scratch` does not matter before or after the step.
 struct SortStep {
   SortShape shape;
   std::vector<int> in, out;  // one slot for each operand, and one for each result
@@ -129,7 +129,7 @@ struct Step;
 // Runs `body` `trip_count` times or, if it has a condition, as long as the bool in slot `condition`
 // is true before an iteration. The cancellation flag is polled at each back-edge.
 struct LoopStep {
-  int loop = 0;  // the number in LoopStride::loop; no slot moves with a loop on a condition
+  int number = 0;          // LoopStride::loop names it; no slot moves with a loop on a condition
   int64_t trip_count = 0;  // at least 1, unless there is a condition
   int condition = -1;      // slot of the condition, or -1 if there is none
   std::vector<Step> body;
@@ -150,9 +150,9 @@ struct BranchStep {
 struct Step {
   // The index, in this step's list, of an earlier collective, or -1 if the step waits for none.
   int after = -1;
-  // Indices into `labels`: of the step's main op, and of all its ops.
+  // Indices into StepProgram::labels: of the step's main op, and of all its ops.
   int label = 0;
-  std::vector<int> fused;
+  std::vector<int> fused_labels;
   std::variant<KernelStep, MatmulStep, SortStep, CollectiveStep, AxisIndexStep, CopyStep, HostStep,
                LoopStep, BranchStep>
       what;

@@ -15,9 +15,9 @@
 namespace tessera::worker::program {
 namespace {
 
-class Maker {
+class RandomProgramMaker {
  public:
-  Maker(uint32_t seed, ir::Scope scope) : scope_(std::move(scope)), gen_(seed) {
+  RandomProgramMaker(uint32_t seed, ir::Scope scope) : scope_(std::move(scope)), gen_(seed) {
     dtype_ = Below(2) == 0 ? ir::DType::kS32 : ir::DType::kF32;
   }
 
@@ -26,7 +26,7 @@ class Maker {
     std::vector<ir::Value> values;
     for (int i = Below(3) + 2; i > 0; --i) values.push_back(b.Param(ir::MakeType(dtype_, Shape())));
     std::vector<ir::Value> starts = {b.Param(ir::MakeType(ir::DType::kS32, {}))};
-    Fill(b, &values, starts, /*ops=*/Below(30) + 3, /*depth=*/0);
+    AddRandomOps(b, &values, starts, /*ops=*/Below(30) + 3, /*depth=*/0);
     std::vector<ir::Value> results;
     for (int i = Below(4) + 1; i > 0; --i) results.push_back(values[Below(values.size())]);
     results.push_back(values.back());
@@ -57,18 +57,18 @@ class Maker {
     return x;
   }
 
-  void Fill(ir::Builder& b, std::vector<ir::Value>* values, const std::vector<ir::Value>& starts,
-            int ops, int depth) {
+  void AddRandomOps(ir::Builder& b, std::vector<ir::Value>* values,
+                    const std::vector<ir::Value>& starts, int ops, int depth) {
     for (int i = 0; i < ops; ++i) {
       const ir::Value x = (*values)[Below(values->size())];
-      values->push_back(Next(b, x, *values, starts, depth));
+      values->push_back(RandomOp(b, x, *values, starts, depth));
     }
   }
 
   // Returns a random op on `x`, or `x` itself if the op does not apply. Every kind of lowering has
   // a case, and sizes are bounded so that programs stay small.
-  ir::Value Next(ir::Builder& b, ir::Value x, const std::vector<ir::Value>& values,
-                 const std::vector<ir::Value>& starts, int depth) {
+  ir::Value RandomOp(ir::Builder& b, ir::Value x, const std::vector<ir::Value>& values,
+                     const std::vector<ir::Value>& starts, int depth) {
     const int rank = x.rank();
     const int dim = rank == 0 ? 0 : Below(rank);
     if (!scope_.mesh.empty() && Below(4) == 0)
@@ -154,10 +154,10 @@ class Maker {
                    ? x
                    : ir::Add(x, ir::Convert(ir::Iota(b, ir::DType::kS32, x.shape(), dim), dtype_));
       case 17:
-        return rank == 0 || x.type().num_elements() > 30 ? x : Windows(x, dim, values).read;
+        return rank == 0 || x.type().num_elements() > 30 ? x : GatherWindows(x, dim, values).read;
       case 18: {
         if (rank == 0 || x.type().num_elements() > 30) return x;
-        const WindowsOf w = Windows(x, dim, values);
+        const GatheredWindows w = GatherWindows(x, dim, values);
         const ir::Value updates = ir::Neg(w.read);
         switch (Below(4)) {
           case 0:
@@ -182,17 +182,17 @@ class Maker {
 
   // Windows gathers rows of x, or windows of several rows, at indices that another value holds. The
   // indices may be out of bounds.
-  struct WindowsOf {
+  struct GatheredWindows {
     ir::Value read, indices;
     ir::ScatterDimensionNumbers dims;
     ir::GatherScatterOptions options;
   };
-  WindowsOf Windows(ir::Value x, int dim, const std::vector<ir::Value>& values) {
+  GatheredWindows GatherWindows(ir::Value x, int dim, const std::vector<ir::Value>& values) {
     ir::Value numbers = values[Below(values.size())];
     const int64_t count = std::min<int64_t>(numbers.type().num_elements(), Below(6) + 1);
     numbers = ir::Reshape(numbers, {numbers.type().num_elements()});
     numbers = ir::Slice(numbers, {0}, {count}, {1});
-    WindowsOf w;
+    GatheredWindows w;
     w.indices = ir::Reshape(ir::Convert(numbers, ir::DType::kS32), {count, 1});
     w.options.mode =
         Below(2) == 0 ? ir::GatherScatterMode::kClip : ir::GatherScatterMode::kFillOrDrop;
@@ -227,7 +227,7 @@ class Maker {
     std::vector<ir::Value> pool = {inner[0], inner[2], inner[3], inner[4]};
     for (ir::Value& v : pool)
       if (v.type().weak) v = ir::Convert(v, dtype_);
-    Fill(body, &pool, {start}, Below(6) + 1, depth + 1);
+    AddRandomOps(body, &pool, {start}, Below(6) + 1, depth + 1);
     std::vector<ir::Value> results = {Like(carries[0], pool), carries[0], pool.back()};
     if (Below(2) == 0) results[1] = Like(carries[0], pool);
     const ir::FunctionRef f = body.Build(results);
@@ -245,7 +245,7 @@ class Maker {
 }  // namespace
 
 ir::FunctionRef RandomProgram(uint32_t seed, const ir::Scope& scope) {
-  return Maker(seed, scope).Make();
+  return RandomProgramMaker(seed, scope).Make();
 }
 
 ir::Array WholeNumbers(const ir::Type& type, int salt) {
