@@ -36,28 +36,28 @@ namespace {
 
 using ir::Array;
 
-// Up to these bounds a program is evaluated op by op. A cost is the sum of flops and bytes. Above
-// the bounds, the evaluator takes microseconds longer in each call than code that is compiled once,
-// in milliseconds. kEvaluatedOps bounds the ops that run, where the ops of a loop count in every
-// iteration, since each op costs the evaluator a microsecond. The decision depends on the program
-// alone, so that the program gives the same bits each time. Reference: docs/decisions/0004.
-constexpr double kEvaluatedCost = 2'048;
-constexpr double kEvaluatedOps = 48;
+// Up to these bounds a program is evaluated op by op. Costs are sums of flops and bytes. Above the
+// bounds, the evaluator takes microseconds longer in each call than code that is compiled once, in
+// milliseconds. kEvaluatedOpsMax bounds the number of ops that run, where the ops of a loop count
+// in every iteration, since each op costs the evaluator a microsecond. The decision depends on the
+// program alone, so that the program gives the same bits each time. Reference: docs/decisions/0004.
+constexpr double kEvaluatedCostMax = 2'048;
+constexpr double kEvaluatedOpsMax = 48;
 // Up to these bounds an executable is quick: it runs in about 20 us, which is as long as a context
 // switch.
-constexpr int64_t kQuickOps = 16;
-constexpr double kQuickEvaluatedCost = 16'384;  // for programs with host steps
+constexpr int64_t kQuickOpsMax = 16;
+constexpr double kQuickEvaluatedCostMax = 16'384;  // for programs with host steps
 // For programs whose host steps only call routines, such as a small Fourier transform, which are as
 // fast as compiled code.
-constexpr double kQuickRoutineCost = 81'920;
-constexpr double kQuickCompiledCost = 131'072;  // for programs without loops
-constexpr double kBriefCost = 1 << 25;  // bound of a brief executable: some ten milliseconds
+constexpr double kQuickRoutineCostMax = 81'920;
+constexpr double kQuickCompiledCostMax = 131'072;  // for programs without loops
+constexpr double kBriefCostMax = 1 << 25;  // bound of a brief executable: some ten milliseconds
 // For programs with loops of small kernels, whose memory is in the caches.
-constexpr double kQuickLoopCost = 1'048'576;
+constexpr double kQuickLoopCostMax = 1'048'576;
 
-// Products of at most this many multiplications are kernels of ours. For larger products oneDNN is
-// as fast.
-constexpr int64_t kSmallMatmul = 1 << 17;
+// Matmuls of at most this many multiplications of elements are kernels of ours. For larger ones
+// oneDNN is as fast.
+constexpr int64_t kKernelMatmulMultiplicationsMax = 1 << 17;
 
 class HostBuffer final : public DeviceBuffer {
  public:
@@ -82,11 +82,11 @@ bool Communicates(const ir::Function&, const ir::Op& op) {
 
 // Returns the number of ops that the evaluator would run, counting the ops of a loop once per
 // iteration. Returns infinity if the number of iterations of a loop is unknown.
-double OpsInRun(const ir::Function& f) {
+double CountExecutedOps(const ir::Function& f) {
   double ops = 0;
   for (const ir::Op& op : f.ops) {
     double inside = 0;
-    for (const ir::FunctionRef& region : op.regions) inside += OpsInRun(*region);
+    for (const ir::FunctionRef& region : op.regions) inside += CountExecutedOps(*region);
     const int64_t trips =
         op.def->has_planned_regions() ? ir::DataFlowOf(f, op).trip_count : int64_t{1};
     if (trips == ir::kUnknownTripCount) return std::numeric_limits<double>::infinity();
@@ -118,8 +118,8 @@ bool OnlySorts(const ir::Function& f) {
 }
 
 // The resources that the executables of a backend share. Thread-safe.
-struct Shared {
-  Shared(const CpuBackendOptions& options, int cores)
+struct SharedResources {
+  SharedResources(const CpuBackendOptions& options, int cores)
       : pool(/*cached_bytes_max=*/options.memory_bytes / 8),
         threads(std::max(cores - 1, 0)),
         num_threads(std::max(cores / options.num_devices, 1)) {}
@@ -174,24 +174,24 @@ class EvaluatedExecutable final : public CpuExecutable {
       const EvaluatedExecutable& self;
       const RunContext& context;
       const std::string* label;
-    } at{*this, context, nullptr};
+    } state{*this, context, nullptr};
     ir::EvalOptions options;
     options.device = context.mesh_device;
     options.hook =
-        [&at](const ir::Function&, const ir::Op& op, const Site&,
-              absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
-      at.label = &at.self.labels_.at(&op);
-      at.context.SetOp(*at.label, /*waiting=*/false);
+        [&state](const ir::Function&, const ir::Op& op, const Site&,
+                 absl::Span<const Array>) -> std::optional<absl::StatusOr<std::vector<Array>>> {
+      state.label = &state.self.labels_.at(&op);
+      state.context.SetOp(*state.label, /*waiting=*/false);
       if (op.def->collective != ir::CollectiveKind::kAxisIndex) return std::nullopt;
-      const int64_t index =
-          at.self.program_.mesh().IndexAlong(at.context.mesh_device, op.attrs.Strings("axes"));
+      const int64_t index = state.self.program_.mesh().IndexAlong(state.context.mesh_device,
+                                                                  op.attrs.Strings("axes"));
       return std::vector<Array>{Array::ScalarInt(ir::DType::kS32, index)};
     };
     options.check_cancel = [&context] { return context.cancel->status(); };
     absl::StatusOr<std::vector<Array>> results =
         ir::Evaluator(std::move(options)).Run(*program_.entry, std::move(in));
-    if (results.ok() || at.label == nullptr) return results;
-    return WithLabel(results.status(), context, *at.label);
+    if (results.ok() || state.label == nullptr) return results;
+    return WithLabel(results.status(), context, *state.label);
   }
 
  private:
@@ -216,8 +216,8 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
   size_t loops = 0;
   bool counted = true;
   for (const NativeLoop& loop : host.native_loops) {
-    loops += loop.loops.size();
-    counted = counted && loop.calls.empty();
+    loops += loop.loop_numbers.size();
+    counted = counted && loop.called_steps.empty();
   }
   ForEachStep(host.program.steps, [&](const program::Step& step) {
     const auto* loop = std::get_if<program::LoopStep>(&step.what);
@@ -231,33 +231,34 @@ bool HasOnlyCountedNativeLoops(const HostProgram& host) {
 bool HasOnlyRoutines(const HostProgram& host) {
   bool only = true;
   ForEachStep(host.program.steps, [&](const program::Step& step) {
-    const auto* evaluated = std::get_if<program::HostStep>(&step.what);
-    if (evaluated == nullptr) return;
-    for (const ir::Op& op : evaluated->function->ops) only = only && op.def->scratch != nullptr;
+    const auto* host_step = std::get_if<program::HostStep>(&step.what);
+    if (host_step == nullptr) return;
+    for (const ir::Op& op : host_step->function->ops) only = only && op.def->scratch != nullptr;
   });
   return only;
 }
 
 bool IsQuick(const HostProgram& host, double cost, double ops) {
-  if (host.has_collectives || host.num_steps > kQuickOps) return false;
+  if (host.has_collectives || host.num_steps > kQuickOpsMax) return false;
   // The ops of host steps are bounded too, since a host step may contain loops, even loops on a
   // condition.
-  if (host.has_host_steps && ops > kEvaluatedOps) return false;
+  if (host.has_host_steps && ops > kEvaluatedOpsMax) return false;
   if (host.has_host_steps &&
-      cost > (HasOnlyRoutines(host) ? kQuickRoutineCost : kQuickEvaluatedCost))
+      cost > (HasOnlyRoutines(host) ? kQuickRoutineCostMax : kQuickEvaluatedCostMax))
     return false;
-  if (host.program.num_loops == 0) return cost <= kQuickCompiledCost;
-  return cost <= kQuickLoopCost && HasOnlyCountedNativeLoops(host);
+  if (host.program.num_loops == 0) return cost <= kQuickCompiledCostMax;
+  return cost <= kQuickLoopCostMax && HasOnlyCountedNativeLoops(host);
 }
 
 bool IsBrief(const HostProgram& host, double cost) {
-  return !host.has_collectives && !host.has_host_steps && cost <= kBriefCost &&
+  return !host.has_collectives && !host.has_host_steps && cost <= kBriefCostMax &&
          (host.program.num_loops == 0 || HasOnlyCountedNativeLoops(host));
 }
 
 class CompiledExecutable final : public CpuExecutable {
  public:
-  CompiledExecutable(HostProgram host, std::shared_ptr<Shared> shared, double cost, double ops)
+  CompiledExecutable(HostProgram host, std::shared_ptr<SharedResources> shared, double cost,
+                     double ops)
       : host_(std::move(host)),
         shared_(std::move(shared)),
         quick_(IsQuick(host_, cost, ops)),
@@ -311,7 +312,7 @@ class CompiledExecutable final : public CpuExecutable {
 
  private:
   const HostProgram host_;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<SharedResources> shared_;
   const bool quick_, brief_;
   const int64_t memory_bytes_;
 };
@@ -319,8 +320,8 @@ class CompiledExecutable final : public CpuExecutable {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(CpuBackendOptions options)
-      : options_(WithMemory(std::move(options))),
-        shared_(std::make_shared<Shared>(options_, ProcessLimits().cores)),
+      : options_(WithDefaultMemory(std::move(options))),
+        shared_(std::make_shared<SharedResources>(options_, ProcessLimits().cores)),
         compiler_(options_.codegen) {}
 
   std::string_view device_kind() const override { return "cpu"; }
@@ -344,13 +345,13 @@ class CpuBackend final : public Backend {
     }
     const ir::Function& entry = *program.entry;
     ProgramDump dump = program::BeginDump(options_.dump, program);
-    const ir::Cost counted = ir::TotalCost(entry);
-    const double cost = counted.flops + counted.bytes;
-    const double ops = OpsInRun(entry);
-    if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCost &&
-        ops <= kEvaluatedOps && !OnlySorts(entry) && !ir::AnyOp(entry, Communicates) &&
+    const ir::Cost total = ir::TotalCost(entry);
+    const double cost = total.flops + total.bytes;
+    const double ops = CountExecutedOps(entry);
+    if (options_.kernels == CpuBackendOptions::Kernels::kAuto && cost <= kEvaluatedCostMax &&
+        ops <= kEvaluatedOpsMax && !OnlySorts(entry) && !ir::AnyOp(entry, Communicates) &&
         !ir::AnyOp(entry, RoundsDifferently)) {
-      return std::make_shared<const EvaluatedExecutable>(program, /*quick=*/ops <= kQuickOps);
+      return std::make_shared<const EvaluatedExecutable>(program, /*quick=*/ops <= kQuickOpsMax);
     }
     program::BuildOptions options;
     options.has_matmul = [this](ir::DType in, ir::DType out) {
@@ -359,7 +360,7 @@ class CpuBackend final : public Backend {
                              : in == ir::DType::kBF16 && (out == in || out == ir::DType::kF32);
       return known && shared_->matmul.Supports(in, out);
     };
-    options.small_matmul_multiplications_max = kSmallMatmul;
+    options.small_matmul_multiplications_max = kKernelMatmulMultiplicationsMax;
     options.has_scan = [](const ir::ScanSize&) { return true; };
     options.sort_scratch_bytes = [this](const SortShape& shape) {
       return SortScratchBytes(shape, shared_->num_threads);
@@ -409,7 +410,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<Array> ToHost(const DeviceBuffer& buffer) override { return ArrayOf(buffer); }
 
  private:
-  static CpuBackendOptions WithMemory(CpuBackendOptions options) {
+  static CpuBackendOptions WithDefaultMemory(CpuBackendOptions options) {
     TESSERA_CHECK_GT(options.num_devices, 0);
     if (options.memory_bytes > 0) return options;
     options.memory_bytes = CpuMemoryBytes() / options.num_devices;
@@ -417,7 +418,7 @@ class CpuBackend final : public Backend {
   }
 
   const CpuBackendOptions options_;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<SharedResources> shared_;
   codegen::HostCompiler compiler_;
 };
 

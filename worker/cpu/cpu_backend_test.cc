@@ -73,9 +73,9 @@ ir::Program ProgramOf(ir::FunctionRef entry) {
 absl::StatusOr<std::vector<Array>> RunOn(Backend& backend, const ir::FunctionRef& f,
                                          std::vector<Array> in) {
   TESSERA_ASSIGN_OR_RETURN(const auto executable, backend.Compile(ProgramOf(f)));
-  CancelToken never;
+  CancelToken never_cancelled;
   RunContext context;
-  context.cancel = &never;
+  context.cancel = &never_cancelled;
   std::vector<DeviceBufferRef> args;
   for (Array& a : in) {
     TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef arg, backend.FromHost(0, std::move(a)));
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         DotCase{"Bf16", DType::kBF16, {16, 32}, {32, 8}, {{}, {}, {1}, {0}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(DotTest, OtherDtypesAndEmptyArraysAgreeToo) {
+TEST(DotTest, OtherDtypesAndEmptyArraysAgreeWithTheEvaluator) {
   for (const auto& [dtype, rows, inner] : {std::tuple{DType::kF64, 2, 3},
                                            {DType::kS32, 2, 3},
                                            {DType::kF32, 0, 3},
@@ -245,7 +245,7 @@ TEST(CpuBackendTest, DevicesMultiplyAtTheSameTime) {
 }
 
 // A compiled program reports its steps as an evaluated program reports its ops.
-TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
+TEST(CpuBackendTest, AFusedKernelIsReportedAsItsFirstOp) {
   const std::unique_ptr<Backend> backend =
       MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
   TESSERA_ASSERT_OK_AND_ASSIGN(auto executable, backend->Compile(ProgramOf(Chain(3))));
@@ -262,7 +262,7 @@ TEST(CpuBackendTest, NamesTheLinesOfWhatIsFused) {
   EXPECT_THAT(backend->Enqueue(*executable, context, {arg}), ReasonIs("CANCELLED", "enough"));
 }
 
-TEST(CpuBackendTest, MemoryIsArgumentsResultsAndWhatLivesBetween) {
+TEST(CpuBackendTest, MemoryBytesCoverArgumentsResultsAndIntermediates) {
   const std::unique_ptr<Backend> backend =
       MakeCpuBackend({.kernels = CpuBackendOptions::Kernels::kAlways});
   // A chain is one kernel, so that its intermediate results need no memory.
@@ -278,7 +278,7 @@ TEST(CpuBackendTest, MemoryIsArgumentsResultsAndWhatLivesBetween) {
   EXPECT_LE(products->memory_bytes(), 3 * 1024 + 4096) << "scratch of the library at most";
 }
 
-TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
+TEST(CpuBackendTest, AShortChainIsQuickAndALargeMatmulIsNot) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto little, backend->Compile(ProgramOf(Chain(2))));
   EXPECT_TRUE(little->quick());
@@ -290,7 +290,7 @@ TEST(CpuBackendTest, ALittleWorkIsQuickAndALotIsNot) {
 }
 
 // A brief executable ends so soon that a thread that waits for its results may run it.
-TEST(CpuBackendTest, SomeMillisecondsAreBriefAndMoreIsNot) {
+TEST(CpuBackendTest, ProgramsOfAFewMillisecondsAreBrief) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, brief] : {std::pair(1 << 20, true), std::pair(1 << 24, false)}) {
     Builder b({});
@@ -316,7 +316,7 @@ TEST(CpuBackendTest, ASliceAtARunTimeOffsetIsQuick) {
 }
 
 // For the same work, the evaluator takes longer than compiled code.
-TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
+TEST(CpuBackendTest, HostStepsAreQuickOnlyOnFewElements) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   for (const auto& [elements, quick] : {std::pair(1024, true), std::pair(4096, false)}) {
     for (const bool by_host : {true, false}) {
@@ -332,7 +332,7 @@ TEST(CpuBackendTest, LessIsQuickWhereTheHostEvaluates) {
 
 // A computation with a loop on a condition may never end, so it must not run on the thread that
 // reads commands.
-TEST(CpuBackendTest, AComputationThatMayNotEndIsNotQuick) {
+TEST(CpuBackendTest, AComputationThatMayNotEndIsNotBrief) {
   const auto scalar = ir::MakeType(DType::kF32, {});
   Builder predicate({}), body({}), computation({});
   const ir::Value c = predicate.Param(scalar);
@@ -374,7 +374,7 @@ TEST(CpuBackendTest, AScatterOfTheWholeOperandWritesTheUpdate) {
 }
 
 // Covers fusion, shared memory and memory that is overwritten.
-TEST(CpuBackendTest, RandomProgramsGiveWhatTheEvaluatorGives) {
+TEST(CpuBackendTest, RandomProgramsAgreeWithTheEvaluator) {
   for (uint32_t seed = 0; seed < 150; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
     std::vector<Array> in;
@@ -413,7 +413,7 @@ std::vector<NativeLoop> NativeLoopsOf(const ir::FunctionRef& f) {
   return FindNativeLoops(*built);
 }
 
-TEST(NativeLoopTest, RandomLoopsGiveTheBitsOfTheirStepsOneByOne) {
+TEST(NativeLoopTest, RandomNativeLoopsHaveTheBitsOfInterpretedLoops) {
   int loops = 0;
   for (uint32_t seed = 0; seed < 250; ++seed) {
     const ir::FunctionRef f = program::RandomProgram(seed);
@@ -468,7 +468,7 @@ constexpr char kMixed[] = R"(func main(%x: f32[16,16], %n: s32[]) -> (f32[16,16]
   return %r1, %r0
 })";
 
-TEST(NativeLoopTest, LoopsOnAConditionBranchesAndProductsGiveTheSameBits) {
+TEST(NativeLoopTest, WhileLoopsWithBranchesAndMatmulsHaveTheBitsOfInterpretedLoops) {
   const ir::FunctionRef f = Parsed(kMixed);
   ASSERT_NE(f, nullptr);
   ASSERT_EQ(NativeLoopsOf(f).size(), 1U);
@@ -482,7 +482,7 @@ TEST(NativeLoopTest, LoopsOnAConditionBranchesAndProductsGiveTheSameBits) {
   }
 }
 
-std::string Scan(int64_t rows, int64_t columns, const std::string& body) {
+std::string ScanText(int64_t rows, int64_t columns, const std::string& body) {
   return absl::StrCat("func main(%c: f32[", columns, "], %xs: f32[", rows, ",", columns,
                       "]) -> (f32[", columns, "]) {\n",
                       "  %r = scan(%c, %xs) {num_consts=0, num_carry=1, length=", rows,
@@ -490,13 +490,13 @@ std::string Scan(int64_t rows, int64_t columns, const std::string& body) {
                       columns, "]) -> (f32[", columns, "]) {\n", body, "    }\n  return %r\n}\n");
 }
 
-TEST(NativeLoopTest, LargeKernelsAreCalledAndLoopsOfThemAreInterpreted) {
+TEST(NativeLoopTest, LoopsOfSmallKernelsAreNativeAndLoopsOfLargeKernelsAreNot) {
   const std::string add = "      %s = add(%a, %x)\n      return %s\n";
-  const std::vector<NativeLoop> small = NativeLoopsOf(Parsed(Scan(5, 16, add)));
+  const std::vector<NativeLoop> small = NativeLoopsOf(Parsed(ScanText(5, 16, add)));
   ASSERT_EQ(small.size(), 1U);
-  EXPECT_TRUE(small[0].calls.empty());
+  EXPECT_TRUE(small[0].called_steps.empty());
   // This kernel runs on several threads.
-  EXPECT_TRUE(NativeLoopsOf(Parsed(Scan(2, 1 << 20, add))).empty());
+  EXPECT_TRUE(NativeLoopsOf(Parsed(ScanText(2, 1 << 20, add))).empty());
 }
 
 // Returns the status of a run that is cancelled once an op is in flight whose name contains `op`.
@@ -517,7 +517,7 @@ absl::Status CancelledDuring(absl::string_view op, Backend& backend, const Execu
 }
 
 // An endless loop polls the cancellation flag by itself, since no other thread and no step does it.
-TEST(NativeLoopTest, AnEndlessLoopEndsWhenItIsCancelled) {
+TEST(NativeLoopTest, ACancelEndsAnEndlessLoop) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[16]) -> (f32[16]) {
   %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
     func always(%a: f32[16]) -> (bool[]) {
@@ -565,7 +565,7 @@ TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
     ASSERT_NE(f, nullptr);
     const std::vector<NativeLoop> native = NativeLoopsOf(f);
     ASSERT_EQ(native.size(), 1U);
-    EXPECT_EQ(native[0].calls.size(), calls);
+    EXPECT_EQ(native[0].called_steps.size(), calls);
     const std::vector<Array> in = {program::WholeNumbers(f->types[0], 1),
                                    program::WholeNumbers(f->types[1], 2)};
     TESSERA_ASSERT_OK_AND_ASSIGN(const std::vector<Array> want, ir::Evaluate(*f, in));
@@ -579,7 +579,7 @@ TEST(NativeLoopTest, HostStepsAreCalledInEachIteration) {
 
 // The sorted arrays are computed before the sort and used after it. A loop sorts one row in each
 // iteration.
-TEST(SortStepTest, HasTheBitsOfTheEvaluator) {
+TEST(SortStepTest, SortsHaveTheBitsOfTheEvaluator) {
   const ir::FunctionRef f = Parsed(
       R"(func main(%x: f32[70,900], %k: bf16[900], %z: c64[900]) -> (f32[70,900], s32[70,900], bf16[900], c64[900], f32[900,7], s32[900,7], f32[70,900]) {
   %n = negate(%x)
@@ -610,7 +610,7 @@ TEST(SortStepTest, HasTheBitsOfTheEvaluator) {
   }
 }
 
-TEST(SortStepTest, ItsScratchMemoryIsCounted) {
+TEST(SortStepTest, ScratchMemoryIsCounted) {
   constexpr int64_t kBytes = 4 << 20;
   const ir::FunctionRef f = Parsed(R"(func main(%x: s32[1048576]) -> (s32[1048576]) {
   %s = sort(%x) {dimension=0, is_stable=true, num_keys=1}
@@ -623,7 +623,7 @@ TEST(SortStepTest, ItsScratchMemoryIsCounted) {
 }
 
 // A small sort runs its routine too, because there is nothing to compile.
-TEST(SortStepTest, ALittleProgramOfSortsIsNotEvaluated) {
+TEST(SortStepTest, ASmallProgramOfSortsIsCompiled) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[64]) -> (f32[64]) {
   %s = sort(%x) {dimension=0, is_stable=true, num_keys=1}
   return %s
@@ -634,7 +634,7 @@ TEST(SortStepTest, ALittleProgramOfSortsIsNotEvaluated) {
 }
 
 // The program sorts for ever, unless it is cancelled.
-TEST(SortStepTest, ACancelEndsIt) {
+TEST(SortStepTest, ACancelEndsASort) {
   const ir::FunctionRef f = Parsed(R"(func main(%x: f32[2000000]) -> (f32[2000000]) {
   %r = while(%x) {num_predicate_consts=0, num_body_consts=0} with
     func always(%a: f32[2000000]) -> (bool[]) {
@@ -658,9 +658,9 @@ TEST(SortStepTest, ACancelEndsIt) {
 // A loop with little work per iteration is compiled if it runs many ops in total.
 TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
-  const std::string negate = "      %s = add(%a, %x)\n      return %s\n";
+  const std::string add = "      %s = add(%a, %x)\n      return %s\n";
   const auto bytes = [&](int64_t trips) {
-    const auto executable = backend->Compile(ProgramOf(Parsed(Scan(trips, 2, negate))));
+    const auto executable = backend->Compile(ProgramOf(Parsed(ScanText(trips, 2, add))));
     EXPECT_THAT(executable, IsOk());
     return (*executable)->memory_bytes();
   };
@@ -671,7 +671,7 @@ TEST(CpuBackendTest, ALoopIsEvaluatedOnlyIfItsIterationsAreFew) {
 
 // The memory tells how a program runs: between its ops an evaluated program holds a value that a
 // compiled program does not hold.
-TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
+TEST(CpuBackendTest, SmallProgramsAreEvaluatedAndLargeOnesAreCompiled) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   const auto negated = [](int64_t elements, int ops) {
     Builder b({});
@@ -688,7 +688,7 @@ TEST(CpuBackendTest, WhatDoesLittleIsEvaluatedAndWhatDoesMuchIsCompiled) {
 }
 
 // A function of the same number has the same bits in programs of every size.
-TEST(CpuBackendTest, AFunctionOfANumberDoesNotDependOnHowManyThereAre) {
+TEST(CpuBackendTest, AFunctionsBitsDoNotDependOnTheSizeOfTheArray) {
   const auto sines = [](int64_t elements) -> absl::StatusOr<Array> {
     Builder b({});
     const ir::FunctionRef f = b.Build({ir::Sin(b.Param(ir::MakeType(DType::kF32, {elements})))});
@@ -715,7 +715,7 @@ TEST(CpuBackendTest, AnArgumentThatIsAResultIsShared) {
 }
 
 // The arrays are large enough for several threads, and every element must be there.
-TEST(CpuBackendTest, LargeKernelsAndProductsAreCut) {
+TEST(CpuBackendTest, LargeKernelsAndMatmulsAreSplitAmongThreads) {
   constexpr int64_t kN = 1 << 21, kM = 300;
   Builder b({});
   ir::Value x = b.Param(ir::MakeType(DType::kF32, {kN}));
@@ -729,18 +729,18 @@ TEST(CpuBackendTest, LargeKernelsAndProductsAreCut) {
     ASSERT_NEAR(got[1].At(i), want[1].At(i), kM * kM * std::pow(2.0, -23)) << i;
 }
 
-TEST(HostPoolTest, KeepsWhatIsFreedForTheNextOfItsSize) {
+TEST(HostPoolTest, FreedMemoryIsReusedForTheSameSize) {
   HostPool pool(1 << 20);
   std::shared_ptr<std::byte[]> a = pool.Allocate(100'000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a.get()) % HostPool::kAlignment, 0u);
-  std::byte* const where = a.get();
+  std::byte* const address = a.get();
   EXPECT_EQ(pool.cached_bytes(), 0);
   a.reset();
   EXPECT_GE(pool.cached_bytes(), 100'000);
-  EXPECT_EQ(pool.Allocate(99'999).get(), where);
+  EXPECT_EQ(pool.Allocate(99'999).get(), address);
 }
 
-TEST(HostPoolTest, GivesBackWhatIsBeyondItsBound) {
+TEST(HostPoolTest, MemoryBeyondTheBoundIsNotCached) {
   HostPool pool(100'000);
   pool.Allocate(1 << 20).reset();
   EXPECT_EQ(pool.cached_bytes(), 0);
@@ -767,7 +767,7 @@ TEST(ThreadPoolTest, HelpersSleepAndWake) {
   EXPECT_EQ(runs, 900);
 }
 
-TEST(ThreadPoolTest, EveryPieceRunsOnceWhoeverCalls) {
+TEST(ThreadPoolTest, EveryPieceOfConcurrentCallsRunsOnce) {
   ThreadPool pool(3);
   constexpr int kCallers = 4, kPieces = 200;
   std::vector<std::vector<std::atomic<int>>> runs;

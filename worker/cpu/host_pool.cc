@@ -17,7 +17,7 @@ namespace tessera::worker {
 namespace {
 
 // The pool keeps no blocks smaller than this, since malloc has free lists for them itself.
-constexpr int64_t kSmallBytes = 4096;
+constexpr int64_t kCachedBlockBytesMin = 4096;
 
 int64_t SizeClassOf(int64_t bytes) {
   const int64_t step = std::max<int64_t>(
@@ -78,7 +78,7 @@ HostPool::HostPool(int64_t cached_bytes_max)
 
 std::shared_ptr<std::byte[]> HostPool::Allocate(int64_t bytes) {
   const int64_t size = SizeClassOf(std::max<int64_t>(bytes, 1));
-  if (size < kSmallBytes) {
+  if (size < kCachedBlockBytesMin) {
     return {static_cast<std::byte*>(AllocateOrAbort(size)), [](std::byte* p) { std::free(p); }};
   }
   return {static_cast<std::byte*>(free_lists_->Take(size)),

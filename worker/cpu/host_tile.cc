@@ -47,17 +47,17 @@ HostTile MakeHostTile(const program::StepProgram& program,
     if (has_blocked_loops[k->kernel]) return tile;
   tile.rows = program.tiles[tiled[0]->tile].rows;
   if (tile.rows < kBlockRowsMin) return tile;
-  tile.block = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows), kBlockRowsMin,
-                                   tile.rows);
+  tile.block_rows = std::clamp<int64_t>(kBlockBytes / RowBytes(program, tiled, tile.rows),
+                                        kBlockRowsMin, tile.rows);
   std::vector<program::RowKernel> parts;
   for (const KernelStep* k : tiled) {
     const Kernel& kernel = program.kernels[k->kernel];
-    parts.push_back(*program::RowKernelOf(kernel, tile.rows, tile.block));
+    parts.push_back(*program::RowKernelOf(kernel, tile.rows, tile.block_rows));
     if (!codegen::ReduceInTheSameOrder(codegen::Canonical(kernel),
                                        codegen::Canonical(parts.back().kernel)))
       return tile;
   }
-  int64_t most = 0;
+  int64_t most_work = 0;
   for (size_t i = 0; i < tiled.size(); ++i) {
     const KernelStep& step = *tiled[i];
     const Kernel& kernel = program.kernels[step.kernel];
@@ -66,8 +66,8 @@ HostTile MakeHostTile(const program::StepProgram& program,
       part.row_strides[p] *= ir::ByteWidth(kernel.params[p].dtype);
     const int64_t work = WorkOfIteration(kernel) * part.iterations_per_row;
     tile.work_per_row += work;
-    if (work > most) tile.label = steps[first + i].label;
-    most = std::max(most, work);
+    if (work > most_work) tile.heaviest_label = steps[first + i].label;
+    most_work = std::max(most_work, work);
     tile.parts.push_back({step.slots, std::move(part.row_strides), part.iterations_per_row,
                           part.moves_buffers, nullptr});
     kernels->push_back(std::move(part.kernel));

@@ -12,22 +12,23 @@
 namespace tessera::worker {
 
 struct HostTile {
-  // A kernel step of the tile. To run `n` rows from row r on, its function runs iterations_per_row
-  // * n iterations. Buffer i begins r * row_strides[i] bytes into slots[i].
+  // A kernel step of the tile. To run `n` rows from row r on, its function runs n *
+  // iterations_per_row iterations. Buffer i begins r * row_strides[i] bytes into slots[i].
   struct Part {
     std::vector<int> slots;
     std::vector<int64_t> row_strides;
     int64_t iterations_per_row = 0;
-    // Whether the iterations begin at 0, or else at the first iteration of row r.
+    // If true, the function's iterations begin at 0, since the buffers have moved to row r. If
+    // false, the strides are 0, and the iterations begin at the first one of row r.
     bool moves_buffers = true;
     codegen::HostCode::Fn function = nullptr;
   };
   std::vector<Part> parts;  // empty if the steps run one by one
   int64_t rows = 0;
-  int64_t block = 0;         // number of rows at a time
+  int64_t block_rows = 0;    // number of rows at a time
   int64_t work_per_row = 0;  // in the unit of kKernelGrain
   // The label of the step that does the most work.
-  int label = 0;
+  int heaviest_label = 0;
 };
 
 // Makes the tile whose steps begin at steps[first], with parts that have no functions yet, and

@@ -151,9 +151,9 @@ absl::StatusOr<Array> RunOn(const CpuBackendOptions& options, const ir::Function
   ir::Program program;
   program.entry = f;
   TESSERA_ASSIGN_OR_RETURN(const auto executable, backend->Compile(program));
-  CancelToken never;
+  CancelToken never_cancelled;
   RunContext context;
-  context.cancel = &never;
+  context.cancel = &never_cancelled;
   std::vector<DeviceBufferRef> args;
   for (const Array& a : in) {
     TESSERA_ASSIGN_OR_RETURN(DeviceBufferRef arg, backend->FromHost(0, a));
@@ -175,7 +175,7 @@ void ExpectTheBitsOfTheSteps(const ir::FunctionRef& f) {
   }
 }
 
-TEST(HostTileTest, GiveTheBitsOfTheirStepsOneByOne) {
+TEST(HostTileTest, TilesHaveTheBitsOfSingleSteps) {
   struct Shape {
     int64_t m, n;
   };
@@ -202,7 +202,7 @@ HostTile MadeTile(const program::StepProgram& built, size_t first,
                       kernels);
 }
 
-TEST(HostTileTest, WithAKernelThatIsCutAllItsStepsRun) {
+TEST(HostTileTest, ATileWithABlockedKernelRunsStepByStep) {
   for (const char* text : {kTransposedFirst, kTransposedLater}) {
     SCOPED_TRACE(text);
     const ir::FunctionRef f = Parsed(text, "f32", 256, 256);
@@ -222,13 +222,13 @@ TEST(HostTileTest, WithAKernelThatIsCutAllItsStepsRun) {
   }
 }
 
-TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
+TEST(HostTileTest, LongRowsDoNotChangeTheOrderOfColumnSums) {
   const ir::FunctionRef f = Parsed(kSumsOfColumns, "f32", 64, 20000);
   ASSERT_NE(f, nullptr);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
   ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
   std::vector<codegen::Kernel> kernels;
-  EXPECT_EQ(MadeTile(built, 0, &kernels).block, 2);
+  EXPECT_EQ(MadeTile(built, 0, &kernels).block_rows, 2);
   ExpectTheBitsOfTheSteps(f);
   // A block of one row of the sums would be summed with lanes along the column.
   const codegen::Kernel whole =
@@ -244,37 +244,37 @@ TEST(HostTileTest, LongRowsChangeNoSumOfColumns) {
   EXPECT_FALSE(codegen::ReduceInTheSameOrder(codegen::Canonical(whole), longer));
 }
 
-TEST(HostTileTest, RowsThatAreGatheredAreThoseOfTheBlock) {
+TEST(HostTileTest, GatheredRowsAreThoseOfTheBlock) {
   const ir::FunctionRef f = Parsed(kGathered, "f32", 640, 256);
   ASSERT_NE(f, nullptr);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
   ASSERT_EQ(program::TileStepsFrom(built.steps, 0).size(), built.steps.size()) << built.ToString();
   std::vector<codegen::Kernel> kernels;
   const HostTile tile = MadeTile(built, 0, &kernels);
-  EXPECT_LT(tile.block, 640);
+  EXPECT_LT(tile.block_rows, 640);
   for (const codegen::Kernel& kernel : kernels) EXPECT_THAT(codegen::Verify(kernel), IsOk());
   ExpectTheBitsOfTheSteps(f);
 }
 
 // The blocks of a tile fit the caches, whatever the size of the whole array.
-TEST(HostTileTest, BlocksAreOfSomeRows) {
+TEST(HostTileTest, ABlockHasAsManyRowsAsFitTheCaches) {
   const ir::FunctionRef f = Parsed(kLayerNorm, "f32", 1 << 14, 1 << 10);
   TESSERA_ASSERT_OK_AND_ASSIGN(const program::StepProgram built, program::Build(*f, {}));
   std::vector<codegen::Kernel> kernels;
   const HostTile tile = MadeTile(built, 0, &kernels);
   EXPECT_EQ(tile.rows, 1 << 14);
-  EXPECT_GE(tile.block, 4);
-  EXPECT_LE(tile.block, 64);
+  EXPECT_GE(tile.block_rows, 4);
+  EXPECT_LE(tile.block_rows, 64);
   ASSERT_EQ(tile.parts.size(), built.steps.size());
   ASSERT_EQ(kernels.size(), built.steps.size());
-  for (const codegen::Kernel& kernel : kernels) EXPECT_EQ(kernel.shape[0], tile.block);
+  for (const codegen::Kernel& kernel : kernels) EXPECT_EQ(kernel.shape[0], tile.block_rows);
   // A tile with a kernel that has an order of its own has no parts.
   EXPECT_TRUE(
       MakeHostTile(built, {true, false, false, false}, built.steps, 0, &kernels).parts.empty());
 }
 
 // The program is a single tile, which polls the cancellation flag by itself.
-TEST(HostTileTest, ATileEndsWhenItIsCancelled) {
+TEST(HostTileTest, ACancelEndsATile) {
   const ir::FunctionRef f = Parsed(kSoftmax, "f32", 1 << 13, 1 << 10);
   const std::unique_ptr<Backend> backend = MakeCpuBackend({.num_devices = 64});
   ir::Program program;

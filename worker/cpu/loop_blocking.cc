@@ -18,7 +18,7 @@ using codegen::Node;
 
 // The operands of a kernel with fewer elements fit into the cache, so blocks would not help.
 constexpr int64_t kBlockedElementsMin = 1 << 15;
-constexpr int64_t kLine = 16;  // number of f32s in a cache line
+constexpr int64_t kLineElements = 16;  // number of f32s in a cache line
 constexpr int64_t kLoopBlockRows = 8, kLoopBlockColumns = 64;
 // Blocks smaller than this are not worth their loops.
 constexpr int64_t kLoopBlockSizeMin = 4;
@@ -35,7 +35,7 @@ std::vector<Access*> AccessesOf(Kernel* kernel) {
 // Returns the last dim along which the access is contiguous for at least a cache line, or -1.
 int ContiguousDim(const Kernel& kernel, const Access& access) {
   for (int d = kernel.num_parallel() - 1; d >= 0; --d)
-    if (kernel.shape[d] >= kLine && std::abs(access.strides[d]) == 1) return d;
+    if (kernel.shape[d] >= kLineElements && std::abs(access.strides[d]) == 1) return d;
   return -1;
 }
 
@@ -63,20 +63,21 @@ void SplitAndMove(int d, int64_t inner, Kernel* kernel) {
 
 Kernel BlockLoops(Kernel kernel) {
   if (kernel.num_reduced > 0 || kernel.num_elements() < kBlockedElementsMin) return kernel;
-  const int columns = ContiguousDim(kernel, kernel.stores[0].access);
-  if (columns < 0) return kernel;
-  int rows = -1;
+  const int column_dim = ContiguousDim(kernel, kernel.stores[0].access);
+  if (column_dim < 0) return kernel;
+  int row_dim = -1;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
     const int dim = ContiguousDim(kernel, node.access);
-    if (dim >= 0 && dim != columns && std::abs(node.access.strides[columns]) >= kLine) rows = dim;
+    if (dim >= 0 && dim != column_dim && std::abs(node.access.strides[column_dim]) >= kLineElements)
+      row_dim = dim;
   }
-  if (rows < 0) return kernel;
-  const int64_t block_rows = LargestDivisor(kernel.shape[rows], kLoopBlockRows);
-  const int64_t block_columns = LargestDivisor(kernel.shape[columns], kLoopBlockColumns);
+  if (row_dim < 0) return kernel;
+  const int64_t block_rows = LargestDivisor(kernel.shape[row_dim], kLoopBlockRows);
+  const int64_t block_columns = LargestDivisor(kernel.shape[column_dim], kLoopBlockColumns);
   if (block_rows < kLoopBlockSizeMin || block_columns < kLoopBlockSizeMin) return kernel;
-  SplitAndMove(rows, block_rows, &kernel);
-  SplitAndMove(columns, block_columns, &kernel);
+  SplitAndMove(row_dim, block_rows, &kernel);
+  SplitAndMove(column_dim, block_columns, &kernel);
   return kernel;
 }
 

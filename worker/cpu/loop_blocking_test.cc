@@ -48,7 +48,7 @@ TEST(LoopBlockingTest, ATransposeIsCutIntoBlocks) {
   }
 }
 
-TEST(LoopBlockingTest, OtherKernelsStayAsTheyAre) {
+TEST(LoopBlockingTest, KernelsThatDoNotProfitAreUnchanged) {
   const Kernel small = Transpose(1, 32, 32), prime = Transpose(1, 257, 257);
   EXPECT_TRUE(BlockLoops(small) == small);
   EXPECT_TRUE(BlockLoops(prime) == prime) << "no block divides it";

@@ -17,12 +17,12 @@ struct NativeLoop {
   codegen::KernelLoop code;
   // The slot of each base of the code. A base is the address of its slot in the first iteration.
   std::vector<int> base_slots;
-  // The step program's number of each loop of the code.
-  std::vector<int> loops;
-  // The steps for which the code calls back, by the number of the call.
-  std::vector<program::Step> calls;
+  // Loop i of the code is loop loop_numbers[i] of the step program.
+  std::vector<int> loop_numbers;
+  // Call i of the code runs called_steps[i].
+  std::vector<program::Step> called_steps;
   // Names the op in flight: the loop, and the op that does most of the work of its code. For
-  // example "scan (model.cc:41), in it tanh (model.cc:43)".
+  // example "scan (model.cc:41), most work in tanh (model.cc:43)".
   std::string label;
 };
 

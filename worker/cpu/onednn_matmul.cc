@@ -37,15 +37,15 @@ std::optional<dnnl::memory::data_type> DataType(ir::DType dtype) {
   return std::nullopt;
 }
 
-dnnl::memory::desc Desc(int64_t batch, int64_t rows, int64_t columns, const int64_t* strides,
-                        dnnl::memory::data_type type) {
+dnnl::memory::desc MemoryDesc(int64_t batch, int64_t rows, int64_t columns, const int64_t* strides,
+                              dnnl::memory::data_type type) {
   return dnnl::memory::desc({batch, rows, columns}, type, {strides[0], strides[1], strides[2]});
 }
 
 // Describes c = a b, for oneDNN 2 (Debian 12) or oneDNN 3 (Debian 13).
-dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
-                                      const dnnl::memory::desc& b, const dnnl::memory::desc& c,
-                                      const dnnl::primitive_attr& attr) {
+dnnl::matmul::primitive_desc MatmulDesc(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                        const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                        const dnnl::primitive_attr& attr) {
 #if DNNL_VERSION_MAJOR >= 3
   return {engine, a, b, c, attr};
 #else
@@ -72,7 +72,7 @@ struct OneDnnMatmul::Cache {
   std::list<Entry> entries ABSL_GUARDED_BY(mu);
   std::map<MatmulShape, std::list<Entry>::iterator> by_shape ABSL_GUARDED_BY(mu);
 
-  std::shared_ptr<const Primitive> Find(const MatmulShape& shape);
+  std::shared_ptr<const Primitive> FindOrMake(const MatmulShape& shape);
   std::shared_ptr<const Primitive> Make(const MatmulShape& shape) const;
 };
 
@@ -82,13 +82,13 @@ std::shared_ptr<const Primitive> OneDnnMatmul::Cache::Make(const MatmulShape& s)
   try {
     const int64_t c_strides[3] = {s.m * s.n, s.n, 1};
     auto primitive = std::make_shared<Primitive>();
-    primitive->a = Desc(s.batch, s.m, s.k, s.a_strides, *in);
-    primitive->b = Desc(s.batch, s.k, s.n, s.b_strides, *in);
-    primitive->c = Desc(s.batch, s.m, s.n, c_strides, *out);
+    primitive->a = MemoryDesc(s.batch, s.m, s.k, s.a_strides, *in);
+    primitive->b = MemoryDesc(s.batch, s.k, s.n, s.b_strides, *in);
+    primitive->c = MemoryDesc(s.batch, s.m, s.n, c_strides, *out);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::matmul::primitive_desc primitive_desc =
-        Describe(engine, primitive->a, primitive->b, primitive->c, attr);
+        MatmulDesc(engine, primitive->a, primitive->b, primitive->c, attr);
     primitive->scratchpad = primitive_desc.scratchpad_desc();
     primitive->matmul = dnnl::matmul(primitive_desc);
     return primitive;
@@ -97,7 +97,7 @@ std::shared_ptr<const Primitive> OneDnnMatmul::Cache::Make(const MatmulShape& s)
   }
 }
 
-std::shared_ptr<const Primitive> OneDnnMatmul::Cache::Find(const MatmulShape& shape) {
+std::shared_ptr<const Primitive> OneDnnMatmul::Cache::FindOrMake(const MatmulShape& shape) {
   {
     absl::MutexLock lock(&mu);
     if (const auto it = by_shape.find(shape); it != by_shape.end()) {
@@ -105,16 +105,16 @@ std::shared_ptr<const Primitive> OneDnnMatmul::Cache::Find(const MatmulShape& sh
       return it->second->second;
     }
   }
-  std::shared_ptr<const Primitive> made = Make(shape);
+  std::shared_ptr<const Primitive> primitive = Make(shape);
   absl::MutexLock lock(&mu);
-  if (by_shape.count(shape) > 0) return made;
-  entries.emplace_front(shape, made);
+  if (by_shape.count(shape) > 0) return primitive;
+  entries.emplace_front(shape, primitive);
   by_shape.emplace(shape, entries.begin());
   if (entries.size() > kPrimitivesMax) {
     by_shape.erase(entries.back().first);
     entries.pop_back();
   }
-  return made;
+  return primitive;
 }
 
 OneDnnMatmul::OneDnnMatmul() : cache_(std::make_unique<Cache>()) {}
@@ -122,7 +122,7 @@ OneDnnMatmul::~OneDnnMatmul() = default;
 
 bool OneDnnMatmul::Run(const MatmulShape& shape, const void* a, const void* b, void* c) {
   UseOneThread();
-  const std::shared_ptr<const Primitive> primitive = cache_->Find(shape);
+  const std::shared_ptr<const Primitive> primitive = cache_->FindOrMake(shape);
   if (primitive == nullptr) return false;
   try {
     dnnl::stream stream(cache_->engine);
@@ -147,12 +147,12 @@ bool OneDnnMatmul::Supports(ir::DType in, ir::DType out) {
   for (int64_t* strides : {shape.a_strides, shape.b_strides}) std::fill_n(strides, 3, 1);
   shape.in = in;
   shape.out = out;
-  return cache_->Find(shape) != nullptr;
+  return cache_->FindOrMake(shape) != nullptr;
 }
 
 int64_t OneDnnMatmul::ScratchBytes(const MatmulShape& shape) {
   UseOneThread();
-  const std::shared_ptr<const Primitive> primitive = cache_->Find(shape);
+  const std::shared_ptr<const Primitive> primitive = cache_->FindOrMake(shape);
   return primitive == nullptr ? 0 : static_cast<int64_t>(primitive->scratchpad.get_size());
 }
 

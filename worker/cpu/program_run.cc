@@ -70,10 +70,10 @@ void NaiveMatmul(const MatmulShape& s, const std::byte* a, const std::byte* b, s
   }
 }
 
-class Run {
+class ProgramRunner {
  public:
-  Run(const HostProgram& host, const RunContext& context, const HostMemory& memory,
-      const HostResources& resources)
+  ProgramRunner(const HostProgram& host, const RunContext& context, const HostMemory& memory,
+                const HostResources& resources)
       : host_(host),
         p_(host.program),
         context_(context),
@@ -85,13 +85,13 @@ class Run {
     for (size_t at = 0; at < steps.size(); ++at) {
       const Step& step = steps[at];
       if (context_.cancel->cancelled()) return context_.cancel->status();
-      if (const HostTile* tile = TileOf(step)) {
+      if (const HostTile* tile = TileStartingAt(step)) {
         TESSERA_RETURN_IF_ERROR(RunTile(*tile));
         at += tile->parts.size() - 1;
         continue;
       }
       if (const auto* loop = std::get_if<LoopStep>(&step.what)) {
-        const int native = host_.native_of[loop->number];
+        const int native = host_.native_loop_index[loop->number];
         TESSERA_RETURN_IF_ERROR(native < 0 ? RunLoop(*loop) : RunNativeLoop(native));
         continue;
       }
@@ -118,7 +118,7 @@ class Run {
   }
 
   // Returns the tile that begins with the step, or null.
-  const HostTile* TileOf(const Step& step) const {
+  const HostTile* TileStartingAt(const Step& step) const {
     const auto* kernel = std::get_if<KernelStep>(&step.what);
     if (kernel == nullptr || kernel->tile < 0 || host_.tiles.empty()) return nullptr;
     const HostTile& tile = host_.tiles[kernel->tile];
@@ -126,19 +126,19 @@ class Run {
   }
 
   absl::Status RunTile(const HostTile& tile) {
-    context_.SetOp(p_.labels[tile.label], /*waiting=*/false);
+    context_.SetOp(p_.labels[tile.heaviest_label], /*waiting=*/false);
     buffers_.clear();  // gets the buffers of all parts, one part after the other
     for (const HostTile::Part& part : tile.parts)
       for (const int slot : part.slots) buffers_.push_back(AddressOf(slot));
     return ParallelFor(tile.rows, tile.work_per_row, kKernelGrain, [&](int64_t begin, int64_t end) {
       std::vector<void*> buffers(buffers_.size());
-      for (int64_t row = begin; row < end; row += tile.block) {
-        const int64_t rows = std::min(tile.block, end - row);
+      for (int64_t row = begin; row < end; row += tile.block_rows) {
+        const int64_t rows = std::min(tile.block_rows, end - row);
         size_t at = 0;
         for (const HostTile::Part& part : tile.parts) {
           void** const first = &buffers[at];
-          for (const int64_t move : part.row_strides) {
-            buffers[at] = static_cast<std::byte*>(buffers_[at]) + row * move;
+          for (const int64_t stride : part.row_strides) {
+            buffers[at] = static_cast<std::byte*>(buffers_[at]) + row * stride;
             ++at;
           }
           const int64_t from = part.moves_buffers ? 0 : row * part.iterations_per_row;
@@ -150,7 +150,7 @@ class Run {
 
   // The context of the callbacks from a native loop.
   struct NativeCalls {
-    Run* run;
+    ProgramRunner* runner;
     const NativeLoop* loop;
     // The current iteration of each loop of the code.
     std::vector<int64_t> iterations;
@@ -161,11 +161,11 @@ class Run {
   absl::Status RunNativeLoop(int number) {
     const NativeLoop& loop = host_.native_loops[number];
     context_.SetOp(loop.label, /*waiting=*/false);
-    for (const int l : loop.loops) iterations_[l] = 0;
+    for (const int l : loop.loop_numbers) iterations_[l] = 0;
     std::vector<void*> bases;
     bases.reserve(loop.base_slots.size());
     for (const int slot : loop.base_slots) bases.push_back(AddressOf(slot));
-    NativeCalls calls{this, &loop, std::vector<int64_t>(loop.loops.size()), {}};
+    NativeCalls calls{this, &loop, std::vector<int64_t>(loop.loop_numbers.size()), {}};
     const codegen::LoopFrame frame{bases.data(), context_.cancel->word(), CallFromLoop, &calls,
                                    calls.iterations.data()};
     if (host_.code->loop(number)(&frame) == 0) return absl::OkStatus();
@@ -174,11 +174,11 @@ class Run {
 
   static int32_t CallFromLoop(void* context, int32_t number) {
     auto& calls = *static_cast<NativeCalls*>(context);
-    return calls.run->CallFromLoop(calls, calls.loop->calls[number]) ? 0 : 1;
+    return calls.runner->CallFromLoop(calls, calls.loop->called_steps[number]) ? 0 : 1;
   }
   bool CallFromLoop(NativeCalls& calls, const Step& step) {
     for (size_t l = 0; l < calls.iterations.size(); ++l)
-      iterations_[calls.loop->loops[l]] = calls.iterations[l];
+      iterations_[calls.loop->loop_numbers[l]] = calls.iterations[l];
     calls.status = context_.cancel->cancelled() ? context_.cancel->status() : RunStep(step);
     if (!calls.status.ok()) return false;
     if (std::holds_alternative<CollectiveStep>(step.what))
@@ -235,7 +235,7 @@ class Run {
     context_.SetOp(label, /*waiting=*/collective != nullptr);
     if (collective != nullptr) return RunCollective(*collective, label);
     if (const auto* k = std::get_if<KernelStep>(&step.what)) return RunKernel(*k);
-    if (const auto* c = std::get_if<MatmulStep>(&step.what)) return Multiply(*c);
+    if (const auto* m = std::get_if<MatmulStep>(&step.what)) return Multiply(*m);
     if (const auto* s = std::get_if<SortStep>(&step.what)) return SortRows(*s);
     if (const auto* c = std::get_if<CopyStep>(&step.what)) return Copy(*c);
     if (const auto* h = std::get_if<HostStep>(&step.what)) return Evaluate(*h);
@@ -245,13 +245,13 @@ class Run {
     return absl::OkStatus();
   }
 
-  // Calls `work(begin, end)` for parts of [0, n) on several threads. `each` is the cost of one
+  // Calls `work(begin, end)` for parts of [0, n) on several threads. `cost_each` is the cost of one
   // index, in the unit of `grain`.
   template <class Work>
-  absl::Status ParallelFor(int64_t n, int64_t each, Grain grain, const Work& work) {
-    const int64_t all = n * each;
-    if (all < 2 * grain.min || resources_.num_threads == 1 || n == 1) {
-      const int64_t at_once = std::max<int64_t>(grain.max / each, 1);
+  absl::Status ParallelFor(int64_t n, int64_t cost_each, Grain grain, const Work& work) {
+    const int64_t total_cost = n * cost_each;
+    if (total_cost < 2 * grain.min || resources_.num_threads == 1 || n == 1) {
+      const int64_t at_once = std::max<int64_t>(grain.max / cost_each, 1);
       for (int64_t i = 0; i < n; i += at_once) {
         if (context_.cancel->cancelled()) return context_.cancel->status();
         work(i, std::min(n, i + at_once));
@@ -260,8 +260,8 @@ class Run {
     }
     // Each thread gets the same number of pieces. It gets more than one if the cancellation flag
     // must be polled during its work.
-    int64_t pieces = std::min<int64_t>({n, all / grain.min, resources_.num_threads});
-    pieces *= std::max<int64_t>(all / pieces / grain.max, 1);
+    int64_t pieces = std::min<int64_t>({n, total_cost / grain.min, resources_.num_threads});
+    pieces *= std::max<int64_t>(total_cost / pieces / grain.max, 1);
     pieces = std::min(pieces, n);
     resources_.threads->Run(pieces, [&](int64_t i) {
       if (context_.cancel->cancelled()) return;
@@ -295,31 +295,33 @@ class Run {
     const std::byte* b = AddressOf(step.b) + step.b_offset * in_width;
     std::byte* c = AddressOf(step.c);
     const auto multiply = [&](const MatmulShape& part, int64_t a_at, int64_t b_at, int64_t c_at) {
-      const std::byte* from = a + a_at * in_width;
-      const std::byte* by = b + b_at * in_width;
-      std::byte* to = c + c_at * out_width;
-      if (!resources_.matmul->Run(part, from, by, to)) NaiveMatmul(part, from, by, to);
+      const std::byte* part_a = a + a_at * in_width;
+      const std::byte* part_b = b + b_at * in_width;
+      std::byte* part_c = c + c_at * out_width;
+      if (!resources_.matmul->Run(part, part_a, part_b, part_c))
+        NaiveMatmul(part, part_a, part_b, part_c);
     };
     if (s.batch > 1) {
       return ParallelFor(s.batch, s.m * s.n * s.k, kMatmulGrain, [&](int64_t begin, int64_t end) {
         MatmulShape part = s;
         // oneDNN has no code for a matrix that is the same in the whole batch. Multiplying the
         // matrices one by one uses the same oneDNN kernels.
-        const bool stays = s.a_strides[0] == 0 || s.b_strides[0] == 0;
-        part.batch = stays ? 1 : end - begin;
+        const bool shares_matrix = s.a_strides[0] == 0 || s.b_strides[0] == 0;
+        part.batch = shares_matrix ? 1 : end - begin;
         // The batch strides are unused if the batch is 1.
-        if (stays) part.a_strides[0] = s.m * s.k, part.b_strides[0] = s.k * s.n;
+        if (shares_matrix) part.a_strides[0] = s.m * s.k, part.b_strides[0] = s.k * s.n;
         for (int64_t i = begin; i < end; i += part.batch)
           multiply(part, i * s.a_strides[0], i * s.b_strides[0], i * s.m * s.n);
       });
     }
     // Splits the rows at multiples of the number of rows that oneDNN's kernels compute at once.
-    constexpr int64_t kRows = 32;
-    return ParallelFor((s.m + kRows - 1) / kRows, std::min(kRows, s.m) * s.n * s.k, kMatmulGrain,
+    constexpr int64_t kRowsAtOnce = 32;
+    return ParallelFor((s.m + kRowsAtOnce - 1) / kRowsAtOnce,
+                       std::min(kRowsAtOnce, s.m) * s.n * s.k, kMatmulGrain,
                        [&](int64_t begin, int64_t end) {
                          MatmulShape part = s;
-                         const int64_t first = begin * kRows;
-                         part.m = std::min(s.m, end * kRows) - first;
+                         const int64_t first = begin * kRowsAtOnce;
+                         part.m = std::min(s.m, end * kRowsAtOnce) - first;
                          // This stride is unused, as the batch is 1.
                          part.a_strides[0] = part.m * s.k;
                          multiply(part, first * s.a_strides[1], 0, first * s.n);
@@ -355,9 +357,9 @@ class Run {
     ir::EvalOptions options;
     options.device = context_.mesh_device;
     options.check_cancel = [this] { return context_.cancel->status(); };
-    options.parallel_for = [this](int64_t n, int64_t each,
+    options.parallel_for = [this](int64_t n, int64_t cost_each,
                                   absl::FunctionRef<void(int64_t, int64_t)> work) {
-      return ParallelFor(n, each, kMatmulGrain, work);
+      return ParallelFor(n, cost_each, kMatmulGrain, work);
     };
     return program::EvaluateInPlace(step, std::move(options),
                                     [this](int slot) { return AddressOf(slot); });
@@ -368,7 +370,8 @@ class Run {
       return MakeError(ErrorKind::kInternal, "the launch has no communicator");
     }
     const std::vector<int> group = context_.GroupRanks(p_.mesh, step.axes);
-    const CallKey key{context_.launch, numbers_.Next(group), label, std::string(context_.program)};
+    const CallKey key{context_.launch, call_numbers_.Next(group), label,
+                      std::string(context_.program)};
     std::vector<PermutePair> pairs;
     for (const auto& [source, target] : step.pairs) pairs.push_back({source, target});
     return context_.collectives->Run({.kind = step.kind,
@@ -390,13 +393,15 @@ class Run {
   std::vector<int64_t> iterations_;  // current iteration of each loop
   // The buffers of the kernel that runs.
   absl::InlinedVector<void*, 16> buffers_;
-  CallNumbers numbers_;
+  CallNumbers call_numbers_;
 };
 
-// Finds the code that a program needs besides the code of its native loops.
-class CodeFinder {
+// Collects the kernels that are compiled as functions of their own, which native loops, row tiles
+// and single steps call, and then gives the program these functions.
+class KernelCollector {
  public:
-  explicit CodeFinder(HostProgram* host) : host_(*host), used_(host->program.kernels.size()) {
+  explicit KernelCollector(HostProgram* host)
+      : host_(*host), runs_by_itself_(host->program.kernels.size()) {
     for (codegen::Kernel& kernel : host_.program.kernels) {
       codegen::Kernel blocked = BlockLoops(kernel);
       has_blocked_loops_.push_back(!(blocked == kernel));
@@ -404,38 +409,40 @@ class CodeFinder {
     }
   }
 
-  // Adds the kernels that these steps need. With `row_tiles`, kernels of row tiles become parts of
-  // the tiles.
-  void Find(const std::vector<Step>& steps, bool row_tiles) {
+  // Adds the kernels that these steps and the steps inside them run, except inside native loops.
+  // With `row_tiles`, kernels of row tiles become parts of the tiles.
+  void AddKernelsOf(const std::vector<Step>& steps, bool row_tiles) {
     for (size_t at = 0; at < steps.size(); ++at) {
       const Step& step = steps[at];
       if (const auto* k = std::get_if<KernelStep>(&step.what)) {
         if (row_tiles && k->tile >= 0) {
-          at += FindTile(steps, at) - 1;
+          at += AddTile(steps, at) - 1;
           continue;
         }
-        used_[k->kernel] = true;
+        runs_by_itself_[k->kernel] = true;
       }
       const auto* loop = std::get_if<LoopStep>(&step.what);
-      if (loop != nullptr && host_.native_of[loop->number] >= 0) continue;
-      ForEachList(step, [&](const std::vector<Step>& list) { Find(list, row_tiles); });
+      if (loop != nullptr && host_.native_loop_index[loop->number] >= 0) continue;
+      ForEachList(step, [&](const std::vector<Step>& list) { AddKernelsOf(list, row_tiles); });
     }
   }
 
-  std::vector<codegen::Kernel> Kernels() {
+  // Returns all kernels that were added, and leaves the kernels of the tiles empty.
+  std::vector<codegen::Kernel> TakeKernels() {
     std::vector<codegen::Kernel> kernels;
-    for (size_t k = 0; k < used_.size(); ++k)
-      if (used_[k]) kernels.push_back(host_.program.kernels[k]);
-    for (codegen::Kernel& part : parts_) kernels.push_back(std::move(part));
+    for (size_t k = 0; k < runs_by_itself_.size(); ++k)
+      if (runs_by_itself_[k]) kernels.push_back(host_.program.kernels[k]);
+    for (codegen::Kernel& part : tile_kernels_) kernels.push_back(std::move(part));
     return kernels;
   }
 
-  // Takes the functions of Kernels() from the program's code.
+  // Stores the functions of these kernels in the program. Requires that the program's code was
+  // compiled from the kernels that TakeKernels returned.
   void SetFunctions() {
     int next = 0;
-    for (const bool has_function : used_)
+    for (const bool has_function : runs_by_itself_)
       host_.functions.push_back(has_function ? host_.code->function(next++) : nullptr);
-    for (const int tile : tiles_)
+    for (const int tile : found_tiles_)
       for (HostTile::Part& part : host_.tiles[tile].parts)
         part.function = host_.code->function(next++);
   }
@@ -443,13 +450,13 @@ class CodeFinder {
  private:
   // Adds the kernels of the tile whose steps begin at steps[first]. Returns the number of these
   // steps.
-  size_t FindTile(const std::vector<Step>& steps, size_t first) {
+  size_t AddTile(const std::vector<Step>& steps, size_t first) {
     const std::vector<const KernelStep*> tiled = program::TileStepsFrom(steps, first);
-    HostTile tile = MakeHostTile(host_.program, has_blocked_loops_, steps, first, &parts_);
+    HostTile tile = MakeHostTile(host_.program, has_blocked_loops_, steps, first, &tile_kernels_);
     if (tile.parts.empty()) {
-      for (const KernelStep* step : tiled) used_[step->kernel] = true;
+      for (const KernelStep* step : tiled) runs_by_itself_[step->kernel] = true;
     } else {
-      tiles_.push_back(tiled[0]->tile);
+      found_tiles_.push_back(tiled[0]->tile);
       host_.tiles[tiled[0]->tile] = std::move(tile);
     }
     return tiled.size();
@@ -459,27 +466,28 @@ class CodeFinder {
   // For each kernel: whether it is cut into blocks (loop_blocking.h).
   std::vector<bool> has_blocked_loops_;
   // For each kernel: whether a step runs it by itself.
-  std::vector<bool> used_;
+  std::vector<bool> runs_by_itself_;
   // The row tiles, in the order in which they were found.
-  std::vector<int> tiles_;
+  std::vector<int> found_tiles_;
   // The kernels of the parts of these row tiles.
-  std::vector<codegen::Kernel> parts_;
+  std::vector<codegen::Kernel> tile_kernels_;
 };
 
 absl::Status AddCode(bool native, const std::string& tenant, codegen::HostCompiler& compiler,
                      HostProgram* host) {
-  CodeFinder finder(host);
+  KernelCollector collector(host);
   if (native) host->native_loops = FindNativeLoops(host->program);
   host->tiles.resize(host->program.tiles.size());
   std::vector<codegen::KernelLoop> loops;
   for (size_t i = 0; i < host->native_loops.size(); ++i) {
-    host->native_of[host->native_loops[i].loops[0]] = static_cast<int>(i);
-    finder.Find(host->native_loops[i].calls, /*row_tiles=*/false);
+    host->native_loop_index[host->native_loops[i].loop_numbers[0]] = static_cast<int>(i);
+    collector.AddKernelsOf(host->native_loops[i].called_steps, /*row_tiles=*/false);
     loops.push_back(host->native_loops[i].code);
   }
-  finder.Find(host->program.steps, /*row_tiles=*/native);
-  TESSERA_ASSIGN_OR_RETURN(host->code, compiler.Compile(finder.Kernels(), {}, loops, tenant));
-  finder.SetFunctions();
+  collector.AddKernelsOf(host->program.steps, /*row_tiles=*/native);
+  TESSERA_ASSIGN_OR_RETURN(host->code,
+                           compiler.Compile(collector.TakeKernels(), {}, loops, tenant));
+  collector.SetFunctions();
   return absl::OkStatus();
 }
 
@@ -502,7 +510,7 @@ absl::StatusOr<HostProgram> MakeHostProgram(program::StepProgram program, HostCo
     }
     host.scratch_bytes = std::max(host.scratch_bytes, scratch);
   });
-  host.native_of.assign(host.program.num_loops, -1);
+  host.native_loop_index.assign(host.program.num_loops, -1);
   if (kind != HostCodeKind::kInterpreted)
     TESSERA_RETURN_IF_ERROR(AddCode(kind == HostCodeKind::kNativeLoops, tenant, compiler, &host));
   return host;
@@ -516,7 +524,7 @@ absl::Status WithLabel(const absl::Status& error, const RunContext& context,
 
 absl::Status RunProgram(const HostProgram& program, const RunContext& context,
                         const HostMemory& memory, const HostResources& resources) {
-  return Run(program, context, memory, resources).RunSteps(program.program.steps);
+  return ProgramRunner(program, context, memory, resources).RunSteps(program.program.steps);
 }
 
 }  // namespace tessera::worker

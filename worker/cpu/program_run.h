@@ -34,7 +34,7 @@ struct HostProgram {
   std::vector<NativeLoop> native_loops;
   // For each loop of the program: its index in `native_loops` if it is the outermost loop there, or
   // -1.
-  std::vector<int> native_of;
+  std::vector<int> native_loop_index;
   // The row tiles by the program's numbers. A tile in a native loop has no parts.
   std::vector<HostTile> tiles;
   bool has_collectives = false, has_host_steps = false;

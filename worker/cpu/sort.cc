@@ -19,12 +19,12 @@ namespace {
 
 using ir::DType;
 
-constexpr int64_t kPolled = 1 << 20;     // elements of a row between two polls
-constexpr int64_t kThreadMin = 1 << 15;  // elements that are worth a thread
-constexpr int64_t kSmallRow = 32;        // rows of at most this length are sorted by insertion
+constexpr int64_t kElementsPerPoll = 1 << 20;       // elements of a row between two polls
+constexpr int64_t kElementsPerThreadMin = 1 << 15;  // elements that are worth a thread
+constexpr int64_t kInsertionSortMax = 32;  // rows of at most this length are sorted by insertion
 // The most elements that are selected without sorting the whole row.
 constexpr int64_t kSelectedMax = 1 << 16;
-constexpr int64_t kDigits = 256;
+constexpr int64_t kDigitValues = 256;  // a digit of the radix sort is a byte of the key
 constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -113,7 +113,7 @@ const ByteTable& ByteTableOf(DType dtype) {
 
 // Calls f with the key function of the dtype, which must not be complex.
 template <class F>
-void WithKey(DType dtype, const F& f) {
+void WithKeyFunction(DType dtype, const F& f) {
   switch (dtype) {
     case DType::kF64:
       return f(FloatKey<uint64_t, 0x7ff0000000000000>());
@@ -139,8 +139,8 @@ void WithKey(DType dtype, const F& f) {
   }
 }
 template <class F>
-void WithKey(DType dtype, bool descending, const F& f) {
-  if (!descending) return WithKey(dtype, f);
+void WithKeyFunction(DType dtype, bool descending, const F& f) {
+  if (!descending) return WithKeyFunction(dtype, f);
   switch (dtype) {
     case DType::kF64:
       return f(Descending<TotalKey<uint64_t>>());
@@ -150,41 +150,41 @@ void WithKey(DType dtype, bool descending, const F& f) {
     case DType::kBF16:
       return f(Descending<TotalKey<uint16_t>>());
     default:
-      return WithKey(dtype, [&](auto key) { f(Descending<decltype(key)>{key}); });
+      return WithKeyFunction(dtype, [&](auto key) { f(Descending<decltype(key)>{key}); });
   }
 }
 
 // ---- Sorted elements: keys with or without the places of their elements in the row. -------------
 
 template <class U>
-struct Plain {
+struct KeyElement {
   U key;
 };
-struct Packed {
+struct PackedElement {
   uint64_t bits;
-  static Packed Of(uint64_t key, int64_t index) {
+  static PackedElement Of(uint64_t key, int64_t index) {
     return {key << 32 | static_cast<uint64_t>(index)};
   }
   uint64_t key() const { return bits >> 32; }
   int64_t index() const { return static_cast<int64_t>(bits & 0xffffffff); }
 };
-struct Wide {
+struct WideElement {
   uint64_t bits;
   uint32_t at;
-  static Wide Of(uint64_t key, int64_t index) { return {key, static_cast<uint32_t>(index)}; }
+  static WideElement Of(uint64_t key, int64_t index) { return {key, static_cast<uint32_t>(index)}; }
   uint64_t key() const { return bits; }
   int64_t index() const { return at; }
 };
 template <class U>
-U KeyOf(const Plain<U>& e) {
+U KeyOf(const KeyElement<U>& e) {
   return e.key;
 }
-inline uint64_t KeyOf(const Packed& e) { return e.key(); }
-inline uint64_t KeyOf(const Wide& e) { return e.key(); }
+inline uint64_t KeyOf(const PackedElement& e) { return e.key(); }
+inline uint64_t KeyOf(const WideElement& e) { return e.key(); }
 
 // Orders elements by their keys, and elements with equal keys by their places.
-inline bool IsBefore(const Packed& a, const Packed& b) { return a.bits < b.bits; }
-inline bool IsBefore(const Wide& a, const Wide& b) {
+inline bool IsBefore(const PackedElement& a, const PackedElement& b) { return a.bits < b.bits; }
+inline bool IsBefore(const WideElement& a, const WideElement& b) {
   return a.bits != b.bits ? a.bits < b.bits : a.at < b.at;
 }
 
@@ -201,11 +201,11 @@ bool SortsKeysOnly(const SortShape& s) {
 int64_t ElementBytes(const SortShape& s) {
   if (SortsKeysOnly(s)) return ir::ByteWidth(s.dtypes[0]);
   for (int k = 0; k < s.num_keys; ++k)
-    if (ir::ByteWidth(s.dtypes[k]) > 4) return sizeof(Wide);
-  return sizeof(Packed);
+    if (ir::ByteWidth(s.dtypes[k]) > 4) return sizeof(WideElement);
+  return sizeof(PackedElement);
 }
 
-struct Split {
+struct WorkSplit {
   // The number of pieces into which the rows are divided. Pieces run at the same time.
   int64_t pieces = 1;
   // The number of threads that work on one row.
@@ -219,32 +219,33 @@ struct Split {
   int64_t elements = 0;
   int64_t piece_bytes = 0;
 
-  Split(const SortShape& s, int num_threads) {
+  WorkSplit(const SortShape& s, int num_threads) {
     const int64_t rows = s.rows();
-    const bool together = rows < num_threads && s.n >= 2 * kThreadMin;
-    if (together) {
+    const bool threads_share_rows = rows < num_threads && s.n >= 2 * kElementsPerThreadMin;
+    if (threads_share_rows) {
       threads = num_threads;
     } else {
-      pieces =
-          std::clamp<int64_t>(rows * s.n / kThreadMin, 1, std::min<int64_t>(rows, num_threads));
+      pieces = std::clamp<int64_t>(rows * s.n / kElementsPerThreadMin, 1,
+                                   std::min<int64_t>(rows, num_threads));
     }
-    chunk = std::clamp(CeilDiv(s.n, threads), std::min(s.n, kThreadMin), kPolled);
+    chunk =
+        std::clamp(CeilDiv(s.n, threads), std::min(s.n, kElementsPerThreadMin), kElementsPerPoll);
     chunks = CeilDiv(s.n, chunk);
     threads = std::min(threads, chunks);
     selects = s.num_keys == 1 && !SortsKeysOnly(s) && s.kept <= kSelectedMax &&
               s.kept <= s.n / 8 / threads;
     elements = selects ? threads * 2 * s.kept : 2 * s.n;
     piece_bytes = Aligned(elements * ElementBytes(s));
-    if (!selects) piece_bytes += chunks * kDigits * static_cast<int64_t>(sizeof(uint32_t));
+    if (!selects) piece_bytes += chunks * kDigitValues * static_cast<int64_t>(sizeof(uint32_t));
   }
 };
 
 // ---- Sorting. -----------------------------------------------------------------------------------
 
-struct Work {
+struct SortJob {
   const SortShape& shape;
   const SortMemory& memory;
-  const Split split;
+  const WorkSplit split;
   ThreadPool& threads;
   absl::FunctionRef<bool()> cancelled;
 };
@@ -264,8 +265,8 @@ void Store(std::byte* data, int64_t at, Bits bits) {
 template <class Element>
 class RowSorter {
  public:
-  RowSorter(const Work& work, int64_t piece) : work_(work), s_(work.shape), split_(work.split) {
-    std::byte* const scratch = work.memory.scratch + piece * split_.piece_bytes;
+  RowSorter(const SortJob& job, int64_t piece) : job_(job), s_(job.shape), split_(job.split) {
+    std::byte* const scratch = job.memory.scratch + piece * split_.piece_bytes;
     from_ = reinterpret_cast<Element*>(scratch);
     to_ = from_ + s_.n;
     counts_ =
@@ -275,8 +276,8 @@ class RowSorter {
   // Returns false if the sort is cancelled.
   bool SortValues(int64_t row) {
     bool ok = false;
-    WithKey(s_.dtypes[0], [&](auto key) {
-      if constexpr (std::is_same_v<Element, Plain<typename decltype(key)::Bits>>)
+    WithKeyFunction(s_.dtypes[0], [&](auto key) {
+      if constexpr (std::is_same_v<Element, KeyElement<typename decltype(key)::Bits>>)
         ok = SortValues(row, key);
     });
     return ok;
@@ -285,18 +286,18 @@ class RowSorter {
   bool SortWithPlaces(int64_t row) {
     bool ok = true;
     for (int k = s_.num_keys - 1; ok && k >= 0; --k)
-      WithKey(s_.dtypes[k], s_.descending, [&](auto key) {
+      WithKeyFunction(s_.dtypes[k], s_.descending, [&](auto key) {
         if constexpr (sizeof(typename decltype(key)::Bits) <= kKeyBytes) {
           ok = split_.selects
                    ? Select(row, key)
                    : ReadKeys(row, k, key) && RadixSort(sizeof(typename decltype(key)::Bits));
         }
       });
-    return ok && Write(row);
+    return ok && WriteResults(row);
   }
 
  private:
-  static constexpr size_t kKeyBytes = std::is_same_v<Element, Packed> ? 4 : 8;
+  static constexpr size_t kKeyBytes = std::is_same_v<Element, PackedElement> ? 4 : 8;
 
   // Calls f(chunk, begin, end) for the chunks of the first n elements of a row. Returns false if
   // some chunks may be left out because of a cancel.
@@ -304,10 +305,10 @@ class RowSorter {
   bool ForEachChunk(int64_t n, const F& f) {
     const auto run = [&](int64_t c) {
       const int64_t begin = c * split_.chunk;
-      if (!work_.cancelled()) f(c, begin, std::min(begin + split_.chunk, n));
+      if (!job_.cancelled()) f(c, begin, std::min(begin + split_.chunk, n));
     };
     InParallel(CeilDiv(n, split_.chunk), run);
-    return !work_.cancelled();
+    return !job_.cancelled();
   }
   template <class F>
   void InParallel(int64_t count, const F& f) {
@@ -315,7 +316,7 @@ class RowSorter {
     const auto share = [&](int64_t t) {
       for (int64_t i = t; i < count; i += threads) f(i);
     };
-    threads > 1 ? work_.threads.Run(threads, share) : share(0);
+    threads > 1 ? job_.threads.Run(threads, share) : share(0);
   }
 
   // Returns the flat index of the first of `n` elements of a row. Neighbouring elements are
@@ -329,7 +330,7 @@ class RowSorter {
   // Sorts `from_` by the lowest `bytes` bytes of its keys. Elements with equal keys stay in their
   // order.
   bool RadixSort(size_t bytes) {
-    if (s_.n <= kSmallRow) {
+    if (s_.n <= kInsertionSortMax) {
       InsertionSort();
       return true;
     }
@@ -338,14 +339,14 @@ class RowSorter {
         return static_cast<uint8_t>(KeyOf(e) >> shift);
       };
       if (!ForEachChunk(s_.n, [&](int64_t c, int64_t begin, int64_t end) {
-            uint32_t* const counts = counts_ + c * kDigits;
-            std::fill_n(counts, kDigits, 0);
+            uint32_t* const counts = counts_ + c * kDigitValues;
+            std::fill_n(counts, kDigitValues, 0);
             for (int64_t i = begin; i < end; ++i) ++counts[digit(from_[i])];
           }))
         return false;
       if (!CountsToPlaces()) continue;
       if (!ForEachChunk(s_.n, [&](int64_t c, int64_t begin, int64_t end) {
-            uint32_t* const places = counts_ + c * kDigits;
+            uint32_t* const places = counts_ + c * kDigitValues;
             for (int64_t i = begin; i < end; ++i) to_[places[digit(from_[i])]++] = from_[i];
           }))
         return false;
@@ -358,10 +359,10 @@ class RowSorter {
   // goes. Returns false if all elements have the same digit.
   bool CountsToPlaces() {
     uint32_t next = 0;
-    for (int64_t d = 0; d < kDigits; ++d) {
+    for (int64_t d = 0; d < kDigitValues; ++d) {
       const uint32_t before = next;
       for (int64_t c = 0; c < split_.chunks; ++c)
-        next += std::exchange(counts_[c * kDigits + d], next);
+        next += std::exchange(counts_[c * kDigitValues + d], next);
       if (next - before == s_.n) return false;
     }
     return true;
@@ -381,10 +382,10 @@ class RowSorter {
   template <class Key>
   bool SortValues(int64_t row, const Key& key) {
     using Bits = typename Key::Bits;
-    const std::byte* const in = work_.memory.in[0];
-    std::byte* const out = work_.memory.out[0];
+    const std::byte* const in = job_.memory.in[0];
+    std::byte* const out = job_.memory.out[0];
     const int64_t first = BeginOf(row, s_.n);
-    std::atomic<bool> special{false};  // whether some element is -0 or NaN
+    std::atomic<bool> has_special{false};  // whether some element is -0 or NaN
     if (!ForEachChunk(s_.n,
                       [&](int64_t, int64_t begin, int64_t end) {
                         bool found = false;
@@ -393,14 +394,14 @@ class RowSorter {
                           from_[i].key = key(bits);
                           found |= ElementOf(key, from_[i].key) != bits;
                         }
-                        if (found) special.store(true, std::memory_order_relaxed);
+                        if (found) has_special.store(true, std::memory_order_relaxed);
                       }) ||
         !RadixSort(sizeof(Bits)) || !ForEachChunk(s_.n, [&](int64_t, int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
             Store<Bits>(out, first + i * s_.inner, ElementOf(key, from_[i].key));
         }))
       return false;
-    return !special.load() || WriteSpecial(key, first);
+    return !has_special.load() || WriteZerosAndNaNs(key, first);
   }
 
   template <class U>
@@ -418,11 +419,11 @@ class RowSorter {
 
   // Writes the zeros and the NaNs again with their own bits, in their original order.
   template <class Key>
-  bool WriteSpecial(const Key&, int64_t) {
+  bool WriteZerosAndNaNs(const Key&, int64_t) {
     return true;  // integers have no such values
   }
   template <class U, U kInfinity>
-  bool WriteSpecial(const FloatKey<U, kInfinity>& key, int64_t first) {
+  bool WriteZerosAndNaNs(const FloatKey<U, kInfinity>& key, int64_t first) {
     const auto place_of = [&](U k) {
       return std::lower_bound(from_, from_ + s_.n, k,
                               [](const Element& e, U k) { return e.key < k; }) -
@@ -430,10 +431,10 @@ class RowSorter {
     };
     int64_t zero = place_of(key.kZero), nan = place_of(key.kNaN);
     for (int64_t i = 0; i < s_.n; ++i) {
-      if (i % kPolled == 0 && work_.cancelled()) return false;
-      const U bits = Load<U>(work_.memory.in[0], first + i * s_.inner);
+      if (i % kElementsPerPoll == 0 && job_.cancelled()) return false;
+      const U bits = Load<U>(job_.memory.in[0], first + i * s_.inner);
       int64_t* const at = key.IsNaN(bits) ? &nan : key.IsZero(bits) ? &zero : nullptr;
-      if (at != nullptr) Store<U>(work_.memory.out[0], first + (*at)++ * s_.inner, bits);
+      if (at != nullptr) Store<U>(job_.memory.out[0], first + (*at)++ * s_.inner, bits);
     }
     return true;
   }
@@ -445,7 +446,7 @@ class RowSorter {
   template <class Key>
   bool ReadKeys(int64_t row, int k, const Key& key) {
     using Bits = typename Key::Bits;
-    const std::byte* const in = work_.memory.in[k];
+    const std::byte* const in = job_.memory.in[k];
     const int64_t first = BeginOf(row, s_.n);
     return ForEachChunk(s_.n, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -467,9 +468,9 @@ class RowSorter {
     };
     InParallel(parts, [&](int64_t part) {
       Element* const kept = from_ + part * 2 * k;
-      Candidates(row, key, s_.n * part / parts, s_.n * (part + 1) / parts, kept, cut);
+      CollectCandidates(row, key, s_.n * part / parts, s_.n * (part + 1) / parts, kept, cut);
     });
-    if (work_.cancelled()) return false;
+    if (job_.cancelled()) return false;
     for (int64_t part = 1; part < parts; ++part)
       std::copy_n(from_ + part * 2 * k, k, from_ + part * k);
     if (parts > 1) cut(from_, from_ + parts * k);
@@ -481,11 +482,11 @@ class RowSorter {
   // there are more than 2 k elements. Blocks without a candidate, which are nearly all, are skipped
   // after one vectorizable comparison loop.
   template <class Key, class Cut>
-  void Candidates(int64_t row, const Key& key, int64_t begin, int64_t end, Element* kept,
-                  const Cut& cut) {
+  void CollectCandidates(int64_t row, const Key& key, int64_t begin, int64_t end, Element* kept,
+                         const Cut& cut) {
     using Bits = typename Key::Bits;
     constexpr int64_t kBlock = 64;
-    const std::byte* const in = work_.memory.in[0];
+    const std::byte* const in = job_.memory.in[0];
     const int64_t first = BeginOf(row, s_.n), k = s_.kept;
     const auto key_at = [&](int64_t i) { return key(Load<Bits>(in, first + i * s_.inner)); };
     int64_t count = 0, i = begin;
@@ -495,24 +496,24 @@ class RowSorter {
       count = k;
       return static_cast<Bits>(kept[k - 1].key());
     };
-    // `last` is the greatest key of the k candidates that come first. A later element with this key
-    // comes after them, so it is not wanted.
-    Bits last = cut_to_half();
+    // `last_key` is the greatest key of the k candidates that come first. A later element with this
+    // key comes after them, so it is not wanted.
+    Bits last_key = cut_to_half();
     const auto visit = [&](int64_t from, int64_t to) {
       for (int64_t j = from; j < to; ++j) {
-        const Bits of_element = key_at(j);
-        if (of_element >= last) continue;
-        kept[count++] = Element::Of(of_element, j);
-        if (count == 2 * k) last = cut_to_half();
+        const Bits element_key = key_at(j);
+        if (element_key >= last_key) continue;
+        kept[count++] = Element::Of(element_key, j);
+        if (count == 2 * k) last_key = cut_to_half();
       }
     };
     for (; i + kBlock <= end; i += kBlock) {
-      if ((i - begin) / kBlock % (kPolled / kBlock) == 0 && work_.cancelled()) return;
+      if ((i - begin) / kBlock % (kElementsPerPoll / kBlock) == 0 && job_.cancelled()) return;
       bool any = false;
       if (s_.inner == 1) {
-        for (int64_t j = 0; j < kBlock; ++j) any |= key(Load<Bits>(in, first + i + j)) < last;
+        for (int64_t j = 0; j < kBlock; ++j) any |= key(Load<Bits>(in, first + i + j)) < last_key;
       } else {
-        for (int64_t j = 0; j < kBlock; ++j) any |= key_at(i + j) < last;
+        for (int64_t j = 0; j < kBlock; ++j) any |= key_at(i + j) < last_key;
       }
       if (any) visit(i, i + kBlock);
     }
@@ -522,12 +523,12 @@ class RowSorter {
 
   // Writes the kept elements of every operand and, if the result has indices, their places in the
   // row.
-  bool Write(int64_t row) {
+  bool WriteResults(int64_t row) {
     const int64_t from = BeginOf(row, s_.n), to = BeginOf(row, s_.kept);
     const auto write = [&](size_t operand, auto element) {
       using T = decltype(element);
-      const std::byte* const in = work_.memory.in[operand];
-      std::byte* const out = work_.memory.out[operand];
+      const std::byte* const in = job_.memory.in[operand];
+      std::byte* const out = job_.memory.out[operand];
       return ForEachChunk(s_.kept, [&](int64_t, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           Store<T>(out, to + i * s_.inner, Load<T>(in, from + from_[i].index() * s_.inner));
@@ -543,16 +544,16 @@ class RowSorter {
       if (!ok) return false;
     }
     if (!s_.has_indices) return true;
-    std::byte* const out = work_.memory.out.back();
+    std::byte* const out = job_.memory.out.back();
     return ForEachChunk(s_.kept, [&](int64_t, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         Store<int32_t>(out, to + i * s_.inner, static_cast<int32_t>(from_[i].index()));
     });
   }
 
-  const Work& work_;
+  const SortJob& job_;
   const SortShape& s_;
-  const Split& split_;
+  const WorkSplit& split_;
   // Each holds the n elements of a row. In a selection, `from_` holds the candidates.
   Element *from_ = nullptr, *to_ = nullptr;
   // For each chunk and digit: the number of its elements, and then the place of the next of them.
@@ -560,14 +561,15 @@ class RowSorter {
 };
 
 template <class Element>
-void SortRows(const Work& work) {
-  const int64_t rows = work.shape.rows(), pieces = work.split.pieces;
+void SortRows(const SortJob& job) {
+  const int64_t rows = job.shape.rows(), pieces = job.split.pieces;
   const auto sort = [&](int64_t piece) {
-    RowSorter<Element> sorter(work, piece);
+    RowSorter<Element> sorter(job, piece);
     for (int64_t row = rows * piece / pieces; row < rows * (piece + 1) / pieces; ++row) {
-      if (work.cancelled()) return;
+      if (job.cancelled()) return;
       bool ok = false;
-      if constexpr (std::is_same_v<Element, Packed> || std::is_same_v<Element, Wide>) {
+      if constexpr (std::is_same_v<Element, PackedElement> ||
+                    std::is_same_v<Element, WideElement>) {
         ok = sorter.SortWithPlaces(row);
       } else {
         ok = sorter.SortValues(row);
@@ -576,27 +578,27 @@ void SortRows(const Work& work) {
     }
   };
   if (pieces == 1) return sort(0);
-  work.threads.Run(pieces, sort);
+  job.threads.Run(pieces, sort);
 }
 
 }  // namespace
 
 int64_t SortScratchBytes(const SortShape& shape, int num_threads) {
-  const Split split(shape, num_threads);
+  const WorkSplit split(shape, num_threads);
   return split.pieces * split.piece_bytes;
 }
 
 void Sort(const SortShape& shape, const SortMemory& memory, ThreadPool& threads, int num_threads,
           absl::FunctionRef<bool()> cancelled) {
-  const Work work{shape, memory, Split(shape, num_threads), threads, cancelled};
+  const SortJob job{shape, memory, WorkSplit(shape, num_threads), threads, cancelled};
   const int64_t bytes = ElementBytes(shape);
   if (SortsKeysOnly(shape)) {
-    if (bytes == 2) return SortRows<Plain<uint16_t>>(work);
-    if (bytes == 4) return SortRows<Plain<uint32_t>>(work);
-    return SortRows<Plain<uint64_t>>(work);
+    if (bytes == 2) return SortRows<KeyElement<uint16_t>>(job);
+    if (bytes == 4) return SortRows<KeyElement<uint32_t>>(job);
+    return SortRows<KeyElement<uint64_t>>(job);
   }
-  if (bytes == sizeof(Packed)) return SortRows<Packed>(work);
-  SortRows<Wide>(work);
+  if (bytes == sizeof(PackedElement)) return SortRows<PackedElement>(job);
+  SortRows<WideElement>(job);
 }
 
 }  // namespace tessera::worker

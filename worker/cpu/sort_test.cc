@@ -36,16 +36,16 @@ std::vector<DType> RealDTypes() {
 constexpr DType kOfEachWidth[] = {DType::kS8,  DType::kBF16, DType::kF16, DType::kS32,
                                   DType::kF32, DType::kU64,  DType::kF64};
 
-// If `few` is true, returns numbers of which many are equal, with both zeros, infinities and
+// If `few_values` is true, returns numbers of which many are equal, with both zeros, infinities and
 // different NaNs among the floats. Otherwise returns random bits that are valid for the dtype.
-Array Sample(DType dtype, const ir::Dims& shape, bool few, std::mt19937& random) {
+Array Sample(DType dtype, const ir::Dims& shape, bool few_values, std::mt19937& random) {
   Array a(dtype, shape);
   const int64_t width = ir::ByteWidth(dtype);
   const double specials[] = {0, -0.0, 1, -1, 2, INFINITY, -INFINITY, 0.5, -3};
   for (int64_t i = 0; i < a.num_elements(); ++i) {
     std::byte* const at = a.MutableData() + i * width;
     const uint64_t bits[2] = {random() | uint64_t{random()} << 32, random()};
-    if (few && !ir::IsComplex(dtype)) {
+    if (few_values && !ir::IsComplex(dtype)) {
       const size_t which = random() % (std::size(specials) + 2);
       if (which < std::size(specials)) {
         a.Set(i, ir::IsFloat(dtype) || std::isfinite(specials[which]) ? specials[which] : 3);
@@ -138,7 +138,7 @@ std::vector<Array> Sorted(const SortShape& s, const std::vector<Array>& in, Thre
 }
 constexpr auto kNever = [] { return false; };
 
-std::string Text(const SortShape& s) {
+std::string ShapeText(const SortShape& s) {
   return absl::StrCat(s.outer, " x ", s.n, " x ", s.inner, " of ",
                       absl::StrJoin(s.dtypes, ", ",
                                     [](std::string* out, DType d) {
@@ -152,17 +152,17 @@ class SortTest : public ::testing::Test {
  protected:
   // Sorts with one thread and with several, and compares the bits.
   void Check(const SortShape& s) {
-    SCOPED_TRACE(Text(s));
-    for (const bool few : {true, false}) {
+    SCOPED_TRACE(ShapeText(s));
+    for (const bool few_values : {true, false}) {
       std::vector<Array> in;
       for (size_t i = 0; i < s.dtypes.size(); ++i)
-        in.push_back(Sample(s.dtypes[i], s.operand(i).shape, few, random_));
+        in.push_back(Sample(s.dtypes[i], s.operand(i).shape, few_values, random_));
       const std::vector<Array> want = Expected(s, in);
       for (const int threads : {1, 2, 4}) {
         const std::vector<Array> got = Sorted(s, in, pool_, threads, kNever);
         for (size_t r = 0; r < want.size(); ++r)
-          ASSERT_TRUE(got[r] == want[r])
-              << "result " << r << ", " << threads << " threads" << (few ? ", few numbers" : "");
+          ASSERT_TRUE(got[r] == want[r]) << "result " << r << ", " << threads << " threads"
+                                         << (few_values ? ", few values" : "");
       }
     }
   }
@@ -206,7 +206,7 @@ TEST_F(SortTest, LaterKeysDecideAmongEquals) {
   Check({.n = 140'000, .kept = 140'000, .dtypes = {DType::kBF16, DType::kF32}, .num_keys = 2});
 }
 
-TEST_F(SortTest, TheFirstOfEachRowDescending) {
+TEST_F(SortTest, SelectsTheGreatestElementsOfEachRow) {
   for (const DType dtype : RealDTypes())
     for (const int64_t kept : {1, 2, 10, 60, 400, 999, 1000}) {
       Check({.outer = 3,
@@ -235,7 +235,7 @@ TEST_F(SortTest, TheFirstOfEachRowDescending) {
 }
 
 // In a row that rises, every element is one of the greatest so far.
-TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
+TEST_F(SortTest, SelectsTheGreatestElementsOfAnAscendingRow) {
   SortShape s{
       .n = 100'000, .kept = 100, .dtypes = {DType::kS32}, .descending = true, .has_indices = true};
   Array x(DType::kS32, {s.n});
@@ -246,7 +246,7 @@ TEST_F(SortTest, TheFirstOfARowThatIsInOrder) {
 
 // A cancel at any time ends the sort soon, and the sort stays within its memory. After the cancel
 // each thread asks at most once more for each part of the work that it leaves out.
-TEST_F(SortTest, ACancelEndsIt) {
+TEST_F(SortTest, ACancelEndsASort) {
   const SortShape shapes[] = {
       {.n = 70'000, .kept = 70'000, .dtypes = {DType::kF32}},
       {.n = 1'300'000, .kept = 1'300'000, .dtypes = {DType::kF32, DType::kS32}},
@@ -257,19 +257,19 @@ TEST_F(SortTest, ACancelEndsIt) {
        .has_indices = true},
       {.outer = 500, .n = 100, .kept = 100, .dtypes = {DType::kF32}, .num_keys = 1}};
   for (const SortShape& s : shapes) {
-    SCOPED_TRACE(Text(s));
+    SCOPED_TRACE(ShapeText(s));
     std::vector<Array> in;
     for (size_t i = 0; i < s.dtypes.size(); ++i)
-      in.push_back(Sample(s.dtypes[i], s.operand(i).shape, /*few=*/true, random_));
+      in.push_back(Sample(s.dtypes[i], s.operand(i).shape, /*few_values=*/true, random_));
     for (const int threads : {1, 2}) {
       std::atomic<int> polls{0};
       Sorted(s, in, pool_, threads, [&] { return polls.fetch_add(1) < 0; });
       const int all = polls.load();
       EXPECT_GT(all, 2);
       for (int at = 0; at < all; at += 1 + all / 8) {
-        std::atomic<int> asked{0};
-        Sorted(s, in, pool_, threads, [&] { return asked.fetch_add(1) >= at; });
-        EXPECT_LE(asked.load(), at + 12);
+        std::atomic<int> num_polls{0};
+        Sorted(s, in, pool_, threads, [&] { return num_polls.fetch_add(1) >= at; });
+        EXPECT_LE(num_polls.load(), at + 12);
       }
     }
   }

@@ -15,7 +15,7 @@ ThreadPool::~ThreadPool() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    ++calls_;
+    ++num_calls_;
   }
   for (std::thread& t : threads_) t.join();
 }
@@ -27,7 +27,7 @@ void ThreadPool::RunPieces(Job* job) {
     mu_.Unlock();
     job->work(piece);
     mu_.Lock();
-    ++job->ended;
+    ++job->num_ended;
   }
 }
 
@@ -39,31 +39,33 @@ void ThreadPool::Run(int64_t pieces, absl::FunctionRef<void(int64_t)> work) {
   Job job{work, pieces};
   absl::MutexLock lock(&mu_);
   jobs_.push_back(&job);
-  ++calls_;
+  ++num_calls_;
   RunPieces(&job);
-  const auto over = [&job] { return job.ended.load(std::memory_order_relaxed) == job.pieces; };
-  if (!over()) {
+  const auto all_ended = [&job] {
+    return job.num_ended.load(std::memory_order_relaxed) == job.pieces;
+  };
+  if (!all_ended()) {
     mu_.Unlock();
-    SpinUntil(over);
+    SpinUntil(all_ended);
     mu_.Lock();
   }
-  mu_.Await(absl::Condition(&over));
+  mu_.Await(absl::Condition(&all_ended));
 }
 
 void ThreadPool::RunHelper() {
   absl::MutexLock lock(&mu_);
-  const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  const auto is_needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || !jobs_.empty();
   };
   Spinner spinner;
   while (true) {
-    if (!wanted()) {
-      const int64_t before = calls_.load();
+    if (!is_needed()) {
+      const int64_t before = num_calls_.load();
       mu_.Unlock();
-      spinner.Until([&] { return calls_.load() != before; });
+      spinner.Until([&] { return num_calls_.load() != before; });
       mu_.Lock();
     }
-    mu_.Await(absl::Condition(&wanted));
+    mu_.Await(absl::Condition(&is_needed));
     if (stopping_) return;
     RunPieces(jobs_.front());
   }

@@ -28,7 +28,7 @@ class ThreadPool {
   ~ThreadPool();
 
   // Calls `work` for every piece 0 <= i < pieces, on this thread and on helpers that are idle.
-  // Returns when all calls have ended.
+  // Returns when all these calls have ended.
   void Run(int64_t pieces, absl::FunctionRef<void(int64_t)> work) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -38,7 +38,7 @@ class ThreadPool {
     // The next piece to run; guarded by the pool's lock.
     int64_t next = 0;
     // The number of pieces that have ended; written under the pool's lock.
-    std::atomic<int64_t> ended{0};
+    std::atomic<int64_t> num_ended{0};
   };
 
   // Runs pieces of `job` until none is left. Unlocks during each piece.
@@ -49,7 +49,7 @@ class ThreadPool {
   std::deque<Job*> jobs_ ABSL_GUARDED_BY(mu_);  // jobs with pieces left
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   // The number of calls of Run and the destructor; written under mu_.
-  std::atomic<int64_t> calls_{0};
+  std::atomic<int64_t> num_calls_{0};
   // This member is the last one, because the threads use the members above.
   std::vector<std::thread> threads_;
 };
