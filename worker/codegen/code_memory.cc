@@ -177,9 +177,9 @@ struct FinalizedSegments {
   std::vector<orc::shared::WrapperFunctionCall> dealloc_actions;
 };
 
-class InFlight : public jitlink::JITLinkMemoryManager::InFlightAlloc {
+class InFlightSegments : public jitlink::JITLinkMemoryManager::InFlightAlloc {
  public:
-  InFlight(jitlink::LinkGraph* graph, std::vector<Segment> segments)
+  InFlightSegments(jitlink::LinkGraph* graph, std::vector<Segment> segments)
       : graph_(graph), segments_(std::move(segments)) {}
 
   void finalize(OnFinalizedFunction done) override { done(Finalize()); }
@@ -252,7 +252,7 @@ class CodeMemory : public jitlink::JITLinkMemoryManager {
       (*needs)[i].segment->WorkingMem = static_cast<char*>(Pointer(begin));
     }
     if (llvm::Error error = layout.apply()) return error;
-    return std::make_unique<InFlight>(&graph, std::move(*segments));
+    return std::make_unique<InFlightSegments>(&graph, std::move(*segments));
   }
 
   llvm::Expected<std::vector<SegmentNeed>> NeedsOf(jitlink::BasicLayout& layout) const {

@@ -81,7 +81,7 @@ uintptr_t Address(const std::shared_ptr<const void>& function) {
 // ---- Kernels. ----------------------------------------------------------------------------------
 
 // Returns an object that computes p1[i] = p0[i] + addend.
-std::string Adder(int addend) {
+std::string AdderObject(int addend) {
   const absl::StatusOr<Kernel> kernel =
       ParseKernel(absl::StrCat("kernel [100] reduced 0\nin s32 100\nout s32 100\n%0 = load p0 [0: "
                                "1] : s32\n%1 = Constant ",
@@ -104,7 +104,7 @@ int AddedTo5(const std::shared_ptr<const void>& function) {
 class LoadedCode : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (int addend = 0; addend < kAdders; ++addend) objects_.push_back(Adder(addend));
+    for (int addend = 0; addend < kAdders; ++addend) objects_.push_back(AdderObject(addend));
     TESSERA_ASSERT_OK_AND_ASSIGN(loader_, HostLoader::Create());
   }
   std::shared_ptr<const void> Load(int addend) {
@@ -147,7 +147,7 @@ TEST_F(LoadedCode, ThousandsOfObjectsTakeFewMappings) {
   for (int i = 0; i < kLoads; ++i) ASSERT_EQ(AddedTo5(functions[i]), 5 + i % kAdders);
 }
 
-TEST_F(LoadedCode, IsReadOnlyAndExecutableAndGoneAtTheEnd) {
+TEST_F(LoadedCode, IsReadOnlyAndExecutableUntilItIsUnloaded) {
   std::shared_ptr<const void> function = Load(1);
   const uintptr_t address = Address(function);
   EXPECT_EQ(ProtectionAt(address), "r-xp");
@@ -155,7 +155,7 @@ TEST_F(LoadedCode, IsReadOnlyAndExecutableAndGoneAtTheEnd) {
   EXPECT_EQ(ProtectionAt(address), "---p");
 }
 
-TEST_F(LoadedCode, ThreadsLoadAndUnloadAtOnce) {
+TEST_F(LoadedCode, ThreadsLoadAndUnloadConcurrently) {
   constexpr int kThreads = 4, kLoads = 400;
   const int before = NumMappings();
   std::vector<std::vector<std::shared_ptr<const void>>> functions(kThreads);
@@ -228,7 +228,7 @@ class CodeMemoryTest : public ::testing::Test {
     return "";
   }
   // Allocates code of `pages` pages, and remembers it.
-  uintptr_t Code(uintptr_t pages) {
+  uintptr_t AllocateCode(uintptr_t pages) {
     auto allocated = Allocate({{kReadExec, {pages * kPage, llvm::Align(16)}}});
     const auto info = allocated.getSegInfo(kReadExec);
     std::memset(info.WorkingMem.data(), 0xcc, info.WorkingMem.size());
@@ -267,7 +267,7 @@ TEST_F(CodeMemoryTest, SegmentsHaveTheirProtectionsAndContents) {
   for (const uintptr_t a : at) EXPECT_EQ(ProtectionAt(a), "---p");
 }
 
-TEST_F(CodeMemoryTest, SegmentsForFinalizingGoOnceFinalized) {
+TEST_F(CodeMemoryTest, FinalizeOnlySegmentsAreFreedAtFinalization) {
   const orc::AllocGroup scratch(kRead, orc::MemLifetime::Finalize);
   auto allocated = Allocate({{kReadExec, {10, llvm::Align(16)}}, {scratch, {10, llvm::Align(16)}}});
   const uintptr_t at = allocated.getSegInfo(scratch).Addr.getValue();
@@ -278,7 +278,7 @@ TEST_F(CodeMemoryTest, SegmentsForFinalizingGoOnceFinalized) {
   EXPECT_EQ(ProtectionAt(code), "r-xp");
 }
 
-TEST_F(CodeMemoryTest, WhatIsAbandonedIsFree) {
+TEST_F(CodeMemoryTest, AbandonedMemoryIsFree) {
   jitlink::LinkGraph graph("test", llvm::Triple(), 8, llvm::endianness::native, nullptr);
   const std::string content = "content";
   jitlink::Section& section = graph.createSection("code", kReadExec);
@@ -289,11 +289,11 @@ TEST_F(CodeMemoryTest, WhatIsAbandonedIsFree) {
   EXPECT_EQ(ProtectionAt(at), "rw-p");
   in_flight->abandon([](llvm::Error error) { llvm::cantFail(std::move(error)); });
   EXPECT_EQ(ProtectionAt(at), "---p");
-  EXPECT_EQ(Code(1), at);
+  EXPECT_EQ(AllocateCode(1), at);
 }
 
-TEST_F(CodeMemoryTest, ZeroFilledBlocksAreZeroWhereMemoryIsReused) {
-  const uintptr_t used = Code(2);
+TEST_F(CodeMemoryTest, ZeroFillBlocksAreZeroInReusedMemory) {
+  const uintptr_t used = AllocateCode(2);
   llvm::cantFail(memory_->deallocate(std::exchange(code_[0], Finalized())));
   code_.clear();
   jitlink::LinkGraph graph("test", llvm::Triple(), 8, llvm::endianness::native, nullptr);
@@ -306,7 +306,7 @@ TEST_F(CodeMemoryTest, ZeroFilledBlocksAreZeroWhereMemoryIsReused) {
   EXPECT_EQ(std::count(bytes, bytes + size, 0), size);
 }
 
-TEST_F(CodeMemoryTest, ActionsRunWhenFinalizedAndInReverseWhenFreed) {
+TEST_F(CodeMemoryTest, ActionsRunAtFinalizationAndInReverseOrderWhenFreed) {
   static std::string* const log = new std::string;
   log->clear();
   const auto action = +[](const char* data, size_t size) {
@@ -345,9 +345,9 @@ TEST_F(CodeMemoryTest, ActionsRunWhenFinalizedAndInReverseWhenFreed) {
   }
 }
 
-TEST_F(CodeMemoryTest, AFreePageAmongOthersKeepsTheirProtectionAndReadsAsZero) {
+TEST_F(CodeMemoryTest, AFreePageBetweenPagesInUseKeepsItsProtectionAndReadsAsZero) {
   UseRegionsOf(16);
-  const uintptr_t first = Code(1), second = Code(1), third = Code(1);
+  const uintptr_t first = AllocateCode(1), second = AllocateCode(1), third = AllocateCode(1);
   EXPECT_EQ(second, first + kPage);
   EXPECT_EQ(third, second + kPage);
   llvm::cantFail(memory_->deallocate(std::exchange(code_[1], Finalized())));
@@ -362,16 +362,16 @@ TEST_F(CodeMemoryTest, AFreePageAmongOthersKeepsTheirProtectionAndReadsAsZero) {
   EXPECT_EQ(ProtectionAt(third), "---p");
   EXPECT_EQ(ProtectionAt(first), "r-xp");
   code_.resize(1);
-  EXPECT_EQ(Code(2), second);
+  EXPECT_EQ(AllocateCode(2), second);
 }
 
-TEST_F(CodeMemoryTest, ANewRegionBeginsWhereOneIsFull) {
+TEST_F(CodeMemoryTest, AFullRegionIsFollowedByANewOne) {
   // A region of 8 pages has 4 pages for code.
   UseRegionsOf(8);
-  const uintptr_t first = Code(3), second = Code(2), third = Code(1);
+  const uintptr_t first = AllocateCode(3), second = AllocateCode(2), third = AllocateCode(1);
   EXPECT_NE(second, first + 3 * kPage);
   EXPECT_EQ(third, first + 3 * kPage);
-  EXPECT_EQ(Code(2), second + 2 * kPage);
+  EXPECT_EQ(AllocateCode(2), second + 2 * kPage);
   // All parts of an object come from one region.
   auto allocated =
       Allocate({{kRead, {1, llvm::Align(1)}}, {kReadExec, {2 * kPage, llvm::Align(1)}}});
@@ -380,7 +380,7 @@ TEST_F(CodeMemoryTest, ANewRegionBeginsWhereOneIsFull) {
   code_.push_back(llvm::cantFail(allocated.finalize()));
 }
 
-TEST_F(CodeMemoryTest, WhatCannotBeHadIsAnErrorThatSaysSo) {
+TEST_F(CodeMemoryTest, ImpossibleAllocationsAreErrors) {
   EXPECT_THAT(ErrorOf({{kReadWrite | kReadExec, {1, llvm::Align(1)}}}),
               HasSubstr("writable and executable"));
   EXPECT_THAT(ErrorOf({{kRead, {1, llvm::Align(2 * kPage)}}}), HasSubstr("aligned to"));

@@ -20,7 +20,7 @@ using llvm::Value;
 // Returns the identity of each kind for the given dtype. Integer limits are computed from the width
 // of the dtype, so that one function serves all integers. The identity of a sum is +0. A scan of
 // floats needs -0 instead, and the emitters choose that themselves.
-Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* index) {
+Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* index_type) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const unsigned bits = dtype == DType::kBool ? 1 : static_cast<unsigned>(8 * ir::ByteWidth(dtype));
   const uint64_t ones = ~uint64_t{0} >> (64 - bits);
@@ -32,8 +32,8 @@ Partial IdentityOf(IRBuilderBase& b, ReduceKind kind, DType dtype, llvm::Type* i
   // Every element has a lower index than the identity of argmax and argmin, so that an element wins
   // even if it equals the identity's value.
   const auto no_index = [&] {
-    return llvm::ConstantInt::get(index,
-                                  llvm::APInt::getSignedMaxValue(index->getIntegerBitWidth()));
+    return llvm::ConstantInt::get(index_type,
+                                  llvm::APInt::getSignedMaxValue(index_type->getIntegerBitWidth()));
   };
   switch (kind) {
     case ReduceKind::kProd:

@@ -13,10 +13,10 @@ struct Partial {
   llvm::Value* index = nullptr;
 };
 
-// Returns the scalar partial result that changes no element it is combined with. `index` is the
-// type of its index.
+// Returns the scalar partial result that changes no element it is combined with. If the
+// result has an index, the index is of type `index_type`.
 Partial IdentityOf(llvm::IRBuilderBase& b, ir::ReduceKind kind, ir::DType operand,
-                   llvm::Type* index);
+                   llvm::Type* index_type);
 // Combines two partial results. For max and min, NaN wins, and -0 is less than 0. For argmax and
 // argmin, NaN wins, then the larger (or smaller) value, then the lower index. The combination is
 // commutative, except for the bits of a NaN.

@@ -19,11 +19,11 @@
 namespace tessera::worker::codegen {
 namespace {
 
-// A request is a line with the target, followed by the texts of the kernels, separated by kBetween,
-// or by the text of a loop of kernels. A reply is kObject and the object, or kError and the
-// message.
-constexpr char kBetween[] = "--\n";
-constexpr char kObject = 'o', kError = 'e';
+// A request is a line with the target, followed by the texts of the kernels, separated by
+// kSeparator, or by the text of a loop of kernels. A reply is kObjectReply and the object, or
+// kErrorReply and the message.
+constexpr char kSeparator[] = "--\n";
+constexpr char kObjectReply = 'o', kErrorReply = 'e';
 constexpr char kCompileTitle[] = "tessera-compile";
 
 absl::Status TimeoutError(const std::string& label) {
@@ -38,7 +38,7 @@ absl::Status TimeoutError(const std::string& label) {
 
 absl::StatusOr<std::string> CompileChild::Compile(absl::Span<const Kernel> kernels,
                                                   const std::string& label, absl::Time deadline) {
-  return CompileText(absl::StrJoin(kernels, kBetween,
+  return CompileText(absl::StrJoin(kernels, kSeparator,
                                    [](std::string* out, const Kernel& kernel) {
                                      absl::StrAppend(out, kernel.ToString());
                                    }),
@@ -54,7 +54,7 @@ absl::StatusOr<std::string> CompileChild::CompileText(const std::string& text,
   const std::optional<std::string> reply =
       process_.Call(absl::StrCat(target_, "\n", text), deadline, &end);
   if (reply && !reply->empty()) {
-    if ((*reply)[0] == kObject) return reply->substr(1);
+    if ((*reply)[0] == kObjectReply) return reply->substr(1);
     return MakeError(ErrorKind::kInternal,
                      absl::StrCat("compile of ", label, ": ", absl::string_view(*reply).substr(1)));
   }
@@ -93,13 +93,13 @@ void CompileChildren::Release(const std::string& tenant, std::unique_ptr<Compile
   // Keeps one child for each tenant, for the few tenants that compiled last. Any other child is
   // destroyed after the lock is released.
   constexpr size_t kIdleMax = 4;
-  std::vector<Idle> over;
+  std::vector<Idle> evicted;
   absl::MutexLock lock(&mu_);
   const auto at = std::find_if(idle_.begin(), idle_.end(),
                                [&](const Idle& idle) { return idle.tenant == tenant; });
   const auto least = at != idle_.end() || idle_.size() < kIdleMax ? at : idle_.begin();
   if (least != idle_.end()) {
-    over.push_back(std::move(*least));
+    evicted.push_back(std::move(*least));
     idle_.erase(least);
   }
   idle_.push_back({tenant, std::move(child)});
@@ -108,20 +108,20 @@ void CompileChildren::Release(const std::string& tenant, std::unique_ptr<Compile
 // ---- The child. --------------------------------------------------------------------------------
 namespace {
 
-class Server {
+class CompileServer {
  public:
-  explicit Server(CompileImageFn others) : others_(others) {}
+  explicit CompileServer(CompileImageFn compile_image) : compile_image_(compile_image) {}
 
   std::string Serve(std::string_view request) {
     absl::StatusOr<std::string> object = Compile(request);
-    if (object.ok()) return absl::StrCat(std::string(1, kObject), *object);
-    return absl::StrCat(std::string(1, kError), object.status().message());
+    if (object.ok()) return absl::StrCat(std::string(1, kObjectReply), *object);
+    return absl::StrCat(std::string(1, kErrorReply), object.status().message());
   }
 
  private:
   absl::StatusOr<std::string> Compile(std::string_view request) {
-    const size_t line = std::min(request.find('\n'), request.size() - 1);
-    const std::string name(request.substr(0, line)), text(request.substr(line + 1));
+    const size_t line_end = std::min(request.find('\n'), request.size() - 1);
+    const std::string name(request.substr(0, line_end)), text(request.substr(line_end + 1));
     const absl::StatusOr<HostTarget> target = FindHostTarget(name);
     if (absl::StartsWith(text, "loop ")) {
       TESSERA_RETURN_IF_ERROR(target);
@@ -129,10 +129,10 @@ class Server {
       return CodegenOf(*target).Compile(loop);
     }
     std::vector<Kernel> kernels;
-    for (const absl::string_view each : absl::StrSplit(text, kBetween)) {
+    for (const absl::string_view each : absl::StrSplit(text, kSeparator)) {
       TESSERA_ASSIGN_OR_RETURN(kernels.emplace_back(), ParseKernel(each));
     }
-    if (!target.ok() && others_ != nullptr) return others_(name, kernels);
+    if (!target.ok() && compile_image_ != nullptr) return compile_image_(name, kernels);
     TESSERA_RETURN_IF_ERROR(target);
     if (kernels.size() != 1)
       return MakeError(ErrorKind::kInternal,
@@ -146,14 +146,14 @@ class Server {
     return *codegen;
   }
 
-  const CompileImageFn others_;
+  const CompileImageFn compile_image_;
   std::map<std::string, std::unique_ptr<HostCodegen>> codegens_;
 };
 
 }  // namespace
 
-int RunCompileChild(CompileImageFn others) {
-  Server server(others);
+int RunCompileChild(CompileImageFn compile_image) {
+  CompileServer server(compile_image);
   return ServeInJail(kCompileTitle,
                      [&server](std::string_view request) { return server.Serve(request); });
 }

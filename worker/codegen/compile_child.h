@@ -78,7 +78,8 @@ inline constexpr char kCompileChildFlag[] = "--compile-child";
 using CompileImageFn = absl::StatusOr<std::string> (*)(absl::string_view target,
                                                        absl::Span<const Kernel> kernels);
 // The main function of a child. It serves the socket with descriptor 3 until the socket closes.
-// `others` compiles for targets other than the host's, and may be null. Returns the exit status.
-int RunCompileChild(CompileImageFn others);
+// `compile_image` compiles for targets other than the host's, and may be null. Returns the exit
+// status.
+int RunCompileChild(CompileImageFn compile_image);
 
 }  // namespace tessera::worker::codegen

@@ -23,7 +23,7 @@ int Main(int argc, char** argv) {
   bool ir = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
-    if (arg == kCompileChildFlag) return RunCompileChild(/*others=*/nullptr);
+    if (arg == kCompileChildFlag) return RunCompileChild(/*compile_image=*/nullptr);
     if (arg == "--ir") {
       ir = true;
     } else if (arg == "--target" && i + 1 < argc) {

@@ -24,8 +24,8 @@ namespace {
 constexpr absl::string_view kSimtTarget = "simt-host";
 
 // Returns the cache key of the image. The images of the emulator depend on the host's CPU too.
-absl::StatusOr<std::string> KeyOf(absl::string_view target, absl::Span<const Kernel> kernels,
-                                  const std::string& tenant) {
+absl::StatusOr<std::string> CacheKey(absl::string_view target, absl::Span<const Kernel> kernels,
+                                     const std::string& tenant) {
   std::string text =
       absl::StrCat("device code ", kDeviceCodeVersion, "\n", tenant, "\n", target, "\n");
   if (target == kSimtTarget) {
@@ -58,40 +58,40 @@ absl::StatusOr<DeviceCode> CompileForDevice(absl::string_view target,
                                             absl::Span<const Kernel> kernels, ObjectCache* cache,
                                             CompileChildren* children, absl::Time deadline,
                                             const std::string& tenant) {
-  std::vector<Kernel> normal;
+  std::vector<Kernel> canonical;
   DeviceCode code;
   for (const Kernel& kernel : kernels) {
-    normal.push_back(Canonical(kernel));
-    TESSERA_ASSIGN_OR_RETURN(const GpuPlan plan, PlanGpu(normal.back()));
+    canonical.push_back(Canonical(kernel));
+    TESSERA_ASSIGN_OR_RETURN(const GpuPlan plan, PlanGpu(canonical.back()));
     GpuKernel& gpu = code.kernels.emplace_back();
-    gpu.entry = GpuEntryName(static_cast<int>(normal.size()) - 1);
+    gpu.entry = GpuEntryName(static_cast<int>(canonical.size()) - 1);
     std::copy(plan.grid, plan.grid + 3, gpu.grid);
     std::copy(plan.block, plan.block + 3, gpu.block);
     gpu.shared_bytes = plan.shared_bytes;
     gpu.num_args = static_cast<int>(kernel.params.size());
   }
-  TESSERA_ASSIGN_OR_RETURN(const std::string key, KeyOf(target, normal, tenant));
-  const auto cached = [&] {
+  TESSERA_ASSIGN_OR_RETURN(const std::string key, CacheKey(target, canonical, tenant));
+  const auto take_cached_image = [&] {
     std::optional<std::string> image = cache == nullptr ? std::nullopt : cache->Get(key);
     if (image) code.image = *std::move(image);
     return image.has_value();
   };
-  if (cached()) return code;
+  if (take_cached_image()) return code;
   constexpr char kLabel[] = "a device's kernels";
   std::optional<ObjectCache::KeyLock> key_lock;
   if (cache != nullptr) {
     TESSERA_ASSIGN_OR_RETURN(ObjectCache::KeyLock taken, cache->LockKey(key, deadline, kLabel));
     key_lock.emplace(std::move(taken));
-    if (cached()) return code;
+    if (take_cached_image()) return code;
   }
-  if (children != nullptr && !normal.empty()) {
+  if (children != nullptr && !canonical.empty()) {
     std::unique_ptr<CompileChild> child = children->Take(tenant);
-    absl::StatusOr<std::string> image = child->Compile(normal, kLabel, deadline);
+    absl::StatusOr<std::string> image = child->Compile(canonical, kLabel, deadline);
     children->Release(tenant, std::move(child));
     TESSERA_RETURN_IF_ERROR(image);
     code.image = *std::move(image);
   } else {
-    TESSERA_ASSIGN_OR_RETURN(code.image, CompileDeviceImage(target, normal));
+    TESSERA_ASSIGN_OR_RETURN(code.image, CompileDeviceImage(target, canonical));
   }
   if (cache != nullptr) cache->Put(key, code.image);
   return code;

@@ -1,6 +1,6 @@
 // The host emitter: one kernel to one LLVM function with explicit vectors. compile.cc calls
-// EmitHost for a kernel on its own, and emit_loop.cc calls EmitWhole for each kernel of a native
-// loop. PlanHost decides how the loops run, and the emitter carries out its plan.
+// EmitHost for a kernel on its own, and emit_loop.cc calls EmitAllIterations for each kernel of a
+// native loop. PlanHost decides how the loops run, and the emitter carries out its plan.
 #include "worker/codegen/emit_host.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class HostEmitter : private HostBlocks {
     Return();
   }
 
-  void EmitWhole() {
+  void EmitAllIterations() {
     if (kernel_.num_iterations() > 0) {
       for (llvm::Argument& param : function_->args()) params_.push_back(&param);
       FindBases();
@@ -223,11 +223,11 @@ class HostEmitter : private HostBlocks {
     Value* const inner = Int(inner_size);
     Value* const extent = Int(kernel_.shape[dim]);
     Value* const transpose_extent = Int(kernel_.shape[transpose_dim]);
-    transposed_.resize(kernel_.nodes.size());
+    transposed_blocks_.resize(kernel_.nodes.size());
     for (size_t n = 0; n < kernel_.nodes.size(); ++n) {
       if (plan_.transposed[n])
-        transposed_[n] = EntryAlloca(MemoryType(b_.getContext(), kernel_.nodes[n].dtype,
-                                                plan_.transpose_size * plan_.lanes));
+        transposed_blocks_[n] = EntryAlloca(MemoryType(b_.getContext(), kernel_.nodes[n].dtype,
+                                                       plan_.transpose_size * plan_.lanes));
     }
     Value* const past = b_.CreateUDiv(b_.CreateAdd(end, Int(inner_size - 1)), inner);
     For(b_.CreateUDiv(begin, inner), past, [&](Value* u) {
@@ -283,10 +283,10 @@ class HostEmitter : private HostBlocks {
     const int64_t transpose_stride = node.access.strides[plan_.transpose_dim];
     For(Int(0), num_lanes_, [&](Value* lane) {
       Value* const line = b_.CreateGEP(type, source, b_.CreateMul(lane, Int(lane_stride)));
-      Value* const column = b_.CreateGEP(type, transposed_[n], lane);
+      Value* const column = b_.CreateGEP(type, transposed_blocks_[n], lane);
       // The lines lie too far apart for the hardware prefetcher, so the code prefetches them.
       constexpr int64_t kLanesAhead = 16;
-      Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead=*/0, 1);
+      Prefetch(b_.CreateConstGEP1_64(type, line, kLanesAhead * lane_stride), /*ahead_bytes=*/0, 1);
       For(Int(0), count, [&](Value* q) {
         Value* const from = b_.CreateGEP(type, line, b_.CreateMul(q, Int(transpose_stride)));
         Value* const to = b_.CreateGEP(type, column, b_.CreateMul(q, Int(plan_.lanes)));
@@ -311,9 +311,9 @@ class HostEmitter : private HostBlocks {
     });
   }
 
-  // ---- Scans of one row; the lanes are along a parallel dim if the plan has lanes.
-  // -----------------
+  // ---- Scans. ----------------------------------------------------------------------------------
 
+  // Emits the scan of one row. The lanes, if the plan has lanes, are along a parallel dim.
   void EmitScan() {
     ForEachReduction([&](int n) { StartReduction(n); });
     EmitScannedDim(kernel_.num_parallel());
@@ -382,7 +382,7 @@ class HostEmitter : private HostBlocks {
       return;
     }
     For(Int(0), extent, [&](Value* from) {
-      Value* const to = Min(b_.CreateAdd(from, Int(plan_.chunk)), extent);
+      Value* const to = Min(b_.CreateAdd(from, Int(plan_.chunk_elements)), extent);
       StartChunk();
       EmitReducedSteps(dim, from, to);
       FinishChunk();
@@ -421,14 +421,14 @@ class HostEmitter : private HostBlocks {
   }
 
   // Returns the first dim along which points of one row differ.
-  int FirstInRow() const { return HasRows() ? plan_.lane_dim : kernel_.num_parallel(); }
+  int FirstDimInRow() const { return HasRows() ? plan_.lane_dim : kernel_.num_parallel(); }
   // Returns the last dim over which the shift varies, or -1.
   int LastDimOf(const DynamicOffset& shift) const {
     for (int d = kernel_.rank() - 1; d >= 0; --d)
       if (kernel_.shape[d] > 1 && VariesOver(shift, d)) return d;
     return -1;
   }
-  bool IsInRow(const DynamicOffset& shift) const { return LastDimOf(shift) >= FirstInRow(); }
+  bool VariesInRow(const DynamicOffset& shift) const { return LastDimOf(shift) >= FirstDimInRow(); }
   // IsLaneVariant returns whether the shift differs between lanes. IsGathered returns whether any
   // shift of the access does.
   bool IsLaneVariant(const DynamicOffset& shift) const {
@@ -499,7 +499,7 @@ class HostEmitter : private HostBlocks {
         row.shifts.push_back(nullptr);
         if (LastDimOf(shift) < 0) continue;
         Value* const element = step(Int(shift.offset), shift.strides);
-        if (IsInRow(shift)) {
+        if (VariesInRow(shift)) {
           row.shifts.back() = element;
         } else {
           row.offset = b_.CreateAdd(row.offset, ShiftBy(shift, element));
@@ -514,7 +514,7 @@ class HostEmitter : private HostBlocks {
   }
 
   Value* StepInRow(Value* at, const ir::Dims& strides) {
-    for (int d = FirstInRow(); d < kernel_.rank(); ++d) at = AddStep(at, strides[d], coords_[d]);
+    for (int d = FirstDimInRow(); d < kernel_.rank(); ++d) at = AddStep(at, strides[d], coords_[d]);
     return at;
   }
   // Returns the offset of the first lane, without the shifts that differ between lanes.
@@ -567,7 +567,7 @@ class HostEmitter : private HostBlocks {
   Value* LoadFromTransposed(int n) {
     const DType dtype = kernel_.nodes[n].dtype;
     Type* const type = MemoryType(b_.getContext(), dtype, plan_.lanes);
-    Value* const at = b_.CreateGEP(type, transposed_[n], transposed_index_);
+    Value* const at = b_.CreateGEP(type, transposed_blocks_[n], transposed_index_);
     return FromMemory(b_, dtype,
                       b_.CreateFreeze(b_.CreateAlignedLoad(type, at, ElementAlign(dtype))));
   }
@@ -641,10 +641,10 @@ class HostEmitter : private HostBlocks {
     return nullptr;
   }
 
-  // Returns the value of load n, which is in a group (HostPlan::interleaved). The load of the group
-  // that is emitted first reads the elements of all loads of the group.
+  // Returns the value of load n, which is in a group (HostPlan::interleaved_groups). The load of
+  // the group that is emitted first reads the elements of all loads of the group.
   Value* LoadFromGroup(int n) {
-    const std::vector<int>& group = plan_.interleaved[plan_.group_of[n]];
+    const std::vector<int>& group = plan_.interleaved_groups[plan_.group_of[n]];
     if (n != *std::min_element(group.begin(), group.end())) return row_->values[n];
     const Node& first = kernel_.nodes[group[0]];
     Value* const address = Address(first.param, OffsetOf(first.access, row_->node_rows[group[0]]));
@@ -671,15 +671,15 @@ class HostEmitter : private HostBlocks {
     const bool scalar = !args[0]->getType()->isVectorTy();
     if (scalar)
       for (Value*& arg : args) arg = b_.CreateVectorSplat(1, arg);
-    Value* result = SharesWide(node.prim) ? b_.CreateCall(WideFunction(node, args), args)
-                                          : EmitWidePrim(b_, node.prim, node.dtype, args);
+    Value* result = UsesWideFunction(node.prim) ? b_.CreateCall(WideFunction(node, args), args)
+                                                : EmitWidePrim(b_, node.prim, node.dtype, args);
     if (IsTrigonometric(node.prim)) result = WithLargeAngles(node, args, result);
     return scalar ? b_.CreateExtractElement(result, uint64_t{0}) : result;
   }
   // Returns whether the primitive becomes a function of the module. The code of such a primitive
   // takes milliseconds to compile, so a primitive that the kernel contains several times becomes a
   // function. A call costs next to nothing beside the function's work.
-  bool SharesWide(ScalarPrim prim) const {
+  bool UsesWideFunction(ScalarPrim prim) const {
     constexpr int kInstancesMin = 2;
     return std::count_if(kernel_.nodes.begin(), kernel_.nodes.end(), [&](const Node& node) {
              return node.kind == Node::Kind::kScalar && node.prim == prim &&
@@ -870,11 +870,11 @@ class HostEmitter : private HostBlocks {
   std::vector<Value*> params_;
   // The offset of each access at the coordinates 0.
   std::vector<Value*> node_bases_, store_bases_;
-  std::vector<Row> rows_;           // the rows that are computed together, up to plan_.rows
-  Row* row_;                        // the current row
-  int num_rows_ = 1;                // number of rows that are computed together now
-  std::vector<Value*> coords_;      // coordinates of the first lane
-  std::vector<Value*> transposed_;  // the block of each transposed load
+  std::vector<Row> rows_;                  // the rows that are computed together, up to plan_.rows
+  Row* row_;                               // the current row
+  int num_rows_ = 1;                       // number of rows that are computed together now
+  std::vector<Value*> coords_;             // coordinates of the first lane
+  std::vector<Value*> transposed_blocks_;  // the block of each transposed load
   Value* transposed_index_ = nullptr;
 };
 
@@ -893,14 +893,14 @@ void EmitHost(const Kernel& kernel, const HostTarget& target, const std::string&
       .EmitRange();
 }
 
-llvm::Function* EmitWhole(const Kernel& kernel, const HostTarget& target, const std::string& name,
-                          llvm::Module* module) {
+llvm::Function* EmitAllIterations(const Kernel& kernel, const HostTarget& target,
+                                  const std::string& name, llvm::Module* module) {
   llvm::LLVMContext& context = module->getContext();
   const std::vector<Type*> params(kernel.params.size(), llvm::PointerType::getUnqual(context));
   auto* const type = llvm::FunctionType::get(Type::getVoidTy(context), params, /*isVarArg=*/false);
   llvm::Function* const function =
       AddHostFunction(type, llvm::Function::InternalLinkage, target.vector_bytes, name, module);
-  HostEmitter(kernel, target, function).EmitWhole();
+  HostEmitter(kernel, target, function).EmitAllIterations();
   return function;
 }
 

@@ -28,7 +28,7 @@ void EmitHost(const Kernel& kernel, const HostTarget& target, const std::string&
 // Since the range is always the same, the partial block at the end of a row has code of its own,
 // and a loop of one iteration needs no loop code. The elements have the same bits as those of
 // EmitHost.
-llvm::Function* EmitWhole(const Kernel& kernel, const HostTarget& target, const std::string& name,
-                          llvm::Module* module);
+llvm::Function* EmitAllIterations(const Kernel& kernel, const HostTarget& target,
+                                  const std::string& name, llvm::Module* module);
 
 }  // namespace tessera::worker::codegen

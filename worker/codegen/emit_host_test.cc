@@ -29,7 +29,7 @@ namespace {
 using ir::DType;
 using ir::ScalarPrim;
 
-class EmitHost : public ::testing::TestWithParam<std::string> {
+class EmitHostTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget(GetParam()));
@@ -69,7 +69,7 @@ class EmitHost : public ::testing::TestWithParam<std::string> {
 // 2 ulps each, and the roundings between them.
 constexpr Tolerance kOpTolerance{.ulps = 6};
 
-TEST_P(EmitHost, EveryOpAgreesWithTheEvaluator) {
+TEST_P(EmitHostTest, EveryOpAgreesWithTheEvaluator) {
   const std::vector<OpCase> cases = ScalarOpCases();
   std::vector<Kernel> kernels;
   for (const OpCase& op : cases) kernels.push_back(op.kernel);
@@ -89,7 +89,7 @@ TEST_P(EmitHost, EveryOpAgreesWithTheEvaluator) {
   }
 }
 
-TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
+TEST_P(EmitHostTest, RandomKernelsAgreeWithTheInterpreter) {
   constexpr int kKernels = 100;
   for (const bool reduce : {false, true}) {
     std::vector<Kernel> kernels;
@@ -113,7 +113,7 @@ TEST_P(EmitHost, RandomKernelsAgreeWithTheInterpreter) {
   }
 }
 
-TEST_P(EmitHost, RandomScansHaveTheBitsOfTheInterpreter) {
+TEST_P(EmitHostTest, RandomScansHaveTheBitsOfTheInterpreter) {
   constexpr int kKernels = 60;
   std::vector<Kernel> kernels;
   for (int seed = 0; seed < kKernels; ++seed)
@@ -135,7 +135,7 @@ TEST_P(EmitHost, RandomScansHaveTheBitsOfTheInterpreter) {
 
 // The running results of a sum in f64 have the bits of the interpreter, and so has the sign of a
 // zero.
-TEST_P(EmitHost, ScansAddInOrder) {
+TEST_P(EmitHostTest, ScansCombineInOrder) {
   std::vector<Kernel> kernels;
   for (const char* text : {"kernel [5000] scanned 1\nin f64 5000\nout f64 5000\n"
                            "%0 = load p0 [0: 1] : f64\n%1 = reduce sum %0 : f64\n"
@@ -159,7 +159,7 @@ TEST_P(EmitHost, ScansAddInOrder) {
 }
 
 // Only elements of the buffer are read, whatever the numbers that shift are.
-TEST_P(EmitHost, GathersStayInTheirBuffers) {
+TEST_P(EmitHostTest, GathersStayInTheirBuffers) {
   constexpr DType kNumbers[] = {DType::kS8, DType::kS16, DType::kS32, DType::kS64,
                                 DType::kU8, DType::kU16, DType::kU32, DType::kU64};
   constexpr DType kMoved[] = {DType::kU8, DType::kBF16, DType::kF32, DType::kF64};
@@ -199,7 +199,7 @@ TEST_P(EmitHost, GathersStayInTheirBuffers) {
 
 // Covers loads that together read memory without gaps, in any order, and loads with gaps. Blocks
 // are full or partial, in one row or in several.
-TEST_P(EmitHost, InterleavedLoadsAreSorted) {
+TEST_P(EmitHostTest, InterleavedLoadsAgreeWithTheInterpreter) {
   constexpr DType kDTypes[] = {DType::kBool, DType::kU8, DType::kBF16, DType::kS32, DType::kF64};
   std::vector<Kernel> kernels;
   std::vector<size_t> num_groups;
@@ -241,14 +241,15 @@ TEST_P(EmitHost, InterleavedLoadsAreSorted) {
   }
   ExpectAsInterpreted(kernels);
   for (size_t k = 0; k < kernels.size(); ++k)
-    EXPECT_EQ(PlanHost(kernels[k], *FindHostTarget(GetParam())).interleaved.size(), num_groups[k])
+    EXPECT_EQ(PlanHost(kernels[k], *FindHostTarget(GetParam())).interleaved_groups.size(),
+              num_groups[k])
         << kernels[k].ToString();
 }
 
 // Covers stores whose elements interleave, like the parts of complex numbers, in rows of any
 // length. The second store is the later or the earlier one. Another pair lies beside them. With a
 // gap between the two stores they are not a pair.
-TEST_P(EmitHost, StoresThatInterleave) {
+TEST_P(EmitHostTest, InterleavedStoresAgreeWithTheInterpreter) {
   std::vector<Kernel> kernels;
   std::vector<size_t> num_pairs;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kS8})
@@ -337,7 +338,7 @@ std::vector<Kernel> LayoutsOf(const PrimCase& c) {
   return kernels;
 }
 
-TEST_P(EmitHost, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
+TEST_P(EmitHostTest, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
   const std::vector<PrimCase> cases = PrimCases();
   ASSERT_GT(cases.size(), 150u);
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -359,7 +360,7 @@ TEST_P(EmitHost, EveryPrimitiveAgreesWithTheInterpreterInEveryLayout) {
 // ---- Where an element lies changes nothing. ----------------------------------------------------
 
 // Equal arguments at every place of a row, and in ranges of every size, give equal bits.
-TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
+TEST_P(EmitHostTest, AnElementsBitsDoNotDependOnItsPlace) {
   constexpr int64_t kElements = 150;
   for (const PrimCase& c : PrimCases()) {
     if (!ir::IsFloat(c.operand) || !ir::IsFloat(c.result) || c.operand == DType::kBF16) continue;
@@ -387,7 +388,7 @@ TEST_P(EmitHost, AnElementsBitsDoNotDependOnItsPlace) {
 
 // If a kernel contains a function that is computed in f64 several times, it calls a function of the
 // module.
-TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
+TEST_P(EmitHostTest, AFunctionsBitsDoNotDependOnTheNumberOfItsUses) {
   constexpr int kSize = 100;
   for (const char* const prim : {"Sin", "Tan", "Log1p", "Expm1", "Cbrt", "Pow", "Atan2"}) {
     const bool binary = prim[0] == 'P' || prim[0] == 'A';
@@ -403,20 +404,20 @@ TEST_P(EmitHost, AFunctionsBitsDoNotDependOnHowOftenAKernelHasIt) {
     TESSERA_ASSERT_OK_AND_ASSIGN(const Kernel twice, ParseKernel(text(true)));
     const auto code = Compile({once, twice});
     ASSERT_NE(code, nullptr);
-    std::vector<float> x(kSize), y(kSize), of_x(kSize), of_y(kSize), both[2];
+    std::vector<float> x(kSize), y(kSize), once_x(kSize), once_y(kSize), twice_xy[2];
     for (int i = 0; i < kSize; ++i) {
       x[i] = i % 9 == 0 ? 1e30F * static_cast<float>(i) : 0.37F * static_cast<float>(i - 20);
       y[i] = 2.5F - 0.11F * static_cast<float>(i);
     }
-    for (std::vector<float>& b : both) b.resize(kSize);
+    for (std::vector<float>& b : twice_xy) b.resize(kSize);
     const auto run = [&](int kernel, std::vector<void*> buffers) {
       code->function(kernel)(buffers.data(), 0, kSize);
     };
-    run(0, {x.data(), y.data(), of_x.data()});
-    run(0, {y.data(), x.data(), of_y.data()});
-    run(1, {x.data(), y.data(), both[0].data(), both[1].data()});
-    EXPECT_EQ(std::memcmp(of_x.data(), both[0].data(), kSize * sizeof(float)), 0) << prim;
-    EXPECT_EQ(std::memcmp(of_y.data(), both[1].data(), kSize * sizeof(float)), 0) << prim;
+    run(0, {x.data(), y.data(), once_x.data()});
+    run(0, {y.data(), x.data(), once_y.data()});
+    run(1, {x.data(), y.data(), twice_xy[0].data(), twice_xy[1].data()});
+    EXPECT_EQ(std::memcmp(once_x.data(), twice_xy[0].data(), kSize * sizeof(float)), 0) << prim;
+    EXPECT_EQ(std::memcmp(once_y.data(), twice_xy[1].data(), kSize * sizeof(float)), 0) << prim;
   }
 }
 
@@ -452,7 +453,7 @@ TestBuffers ReductionBuffers(const Kernel& kernel, const std::string& what, uint
   return buffers;
 }
 
-TEST_P(EmitHost, ReductionsOfEverySizeAroundABlock) {
+TEST_P(EmitHostTest, ReductionsOfAllSizesAgreeWithTheInterpreter) {
   for (const std::string what : kReductions) {
     std::vector<Kernel> kernels;
     for (const int64_t n : {1, 7, 8, 9, 16, 17, 33, 63, 64, 65, 129, 1000})
@@ -493,7 +494,7 @@ Kernel Product(int64_t batch, int64_t m, int64_t n, int64_t k) {
 }
 
 // Rows are computed together, or separately if the range begins or ends between them.
-TEST_P(EmitHost, AProductHasTheSameBitsInEveryRange) {
+TEST_P(EmitHostTest, AProductHasTheSameBitsInEveryRange) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget(GetParam()));
   const std::vector<Kernel> kernels = {Product(1, 12, 40, 33), Product(3, 8, 16, 5),
                                        Product(1, 7, 100, 20), Product(2, 16, 64, 64)};
@@ -517,7 +518,7 @@ TEST_P(EmitHost, AProductHasTheSameBitsInEveryRange) {
   }
 }
 
-TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
+TEST_P(EmitHostTest, EmptyReductionsGiveTheIdentity) {
   for (const std::string what : kReductions) {
     if (what.rfind("arg", 0) == 0) continue;  // it has no identity
     const Kernel kernel = ReductionOf(what, 70, 0, /*columns=*/false);
@@ -531,7 +532,7 @@ TEST_P(EmitHost, EmptyReductionsGiveTheIdentity) {
 }
 
 // The error does not grow with the number of terms that one lane adds.
-TEST_P(EmitHost, LongSumsAreAccurate) {
+TEST_P(EmitHostTest, LongSumsAreAccurate) {
   constexpr int64_t kTerms = (int64_t{1} << 22) - 2;
   const std::vector<float> in(2 * kTerms + 3, 0.1f);
   // The lanes are along the terms, or along the dim that is kept.
@@ -552,7 +553,7 @@ TEST_P(EmitHost, LongSumsAreAccurate) {
 }
 
 // A NaN wins over every number, wherever it is, and argmax returns the index of the first NaN.
-TEST_P(EmitHost, NaNsWin) {
+TEST_P(EmitHostTest, ExtremaOfNaNsAreNaN) {
   constexpr int kElements = 200;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const bool columns : {false, true}) {
@@ -580,7 +581,7 @@ TEST_P(EmitHost, NaNsWin) {
 }
 
 // argmax returns the first of equal elements, even if all equal the result of an empty reduction.
-TEST_P(EmitHost, ArgMaxNamesTheFirstOfEquals) {
+TEST_P(EmitHostTest, ArgMaxReturnsTheFirstOfEqualElements) {
   const float inf = std::numeric_limits<float>::infinity();
   const auto code = Compile({ReductionOf("argmax f32", 1, 200, false)});
   ASSERT_NE(code, nullptr);
@@ -600,7 +601,7 @@ TEST_P(EmitHost, ArgMaxNamesTheFirstOfEquals) {
 // ---- Arrays beyond the caches. -----------------------------------------------------------------
 
 // Runs the code for large arrays on small ones: stores bypass the caches, at any alignment.
-TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
+TEST_P(EmitHostTest, NonTemporalStoresWriteTheSameBits) {
   TESSERA_ASSERT_OK_AND_ASSIGN(HostTarget target, FindHostTarget(GetParam()));
   target.cache_bytes = 0;
   HostCodegen codegen(target);
@@ -635,7 +636,7 @@ TEST_P(EmitHost, StoresPastTheCachesAreTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, EmitHost, ::testing::Values("baseline", "avx2", "avx512"),
+INSTANTIATE_TEST_SUITE_P(Targets, EmitHostTest, ::testing::Values("baseline", "avx2", "avx512"),
                          [](const auto& target) { return target.param; });
 
 }  // namespace

@@ -22,14 +22,14 @@ using llvm::Value;
 // Kernels are inlined if together they have at most this many nodes. Inlining computes their
 // addresses and constants once, and saves calls of a few nanoseconds. Larger kernels are called, to
 // bound the size of the function.
-constexpr int64_t kNodesInlined = 1024;
+constexpr int64_t kInlinedNodesMax = 1024;
 
-int64_t NodesIn(const KernelLoop& loop, const std::vector<LoopOp>& ops) {
+int64_t CountNodes(const KernelLoop& loop, const std::vector<LoopOp>& ops) {
   int64_t nodes = 0;
   for (const LoopOp& op : ops) {
     if (op.kind == LoopOp::Kind::kKernel)
       nodes += static_cast<int64_t>(loop.kernels[op.number].nodes.size());
-    for (const std::vector<LoopOp>& list : op.lists) nodes += NodesIn(loop, list);
+    for (const std::vector<LoopOp>& list : op.lists) nodes += CountNodes(loop, list);
   }
   return nodes;
 }
@@ -50,20 +50,21 @@ class LoopEmitter : private ControlFlow {
       : ControlFlow(AddLoopFunction(target, name, module)),
         loop_(loop),
         iterations_(loop.num_loops, nullptr) {
-    const bool inlined = NodesIn(loop, loop.ops) <= kNodesInlined;
+    const bool inlined = CountNodes(loop, loop.ops) <= kInlinedNodesMax;
     for (size_t k = 0; k < loop.kernels.size(); ++k) {
-      kernels_.push_back(EmitWhole(loop.kernels[k], target, absl::StrCat("kernel", k), module));
+      kernels_.push_back(
+          EmitAllIterations(loop.kernels[k], target, absl::StrCat("kernel", k), module));
       kernels_.back()->addFnAttr(inlined ? llvm::Attribute::AlwaysInline
                                          : llvm::Attribute::NoInline);
     }
   }
 
   void Emit() {
-    cancel_ = Field(offsetof(LoopFrame, cancel));
-    call_ = Field(offsetof(LoopFrame, call));
-    context_ = Field(offsetof(LoopFrame, context));
-    reached_ = Field(offsetof(LoopFrame, iterations));
-    Value* const bases = Field(offsetof(LoopFrame, bases));
+    cancel_ = LoadField(offsetof(LoopFrame, cancel));
+    call_ = LoadField(offsetof(LoopFrame, call));
+    context_ = LoadField(offsetof(LoopFrame, context));
+    frame_iterations_ = LoadField(offsetof(LoopFrame, iterations));
+    Value* const bases = LoadField(offsetof(LoopFrame, bases));
     for (int i = 0; i < loop_.num_bases; ++i)
       bases_.push_back(
           b_.CreateLoad(b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), bases, i)));
@@ -72,7 +73,7 @@ class LoopEmitter : private ControlFlow {
   }
 
  private:
-  Value* Field(size_t offset) {
+  Value* LoadField(size_t offset) {
     return b_.CreateLoad(b_.getPtrTy(),
                          b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(0), offset));
   }
@@ -159,7 +160,8 @@ class LoopEmitter : private ControlFlow {
   void EmitCall(int number) {
     for (size_t loop = 0; loop < iterations_.size(); ++loop)
       if (iterations_[loop] != nullptr)
-        b_.CreateStore(iterations_[loop], b_.CreateConstGEP1_64(b_.getInt64Ty(), reached_, loop));
+        b_.CreateStore(iterations_[loop],
+                       b_.CreateConstGEP1_64(b_.getInt64Ty(), frame_iterations_, loop));
     auto* const type =
         llvm::FunctionType::get(b_.getInt32Ty(), {b_.getPtrTy(), b_.getInt32Ty()}, false);
     Value* const stop =
@@ -175,7 +177,7 @@ class LoopEmitter : private ControlFlow {
   Value* cancel_ = nullptr;
   Value* call_ = nullptr;
   Value* context_ = nullptr;
-  Value* reached_ = nullptr;
+  Value* frame_iterations_ = nullptr;
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ class GpuEmitter : private GpuNodes {
     const int64_t reduced = kernel_.num_reduced_elements();
     const int64_t whole = reduced / plan_.lanes * plan_.lanes;
     const int64_t turn = int64_t{threads} * plan_.lanes;
-    const Range share = Share(whole, turn);
+    const Range share = BlockShare(whole, turn);
     ForShare(share, b_.CreateMul(lane, Int(plan_.lanes)), turn, whole % turn == 0, [&](Value* r) {
       SetCoords(r, kernel_.num_parallel(), kernel_.rank());
       EmitLevel(Level::kInner, plan_.lanes);
@@ -122,7 +122,8 @@ class GpuEmitter : private GpuNodes {
       CombineByShuffle(mask, &partials);
     Value* leads = b_.CreateICmpEQ(lane, Int(0));
     if (threads > kWarpSize) CombineWarps(tid, threads / kWarpSize, &partials);
-    If(b_.CreateAnd(leads, inside), [&] { Finish(row, kernel_.num_iterations(), partials, 1); });
+    If(b_.CreateAnd(leads, inside),
+       [&] { CombineBlocksAndStore(row, kernel_.num_iterations(), partials, 1); });
   }
 
   void EmitColumns() {
@@ -133,11 +134,11 @@ class GpuEmitter : private GpuNodes {
     Value* const group = b_.CreateAdd(b_.CreateMul(BlockIdxX(), Int(plan_.block[0])), x);
     const int64_t groups = kernel_.num_iterations() / lanes;
     Value* const inside = b_.CreateICmpSLT(group, Int(groups));
-    Value* const safe = b_.CreateSelect(inside, group, Int(groups - 1));
-    SetCoords(b_.CreateMul(safe, Int(lanes)), 0, kernel_.num_parallel());
+    Value* const clamped_group = b_.CreateSelect(inside, group, Int(groups - 1));
+    SetCoords(b_.CreateMul(clamped_group, Int(lanes)), 0, kernel_.num_parallel());
     EmitLevel(Level::kBefore, lanes);
     StartReductions(lanes);
-    ForShare(Share(kernel_.num_reduced_elements(), split), y, split,
+    ForShare(BlockShare(kernel_.num_reduced_elements(), split), y, split,
              kernel_.num_reduced_elements() % split == 0, [&](Value* r) {
                SetCoords(r, kernel_.num_parallel(), kernel_.rank());
                EmitLevel(Level::kInner, lanes);
@@ -148,7 +149,7 @@ class GpuEmitter : private GpuNodes {
       for (int l = 0; l < lanes; ++l) partials.push_back(Read(accumulators_[id][l]));
     if (split > 1) CombineColumns(x, y, split, &partials);
     If(b_.CreateAnd(b_.CreateICmpEQ(y, Int(0)), inside),
-       [&] { Finish(group, groups, partials, lanes); });
+       [&] { CombineBlocksAndStore(group, groups, partials, lanes); });
   }
 
   void EmitScan() {
@@ -183,7 +184,7 @@ class GpuEmitter : private GpuNodes {
   // parallel point. Neighbours get different owners. The hash is the high bits of the product with
   // 2^32 / phi (Knuth, The Art of Computer Programming 6.4).
   Value* OwnerOf(const Access& access) {
-    Value* const element = ElementFrom(access, kernel_.num_parallel());
+    Value* const element = ElementIndexFrom(access, kernel_.num_parallel());
     Value* const hash =
         b_.CreateMul(b_.CreateZExtOrTrunc(element, b_.getInt32Ty()), b_.getInt32(2654435769));
     return b_.CreateZExtOrTrunc(
@@ -191,18 +192,19 @@ class GpuEmitter : private GpuNodes {
         index_type_);
   }
 
-  // The range of the reduced elements that this block reduces. Share cuts `count` elements at
+  // The range of the reduced elements that this block reduces. BlockShare cuts `count` elements at
   // multiples of `turn`, the number of elements that the block's threads reduce in one iteration.
   struct Range {
     Value* begin;
     Value* end;
   };
-  Range Share(int64_t count, int64_t turn) {
+  Range BlockShare(int64_t count, int64_t turn) {
     if (plan_.blocks_per_result == 1) return {Int(0), Int(count)};
     const int64_t turns = (count + turn - 1) / turn;
-    const int64_t share = (turns + plan_.blocks_per_result - 1) / plan_.blocks_per_result * turn;
-    Value* const begin = b_.CreateMul(BlockIdxY(), Int(share));
-    Value* const end = b_.CreateAdd(begin, Int(share));
+    const int64_t share_size =
+        (turns + plan_.blocks_per_result - 1) / plan_.blocks_per_result * turn;
+    Value* const begin = b_.CreateMul(BlockIdxY(), Int(share_size));
+    Value* const end = b_.CreateAdd(begin, Int(share_size));
     return {begin, b_.CreateSelect(b_.CreateICmpSLT(end, Int(count)), end, Int(count))};
   }
 
@@ -219,9 +221,10 @@ class GpuEmitter : private GpuNodes {
   // result, one thread of every block that shares it runs this code. Every block stores its partial
   // results to memory. The block that arrives last combines all of them in the order of the block
   // numbers, so that the bits do not depend on the order of arrival.
-  void Finish(Value* result, int64_t num_results, const std::vector<Partial>& partials, int lanes) {
+  void CombineBlocksAndStore(Value* result, int64_t num_results,
+                             const std::vector<Partial>& partials, int lanes) {
     const int64_t blocks = plan_.blocks_per_result;
-    if (blocks == 1) return FinishRow(partials, lanes);
+    if (blocks == 1) return EmitAfterReductions(partials, lanes);
     int64_t words = 0;
     for (const Partial& partial : partials) words += partial.index == nullptr ? 1 : 2;
     llvm::GlobalVariable* const memory =
@@ -238,9 +241,10 @@ class GpuEmitter : private GpuNodes {
     StorePartials(partials, words_of(BlockIdxY()));
     Fence();
     Value* const counter = b_.CreateGEP(b_.getInt32Ty(), counters, result);
-    Value* const before = b_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b_.getInt32(1),
-                                             llvm::MaybeAlign(4), llvm::AtomicOrdering::Monotonic);
-    If(b_.CreateICmpEQ(before, b_.getInt32(static_cast<uint32_t>(blocks - 1))), [&] {
+    Value* const arrived_before =
+        b_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, counter, b_.getInt32(1), llvm::MaybeAlign(4),
+                           llvm::AtomicOrdering::Monotonic);
+    If(b_.CreateICmpEQ(arrived_before, b_.getInt32(static_cast<uint32_t>(blocks - 1))), [&] {
       Fence();
       b_.CreateStore(b_.getInt32(0), counter);  // reset for the next launch
       const auto accumulators = ResultAccumulators(lanes);
@@ -252,7 +256,7 @@ class GpuEmitter : private GpuNodes {
       For(Int(1), Int(blocks), 1, [&](Value* block) { Accumulate(load(block), accumulators); });
       std::vector<Partial> all;
       for (const auto& [node, acc] : accumulators) all.push_back(Read(*acc));
-      FinishRow(all, lanes);
+      EmitAfterReductions(all, lanes);
     });
   }
   using NodeAccumulators = std::vector<std::pair<const Node*, const Accumulator*>>;
@@ -273,7 +277,7 @@ class GpuEmitter : private GpuNodes {
 
   // Emits the nodes after the reductions, from the results of the reductions: `lanes` results of
   // each.
-  void FinishRow(const std::vector<Partial>& partials, int lanes) {
+  void EmitAfterReductions(const std::vector<Partial>& partials, int lanes) {
     size_t next = 0;
     for (int id : Reductions()) {
       values_[id].clear();
@@ -398,7 +402,7 @@ class GpuEmitter : private GpuNodes {
   // i of all threads lies together, so the words of one thread lie `count` words apart.
   WordAddress SharedWords(Value* number, int64_t count) {
     return [this, number, count](int64_t word) {
-      return SharedWord(b_.CreateAdd(number, Int(word * count)));
+      return SharedWordAddress(b_.CreateAdd(number, Int(word * count)));
     };
   }
 

@@ -60,7 +60,8 @@ void GpuNodes::SetCoords(Value* flat, int begin, int end) {
 Value* GpuNodes::LoadShift(const DynamicOffset& shift) {
   const DType dtype = kernel_.params[shift.param].dtype;
   Value* const at = Address(shift.param, Affine(shift.offset, shift.strides));
-  Value* start = MarkLoad(shift.param, b_.CreateLoad(MemoryType(b_.getContext(), dtype), at));
+  Value* start =
+      MarkInvariantLoad(shift.param, b_.CreateLoad(MemoryType(b_.getContext(), dtype), at));
   Value* const zero = b_.getInt64(0);
   Value* const max = b_.getInt64(static_cast<uint64_t>(shift.max));
   start = b_.CreateIntCast(start, b_.getInt64Ty(), ir::IsSignedInt(dtype));
@@ -84,8 +85,8 @@ Value* GpuNodes::Affine(int64_t offset, const ir::Dims& strides, int begin) {
   }
   return element;
 }
-Value* GpuNodes::Element(const Access& access) { return ElementFrom(access, 0); }
-Value* GpuNodes::ElementFrom(const Access& access, int begin) {
+Value* GpuNodes::ElementIndex(const Access& access) { return ElementIndexFrom(access, 0); }
+Value* GpuNodes::ElementIndexFrom(const Access& access, int begin) {
   Value* element = Affine(access.offset, access.strides, begin);
   for (const DynamicOffset& shift : access.shifts) {
     Value* const start = shift.strides.empty() ? shifts_.at({shift.param, shift.offset, shift.max})
@@ -106,8 +107,7 @@ bool GpuNodes::IsWide(const Access& access, int lanes) const {
   return lanes > 1 && IsWideAccess(kernel_, access, plan_.lane_dim, lanes);
 }
 
-Value* GpuNodes::MarkLoad(int param, llvm::LoadInst* load) {
-  // Memory that the kernel does not write may be read through the non-coherent cache.
+Value* GpuNodes::MarkInvariantLoad(int param, llvm::LoadInst* load) {
   if (!kernel_.params[param].output && !kernel_.params[param].in_place)
     load->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b_.getContext(), {}));
   return load;
@@ -122,23 +122,24 @@ Type* GpuNodes::PieceType(DType dtype, int count) {
   return llvm::FixedVectorType::get(b_.getInt32Ty(), bytes / 4);
 }
 
-GpuNodes::Lanes GpuNodes::LoadLanes(const Node& node, int lanes) {
-  Value* const element = Element(node.access);
+GpuNodes::LaneValues GpuNodes::LoadLanes(const Node& node, int lanes) {
+  Value* const element = ElementIndex(node.access);
   Type* const type = MemoryType(b_.getContext(), node.dtype);
-  Lanes loaded;
+  LaneValues loaded;
   if (IsWide(node.access, lanes)) {
     ForEachPiece(node.dtype, lanes, [&](int begin, int count) {
       Value* const address = Address(node.param, b_.CreateAdd(element, Int(begin)));
       Value* const piece =
-          MarkLoad(node.param, b_.CreateAlignedLoad(PieceType(node.dtype, count), address,
-                                                    PieceAlign(node.dtype, count)));
+          MarkInvariantLoad(node.param, b_.CreateAlignedLoad(PieceType(node.dtype, count), address,
+                                                             PieceAlign(node.dtype, count)));
       Value* const vector = b_.CreateBitCast(piece, llvm::FixedVectorType::get(type, count));
       for (int l = 0; l < count; ++l) loaded.push_back(b_.CreateExtractElement(vector, l));
     });
   } else {
     // The plan has several lanes only if every access is wide, or is the same for all lanes.
     TESSERA_CHECK(lanes == 1 || LaneStride(node.access) == 0) << "a load of lanes that lie apart";
-    loaded.push_back(MarkLoad(node.param, b_.CreateLoad(type, Address(node.param, element))));
+    loaded.push_back(
+        MarkInvariantLoad(node.param, b_.CreateLoad(type, Address(node.param, element))));
   }
   for (Value*& value : loaded) value = FromMemory(b_, node.dtype, value);
   return loaded;
@@ -146,7 +147,7 @@ GpuNodes::Lanes GpuNodes::LoadLanes(const Node& node, int lanes) {
 
 void GpuNodes::StoreLanes(const Store& store, int lanes) {
   const DType dtype = kernel_.params[store.param].dtype;
-  Value* const element = Element(store.access);
+  Value* const element = ElementIndex(store.access);
   Type* const type = MemoryType(b_.getContext(), dtype);
   const auto at = [&](int l) { return ToMemory(b_, dtype, ValueAt(store.node, l)); };
   if (IsWide(store.access, lanes)) {
@@ -186,14 +187,14 @@ int GpuNodes::LanesOfLevel(Level level, int lanes) const {
 // GPU thread has no vector arithmetic; if all arguments are the same for all lanes, once in total.
 // A primitive without code is a bug of this folder, because math.h and wide_math.h must cover every
 // primitive that Verify admits.
-GpuNodes::Lanes GpuNodes::EmitNode(const Node& node, int lanes) {
+GpuNodes::LaneValues GpuNodes::EmitNode(const Node& node, int lanes) {
   switch (node.kind) {
     case Node::Kind::kLoad:
       return LoadLanes(node, lanes);
     case Node::Kind::kIndex: {
-      Value* const first = Element(node.access);
+      Value* const first = ElementIndex(node.access);
       const int64_t stride = LaneStride(node.access);
-      Lanes numbers;
+      LaneValues numbers;
       for (int l = 0; l < (stride == 0 ? 1 : lanes); ++l)
         numbers.push_back(b_.CreateSExtOrTrunc(b_.CreateAdd(first, Int(l * stride)),
                                                RegisterType(b_.getContext(), node.dtype)));
@@ -209,7 +210,7 @@ GpuNodes::Lanes GpuNodes::EmitNode(const Node& node, int lanes) {
   int distinct = 1;
   for (int arg : node.args) distinct = std::max<int>(distinct, values_[arg].size());
   const DType operand = kernel_.nodes[node.args.back()].dtype;
-  Lanes results;
+  LaneValues results;
   for (int l = 0; l < distinct; ++l) {
     llvm::SmallVector<Value*, 3> args;
     for (int arg : node.args) args.push_back(ValueAt(arg, l));

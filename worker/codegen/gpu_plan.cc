@@ -30,28 +30,28 @@ constexpr int64_t kSharedBytesMax = 32 << 10;
 // blocks.
 constexpr int64_t kScanThreads = 128;
 // Each thread of a scan reads the positions of all updates, so more owners mean more reads. There
-// are at most kOwnersMax owners, and at least kPointsOfOwnerMin scanned points for each.
+// are at most kOwnersMax owners, and at least kPointsPerOwnerMin scanned points for each.
 constexpr int64_t kOwnersMax = 1024;
-constexpr int64_t kPointsOfOwnerMin = 8;
-constexpr int64_t kThreadsOfNarrowIndex = int64_t{1} << 30;
+constexpr int64_t kPointsPerOwnerMin = 8;
+constexpr int64_t kNarrowIndexThreadsMax = int64_t{1} << 30;
 // The size in bytes of a slot of shared memory, which holds a value or an index.
 constexpr int kSlotBytes = 8;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // An access to memory by a load or a store.
-struct Use {
+struct MemoryAccess {
   const Access* access;
   int param;
   bool inner;
 };
-std::vector<Use> UsesOf(const Kernel& kernel) {
-  std::vector<Use> uses;
+std::vector<MemoryAccess> MemoryAccessesOf(const Kernel& kernel) {
+  std::vector<MemoryAccess> accesses;
   for (const Node& node : kernel.nodes)
     if (node.kind == Node::Kind::kLoad)
-      uses.push_back({&node.access, node.param, VariesOverReduced(kernel, node.access)});
-  for (const Store& store : kernel.stores) uses.push_back({&store.access, store.param, false});
-  return uses;
+      accesses.push_back({&node.access, node.param, VariesOverReduced(kernel, node.access)});
+  for (const Store& store : kernel.stores) accesses.push_back({&store.access, store.param, false});
+  return accesses;
 }
 
 // Returns the number of lanes along `dim` that all accesses which vary over `dim` allow (with
@@ -59,17 +59,18 @@ std::vector<Use> UsesOf(const Kernel& kernel) {
 // otherwise at most 4.
 int LanesAlong(const Kernel& kernel, int dim, bool inner_only) {
   if (dim < 0) return 1;
-  std::vector<Use> uses = UsesOf(kernel);
-  std::erase_if(uses, [&](const Use& use) {
-    return (inner_only && !use.inner) || !VariesOver(*use.access, dim);
+  std::vector<MemoryAccess> accesses = MemoryAccessesOf(kernel);
+  std::erase_if(accesses, [&](const MemoryAccess& memory_access) {
+    return (inner_only && !memory_access.inner) || !VariesOver(*memory_access.access, dim);
   });
-  if (uses.empty()) return 1;
+  if (accesses.empty()) return 1;
   int64_t widest = 0;
-  for (const Use& use : uses)
-    widest = std::max(widest, ir::ByteWidth(kernel.params[use.param].dtype));
+  for (const MemoryAccess& memory_access : accesses)
+    widest = std::max(widest, ir::ByteWidth(kernel.params[memory_access.param].dtype));
   for (int lanes = widest <= 2 ? 8 : 4; lanes > 1; lanes /= 2)
-    if (std::all_of(uses.begin(), uses.end(),
-                    [&](const Use& use) { return IsWideAccess(kernel, *use.access, dim, lanes); }))
+    if (std::all_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& memory_access) {
+          return IsWideAccess(kernel, *memory_access.access, dim, lanes);
+        }))
       return lanes;
   return 1;
 }
@@ -104,7 +105,7 @@ bool NeedsWideIndex(const Kernel& kernel) {
 }
 
 // Returns the number of slots that the accumulators of one thread take.
-int SlotsOf(const Kernel& kernel) {
+int SlotsPerThread(const Kernel& kernel) {
   int slots = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kReduce) continue;
@@ -123,15 +124,16 @@ void PlanElementwise(const Kernel& kernel, GpuPlan* plan) {
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));
 }
 
-// If there are few blocks, lets several blocks share each result, with at least `min` reduced
-// elements for each block.
-void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
+// If there are few blocks, lets several blocks share each result, with at least
+// `elements_min` reduced elements for each block.
+void ShareResults(int64_t reduced, int64_t elements_min, GpuPlan* plan) {
   const int64_t blocks = plan->grid[0];
   if (blocks >= kFewBlocks) return;
-  const int64_t share = std::min({kBlocksPerResultMax, kManyBlocks / blocks, reduced / min});
-  if (share < 2) return;
-  plan->blocks_per_result = static_cast<int>(share);
-  plan->grid[1] = static_cast<uint32_t>(share);
+  const int64_t sharing =
+      std::min({kBlocksPerResultMax, kManyBlocks / blocks, reduced / elements_min});
+  if (sharing < 2) return;
+  plan->blocks_per_result = static_cast<int>(sharing);
+  plan->grid[1] = static_cast<uint32_t>(sharing);
 }
 
 // Returns whether the reduced elements of one result lie closer together than elements of
@@ -139,11 +141,12 @@ void ShareResults(int64_t reduced, int64_t min, GpuPlan* plan) {
 bool ReducesRows(const Kernel& kernel) {
   if (kernel.num_iterations() == 1) return true;
   int64_t rows = 0, columns = 0;
-  for (const Use& use : UsesOf(kernel)) {
-    if (!use.inner) continue;
-    const int64_t width = ir::ByteWidth(kernel.params[use.param].dtype);
-    if (std::abs(use.access->strides.back()) == 1) rows += width;
-    if (kernel.num_parallel() > 0 && std::abs(use.access->strides[kernel.num_parallel() - 1]) == 1)
+  for (const MemoryAccess& memory_access : MemoryAccessesOf(kernel)) {
+    if (!memory_access.inner) continue;
+    const int64_t width = ir::ByteWidth(kernel.params[memory_access.param].dtype);
+    if (std::abs(memory_access.access->strides.back()) == 1) rows += width;
+    if (kernel.num_parallel() > 0 &&
+        std::abs(memory_access.access->strides[kernel.num_parallel() - 1]) == 1)
       columns += width;
   }
   return rows >= columns;
@@ -165,7 +168,8 @@ void PlanRows(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   if (threads > kWarpSize) {
     // There is one row per block.
     plan->block[0] = static_cast<uint32_t>(threads);
-    plan->shared_bytes = static_cast<uint32_t>(threads / kWarpSize * SlotsOf(kernel) * kSlotBytes);
+    plan->shared_bytes =
+        static_cast<uint32_t>(threads / kWarpSize * SlotsPerThread(kernel) * kSlotBytes);
   }
   plan->grid[0] = static_cast<uint32_t>(std::min(
       CeilDiv(kernel.num_iterations(), plan->block[0] / plan->threads_per_row), kGridMax + 1));
@@ -182,13 +186,14 @@ void PlanColumns(const Kernel& kernel, int64_t reduced, GpuPlan* plan) {
   // More threads share a column if there are few columns.
   int64_t split = 1;
   while (split < 32 && reduced / split >= 16 && groups * split < kManyBlocks * kBlockThreads &&
-         2 * split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes <= kSharedBytesMax)
+         2 * split * kWarpSize * plan->lanes * SlotsPerThread(kernel) * kSlotBytes <=
+             kSharedBytesMax)
     split *= 2;
   plan->block[0] = split > 1 ? kWarpSize : static_cast<uint32_t>(kBlockThreads);
   plan->block[1] = static_cast<uint32_t>(split);
   if (split > 1)
-    plan->shared_bytes =
-        static_cast<uint32_t>(split * kWarpSize * plan->lanes * SlotsOf(kernel) * kSlotBytes);
+    plan->shared_bytes = static_cast<uint32_t>(split * kWarpSize * plan->lanes *
+                                               SlotsPerThread(kernel) * kSlotBytes);
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(groups, plan->block[0]), kGridMax + 1));
   ShareResults(reduced, split * kIterationsMin, plan);
 }
@@ -216,11 +221,11 @@ void PlanScan(const Kernel& kernel, int64_t scanned, GpuPlan* plan) {
   plan->layout = GpuPlan::Layout::kScan;
   const int64_t points = kernel.num_iterations();
   if (HasOwners(kernel))
-    while (plan->owners < kOwnersMax && 2 * plan->owners * kPointsOfOwnerMin <= scanned &&
+    while (plan->owners < kOwnersMax && 2 * plan->owners * kPointsPerOwnerMin <= scanned &&
            2 * plan->owners * points <= kManyBlocks * kScanThreads)
       plan->owners *= 2;
   const int64_t threads = points * plan->owners;
-  plan->wide_index |= threads > kThreadsOfNarrowIndex;
+  plan->wide_index |= threads > kNarrowIndexThreadsMax;
   plan->block[0] =
       static_cast<uint32_t>(std::min(kScanThreads, CeilDiv(threads, kWarpSize) * kWarpSize));
   plan->grid[0] = static_cast<uint32_t>(std::min(CeilDiv(threads, plan->block[0]), kGridMax + 1));

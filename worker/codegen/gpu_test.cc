@@ -106,7 +106,7 @@ ir::Array RandomFloats(DType dtype, int64_t n, uint32_t seed) {
 
 // Returns the exact value of a function. The interpreter's functions of f64 are no reference, since
 // they are the C library's, which are off by some ulps themselves.
-long double Exactly(ScalarPrim prim, long double x, long double y) {
+long double ExactValue(ScalarPrim prim, long double x, long double y) {
   switch (prim) {
     case ScalarPrim::kExp:
       return std::exp(x);
@@ -159,7 +159,7 @@ TEST(GpuCode, FunctionsAreWithinTwoUlpsEverywhere) {
     ir::Array exact(cases[i].result, {kNumbers});
     for (int64_t n = 0; n < kNumbers; ++n)
       exact.Set(n, static_cast<double>(
-                       Exactly(cases[i].prim, inputs.front().At(n), inputs.back().At(n))));
+                       ExactValue(cases[i].prim, inputs.front().At(n), inputs.back().At(n))));
     std::memcpy(want.pointers().back(), exact.data(), exact.num_bytes());
     const Tolerance tolerance = {.ulps = cases[i].prim == ScalarPrim::kRem ? 0 : 2};
     EXPECT_THAT(Difference(kernels[i], got, want, tolerance), IsEmpty()) << cases[i].name();
@@ -172,7 +172,7 @@ Kernel AddOf(DType dtype, int64_t n) {
   return KernelOfPrim(dtype == DType::kBool ? ScalarPrim::kXor : ScalarPrim::kAdd, dtype, dtype, n);
 }
 
-TEST(GpuCode, SizesAroundTheBlockAndTheVector) {
+TEST(GpuCode, SizesNearBlockAndVectorSizesAgreeWithTheInterpreter) {
   std::vector<Kernel> kernels;
   for (int64_t n : {0,  1,   2,   3,   4,    5,    7,    8,    9,    31,   32,
                     33, 127, 128, 129, 1023, 1024, 1025, 2047, 2048, 2049, 5000})
@@ -260,7 +260,7 @@ TEST(GpuCode, UpdatesOfAnElementAreInOrder) {
 }
 
 // Threads own elements if each point updates one element that is known only at run time.
-TEST(GpuPlans, ScansHaveOwnersWhereElementsAreUpdated) {
+TEST(GpuPlan, ScansThatUpdateElementsHaveOwners) {
   const auto owners = [](absl::string_view text) { return PlanGpu(Parsed(text))->owners; };
   constexpr char kCumsum[] =
       "kernel [3,300] scanned 1\nin f32 900\nout f32 900\n%0 = load p0 [0: 300,1] : f32\n"
@@ -330,7 +330,7 @@ Kernel ReduceOf(ReduceKind kind, DType dtype, const ReduceShape& shape) {
                              "\nstore %1 p1 [0: ", absl::StrJoin(out, ","), "]\n"));
 }
 
-bool Takes(ReduceKind kind, DType dtype, const ReduceShape& shape) {
+bool SupportsReduction(ReduceKind kind, DType dtype, const ReduceShape& shape) {
   switch (kind) {
     case ReduceKind::kSum:
     case ReduceKind::kProd:
@@ -358,7 +358,7 @@ TEST(GpuCode, EveryReductionOfEveryDtypeAndShapeAgreesWithTheInterpreter) {
             dims == "[3,10]" || dims == "[2,5000]" || dims == "[64,300]" || dims == "[3,70000]";
         if (dtype == DType::kBF16 || !(all || dtype == DType::kF32 || dtype == DType::kS64))
           continue;
-        if (Takes(static_cast<ReduceKind>(k), dtype, shape))
+        if (SupportsReduction(static_cast<ReduceKind>(k), dtype, shape))
           kernels.push_back(ReduceOf(static_cast<ReduceKind>(k), dtype, shape));
       }
     const SimtKernels compiled(kernels);
@@ -379,7 +379,7 @@ TEST(GpuCode, EveryReductionOfEveryDtypeAndShapeAgreesWithTheInterpreter) {
   }
 }
 
-TEST(GpuCode, ArgMaxTakesTheFirstNaNAndTheFirstOfEquals) {
+TEST(GpuCode, ArgMaxReturnsTheFirstNaNOrTheFirstOfEqualElements) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   constexpr int64_t kSize = 3000;
   const std::vector<Kernel> kernels = {
@@ -406,7 +406,7 @@ TEST(GpuCode, ArgMaxTakesTheFirstNaNAndTheFirstOfEquals) {
 
 // Two reductions, a value of each row beside them, and scalar ops after them, as in the mean and
 // scale of a row.
-TEST(GpuCode, ReductionsShareALoopAndAreFollowedByScalars) {
+TEST(GpuCode, SeveralReductionsAndLaterScalarOpsAgreeWithTheInterpreter) {
   const Kernel kernel = Parsed(R"(kernel [37,500] reduced 1
 in f32 18500
 in bf16 37
@@ -458,7 +458,7 @@ TEST(GpuCode, InPlaceUpdatesHappenOnce) {
 
 // ---- Plans. ------------------------------------------------------------------------------------
 
-TEST(GpuPlan, WideWhereMemoryLiesSo) {
+TEST(GpuPlan, LanesFollowAlignmentAndContiguity) {
   const auto lanes = [](absl::string_view text) {
     const absl::StatusOr<GpuPlan> plan = PlanGpu(Canonical(Parsed(text)));
     EXPECT_THAT(plan, IsOk());
@@ -487,7 +487,7 @@ TEST(GpuPlan, WideWhereMemoryLiesSo) {
   EXPECT_EQ(lanes(copy("[10,8]", "[0: 12,1]", "[0: 8,1]")), 4);
 }
 
-TEST(GpuPlan, BlocksShareWhatIsReducedToFewResults) {
+TEST(GpuPlan, SeveralBlocksShareAReductionToFewResults) {
   const auto plan = [](const ReduceShape& shape) {
     return *PlanGpu(Canonical(ReduceOf(ReduceKind::kSum, DType::kF32, shape)));
   };
@@ -504,7 +504,7 @@ TEST(GpuPlan, BlocksShareWhatIsReducedToFewResults) {
   EXPECT_EQ(plan({"[1000]", "1", 1, 1, 1000}).grid[1], 1u);
 }
 
-TEST(GpuCode, BlocksThatShareAResultCountAnewInEveryLaunch) {
+TEST(GpuCode, BlockCountersAreResetForEachLaunch) {
   const Kernel kernel = ReduceOf(ReduceKind::kSum, DType::kS32, {"[300007]", "1", 1, 1, 300007});
   const SimtKernels compiled({kernel});
   ASSERT_GT(compiled.code().kernels[0].grid[1], 1u);
@@ -512,7 +512,7 @@ TEST(GpuCode, BlocksThatShareAResultCountAnewInEveryLaunch) {
     EXPECT_THAT(SimtDifference(compiled, 0, kernel, TestBuffers(kernel, seed), {}), IsEmpty());
 }
 
-TEST(GpuPlan, BigBoxesHaveWideIndices) {
+TEST(GpuPlan, LargeKernelsHaveWideIndices) {
   const auto plan = [](absl::string_view text) { return *PlanGpu(Parsed(text)); };
   EXPECT_FALSE(plan("kernel [1000000000] reduced 0\nout s8 1000000000\nin s8 1\n"
                     "%0 = load p1 [0: 0] : s8\nstore %0 p0 [0: 1]\n")
@@ -528,7 +528,7 @@ TEST(GpuPlan, BigBoxesHaveWideIndices) {
               ReasonIs("NOT_IMPLEMENTED", HasSubstr("needs more than 2147483647 blocks")));
 }
 
-TEST(GpuCode, WideIndicesComputeTheSame) {
+TEST(GpuCode, WideIndicesAgreeWithTheInterpreter) {
   // The strides of the index node are so large that 32 bits do not hold its numbers.
   const Kernel kernel = Parsed(R"(kernel [5,7] reduced 0
 in f32 35
@@ -543,7 +543,7 @@ store %1 p2 [0: 7,1]
   EXPECT_THAT(SimtDifference(compiled, 0, kernel, TestBuffers(kernel, 3), {}), IsEmpty());
 }
 
-TEST(DeviceCode, IsTakenFromTheCache) {
+TEST(DeviceCode, ImagesAreTakenFromTheCache) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "tessera_device_code_cache");
   std::filesystem::remove_all(folder);
   const std::vector<Kernel> kernels = {AddOf(DType::kF32, 100)};
@@ -584,7 +584,8 @@ std::vector<Kernel> KernelsToAssemble() {
   for (const PrimCase& c : AllPrims()) kernels.push_back(KernelOf(c));
   for (const ReduceShape& shape : kShapes)
     for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kArgMax})
-      if (Takes(kind, DType::kF32, shape)) kernels.push_back(ReduceOf(kind, DType::kF32, shape));
+      if (SupportsReduction(kind, DType::kF32, shape))
+        kernels.push_back(ReduceOf(kind, DType::kF32, shape));
   for (uint32_t seed = 0; seed < 30; ++seed)
     kernels.push_back(RandomKernel(seed, {.reduce = seed % 2 == 0, .functions = true}));
   for (uint32_t seed = 0; seed < 15; ++seed) kernels.push_back(RandomKernel(seed, {.scan = true}));
@@ -618,7 +619,7 @@ TEST(Ptx, ContiguousChainsLoadAndStore16BytesAtOnce) {
 
 // A param that is overwritten is not read through the non-coherent cache, which could keep the old
 // contents of the param.
-TEST(Ptx, WhatIsOverwrittenIsReadCoherently) {
+TEST(Ptx, OverwrittenParamsAreReadCoherently) {
   const Kernel kernel = Parsed(R"(kernel [4096] reduced 0
 in place f32 4096
 in f32 4096
@@ -636,7 +637,7 @@ store %2 p2 [0: 1]
 
 // Only a GPU that runs many blocks at once could get this wrong: the partial result is written
 // before the count, and the last block reads no stale partial result.
-TEST(Ptx, BlocksThatShareAResultMeetInOrder) {
+TEST(Ptx, PartialResultsAreWrittenBeforeTheCount) {
   const absl::StatusOr<DeviceCode> code = CompileForDevice(
       "nvptx-sm_90", {ReduceOf(ReduceKind::kSum, DType::kF32, {"[4194304]", "1", 1, 1, 4194304})});
   ASSERT_THAT(code, IsOk());
@@ -670,7 +671,7 @@ std::string FindPtxas() {
   return "";
 }
 
-TEST(Ptx, AssemblesWithoutSpills) {
+TEST(Ptx, KernelsAssembleWithoutSpills) {
   const std::string ptxas = FindPtxas();
   if (ptxas.empty()) GTEST_SKIP() << "no ptxas in PATH or /usr/local/cuda/bin";
   const std::vector<Kernel> kernels = KernelsToAssemble();

@@ -98,7 +98,7 @@ Value* GpuThread::ShuffleWord(Value* word, int mask) {
       {b_.getInt32(0xffffffff), word, b_.getInt32(mask), b_.getInt32(kWarpSize - 1)});
 }
 
-Value* GpuThread::SharedWord(Value* number) {
+Value* GpuThread::SharedWordAddress(Value* number) {
   llvm::GlobalVariable* array = module_.getGlobalVariable(kSharedArray);
   if (array == nullptr)
     array = AddGlobal(kSharedArray, llvm::ArrayType::get(b_.getInt8Ty(), 0), nullptr, kSharedSpace,

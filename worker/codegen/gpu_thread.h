@@ -35,7 +35,7 @@ class GpuThread : protected ControlFlow {
   // Returns the value of `v` in the thread whose lane id differs in the bits of `mask` (shfl.bfly).
   llvm::Value* Shuffle(llvm::Value* v, int mask);
   // Returns the address of word `number` of the block's shared memory. A word has 8 bytes.
-  llvm::Value* SharedWord(llvm::Value* number);
+  llvm::Value* SharedWordAddress(llvm::Value* number);
   // Returns a global variable of the kernel, which all thread blocks share. It is zero before the
   // first launch.
   llvm::GlobalVariable* DeviceGlobal(const char* what, llvm::Type* element, int64_t count);

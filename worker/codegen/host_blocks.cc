@@ -61,7 +61,7 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
   } else if (stride == 1 && plan_.has_masked_memory_ops) {
     stored = b_.CreateMaskedLoad(type, address, align, mask_, llvm::Constant::getNullValue(type));
   } else if (stride == 1) {
-    Value* const from = ReadableBlock(dtype, address, /*each=*/1);
+    Value* const from = ReadableBlock(dtype, address, /*elements_per_lane=*/1);
     stored = b_.CreateFreeze(b_.CreateAlignedLoad(type, from, align));
   } else {
     Value* const stage = EntryAlloca(type);
@@ -71,13 +71,13 @@ Value* HostBlocks::LoadBlock(DType dtype, Value* address, int64_t stride) {
   return FromMemory(b_, dtype, stored);
 }
 
-Value* HostBlocks::ReadableBlock(DType dtype, Value* address, int64_t each) {
+Value* HostBlocks::ReadableBlock(DType dtype, Value* address, int64_t elements_per_lane) {
   if (AlwaysFull()) return address;
   BasicBlock* const before = b_.GetInsertBlock();
-  Value* const stage =
-      EntryAlloca(MemoryType(b_.getContext(), dtype, static_cast<int>(each) * plan_.lanes));
+  Value* const stage = EntryAlloca(
+      MemoryType(b_.getContext(), dtype, static_cast<int>(elements_per_lane) * plan_.lanes));
   If(b_.CreateNot(IsFull()),
-     [&] { Copy(dtype, b_.CreateMul(num_lanes_, Int(each)), stage, 1, address, 1); });
+     [&] { Copy(dtype, b_.CreateMul(num_lanes_, Int(elements_per_lane)), stage, 1, address, 1); });
   llvm::PHINode* const from = b_.CreatePHI(b_.getPtrTy(), 2);
   for (BasicBlock* const in : llvm::predecessors(b_.GetInsertBlock()))
     from->addIncoming(in == before ? address : stage, in);

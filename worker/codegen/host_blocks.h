@@ -78,9 +78,9 @@ class HostBlocks : protected ControlFlow {
   void Copy(ir::DType dtype, llvm::Value* count, llvm::Value* to, int64_t to_stride,
             llvm::Value* from, int64_t from_stride);
   // Returns an address from which a full block's elements can be read. This is `address` itself if
-  // the block is full, and otherwise the address of a copy of the num_lanes_ * `each` elements
-  // there, which is followed by unspecified elements.
-  llvm::Value* ReadableBlock(ir::DType dtype, llvm::Value* address, int64_t each);
+  // the block is full, and otherwise the address of a copy of the num_lanes_ * `elements_per_lane`
+  // elements there, which is followed by unspecified elements.
+  llvm::Value* ReadableBlock(ir::DType dtype, llvm::Value* address, int64_t elements_per_lane);
 };
 
 }  // namespace tessera::worker::codegen

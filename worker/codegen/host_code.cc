@@ -84,7 +84,7 @@ class HostCompiler::Impl {
                              labels.empty() ? absl::StrCat("kernel ", i) : labels[i], tenant));
     for (size_t i = 0; i < loops.size(); ++i)
       units.push_back(UnitOf(&loops[i], absl::StrCat("loop ", i), tenant));
-    CompileMissing(MissingOf(&units), tenant, deadline);
+    CompileMissing(FindMissing(&units), tenant, deadline);
     for (const Unit& unit : units) TESSERA_RETURN_IF_ERROR(unit.status);
     std::vector<std::shared_ptr<const void>> mapped;
     for (Unit& unit : units) {
@@ -124,7 +124,7 @@ class HostCompiler::Impl {
 
   // Returns the units that are neither loaded nor cached, only the first of those with the same
   // key. Sets the functions of the units that are loaded or cached.
-  std::vector<Unit*> MissingOf(std::vector<Unit>* units) {
+  std::vector<Unit*> FindMissing(std::vector<Unit>* units) {
     std::vector<Unit*> missing;
     std::set<absl::string_view> keys;
     for (Unit& unit : *units) {
@@ -162,20 +162,20 @@ class HostCompiler::Impl {
       while (!failed) {
         const size_t at = next++;
         if (at >= units.size()) return;
-        absl::StatusOr<Function> function = FunctionOf(*units[at], thread);
+        absl::StatusOr<Function> function = CompileAndLoad(*units[at], thread);
         units[at]->status = function.status();
         if (function.ok()) units[at]->function = *std::move(function);
         if (!function.ok()) failed = true;
       }
     };
     // Starting a compiler in this process takes as long as compiling a few kernels, and starting a
-    // child process takes as long as compiling many. A helper is worth its start only for that many
-    // units.
-    const size_t units_each = options_.compile_binary.empty() ? 2 : 8;
-    std::vector<std::thread> others;
-    while (others.size() + 1 < units.size() / units_each && AddHelper()) {
+    // child process takes as long as compiling many. A helper is worth its start only if it
+    // compiles about units_per_helper units.
+    const size_t units_per_helper = options_.compile_binary.empty() ? 2 : 8;
+    std::vector<std::thread> helpers;
+    while (helpers.size() + 1 < units.size() / units_per_helper && TryAddHelper()) {
       try {
-        others.emplace_back([&] {
+        helpers.emplace_back([&] {
           work();
           RemoveHelper();
         });
@@ -187,16 +187,17 @@ class HostCompiler::Impl {
       }
     }
     work();
-    for (std::thread& other : others) other.join();
+    for (std::thread& helper : helpers) helper.join();
   }
 
-  // Returns whether one more helper thread may be started, and counts it if so. One caller and all
-  // helpers together are at most as many as may compile at once.
-  bool AddHelper() {
-    const int most = options_.compiled_at_once_max > 0 ? options_.compiled_at_once_max
-                                                       : static_cast<int>(ProcessLimits().cores);
+  // If one more helper thread may be started, counts it and returns true. One caller and all
+  // helpers together are at most as many threads as may compile at once.
+  bool TryAddHelper() {
+    const int threads_max = options_.compiled_at_once_max > 0
+                                ? options_.compiled_at_once_max
+                                : static_cast<int>(ProcessLimits().cores);
     absl::MutexLock lock(&mu_);
-    if (helpers_ + 1 >= most) return false;
+    if (helpers_ + 1 >= threads_max) return false;
     ++helpers_;
     return true;
   }
@@ -205,11 +206,12 @@ class HostCompiler::Impl {
     --helpers_;
   }
 
-  absl::StatusOr<Function> FunctionOf(const Unit& unit, CompileThread& thread) {
+  // Compiles the unit, unless another call of Compile has done so by now, and loads it.
+  absl::StatusOr<Function> CompileAndLoad(const Unit& unit, CompileThread& thread) {
     TESSERA_ASSIGN_OR_RETURN(const ObjectCache::KeyLock key_lock,
                              cache_.LockKey(unit.key, thread.deadline, unit.label));
     if (Function function = LoadedOrCached(unit)) return function;
-    TESSERA_ASSIGN_OR_RETURN(const std::string object, ObjectOf(unit, thread));
+    TESSERA_ASSIGN_OR_RETURN(const std::string object, CompileObject(unit, thread));
     absl::StatusOr<Function> function = (*loader_)->Load(object, kFunctionName);
     if (!function.ok()) return Annotate(function.status(), unit.label);
     cache_.Put(unit.key, object);
@@ -228,7 +230,7 @@ class HostCompiler::Impl {
     return nullptr;
   }
 
-  absl::StatusOr<std::string> ObjectOf(const Unit& unit, CompileThread& thread) {
+  absl::StatusOr<std::string> CompileObject(const Unit& unit, CompileThread& thread) {
     if (!options_.compile_binary.empty()) {
       if (thread.child == nullptr) thread.child = children_.Take(thread.tenant);
       return thread.child->CompileText(unit.text, unit.label, thread.deadline);

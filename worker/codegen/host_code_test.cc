@@ -102,7 +102,7 @@ TEST_F(HostCodeTest, CodeOutlivesTheCompiler) {
   EXPECT_EQ(AddedTo5(*code, 0), 8);
 }
 
-TEST_F(HostCodeTest, TheNextProcessFindsItOnDisk) {
+TEST_F(HostCodeTest, TheNextProcessFindsObjectsOnDisk) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
   HostCompiler next(options_);
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto code, next.Compile({Adder(1), Adder(4)}));
@@ -112,7 +112,7 @@ TEST_F(HostCodeTest, TheNextProcessFindsItOnDisk) {
   EXPECT_EQ(next.counters().compiled, 1);
 }
 
-TEST_F(HostCodeTest, AnotherTargetIsAnotherEntry) {
+TEST_F(HostCodeTest, TargetsDoNotShareCacheEntries) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const auto first, HostCompiler(options_).Compile({Adder(1)}));
   options_.target = "baseline";
   HostCompiler next(options_);
@@ -141,7 +141,7 @@ TEST_F(HostCodeTest, AnUnknownTargetIsAnError) {
               ReasonIs("VALUE_ERROR", AllOf(HasSubstr("vax"), HasSubstr("baseline"))));
 }
 
-TEST_F(HostCodeTest, ThreadsCompileAtOnce) {
+TEST_F(HostCodeTest, ThreadsCompileConcurrently) {
   HostCompiler compiler(options_);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -158,7 +158,7 @@ TEST_F(HostCodeTest, ThreadsCompileAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(HostCodeTest, AnObjectDoesNotDependOnWhatWasCompiledBefore) {
+TEST_F(HostCodeTest, AnObjectDoesNotDependOnEarlierCompilations) {
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget("host"));
   HostCodegen used(target);
   for (int seed = 0; seed < 20; ++seed) {
@@ -171,7 +171,7 @@ TEST_F(HostCodeTest, AnObjectDoesNotDependOnWhatWasCompiledBefore) {
 
 // ---- In a child. -------------------------------------------------------------------------------
 
-TEST_F(HostCodeTest, AChildCompilesTheSame) {
+TEST_F(HostCodeTest, AChildCompilesTheSameObject) {
   const Kernel kernel = RandomKernel(3, {.functions = true});
   TESSERA_ASSERT_OK_AND_ASSIGN(const HostTarget target, FindHostTarget("host"));
   UseChild(kCompileChildFlag);
@@ -210,14 +210,14 @@ TEST_F(HostCodeTest, ACompilerThatHangsIsKilledAtTheDeadline) {
               ReasonIs("COMPILE_TIMEOUT", HasSubstr("compile of slow")));
 }
 
-TEST_F(HostCodeTest, TheDeadlineIsOneProgramsNotOneKernels) {
+TEST_F(HostCodeTest, TheDeadlineAppliesToTheWholeProgram) {
   UseChild("--hang-on-13");
   options_.compile_deadline = absl::ZeroDuration();
   EXPECT_THAT(HostCompiler(options_).Compile({Adder(1)}, {"late"}),
               ReasonIs("COMPILE_TIMEOUT", HasSubstr("compile of late")));
 }
 
-TEST_F(HostCodeTest, ACompilerThatHangsHoldsUpNoOther) {
+TEST_F(HostCodeTest, AHangingCompilerDoesNotBlockOthers) {
   UseChild("--hang-on-13");
   options_.compile_deadline = absl::Seconds(5);
   HostCompiler compiler(options_);
@@ -235,7 +235,7 @@ TEST_F(HostCodeTest, ACompilerThatHangsHoldsUpNoOther) {
 }
 
 // Each thread has a compiler of its own, as executors have, or all share one.
-TEST_F(HostCodeTest, WhatSeveralWantAtOnceIsCompiledOnce) {
+TEST_F(HostCodeTest, ConcurrentCallsCompileAKernelOnce) {
   constexpr int kThreads = 4, kKernels = 8;
   for (const int processes : {1, kThreads}) {
     HostCompilerOptions options = options_;
@@ -263,7 +263,7 @@ TEST_F(HostCodeTest, WhatSeveralWantAtOnceIsCompiledOnce) {
 }
 
 // Several children compile the kernels of one program.
-TEST_F(HostCodeTest, AProgramsKernelsAreCompiledAtOnce) {
+TEST_F(HostCodeTest, TheKernelsOfAProgramAreCompiledConcurrently) {
   constexpr int kKernels = 40;
   std::vector<Kernel> kernels;
   // Some kernels occur twice.
@@ -316,7 +316,7 @@ int NumChildren() {
 }
 
 // The compilers hang, so that in the end as many run as may run at once.
-TEST_F(HostCodeTest, ProgramsShareTheChildrenThatMayRunAtOnce) {
+TEST_F(HostCodeTest, ConcurrentProgramsShareTheLimitOfChildren) {
   UseChild("--hang-on-13");
   constexpr int kCalls = 4, kAtOnce = 4, kKernels = 40;
   options_.compiled_at_once_max = kAtOnce;
@@ -376,7 +376,7 @@ TEST_F(HostCodeTest, TheFirstErrorOfAProgramIsReported) {
                 ReasonIs("INTERNAL", HasSubstr("compile of op 5:")));
 }
 
-TEST_F(HostCodeTest, AChildIsGivenNoSecrets) {
+TEST_F(HostCodeTest, AChildGetsNoSecrets) {
   UseChild("--say-what-it-has");
   // Sets a token in the environment and opens a file carelessly, without close-on-exec.
   setenv("TESSERA_TOKEN", "tsr_secret", /*overwrite=*/1);
@@ -463,7 +463,7 @@ int RunTellingChild() {
 
 int MainOfTest(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
-  if (kind == kCompileChildFlag) return RunCompileChild(/*others=*/nullptr);
+  if (kind == kCompileChildFlag) return RunCompileChild(/*compile_image=*/nullptr);
   if (kind == "--crash-on-13") return RunFaultyChild(/*crash=*/true);
   if (kind == "--say-what-it-has") return RunTellingChild();
   if (kind == "--hang-on-13") return RunFaultyChild(/*crash=*/false);

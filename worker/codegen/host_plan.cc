@@ -41,15 +41,15 @@ int64_t WidestElement(const Kernel& kernel) {
 // Returns the cost of the loads' steps along `dim`: the sum of their strides, each limited to a
 // cache line.
 int64_t StepCost(const Kernel& kernel, int dim) {
-  int64_t steps = 0;
+  int64_t cost = 0;
   for (const Node& node : kernel.nodes) {
     if (node.kind != Node::Kind::kLoad) continue;
-    constexpr int64_t kLine = 16;  // number of f32s in a cache line
-    steps += ShiftsVaryOver(node.access, dim)
-                 ? kLine
-                 : std::min<int64_t>(std::abs(node.access.strides[dim]), kLine);
+    constexpr int64_t kLineElements = 16;  // number of f32s in a cache line
+    cost += ShiftsVaryOver(node.access, dim)
+                ? kLineElements
+                : std::min<int64_t>(std::abs(node.access.strides[dim]), kLineElements);
   }
-  return steps;
+  return cost;
 }
 
 // Returns whether lanes along the dim store to contiguous elements, and each load reads contiguous
@@ -65,7 +65,7 @@ bool StoresBlocksAlong(const Kernel& kernel, int dim) {
          });
 }
 
-int LaneDim(const Kernel& kernel) {
+int ChooseLaneDim(const Kernel& kernel) {
   const int parallel_dim = kernel.num_parallel() - 1, reduced_dim = kernel.rank() - 1;
   // A scan has no lanes, unless neighbours along a parallel dim are contiguous.
   if (kernel.scans)
@@ -110,8 +110,8 @@ void PlanTransposedLoads(const Kernel& kernel, HostPlan* plan) {
     for (size_t n = 0; n < kernel.nodes.size(); ++n)
       if (IsContiguousAlong(kernel, *plan, kernel.nodes[n], dim)) plan->transpose_dim = dim;
   if (plan->transpose_dim < 0) return;
-  constexpr int kLine = 16;  // number of f32s in a cache line
-  plan->transpose_size = kLine;
+  constexpr int kLineElements = 16;  // number of f32s in a cache line
+  plan->transpose_size = kLineElements;
   for (size_t n = 0; n < kernel.nodes.size(); ++n)
     plan->transposed[n] = IsContiguousAlong(kernel, *plan, kernel.nodes[n], plan->transpose_dim);
 }
@@ -123,9 +123,9 @@ bool ReadsAlike(const Node& a, const Node& b) {
 }
 
 // Finds the groups of 2, 4, 8 or 16 loads that together read memory without gaps. Candidates differ
-// only in their offsets, so they are sorted by offset and cut into runs as long as the lanes lie
-// apart. Separate loads would read every cache line as many times as the group has loads. Loads
-// that are read transposed stay out.
+// only in their offsets, so they are sorted by offset and cut into runs of as many loads as the
+// lane stride has elements. Separate loads would read every cache line as many times as the group
+// has loads. Loads that are read transposed stay out.
 void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
   constexpr int64_t kLoadsMax = 16;
   plan->group_of.assign(kernel.nodes.size(), -1);
@@ -136,8 +136,9 @@ void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
     if (seen[n] || plan->transposed[n] || node.kind != Node::Kind::kLoad ||
         ShiftsVaryOver(node.access, plan->lane_dim))
       continue;
-    const int64_t apart = node.access.strides[plan->lane_dim];
-    if (apart < 2 || apart > kLoadsMax || !std::has_single_bit(static_cast<uint64_t>(apart)))
+    const int64_t lane_stride = node.access.strides[plan->lane_dim];
+    if (lane_stride < 2 || lane_stride > kLoadsMax ||
+        !std::has_single_bit(static_cast<uint64_t>(lane_stride)))
       continue;
     std::map<int64_t, int> by_offset;
     for (size_t other = n; other < kernel.nodes.size(); ++other) {
@@ -151,10 +152,10 @@ void PlanInterleaved(const Kernel& kernel, HostPlan* plan) {
       if (offset != next) group.clear();
       next = offset + 1;
       group.push_back(load);
-      if (static_cast<int64_t>(group.size()) < apart) continue;
+      if (static_cast<int64_t>(group.size()) < lane_stride) continue;
       for (const int member : group)
-        plan->group_of[member] = static_cast<int>(plan->interleaved.size());
-      plan->interleaved.push_back(std::exchange(group, {}));
+        plan->group_of[member] = static_cast<int>(plan->interleaved_groups.size());
+      plan->interleaved_groups.push_back(std::exchange(group, {}));
     }
   }
 }
@@ -185,7 +186,8 @@ int64_t RegistersPerBlock(const HostPlan& plan) {
   if (plan.vectorize_reduction) return kRegistersPerBlock;
   constexpr int64_t kRegistersOfGroup = 16;
   size_t loads = 1;
-  for (const std::vector<int>& group : plan.interleaved) loads = std::max(loads, group.size());
+  for (const std::vector<int>& group : plan.interleaved_groups)
+    loads = std::max(loads, group.size());
   return std::clamp<int64_t>(kRegistersOfGroup / static_cast<int64_t>(loads), 1,
                              kRegistersPerBlock);
 }
@@ -202,7 +204,7 @@ void PlanChunks(const Kernel& kernel, HostPlan* plan) {
     if (steps <= longest) continue;
     longest = steps;
     plan->chunk_dim = dim;
-    plan->chunk = std::max<int64_t>(kStepsMin, std::llround(std::sqrt(steps))) * step;
+    plan->chunk_elements = std::max<int64_t>(kStepsMin, std::llround(std::sqrt(steps))) * step;
   }
 }
 
@@ -272,7 +274,7 @@ std::vector<bool> LaneVariantNodes(const Kernel& kernel, const HostPlan& plan) {
 // lanes.
 HostPlan PlanHost(const Kernel& kernel, const HostTarget& target) {
   HostPlan plan;
-  plan.lane_dim = LaneDim(kernel);
+  plan.lane_dim = ChooseLaneDim(kernel);
   plan.vectorize_reduction = plan.lane_dim >= kernel.num_parallel();
   PlanTransposedLoads(kernel, &plan);
   PlanInterleaved(kernel, &plan);
@@ -303,7 +305,9 @@ bool ReduceInTheSameOrder(const Kernel& a, const Kernel& b) {
   const auto reduced_dims = [](const Kernel& k) {
     return ir::Dims(k.shape.begin() + k.num_parallel(), k.shape.end());
   };
-  const auto has_reduced_lanes = [](const Kernel& k) { return LaneDim(k) >= k.num_parallel(); };
+  const auto has_reduced_lanes = [](const Kernel& k) {
+    return ChooseLaneDim(k) >= k.num_parallel();
+  };
   return reduced_dims(a) == reduced_dims(b) && has_reduced_lanes(a) == has_reduced_lanes(b);
 }
 

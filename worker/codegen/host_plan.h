@@ -29,7 +29,7 @@ struct HostPlan {
   // elements apart, and load i begins i elements after the first load, so that the loads together
   // read memory without gaps. They are emitted as contiguous loads of vectors, whose lanes are then
   // sorted. `group_of` has the group of each node, or -1.
-  std::vector<std::vector<int>> interleaved;
+  std::vector<std::vector<int>> interleaved_groups;
   std::vector<int> group_of;
   // Pairs of stores whose elements interleave: the lanes of each store lie two elements apart, and
   // the lanes of the second store lie between those of the first.
@@ -38,11 +38,11 @@ struct HostPlan {
   // same elements for neighbouring rows, as in a product of matrices. It divides the size of the
   // dim before the lane dim.
   int rows = 1;
-  // Float sums along this dim are computed in chunks of `chunk` elements, because the error of a
-  // sum grows with the number of terms that are added one after the other. -1 if all sums are
-  // short.
+  // Float sums along this dim are computed in chunks of `chunk_elements` elements, because the
+  // error of a sum grows with the number of terms that are added one after the other. -1 if all
+  // sums are short.
   int chunk_dim = -1;
-  int64_t chunk = 0;
+  int64_t chunk_elements = 0;
   // For each node: whether its value differs between lanes.
   std::vector<bool> lane_variant;
 };

@@ -149,7 +149,7 @@ void DropZeroStrides(Kernel* kernel) {
         shift.strides.clear();
 }
 
-bool CanMerge(int d, Kernel* kernel) {
+bool CanMergeDims(int d, Kernel* kernel) {
   if (d + 1 == kernel->num_parallel()) return false;
   const int64_t inner_size = kernel->shape[d + 1];
   bool can = true;
@@ -164,7 +164,7 @@ bool CanMerge(int d, Kernel* kernel) {
 
 void MergeDims(Kernel* kernel) {
   for (int d = kernel->rank() - 2; d >= 0; --d) {
-    if (!CanMerge(d, kernel)) continue;
+    if (!CanMergeDims(d, kernel)) continue;
     const int64_t merged = kernel->shape[d] * kernel->shape[d + 1];
     DropDim(d, kernel);
     kernel->shape[d] = merged;

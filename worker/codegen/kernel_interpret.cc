@@ -105,7 +105,7 @@ void Fold(ReduceKind kind, Cell cell, int64_t index, Accumulator* acc) {
 }
 
 template <class T>
-Cell Finish(const Node& node, const Accumulator& acc) {
+Cell ResultOf(const Node& node, const Accumulator& acc) {
   if (IsArgReduction(node.reduce))
     return node.dtype == DType::kS32 ? CellOf(static_cast<int32_t>(acc.best_index))
                                      : CellOf(acc.best_index);
@@ -116,14 +116,14 @@ Cell Finish(const Node& node, const Accumulator& acc) {
 struct Reduction {
   void (*start)(ReduceKind, Accumulator*) = nullptr;
   void (*fold)(ReduceKind, Cell, int64_t, Accumulator*) = nullptr;
-  Cell (*finish)(const Node&, const Accumulator&) = nullptr;
+  Cell (*result)(const Node&, const Accumulator&) = nullptr;
 };
 Reduction ReductionOf(DType operand) {
   Reduction reduction;
   constexpr int kReduced = scalar::kAnything;
   scalar::Dispatch<kReduced>(operand, [&]<DType kD>(ir::DTypeTag<kD>) {
     using T = ir::ComputeType<kD>;
-    reduction = {Start<T>, Fold<T>, Finish<T>};
+    reduction = {Start<T>, Fold<T>, ResultOf<T>};
   });
   return reduction;
 }
@@ -179,7 +179,7 @@ class Interpreter {
   void WriteStores() {
     for (const Store& store : kernel_.stores) {
       const int64_t width = ir::ByteWidth(kernel_.params[store.param].dtype);
-      std::memcpy(static_cast<char*>(buffers_[store.param]) + Element(store.access) * width,
+      std::memcpy(static_cast<char*>(buffers_[store.param]) + ElementIndex(store.access) * width,
                   &values_[store.node], width);
     }
   }
@@ -194,16 +194,16 @@ class Interpreter {
 
   // Reads the number by which an access is shifted. A u64 that does not fit into an s64 is read as
   // the largest s64.
-  int64_t ReadShift(const DynamicOffset& by) {
-    int64_t at = by.offset, shift = 0;
-    for (size_t d = 0; d < by.strides.size(); ++d) at += by.strides[d] * index_[d];
-    const DType dtype = kernel_.params[by.param].dtype;
+  int64_t ReadShift(const DynamicOffset& shift) {
+    int64_t at = shift.offset, number = 0;
+    for (size_t d = 0; d < shift.strides.size(); ++d) at += shift.strides[d] * index_[d];
+    const DType dtype = kernel_.params[shift.param].dtype;
     scalar::Dispatch<scalar::kInts>(dtype, [&]<DType kD>(ir::DTypeTag<kD>) {
-      const auto v = static_cast<const ir::StorageType<kD>*>(buffers_[by.param])[at];
+      const auto v = static_cast<const ir::StorageType<kD>*>(buffers_[shift.param])[at];
       constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-      shift = kD == DType::kU64 && v > kMax ? kMax : static_cast<int64_t>(v);
+      number = kD == DType::kU64 && v > kMax ? kMax : static_cast<int64_t>(v);
     });
-    return shift;
+    return number;
   }
   static Cell Load(const void* from, int64_t width) {
     Cell cell = 0;
@@ -211,7 +211,7 @@ class Interpreter {
     return cell;
   }
 
-  int64_t Element(const Access& access) {
+  int64_t ElementIndex(const Access& access) {
     int64_t element = access.offset;
     for (int d = 0; d < kernel_.rank(); ++d) element += access.strides[d] * index_[d];
     for (const DynamicOffset& shift : access.shifts)
@@ -232,17 +232,18 @@ class Interpreter {
     switch (node.kind) {
       case Node::Kind::kLoad: {
         const int64_t width = ir::ByteWidth(node.dtype);
-        const Cell cell = Load(
-            static_cast<const char*>(buffers_[node.param]) + Element(node.access) * width, width);
+        const Cell cell =
+            Load(static_cast<const char*>(buffers_[node.param]) + ElementIndex(node.access) * width,
+                 width);
         return node.dtype == DType::kBool ? Cell{cell != 0} : cell;
       }
       case Node::Kind::kIndex: {
-        const int64_t value = Element(node.access);
+        const int64_t value = ElementIndex(node.access);
         return ir::ByteWidth(node.dtype) == 8 ? CellOf(value)
                                               : CellOf(static_cast<uint32_t>(value));
       }
       case Node::Kind::kReduce:
-        return reductions_[i].finish(node, accumulators_[i]);
+        return reductions_[i].result(node, accumulators_[i]);
       case Node::Kind::kScalar:
         break;
     }

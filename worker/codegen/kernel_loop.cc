@@ -110,7 +110,7 @@ class Parser {
  private:
   // An op whose lists are still being read, and its list to which ops are being added. Ops around
   // it are on the stack below it.
-  struct Open {
+  struct OpenOp {
     LoopOp op;
     std::vector<LoopOp> list;
     bool in_list = true;
@@ -133,7 +133,7 @@ class Parser {
 
   bool ParseHeader(const Line& line) {
     started_ = true;
-    if (line.word != "loop" || line.numbers.size() != 2 || !Small(line.numbers)) return false;
+    if (line.word != "loop" || line.numbers.size() != 2 || !AreSmall(line.numbers)) return false;
     loop_.num_bases = static_cast<int>(line.numbers[0]);
     loop_.num_loops = static_cast<int>(line.numbers[1]);
     return true;
@@ -141,10 +141,10 @@ class Parser {
 
   bool ParseAddress(const Line& line) {
     const std::vector<int64_t>& n = line.numbers;
-    if (n.size() % 2 != 1 || !Small({n[0]})) return false;
+    if (n.size() % 2 != 1 || !AreSmall({n[0]})) return false;
     LoopAddress address{static_cast<int>(n[0]), {}};
     for (size_t i = 1; i < n.size(); i += 2) {
-      if (!Small({n[i]})) return false;
+      if (!AreSmall({n[i]})) return false;
       address.strides.emplace_back(static_cast<int>(n[i]), n[i + 1]);
     }
     loop_.addresses.push_back(std::move(address));
@@ -163,28 +163,28 @@ class Parser {
     LoopOp op;
     if (line.word == "run" && !n.empty()) {
       op.kind = LoopOp::Kind::kKernel;
-      return Set(n.subspan(0, 1), n.subspan(1), &op) && Append(std::move(op));
+      return SetNumbers(n.subspan(0, 1), n.subspan(1), &op) && Append(std::move(op));
     }
     if (line.word == "copy" && n.size() == 3) {
       op.kind = LoopOp::Kind::kCopy;
       op.count = n[2];
-      return Set({}, n.subspan(0, 2), &op) && Append(std::move(op));
+      return SetNumbers({}, n.subspan(0, 2), &op) && Append(std::move(op));
     }
     if (line.word == "call" && n.size() == 1) {
       op.kind = LoopOp::Kind::kCall;
-      return Set(n, {}, &op) && Append(std::move(op));
+      return SetNumbers(n, {}, &op) && Append(std::move(op));
     }
     if (open_.size() >= kDepthMax) return false;
     if (line.word == "for" && n.size() == 2) {
       op.kind = LoopOp::Kind::kFor;
       op.count = n[1];
-      if (!Set(n.subspan(0, 1), {}, &op)) return false;
+      if (!SetNumbers(n.subspan(0, 1), {}, &op)) return false;
     } else if (line.word == "while" && n.size() == 2) {
       op.kind = LoopOp::Kind::kWhile;
-      if (!Set(n.subspan(0, 1), n.subspan(1), &op)) return false;
+      if (!SetNumbers(n.subspan(0, 1), n.subspan(1), &op)) return false;
     } else if (line.word == "branch" && n.size() == 1) {
       op.kind = LoopOp::Kind::kBranch;
-      if (!Set({}, n, &op)) return false;
+      if (!SetNumbers({}, n, &op)) return false;
     } else {
       return false;
     }
@@ -193,14 +193,14 @@ class Parser {
     return true;
   }
 
-  static bool Set(absl::Span<const int64_t> number, absl::Span<const int64_t> addresses,
-                  LoopOp* op) {
-    if (!Small(number) || !Small(addresses)) return false;
+  static bool SetNumbers(absl::Span<const int64_t> number, absl::Span<const int64_t> addresses,
+                         LoopOp* op) {
+    if (!AreSmall(number) || !AreSmall(addresses)) return false;
     if (!number.empty()) op->number = static_cast<int>(number[0]);
     op->addresses.assign(addresses.begin(), addresses.end());
     return true;
   }
-  static bool Small(absl::Span<const int64_t> numbers) {
+  static bool AreSmall(absl::Span<const int64_t> numbers) {
     for (const int64_t n : numbers)
       if (n < 0 || n >= kNumberMax) return false;
     return true;
@@ -208,7 +208,7 @@ class Parser {
 
   bool OpenCase() {
     if (open_.empty() || open_.back().op.kind != LoopOp::Kind::kBranch) return false;
-    Open& branch = open_.back();
+    OpenOp& branch = open_.back();
     if (branch.in_list) branch.op.lists.push_back(std::move(branch.list));
     branch.list.clear();
     branch.in_list = true;
@@ -216,7 +216,7 @@ class Parser {
   }
   bool Close() {
     if (open_.empty() || !open_.back().in_list) return false;
-    Open closed = std::move(open_.back());
+    OpenOp closed = std::move(open_.back());
     open_.pop_back();
     closed.op.lists.push_back(std::move(closed.list));
     return Append(std::move(closed.op));
@@ -227,7 +227,7 @@ class Parser {
   }
 
   bool started_ = false;
-  std::vector<Open> open_;
+  std::vector<OpenOp> open_;
   KernelLoop loop_;
 };
 
@@ -244,8 +244,8 @@ class Verifier {
         return Fault("there is no base ", address.base);
     }
     TESSERA_RETURN_IF_ERROR(CheckOps(loop_.ops));
-    if (static_cast<int>(seen_.size()) != loop_.num_loops)
-      return Fault("it has ", seen_.size(), " loops; expected ", loop_.num_loops);
+    if (static_cast<int>(seen_loops_.size()) != loop_.num_loops)
+      return Fault("it has ", seen_loops_.size(), " loops; expected ", loop_.num_loops);
     return absl::OkStatus();
   }
 
@@ -257,25 +257,25 @@ class Verifier {
 
   absl::Status CheckOp(const LoopOp& op) {
     for (const int a : op.addresses) TESSERA_RETURN_IF_ERROR(CheckAddress(a));
-    const bool loops = op.kind == LoopOp::Kind::kFor || op.kind == LoopOp::Kind::kWhile;
-    const bool branches = op.kind == LoopOp::Kind::kBranch;
-    if (branches ? op.lists.empty() : op.lists.size() != (loops ? 1U : 0U))
+    const bool is_loop = op.kind == LoopOp::Kind::kFor || op.kind == LoopOp::Kind::kWhile;
+    const bool is_branch = op.kind == LoopOp::Kind::kBranch;
+    if (is_branch ? op.lists.empty() : op.lists.size() != (is_loop ? 1U : 0U))
       return Fault("an op with ", op.lists.size(), " lists");
     if (op.kind == LoopOp::Kind::kKernel) return CheckKernel(op);
     if (op.kind == LoopOp::Kind::kCopy && (op.addresses.size() != 2 || op.count < 0))
       return Fault("a copy of ", op.count, " bytes between ", op.addresses.size(), " addresses");
-    const size_t reads = op.kind == LoopOp::Kind::kWhile || branches ? 1 : 0;
+    const size_t reads = op.kind == LoopOp::Kind::kWhile || is_branch ? 1 : 0;
     if (op.kind != LoopOp::Kind::kCopy && op.addresses.size() != reads)
       return Fault("an op with ", op.addresses.size(), " addresses; expected ", reads);
-    if (loops) {
-      if (op.number < 0 || op.number >= loop_.num_loops || !seen_.insert(op.number).second)
+    if (is_loop) {
+      if (op.number < 0 || op.number >= loop_.num_loops || !seen_loops_.insert(op.number).second)
         return Fault("loop ", op.number, " does not exist or occurs twice; there are ",
                      loop_.num_loops, " loops");
       if (op.count < 0) return Fault("a loop of ", op.count, " iterations");
-      around_.insert(op.number);
+      surrounding_loops_.insert(op.number);
     }
     for (const std::vector<LoopOp>& list : op.lists) TESSERA_RETURN_IF_ERROR(CheckOps(list));
-    if (loops) around_.erase(op.number);
+    if (is_loop) surrounding_loops_.erase(op.number);
     return absl::OkStatus();
   }
 
@@ -291,14 +291,14 @@ class Verifier {
     if (a < 0 || static_cast<size_t>(a) >= loop_.addresses.size())
       return Fault("there is no address ", a);
     for (const auto& [loop, stride] : loop_.addresses[a].strides)
-      if (around_.count(loop) == 0)
+      if (surrounding_loops_.count(loop) == 0)
         return Fault("address ", a, " moves with loop ", loop, ", which does not run here");
     return absl::OkStatus();
   }
 
   const KernelLoop& loop_;
   // The numbers of all loops seen so far, and of the loops around the current op.
-  std::set<int> seen_, around_;
+  std::set<int> seen_loops_, surrounding_loops_;
 };
 
 }  // namespace

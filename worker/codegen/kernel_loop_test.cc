@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Returns a kernel that computes p0[i] = p0[i] + p1[i], on `n` numbers.
-std::string Adder(int64_t n) {
+std::string AdderText(int64_t n) {
   return absl::StrCat("kernel [", n, "] reduced 0\nout s32 ", n, "\nin s32 ", n,
                       "\n%0 = load p0 [0: 1] : s32\n%1 = load p1 [0: 1] : s32\n"
                       "%2 = Add %0, %1 : s32\nstore %2 p0 [0: 1]\n");
@@ -35,23 +35,23 @@ constexpr char kBelow100[] =
     "kernel [] reduced 0\nout bool 1\nin s32 1\n%0 = load p1 [0: ] : s32\n"
     "%1 = Constant 100 : s32\n%2 = Lt %0, %1 : bool\nstore %2 p0 [0: ]\n";
 
-const char kEverything[] =
+const char kEveryOp[] =
     "loop 6 bases 3 loops\naddress 0\naddress 1 0 12\naddress 2 0 36 1 12\naddress 3\naddress 4\n"
     "address 5 0 4\nfor 0 2\ncopy 0 1 12\nfor 1 3\nrun 0 0 2\nend\ncall 7\n"
     "branch 5\ncase\nrun 0 0 0\ncase\ncase\ncall 8\nend\nwhile 2 3\nrun 1 3 4\nend\nend\n";
-std::string Everything() { return absl::StrCat(kEverything, Adder(3), kBelow100); }
+std::string TextOfEveryOp() { return absl::StrCat(kEveryOp, AdderText(3), kBelow100); }
 
 TEST(KernelLoop, PrintsAsItParses) {
-  TESSERA_ASSERT_OK_AND_ASSIGN(const KernelLoop loop, ParseKernelLoop(Everything()));
-  EXPECT_EQ(loop.ToString(), Everything());
+  TESSERA_ASSERT_OK_AND_ASSIGN(const KernelLoop loop, ParseKernelLoop(TextOfEveryOp()));
+  EXPECT_EQ(loop.ToString(), TextOfEveryOp());
   TESSERA_ASSERT_OK_AND_ASSIGN(const KernelLoop again, ParseKernelLoop(loop.ToString()));
   EXPECT_TRUE(again == loop);
 }
 
-struct Refused {
+struct RefusedEdit {
   const char *from, *to, *why;
 };
-const Refused kRefused[] = {
+const RefusedEdit kRefused[] = {
     {"loop 6", "loops 6", "line 1"},
     {"loop 6", "loop -6", "line 1"},
     {"6 bases", "5 bases", "no base 5"},
@@ -73,9 +73,9 @@ const Refused kRefused[] = {
     {"Add", "Ad", "scalar primitive"},
 };
 
-TEST(KernelLoop, WhatBreaksARuleIsRefused) {
-  for (const Refused& row : kRefused) {
-    std::string text = Everything();
+TEST(KernelLoop, LoopsThatBreakARuleAreRefused) {
+  for (const RefusedEdit& row : kRefused) {
+    std::string text = TextOfEveryOp();
     ASSERT_NE(text.find(row.from), std::string::npos) << row.from;
     text.replace(text.find(row.from), std::strlen(row.from), row.to);
     EXPECT_THAT(ParseKernelLoop(text), ReasonIs("VALUE_ERROR", HasSubstr(row.why)))
@@ -112,15 +112,15 @@ class LoopCode : public ::testing::TestWithParam<std::string> {
   int32_t Run(std::vector<void*> bases) {
     const LoopFrame frame{
         bases.data(), &cancel_,
-        [](void* self, int32_t number) { return static_cast<LoopCode*>(self)->Called(number); },
+        [](void* self, int32_t number) { return static_cast<LoopCode*>(self)->RecordCall(number); },
         this, iterations_.data()};
     return code_->loop(0)(&frame);
   }
-  int32_t Called(int32_t number) {
+  int32_t RecordCall(int32_t number) {
     calls_.push_back(absl::StrCat(number, ":", absl::StrJoin(iterations_, ",")));
-    const auto so_far = static_cast<int>(calls_.size());
-    if (so_far == cancel_after_) cancel_.store(1);
-    return so_far == fail_after_ ? 7 : 0;
+    const auto num_calls = static_cast<int>(calls_.size());
+    if (num_calls == cancel_after_) cancel_.store(1);
+    return num_calls == fail_after_ ? 7 : 0;
   }
 
   std::unique_ptr<HostCompiler> compiler_;
@@ -131,8 +131,8 @@ class LoopCode : public ::testing::TestWithParam<std::string> {
   int cancel_after_ = -1, fail_after_ = -1;
 };
 
-TEST_P(LoopCode, RunsEveryKindOfOp) {
-  ASSERT_NO_FATAL_FAILURE(Compile(Everything()));
+TEST_P(LoopCode, EveryKindOfOpRuns) {
+  ASSERT_NO_FATAL_FAILURE(Compile(TextOfEveryOp()));
   int32_t sum[3] = {9, 9, 9};
   int32_t starts[6] = {1, 2, 3, 10, 20, 30};
   int32_t rows[18];
@@ -150,7 +150,7 @@ TEST_P(LoopCode, RunsEveryKindOfOp) {
   EXPECT_THAT(calls_, ElementsAre("7:0,-1,-1", "8:0,-1,-1", "7:1,-1,-1"));
 }
 
-TEST_P(LoopCode, ACancelledOneEndsWithTheIteration) {
+TEST_P(LoopCode, ACancelledLoopEndsWithTheIteration) {
   ASSERT_NO_FATAL_FAILURE(Compile("loop 1 bases 1 loops\naddress 0\nwhile 0 0\ncall 0\nend\n"));
   bool forever = true;
   cancel_after_ = 5;
@@ -158,10 +158,10 @@ TEST_P(LoopCode, ACancelledOneEndsWithTheIteration) {
   EXPECT_EQ(calls_.size(), 5U);
 }
 
-TEST_P(LoopCode, AnEndlessOneEndsWhenAnotherThreadCancels) {
+TEST_P(LoopCode, AnEndlessLoopEndsWhenAnotherThreadCancels) {
   ASSERT_NO_FATAL_FAILURE(Compile(
       "loop 2 bases 2 loops\naddress 0\naddress 1\nwhile 0 0\nfor 1 9\nrun 0 1 1\nend\nend\n" +
-      Adder(5)));
+      AdderText(5)));
   bool forever = true;
   int32_t numbers[5] = {1, 2, 3, 4, 5};
   int32_t result = -1;
@@ -171,7 +171,7 @@ TEST_P(LoopCode, AnEndlessOneEndsWhenAnotherThreadCancels) {
   EXPECT_EQ(result, 1);
 }
 
-TEST_P(LoopCode, ACallThatFailsEndsItWithItsResult) {
+TEST_P(LoopCode, AFailingCallEndsTheLoopWithItsResult) {
   ASSERT_NO_FATAL_FAILURE(Compile("loop 0 bases 2 loops\nfor 0 9\nfor 1 9\ncall 3\nend\nend\n"));
   fail_after_ = 11;
   EXPECT_EQ(Run({}), 7);
@@ -179,7 +179,7 @@ TEST_P(LoopCode, ACallThatFailsEndsItWithItsResult) {
   EXPECT_EQ(calls_.back(), "3:1,1");
 }
 
-TEST_P(LoopCode, OfNoIterationsDoesNothing) {
+TEST_P(LoopCode, ALoopWithoutIterationsDoesNothing) {
   ASSERT_NO_FATAL_FAILURE(Compile("loop 0 bases 1 loops\nfor 0 0\ncall 3\nend\n"));
   EXPECT_EQ(Run({}), 0);
   EXPECT_TRUE(calls_.empty());
@@ -187,7 +187,7 @@ TEST_P(LoopCode, OfNoIterationsDoesNothing) {
 
 // Kernels in a loop give the bits of the same kernels by themselves, whether they are inlined or
 // not.
-TEST_P(LoopCode, KernelsGiveTheSameBits) {
+TEST_P(LoopCode, KernelsHaveTheSameBitsInALoop) {
   constexpr int kKernels = 40;
   std::vector<Kernel> kernels;
   std::vector<KernelLoop> loops;

@@ -127,7 +127,7 @@ struct BadRow {
   const char* error;
 };
 
-TEST(KernelVerify, EachRuleNamesWhatBreaksIt) {
+TEST(KernelVerify, EveryBrokenRuleIsNamed) {
   constexpr absl::string_view kGood = R"(kernel [4,8] reduced 1
 in f32 32
 in s32 1
@@ -254,7 +254,7 @@ TEST(KernelVerify, SizesHaveLimits) {
   EXPECT_THAT(Verify(shifted), ReasonIs("VALUE_ERROR", HasSubstr("33 shifts")));
 }
 
-TEST(KernelVerify, ArgMaxWantsOneReducedDimThatItsResultCanCount) {
+TEST(KernelVerify, ArgMaxNeedsOneReducedDimThatFitsTheIndexDType) {
   const auto status = [](absl::string_view dims, absl::string_view strides, int64_t size) {
     return ParseKernel(absl::StrCat("kernel [", dims, "\nin f32 ", size, "\n%0 = load p0 [0: ",
                                     strides, "] : f32\n%1 = reduce argmin %0 : s32\n"))
@@ -270,7 +270,7 @@ TEST(KernelVerify, ArgMaxWantsOneReducedDimThatItsResultCanCount) {
               ReasonIs("VALUE_ERROR", HasSubstr("no reduced dims")));
 }
 
-TEST(KernelVerify, WhatAKindOfNodeDoesNotReadIsNotSet) {
+TEST(KernelVerify, UnusedFieldsOfANodeKeepTheirDefaults) {
   const Kernel good = Parsed(kSoftmaxTail);
   const auto refuses = [&](int node, auto change) {
     Kernel bad = good;
@@ -287,7 +287,7 @@ TEST(KernelVerify, WhatAKindOfNodeDoesNotReadIsNotSet) {
   refuses(5, [](Node* n) { n->args = {0}; });
 }
 
-TEST(KernelVerify, ElementsThatShiftLieInTheirParam) {
+TEST(KernelVerify, ShiftElementsLieInTheirParam) {
   const auto status = [](absl::string_view dims, absl::string_view shift, int64_t numbers) {
     return ParseKernel(absl::StrCat("kernel [", dims, "] reduced 0\nin f32 32\nin u64 ", numbers,
                                     "\nout f32 12\n%0 = load p0 [0: 0,1] shift p1 ", shift,
@@ -304,7 +304,7 @@ TEST(KernelVerify, ElementsThatShiftLieInTheirParam) {
   EXPECT_THAT(status("0,4", "[3: 1,0]", 3), ReasonIs("VALUE_ERROR", HasSubstr("of p1")));
 }
 
-TEST(KernelVerify, ParallelPointsOfAScanNeverMeet) {
+TEST(KernelVerify, ParallelPointsOfAScanStoreDistinctElements) {
   // The kernel stores rows of 4 elements. Param 1 holds the number of the row, from 0 to 7, at
   // which each row is stored. With kRows the rows lie one after the other.
   const auto status = [](absl::string_view strides, absl::string_view shifts, int64_t size) {
@@ -352,7 +352,7 @@ TEST(KernelVerify, AScanHasRulesOfItsOwn) {
               ReasonIs("VALUE_ERROR", HasSubstr("no index of the best")));
 }
 
-TEST(KernelInterpret, AScanUpdatesWhatItHasStored) {
+TEST(KernelInterpret, AScanLoadsTheElementsThatItHasStored) {
   const Kernel kernel = Parsed(
       "kernel [2,4] scanned 1\nin s32 8\nin s32 4\nout s32 6\n%0 = load p0 [0: 1,2] : s32\n"
       "%1 = load p2 [0: 1,0] shift p1 [0: 0,1] max 2 stride 2 : s32\n%2 = Add %1, %0 : s32\n"
@@ -372,7 +372,7 @@ TEST(KernelInterpret, AScanReducesUpToEachPoint) {
   EXPECT_THAT(out, ElementsAre(6, 3, 1, 15, 9, 4));
 }
 
-TEST(KernelVerify, AnInputOfAScanIsOverwrittenWhereNoPointComesTwice) {
+TEST(KernelVerify, AScanMayOverwriteAnInputIfNoElementIsStoredTwice) {
   const auto kernel = [](absl::string_view access) {
     return absl::StrCat(
         "kernel [2,3] scanned 1\nin place f32 6\nin s32 3\nout f32 6\n"
@@ -385,7 +385,7 @@ TEST(KernelVerify, AnInputOfAScanIsOverwrittenWhereNoPointComesTwice) {
               ReasonIs("VALUE_ERROR", HasSubstr("overwritten")));
 }
 
-TEST(KernelVerify, NoStoreIsShiftedByEachPoint) {
+TEST(KernelVerify, OnlyAScanMayShiftAStoreByPoint) {
   constexpr absl::string_view kText =
       "kernel [3,4] reduced 0\nin f32 12\nin s32 3\nout f32 32\n%0 = load p0 [0: 4,1] : f32\n"
       "store %0 p2 [0: 4,1] shift p1 [2: 0,0] max 5 stride 4\n";
@@ -474,7 +474,7 @@ struct CanonicalRow {
   const char* to;
 };
 
-TEST(KernelCanonical, HasOneTextForOneMeaning) {
+TEST(KernelCanonical, EquivalentKernelsHaveTheSameText) {
   const CanonicalRow rows[] = {
       {"dims of size 1 go, neighbours merge",
        R"(kernel [2,1,3,4] reduced 0
@@ -672,7 +672,7 @@ store %0 p3 [0: 1] shift p2 max 3 stride 1
   EXPECT_THAT(run(int64_t{1} << 40, -1), ElementsAre(13, 14, 0, 0, 0));
 }
 
-TEST(KernelInterpret, RunsTheRangeThatItIsGiven) {
+TEST(KernelInterpret, RunsOnlyTheGivenRange) {
   const Kernel kernel = Parsed(R"(kernel [2,3] reduced 0
 out s64 6
 %0 = index [0: 3,1] : s64
@@ -742,7 +742,7 @@ TEST(KernelInterpret, Reduces) {
   EXPECT_THAT((Reduced<int64_t, int64_t>("argmin", "s64", "s64", {3, -4, -4})), ElementsAre(1));
 }
 
-TEST(KernelInterpret, ReducesWhatDoesNotVaryAsOftenAsTheBoxSays) {
+TEST(KernelInterpret, AnInvariantOperandIsReducedOncePerPoint) {
   const Kernel kernel = Parsed(R"(kernel [2,5] reduced 1
 in f32 2
 out f32 2

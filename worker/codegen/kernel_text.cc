@@ -101,7 +101,7 @@ class Line {
     SkipSpace();
     return rest_.empty();
   }
-  void End() {
+  void ExpectEnd() {
     if (!AtEnd()) Fail("the end of the line");
   }
 
@@ -249,7 +249,7 @@ void ParseConstant(Line* line, Node* node) {
   } else {
     node->int_value = number.Int();
   }
-  number.End();
+  number.ExpectEnd();
   if (!number.ok()) line->Fail(number.expected());
 }
 
@@ -361,7 +361,7 @@ absl::StatusOr<Kernel> ParseKernel(absl::string_view text) {
     if (line.AtEnd()) continue;
     started ? ParseItem(&line, &kernel) : ParseHeader(&line, &kernel);
     started = true;
-    line.End();
+    line.ExpectEnd();
     if (!line.ok())
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("kernel text: line ", number, ": expected ", line.expected(),

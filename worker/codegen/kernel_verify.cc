@@ -62,7 +62,8 @@ class Verifier {
     for (size_t i = 0; i < kernel_.nodes.size(); ++i) {
       const Node& node = kernel_.nodes[i];
       const absl::Status status = CheckNode(node, static_cast<int>(i));
-      if (!status.ok()) return Annotate(status, absl::StrCat("node %", i, " (", What(node), ")"));
+      if (!status.ok())
+        return Annotate(status, absl::StrCat("node %", i, " (", Describe(node), ")"));
       levels_.push_back(LevelOf(kernel_, node, levels_));
     }
     for (size_t i = 0; i < kernel_.stores.size(); ++i)
@@ -74,7 +75,7 @@ class Verifier {
   }
 
  private:
-  static std::string What(const Node& node) {
+  static std::string Describe(const Node& node) {
     switch (node.kind) {
       case Node::Kind::kLoad:
         return absl::StrCat("load p", node.param);
@@ -158,7 +159,7 @@ class Verifier {
                      " of dtype ", Name(param.dtype), " with ", param.size,
                      " elements; expected an input of an integer dtype with at least one");
       if (shift.max < 0) return Fault("shift of at most ", shift.max, "; expected 0 or more");
-      TESSERA_RETURN_IF_ERROR(CheckReads(shift));
+      TESSERA_RETURN_IF_ERROR(CheckShiftElements(shift));
       if (!Extend(shift.stride, shift.max, range))
         return Fault("shift by p", shift.param, " overflows");
     }
@@ -167,7 +168,7 @@ class Verifier {
 
   // Checks that the elements which hold the shift lie inside their param. They are read at every
   // point, even if the access itself is never reached.
-  absl::Status CheckReads(const DynamicOffset& shift) {
+  absl::Status CheckShiftElements(const DynamicOffset& shift) {
     const int64_t size = kernel_.params[shift.param].size;
     Range range{shift.offset, shift.offset};
     for (size_t d = 0; d < shift.strides.size(); ++d)
@@ -193,15 +194,16 @@ class Verifier {
   // Checks that the fields which a node's kind does not use have their defaults, since the text
   // does not print them.
   absl::Status CheckUnused(const Node& node) {
-    const bool scalar = node.kind == Node::Kind::kScalar;
-    const bool access = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
-    const bool constant = scalar && node.prim == ScalarPrim::kConstant;
-    if ((!scalar && node.prim != ScalarPrim::kConstant) ||
+    const bool is_scalar = node.kind == Node::Kind::kScalar;
+    const bool has_access = node.kind == Node::Kind::kLoad || node.kind == Node::Kind::kIndex;
+    const bool is_constant = is_scalar && node.prim == ScalarPrim::kConstant;
+    if ((!is_scalar && node.prim != ScalarPrim::kConstant) ||
         (node.kind != Node::Kind::kReduce && node.reduce != ReduceKind::kNone) ||
-        (node.kind != Node::Kind::kLoad && node.param != 0) || (access && !node.args.empty()) ||
-        (!access && !(node.access == Access())) ||
-        (!(constant && IsFloat(node.dtype)) && !(node.value == 0 && !std::signbit(node.value))) ||
-        (!(constant && !IsFloat(node.dtype)) && node.int_value != 0))
+        (node.kind != Node::Kind::kLoad && node.param != 0) || (has_access && !node.args.empty()) ||
+        (!has_access && !(node.access == Access())) ||
+        (!(is_constant && IsFloat(node.dtype)) &&
+         !(node.value == 0 && !std::signbit(node.value))) ||
+        (!(is_constant && !IsFloat(node.dtype)) && node.int_value != 0))
       return Fault(
           "a field is set that this kind of node does not read; leave the field at its default");
     return absl::OkStatus();
@@ -269,9 +271,9 @@ class Verifier {
       return Fault(node.args.size(), " arguments; the primitive takes ", arity);
     const DType operand = kernel_.nodes[node.args.back()].dtype;
     for (size_t i = 0; i < node.args.size(); ++i) {
-      const bool predicate = node.prim == ScalarPrim::kSelect && i == 0;
+      const bool is_predicate = node.prim == ScalarPrim::kSelect && i == 0;
       const DType have = kernel_.nodes[node.args[i]].dtype;
-      const DType want = predicate ? DType::kBool : operand;
+      const DType want = is_predicate ? DType::kBool : operand;
       if (have != want)
         return Fault("argument ", i, " is of dtype ", Name(have), "; expected ", Name(want));
     }
@@ -318,7 +320,7 @@ class Verifier {
       case ReduceKind::kArgMax:
       case ReduceKind::kArgMin:
         if (kernel_.scans) return Fault("a scan has no index of the best");
-        return CheckArg(node);
+        return CheckArgReduction(node);
       case ReduceKind::kNone:
         break;
     }
@@ -329,7 +331,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  absl::Status CheckArg(const Node& node) {
+  absl::Status CheckArgReduction(const Node& node) {
     if (kernel_.num_reduced != 1)
       return Fault(kernel_.num_reduced, " reduced dims; the index of the best is along one");
     const int64_t size = kernel_.shape.back();
@@ -431,8 +433,8 @@ class Verifier {
       divisor = std::gcd(divisor, static_cast<uint64_t>(std::abs(a.strides[d])));
       divisor = std::gcd(divisor, static_cast<uint64_t>(std::abs(b.strides[d])));
     }
-    const uint64_t apart = static_cast<uint64_t>(std::abs(a.offset - b.offset));
-    return divisor == 0 ? apart == 0 : apart % divisor == 0;
+    const uint64_t distance = static_cast<uint64_t>(std::abs(a.offset - b.offset));
+    return divisor == 0 ? distance == 0 : distance % divisor == 0;
   }
 
   const Kernel& kernel_;

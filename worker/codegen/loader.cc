@@ -22,7 +22,7 @@ namespace {
 
 namespace orc = llvm::orc;
 
-absl::Status Failed(const std::string& cause) {
+absl::Status LoadError(const std::string& cause) {
   return MakeError(ErrorKind::kInternal, absl::StrCat("codegen: an object does not load: ", cause));
 }
 
@@ -65,13 +65,13 @@ class OrcLoader : public HostLoader {
     ReportedCause().clear();
     if (llvm::Error error =
             layer_.add(library, llvm::MemoryBuffer::getMemBufferCopy(object, "kernel"))) {
-      return Failed(llvm::toString(std::move(error)));
+      return LoadError(llvm::toString(std::move(error)));
     }
     llvm::Expected<orc::ExecutorSymbolDef> found =
         session_->lookup({&library}, session_->intern(name));
     if (!found) {
-      const std::string lacking = llvm::toString(found.takeError());
-      return Failed(ReportedCause().empty() ? lacking : ReportedCause());
+      const std::string lookup_error = llvm::toString(found.takeError());
+      return LoadError(ReportedCause().empty() ? lookup_error : ReportedCause());
     }
     return std::shared_ptr<const void>(mapped, found->getAddress().toPtr<const void*>());
   }
@@ -89,7 +89,7 @@ absl::StatusOr<std::shared_ptr<HostLoader>> HostLoader::Create() {
   // Links on the calling thread, so that ReportedCause belongs to the right load.
   auto control = orc::SelfExecutorProcessControl::Create(
       nullptr, std::make_unique<orc::InPlaceTaskDispatcher>(), NewCodeMemory());
-  if (!control) return Failed(llvm::toString(control.takeError()));
+  if (!control) return LoadError(llvm::toString(control.takeError()));
   return std::make_shared<OrcLoader>(std::move(*control));
 }
 

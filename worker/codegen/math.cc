@@ -17,7 +17,7 @@ using llvm::IRBuilderBase;
 using llvm::Type;
 using llvm::Value;
 
-Type* Lanes(Type* element, int lanes) {
+Type* LanesType(Type* element, int lanes) {
   return lanes == 1 ? element : llvm::FixedVectorType::get(element, lanes);
 }
 int LanesOf(Value* v) {
@@ -209,8 +209,8 @@ Value* FloatPrim(ScalarPrim prim, V x, V y) {
   }
 }
 
-using Function = V (*)(V);
-Function FunctionOfF32(ScalarPrim prim) {
+using F32Function = V (*)(V);
+F32Function FunctionOfF32(ScalarPrim prim) {
   switch (prim) {
     case ScalarPrim::kExp:
       return ExpF32;
@@ -318,15 +318,15 @@ Value* ConvertTo(DType from, DType to, V x) {
 }  // namespace
 
 Type* RegisterType(llvm::LLVMContext& context, DType dtype, int lanes) {
-  if (dtype == DType::kBool) return Lanes(Type::getInt1Ty(context), lanes);
-  if (dtype == DType::kF32) return Lanes(Type::getFloatTy(context), lanes);
-  if (dtype == DType::kF64) return Lanes(Type::getDoubleTy(context), lanes);
+  if (dtype == DType::kBool) return LanesType(Type::getInt1Ty(context), lanes);
+  if (dtype == DType::kF32) return LanesType(Type::getFloatTy(context), lanes);
+  if (dtype == DType::kF64) return LanesType(Type::getDoubleTy(context), lanes);
   const unsigned bits = static_cast<unsigned>(8 * ir::ByteWidth(dtype));
-  return Lanes(Type::getIntNTy(context, bits), lanes);
+  return LanesType(Type::getIntNTy(context, bits), lanes);
 }
 
 Type* MemoryType(llvm::LLVMContext& context, DType dtype, int lanes) {
-  return dtype == DType::kBool ? Lanes(Type::getInt8Ty(context), lanes)
+  return dtype == DType::kBool ? LanesType(Type::getInt8Ty(context), lanes)
                                : RegisterType(context, dtype, lanes);
 }
 
@@ -376,7 +376,7 @@ Value* EmitPrim(IRBuilderBase& b, ScalarPrim prim, DType operand, DType result,
   if (Value* const value = CommonPrim(prim, x, y)) return value;
   if (is_int) return IntPrim(b, prim, operand, x, y);
   if (Value* const value = FloatPrim(prim, x, y)) return value;
-  const Function function = operand == DType::kF32 ? FunctionOfF32(prim) : nullptr;
+  const F32Function function = operand == DType::kF32 ? FunctionOfF32(prim) : nullptr;
   return function == nullptr ? nullptr : function(x).get();
 }
 

@@ -15,7 +15,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // algorithm found them.
 
 // Adding this number, 1.5 * 2^23, leaves the nearest integer in the low bits.
-constexpr double kShift = 12582912.0;
+constexpr double kToNearestInt = 12582912.0;
 
 // The parts of e^x = 2^n p, for |x| < 2^22. p is in [0.7, 1.42]. For a NaN, p is NaN and n is
 // unspecified.
@@ -27,9 +27,9 @@ ScaledExp ExpParts(V x) {
   constexpr double kLn2Hi = 0x1.62e43p-1, kLn2Lo = -0x1.05c610ca86c39p-29;
   constexpr double kQ[] = {0.49999994f, 0.166665196f, 0.0416683927f, 0.00836878084f,
                            0.00138145068f};
-  const V shifted = Fma(x, x.Of(kLog2E), x.Of(kShift));
-  const V n = shifted.Bits() - x.Of(kShift).Bits();
-  const V whole = shifted - kShift;
+  const V shifted = Fma(x, x.Of(kLog2E), x.Of(kToNearestInt));
+  const V n = shifted.Bits() - x.Of(kToNearestInt).Bits();
+  const V whole = shifted - kToNearestInt;
   V r = Fma(whole, x.Of(-kLn2Hi), x);
   r = Fma(whole, x.Of(-kLn2Lo), r);
   return {Fma(r * r, Polynomial(r, kQ), r) + 1.0, n};
@@ -37,7 +37,7 @@ ScaledExp ExpParts(V x) {
 
 // Returns 2^n for -127 < n < 128.
 V Pow2F32(V n) { return ((n + n.OfInt(127)) << 23).AsF32(); }
-// Returns 2^n from n + kShift, whose low bits are the bits of n. The result for a NaN is
+// Returns 2^n from n + kToNearestInt, whose low bits are the bits of n. The result for a NaN is
 // unspecified.
 V Pow2OfShifted(V shifted) { return ((shifted.Bits() << 23) + shifted.Of(1).Bits()).AsF32(); }
 
@@ -87,8 +87,8 @@ V TanhF32(V x) {
   const V small = Fma(a * aa, Polynomial(aa, kP), a);
   // tanh is 1 in f32 from 10 on.
   const V t = AtMost(a, 10);
-  const V shifted = Fma(t, x.Of(kTwoLog2E), x.Of(kShift));
-  const V h = Fma(shifted - kShift, x.Of(-kHalfLn2), t);
+  const V shifted = Fma(t, x.Of(kTwoLog2E), x.Of(kToNearestInt));
+  const V h = Fma(shifted - kToNearestInt, x.Of(-kHalfLn2), t);
   const V big = 1.0 - x.Of(2) / Fma(Polynomial(h, kExp), Pow2OfShifted(shifted), x.Of(1));
   // A NaN takes the polynomial and stays NaN.
   return CopySign(Select(a >= 0.55, big, small), x);
@@ -107,8 +107,8 @@ V ErfF32(V x) {
   const V small = Fma(a, Polynomial(aa, kP), a);
   // erf is 1 in f32 from 3.95 on.
   const V exponent = Polynomial(AtMost(a, 3.95), kQ);
-  const V shifted = exponent + kShift;
-  const V fraction = exponent - (shifted - kShift);
+  const V shifted = exponent + kToNearestInt;
+  const V fraction = exponent - (shifted - kToNearestInt);
   const V big = Fma(-Polynomial(fraction, kPow2), Pow2OfShifted(shifted), x.Of(1));
   return CopySign(Select(a >= 1, big, small), x);
 }

@@ -114,7 +114,7 @@ TEST(Math, FunctionsAreWithinTwoUlps) {
 }
 
 // Combines every exponent with every other one, and with the special values.
-TEST(Math, FunctionsOfTwoAreWithinTwoUlps) {
+TEST(Math, BinaryFunctionsAreWithinTwoUlps) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> values = {
       0.0f,          -0.0f,       kInf,      -kInf,  std::numeric_limits<float>::quiet_NaN(),

@@ -51,7 +51,7 @@ std::optional<std::string> Decode(const std::string& entry) {
 ObjectCache::ObjectCache(std::string folder, int64_t bytes_max)
     : folder_(std::move(folder)), bytes_max_(bytes_max) {}
 
-bool ObjectCache::Usable() {
+bool ObjectCache::EnsureUsable() {
   if (state_ != State::kUnknown) return state_ == State::kUsable;
   if (folder_.empty()) {
     state_ = State::kUnusable;
@@ -75,19 +75,19 @@ bool ObjectCache::Usable() {
   return state_ == State::kUsable;
 }
 
-void ObjectCache::GiveUp(std::string_view what, int error) {
+void ObjectCache::GiveUp(std::string_view what, int error_number) {
   state_ = State::kUnusable;
   TESSERA_LOG(WARNING) << "the folder for compiled code " << what
                        << "; compiling anew in every process" << Field("folder", folder_)
-                       << Field("error", std::strerror(error));
+                       << Field("error", std::strerror(error_number));
 }
 
 std::optional<std::string> ObjectCache::Get(const std::string& key) {
   {
     absl::MutexLock lock(&mu_);
-    if (!Usable()) return std::nullopt;
+    if (!EnsureUsable()) return std::nullopt;
   }
-  const std::string path = PathOf(key);
+  const std::string path = EntryPathOf(key);
   std::string entry;
   if (TryReadWholeFile(path, static_cast<size_t>(bytes_max_), &entry) != 0) return std::nullopt;
   std::optional<std::string> object = Decode(entry);
@@ -103,17 +103,17 @@ std::optional<std::string> ObjectCache::Get(const std::string& key) {
 
 void ObjectCache::Put(const std::string& key, std::string_view object) {
   absl::MutexLock lock(&mu_);
-  if (!Usable()) return;
+  if (!EnsureUsable()) return;
   const std::string entry = Encode(object);
   if (static_cast<int64_t>(entry.size()) > bytes_max_) return;
-  const int error =
-      TryReplaceFile(PathOf(key), entry, {.access = FileAccess::kOwner, .is_durable = false});
-  if (error != 0) {
-    GiveUp("cannot be written", error);
+  const int error_number =
+      TryReplaceFile(EntryPathOf(key), entry, {.access = FileAccess::kOwner, .is_durable = false});
+  if (error_number != 0) {
+    GiveUp("cannot be written", error_number);
     return;
   }
-  bytes_ += static_cast<int64_t>(entry.size());
-  if (bytes_ > bytes_max_ || ++puts_since_trim_ >= kPutsPerTrim) Trim();
+  folder_bytes_ += static_cast<int64_t>(entry.size());
+  if (folder_bytes_ > bytes_max_ || ++puts_since_trim_ >= kPutsPerTrim) Trim();
 }
 
 // ---- Locks. ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ ObjectCache::KeyLock::KeyLock(KeyLock&& other) noexcept
 ObjectCache::KeyLock::~KeyLock() {
   if (cache_ == nullptr) return;
   if (fd_ >= 0) {
-    unlink(cache_->LockOf(key_).c_str());
+    unlink(cache_->LockPathOf(key_).c_str());
     close(fd_);
   }
   absl::MutexLock lock(&cache_->mu_);
@@ -166,23 +166,23 @@ ObjectCache::KeyLock::~KeyLock() {
 absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key,
                                                           absl::Time deadline,
                                                           const std::string& label) {
-  bool shared = false;
+  bool locks_file = false;
   {
     absl::MutexLock lock(&mu_);
-    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto is_free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return locked_keys_.count(key) == 0;
     };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&free), deadline - SteadyNow()))
+    if (!mu_.AwaitWithTimeout(absl::Condition(&is_free), deadline - SteadyNow()))
       return MakeError(ErrorKind::kCompileTimeout,
                        absl::StrCat("compile of ", label,
                                     ": another program's compilation of the same code has not "
                                     "ended within compile_timeout_ms; retry"));
     locked_keys_.insert(key);
-    shared = Usable();
+    locks_file = EnsureUsable();
   }
   KeyLock key_lock(this, key);
-  if (shared)
-    key_lock.fd_ = LockFile(LockOf(key), std::min(deadline, SteadyNow() + kOtherProcessMax));
+  if (locks_file)
+    key_lock.fd_ = LockFile(LockPathOf(key), std::min(deadline, SteadyNow() + kOtherProcessMax));
   return key_lock;
 }
 
@@ -192,33 +192,33 @@ absl::StatusOr<ObjectCache::KeyLock> ObjectCache::LockKey(const std::string& key
 // modification time is the time of the last use.
 void ObjectCache::Trim() {
   struct File {
-    fs::file_time_type used;
+    fs::file_time_type last_used;
     std::string path;
     int64_t bytes;
   };
   std::vector<File> files;
   std::error_code error;
-  bytes_ = 0;
+  folder_bytes_ = 0;
   puts_since_trim_ = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
     // If another process has removed the file meanwhile, it is not counted.
     std::error_code gone;
     const auto bytes = static_cast<int64_t>(entry.file_size(gone));
-    const fs::file_time_type used = entry.last_write_time(gone);
+    const fs::file_time_type last_used = entry.last_write_time(gone);
     if (gone) continue;
-    files.push_back({used, entry.path().string(), bytes});
-    bytes_ += bytes;
+    files.push_back({last_used, entry.path().string(), bytes});
+    folder_bytes_ += bytes;
   }
-  if (bytes_ <= bytes_max_) return;
+  if (folder_bytes_ <= bytes_max_) return;
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) {
-    return a.used != b.used ? a.used < b.used : a.path < b.path;
+    return a.last_used != b.last_used ? a.last_used < b.last_used : a.path < b.path;
   });
   // Trims to less than the limit, so that not every new entry has to trim.
   const int64_t enough = bytes_max_ - bytes_max_ / 8;
   for (const File& file : files) {
-    if (bytes_ <= enough) break;
+    if (folder_bytes_ <= enough) break;
     unlink(file.path.c_str());
-    bytes_ -= file.bytes;
+    folder_bytes_ -= file.bytes;
   }
 }
 

@@ -55,11 +55,13 @@ class ObjectCache {
                                   const std::string& label) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  std::string PathOf(const std::string& key) const { return folder_ + "/" + key + ".o"; }
-  std::string LockOf(const std::string& key) const { return folder_ + "/" + key + ".lock"; }
-  // Checks the directory at the first call. Returns whether it can be used.
-  bool Usable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveUp(std::string_view what, int error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string EntryPathOf(const std::string& key) const { return folder_ + "/" + key + ".o"; }
+  std::string LockPathOf(const std::string& key) const { return folder_ + "/" + key + ".lock"; }
+  // Creates and checks the directory at the first call. Returns whether it can be used.
+  bool EnsureUsable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Logs that the directory cannot be used, and keeps the cache empty from now on. `what` continues
+  // the words "the folder for compiled code".
+  void GiveUp(std::string_view what, int error_number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Computes the size of the directory, and removes entries beyond the limit.
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -68,7 +70,7 @@ class ObjectCache {
   absl::Mutex mu_;
   enum class State { kUnknown, kUsable, kUnusable } state_ ABSL_GUARDED_BY(mu_) = State::kUnknown;
   // The size of the directory at the last Trim, plus the entries put since then.
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t folder_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t puts_since_trim_ ABSL_GUARDED_BY(mu_) = 0;
   // The keys that are locked in this process.
   std::set<std::string> locked_keys_ ABSL_GUARDED_BY(mu_);

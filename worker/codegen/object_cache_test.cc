@@ -46,7 +46,7 @@ class ObjectCacheTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(ObjectCacheTest, WhatWasPutIsGotByAnyProcess) {
+TEST_F(ObjectCacheTest, AnyProcessGetsAnObjectThatWasPut) {
   const std::string object("ELF\0\n\xff", 6);
   ObjectCache(Folder(), kMany).Put(Key(1), object);
   ObjectCache other(Folder(), kMany);
@@ -57,7 +57,7 @@ TEST_F(ObjectCacheTest, WhatWasPutIsGotByAnyProcess) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
-TEST_F(ObjectCacheTest, ADamagedEntryIsAMissAndGoes) {
+TEST_F(ObjectCacheTest, ADamagedEntryIsAMissAndIsRemoved) {
   ObjectCache cache(Folder(), kMany);
   cache.Put(Key(1), "the object");
   const auto size = fs::file_size(File(1));
@@ -79,7 +79,7 @@ TEST_F(ObjectCacheTest, ADamagedEntryIsAMissAndGoes) {
   }
 }
 
-TEST_F(ObjectCacheTest, WhatWasUsedLeastLatelyGoesFirst) {
+TEST_F(ObjectCacheTest, TheLeastRecentlyUsedEntryIsRemovedFirst) {
   const std::string object(1000, 'x');
   ObjectCache unbounded(Folder(), kMany);
   for (int i = 0; i < 8; ++i) {
@@ -97,7 +97,7 @@ TEST_F(ObjectCacheTest, WhatWasUsedLeastLatelyGoesFirst) {
   for (int i = 3; i <= 8; ++i) EXPECT_TRUE(bounded.Get(Key(i)).has_value()) << i;
 }
 
-TEST_F(ObjectCacheTest, WhatOthersPutCountsToo) {
+TEST_F(ObjectCacheTest, EntriesOfOtherProcessesCountTowardsTheLimit) {
   const std::string object(1000, 'x');
   ObjectCache mine(Folder(), 20'000);
   mine.Put(Key(0), object);
@@ -114,7 +114,7 @@ TEST_F(ObjectCacheTest, WhatOthersPutCountsToo) {
   EXPECT_TRUE(mine.Get(Key(199)).has_value());
 }
 
-TEST_F(ObjectCacheTest, AnObjectBeyondTheBoundIsNotKept) {
+TEST_F(ObjectCacheTest, AnObjectLargerThanTheLimitIsNotKept) {
   ObjectCache cache(Folder(), 100);
   cache.Put(Key(1), std::string(101, 'x'));
   EXPECT_EQ(cache.Get(Key(1)), std::nullopt);
@@ -129,7 +129,7 @@ TEST_F(ObjectCacheTest, AFolderThatOthersMayWriteIsNotUsed) {
   EXPECT_FALSE(fs::exists(File(2)));
 }
 
-TEST_F(ObjectCacheTest, WhereNoFolderCanBeNothingIsKept) {
+TEST_F(ObjectCacheTest, WithoutAFolderNothingIsKept) {
   std::ofstream(root_ + "/file") << "no folder";
   for (const std::string& folder : {root_ + "/file", root_ + "/file/below", std::string()}) {
     ObjectCache cache(folder, kMany);
@@ -138,7 +138,7 @@ TEST_F(ObjectCacheTest, WhereNoFolderCanBeNothingIsKept) {
   }
 }
 
-TEST_F(ObjectCacheTest, ManyThreadsShareIt) {
+TEST_F(ObjectCacheTest, ThreadsShareACache) {
   ObjectCache cache(Folder(), 30'000);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

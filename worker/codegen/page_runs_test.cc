@@ -31,7 +31,7 @@ TEST(PageRuns, TakesTheSmallestRunThatIsLargeEnough) {
   EXPECT_EQ(runs.Take(10), (PageRun{110, 120}));
 }
 
-TEST(PageRuns, WhatIsGivenBackJoinsItsNeighbours) {
+TEST(PageRuns, AReturnedRunJoinsItsNeighbours) {
   PageRuns runs(kSpan);
   ASSERT_TRUE(runs.Take(100));
   EXPECT_EQ(runs.Give({120, 130}), (PageRun{120, 130}));

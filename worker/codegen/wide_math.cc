@@ -31,7 +31,7 @@ constexpr double kLn2 = 0x1.62e42fefa3000p-1, kLn2Low = 0x1.3de6af278ece6p-42;
 constexpr double kLog2E = 1.44269504088896340736;
 constexpr double kTwo54 = 0x1p54;
 // Adding this number leaves the nearest integer in the low bits.
-constexpr double kRound = 0x1.8p52;
+constexpr double kToNearestInt = 0x1.8p52;
 
 // Limits x to [low, high]. A NaN stays NaN.
 V Clamp(V x, double low, double high) {
@@ -41,38 +41,39 @@ V Clamp(V x, double low, double high) {
 V IsInf(V x) { return Eq(Abs(x), x.Of(kInf)); }
 V IsFinite(V x) { return Abs(x) < kInf; }
 
-// ---- Sums of two numbers. ----------------------------------------------------------------------
+// ---- Numbers of twice the precision, as the sum of two floats. ---------------------------------
 
-struct Pair {
+struct DoubleDouble {
   V high, low;
 };
-// Returns x + y as a pair. Requires |x| >= |y|, or x = 0.
-Pair QuickSum(V x, V y) {
+// FastTwoSum and TwoSum return x + y exactly. FastTwoSum requires |x| >= |y|, or x = 0.
+DoubleDouble FastTwoSum(V x, V y) {
   const V s = x + y;
   return {s, y - (s - x)};
 }
-Pair Sum(V x, V y) {
+DoubleDouble TwoSum(V x, V y) {
   const V s = x + y, part = s - x;
   return {s, (x - (s - part)) + (y - part)};
 }
-Pair Product(V x, V y) {
+// Returns x y exactly.
+DoubleDouble TwoProduct(V x, V y) {
   const V p = x * y;
   return {p, Fma(x, y, -p)};
 }
-Pair Product(Pair x, Pair y) {
-  const Pair p = Product(x.high, y.high);
-  return QuickSum(p.high, p.low + Fma(x.high, y.low, x.low * y.high));
+DoubleDouble Product(DoubleDouble x, DoubleDouble y) {
+  const DoubleDouble p = TwoProduct(x.high, y.high);
+  return FastTwoSum(p.high, p.low + Fma(x.high, y.low, x.low * y.high));
 }
 
 // ---- Exponentials. -----------------------------------------------------------------------------
 
 // Returns 2^n for -1023 < n < 1024.
-V Power(V n) { return ((n + n.OfInt(1023)) << 52).AsF64(); }
+V PowerOfTwo(V n) { return ((n + n.OfInt(1023)) << 52).AsF64(); }
 
 // Returns x 2^n for |n| < 2000, rounded once if the result is normal.
 V Scale(V x, V n) {
   const V half = n >> 1;
-  return x * Power(half) * Power(n - half);
+  return x * PowerOfTwo(half) * PowerOfTwo(n - half);
 }
 
 // The parts of an exponential: x + low = n ln 2 + r, and e^(x + low) - 1 = 2^n (rest + 1) - 1.
@@ -85,13 +86,13 @@ ReducedExp ReduceExp(V x, V low) {
   constexpr double kFactorials[] = {
       1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
       1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
-  const V shifted = Fma(x, x.Of(kLog2E), x.Of(kRound));
-  const V n = shifted.Bits() - x.Of(kRound).Bits();
-  const V whole = shifted - kRound;
+  const V shifted = Fma(x, x.Of(kLog2E), x.Of(kToNearestInt));
+  const V n = shifted.Bits() - x.Of(kToNearestInt).Bits();
+  const V whole = shifted - kToNearestInt;
   const V near = Fma(whole, x.Of(-kLn2), x);
   const V off = whole * kLn2Low;
   const V r = near - off;
-  const Pair reduced = QuickSum(r, ((near - r) - off) + low);
+  const DoubleDouble reduced = FastTwoSum(r, ((near - r) - off) + low);
   return {reduced.high +
               Fma(reduced.high * reduced.high, Polynomial(reduced.high, kFactorials), reduced.low),
           n};
@@ -125,10 +126,10 @@ V Tanh(V x) {
 // ---- Logarithms. -------------------------------------------------------------------------------
 
 // The parts of a positive finite number: x = 2^e m, with m in [sqrt(1/2), sqrt(2)).
-struct Split {
+struct ExponentAndMantissa {
   V e, m;  // e is a float
 };
-Split SplitExponent(V x) {
+ExponentAndMantissa SplitExponent(V x) {
   constexpr int64_t kRootHalf = 0x3fe6a09e667f3bcd, kMantissa = 0xfffffffffffff;
   const V tiny = x < std::numeric_limits<double>::min();
   const V bits = Select(tiny, x * kTwo54, x).Bits();
@@ -180,34 +181,35 @@ V Log1p(V x) {
 
 // Returns the logarithm of a positive finite number x = 2^e m, with an error of about 2^-65 times
 // log(m).
-Pair LogPair(V x) {
+DoubleDouble PreciseLog(V x) {
   constexpr double kOdd[] = {1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
                              1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23, 1.0 / 25, 1.0 / 27};
   constexpr double kThird = 0x1.5555555555555p-2, kThirdLow = 0x1.5555555555555p-56;
   const auto [e, m] = SplitExponent(x);
   // log(m) = 2 s (1 + s^2/3 + s^4/5 + ...) with s = (m - 1) / (m + 1).
   const V f = m - 1.0;
-  const Pair below = Sum(m, x.Of(1));
+  const DoubleDouble below = TwoSum(m, x.Of(1));
   const V s = f / below.high;
   const V s_low = (Fma(-s, below.high, f) - s * below.low) / below.high;
-  const Pair square = Product(s, s);
+  const DoubleDouble square = TwoProduct(s, s);
   const V z = square.high, z_low = square.low + s * s_low * 2.0;
-  const Pair third = Product(z, x.Of(kThird));
+  const DoubleDouble third = TwoProduct(z, x.Of(kThird));
   const V third_low = third.low + Fma(z, x.Of(kThirdLow), z_low * kThird);
-  const Pair one = QuickSum(x.Of(1), third.high);
-  const Pair series = QuickSum(one.high, Fma(z * z, Polynomial(z, kOdd), one.low + third_low));
-  const Pair log_m = Product(Pair{s + s, s_low + s_low}, series);
-  const Pair log = Sum(e * kLn2, log_m.high);
-  return QuickSum(log.high, Fma(e, x.Of(kLn2Low), log.low + log_m.low));
+  const DoubleDouble one = FastTwoSum(x.Of(1), third.high);
+  const DoubleDouble series =
+      FastTwoSum(one.high, Fma(z * z, Polynomial(z, kOdd), one.low + third_low));
+  const DoubleDouble log_m = Product(DoubleDouble{s + s, s_low + s_low}, series);
+  const DoubleDouble log = TwoSum(e * kLn2, log_m.high);
+  return FastTwoSum(log.high, Fma(e, x.Of(kLn2Low), log.low + log_m.low));
 }
 
 V Trunc(V x) { return x.Unary(llvm::Intrinsic::trunc); }
 
 V Pow(V x, V y) {
   const V a = Abs(x);
-  const Pair log = LogPair(Select(IsFinite(a), a, x.Of(1)));
+  const DoubleDouble log = PreciseLog(Select(IsFinite(a), a, x.Of(1)));
   const V high = Select(Eq(a, x.Of(0)), x.Of(-kInf), Select(IsFinite(a), log.high, a));
-  const Pair product = Product(high, y);
+  const DoubleDouble product = TwoProduct(high, y);
   const V magnitude = Exp(product.high, Fma(log.low, y, product.low));
   // A negative base takes whole exponents only, and the odd ones give a negative result.
   const V half = y * 0.5;
@@ -246,20 +248,20 @@ V Cbrt(V x) {
 // ---- Trigonometry. -----------------------------------------------------------------------------
 
 // An angle after reduction: |x| = (quarter + 4 i) pi/2 + r for some integer i, with |r| <= pi/4.
-struct Angle {
+struct ReducedAngle {
   V quarter;  // an i64, of which only the two low bits count
-  Pair r;
+  DoubleDouble r;
 };
 
-Angle ReduceSmall(V a) {
-  const V shifted = Fma(a, a.Of(kTwoOverPi), a.Of(kRound));
-  const V n = shifted - kRound;
+ReducedAngle ReduceSmall(V a) {
+  const V shifted = Fma(a, a.Of(kTwoOverPi), a.Of(kToNearestInt));
+  const V n = shifted - kToNearestInt;
   // This is exact: the result is a multiple of 2^-53, below 2.
   const V near = Fma(n, a.Of(-kHalfPi), a);
-  const Pair off = Product(n, a.Of(kHalfPiLow));
+  const DoubleDouble off = TwoProduct(n, a.Of(kHalfPiLow));
   const V r = near - off.high;
   const V r_low = ((near - r) - off.high) - off.low - n * kHalfPiLowest;
-  return {shifted.Bits(), QuickSum(r, r_low)};
+  return {shifted.Bits(), FastTwoSum(r, r_low)};
 }
 
 // Returns the module's table of the bits of 2/pi, after 64 zeros.
@@ -283,7 +285,7 @@ llvm::GlobalVariable* TwoOverPi(llvm::Module* module) {
 // Reduces an angle a >= 2^50 by the method of Payne and Hanek: with a = m 2^e, only the bits with a
 // weight of at most 2 matter in the product with 2/pi. Integers of 128 bits hold them exactly. Only
 // scalar code comes here, because every argument reads other words of the table.
-Angle ReduceLarge(V a) {
+ReducedAngle ReduceLarge(V a) {
   llvm::IRBuilderBase& b = a.b();
   const V bits = a.Bits();
   const V mantissa = (bits & bits.OfInt(0xfffffffffffff)) | bits.OfInt(int64_t{1} << 52);
@@ -316,14 +318,15 @@ Angle ReduceLarge(V a) {
   const V middle = piece(b.CreateLShr(fraction, 32)) & bits.OfInt(0xffffffffffff);
   const V bottom = piece(fraction) & bits.OfInt(0xffffffff);
   const V x = top.ToF64() * 0x1p-48, y = middle.ToF64() * 0x1p-96;
-  const Pair turned = QuickSum(x, y);
+  const DoubleDouble turned = FastTwoSum(x, y);
   const V turned_low = Fma(bottom.ToF64(), a.Of(0x1p-128), turned.low);
-  return {quarter, Product(Pair{turned.high, turned_low}, Pair{a.Of(kHalfPi), a.Of(kHalfPiLow)})};
+  return {quarter, Product(DoubleDouble{turned.high, turned_low},
+                           DoubleDouble{a.Of(kHalfPi), a.Of(kHalfPiLow)})};
 }
 
 // Reduces an angle. Scalar code branches, so that small arguments, which are nearly all, do not pay
 // for large ones.
-Angle Reduce(V a) {
+ReducedAngle ReduceAngle(V a) {
   if (a.type()->isVectorTy()) return ReduceSmall(a);
   llvm::IRBuilderBase& b = a.b();
   llvm::Function* const function = b.GetInsertBlock()->getParent();
@@ -332,10 +335,10 @@ Angle Reduce(V a) {
   BasicBlock* const after = BasicBlock::Create(b.getContext(), "reduced", function);
   b.CreateCondBr((a < kLargeAngle).get(), small, large);
   b.SetInsertPoint(small);
-  const Angle x = ReduceSmall(a);
+  const ReducedAngle x = ReduceSmall(a);
   b.CreateBr(after);
   b.SetInsertPoint(large);
-  const Angle y = ReduceLarge(a);
+  const ReducedAngle y = ReduceLarge(a);
   b.CreateBr(after);
   b.SetInsertPoint(after);
   const auto either = [&](V p, V q) {
@@ -349,7 +352,7 @@ Angle Reduce(V a) {
   return {quarter, {high, either(x.r.low, y.r.low)}};
 }
 
-V SinNear(Pair r) {
+V SinNear(DoubleDouble r) {
   constexpr double kS[] = {8.33333333332248946124e-03, -1.98412698298579493134e-04,
                            2.75573137070700676789e-06, -2.50507602534068634195e-08,
                            1.58969099521155010221e-10};
@@ -357,7 +360,7 @@ V SinNear(Pair r) {
   const V x = r.high, z = x * x, v = z * x;
   return x - (Fma(z, r.low * 0.5 - v * Polynomial(z, kS), -r.low) - v * kFirst);
 }
-V CosNear(Pair r) {
+V CosNear(DoubleDouble r) {
   constexpr double kC[] = {4.16666666666666019037e-02, -1.38888888888741095749e-03,
                            2.48015872894767294178e-05, -2.75573143513906633035e-07,
                            2.08757232129817482790e-09, -1.13596475577881948265e-11};
@@ -369,7 +372,7 @@ struct SinCos {
   V sin, cos;  // the sine and cosine of |x|
 };
 SinCos SinCosOf(V x) {
-  const auto [quarter, r] = Reduce(Abs(x));
+  const auto [quarter, r] = ReduceAngle(Abs(x));
   const V s = SinNear(r), c = CosNear(r);
   const auto has = [&, &quarter = quarter](V q, int64_t bit) {
     return Ne(q & quarter.OfInt(bit), quarter.OfInt(0));
@@ -378,17 +381,18 @@ SinCos SinCosOf(V x) {
   const V sin = Select(swaps, c, s), cos = Select(swaps, s, c);
   return {Select(has(quarter, 2), -sin, sin), Select(has(next, 2), -cos, cos)};
 }
-V OrNan(V x, V y) { return Select(IsFinite(x), y, x.Of(kNan)); }
+// Returns y if x is finite, and NaN otherwise.
+V NanUnlessFinite(V x, V y) { return Select(IsFinite(x), y, x.Of(kNan)); }
 
 V Sin(V x) {
   const V sin = SinCosOf(x).sin;
-  return OrNan(x, Select(x.Bits() < x.Bits().OfInt(0), -sin, sin));
+  return NanUnlessFinite(x, Select(x.Bits() < x.Bits().OfInt(0), -sin, sin));
 }
-V Cos(V x) { return OrNan(x, SinCosOf(x).cos); }
+V Cos(V x) { return NanUnlessFinite(x, SinCosOf(x).cos); }
 V Tan(V x) {
   const auto [sin, cos] = SinCosOf(x);
   const V tan = sin / cos;
-  return OrNan(x, Select(x.Bits() < x.Bits().OfInt(0), -tan, tan));
+  return NanUnlessFinite(x, Select(x.Bits() < x.Bits().OfInt(0), -tan, tan));
 }
 
 // Returns the angle of the point (x, y). The arctangent is taken of the quotient of the absolute
@@ -537,7 +541,7 @@ V Rem(V x, V y) {
   V k = Exponent(left) - Exponent(divisor) - left.Bits().OfInt(50);
   k = Select(k > k.OfInt(0), k, k.OfInt(0));
   const V third = (k * k.OfInt(341)) >> 10;
-  const V step = divisor * Power(third) * Power(third) * Power(k - third - third);
+  const V step = divisor * PowerOfTwo(third) * PowerOfTwo(third) * PowerOfTwo(k - third - third);
   const V rest = Fma(-Trunc(left / step), step, left);
   // The quotient may have been rounded up, and then the remainder is negative.
   const V next = Select(rest < 0, rest + step, rest);
@@ -550,7 +554,7 @@ V Rem(V x, V y) {
 // Emits the function for arguments of f64. Every primitive that is a function
 // (ScalarPrimInfo::is_function) has a case, and EmitWidePrim calls this for no other, so that the
 // default is never reached.
-V InF64(ScalarPrim prim, V x, V y) {
+V EmitInF64(ScalarPrim prim, V x, V y) {
   switch (prim) {
     case ScalarPrim::kExp:
       return Exp(x);
@@ -594,7 +598,7 @@ Value* EmitWidePrim(llvm::IRBuilderBase& b, ScalarPrim prim, DType dtype,
     return V(b, b.CreateFPExt(v, V(b, v).TypeOf(b.getDoubleTy())));
   };
   const V x = widened(args.front()), y = widened(args.back());
-  Value* const result = InF64(prim, x, y).get();
+  Value* const result = EmitInF64(prim, x, y).get();
   return dtype == DType::kF32 ? b.CreateFPTrunc(result, x.TypeOf(b.getFloatTy())) : result;
 }
 

@@ -37,14 +37,14 @@ constexpr DType kComputed[] = {DType::kBool, DType::kS8,  DType::kS16, DType::kS
 // ---- Filling buffers. --------------------------------------------------------------------------
 
 bool ShiftsByParam(const Kernel& kernel, int param) {
-  const auto by = [param](const Access& access) {
+  const auto shifts_by_param = [param](const Access& access) {
     return std::any_of(access.shifts.begin(), access.shifts.end(),
                        [param](const DynamicOffset& shift) { return shift.param == param; });
   };
   return std::any_of(kernel.nodes.begin(), kernel.nodes.end(),
-                     [&](const Node& node) { return by(node.access); }) ||
+                     [&](const Node& node) { return shifts_by_param(node.access); }) ||
          std::any_of(kernel.stores.begin(), kernel.stores.end(),
-                     [&](const Store& store) { return by(store.access); });
+                     [&](const Store& store) { return shifts_by_param(store.access); });
 }
 
 void PutElement(DType dtype, double number, int64_t integer, std::byte* to) {
@@ -91,7 +91,7 @@ Bits Ordered(Bits bits) {
 }
 
 template <class F, class Bits>
-bool CloseAs(const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
+bool IsCloseAs(const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
   F a, b;
   std::memcpy(&a, got, sizeof a);
   std::memcpy(&b, want, sizeof b);
@@ -101,8 +101,8 @@ bool CloseAs(const std::byte* got, const std::byte* want, const Tolerance& toler
     // The largest number and infinity are neighbours.
     if (tolerance.ulps == 0) return false;
   }
-  const Bits apart = Ordered(std::bit_cast<Bits>(a)) - Ordered(std::bit_cast<Bits>(b));
-  if (std::abs(static_cast<double>(apart)) <= tolerance.ulps) return true;
+  const Bits ulps_apart = Ordered(std::bit_cast<Bits>(a)) - Ordered(std::bit_cast<Bits>(b));
+  if (std::abs(static_cast<double>(ulps_apart)) <= tolerance.ulps) return true;
   return std::abs(static_cast<double>(a) - static_cast<double>(b)) <=
          tolerance.relative * std::max(1.0, std::abs(static_cast<double>(b)));
 }
@@ -110,12 +110,12 @@ bool CloseAs(const std::byte* got, const std::byte* want, const Tolerance& toler
 // Compares one element. Floats of 32 and 64 bits are compared in ulps. The narrow floats are
 // compared by their own ulps, for which bf16 is widened to f32 and f16 is compared by its bits.
 // Other dtypes must have equal bytes.
-bool Close(DType dtype, const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
+bool IsClose(DType dtype, const std::byte* got, const std::byte* want, const Tolerance& tolerance) {
   switch (dtype) {
     case DType::kF32:
-      return CloseAs<float, int32_t>(got, want, tolerance);
+      return IsCloseAs<float, int32_t>(got, want, tolerance);
     case DType::kF64:
-      return CloseAs<double, int64_t>(got, want, tolerance);
+      return IsCloseAs<double, int64_t>(got, want, tolerance);
     case DType::kBF16: {
       // A bf16 is the upper half of an f32, so one ulp of it is 2^16 ulps of an f32.
       uint16_t a, b;
@@ -124,8 +124,8 @@ bool Close(DType dtype, const std::byte* got, const std::byte* want, const Toler
       const float x = ir::Bf16ToFloat(a), y = ir::Bf16ToFloat(b);
       Tolerance wide = tolerance;
       wide.ulps = tolerance.ulps > 0 ? 1 << 16 : 0;
-      return CloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
-                                     reinterpret_cast<const std::byte*>(&y), wide);
+      return IsCloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
+                                       reinterpret_cast<const std::byte*>(&y), wide);
     }
     case DType::kF16: {
       // The bits of f16 have the order of the numbers, as the bits of f32 have.
@@ -138,8 +138,8 @@ bool Close(DType dtype, const std::byte* got, const std::byte* want, const Toler
         return x != 0 || y != 0 || !tolerance.zero_signs || a == b;
       Tolerance exact = tolerance;
       exact.ulps = 0;
-      return CloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
-                                     reinterpret_cast<const std::byte*>(&y), exact);
+      return IsCloseAs<float, int32_t>(reinterpret_cast<const std::byte*>(&x),
+                                       reinterpret_cast<const std::byte*>(&y), exact);
     }
     default:
       return std::memcmp(got, want, ir::ByteWidth(dtype)) == 0;
@@ -308,7 +308,7 @@ std::string Difference(const Kernel& kernel, const TestBuffers& got, const TestB
     const std::byte* b = want.bytes(p).data();
     const int64_t width = ir::ByteWidth(param.dtype);
     for (int64_t i = 0; i < param.size; ++i, a += width, b += width)
-      if (std::memcmp(a, b, width) != 0 && !(param.output && Close(param.dtype, a, b, tolerance)))
+      if (std::memcmp(a, b, width) != 0 && !(param.output && IsClose(param.dtype, a, b, tolerance)))
         return absl::StrCat("p", p, "[", i, "] is ", ElementText(param.dtype, a), ", expected ",
                             ElementText(param.dtype, b));
   }
@@ -506,7 +506,8 @@ class Generator {
     const int64_t size = MakeAccess(outer, /*injective=*/false, &access);
     k_.params.push_back({PickDType(), size, false});
     k_.nodes.push_back(LoadOf(k_, static_cast<int>(k_.params.size()) - 1, access));
-    if (k_.nodes.back().dtype == DType::kBF16) Append(ScalarPrim::kConvert, DType::kF32, {Last()});
+    if (k_.nodes.back().dtype == DType::kBF16)
+      Append(ScalarPrim::kConvert, DType::kF32, {LastNode()});
   }
   void AddIndex() {
     Node node;
@@ -516,10 +517,10 @@ class Generator {
     for (int d = 0; d < k_.rank(); ++d) node.access.strides.push_back(Below(5) - 2);
     k_.nodes.push_back(node);
   }
-  int Last() const { return static_cast<int>(k_.nodes.size()) - 1; }
+  int LastNode() const { return static_cast<int>(k_.nodes.size()) - 1; }
   int Append(ScalarPrim prim, DType dtype, std::vector<int> args) {
     k_.nodes.push_back(ScalarOf(prim, dtype, std::move(args)));
-    return Last();
+    return LastNode();
   }
 
   // Returns a node from number `from` on whose dtype has arithmetic (any dtype but bf16).
@@ -527,10 +528,10 @@ class Generator {
     while (true) {
       const int id = from + Below(static_cast<int>(k_.nodes.size()) - from);
       if (k_.nodes[id].dtype != DType::kBF16) return id;
-      if (from == Last()) return Append(ScalarPrim::kConvert, DType::kF32, {id});
+      if (from == LastNode()) return Append(ScalarPrim::kConvert, DType::kF32, {id});
     }
   }
-  int As(DType dtype, int id) {
+  int ConvertTo(DType dtype, int id) {
     return k_.nodes[id].dtype == dtype ? id : Append(ScalarPrim::kConvert, dtype, {id});
   }
 
@@ -550,8 +551,8 @@ class Generator {
     ScalarPrim prim = kExact[Below(16)];
     if (options_.functions && Below(3) == 0 && dtype == DType::kF32) prim = kFunctions[Below(4)];
     if (prim == ScalarPrim::kSelect) {
-      const int pred = As(DType::kBool, Pick(from));
-      Append(prim, dtype, {pred, x, As(dtype, Pick(from))});
+      const int pred = ConvertTo(DType::kBool, Pick(from));
+      Append(prim, dtype, {pred, x, ConvertTo(dtype, Pick(from))});
       return;
     }
     if (prim == ScalarPrim::kConvert) {
@@ -563,7 +564,7 @@ class Generator {
     const DType result = prim == ScalarPrim::kLt || prim == ScalarPrim::kEq ? DType::kBool : dtype;
     if (FindScalarFn(prim, dtype, result) == nullptr) return;
     std::vector<int> args = {x};
-    if (InfoOf(prim).arity() == 2) args.push_back(As(dtype, Pick(from)));
+    if (InfoOf(prim).arity() == 2) args.push_back(ConvertTo(dtype, Pick(from)));
     Append(prim, result, args);
   }
 
@@ -576,11 +577,12 @@ class Generator {
     if (k_.nodes[arg].dtype == DType::kBF16) arg = 1 + arg;
     const DType dtype = k_.nodes[arg].dtype;
     ReduceKind kind = kKinds[Below(8)];
-    const bool argument = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
-    const bool number = kind == ReduceKind::kSum || kind == ReduceKind::kProd;
-    const bool bits = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
-    if ((argument && (k_.num_reduced != 1 || k_.scans)) || (number && dtype == DType::kBool) ||
-        (bits && ir::IsFloat(dtype)) || (number && ir::IsFloat(dtype) && options_.exact_reductions))
+    const bool is_arg = kind == ReduceKind::kArgMax || kind == ReduceKind::kArgMin;
+    const bool is_arithmetic = kind == ReduceKind::kSum || kind == ReduceKind::kProd;
+    const bool is_bitwise = kind == ReduceKind::kAnd || kind == ReduceKind::kOr;
+    if ((is_arg && (k_.num_reduced != 1 || k_.scans)) || (is_arithmetic && dtype == DType::kBool) ||
+        (is_bitwise && ir::IsFloat(dtype)) ||
+        (is_arithmetic && ir::IsFloat(dtype) && options_.exact_reductions))
       kind = ReduceKind::kMax;
     Node node;
     node.kind = Node::Kind::kReduce;
@@ -602,27 +604,28 @@ class Generator {
       access.strides[d] = width;
       width *= std::max<int64_t>(1, DimSize(d));
     }
-    DynamicOffset by{static_cast<int>(k_.params.size()), Below(8), width, 0, {}};
+    DynamicOffset shift{static_cast<int>(k_.params.size()), Below(8), width, 0, {}};
     int64_t numbers = 1;
-    by.strides.assign(k_.rank(), 0);
+    shift.strides.assign(k_.rank(), 0);
     for (int d = 0; d < k_.rank(); ++d) {
       if (d < k_.num_parallel() && Below(3) > 0) continue;
-      by.strides[d] = numbers;
+      shift.strides[d] = numbers;
       numbers *= std::max<int64_t>(1, DimSize(d));
     }
     k_.params.push_back({Below(2) ? DType::kS32 : DType::kU16, numbers, false});
-    access.shifts.push_back(by);
+    access.shifts.push_back(shift);
     int node = Pick(0);
     const DType dtype = k_.nodes[node].dtype;
-    k_.params.push_back({dtype, width * (by.max + 1), true});
+    k_.params.push_back({dtype, width * (shift.max + 1), true});
     const int param = static_cast<int>(k_.params.size()) - 1;
     k_.nodes.push_back(LoadOf(k_, param, access));
-    if (dtype != DType::kBool) node = Append(ScalarPrim::kAdd, dtype, {Last(), node});
+    if (dtype != DType::kBool) node = Append(ScalarPrim::kAdd, dtype, {LastNode(), node});
     k_.stores.push_back({node, param, access});
   }
 
   void AddStore() {
-    int node = Last() - Below(std::min<int>(2, static_cast<int>(k_.nodes.size()) - first_after_));
+    int node =
+        LastNode() - Below(std::min<int>(2, static_cast<int>(k_.nodes.size()) - first_after_));
     if (k_.nodes[node].dtype == DType::kF32 && Below(4) == 0)
       node = Append(ScalarPrim::kConvert, DType::kBF16, {node});
     Store store;

@@ -70,9 +70,9 @@ class Arena {
   uint64_t used_ = 0;
 };
 
-class Block;
+class BlockRunner;
 struct Thread : SimtThread {
-  Block* owner;
+  BlockRunner* owner;
   // The suspended coroutine of the thread; null once the thread has ended.
   void* coroutine;
 };
@@ -88,9 +88,9 @@ Resume ResumeOf(void* coroutine) {
   return resume;
 }
 
-class Block {
+class BlockRunner {
  public:
-  Block(SimtEntry entry, const SimtLaunch& launch)
+  BlockRunner(SimtEntry entry, const SimtLaunch& launch)
       : entry_(entry),
         launch_(launch),
         threads_(size_t{launch.block[0]} * launch.block[1] * launch.block[2]),
@@ -98,8 +98,10 @@ class Block {
 
   Arena& arena() { return arena_; }
 
-  // Returns the address if the launch allows the access, else an address at which it does no harm.
-  void* Access(const Thread& thread, void* address, uint64_t bytes, uint64_t align, bool write) {
+  // Returns the address if the launch allows the access. If not, records the fault and returns an
+  // address at which the access does no harm.
+  void* CheckedAddress(const Thread& thread, void* address, uint64_t bytes, uint64_t align,
+                       bool write) {
     if (!launch_.may_access) return address;
     const auto at = reinterpret_cast<uint64_t>(address);
     const bool aligned = at % align == 0;
@@ -108,7 +110,7 @@ class Block {
       fault_ = Fault(absl::StrCat("thread (", absl::StrJoin(thread.thread, ","), ") ",
                                   write ? "writes " : "reads ", bytes, " bytes at ", absl::Hex(at),
                                   aligned ? ", which it may not" : ", which is not aligned"));
-    return nowhere_;
+    return scratch_;
   }
 
   absl::Status Run(uint32_t x, uint32_t y, uint32_t z) {
@@ -236,7 +238,7 @@ class Block {
   std::vector<char> shared_;
   Arena arena_;
   absl::Status fault_;
-  alignas(kSimtFrameAlign) char nowhere_[kSimtFrameAlign] = {};
+  alignas(kSimtFrameAlign) char scratch_[kSimtFrameAlign] = {};
 };
 
 void* AllocateFrame(SimtThread* self, uint64_t bytes) {
@@ -244,7 +246,8 @@ void* AllocateFrame(SimtThread* self, uint64_t bytes) {
 }
 void* CheckAccess(SimtThread* self, void* address, uint64_t bytes, uint64_t align_and_write) {
   const Thread& thread = *static_cast<Thread*>(self);
-  return thread.owner->Access(thread, address, bytes, align_and_write / 2, align_and_write % 2);
+  return thread.owner->CheckedAddress(thread, address, bytes, align_and_write / 2,
+                                      align_and_write % 2);
 }
 
 // ---- Images. -----------------------------------------------------------------------------------
@@ -315,8 +318,8 @@ class LoadedModule : public SimtModule {
       : entries_(std::move(entries)), table_(std::move(table)) {}
 
   absl::Status Launch(const SimtLaunch& launch) const override {
-    TESSERA_ASSIGN_OR_RETURN(const SimtEntry entry, Check(launch));
-    Block block(entry, launch);
+    TESSERA_ASSIGN_OR_RETURN(const SimtEntry entry, CheckedEntry(launch));
+    BlockRunner block(entry, launch);
     const int64_t blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t number = launch.reversed ? blocks - 1 - i : i;
@@ -332,7 +335,7 @@ class LoadedModule : public SimtModule {
   // Checks what a driver checks: the entry, the number and the alignment of the arguments, and the
   // limits of the grid, the block and shared memory. The limits are those of every supported GPU,
   // so that a launch which passes here does not fail there.
-  absl::StatusOr<SimtEntry> Check(const SimtLaunch& launch) const {
+  absl::StatusOr<SimtEntry> CheckedEntry(const SimtLaunch& launch) const {
     const auto bad = [&](const auto&... what) {
       return MakeError(ErrorKind::kValueError,
                        absl::StrCat("simt: launch of ", launch.entry, ": ", what...));

@@ -32,20 +32,23 @@ using llvm::Intrinsic::ID;
 
 constexpr unsigned kGlobalSpace = 1;
 
-bool Waits(const llvm::IntrinsicInst& call) {
+bool IsSuspensionPoint(const llvm::IntrinsicInst& call) {
   return call.getIntrinsicID() == llvm::Intrinsic::nvvm_barrier0 ||
          call.getIntrinsicID() == llvm::Intrinsic::nvvm_shfl_sync_bfly_i32;
 }
 
 class Lowering {
  public:
-  explicit Lowering(Function* old) : old_(old), module_(*old->getParent()), b_(old->getContext()) {}
+  explicit Lowering(Function* old_function)
+      : old_function_(old_function),
+        module_(*old_function->getParent()),
+        b_(old_function->getContext()) {}
 
   absl::Status Run() {
     std::vector<llvm::IntrinsicInst*> calls;
-    for (llvm::Instruction& instruction : llvm::instructions(*old_))
+    for (llvm::Instruction& instruction : llvm::instructions(*old_function_))
       if (auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction)) {
-        coroutine_ = coroutine_ || Waits(*call);
+        coroutine_ = coroutine_ || IsSuspensionPoint(*call);
         calls.push_back(call);
       }
     MakeFunction();
@@ -65,16 +68,16 @@ class Lowering {
     Function* const fn =
         Function::Create(llvm::FunctionType::get(pointer, {pointer, pointer}, /*isVarArg=*/false),
                          Function::ExternalLinkage, "", &module_);
-    fn->takeName(old_);
+    fn->takeName(old_function_);
     fn->setDoesNotThrow();
-    new_ = fn;
+    new_function_ = fn;
     thread_ = fn->getArg(0);
     BasicBlock* const entry = BasicBlock::Create(b_.getContext(), "start", fn);
-    BasicBlock* const body = &old_->getEntryBlock();
-    fn->splice(fn->end(), old_);
+    BasicBlock* const body = &old_function_->getEntryBlock();
+    fn->splice(fn->end(), old_function_);
     b_.SetInsertPoint(entry);
     if (coroutine_) BeginCoroutine();
-    for (llvm::Argument& arg : old_->args()) {
+    for (llvm::Argument& arg : old_function_->args()) {
       Value* const at = b_.CreateConstGEP1_64(b_.getInt64Ty(), fn->getArg(1), arg.getArgNo());
       arg.replaceAllUsesWith(b_.CreateIntToPtr(b_.CreateLoad(b_.getInt64Ty(), at), arg.getType()));
     }
@@ -82,32 +85,36 @@ class Lowering {
   }
 
   void BeginCoroutine() {
-    new_->setPresplitCoroutine();
+    new_function_->setPresplitCoroutine();
     Value* const null = llvm::ConstantPointerNull::get(b_.getPtrTy());
     id_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_id, {},
                              {b_.getInt32(kSimtFrameAlign), null, null, null});
     Value* const bytes = b_.CreateIntrinsic(llvm::Intrinsic::coro_size, {b_.getInt64Ty()}, {});
-    Value* const allocate = b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, allocate)));
+    Value* const allocate =
+        b_.CreateLoad(b_.getPtrTy(), FieldAddress(offsetof(SimtThread, allocate)));
     Value* const memory = b_.CreateCall(
         llvm::FunctionType::get(b_.getPtrTy(), {b_.getPtrTy(), b_.getInt64Ty()}, false), allocate,
         {thread_, bytes});
     handle_ = b_.CreateIntrinsic(llvm::Intrinsic::coro_begin, {}, {id_, memory});
     // The blocks in which the function leaves for good (cleanup), and in which it leaves to wait
     // (leave).
-    cleanup_ = BasicBlock::Create(b_.getContext(), "cleanup", new_);
-    leave_ = BasicBlock::Create(b_.getContext(), "leave", new_);
-    llvm::IRBuilder<> out(cleanup_);
-    out.CreateIntrinsic(llvm::Intrinsic::coro_free, {}, {id_, handle_});
-    out.CreateBr(leave_);
-    out.SetInsertPoint(leave_);
-    out.CreateIntrinsic(llvm::Intrinsic::coro_end, {},
-                        {handle_, out.getFalse(), llvm::ConstantTokenNone::get(out.getContext())});
-    out.CreateRet(handle_);
+    cleanup_ = BasicBlock::Create(b_.getContext(), "cleanup", new_function_);
+    leave_ = BasicBlock::Create(b_.getContext(), "leave", new_function_);
+    llvm::IRBuilder<> exit_builder(cleanup_);
+    exit_builder.CreateIntrinsic(llvm::Intrinsic::coro_free, {}, {id_, handle_});
+    exit_builder.CreateBr(leave_);
+    exit_builder.SetInsertPoint(leave_);
+    exit_builder.CreateIntrinsic(llvm::Intrinsic::coro_end, {},
+                                 {handle_, exit_builder.getFalse(),
+                                  llvm::ConstantTokenNone::get(exit_builder.getContext())});
+    exit_builder.CreateRet(handle_);
   }
 
-  Value* Field(size_t offset) { return b_.CreateConstGEP1_64(b_.getInt8Ty(), thread_, offset); }
-  Value* ReadWord(size_t offset) { return b_.CreateLoad(b_.getInt32Ty(), Field(offset)); }
-  void WriteWord(size_t offset, Value* v) { b_.CreateStore(v, Field(offset)); }
+  Value* FieldAddress(size_t offset) {
+    return b_.CreateConstGEP1_64(b_.getInt8Ty(), thread_, offset);
+  }
+  Value* ReadWord(size_t offset) { return b_.CreateLoad(b_.getInt32Ty(), FieldAddress(offset)); }
+  void WriteWord(size_t offset, Value* v) { b_.CreateStore(v, FieldAddress(offset)); }
 
   // Replaces one intrinsic of NVPTX by host code. Reads of thread and block numbers become loads
   // from the SimtThread. Barriers and shuffles become suspension points, numbered by `site`, so
@@ -134,13 +141,13 @@ class Lowering {
         call->eraseFromParent();
         return absl::OkStatus();
       case llvm::Intrinsic::nvvm_barrier0:
-        Wait(call, SimtThread::kBarrier, (*site)++);
+        EmitWait(call, SimtThread::kBarrier, (*site)++);
         call->eraseFromParent();
         return absl::OkStatus();
       case llvm::Intrinsic::nvvm_shfl_sync_bfly_i32: {
         WriteWord(offsetof(SimtThread, word), call->getArgOperand(1));
         WriteWord(offsetof(SimtThread, lane_mask), call->getArgOperand(2));
-        Wait(call, SimtThread::kShuffle, (*site)++);
+        EmitWait(call, SimtThread::kShuffle, (*site)++);
         return replaced(ReadWord(offsetof(SimtThread, word)));
       }
       default:
@@ -153,12 +160,12 @@ class Lowering {
   }
 
   // Emits code that suspends the thread before `at`, and leaves the builder there.
-  void Wait(llvm::Instruction* at, SimtThread::Wait what, uint32_t site) {
+  void EmitWait(llvm::Instruction* at, SimtThread::Wait what, uint32_t site) {
     WriteWord(offsetof(SimtThread, wait), b_.getInt32(what));
     WriteWord(offsetof(SimtThread, site), b_.getInt32(site));
-    Suspend(at, /*final=*/false);
+    EmitSuspend(at, /*final=*/false);
   }
-  void Suspend(llvm::Instruction* at, bool final) {
+  void EmitSuspend(llvm::Instruction* at, bool final) {
     BasicBlock* const before = at->getParent();
     BasicBlock* const after = before->splitBasicBlock(at, "resumed");
     before->getTerminator()->eraseFromParent();
@@ -175,7 +182,7 @@ class Lowering {
   // Checks every access to global memory, except accesses to variables of the module.
   void CheckAccesses() {
     std::vector<llvm::Instruction*> accesses;
-    for (llvm::Instruction& instruction : llvm::instructions(*new_)) {
+    for (llvm::Instruction& instruction : llvm::instructions(*new_function_)) {
       const Value* const address = llvm::getLoadStorePointerOperand(&instruction);
       if (address == nullptr || address->getType()->getPointerAddressSpace() != kGlobalSpace)
         continue;
@@ -191,7 +198,7 @@ class Lowering {
       const uint64_t align = llvm::getLoadStoreAlignment(instruction).value();
       b_.SetInsertPoint(instruction);
       Value* const address = instruction->getOperand(operand);
-      Value* const check = b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, access)));
+      Value* const check = b_.CreateLoad(b_.getPtrTy(), FieldAddress(offsetof(SimtThread, access)));
       Value* const allowed = b_.CreateCall(
           llvm::FunctionType::get(b_.getPtrTy(),
                                   {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty()},
@@ -208,27 +215,28 @@ class Lowering {
     llvm::GlobalVariable* const array = module_.getGlobalVariable(kSharedArray);
     if (array == nullptr) return;
     std::vector<std::pair<llvm::Instruction*, unsigned>> uses;
-    for (llvm::Instruction& instruction : llvm::instructions(*new_))
+    for (llvm::Instruction& instruction : llvm::instructions(*new_function_))
       for (unsigned i = 0; i < instruction.getNumOperands(); ++i)
-        if (Reaches(instruction.getOperand(i), array)) uses.emplace_back(&instruction, i);
+        if (RefersTo(instruction.getOperand(i), array)) uses.emplace_back(&instruction, i);
     for (const auto& [instruction, operand] : uses) {
       // A value that a phi reads is computed in the block from which control comes.
       const auto* const phi = llvm::dyn_cast<llvm::PHINode>(instruction);
       b_.SetInsertPoint(phi == nullptr ? instruction
                                        : phi->getIncomingBlock(operand)->getTerminator());
       Value* const shared = b_.CreateAddrSpaceCast(
-          b_.CreateLoad(b_.getPtrTy(), Field(offsetof(SimtThread, shared))), array->getType());
+          b_.CreateLoad(b_.getPtrTy(), FieldAddress(offsetof(SimtThread, shared))),
+          array->getType());
       instruction->setOperand(operand, Rebuilt(instruction->getOperand(operand), array, shared));
     }
   }
   // Returns whether `v` is the array, or a constant expression (such as an address in the array)
   // that contains it.
-  static bool Reaches(Value* v, Value* array) {
+  static bool RefersTo(Value* v, Value* array) {
     if (v == array) return true;
     const auto* const expression = llvm::dyn_cast<llvm::ConstantExpr>(v);
     if (expression == nullptr) return false;
     for (Value* operand : expression->operands())
-      if (Reaches(operand, array)) return true;
+      if (RefersTo(operand, array)) return true;
     return false;
   }
   Value* Rebuilt(Value* v, Value* array, Value* shared) {
@@ -237,7 +245,7 @@ class Lowering {
     if (expression == nullptr) return v;
     llvm::Instruction* const instruction = b_.Insert(expression->getAsInstruction());
     for (unsigned i = 0; i < instruction->getNumOperands(); ++i)
-      if (Reaches(instruction->getOperand(i), array)) {
+      if (RefersTo(instruction->getOperand(i), array)) {
         b_.SetInsertPoint(instruction);
         instruction->setOperand(i, Rebuilt(instruction->getOperand(i), array, shared));
       }
@@ -247,14 +255,14 @@ class Lowering {
 
   void FinishReturns() {
     std::vector<llvm::ReturnInst*> returns;
-    for (BasicBlock& block : *new_)
+    for (BasicBlock& block : *new_function_)
       if (auto* ret = llvm::dyn_cast<llvm::ReturnInst>(block.getTerminator());
           ret != nullptr && ret->getReturnValue() == nullptr)
         returns.push_back(ret);
     for (llvm::ReturnInst* ret : returns) {
       b_.SetInsertPoint(ret);
       if (coroutine_) {
-        Suspend(ret, /*final=*/true);
+        EmitSuspend(ret, /*final=*/true);
         // A coroutine that is done is not resumed.
         b_.CreateUnreachable();
       } else {
@@ -264,10 +272,10 @@ class Lowering {
     }
   }
 
-  Function* const old_;
+  Function* const old_function_;
   llvm::Module& module_;
   llvm::IRBuilder<> b_;
-  Function* new_ = nullptr;
+  Function* new_function_ = nullptr;
   Value* thread_ = nullptr;
   bool coroutine_ = false;
   Value* id_ = nullptr;

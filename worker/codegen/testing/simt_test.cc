@@ -81,7 +81,7 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
 })");
 }
 
-TEST(Simt, ABarrierIsWhereSharedMemoryIsSeen) {
+TEST(Simt, ABarrierMakesSharedMemoryVisible) {
   for (const bool barrier : {true, false}) {
     const auto module = Loaded(Reverses(barrier));
     ASSERT_NE(module, nullptr);
@@ -132,7 +132,7 @@ fi:
 })");
 }
 
-TEST(Simt, WhatNotAllThreadsReachIsAnError) {
+TEST(Simt, ABarrierOrShuffleThatNotAllThreadsReachIsAnError) {
   constexpr absl::string_view kBarrier = "call void @llvm.nvvm.barrier0()";
   constexpr absl::string_view kShuffle =
       "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 %t, i32 1, i32 31)";
@@ -156,7 +156,7 @@ TEST(Simt, WhatNotAllThreadsReachIsAnError) {
   EXPECT_THAT(error("", kBarrier), IsOk());
 }
 
-TEST(Simt, MemoryThatALaunchMayNotTouchIsNotTouched) {
+TEST(Simt, ForbiddenAccessesFailWithoutEffect) {
   const auto module = Loaded(R"(
 define ptx_kernel void @k(ptr addrspace(1) %out) {
   %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -199,7 +199,7 @@ define ptx_kernel void @k(ptr addrspace(1) %out) {
   EXPECT_THAT(skewed->Launch(launch), ReasonIs("INTERNAL", HasSubstr("which is not aligned")));
 }
 
-TEST(Simt, WhatItDoesNotKnowIsAnError) {
+TEST(Simt, UnknownIntrinsicsAreErrors) {
   EXPECT_THAT(CompileIrForSimt(R"(
 declare i32 @llvm.nvvm.read.ptx.sreg.clock()
 define ptx_kernel void @k() {
@@ -239,7 +239,7 @@ TEST(Simt, LaunchesThatAGpuRefusesAreRefused) {
               ReasonIs("VALUE_ERROR", HasSubstr("49153 bytes of shared memory")));
 }
 
-TEST(Simt, BytesThatAreNoImageAreRefused) {
+TEST(Simt, InvalidImagesAreRefused) {
   for (const char* image :
        {"", "garbage", "tessera-simt 2 baseline", "tessera-simt x baseline 1\nk 1\n",
         "tessera-simt 99 baseline 1\nk 1\n", "tessera-simt 2 vax 1\nk 1\n",
