@@ -1,5 +1,6 @@
-// Apply and its kin, between the functions that users call and the tracer. Apply records into the
-// innermost frame; outside a trace, InProgram makes a program of the op, compiles it and runs it.
+// Apply and similar functions, between the functions that users call and the tracer. Apply records
+// into the innermost frame; outside a trace, InProgram makes a program of the op, compiles it and
+// runs it.
 #include "client/apply/apply.h"
 
 #include <memory>

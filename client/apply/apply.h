@@ -1,5 +1,5 @@
-// How functions make ops of arrays. Every op of a program is emitted by a function that calls Apply
-// or one of its kin.
+// Emits the ops of functions of arrays. Every op of a program is emitted by a function that calls
+// Apply, Apply1 or ApplyArgs (operand.h).
 //
 // An op goes into the function that this thread records (client/trace/trace.h). Outside any trace,
 // a program of the op is recorded, compiled and run at once. All throw tessera::Error. Used by the
@@ -30,7 +30,7 @@ Array Apply1(std::string_view name, const Site& site, const std::vector<Array>& 
              Emit1Fn emit);
 
 // Calls `f`, a function of arrays such as take, on values inside an `emit`. Returns the value of
-// its result.
+// the result of `f`.
 ir::Value CallOnValues(const std::vector<ir::Value>& values, const Site& site,
                        absl::FunctionRef<Array(const std::vector<Array>&)> f);
 

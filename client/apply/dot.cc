@@ -1,5 +1,6 @@
 // Products by an algorithm: converts the factors to the dtypes that the algorithm takes, and
-// chooses the dtype of the sums. All products of numpy.h, lax.h and products.h go through DotBy.
+// chooses the dtype of the sums. All products of numpy.h, lax.h and products.h go through
+// DotWithPrecision.
 #include "client/apply/dot.h"
 
 #include <cstddef>
@@ -22,7 +23,7 @@ constexpr std::string_view kAlgorithmNames[] = {
 };
 
 // Returns an operand in the form in which the algorithm takes it.
-ir::Value Factor(ir::Value x, DotAlgorithmPreset algorithm, const Site& site) {
+ir::Value ConvertFactor(ir::Value x, DotAlgorithmPreset algorithm, const Site& site) {
   const DType dtype = x.dtype();
   const std::string_view name = kAlgorithmNames[static_cast<size_t>(algorithm)];
   if (!ir::IsFloat(dtype)) {
@@ -63,7 +64,7 @@ ir::Value Factor(ir::Value x, DotAlgorithmPreset algorithm, const Site& site) {
   return x;
 }
 // Returns the dtype in which the algorithm sums products.
-DType SumOf(DotAlgorithmPreset algorithm) {
+DType SumDType(DotAlgorithmPreset algorithm) {
   switch (algorithm) {
     case DotAlgorithmPreset::kF16_F16_F16:
       return DType::kF16;
@@ -93,16 +94,18 @@ Precision PrecisionOf(DotAlgorithmPreset algorithm) {
 
 }  // namespace
 
-ir::Value DotBy(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
-                const PartitionSpec* out_sharding, std::optional<DType> preferred,
-                const lax::PrecisionLike& how, const Site& site) {
-  if (how.algorithm == DotAlgorithmPreset::kDEFAULT)
-    return ir::DotGeneral(lhs, rhs, dims, out_sharding, preferred, PrecisionOr(how.precision));
+ir::Value DotWithPrecision(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
+                           const PartitionSpec* out_sharding, std::optional<DType> preferred,
+                           const lax::PrecisionLike& precision, const Site& site) {
+  if (precision.algorithm == DotAlgorithmPreset::kDEFAULT)
+    return ir::DotGeneral(lhs, rhs, dims, out_sharding, preferred,
+                          PrecisionOr(precision.precision));
   const DType result = preferred.value_or(lhs.dtype());
-  const ir::Value left = Factor(lhs, how.algorithm, site);
-  const ir::Value right = Factor(rhs, how.algorithm, site);
-  const ir::Value product = ir::DotGeneral(left, right, dims, out_sharding, SumOf(how.algorithm),
-                                           PrecisionOf(how.algorithm));
+  const ir::Value left = ConvertFactor(lhs, precision.algorithm, site);
+  const ir::Value right = ConvertFactor(rhs, precision.algorithm, site);
+  const ir::Value product =
+      ir::DotGeneral(left, right, dims, out_sharding, SumDType(precision.algorithm),
+                     PrecisionOf(precision.algorithm));
   return ir::Convert(product, result);
 }
 

@@ -10,9 +10,9 @@
 
 namespace tessera::internal {
 
-// Returns the product of two values of one dtype, computed by a precision or an algorithm.
-ir::Value DotBy(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
-                const PartitionSpec* out_sharding, std::optional<DType> preferred,
-                const lax::PrecisionLike& how, const Site& site);
+// Returns the product of two values of one dtype. `precision` is a precision or an algorithm.
+ir::Value DotWithPrecision(ir::Value lhs, ir::Value rhs, const ir::DotDims& dims,
+                           const PartitionSpec* out_sharding, std::optional<DType> preferred,
+                           const lax::PrecisionLike& precision, const Site& site);
 
 }  // namespace tessera::internal

@@ -1,5 +1,5 @@
-// Converts what the user passed to an op, arrays and C++ numbers, into ir::Values of a common dtype
-// and shape. The files numpy.cc, lax.cc and their kin call ApplyArgs for nearly every op.
+// Converts the operands of an op, which are arrays and C++ numbers, into ir::Values of a common
+// dtype and shape. The functions of numpy/ call ApplyArgs for nearly every op.
 #include "client/apply/operand.h"
 
 #include <algorithm>
@@ -84,7 +84,8 @@ CommonType CommonTypeOf(const std::vector<Arg>& args) {
 
 DType CommonDType(const std::vector<Arg>& args) { return CommonTypeOf(args).dtype; }
 
-void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred) {
+void CheckPreferredElementType(std::string_view op, DType operands,
+                               std::optional<DType> preferred) {
   if (!preferred || !ir::IsInteger(operands) || !ir::IsInteger(*preferred) ||
       ir::BitWidth(*preferred) >= ir::BitWidth(operands))
     return;
@@ -146,7 +147,7 @@ ir::Value BroadcastTo(ir::Value x, const Dims& shape) {
   return ir::BroadcastInDim(x, shape, dims);
 }
 
-ir::Value FromStart(ir::Value indices, int64_t size) {
+ir::Value WrapNegativeIndices(ir::Value indices, int64_t size) {
   if (ir::IsUnsignedInt(indices.dtype())) return indices;
   const ir::Value negative = ir::Compare(indices, ir::FullLike(indices, 0), "LT");
   const ir::Value moved = ir::Add(indices, ir::FullLike(indices, static_cast<double>(size)));

@@ -28,7 +28,7 @@ CommonType CommonTypeOf(const std::vector<Arg>& args);
 DType CommonDType(const std::vector<Arg>& args);
 // Throws JAX's TYPE_ERROR for an integer preferred_element_type with fewer bits than the integer
 // operands have.
-void CheckPreferred(std::string_view op, DType operands, std::optional<DType> preferred);
+void CheckPreferredElementType(std::string_view op, DType operands, std::optional<DType> preferred);
 ir::Value ConvertTo(ir::Value x, const CommonType& type);
 // Returns the site of the first operand that has one.
 Site SiteOf(const std::vector<Arg>& args);
@@ -36,7 +36,7 @@ Site SiteOf(const std::vector<Arg>& args);
 Dims BroadcastShapes(std::string_view op, const std::vector<Dims>& shapes, const Site& site);
 ir::Value BroadcastTo(ir::Value x, const Dims& shape);
 // Adds `size` once to negative indices, which count from the end of `size` elements.
-ir::Value FromStart(ir::Value indices, int64_t size);
+ir::Value WrapNegativeIndices(ir::Value indices, int64_t size);
 // Returns a constant of the C++ number.
 ir::Value Literal(ir::Builder& b, const Arg& a, DType dtype);
 

@@ -17,7 +17,7 @@ namespace internal {
 namespace {
 
 // Throws VALUE_ERROR unless the spec can be used on the mesh in context: each axis is Explicit and
-// occurs once. It is checked before an op is emitted, so that the error names that op.
+// occurs once. The spec is checked before an op is emitted, so that the error names that op.
 void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& site) {
   const ir::Mesh& mesh = CurrentScope().mesh;
   if (mesh.empty()) {
@@ -51,7 +51,8 @@ void CheckExplicit(std::string_view op, const PartitionSpec& spec, const Site& s
 
 }  // namespace
 
-PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site) {
+PartitionSpec FitToRank(std::string_view op, const PartitionSpec& spec, int rank,
+                        const Site& site) {
   CheckExplicit(op, spec, site);
   PartitionSpec fitted = spec;
   while (static_cast<int>(fitted.dims.size()) > rank && fitted.dims.back().empty())
@@ -69,7 +70,7 @@ PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank,
 
 ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site) {
   if (!to) return x;
-  const PartitionSpec spec = FittedTo(op, *to, x.rank(), site);
+  const PartitionSpec spec = FitToRank(op, *to, x.rank(), site);
   return ir::Reshard(x, spec.dims, {spec.unreduced.begin(), spec.unreduced.end()},
                      {spec.reduced.begin(), spec.reduced.end()});
 }

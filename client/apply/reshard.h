@@ -12,7 +12,7 @@ namespace tessera::internal {
 // Returns the spec with one entry for each dim. Throws VALUE_ERROR unless the mesh in context has
 // all axes of the spec and they are Explicit, and for a spec with more than `rank` entries. The
 // message begins with `op`.
-PartitionSpec FittedTo(std::string_view op, const PartitionSpec& spec, int rank, const Site& site);
+PartitionSpec FitToRank(std::string_view op, const PartitionSpec& spec, int rank, const Site& site);
 // Returns `x`, resharded if `to` is given and differs from the sharding of `x`.
 ir::Value Resharded(std::string_view op, ir::Value x, const OutSharding& to, const Site& site);
 

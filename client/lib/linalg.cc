@@ -467,7 +467,7 @@ Array SquareRootOfSquares(const Array& x, const Axes& axis, bool keepdims) {
 }
 // Returns the maximum along the axes, or 0 if there are no elements along them.
 Array MostOf(const Array& x, const Axes& axis, bool keepdims, const Site& site) {
-  const std::vector<int64_t> dims = internal::NormalAxes("norm", axis, x.rank(), site);
+  const std::vector<int64_t> dims = internal::NormalizeAxes("norm", axis, x.rank(), site);
   return internal::NumReduced(x.shape(), dims) == 0 ? sum(x, axis, keepdims)
                                                     : max(x, axis, keepdims);
 }
@@ -676,7 +676,7 @@ Array tensorsolve(const Array& a_in, const Array& b, const std::vector<int64_t>&
   if (!axes.empty()) {
     std::vector<int64_t> order, moved;
     for (const int64_t axis : axes)
-      moved.push_back(internal::NormalAxis("linalg.tensorsolve", axis, a.rank(), site));
+      moved.push_back(internal::NormalizeAxis("linalg.tensorsolve", axis, a.rank(), site));
     for (int64_t d = 0; d < a.rank(); ++d)
       if (std::find(moved.begin(), moved.end(), d) == moved.end()) order.push_back(d);
     order.insert(order.end(), moved.begin(), moved.end());

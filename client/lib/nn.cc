@@ -24,8 +24,8 @@ namespace {
 using internal::ApplyArgs;
 using internal::BroadcastBack;
 using internal::MeanOf;
-using internal::NormalAxes;
-using internal::NormalAxis;
+using internal::NormalizeAxes;
+using internal::NormalizeAxis;
 using internal::Operands;
 using internal::RankOf;
 using internal::Reduce;
@@ -134,7 +134,7 @@ Array gelu(const Arg& x, bool approximate) {
   });
 }
 Array glu(const Arg& x, int axis) {
-  const int d = NormalAxis("glu", axis, RankOf(x), x.site);
+  const int d = NormalizeAxis("glu", axis, RankOf(x), x.site);
   const int64_t size = x.array->shape()[d];
   if (size % 2 != 0) {
     ThrowError(ErrorKind::kValueError, x.site, "glu: axis size must be divisible by 2, axis ", axis,
@@ -179,21 +179,21 @@ Array logmeanexp(const Arg& x, const Axes& axes, bool keepdims) {
   });
 }
 Array softmax(const Arg& x, int axis) {
-  const int64_t d = NormalAxis("softmax", axis, RankOf(x), x.site);
+  const int64_t d = NormalizeAxis("softmax", axis, RankOf(x), x.site);
   return UnaryInexact("softmax", x, [&](Value v) {
     const Value e = ir::Exp(v - BroadcastBack(SafeMax(v, {d}), v, {d}));
     return e / BroadcastBack(ir::ReduceSum(e, {d}), e, {d});
   });
 }
 Array log_softmax(const Arg& x, int axis) {
-  const int64_t d = NormalAxis("log_softmax", axis, RankOf(x), x.site);
+  const int64_t d = NormalizeAxis("log_softmax", axis, RankOf(x), x.site);
   return UnaryInexact("log_softmax", x, [&](Value v) {
     const Value shifted = v - BroadcastBack(SafeMax(v, {d}), v, {d});
     return shifted - BroadcastBack(ir::Log(ir::ReduceSum(ir::Exp(shifted), {d})), v, {d});
   });
 }
 Array standardize(const Arg& x, const Axes& axes, double epsilon) {
-  const std::vector<int64_t> dims = NormalAxes("standardize", axes, RankOf(x), x.site);
+  const std::vector<int64_t> dims = NormalizeAxes("standardize", axes, RankOf(x), x.site);
   return UnaryInexact("standardize", x, [&](Value v) {
     const Value average = MeanOf(v, dims);
     const Value of_squares = MeanOf(ir::Square(v), dims);
@@ -206,7 +206,7 @@ Array standardize(const Arg& x, const Axes& axes, double epsilon) {
 }
 Array one_hot(const Arg& x, int64_t classes, DType dtype, int axis,
               const OutSharding& out_sharding) {
-  const int at = NormalAxis("one_hot", axis, RankOf(x) + 1, x.site);
+  const int at = NormalizeAxis("one_hot", axis, RankOf(x) + 1, x.site);
   return ApplyArgs("one_hot", {x}, Operands::kPromote, [&](ir::Builder& b, Vs v) {
     Dims shape = v[0].shape();
     shape.insert(shape.begin() + at, classes);
@@ -406,7 +406,7 @@ Fans FansOf(const Dims& shape, const FanAxes& axes, const Site& site) {
                          "specify in_axis explicitly");
   }
   const auto size_of = [&](const Axes& a) {
-    const std::vector<int64_t> dims = internal::NormalAxes("variance_scaling", a, rank, site);
+    const std::vector<int64_t> dims = internal::NormalizeAxes("variance_scaling", a, rank, site);
     return static_cast<double>(internal::NumReduced(shape, dims));
   };
   double all = 1;
@@ -468,9 +468,9 @@ Initializer orthogonal(double scale, int column_axis, DType dtype) {
                                    "orthogonal initializer requires at least a 2D shape, got ",
                                    rank, " dims");
             }
-            const int axis = internal::NormalAxis("orthogonal", column_axis, rank, key.site);
-            const int64_t all =
-                internal::NumReduced(shape, internal::NormalAxes("orthogonal", {}, rank, key.site));
+            const int axis = internal::NormalizeAxis("orthogonal", column_axis, rank, key.site);
+            const int64_t all = internal::NumReduced(
+                shape, internal::NormalizeAxes("orthogonal", {}, rank, key.site));
             if (all == 0) return tessera::zeros(shape, d, key.site);
             const int64_t columns = shape[axis];
             Dims rows = shape;

@@ -755,7 +755,7 @@ Array softmax_cross_entropy_with_integer_labels(const Arg& logits, const Arg& la
                "; integers are expected");
   }
   const int d =
-      tessera::internal::NormalAxis(kName, axis, tessera::internal::RankOf(logits), logits.site);
+      tessera::internal::NormalizeAxis(kName, axis, tessera::internal::RankOf(logits), logits.site);
   return OneProgram(kName, {logits, labels}, [&] {
     const Array own = squeeze(take_along_axis(logits, expand_dims(labels, d), d), d);
     return nn::logsumexp(logits, d) - own;

@@ -36,7 +36,7 @@ Array Array::reshape(Dims shape, const OutSharding& out_sharding, Site site) con
   return internal::Apply1("reshape", site, {*this}, [&](ir::Builder&, std::vector<ir::Value> v) {
     if (!out_sharding) return ir::Reshape(v[0], shape);
     const PartitionSpec spec =
-        internal::FittedTo("reshape", *out_sharding, static_cast<int>(shape.size()), site);
+        internal::FitToRank("reshape", *out_sharding, static_cast<int>(shape.size()), site);
     return v[0].builder().Emit1(ir::ops::kReshape, {v[0]},
                                 {{"shape", shape}, {"out_sharding", spec}});
   });

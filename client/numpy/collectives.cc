@@ -76,13 +76,14 @@ Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
                                   [&](const auto& axis) { return !scope.mesh.Has(axis); });
   if (mapped || scope.check_vma) {
     ThrowError(ErrorKind::kNotImplemented, x.site, name, ": axis_index_groups are not implemented ",
-               mapped ? "for the axis of a vmap"
-                      : "where it is checked what varies; pass check_vma = false to shard_map");
+               mapped
+                   ? "for the axis of a vmap"
+                   : "in a shard_map that checks which values vary; pass check_vma = false to it");
   }
   const int64_t n = scope.SizeOf(axes.names);
   const size_t size = groups[0].size();
   std::vector<double> members(n * size, -1);  // for each device, the members of its group
-  int64_t found = 0;
+  int64_t num_members = 0;
   for (const std::vector<int64_t>& group : groups) {
     if (group.size() != size) {
       ThrowError(ErrorKind::kValueError, x.site, name,
@@ -97,12 +98,12 @@ Array GatheredInGroups(const char* name, const Arg& x, const AxisNames& axes,
                    " indices along the axes");
       }
       std::copy(group.begin(), group.end(), members.begin() + i * static_cast<int64_t>(size));
-      ++found;
+      ++num_members;
     }
   }
-  if (found != n) {
+  if (num_members != n) {
     ThrowError(ErrorKind::kValueError, x.site, name,
-               ": axis_index_groups must cover all indices exactly once; they have ", found,
+               ": axis_index_groups must cover all indices exactly once; they have ", num_members,
                " of the ", n, " indices along the axes");
   }
   const Array table = Apply1("constant", x.site, {}, [&](ir::Builder& b, Vs) {

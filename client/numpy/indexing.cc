@@ -36,12 +36,12 @@ using Vs = std::vector<Value>;
 struct Entry {
   enum Kind : uint8_t { kInteger, kArray, kSlice, kNewDim } kind;
   int64_t start = 0, size = 1, step = 1;  // of a slice; for an integer, `start` is the integer
-  int array = -1;                         // position in Parsed::arrays
+  int array = -1;                         // position in ParsedIndex::arrays
   bool whole = false;                     // whether the slice covers the whole dim in order
 };
 
 // An index that has been checked against a shape, and its arrays.
-struct Parsed {
+struct ParsedIndex {
   std::vector<Entry> entries;
   std::vector<Array> arrays;
   Site site;
@@ -80,19 +80,20 @@ Entry EntryOf(const Slice& s, int64_t size, const Site& site) {
 // Checks the index and gives every dim of `x` an entry: an ellipsis, and dims that the index does
 // not mention, become whole slices. Bool arrays are refused, because the shape of the result would
 // depend on their values.
-Parsed Parse(const Type& x, const std::vector<Index>& index) {
-  Parsed out;
+ParsedIndex Parse(const Type& x, const std::vector<Index>& index) {
+  ParsedIndex out;
   out.site = index.empty() ? Site::Here() : index[0].site;
-  int takes = 0, ellipses = 0;
+  int num_indexed = 0, ellipses = 0;
   for (const Index& i : index) {
     ellipses += std::holds_alternative<Ellipsis>(i.what);
-    takes += !std::holds_alternative<Ellipsis>(i.what) && !std::holds_alternative<NoneType>(i.what);
+    num_indexed +=
+        !std::holds_alternative<Ellipsis>(i.what) && !std::holds_alternative<NoneType>(i.what);
   }
   if (ellipses > 1)
     ThrowError(ErrorKind::kValueError, out.site, "an index can only have a single ellipsis");
-  if (takes > x.rank()) {
+  if (num_indexed > x.rank()) {
     ThrowError(ErrorKind::kValueError, out.site, "too many indices for array: ", x.ToString(),
-               " has ", x.rank(), " dims, but ", takes, " were indexed");
+               " has ", x.rank(), " dims, but ", num_indexed, " were indexed");
   }
   int dim = 0;
   const auto whole_dims = [&](int count) {
@@ -127,7 +128,7 @@ Parsed Parse(const Type& x, const std::vector<Index>& index) {
     } else if (std::holds_alternative<NoneType>(i.what)) {
       out.entries.push_back({Entry::kNewDim});
     } else {
-      whole_dims(x.rank() - takes);
+      whole_dims(x.rank() - num_indexed);
     }
   }
   whole_dims(x.rank() - dim);
@@ -138,9 +139,9 @@ Parsed Parse(const Type& x, const std::vector<Index>& index) {
 
 // Returns indices as s32, counted from the start of a dim of this size. An index that is out of
 // bounds stays out of bounds: it becomes -1 or the size.
-Value IndicesOf(Value i, int64_t size) {
+Value NormalizeIndices(Value i, int64_t size) {
   if (ir::ByteWidth(i.dtype()) < ir::ByteWidth(DType::kS32)) i = ir::Convert(i, DType::kS32);
-  i = internal::FromStart(i, size);
+  i = internal::WrapNegativeIndices(i, size);
   if (i.dtype() == DType::kS32) return i;
   const Value last = ir::FullLike(i, static_cast<double>(size));
   i = ir::Min(i, last);
@@ -164,7 +165,7 @@ struct Box {
            std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; });
   }
 };
-Box BoxOf(const Parsed& p) {
+Box BoxOf(const ParsedIndex& p) {
   Box box;
   for (const Entry& e : p.entries) {
     const auto dim = static_cast<int64_t>(box.low.size());
@@ -206,7 +207,7 @@ struct GatherIndex {
 // in the index, their common dims come first in the result, as in numpy; otherwise these dims stand
 // at the place of the first array. A slice with steps becomes a column of indices, because the
 // window of a gather has no steps.
-GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Dims& x) {
+GatherIndex ToGather(ir::Builder& b, const ParsedIndex& p, const Vs& arrays, const Dims& x) {
   GatherIndex g;
   // The columns of the index vectors, each with the position of its first dim among `positions`.
   std::vector<std::pair<Value, int>> columns;
@@ -215,18 +216,18 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
     return p.advanced && (e.kind == Entry::kArray || e.kind == Entry::kInteger);
   };
   const auto value_of = [&](const Entry& e, int dim) {
-    return e.kind == Entry::kArray ? IndicesOf(arrays[e.array], x[dim])
+    return e.kind == Entry::kArray ? NormalizeIndices(arrays[e.array], x[dim])
                                    : ir::Constant(b, ir::Array::ScalarInt(DType::kS32, e.start));
   };
-  Dims together;
+  Dims common_shape;
   if (p.advanced) {
     std::vector<Dims> shapes;
     for (const Entry& e : p.entries)
       if (is_advanced(e))
         shapes.push_back(e.kind == Entry::kArray ? arrays[e.array].shape() : Dims{});
-    together = internal::BroadcastShapes("indexing", shapes, p.site);
+    common_shape = internal::BroadcastShapes("indexing", shapes, p.site);
   }
-  bool done = false;
+  bool advanced_added = false;
   int dim = 0, gathered = 0;  // `dim` counts dims of x, `gathered` those of the gather's result
   const auto add_advanced = [&] {
     const int first = static_cast<int>(positions.size());
@@ -234,16 +235,16 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
     for (const Entry& e : p.entries) {
       if (e.kind == Entry::kNewDim) continue;
       if (is_advanced(e)) {
-        columns.emplace_back(internal::BroadcastTo(value_of(e, d), together), first);
+        columns.emplace_back(internal::BroadcastTo(value_of(e, d), common_shape), first);
         g.dims.start_index_map.push_back(d);
         g.dims.collapsed_slice_dims.push_back(d);
       }
       ++d;
     }
-    positions.insert(positions.end(), together.begin(), together.end());
-    g.shape.insert(g.shape.end(), together.begin(), together.end());
-    gathered += static_cast<int>(together.size());
-    done = true;
+    positions.insert(positions.end(), common_shape.begin(), common_shape.end());
+    g.shape.insert(g.shape.end(), common_shape.begin(), common_shape.end());
+    gathered += static_cast<int>(common_shape.size());
+    advanced_added = true;
   };
   if (p.advanced && !p.contiguous) add_advanced();
   for (const Entry& e : p.entries) {
@@ -253,7 +254,7 @@ GatherIndex ToGather(ir::Builder& b, const Parsed& p, const Vs& arrays, const Di
       continue;
     }
     if (is_advanced(e)) {
-      if (!done) add_advanced();
+      if (!advanced_added) add_advanced();
       g.slice_sizes.push_back(std::min<int64_t>(1, x[dim]));
     } else if (e.kind != Entry::kSlice) {
       columns.emplace_back(value_of(e, dim), static_cast<int>(positions.size()));
@@ -309,8 +310,9 @@ PartitionSpec WithoutDims(PartitionSpec spec, const std::vector<int64_t>& added)
   return spec;
 }
 
-Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& out_sharding) {
-  const Parsed p = Parse(x.type(), index);
+Array ReadIndexed(const Array& x, const std::vector<Index>& index,
+                  const OutSharding& out_sharding) {
+  const ParsedIndex p = Parse(x.type(), index);
   std::vector<Array> inputs = {x};
   inputs.insert(inputs.end(), p.arrays.begin(), p.arrays.end());
   internal::CheckVaryAlike("gather", inputs, p.site);
@@ -322,7 +324,7 @@ Array Read(const Array& x, const std::vector<Index>& index, const OutSharding& o
     std::optional<PartitionSpec> spec;
     if (out_sharding) {
       spec = WithoutDims(
-          internal::FittedTo("get", *out_sharding, static_cast<int>(g.shape.size()), p.site),
+          internal::FitToRank("get", *out_sharding, static_cast<int>(g.shape.size()), p.site),
           g.added);
       options.out_sharding = &*spec;
     }
@@ -341,7 +343,7 @@ using CombineFn = absl::FunctionRef<Value(Value old, Value update)>;
 // emitted again with the array's own sharding, and a diagnostic says so (docs/decisions/0024).
 Array Update(const char* name, const Array& x, const std::vector<Index>& index, const Arg& v,
              CombineFn combine, ScatterFn scatter, const OutSharding& out_sharding) {
-  const Parsed p = Parse(x.type(), index);
+  const ParsedIndex p = Parse(x.type(), index);
   if (v.kind == Arg::kReal && !ir::IsInexact(x.dtype())) {
     ThrowError(ErrorKind::kTypeError, v.site, "at(...).", name, ": cannot safely cast ", v.number,
                " to ", ToAbsl(ir::DTypeName(x.dtype())), "; convert the array with astype");
@@ -362,78 +364,81 @@ Array Update(const char* name, const Array& x, const std::vector<Index>& index, 
   inputs.push_back(update);
   if (v.kind == Arg::kArray) internal::CheckVaryAlike("scatter", inputs, p.site);
   return internal::Apply1(name, p.site, inputs, [&](ir::Builder& b, Vs in) {
-    const Value to = in[0];
-    const Value given = ir::Convert(in.back(), to.dtype());
+    const Value operand = in[0];
+    const Value values = ir::Convert(in.back(), operand.dtype());
     const auto broadcast = [&](const Dims& shape) {
-      const Dims both = internal::BroadcastShapes(name, {given.shape(), shape}, v.site);
+      const Dims both = internal::BroadcastShapes(name, {values.shape(), shape}, v.site);
       if (both != shape) {
         ThrowError(ErrorKind::kValueError, v.site, "at(...).", name, ": an update of type ",
-                   given.type().ToString(), " does not broadcast to the indexed shape ",
-                   ir::MakeType(to.dtype(), shape).ToString());
+                   values.type().ToString(), " does not broadcast to the indexed shape ",
+                   ir::MakeType(operand.dtype(), shape).ToString());
       }
-      return internal::BroadcastTo(given, shape);
+      return internal::BroadcastTo(values, shape);
     };
-    const bool sharded = out_sharding || to.type().is_sharded() || given.type().is_sharded();
+    const bool sharded = out_sharding || operand.type().is_sharded() || values.type().is_sharded();
     if (const Box box = BoxOf(p); p.arrays.empty() && box.is_window() && !sharded) {
       Value u = broadcast(box.shape);
       if (!box.added.empty()) u = ir::Squeeze(u, box.added);
       if (!box.dropped.empty()) u = ir::ExpandDims(u, box.dropped);
-      u = combine(ir::Slice(to, box.low, box.high), u);
+      u = combine(ir::Slice(operand, box.low, box.high), u);
       std::vector<Value> starts;
       for (int64_t s : box.low)
         starts.push_back(ir::Constant(b, ir::Array::ScalarInt(DType::kS32, s)));
-      return ir::DynamicUpdateSlice(to, u, starts);
+      return ir::DynamicUpdateSlice(operand, u, starts);
     }
-    const GatherIndex g = ToGather(b, p, Vs(in.begin() + 1, in.end() - 1), to.shape());
+    const GatherIndex g = ToGather(b, p, Vs(in.begin() + 1, in.end() - 1), operand.shape());
     Value u = broadcast(g.shape);
     if (!g.added.empty()) u = ir::Squeeze(u, g.added);
-    if (to.type().is_sharded() && !u.type().is_sharded() && given.shape() != u.shape()) {
+    if (operand.type().is_sharded() && !u.type().is_sharded() && values.shape() != u.shape()) {
       // A dim along which the update was broadcast gets the sharding of the windows that the update
       // fills.
       Type like = u.type();
       size_t k = 0;
-      for (int d = 0; d < to.rank(); ++d) {
-        const auto& gone = g.dims.collapsed_slice_dims;
-        if (std::find(gone.begin(), gone.end(), d) != gone.end()) continue;
+      for (int d = 0; d < operand.rank(); ++d) {
+        const auto& collapsed = g.dims.collapsed_slice_dims;
+        if (std::find(collapsed.begin(), collapsed.end(), d) != collapsed.end()) continue;
         const auto at = static_cast<int>(g.dims.offset_dims[k++]);
-        if (u.dim(at) == to.dim(d)) like.set_axes_of(at, to.type().axes_of(d));
+        if (u.dim(at) == operand.dim(d)) like.set_axes_of(at, operand.type().axes_of(d));
       }
       u = internal::Resharded(name, u, ir::SpecOf(like), p.site);
     }
     const ir::ScatterDimensionNumbers dims{.update_window_dims = g.dims.offset_dims,
                                            .inserted_window_dims = g.dims.collapsed_slice_dims,
                                            .scatter_dims_to_operand_dims = g.dims.start_index_map};
-    const auto with = [&](const PartitionSpec& spec) {
+    const auto scatter_with = [&](const PartitionSpec& spec) {
       ir::GatherScatterOptions options;
       options.out_sharding = &spec;
-      return scatter(to, g.vectors, u, dims, options);
+      return scatter(operand, g.vectors, u, dims, options);
     };
-    if (out_sharding) return with(internal::FittedTo(name, *out_sharding, to.rank(), p.site));
+    if (out_sharding)
+      return scatter_with(internal::FitToRank(name, *out_sharding, operand.rank(), p.site));
     try {
-      return scatter(to, g.vectors, u, dims, {});
+      return scatter(operand, g.vectors, u, dims, {});
     } catch (const StatusException& e) {
       if (KindOf(e.status()) != ErrorKind::kShardingTypeError || is_strict_sharding()) throw;
     }
     AddDiagnostic(
         absl::StrCat("the result of at(...).", name, " keeps the sharding of the array, ",
-                     to.type().ToString(),
+                     operand.type().ToString(),
                      ", because its type and the types of the indices and of the update, ",
                      u.type().ToString(), ", leave the sharding open; state it with at(...).", name,
                      "(..., out_sharding)"),
         p.site);
-    return with(ir::SpecOf(to.type()));
+    return scatter_with(ir::SpecOf(operand.type()));
   });
 }
 
 }  // namespace
 
-Array Array::operator[](const Index& index) const { return Read(*this, {index}, {}); }
-Array Array::operator[](std::initializer_list<Index> index) const { return Read(*this, index, {}); }
+Array Array::operator[](const Index& index) const { return ReadIndexed(*this, {index}, {}); }
+Array Array::operator[](std::initializer_list<Index> index) const {
+  return ReadIndexed(*this, index, {});
+}
 IndexUpdateRef Array::at(const Index& index) const { return {*this, {index}}; }
 IndexUpdateRef Array::at(std::initializer_list<Index> index) const { return {*this, index}; }
 
 Array IndexUpdateRef::get(const OutSharding& out_sharding) const {
-  return Read(array_, index_, out_sharding);
+  return ReadIndexed(array_, index_, out_sharding);
 }
 Array IndexUpdateRef::set(const Arg& v, const OutSharding& out_sharding) const {
   const auto replace = [](Value, Value update) { return update; };

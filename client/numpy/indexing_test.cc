@@ -22,7 +22,7 @@ using testing::Host;
 using testing::Values;
 using testing::Vec;
 
-ir::Array Counting(Dims shape) {
+ir::Array Iota(Dims shape) {
   std::vector<double> values(ir::MakeType(kF32, shape).num_elements());
   std::iota(values.begin(), values.end(), 0);
   return Host(values, std::move(shape));
@@ -33,7 +33,7 @@ Array Ints(std::vector<int32_t> values) {
   return parts.empty() ? lax::full({0}, 0, kS32) : concatenate(parts);
 }
 
-struct Reading {
+struct ReadCase {
   const char* name;
   std::function<Array(const Array& x, const Array& a, const Array& b, const Array& c,
                       const Array& s)>
@@ -44,7 +44,7 @@ struct Reading {
 
 TEST(IndexingTest, ReadsAsNumpyDoes) {
   using A = const Array&;
-  const Reading readings[] = {
+  const ReadCase cases[] = {
       {"x[-1, 1:3]",
        [](A x, A, A, A, A) {
          return x[{-1, Slice{1, 3}}];
@@ -149,87 +149,85 @@ TEST(IndexingTest, ReadsAsNumpyDoes) {
        {}},
       {"x[[]]", [](A x, A, A, A, A) { return x[Ints({})]; }, {0, 3, 4}, {}},
   };
-  for (const Reading& r : readings) {
+  for (const ReadCase& r : cases) {
     SCOPED_TRACE(r.name);
     const ir::Array got = Evaluated(
         [&](Array x, Array a, Array b, Array c, Array s) { return r.read(x, a, b, c, s); },
-        Counting({2, 3, 4}), Vec({1, 0, 1}, kS32), Host({0, 2, -1, 1}, {2, 2}, kS32),
+        Iota({2, 3, 4}), Vec({1, 0, 1}, kS32), Host({0, 2, -1, 1}, {2, 2}, kS32),
         Vec({3, 0, -4}, kS32), Host({-1}, {}, kS32))[0];
     EXPECT_EQ(got.shape(), r.shape);
     EXPECT_THAT(got.ToDoubles(), ElementsAreArray(r.values));
   }
 }
 
-TEST(IndexingTest, UpdatesGiveTheWholeArray) {
-  const auto with = [](const std::function<Array(Array)>& f) {
-    return Values(f, Counting({2, 3}));
-  };
-  EXPECT_THAT(with([](Array m) {
+TEST(IndexingTest, UpdatesReturnTheWholeArray) {
+  const auto updated = [](const std::function<Array(Array)>& f) { return Values(f, Iota({2, 3})); };
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Slice{}, Slice{1}}).set(lax::full({2, 1}, 10, kF32));
               }),
               ElementsAre(0, 10, 10, 3, 10, 10));
-  EXPECT_THAT(with([](Array m) { return m.at(-1).add(5); }), ElementsAre(0, 1, 2, 8, 9, 10));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) { return m.at(-1).add(5); }), ElementsAre(0, 1, 2, 8, 9, 10));
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Slice{}, Slice{.step = -2}}).set(m[{0, Slice{1}}] + 6);
               }),
               ElementsAre(8, 1, 7, 8, 4, 7));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at(Ints({1, 1, 0})).add(1);
               }),
               ElementsAre(1, 2, 3, 5, 6, 7));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Ints({0, 1}), Ints({-1, 0})}).set(Ints({50, 60}).astype(kF32));
               }),
               ElementsAre(0, 1, 50, 60, 4, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at(Ints({2, -3, 0})).set(-1);
               }),
               ElementsAre(-1, -1, -1, 3, 4, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Slice{}, Ints({1, 1})}).multiply(3);
               }),
               ElementsAre(0, 9, 2, 3, 36, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Ints({0, 1}), 1}).min(2);
               }),
               ElementsAre(0, 1, 2, 3, 2, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Ints({0, 1}), 1}).max(3.5);
               }),
               ElementsAre(0, 3.5, 2, 3, 4, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({1, Ints({0, 2})}).divide(2);
               }),
               ElementsAre(0, 1, 2, 1.5, 4, 2.5));
-  EXPECT_THAT(with([](Array m) { return m.at(0).subtract(1); }), ElementsAre(-1, 0, 1, 3, 4, 5));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) { return m.at(0).subtract(1); }), ElementsAre(-1, 0, 1, 3, 4, 5));
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({None, Ints({1}), None, Slice{.step = 2}}).set(9);
               }),
               ElementsAre(0, 1, 2, 9, 4, 9));
-  EXPECT_THAT(with([](Array m) { return m.at({Ints({1, 0}), 2}).get(); }), ElementsAre(5, 2));
-  EXPECT_THAT(with([](Array m) {
+  EXPECT_THAT(updated([](Array m) { return m.at({Ints({1, 0}), 2}).get(); }), ElementsAre(5, 2));
+  EXPECT_THAT(updated([](Array m) {
                 return m.at({Ints({0, 1}), 2}).power(3);
               }),
               ElementsAre(0, 1, 8, 3, 4, 125));
   // `func` is applied as often as an index names the element.
   const auto next = [](Array v) { return v * 2 + 1; };
-  EXPECT_THAT(with([&](Array m) {
+  EXPECT_THAT(updated([&](Array m) {
                 return m.at({Ints({1, 1, 0, 5}), 0}).apply(next);
               }),
               ElementsAre(1, 1, 2, 15, 4, 5));
-  EXPECT_THAT(with([&](Array m) {
+  EXPECT_THAT(updated([&](Array m) {
                 return m.at({Slice{}, Slice{1}}).apply(next);
               }),
               ElementsAre(0, 3, 5, 3, 9, 11));
-  EXPECT_THAT(with([&](Array m) {
+  EXPECT_THAT(updated([&](Array m) {
                 return m.at({Slice{}, Slice{.step = -2}}).apply(next);
               }),
               ElementsAre(1, 1, 5, 7, 4, 11));
 }
 
-TEST(IndexingTest, OfDimsWithoutElementsIsEmpty) {
-  const auto shape = [](const std::function<Array(Array)>& f, Dims of) {
-    return Evaluated(f, Counting(std::move(of)))[0].shape();
+TEST(IndexingTest, IndexesEmptyDimsAndTakesExtremeSteps) {
+  const auto shape = [](const std::function<Array(Array)>& f, Dims x_shape) {
+    return Evaluated(f, Iota(std::move(x_shape)))[0].shape();
   };
   EXPECT_EQ(shape([](Array x) { return x[Ints({})]; }, {0, 4}), (Dims{0, 4}));
   EXPECT_EQ(shape(
@@ -244,7 +242,7 @@ TEST(IndexingTest, OfDimsWithoutElementsIsEmpty) {
 }
 
 // An index of 64 bits that is out of bounds must not become valid when it is converted to 32 bits.
-TEST(IndexingTest, WideIndicesDoNotWrap) {
+TEST(IndexingTest, IndicesOf64BitsDoNotWrap) {
   const auto f = [](Array x, Array i) { return x[i]; };
   const ir::Array wide = ir::Array::Of(kS64, {3}, {0x1p32 + 1, -0x1p40, 1});
   EXPECT_THAT(Evaluated(f, Vec({10, 20, 30}), wide)[0].ToDoubles(), ElementsAre(30, 10, 20));
@@ -258,7 +256,7 @@ TEST(IndexingTest, HasGradients) {
       return sum(x[{Ints({0, 1, 1}), Ints({2, 0, 0})}] * 3) + sum(x.at(0).set(x[1] * 2));
     })(m);
   };
-  EXPECT_THAT(Values(f, Counting({2, 3})), ElementsAre(0, 0, 3, 3 + 3 + 3, 3, 3));
+  EXPECT_THAT(Values(f, Iota({2, 3})), ElementsAre(0, 0, 3, 3 + 3 + 3, 3, 3));
 }
 
 TEST(IndexingTest, RefusesWhatNumpyRefuses) {

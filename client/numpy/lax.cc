@@ -325,11 +325,12 @@ Array dot_general(const Arg& lhs, const Arg& rhs, const DotDimensions& dims,
                   const DotOptions& options) {
   return ApplyArgs("dot_general", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     if (options.precision.algorithm == DotAlgorithmPreset::kDEFAULT)
-      internal::CheckPreferred("dot_general", v[0].dtype(), options.preferred_element_type);
-    return internal::DotBy(v[0], v[1],
-                           {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
-                           options.out_sharding, options.preferred_element_type, options.precision,
-                           internal::SiteOf({lhs, rhs}));
+      internal::CheckPreferredElementType("dot_general", v[0].dtype(),
+                                          options.preferred_element_type);
+    return internal::DotWithPrecision(
+        v[0], v[1], {dims.lhs_batch, dims.rhs_batch, dims.lhs_contract, dims.rhs_contract},
+        options.out_sharding, options.preferred_element_type, options.precision,
+        internal::SiteOf({lhs, rhs}));
   });
 }
 Array with_sharding_constraint(const Arg& x, const PartitionSpec& spec) {

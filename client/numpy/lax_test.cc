@@ -28,7 +28,7 @@ using Arrays = std::vector<Array>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Scalars and dims of size 1 are repeated; missing dims are not.
-TEST(BroadcastTest, OfBinaryOps) {
+TEST(BroadcastTest, BinaryOpsRepeatScalarsAndDimsOfSizeOne) {
   const ir::Array column = Host({1, 2, 3}, {3, 1}), row = Host({10, 20}, {1, 2});
   const auto sum = [](Array x, Array y) { return lax::add(x, y); };
   EXPECT_EQ(Evaluated(sum, column, row)[0].shape(), (ir::Dims{3, 2}));
@@ -51,7 +51,7 @@ TEST(BroadcastTest, OfBinaryOps) {
 
 // Some dtypes of at most 8 bits have no kernels. Numbers of these dtypes are converted to a wider
 // dtype for the arithmetic, and the result is rounded or truncated only once.
-TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
+TEST(NarrowTest, ComputesInAWiderDtypeAndRoundsOnce) {
   constexpr DType kS4 = DType::kS4, kF8 = DType::kF8E4M3FN;
   const ir::Array x = Vec({7, -8, 3, -1}, kS4), y = Vec({1, 1, 5, -4}, kS4);
   const auto values = [](auto f, const ir::Array& a, const ir::Array& b) {
@@ -73,7 +73,7 @@ TEST(NarrowTest, ComputesAsWideAndRoundsOnce) {
 }
 
 // Expected values: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=...).
-TEST(DotTest, SumsAreOfThePreferredElementType) {
+TEST(DotTest, AccumulatesInThePreferredElementType) {
   constexpr DType kF8 = DType::kF8E4M3FN;
   const auto dot = [](std::optional<DType> preferred) {
     return [preferred](Array x, Array y) {
@@ -84,9 +84,9 @@ TEST(DotTest, SumsAreOfThePreferredElementType) {
     };
   };
   const auto run = [&](DType operands, std::optional<DType> preferred, double value) {
-    const std::vector<double> threes(40, value);
-    return Evaluated(dot(preferred), Host(threes, {1, 40}, operands),
-                     Host(threes, {40, 1}, operands))[0];
+    const std::vector<double> elements(40, value);
+    return Evaluated(dot(preferred), Host(elements, {1, 40}, operands),
+                     Host(elements, {40, 1}, operands))[0];
   };
   EXPECT_EQ(run(kF8, {}, 3).dtype(), kF8);
   EXPECT_EQ(run(kF8, {}, 3).At(0), 352);
@@ -115,7 +115,7 @@ TEST(DotTest, SumsAreOfThePreferredElementType) {
   EXPECT_THAT(slope.ToDoubles(), ElementsAre(3, 4));
 }
 
-TEST(BitcastTest, BetweenWidths) {
+TEST(BitcastTest, ConvertsBetweenWidths) {
   const auto to = [](DType dtype) {
     return [dtype](Array x) { return lax::bitcast_convert_type(x, dtype); };
   };
@@ -143,14 +143,14 @@ std::vector<Array> LargestOfRows(Array x) {
   return lax::reduce({x, column}, {-kInf, 0}, larger, {1});
 }
 
-TEST(ReduceTest, OfPairs) {
+TEST(ReduceTest, ReducesPairs) {
   const auto out = Evaluated(LargestOfRows, Host({3, 9, 9, 4, 1, -2}, {2, 3}));
   EXPECT_THAT(out[0].ToDoubles(), ElementsAre(9, 4));
   EXPECT_EQ(out[1].dtype(), kS32);
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(1, 0));
 }
 
-TEST(ReduceTest, OfOneOperand) {
+TEST(ReduceTest, ReducesOneOperand) {
   const ir::Array x = Host({1, 2, 3, 4, 5, 6}, {2, 3});
   const auto product = [](Array a, Array b) { return a * b; };
   EXPECT_THAT(Values(
@@ -181,7 +181,7 @@ TEST(ReduceTest, OfOneOperand) {
   EXPECT_NEAR(Values(vmap(f), Host({1, 2, 3, 0, 0, 0}, {2, 3}))[1], std::log(3), 1e-5);
 }
 
-TEST(ReduceTest, SaysWhatIsWrong) {
+TEST(ReduceTest, RefusesWrongComputations) {
   const auto error = [](const std::function<Array(Array)>& f) {
     return std::string(ErrorOf([&] { trace(f, abstract({2, 3})); }).what());
   };
@@ -252,7 +252,7 @@ std::vector<lax::Precision> PrecisionsOf(const F& f, const A&... args) {
   return precisions;
 }
 
-TEST(PrecisionTest, IsThatOfTheOptionsOrElseTheDefaultOfTheThread) {
+TEST(PrecisionTest, OptionsOverrideTheThreadsDefault) {
   using enum lax::Precision;
   const auto f = [](Array x, Array image) {
     const lax::DotDimensions dims{{1}, {0}, {}, {}};
@@ -285,7 +285,7 @@ TEST(PrecisionTest, IsThatOfTheOptionsOrElseTheDefaultOfTheThread) {
   EXPECT_THAT(e.what(), HasSubstr("default_matmul_precision: got 'bf16'; expected default, high"));
 }
 
-TEST(PrecisionTest, AnAlgorithmSaysWhatIsMultipliedAndAddedUp) {
+TEST(PrecisionTest, AnAlgorithmSetsTheDtypesOfFactorsAndSums) {
   using Preset = lax::DotAlgorithmPreset;
   const auto with = [](Preset algorithm) {
     return [=](Array x, Array y) { return matmul(x, y, {.precision = algorithm}); };
@@ -340,7 +340,7 @@ TEST(PrecisionTest, AnAlgorithmSaysWhatIsMultipliedAndAddedUp) {
   EXPECT_THAT(f8.what(), HasSubstr("requires both inputs to have float8 dtypes, got f32[2]"));
 }
 
-TEST(PrecisionTest, DerivativesAndMapsHaveThatOfTheProduct) {
+TEST(PrecisionTest, DerivativesAndVmapKeepThePrecision) {
   using enum lax::Precision;
   const auto loss = [](Array x, Array y) { return sum(matmul(x, y, {.precision = kHighest})); };
   const Array x = abstract({2, 2}), rows = abstract({3, 2, 2});
@@ -348,7 +348,7 @@ TEST(PrecisionTest, DerivativesAndMapsHaveThatOfTheProduct) {
   EXPECT_THAT(PrecisionsOf(vmap(loss), rows, rows), ElementsAre(kHighest));
 }
 
-TEST(ConvolutionTest, WindowsAreMovedAsTold) {
+TEST(ConvolutionTest, AppliesStridesAndPadding) {
   std::vector<double> counted(12);
   for (size_t i = 0; i < counted.size(); ++i) counted[i] = static_cast<double>(i);
   const ir::Array x = Host(counted, {1, 4, 3, 1}), kernel = Host({1, 2, 0, -1}, {2, 2, 1, 1});
@@ -377,7 +377,7 @@ TEST(ConvolutionTest, WindowsAreMovedAsTold) {
               ElementsAre(-4, -8, 4, 0, 4, 0, 20, 64, 64, 0, -20, -24));
 }
 
-TEST(ConvolutionTest, FeaturesComeFirstUnlessTold) {
+TEST(ConvolutionTest, FeaturesComeFirstByDefault) {
   const ir::Array y = Host({0, 1, 2, 3, 4, 5}, {1, 1, 6}), kernel = Host({1, -2, 3}, {1, 1, 3});
   const auto lower = [](Array x, Array k) {
     return lax::conv_general_dilated(x, k, {2}, "SAME_LOWER");
@@ -393,14 +393,14 @@ TEST(ConvolutionTest, FeaturesComeFirstUnlessTold) {
 
 TEST(ConvolutionTest, Transposed) {
   const ir::Array x = Host({1, 2, 3}, {1, 3, 1}), kernel = Host({1, 10, 100}, {3, 1, 1});
-  const auto turned = [](lax::Padding padding) {
+  const auto transposed = [](lax::Padding padding) {
     return [padding](Array x, Array k) { return lax::conv_transpose(x, k, {2}, padding); };
   };
-  EXPECT_THAT(Evaluated(turned("SAME"), x, kernel)[0].ToDoubles(),
+  EXPECT_THAT(Evaluated(transposed("SAME"), x, kernel)[0].ToDoubles(),
               ElementsAre(100, 10, 201, 20, 302, 30));
-  EXPECT_THAT(Evaluated(turned("VALID"), x, kernel)[0].ToDoubles(),
+  EXPECT_THAT(Evaluated(transposed("VALID"), x, kernel)[0].ToDoubles(),
               ElementsAre(100, 10, 201, 20, 302, 30, 3));
-  EXPECT_THAT(Evaluated(turned({{1, 2}}), x, kernel)[0].ToDoubles(),
+  EXPECT_THAT(Evaluated(transposed({{1, 2}}), x, kernel)[0].ToDoubles(),
               ElementsAre(10, 201, 20, 302, 30, 3));
 }
 

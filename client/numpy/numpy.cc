@@ -24,15 +24,15 @@ namespace {
 
 using internal::Apply1;
 using internal::ApplyArgs;
+using internal::Binary;
 using internal::BroadcastTo;
 using internal::InexactOf;
 using internal::KeptDims;
 using internal::MeanOf;
-using internal::NormalAxes;
-using internal::NormalAxis;
+using internal::NormalizeAxes;
+using internal::NormalizeAxis;
 using internal::NumReduced;
 using internal::Operands;
-using internal::Promoted;
 using internal::RankOf;
 using internal::Reduce;
 using internal::ThrowError;
@@ -52,23 +52,23 @@ Value ToBool(Value x) {
 Array operator-(const Arg& x) { return Unary("neg", x, ir::Neg); }
 // For bools, + is a logical or, and * a logical and.
 Array operator+(const Arg& x, const Arg& y) {
-  return Promoted("add", x, y, [](Value a, Value b) {
+  return Binary("add", x, y, [](Value a, Value b) {
     return a.dtype() == DType::kBool ? ir::Or(a, b) : ir::Add(a, b);
   });
 }
-Array operator-(const Arg& x, const Arg& y) { return Promoted("sub", x, y, ir::Sub); }
+Array operator-(const Arg& x, const Arg& y) { return Binary("sub", x, y, ir::Sub); }
 Array operator*(const Arg& x, const Arg& y) {
-  return Promoted("mul", x, y, [](Value a, Value b) {
+  return Binary("mul", x, y, [](Value a, Value b) {
     return a.dtype() == DType::kBool ? ir::And(a, b) : ir::Mul(a, b);
   });
 }
 Array operator/(const Arg& x, const Arg& y) {
-  return Promoted("div", x, y, ir::Div, InexactOf(internal::CommonDType({x, y})));
+  return Binary("div", x, y, ir::Div, InexactOf(internal::CommonDType({x, y})));
 }
 
-#define TESSERA_DEFINE_COMPARE(function, name, direction)                                       \
-  Array function(const Arg& x, const Arg& y) {                                                  \
-    return Promoted(name, x, y, [](Value a, Value b) { return ir::Compare(a, b, direction); }); \
+#define TESSERA_DEFINE_COMPARE(function, name, direction)                                     \
+  Array function(const Arg& x, const Arg& y) {                                                \
+    return Binary(name, x, y, [](Value a, Value b) { return ir::Compare(a, b, direction); }); \
   }
 TESSERA_DEFINE_COMPARE(operator<, "lt", "LT")
 TESSERA_DEFINE_COMPARE(operator<=, "le", "LE")
@@ -78,11 +78,11 @@ TESSERA_DEFINE_COMPARE(equal, "eq", "EQ")
 TESSERA_DEFINE_COMPARE(not_equal, "ne", "NE")
 #undef TESSERA_DEFINE_COMPARE
 
-Array maximum(const Arg& x, const Arg& y) { return Promoted("max", x, y, ir::Max); }
-Array minimum(const Arg& x, const Arg& y) { return Promoted("min", x, y, ir::Min); }
-Array power(const Arg& x, const Arg& y) { return Promoted("pow", x, y, ir::Pow); }
+Array maximum(const Arg& x, const Arg& y) { return Binary("max", x, y, ir::Max); }
+Array minimum(const Arg& x, const Arg& y) { return Binary("min", x, y, ir::Min); }
+Array power(const Arg& x, const Arg& y) { return Binary("pow", x, y, ir::Pow); }
 Array remainder(const Arg& x, const Arg& y) {
-  return Promoted("rem", x, y, [](Value a, Value b) {
+  return Binary("rem", x, y, [](Value a, Value b) {
     const Value zero = ir::FullLike(b, 0);
     if (!ir::IsInexact(b.dtype())) {
       const Value by_zero = ir::Compare(b, zero, "EQ");
@@ -97,13 +97,13 @@ Array remainder(const Arg& x, const Arg& y) {
   });
 }
 Array logical_and(const Arg& x, const Arg& y) {
-  return Promoted("and", x, y, [](Value a, Value b) {
+  return Binary("and", x, y, [](Value a, Value b) {
     const Value left = ToBool(a);
     return ir::And(left, ToBool(b));
   });
 }
 Array logical_or(const Arg& x, const Arg& y) {
-  return Promoted("or", x, y, [](Value a, Value b) {
+  return Binary("or", x, y, [](Value a, Value b) {
     const Value left = ToBool(a);
     return ir::Or(left, ToBool(b));
   });
@@ -177,10 +177,10 @@ TESSERA_DEFINE_INEXACT(cbrt, Cbrt)
 #undef TESSERA_DEFINE_INEXACT
 
 Array arctan2(const Arg& y, const Arg& x) {
-  return Promoted("arctan2", y, x, ir::Atan2, InexactOf(internal::CommonDType({y, x})));
+  return Binary("arctan2", y, x, ir::Atan2, InexactOf(internal::CommonDType({y, x})));
 }
 Array nextafter(const Arg& x, const Arg& y) {
-  return Promoted("nextafter", x, y, ir::Nextafter, InexactOf(internal::CommonDType({x, y})));
+  return Binary("nextafter", x, y, ir::Nextafter, InexactOf(internal::CommonDType({x, y})));
 }
 
 // floor, ceil and round return integers unchanged, and is_finite is true for them.
@@ -204,7 +204,7 @@ Array is_finite(const Arg& x) {
 
 namespace {
 // Bools and narrow integers are summed as integers of 32 bits.
-Value Summable(Value v) {
+Value WidenForSum(Value v) {
   const bool narrow = ir::IsInteger(v.dtype()) && ir::BitWidth(v.dtype()) < 32;
   if (v.dtype() != DType::kBool && !narrow) return v;
   return ir::Convert(v, ir::IsUnsignedInt(v.dtype()) ? DType::kU32 : DType::kS32);
@@ -213,18 +213,18 @@ Value Summable(Value v) {
 
 Array sum(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("sum", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceSum(Summable(v), d);
+    return ir::ReduceSum(WidenForSum(v), d);
   });
 }
 Array prod(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("prod", x, axes, keepdims, [](Value v, const std::vector<int64_t>& d) {
-    return ir::ReduceProd(Summable(v), d);
+    return ir::ReduceProd(WidenForSum(v), d);
   });
 }
 namespace {
 void CheckNotEmpty(std::string_view name, const Arg& x, const Axes& axes) {
   const Dims shape = x.kind == Arg::kArray ? x.array->shape() : Dims{};
-  if (NumReduced(shape, NormalAxes(name, axes, RankOf(x), x.site)) > 0) return;
+  if (NumReduced(shape, NormalizeAxes(name, axes, RankOf(x), x.site)) > 0) return;
   ThrowError(ErrorKind::kValueError, x.site, "zero-size array to reduction operation ",
              ToAbsl(name), " which has no identity: ", x.array->type().ToString());
 }
@@ -255,7 +255,7 @@ namespace {
 Array ArgExtreme(std::string_view name, const Arg& x, std::optional<int> axis, bool keepdims,
                  absl::FunctionRef<Value(Value, int)> op) {
   const int rank = RankOf(x);
-  const int dim = axis ? NormalAxis(name, *axis, rank, x.site) : 0;
+  const int dim = axis ? NormalizeAxis(name, *axis, rank, x.site) : 0;
   return Unary(name, x, [&](Value v) {
     const Dims shape = v.shape();
     if (!axis) v = ir::Reshape(v, {v.type().num_elements()});
@@ -276,9 +276,9 @@ Array argmin(const Arg& x, std::optional<int> axis, bool keepdims) {
 namespace {
 
 // Applies a function along an axis, or to the flattened array.
-Array AlongAxis(std::string_view name, const Arg& x, std::optional<int> axis,
-                absl::FunctionRef<Value(Value, int)> op) {
-  const int dim = axis ? NormalAxis(name, *axis, RankOf(x), x.site) : 0;
+Array ApplyAlongAxis(std::string_view name, const Arg& x, std::optional<int> axis,
+                     absl::FunctionRef<Value(Value, int)> op) {
+  const int dim = axis ? NormalizeAxis(name, *axis, RankOf(x), x.site) : 0;
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
     Value flat = axis ? v[0] : ir::Reshape(v[0], {v[0].type().num_elements()});
     if (flat.dtype() == DType::kBool) flat = ir::Convert(flat, DType::kS32);
@@ -289,25 +289,25 @@ Array AlongAxis(std::string_view name, const Arg& x, std::optional<int> axis,
 }  // namespace
 
 Array cumsum(const Arg& x, std::optional<int> axis) {
-  return AlongAxis("cumsum", x, axis, [](Value v, int dim) { return ir::Cumsum(v, dim); });
+  return ApplyAlongAxis("cumsum", x, axis, [](Value v, int dim) { return ir::Cumsum(v, dim); });
 }
 Array cumprod(const Arg& x, std::optional<int> axis) {
-  return AlongAxis("cumprod", x, axis, [](Value v, int dim) { return ir::Cumprod(v, dim); });
+  return ApplyAlongAxis("cumprod", x, axis, [](Value v, int dim) { return ir::Cumprod(v, dim); });
 }
 
 Array sort(const Arg& x, int axis) {
-  const int dim = NormalAxis("sort", axis, RankOf(x), x.site);
+  const int dim = NormalizeAxis("sort", axis, RankOf(x), x.site);
   return Unary("sort", x, [&](Value v) { return ir::Sort({v}, dim)[0]; });
 }
 Array argsort(const Arg& x, int axis) {
-  const int dim = NormalAxis("argsort", axis, RankOf(x), x.site);
+  const int dim = NormalizeAxis("argsort", axis, RankOf(x), x.site);
   return Unary("argsort", x, [&](Value v) {
-    const DType index =
+    const DType index_dtype =
         v.dim(dim) > std::numeric_limits<int32_t>::max() ? DType::kS64 : DType::kS32;
-    const Value places = internal::Resharded(
-        "argsort", ir::Iota(v.builder(), index, v.shape(), dim),
+    const Value positions = internal::Resharded(
+        "argsort", ir::Iota(v.builder(), index_dtype, v.shape(), dim),
         v.type().is_sharded() ? OutSharding(ir::SpecOf(v.type())) : std::nullopt, x.site);
-    return ir::Sort({v, places}, dim)[1];
+    return ir::Sort({v, positions}, dim)[1];
   });
 }
 
@@ -332,7 +332,7 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
   const DType dtype = internal::CommonDType({x, y});
   internal::CheckVaryAlike("dot_general", {*x.array, *y.array}, site);
   return Apply1("matmul", site, {*x.array, *y.array}, [&](ir::Builder&, Vs v) {
-    internal::CheckPreferred("matmul", dtype, options.preferred_element_type);
+    internal::CheckPreferredElementType("matmul", dtype, options.preferred_element_type);
     Value a = ir::Convert(v[0], dtype), b = ir::Convert(v[1], dtype);
     const Dims lead_a(xs.begin(), xs.end() - (x_vector ? 1 : 2));
     const Dims lead_b(ys.begin(), ys.end() - (y_vector ? 1 : 2));
@@ -347,17 +347,17 @@ Array matmul(const Arg& x, const Arg& y, const lax::DotOptions& options) {
       dims.rhs_batch.push_back(d);
     }
     if (nb > 0) {
-      Dims wide = lead;
-      wide.insert(wide.end(), xs.end() - (x_vector ? 1 : 2), xs.end());
-      a = BroadcastTo(a, wide);
-      wide = lead;
-      wide.insert(wide.end(), ys.end() - 2, ys.end());
-      b = BroadcastTo(b, wide);
+      Dims batched_shape = lead;
+      batched_shape.insert(batched_shape.end(), xs.end() - (x_vector ? 1 : 2), xs.end());
+      a = BroadcastTo(a, batched_shape);
+      batched_shape = lead;
+      batched_shape.insert(batched_shape.end(), ys.end() - 2, ys.end());
+      b = BroadcastTo(b, batched_shape);
     }
     dims.lhs_contract = {a.rank() - 1};
     dims.rhs_contract = {nb};
-    return internal::DotBy(a, b, dims, options.out_sharding, options.preferred_element_type,
-                           options.precision, site);
+    return internal::DotWithPrecision(a, b, dims, options.out_sharding,
+                                      options.preferred_element_type, options.precision, site);
   });
 }
 
@@ -381,16 +381,16 @@ struct EinsumTerm {
 
 // Sums over the dims whose letters are not in `keep`.
 void SumOut(EinsumTerm* x, const std::string& keep) {
-  std::vector<int64_t> gone;
-  std::string left;
+  std::vector<int64_t> summed_dims;
+  std::string kept_letters;
   for (size_t i = 0; i < x->letters.size(); ++i) {
     if (keep.find(x->letters[i]) == std::string::npos) {
-      gone.push_back(static_cast<int64_t>(i));
+      summed_dims.push_back(static_cast<int64_t>(i));
     } else {
-      left += x->letters[i];
+      kept_letters += x->letters[i];
     }
   }
-  if (!gone.empty()) *x = {ir::ReduceSum(x->value, gone), left};
+  if (!summed_dims.empty()) *x = {ir::ReduceSum(x->value, summed_dims), kept_letters};
 }
 
 // Returns the sharding that the caller requested for a term with these letters, or nullopt if the
@@ -425,8 +425,8 @@ EinsumTerm Contract(EinsumTerm x, EinsumTerm y, const std::string& later,
   }
   const std::string letters = batch + free_x + free_y;
   const std::optional<PartitionSpec> spec = sharding_of(letters);
-  const Value product =
-      internal::DotBy(x.value, y.value, dims, spec ? &*spec : nullptr, {}, precision, site);
+  const Value product = internal::DotWithPrecision(x.value, y.value, dims, spec ? &*spec : nullptr,
+                                                   {}, precision, site);
   return {product, letters};
 }
 
@@ -493,7 +493,7 @@ Array einsum(std::string_view spec, const std::vector<Arg>& operands,
       const auto sharding_of = [&](const std::string& letters) -> std::optional<PartitionSpec> {
         if (!out_sharding || i + 1 < v.size()) return std::nullopt;
         const PartitionSpec of_result =
-            internal::FittedTo("einsum", *out_sharding, static_cast<int>(out.size()), site);
+            internal::FitToRank("einsum", *out_sharding, static_cast<int>(out.size()), site);
         PartitionSpec of_product;
         for (char c : letters) of_product.dims.push_back(of_result.dims[out.find(c)]);
         return of_product;
@@ -525,19 +525,19 @@ Array transpose(const Arg& x, std::vector<int64_t> permutation) {
 Array swapaxes(const Arg& x, int a, int b) {
   std::vector<int64_t> order(RankOf(x));
   std::iota(order.begin(), order.end(), 0);
-  std::swap(order[NormalAxis("swapaxes", a, RankOf(x), x.site)],
-            order[NormalAxis("swapaxes", b, RankOf(x), x.site)]);
+  std::swap(order[NormalizeAxis("swapaxes", a, RankOf(x), x.site)],
+            order[NormalizeAxis("swapaxes", b, RankOf(x), x.site)]);
   return transpose(x, order);
 }
 Array expand_dims(const Arg& x, int axis) {
-  const int64_t d = NormalAxis("expand_dims", axis, RankOf(x) + 1, x.site);
+  const int64_t d = NormalizeAxis("expand_dims", axis, RankOf(x) + 1, x.site);
   return Unary("expand_dims", x, [&](Value v) { return ir::ExpandDims(v, {d}); });
 }
 Array squeeze(const Arg& x, const Axes& axes) {
   return Unary("squeeze", x, [&](Value v) {
     std::vector<int64_t> dims;
     if (axes.list) {
-      dims = NormalAxes("squeeze", axes, v.rank(), x.site);
+      dims = NormalizeAxes("squeeze", axes, v.rank(), x.site);
     } else {
       for (int d = 0; d < v.rank(); ++d) {
         if (v.dim(d) == 1) dims.push_back(d);
@@ -563,7 +563,7 @@ Array Join(std::string_view name, const std::vector<Array>& xs, int axis, bool n
     ThrowError(ErrorKind::kValueError, site, ToAbsl(name), ": Need at least one array to ",
                ToAbsl(name));
   }
-  const int d = NormalAxis(name, axis, xs[0].rank() + (new_dim ? 1 : 0), site);
+  const int d = NormalizeAxis(name, axis, xs[0].rank() + (new_dim ? 1 : 0), site);
   std::vector<Arg> args;
   for (const Array& x : xs) args.emplace_back(x, site);
   const internal::CommonType common = internal::CommonTypeOf(args);
@@ -585,7 +585,7 @@ Array stack(const std::vector<Array>& xs, int axis, Site site) {
   return Join("stack", xs, axis, /*new_dim=*/true, site);
 }
 Array flip(const Arg& x, const Axes& axes) {
-  const std::vector<int64_t> dims = NormalAxes("flip", axes, RankOf(x), x.site);
+  const std::vector<int64_t> dims = NormalizeAxes("flip", axes, RankOf(x), x.site);
   return Unary("flip", x, [&](Value v) { return ir::Reverse(v, dims); });
 }
 
@@ -607,11 +607,11 @@ Array CheckedIndices(std::string_view op, const Arg& indices) {
 
 Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::GatherScatterMode mode,
            const OutSharding& out_sharding) {
-  const int dim = axis ? NormalAxis("take", *axis, RankOf(x), x.site) : 0;
+  const int dim = axis ? NormalizeAxis("take", *axis, RankOf(x), x.site) : 0;
   const Array at = CheckedIndices("take", indices);
   return ApplyArgs("take", {x, Arg(at, indices.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const Value from = axis ? v[0] : ir::Reshape(v[0], {v[0].type().num_elements()});
-    const Value index = internal::FromStart(v[1], from.dim(dim));
+    const Value index = internal::WrapNegativeIndices(v[1], from.dim(dim));
     ir::GatherDimensionNumbers dims;
     dims.collapsed_slice_dims = {dim};
     dims.start_index_map = {dim};
@@ -622,7 +622,7 @@ Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::Gathe
     lax::GatherScatterOptions options{.mode = mode};
     std::optional<PartitionSpec> spec;
     if (out_sharding) {
-      spec = internal::FittedTo("take", *out_sharding, from.rank() - 1 + index.rank(), x.site);
+      spec = internal::FitToRank("take", *out_sharding, from.rank() - 1 + index.rank(), x.site);
       options.out_sharding = &*spec;
     }
     return ir::Gather(from, ir::ExpandDims(index, {index.rank()}), dims, sizes, options);
@@ -630,7 +630,7 @@ Array take(const Arg& x, const Arg& indices, std::optional<int> axis, lax::Gathe
 }
 
 Array take_along_axis(const Arg& x, const Arg& indices, int axis, lax::GatherScatterMode mode) {
-  const int dim = NormalAxis("take_along_axis", axis, RankOf(x), x.site);
+  const int dim = NormalizeAxis("take_along_axis", axis, RankOf(x), x.site);
   const Array at = CheckedIndices("take_along_axis", indices);
   if (at.rank() != RankOf(x)) {
     ThrowError(ErrorKind::kValueError, indices.site, "take_along_axis: indices are ",
@@ -638,7 +638,7 @@ Array take_along_axis(const Arg& x, const Arg& indices, int axis, lax::GatherSca
   }
   return ApplyArgs("take_along_axis", {x, Arg(at, indices.site)}, Operands::kStrict,
                    [&](ir::Builder&, Vs v) {
-                     const Value index = internal::FromStart(v[1], v[0].dim(dim));
+                     const Value index = internal::WrapNegativeIndices(v[1], v[0].dim(dim));
                      ir::GatherDimensionNumbers dims;
                      dims.collapsed_slice_dims = {dim};
                      dims.start_index_map = {dim};

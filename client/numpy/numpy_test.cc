@@ -220,7 +220,7 @@ TEST(NumpyTest, TakesElements) {
   EXPECT_THAT(e.what(), HasSubstr("take: indices are of type f32; expected an integer type"));
 }
 
-TEST(NumpyTest, OrdersAndCumulates) {
+TEST(NumpyTest, SortsAndCumulates) {
   const ir::Array x = Host({3, 1, 2, 9, 7, 8}, {2, 3});
   EXPECT_THAT(Values([](Array v) { return sort(v); }, x), ElementsAre(1, 2, 3, 7, 8, 9));
   EXPECT_THAT(Values([](Array v) { return sort(-v, 0); }, x), ElementsAre(-9, -7, -8, -3, -1, -2));
@@ -245,7 +245,7 @@ TEST(NumpyTest, RoundTakesHalvesToEven) {
               ElementsAre(0, 2, 2, 0, -2));
 }
 
-TEST(NumpyTest, IntegersAndBoolsAreTaken) {
+TEST(NumpyTest, IntegersAndBoolsAreAccepted) {
   const auto dtype = [](auto f, DType d) { return Evaluated(f, Vec({0, 1}, d))[0].dtype(); };
   EXPECT_EQ(dtype([](Array x) { return floor(x); }, kS32), kS32);
   EXPECT_EQ(dtype([](Array x) { return round(x); }, kS32), kS32);
@@ -262,7 +262,7 @@ TEST(NumpyTest, IntegersAndBoolsAreTaken) {
   EXPECT_THAT(out[1].ToDoubles(), ElementsAre(1, 0, 0));
 }
 
-TEST(NumpyTest, TheLargestOfNothingIsRefused) {
+TEST(NumpyTest, MaxOfNoElementsIsRefused) {
   const Error e = ErrorOf([] { trace([](Array x) { return max(x); }, abstract({0})); });
   EXPECT_EQ(e.kind(), ErrorKind::kValueError);
   EXPECT_THAT(e.what(),

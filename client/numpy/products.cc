@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 using internal::ApplyArgs;
-using internal::NormalAxis;
+using internal::NormalizeAxis;
 using internal::Operands;
 using internal::RankOf;
 using internal::SiteOf;
@@ -29,7 +29,7 @@ Array Conjugated(const Arg& x) {
   });
 }
 // Returns element i along the last dim.
-Array PartOf(const Array& x, int64_t i, const Site& site) {
+Array ElementOfLastDim(const Array& x, int64_t i, const Site& site) {
   return ApplyArgs("slice", {Arg(x, site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const int last = v[0].rank() - 1;
     return ir::Squeeze(ir::SliceInDim(v[0], last, i, i + 1), {last});
@@ -57,15 +57,15 @@ Array vdot(const Arg& x, const Arg& y, const lax::PrecisionLike& precision) {
 }
 Array vecdot(const Arg& x, const Arg& y, int axis, const lax::PrecisionLike& precision) {
   const Site site = SiteOf({x, y});
-  const int of_x = NormalAxis("vecdot", axis, RankOf(x), site),
-            of_y = NormalAxis("vecdot", axis, RankOf(y), site);
-  if (x.array->dim(of_x) != y.array->dim(of_y))
+  const int x_axis = NormalizeAxis("vecdot", axis, RankOf(x), site),
+            y_axis = NormalizeAxis("vecdot", axis, RankOf(y), site);
+  if (x.array->dim(x_axis) != y.array->dim(y_axis))
     ThrowError(ErrorKind::kValueError, site, "vecdot: axes must match; got shapes ", ShapeText(x),
                " and ", ShapeText(y), " with axis ", axis);
   // Compute the product of a row and a column.
-  const Array left = moveaxis(Arg(Conjugated(x), site), of_x, -1);
+  const Array left = moveaxis(Arg(Conjugated(x), site), x_axis, -1);
   const Array row = expand_dims(Arg(left, site), -2);
-  const Array column = expand_dims(Arg(moveaxis(y, of_y, -1), site), -1);
+  const Array column = expand_dims(Arg(moveaxis(y, y_axis, -1), site), -1);
   const Array out = matmul(Arg(row, site), Arg(column, site), {.precision = precision});
   return squeeze(Arg(out, site), {-1, -2});
 }
@@ -112,8 +112,8 @@ Array tensordot(const Arg& x, const Arg& y,
                " and ", axes.second.size());
   ir::DotDims dims;
   for (size_t i = 0; i < axes.first.size(); ++i) {
-    dims.lhs_contract.push_back(NormalAxis("tensordot", axes.first[i], RankOf(x), site));
-    dims.rhs_contract.push_back(NormalAxis("tensordot", axes.second[i], RankOf(y), site));
+    dims.lhs_contract.push_back(NormalizeAxis("tensordot", axes.first[i], RankOf(x), site));
+    dims.rhs_contract.push_back(NormalizeAxis("tensordot", axes.second[i], RankOf(y), site));
     const int64_t left = x.array->dim(static_cast<int>(dims.lhs_contract[i])),
                   right = y.array->dim(static_cast<int>(dims.rhs_contract[i]));
     if (left != right)
@@ -127,7 +127,7 @@ Array tensordot(const Arg& x, const Arg& y,
                    [&](ir::Builder&, Vs v) {
                      const Value a = internal::ConvertTo(v[0], common);
                      const Value b = internal::ConvertTo(v[1], common);
-                     return internal::DotBy(a, b, dims, nullptr, {}, precision, site);
+                     return internal::DotWithPrecision(a, b, dims, nullptr, {}, precision, site);
                    });
 }
 Array kron(const Arg& x, const Arg& y) {
@@ -138,18 +138,18 @@ Array kron(const Arg& x, const Arg& y) {
   return ApplyArgs(
       "kron", {Arg(left, site), Arg(right, site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
         Dims shape, result;
-        std::vector<int64_t> of_x, of_y;
+        std::vector<int64_t> x_dims, y_dims;
         const int x_before = rank - v[0].rank(), y_before = rank - v[1].rank();
         for (int d = 0; d < rank; ++d) {
           const int64_t m = d < x_before ? 1 : v[0].dim(d - x_before);
           const int64_t n = d < y_before ? 1 : v[1].dim(d - y_before);
-          if (d >= x_before) of_x.push_back(2 * d);
-          if (d >= y_before) of_y.push_back(2 * d + 1);
+          if (d >= x_before) x_dims.push_back(2 * d);
+          if (d >= y_before) y_dims.push_back(2 * d + 1);
           shape.insert(shape.end(), {m, n});
           result.push_back(m * n);
         }
-        const Value a = ir::BroadcastInDim(internal::ConvertTo(v[0], common), shape, of_x);
-        const Value b = ir::BroadcastInDim(internal::ConvertTo(v[1], common), shape, of_y);
+        const Value a = ir::BroadcastInDim(internal::ConvertTo(v[0], common), shape, x_dims);
+        const Value b = ir::BroadcastInDim(internal::ConvertTo(v[1], common), shape, y_dims);
         return ir::Reshape(a.dtype() == DType::kBool ? ir::And(a, b) : ir::Mul(a, b), result);
       });
 }
@@ -157,21 +157,21 @@ Array kron(const Arg& x, const Arg& y) {
 Array cross(const Arg& x, const Arg& y, int axis) {
   const Site site = SiteOf({x, y});
   const Array a = moveaxis(x, axis, -1), b = moveaxis(y, axis, -1);
-  const int64_t of_a = a.dim(-1), of_b = b.dim(-1);
-  if ((of_a != 2 && of_a != 3) || (of_b != 2 && of_b != 3))
+  const int64_t a_size = a.dim(-1), b_size = b.dim(-1);
+  if ((a_size != 2 && a_size != 3) || (b_size != 2 && b_size != 3))
     ThrowError(ErrorKind::kValueError, site,
-               "cross: Dimension must be either 2 or 3 for cross product, got ", of_a, " and ",
-               of_b);
-  const auto part = [&](const Array& v, int64_t i) {
-    if (i >= v.dim(-1)) return zeros_like(Arg(PartOf(v, 0, site), site));
-    return PartOf(v, i, site);
+               "cross: Dimension must be either 2 or 3 for cross product, got ", a_size, " and ",
+               b_size);
+  const auto element = [&](const Array& v, int64_t i) {
+    if (i >= v.dim(-1)) return zeros_like(Arg(ElementOfLastDim(v, 0, site), site));
+    return ElementOfLastDim(v, i, site);
   };
-  const auto minus = [&](int64_t i, int64_t j) {
-    const Array first = Arg(part(a, i), site) * Arg(part(b, j), site);
-    return Arg(first, site) - Arg(Arg(part(a, j), site) * Arg(part(b, i), site), site);
+  const auto component = [&](int64_t i, int64_t j) {
+    const Array first = Arg(element(a, i), site) * Arg(element(b, j), site);
+    return Arg(first, site) - Arg(Arg(element(a, j), site) * Arg(element(b, i), site), site);
   };
-  if (of_a == 2 && of_b == 2) return minus(0, 1);
-  const Array out = stack({minus(1, 2), minus(2, 0), minus(0, 1)}, -1, site);
+  if (a_size == 2 && b_size == 2) return component(0, 1);
+  const Array out = stack({component(1, 2), component(2, 0), component(0, 1)}, -1, site);
   return moveaxis(Arg(out, site), -1, axis);
 }
 

@@ -1,4 +1,4 @@
-// Axes, dtypes and reductions that the functions of numpy.h, nn.h, statistics.h and their kin
+// Axes, dtypes and reductions that the functions of numpy.h, nn.h, statistics.h and other headers
 // share.
 #include "client/numpy/reductions.h"
 
@@ -20,8 +20,8 @@ Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<Value(Value)>
   return ApplyArgs(name, {x}, Operands::kPromote,
                    [&](ir::Builder&, std::vector<Value> v) { return op(v[0]); });
 }
-Array Promoted(std::string_view name, const Arg& x, const Arg& y,
-               absl::FunctionRef<Value(Value, Value)> op, std::optional<DType> dtype) {
+Array Binary(std::string_view name, const Arg& x, const Arg& y,
+             absl::FunctionRef<Value(Value, Value)> op, std::optional<DType> dtype) {
   return ApplyArgs(
       name, {x, y}, Operands::kPromote,
       [&](ir::Builder&, std::vector<Value> v) { return op(v[0], v[1]); }, dtype);
@@ -31,7 +31,7 @@ Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<Value(
                    [&](ir::Builder&, std::vector<Value> v) { return op(ToInexact(v[0])); });
 }
 
-int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
+int NormalizeAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
   if (axis < -rank || axis >= rank) {
     ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": axis ", axis,
                " is out of bounds for array of dimension ", rank);
@@ -39,14 +39,15 @@ int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank, const Site& site) {
+std::vector<int64_t> NormalizeAxes(std::string_view op, const Axes& axes, int rank,
+                                   const Site& site) {
   std::vector<int64_t> out;
   if (!axes.list) {
     out.resize(rank);
     std::iota(out.begin(), out.end(), 0);
     return out;
   }
-  for (int64_t a : *axes.list) out.push_back(NormalAxis(op, a, rank, site));
+  for (int64_t a : *axes.list) out.push_back(NormalizeAxis(op, a, rank, site));
   std::sort(out.begin(), out.end());
   if (std::adjacent_find(out.begin(), out.end()) != out.end()) {
     ThrowError(ErrorKind::kValueError, site, ToAbsl(op), ": duplicate value in axes");
@@ -69,7 +70,7 @@ int64_t NumReduced(const Dims& shape, const std::vector<int64_t>& axes) {
 
 Array Reduce(std::string_view name, const Arg& x, const Axes& axes, bool keepdims,
              absl::FunctionRef<Value(Value, const std::vector<int64_t>&)> op) {
-  const std::vector<int64_t> dims = NormalAxes(name, axes, RankOf(x), x.site);
+  const std::vector<int64_t> dims = NormalizeAxes(name, axes, RankOf(x), x.site);
   return ApplyArgs(name, {x}, Operands::kPromote, [&](ir::Builder&, std::vector<Value> v) {
     const Value r = op(v[0], dims);
     return keepdims ? ir::Reshape(r, KeptDims(v[0].shape(), dims)) : r;

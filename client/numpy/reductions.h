@@ -1,5 +1,5 @@
-// Helpers of numpy.h, nn.h and their kin: functions of one and two operands, axes, reductions over
-// axes, and the dtypes of real functions. Used by the SDK only.
+// Helpers of numpy.h, nn.h and similar headers: functions of one and two operands, axes, reductions
+// over axes, and the dtypes of real functions. Used by the SDK only.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -15,19 +15,21 @@ namespace tessera::internal {
 // other integers and bools, and inexact dtypes unchanged.
 DType InexactOf(DType d);
 ir::Value ToInexact(ir::Value x);
-// Apply a function of one operand, or of two. Two operands first take the common shape and dtype,
-// or `dtype`.
+// Unary applies a function of one operand, Binary a function of two. Two operands are first brought
+// to their common shape, and to the common dtype or `dtype`.
 Array Unary(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
-Array Promoted(std::string_view name, const Arg& x, const Arg& y,
-               absl::FunctionRef<ir::Value(ir::Value, ir::Value)> op,
-               std::optional<DType> dtype = std::nullopt);
+Array Binary(std::string_view name, const Arg& x, const Arg& y,
+             absl::FunctionRef<ir::Value(ir::Value, ir::Value)> op,
+             std::optional<DType> dtype = std::nullopt);
 // Applies a function of one operand, whose integers become floats first.
 Array UnaryInexact(std::string_view name, const Arg& x, absl::FunctionRef<ir::Value(ir::Value)> op);
 
-// Return axes counted from 0, in ascending order. Throw VALUE_ERROR, which names `op`, for axes out
-// of bounds and for duplicates. Axes without a list are all axes.
-int NormalAxis(std::string_view op, int64_t axis, int rank, const Site& site);
-std::vector<int64_t> NormalAxes(std::string_view op, const Axes& axes, int rank, const Site& site);
+// Return axes counted from 0; NormalizeAxes returns them in ascending order. Throw VALUE_ERROR,
+// which names `op`, for axes out of bounds and for duplicates. Axes without a list stand for all
+// axes.
+int NormalizeAxis(std::string_view op, int64_t axis, int rank, const Site& site);
+std::vector<int64_t> NormalizeAxes(std::string_view op, const Axes& axes, int rank,
+                                   const Site& site);
 int RankOf(const Arg& x);
 Dims KeptDims(Dims shape, const std::vector<int64_t>& axes);
 // Returns the number of elements that a reduction over `axes` combines into one.

@@ -31,10 +31,10 @@ void CheckSize(std::string_view name, std::string_view what, int64_t size, const
 }
 
 Value Flattened(Value x) { return ir::Reshape(x, {x.type().num_elements()}); }
-Value IsSet(Value x) {
+Value IsNonzero(Value x) {
   return x.dtype() == DType::kBool ? x : ir::Compare(x, ir::FullLike(x, 0), "NE");
 }
-Value Numbers(Value like, DType dtype, int64_t n) {
+Value IotaLike(Value like, DType dtype, int64_t n) {
   return ir::Iota(like.builder(), dtype, {n}, 0);
 }
 // Returns a constant vector that varies over the same axes as `like`.
@@ -44,44 +44,45 @@ Value Filled(Value like, DType dtype, int64_t n, double value) {
   return ir::Full(like.builder(), type, value);
 }
 
-// Returns dimension numbers that scatter the rows of `updates` to the rows `at` of `to`. For a
-// vector, rows are elements.
-ir::ScatterDimensionNumbers RowsOf(const Value& to) {
+// Returns dimension numbers for a scatter of rows to rows of `to`. For a vector, rows are elements.
+ir::ScatterDimensionNumbers RowScatterDims(const Value& to) {
   ir::ScatterDimensionNumbers dims;
   for (int d = 1; d < to.rank(); ++d) dims.update_window_dims.push_back(d);
   dims.inserted_window_dims = {0};
   dims.scatter_dims_to_operand_dims = {0};
   return dims;
 }
-Value Column(Value at) { return ir::ExpandDims(at, {at.rank()}); }
+Value IndexColumn(Value at) { return ir::ExpandDims(at, {at.rank()}); }
 
 // Returns elements `at` of a vector. All indices must be within bounds.
 Value ElementsAt(Value x, Value at) {
   ir::GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {0};
   dims.start_index_map = {0};
-  return ir::Gather(x, Column(at), dims, {1}, {.mode = ir::GatherScatterMode::kPromiseInBounds});
+  return ir::Gather(x, IndexColumn(at), dims, {1},
+                    {.mode = ir::GatherScatterMode::kPromiseInBounds});
 }
 
 // Returns the indices of the first `size` true elements of a vector of bools. Unused places are 0.
-Value WhereSet(Value mask, int64_t size) {
+Value TrueIndices(Value mask, int64_t size) {
   const int64_t n = mask.dim(0);
-  const DType index = IndexDType(std::max(n, size));
-  const Value one = ir::Convert(mask, index);
+  const DType index_dtype = IndexDType(std::max(n, size));
+  const Value one = ir::Convert(mask, index_dtype);
   const Value before = ir::Sub(ir::Cumsum(one, 0), one);
-  // Elements that are not set get an index beyond the end, so that the scatter drops them.
+  // Elements that are false get an index beyond the end, so that the scatter drops them.
   const Value to = ir::Select(mask, before, ir::FullLike(before, static_cast<double>(size)));
-  const Value found = Filled(mask, index, size, 0);
+  const Value found = Filled(mask, index_dtype, size, 0);
   if (size == 0) return found;
-  const Value place = Numbers(mask, index, n);
-  return ir::Scatter(found, Column(to), place, RowsOf(found), {.unique_indices = true});
+  const Value place = IotaLike(mask, index_dtype, n);
+  return ir::Scatter(found, IndexColumn(to), place, RowScatterDims(found),
+                     {.unique_indices = true});
 }
 // Returns a mask of length `size` whose first n elements are true, where n is the number of true
 // elements of `mask`.
-Value IsFilled(Value mask, int64_t size) {
-  const DType index = IndexDType(std::max(mask.dim(0), size));
-  const Value count = ir::ReduceSum(ir::Convert(mask, index), {0});
-  const Value place = Numbers(mask, index, size);
+Value FilledMask(Value mask, int64_t size) {
+  const DType index_dtype = IndexDType(std::max(mask.dim(0), size));
+  const Value count = ir::ReduceSum(ir::Convert(mask, index_dtype), {0});
+  const Value place = IotaLike(mask, index_dtype, size);
   return ir::Compare(place, ir::BroadcastInDim(count, {size}, {}), "LT");
 }
 
@@ -92,7 +93,7 @@ Value IsFilled(Value mask, int64_t size) {
 namespace {
 
 // Returns floats in a form with a total order: -0 becomes +0, and every NaN the same NaN.
-Value Ordered(Value x) {
+Value Canonicalize(Value x) {
   if (!ir::IsFloat(x.dtype())) return x;
   const Value zero = ir::FullLike(x, 0);
   x = ir::Select(ir::Compare(x, zero, "EQ"), zero, x);
@@ -112,8 +113,8 @@ Value Search(Value sorted, Value v, bool right) {
   type.weak = false;
   const Value zero = ir::Full(v.builder(), type, 0);
   if (n == 0) return zero;
-  sorted = Ordered(sorted);
-  v = Ordered(v);
+  sorted = Canonicalize(sorted);
+  v = Canonicalize(v);
   Value low = zero, high = ir::FullLike(zero, static_cast<double>(n));
   for (int step = std::bit_width(static_cast<uint64_t>(n)); step > 0; --step) {
     const Value half = ir::Sub(high, low);
@@ -146,9 +147,9 @@ Array searchsorted(const Array& sorted, const Arg& v, std::string_view side, Sit
   std::vector<Array> inputs = {sorted};
   if (v.kind == Arg::kArray) inputs.push_back(*v.array);
   return Apply1("searchsorted", site, inputs, [&](ir::Builder& b, Vs in) {
-    const Value wanted = v.kind == Arg::kArray ? in[1] : internal::Literal(b, v, dtype);
-    const Value among = ir::Convert(in[0], dtype);
-    return Search(among, ir::Convert(wanted, dtype), right);
+    const Value needles = v.kind == Arg::kArray ? in[1] : internal::Literal(b, v, dtype);
+    const Value haystack = ir::Convert(in[0], dtype);
+    return Search(haystack, ir::Convert(needles, dtype), right);
   });
 }
 
@@ -163,8 +164,8 @@ Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, con
     ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
                ": Calling nonzero on 0d arrays is not allowed; reshape it to one dim");
   }
-  const Value mask = Flattened(IsSet(x));
-  const Value at = WhereSet(mask, size);
+  const Value mask = Flattened(IsNonzero(x));
+  const Value at = TrueIndices(mask, size);
   Vs out;
   int64_t stride = x.type().num_elements();
   for (int d = 0; d < x.rank(); ++d) {
@@ -177,7 +178,7 @@ Vs Nonzero(std::string_view name, Value x, int64_t size, int64_t fill_value, con
   }
   // As in jax.numpy, an array without elements has no fill value.
   if (fill_value == 0 || mask.dim(0) == 0) return out;
-  const Value is_filled = IsFilled(mask, size);
+  const Value is_filled = FilledMask(mask, size);
   for (Value& index : out) {
     const Value fill = ir::Constant(x.builder(), ir::Array::ScalarInt(index.dtype(), fill_value));
     index = ir::Select(is_filled, index, ir::BroadcastInDim(fill, {size}, {}));
@@ -216,18 +217,19 @@ namespace {
 Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fill_value,
           bool equal_nan, const Site& site) {
   const int64_t n = x.type().num_elements();
-  const DType index = IndexDType(std::max(n, size));
+  const DType index_dtype = IndexDType(std::max(n, size));
   if (n == 0) {
     if (size > 0 && !fill_value) {
       ThrowError(ErrorKind::kValueError, site, ToAbsl(name),
                  ": for zero-sized input with nonzero size argument, fill_value must be specified");
     }
-    const Value none = Filled(x, index, 0, 0);  // as in jax.numpy, whatever the size is
+    const Value none = Filled(x, index_dtype, 0, 0);  // as in jax.numpy, whatever the size is
     return {Filled(x, x.dtype(), size, fill_value.value_or(0)), none, ir::Reshape(none, x.shape()),
             none};
   }
   const Value flat = Flattened(x);
-  const Vs sorted = ir::Sort({flat, ir::MatchVarying({Numbers(flat, index, n), flat})[0]}, 0);
+  const Vs sorted =
+      ir::Sort({flat, ir::MatchVarying({IotaLike(flat, index_dtype, n), flat})[0]}, 0);
   // Find the elements that differ from the one before them: each is the first of its value.
   const Value left = ir::SliceInDim(sorted[0], 0, 0, n - 1);
   const Value right = ir::SliceInDim(sorted[0], 0, 1, n);
@@ -238,20 +240,20 @@ Vs Unique(std::string_view name, Value x, int64_t size, std::optional<double> fi
   }
   const Value is_first = ir::Concatenate({Filled(differs, DType::kBool, 1, 1), differs}, 0);
 
-  const Value at = WhereSet(is_first, size);
+  const Value at = TrueIndices(is_first, size);
   Value values = ElementsAt(sorted[0], at);
   if (fill_value) {
-    const Value is_filled = IsFilled(is_first, size);
+    const Value is_filled = FilledMask(is_first, size);
     values = ir::Select(is_filled, values, ir::FullLike(values, *fill_value));
   }
-  const Value number = ir::Cumsum(ir::Convert(is_first, index), 0);
-  const Value rank = ir::Sub(number, ir::FullLike(number, 1));
-  const Value unset = Filled(flat, index, n, 0);
-  const Value inverse =
-      ir::Scatter(unset, Column(sorted[1]), rank, RowsOf(unset), {.unique_indices = true});
-  // In the sorted array the elements of one value end where those of the next value begin; those of
-  // the last value end with the array.
-  const Value begins = WhereSet(is_first, size + 1);
+  const Value number = ir::Cumsum(ir::Convert(is_first, index_dtype), 0);
+  const Value value_index = ir::Sub(number, ir::FullLike(number, 1));
+  const Value unset = Filled(flat, index_dtype, n, 0);
+  const Value inverse = ir::Scatter(unset, IndexColumn(sorted[1]), value_index,
+                                    RowScatterDims(unset), {.unique_indices = true});
+  // In the sorted array the elements of one value end where the elements of the next value begin.
+  // The elements of the last value end with the array.
+  const Value begins = TrueIndices(is_first, size + 1);
   const Value rest = ir::SliceInDim(begins, 0, 1, size + 1);
   const Value is_begin = ir::Compare(rest, ir::FullLike(rest, 0), "NE");
   const Value ends = ir::Select(is_begin, rest, ir::FullLike(rest, static_cast<double>(n)));
@@ -283,10 +285,10 @@ namespace {
 
 // Adds the weights to `length` zeros of the weights' dtype. Weights with an index out of bounds are
 // dropped.
-Value Count(Value at, Value weights, int64_t length) {
+Value AddWeights(Value at, Value weights, int64_t length) {
   const Value zeros = Filled(weights, weights.dtype(), length, 0);
   if (length == 0) return zeros;
-  return ir::ScatterAdd(zeros, Column(at), weights, RowsOf(zeros));
+  return ir::ScatterAdd(zeros, IndexColumn(at), weights, RowScatterDims(zeros));
 }
 
 // Checks the vector and the weights, then scatters ones or weights. The length must be an argument,
@@ -315,7 +317,7 @@ Array Bincount(const Array& x, const std::optional<Array>& weights, int64_t leng
   return Apply1("bincount", site, inputs, [&](ir::Builder&, Vs v) {
     Value at = v[0].dtype() == DType::kBool ? ir::Convert(v[0], DType::kS32) : v[0];
     if (ir::IsSignedInt(at.dtype())) at = ir::Max(at, ir::FullLike(at, 0));
-    return Count(at, weights ? v[1] : Filled(at, DType::kS32, at.dim(0), 1), length);
+    return AddWeights(at, weights ? v[1] : Filled(at, DType::kS32, at.dim(0), 1), length);
   });
 }
 
@@ -338,7 +340,7 @@ Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, doubl
   const auto spread = [&](Value v) {
     return ir::BroadcastInDim(ir::Convert(v, DType::kF64), {bins}, {});
   };
-  const Value count = Numbers(x, DType::kF64, bins);
+  const Value count = IotaLike(x, DType::kF64, bins);
   const Value step = ir::Div(count, ir::FullLike(count, static_cast<double>(bins)));
   const Value rest = ir::Sub(ir::FullLike(step, 1), step);
   const Value of_first = ir::Mul(spread(first), rest);
@@ -346,7 +348,8 @@ Value EdgesOf(Value x, int64_t bins, const std::optional<std::pair<double, doubl
   return ir::Concatenate({ir::Convert(inner, dtype), ir::Reshape(last, {1})}, 0);
 }
 
-// The edges are `edges`, or else those of `bins` bins of equal width.
+// Returns the counts and the edges. The edges are `edges` or, without `edges`, those of `bins` bins
+// of equal width.
 std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& edges, int64_t bins,
                                   const HistogramOptions& options, const Site& site) {
   internal::ThrowIfNoValue(x, site);
@@ -379,7 +382,7 @@ std::pair<Array, Array> Histogram(const Array& x, const std::optional<Array>& ed
     const Value is_last = ir::Compare(a, ir::BroadcastInDim(last, {n}, {}), "EQ");
     bin = ir::Select(is_last, ir::FullLike(bin, static_cast<double>(m - 1)), bin);
     // Elements before the first edge are counted in place 0, which is cut off.
-    Value counts = ir::SliceInDim(Count(bin, weights, m), 0, 1, m);
+    Value counts = ir::SliceInDim(AddWeights(bin, weights, m), 0, 1, m);
     if (options.density) {
       const Value right = ir::SliceInDim(at_edges, 0, 1, m);
       const Value widths = ir::Sub(right, ir::SliceInDim(at_edges, 0, 0, m - 1));
@@ -418,7 +421,7 @@ std::pair<Array, Array> histogram(const Array& x, const Array& edges,
   internal::ThrowIfNoValue(edges, site);
   if (edges.rank() != 1 || edges.shape()[0] < 1) {
     ThrowError(ErrorKind::kValueError, site, "histogram: edges are ", edges.type().ToString(),
-               "; expected a vector of one or more");
+               "; expected a vector of one or more numbers");
   }
   return Histogram(x, edges, 0, options, site);
 }
@@ -432,11 +435,11 @@ using ScatterFn = Value (*)(Value, Value, Value, const ir::ScatterDimensionNumbe
 using ReduceFn = Value (*)(Value, std::vector<int64_t>);
 
 // Scatters the rows of `data` into num_segments rows that hold the neutral element. `scatter` and
-// `reduce` do the same operation: `scatter` combines a row with the old one, `reduce` all rows of
-// an array.
-Array Segments(std::string_view name, const Array& data, const Array& segment_ids,
-               int64_t num_segments, ScatterFn scatter, ReduceFn reduce,
-               const SegmentOptions& options, const Site& site) {
+// `reduce` have the same operation: `scatter` combines a row with the row that is already there,
+// `reduce` combines all rows of an array.
+Array ReduceSegments(std::string_view name, const Array& data, const Array& segment_ids,
+                     int64_t num_segments, ScatterFn scatter, ReduceFn reduce,
+                     const SegmentOptions& options, const Site& site) {
   CheckSize(name, "num_segments", num_segments, site);
   internal::ThrowIfNoValue(data, site);
   internal::ThrowIfNoValue(segment_ids, site);
@@ -452,9 +455,9 @@ Array Segments(std::string_view name, const Array& data, const Array& segment_id
   return Apply1(name, site, {data, segment_ids}, [&](ir::Builder&, Vs v) {
     // A segment without rows has the value that the reduction gives for no rows.
     const Value no_rows = ir::StopGradient(ir::SliceInDim(v[0], 0, 0, 0));
-    const Value none = ir::BroadcastNewDim(reduce(no_rows, {0}), 0, num_segments);
-    if (num_segments == 0) return none;
-    return scatter(none, Column(v[1]), v[0], RowsOf(none),
+    const Value empty_segments = ir::BroadcastNewDim(reduce(no_rows, {0}), 0, num_segments);
+    if (num_segments == 0) return empty_segments;
+    return scatter(empty_segments, IndexColumn(v[1]), v[0], RowScatterDims(empty_segments),
                    {.mode = options.mode,
                     .indices_are_sorted = options.indices_are_sorted,
                     .unique_indices = options.unique_indices});
@@ -463,11 +466,11 @@ Array Segments(std::string_view name, const Array& data, const Array& segment_id
 
 }  // namespace
 
-#define TESSERA_DEFINE_SEGMENT(name, Symbol, Reduction)                                         \
-  Array name(const Array& data, const Array& segment_ids, int64_t num_segments,                 \
-             const SegmentOptions& options, Site site) {                                        \
-    return Segments(#name, data, segment_ids, num_segments, ir::Symbol, ir::Reduction, options, \
-                    site);                                                                      \
+#define TESSERA_DEFINE_SEGMENT(name, Symbol, Reduction)                                      \
+  Array name(const Array& data, const Array& segment_ids, int64_t num_segments,              \
+             const SegmentOptions& options, Site site) {                                     \
+    return ReduceSegments(#name, data, segment_ids, num_segments, ir::Symbol, ir::Reduction, \
+                          options, site);                                                    \
   }
 TESSERA_DEFINE_SEGMENT(segment_sum, ScatterAdd, ReduceSum)
 TESSERA_DEFINE_SEGMENT(segment_prod, ScatterMul, ReduceProd)

@@ -37,11 +37,11 @@ std::vector<std::vector<double>> Lists(const F& f, const A&... args) {
   for (const ir::Array& a : Evaluated(f, args...)) out.push_back(a.ToDoubles());
   return out;
 }
-std::string Message(const std::function<Array(Array)>& f, Dims shape, DType dtype = kF32) {
+std::string ErrorText(const std::function<Array(Array)>& f, Dims shape, DType dtype = kF32) {
   return ErrorOf([&] { trace(f, abstract(shape, dtype)); }).what();
 }
 
-TEST(SearchsortedTest, FindsTheLeftOrTheRightOfEquals) {
+TEST(SearchsortedTest, FindsThePlaceLeftOrRightOfEqualElements) {
   const ir::Array sorted = Vec({-1, 0, 0, 2, 2, 2, 5, kNan, kNan});
   const ir::Array v = Host({-2, -1, -0.0, 2, 3, 5, kNan, kInf}, {2, 4});
   const auto left = [](Array a, Array x) { return searchsorted(a, x); };
@@ -65,21 +65,23 @@ TEST(SearchsortedTest, FindsTheLeftOrTheRightOfEquals) {
       EXPECT_EQ(r[i], i + 1) << n;
     }
   }
-  EXPECT_THAT(Message([](Array x) { return searchsorted(x, 1); }, {2, 2}),
+  EXPECT_THAT(ErrorText([](Array x) { return searchsorted(x, 1); }, {2, 2}),
               HasSubstr("a should be 1-dimensional"));
-  EXPECT_THAT(Message([](Array x) { return searchsorted(x, 1, "middle"); }, {2}),
+  EXPECT_THAT(ErrorText([](Array x) { return searchsorted(x, 1, "middle"); }, {2}),
               HasSubstr("'middle' is an invalid value for keyword 'side'"));
 }
 
-TEST(NonzeroTest, OfAsManyAsTheSize) {
+TEST(NonzeroTest, ReturnsAsManyIndicesAsTheSize) {
   const ir::Array x = Host({0, 5, 0, 7, 0, kNan}, {2, 3});
-  const auto of = [&](int64_t size, int64_t fill_value) {
+  const auto nonzero_of = [&](int64_t size, int64_t fill_value) {
     return Lists([=](Array a) { return nonzero(a, size, fill_value); }, x);
   };
-  EXPECT_THAT(of(5, 0), ElementsAre(ElementsAre(0, 1, 1, 0, 0), ElementsAre(1, 0, 2, 0, 0)));
-  EXPECT_THAT(of(5, -1), ElementsAre(ElementsAre(0, 1, 1, -1, -1), ElementsAre(1, 0, 2, -1, -1)));
-  EXPECT_THAT(of(2, 0), ElementsAre(ElementsAre(0, 1), ElementsAre(1, 0)));
-  EXPECT_THAT(of(0, 0), ElementsAre(IsEmpty(), IsEmpty()));
+  EXPECT_THAT(nonzero_of(5, 0),
+              ElementsAre(ElementsAre(0, 1, 1, 0, 0), ElementsAre(1, 0, 2, 0, 0)));
+  EXPECT_THAT(nonzero_of(5, -1),
+              ElementsAre(ElementsAre(0, 1, 1, -1, -1), ElementsAre(1, 0, 2, -1, -1)));
+  EXPECT_THAT(nonzero_of(2, 0), ElementsAre(ElementsAre(0, 1), ElementsAre(1, 0)));
+  EXPECT_THAT(nonzero_of(0, 0), ElementsAre(IsEmpty(), IsEmpty()));
   EXPECT_THAT(
       Lists([](Array a) { return nonzero(equal(remainder(a, 5), 1), 4, 7); },
             Host({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 3, 2}, kS32)),
@@ -92,24 +94,24 @@ TEST(NonzeroTest, OfAsManyAsTheSize) {
   const ir::Array rows = Evaluated([](Array a) { return argwhere(a, 4, 8); }, x)[0];
   EXPECT_EQ(rows.shape(), (Dims{4, 2}));
   EXPECT_THAT(rows.ToDoubles(), ElementsAre(0, 1, 1, 0, 1, 2, 8, 8));
-  EXPECT_THAT(Message([](Array a) { return nonzero(a, 1)[0]; }, {}),
+  EXPECT_THAT(ErrorText([](Array a) { return nonzero(a, 1)[0]; }, {}),
               HasSubstr("Calling nonzero on 0d arrays is not allowed"));
-  EXPECT_THAT(Message([](Array a) { return nonzero(a, -1)[0]; }, {3}),
+  EXPECT_THAT(ErrorText([](Array a) { return nonzero(a, -1)[0]; }, {3}),
               HasSubstr("nonzero: size is -1"));
 }
 
-TEST(UniqueTest, OfAsManyAsTheSize) {
+TEST(UniqueTest, ReturnsAsManyValuesAsTheSize) {
   const ir::Array x = Host({3, 1, kNan, 3, 1, kNan, -0.0, 0}, {2, 4});
   EXPECT_THAT(Values([](Array a) { return unique(a, 6); }, x), ElementsAre(0, 1, 3, IsNan(), 0, 0));
   EXPECT_THAT(Values([](Array a) { return unique(a, 6, 9); }, x),
               ElementsAre(0, 1, 3, IsNan(), 9, 9));
   EXPECT_TRUE(std::signbit(Values([](Array a) { return unique(a, 2); }, x)[0]));
   EXPECT_THAT(Values([](Array a) { return unique(a, 2, 3); }, Host({}, {0})), ElementsAre(3, 3));
-  EXPECT_THAT(Message([](Array a) { return unique(a, 2); }, {0}),
+  EXPECT_THAT(ErrorText([](Array a) { return unique(a, 2); }, {0}),
               HasSubstr("for zero-sized input with nonzero size argument, fill_value must be"));
 }
 
-TEST(UniqueTest, AndWhereTheyAre) {
+TEST(UniqueTest, UniqueAllReturnsIndicesInverseAndCounts) {
   const auto all = [](int64_t size, std::optional<double> fill_value = {}) {
     return [=](Array a) {
       const UniqueAll u = unique_all(a, size, fill_value);
@@ -148,15 +150,15 @@ TEST(BincountTest, CountsOrSumsWeights) {
   EXPECT_THAT(Values([](Array v) { return bincount(v, 2); }, Vec({1, 0, 1}, kBool)),
               ElementsAre(1, 2));
   EXPECT_THAT(Values([](Array v) { return bincount(v, 0); }, x), IsEmpty());
-  EXPECT_THAT(Message([](Array v) { return bincount(v, 2); }, {3}),
+  EXPECT_THAT(ErrorText([](Array v) { return bincount(v, 2); }, {3}),
               HasSubstr("x argument to bincount must have an integer type"));
-  EXPECT_THAT(Message([](Array v) { return bincount(v, 2); }, {3, 3}, kS32),
+  EXPECT_THAT(ErrorText([](Array v) { return bincount(v, 2); }, {3, 3}, kS32),
               HasSubstr("only 1-dimensional input supported"));
-  EXPECT_THAT(Message([](Array v) { return bincount(v, v[Slice{1}], 2); }, {3}, kS32),
+  EXPECT_THAT(ErrorText([](Array v) { return bincount(v, v[Slice{1}], 2); }, {3}, kS32),
               HasSubstr("shape of weights must match"));
 }
 
-TEST(HistogramTest, OfBinsOrEdges) {
+TEST(HistogramTest, CountsInBinsOrBetweenEdges) {
   const ir::Array x = Vec({1, 2, 3, 10, 11, 15, 19, 25}, kS32);
   EXPECT_THAT(Lists([](Array v) { return histogram(v, 8); }, x),
               ElementsAre(ElementsAre(3, 0, 0, 2, 1, 0, 1, 1),
@@ -188,19 +190,19 @@ TEST(HistogramTest, OfBinsOrEdges) {
                   },
                   Vec({kNan, 1, 2, 3})),
               ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3)));
-  EXPECT_THAT(Message([](Array v) { return histogram(v, 0).first; }, {3}),
+  EXPECT_THAT(ErrorText([](Array v) { return histogram(v, 0).first; }, {3}),
               HasSubstr("bins is 0; expected 1 or more"));
-  EXPECT_THAT(Message([](Array v) { return histogram(v, 2).first; }, {0}),
+  EXPECT_THAT(ErrorText([](Array v) { return histogram(v, 2).first; }, {0}),
               HasSubstr("which has no identity"));
-  EXPECT_THAT(Message([](Array v) { return histogram(v, v).first; }, {3, 3}),
+  EXPECT_THAT(ErrorText([](Array v) { return histogram(v, v).first; }, {3, 3}),
               HasSubstr("edges are f32[3,3]; expected a vector"));
-  EXPECT_THAT(Message([](Array v) { return histogram(v, 2, {.weights = v[0]}).first; }, {3, 3}),
+  EXPECT_THAT(ErrorText([](Array v) { return histogram(v, 2, {.weights = v[0]}).first; }, {3, 3}),
               HasSubstr("weights should have the same shape as a"));
 }
 
-TEST(SegmentTest, CombinesTheRowsOfEach) {
+TEST(SegmentTest, CombinesTheRowsOfEachSegment) {
   const ir::Array d = Vec({1, 2, 3, 4, 5}), ids = Vec({0, 2, 2, -1, 7}, kS32);
-  const ir::Array rows = Host({0, 1, 2, 3, 4, 5}, {3, 2}, kS32), of = Vec({1, 1, 0}, kS32);
+  const ir::Array rows = Host({0, 1, 2, 3, 4, 5}, {3, 2}, kS32), row_ids = Vec({1, 1, 0}, kS32);
   using Segment = Array (*)(const Array&, const Array&, int64_t, const SegmentOptions&, Site);
   const auto with = [](Segment f, int64_t n) {
     return [=](Array x, Array i) { return f(x, i, n, {}, Site::Here()); };
@@ -209,11 +211,11 @@ TEST(SegmentTest, CombinesTheRowsOfEach) {
   EXPECT_THAT(Values(with(segment_prod, 4), d, ids), ElementsAre(1, 1, 6, 1));
   EXPECT_THAT(Values(with(segment_max, 4), d, ids), ElementsAre(1, -kInf, 3, -kInf));
   EXPECT_THAT(Values(with(segment_min, 4), d, ids), ElementsAre(1, kInf, 2, kInf));
-  EXPECT_THAT(Values(with(segment_sum, 3), rows, of), ElementsAre(4, 5, 2, 4, 0, 0));
-  EXPECT_THAT(Values(with(segment_prod, 3), rows, of), ElementsAre(4, 5, 0, 3, 1, 1));
-  EXPECT_THAT(Values(with(segment_max, 3), rows, of),
+  EXPECT_THAT(Values(with(segment_sum, 3), rows, row_ids), ElementsAre(4, 5, 2, 4, 0, 0));
+  EXPECT_THAT(Values(with(segment_prod, 3), rows, row_ids), ElementsAre(4, 5, 0, 3, 1, 1));
+  EXPECT_THAT(Values(with(segment_max, 3), rows, row_ids),
               ElementsAre(4, 5, 2, 3, -2147483648.0, -2147483648.0));
-  EXPECT_THAT(Values(with(segment_min, 3), rows, of),
+  EXPECT_THAT(Values(with(segment_min, 3), rows, row_ids),
               ElementsAre(4, 5, 0, 1, 2147483647, 2147483647));
   EXPECT_THAT(Values(with(segment_max, 2), Vec({1, 0}, kBool), Vec({0, 0}, kS32)),
               ElementsAre(1, 0));
@@ -242,7 +244,7 @@ TEST(SegmentTest, CombinesTheRowsOfEach) {
 }
 
 // Applies all functions to a vector of small integers.
-std::vector<Array> Everything(Array x) {
+std::vector<Array> ApplyAllFunctions(Array x) {
   const Array ids = x.astype(kS32);
   std::vector<Array> out = nonzero(x, 3, 9);
   const UniqueAll u = unique_all(x, 3, 8);
@@ -255,16 +257,15 @@ std::vector<Array> Everything(Array x) {
   return out;
 }
 
-// The result for each row must be that for the row alone, under vmap and in the blocks of a
-// shard_map.
-TEST(SetsTest, StandInTransforms) {
+// Under vmap and in the blocks of a shard_map, each row must have the results of the row alone.
+TEST(SetsTest, FunctionsWorkUnderVmapAndInShardMap) {
   const std::vector<double> rows = {0, 2, 2, 1, 1, 0, 0, 0};
   const ir::Array x = Host(rows, {2, 4});
-  const auto mapped = Evaluated([](Array v) { return vmap(Everything)(v); }, x);
+  const auto mapped = Evaluated([](Array v) { return vmap(ApplyAllFunctions)(v); }, x);
   const auto in_blocks = Evaluated(
       [](Array v) {
         const auto block = [](Array b) {
-          std::vector<Array> out = Everything(squeeze(b, 0));
+          std::vector<Array> out = ApplyAllFunctions(squeeze(b, 0));
           for (Array& a : out) a = expand_dims(a, 0);
           return out;
         };
@@ -273,7 +274,7 @@ TEST(SetsTest, StandInTransforms) {
       x);
   for (int row = 0; row < 2; ++row) {
     const auto alone =
-        Evaluated(Everything, Vec({rows.begin() + 4 * row, rows.begin() + 4 * row + 4}));
+        Evaluated(ApplyAllFunctions, Vec({rows.begin() + 4 * row, rows.begin() + 4 * row + 4}));
     ASSERT_EQ(mapped.size(), alone.size());
     ASSERT_EQ(in_blocks.size(), alone.size());
     for (size_t r = 0; r < alone.size(); ++r) {

@@ -20,7 +20,7 @@ namespace {
 using internal::Apply;
 using internal::Apply1;
 using internal::ApplyArgs;
-using internal::NormalAxis;
+using internal::NormalizeAxis;
 using internal::Operands;
 using internal::RankOf;
 using internal::Resharded;
@@ -63,8 +63,8 @@ Array moveaxis(const Arg& x, const Axes& source, const Axes& destination) {
   std::vector<int64_t> order(rank, -1);
   std::vector<bool> taken(rank, false);
   for (size_t i = 0; i < from_list.size(); ++i) {
-    const int from = NormalAxis("moveaxis", from_list[i], rank, x.site);
-    const int to = NormalAxis("moveaxis", to_list[i], rank, x.site);
+    const int from = NormalizeAxis("moveaxis", from_list[i], rank, x.site);
+    const int to = NormalizeAxis("moveaxis", to_list[i], rank, x.site);
     if (taken[from] || order[to] >= 0) {
       ThrowError(ErrorKind::kValueError, x.site, "moveaxis: repeated axis in `",
                  taken[from] ? "source" : "destination", "`");
@@ -122,7 +122,8 @@ std::vector<Array> broadcast_arrays(const std::vector<Array>& xs, Site site) {
 // ---- Joining. -----------------------------------------------------------------------------------
 
 namespace {
-std::vector<Array> Each(Array (*f)(const Arg&), const std::vector<Array>& xs, const Site& site) {
+std::vector<Array> ApplyToEach(Array (*f)(const Arg&), const std::vector<Array>& xs,
+                               const Site& site) {
   std::vector<Array> out;
   for (const Array& x : xs) out.push_back(f(Arg(x, site)));
   return out;
@@ -133,14 +134,14 @@ Array concat(const std::vector<Array>& xs, int axis, Site site) {
   return concatenate(xs, axis, site);
 }
 Array hstack(const std::vector<Array>& xs, Site site) {
-  const std::vector<Array> all = Each(atleast_1d, xs, site);
+  const std::vector<Array> all = ApplyToEach(atleast_1d, xs, site);
   return concatenate(all, !all.empty() && all[0].rank() > 1 ? 1 : 0, site);
 }
 Array vstack(const std::vector<Array>& xs, Site site) {
-  return concatenate(Each(atleast_2d, xs, site), 0, site);
+  return concatenate(ApplyToEach(atleast_2d, xs, site), 0, site);
 }
 Array dstack(const std::vector<Array>& xs, Site site) {
-  return concatenate(Each(atleast_3d, xs, site), 2, site);
+  return concatenate(ApplyToEach(atleast_3d, xs, site), 2, site);
 }
 Array column_stack(const std::vector<Array>& xs, Site site) {
   std::vector<Array> all;
@@ -159,12 +160,12 @@ Array append(const Array& x, const Array& values, std::optional<int> axis, Site 
 
 namespace {
 
-// Computes the bounds of the parts from a number or from indices, then slices. `equal` refuses a
-// number of parts that does not divide the dim.
-std::vector<Array> Cut(const char* name, const Arg& x, const Sections& sections, int axis,
-                       bool equal) {
+// Computes the bounds of the parts from a number or from indices, then slices. `must_be_equal`
+// refuses a number of parts that does not divide the dim.
+std::vector<Array> SplitAt(const char* name, const Arg& x, const Sections& sections, int axis,
+                           bool must_be_equal) {
   const Array whole = ArrayOf(name, x);
-  const int dim = NormalAxis(name, axis, whole.rank(), x.site);
+  const int dim = NormalizeAxis(name, axis, whole.rank(), x.site);
   const int64_t size = whole.dim(dim);
   std::vector<int64_t> begins = {0};
   if (sections.count) {
@@ -173,7 +174,7 @@ std::vector<Array> Cut(const char* name, const Arg& x, const Sections& sections,
       ThrowError(ErrorKind::kValueError, x.site, name, ": got ", parts,
                  " parts; expected one or more");
     }
-    if (equal && rest != 0) {
+    if (must_be_equal && rest != 0) {
       ThrowError(ErrorKind::kValueError, x.site, name,
                  ": array split does not result in an equal division: rest is ", rest, " of ", size,
                  " in ", parts, " parts");
@@ -200,23 +201,23 @@ std::vector<Array> Cut(const char* name, const Arg& x, const Sections& sections,
 }  // namespace
 
 std::vector<Array> split(const Arg& x, const Sections& sections, int axis) {
-  return Cut("split", x, sections, axis, /*equal=*/true);
+  return SplitAt("split", x, sections, axis, /*must_be_equal=*/true);
 }
 std::vector<Array> array_split(const Arg& x, const Sections& sections, int axis) {
-  return Cut("array_split", x, sections, axis, /*equal=*/false);
+  return SplitAt("array_split", x, sections, axis, /*must_be_equal=*/false);
 }
 std::vector<Array> hsplit(const Arg& x, const Sections& sections) {
-  return Cut("hsplit", x, sections, RankOf(x) == 1 ? 0 : 1, /*equal=*/true);
+  return SplitAt("hsplit", x, sections, RankOf(x) == 1 ? 0 : 1, /*must_be_equal=*/true);
 }
 std::vector<Array> vsplit(const Arg& x, const Sections& sections) {
-  return Cut("vsplit", x, sections, 0, /*equal=*/true);
+  return SplitAt("vsplit", x, sections, 0, /*must_be_equal=*/true);
 }
 std::vector<Array> dsplit(const Arg& x, const Sections& sections) {
-  return Cut("dsplit", x, sections, 2, /*equal=*/true);
+  return SplitAt("dsplit", x, sections, 2, /*must_be_equal=*/true);
 }
 std::vector<Array> unstack(const Arg& x, int axis) {
   const Array whole = ArrayOf("unstack", x);
-  const int dim = NormalAxis("unstack", axis, whole.rank(), x.site);
+  const int dim = NormalizeAxis("unstack", axis, whole.rank(), x.site);
   return Apply("unstack", x.site, {whole}, [&](ir::Builder&, Vs v) {
     Vs out;
     for (int64_t i = 0; i < v[0].dim(dim); ++i)
@@ -242,8 +243,8 @@ Array tile(const Arg& x, const std::vector<int64_t>& reps) {
     std::vector<int64_t> added(all.size() - v.rank());
     std::iota(added.begin(), added.end(), 0);
     if (!added.empty()) v = ir::ExpandDims(v, added);
-    Dims wide, result;
-    std::vector<int64_t> places;
+    Dims repeated_shape, result;
+    std::vector<int64_t> operand_dims;
     for (int d = 0; d < v.rank(); ++d) {
       if (all[d] != 1) {
         if (v.type().is_sharded() && !v.type().sharding[d].empty()) {
@@ -252,22 +253,23 @@ Array tile(const Arg& x, const std::vector<int64_t>& reps) {
                      " when the tiling is non-trivial. Got input type: ", v.type().ToString(),
                      " with reps: (", ir::DimsToString(all), ")");
         }
-        wide.push_back(all[d]);
+        repeated_shape.push_back(all[d]);
       }
-      places.push_back(static_cast<int64_t>(wide.size()));
-      wide.push_back(v.dim(d));
+      operand_dims.push_back(static_cast<int64_t>(repeated_shape.size()));
+      repeated_shape.push_back(v.dim(d));
       result.push_back(all[d] * v.dim(d));
     }
-    return ir::Reshape(ir::BroadcastInDim(v, wide, places), result);
+    return ir::Reshape(ir::BroadcastInDim(v, repeated_shape, operand_dims), result);
   });
 }
 
 namespace {
 
-// Repeats along a dim by `f`, which gets a value that is not sharded along this dim.
-Array Repeated(const Arg& x, std::optional<int> axis, const OutSharding& out_sharding,
-               const std::vector<Arg>& more, absl::FunctionRef<Value(const Vs&, int)> f) {
-  const int dim = axis ? NormalAxis("repeat", *axis, RankOf(x), x.site) : 0;
+// Applies `f`, which repeats elements along a dim. `f` gets a value that is not sharded along this
+// dim.
+Array ApplyRepeat(const Arg& x, std::optional<int> axis, const OutSharding& out_sharding,
+                  const std::vector<Arg>& more, absl::FunctionRef<Value(const Vs&, int)> f) {
+  const int dim = axis ? NormalizeAxis("repeat", *axis, RankOf(x), x.site) : 0;
   std::vector<Arg> args = {x};
   args.insert(args.end(), more.begin(), more.end());
   return ApplyArgs("repeat", args, Operands::kStrict, [&](ir::Builder&, Vs v) {
@@ -286,7 +288,7 @@ Array Repeated(const Arg& x, std::optional<int> axis, const OutSharding& out_sha
   });
 }
 // Returns the elements along a dim at `places`, an s32 vector of indices in bounds.
-Value TakenAt(Value x, Value places, int dim) {
+Value TakeAt(Value x, Value places, int dim) {
   ir::GatherDimensionNumbers dims;
   dims.collapsed_slice_dims = {dim};
   dims.start_index_map = {dim};
@@ -297,12 +299,12 @@ Value TakenAt(Value x, Value places, int dim) {
   return ir::Gather(x, ir::ExpandDims(places, {1}), dims, std::move(sizes),
                     {.mode = lax::GatherScatterMode::kClip});
 }
-Value PlacesOf(ir::Builder& b, const std::vector<double>& places);
-// Returns the index of the element at each of the `total` places of a result, in which element i is
+Value IndexVector(ir::Builder& b, const std::vector<double>& places);
+// Returns the index of the element at each of the `total` places of a result in which element i is
 // repeated counts[i] times. The index is the number of elements whose repetitions end at or before
 // the place: the ends at each place are counted, and the counts are summed up. The scatter drops
 // the ends beyond the last place.
-Value PlacesOfCounts(Value counts, int64_t total) {
+Value RepeatedIndices(Value counts, int64_t total) {
   const int64_t n = counts.dim(0);
   const auto filled = [&](int64_t size, double value) {
     ir::Type type = ir::MakeType(DType::kS32, {size});
@@ -325,18 +327,18 @@ Array repeat(const Arg& x, int64_t repeats, std::optional<int> axis,
   if (repeats < 0)
     ThrowError(ErrorKind::kValueError, x.site, "repeat: got ", repeats,
                " repeats; expected 0 or more");
-  return Repeated(x, axis, out_sharding, {}, [&](const Vs& v, int dim) {
-    Dims wide = v[0].shape(), result = wide;
-    wide.insert(wide.begin() + dim + 1, repeats);
+  return ApplyRepeat(x, axis, out_sharding, {}, [&](const Vs& v, int dim) {
+    Dims repeated_shape = v[0].shape(), result = repeated_shape;
+    repeated_shape.insert(repeated_shape.begin() + dim + 1, repeats);
     result[dim] *= repeats;
-    std::vector<int64_t> places(v[0].rank());
-    for (int d = 0; d < v[0].rank(); ++d) places[d] = d <= dim ? d : d + 1;
-    return ir::Reshape(ir::BroadcastInDim(v[0], wide, places), result);
+    std::vector<int64_t> operand_dims(v[0].rank());
+    for (int d = 0; d < v[0].rank(); ++d) operand_dims[d] = d <= dim ? d : d + 1;
+    return ir::Reshape(ir::BroadcastInDim(v[0], repeated_shape, operand_dims), result);
   });
 }
 Array repeat(const Arg& x, const std::vector<int64_t>& repeats, std::optional<int> axis,
              const OutSharding& out_sharding) {
-  return Repeated(x, axis, out_sharding, {}, [&](const Vs& v, int dim) {
+  return ApplyRepeat(x, axis, out_sharding, {}, [&](const Vs& v, int dim) {
     if (static_cast<int64_t>(repeats.size()) != v[0].dim(dim) ||
         std::any_of(repeats.begin(), repeats.end(), [](int64_t n) { return n < 0; })) {
       ThrowError(ErrorKind::kValueError, x.site, "repeat: repeats are ", ir::DimsToString(repeats),
@@ -346,7 +348,7 @@ Array repeat(const Arg& x, const std::vector<int64_t>& repeats, std::optional<in
     std::vector<double> places;
     for (size_t i = 0; i < repeats.size(); ++i)
       places.insert(places.end(), repeats[i], static_cast<double>(i));
-    return TakenAt(v[0], PlacesOf(v[0].builder(), places), dim);
+    return TakeAt(v[0], IndexVector(v[0].builder(), places), dim);
   });
 }
 Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<int> axis,
@@ -356,7 +358,7 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
     ThrowError(ErrorKind::kTypeError, x.site, "repeat: repeats are ", repeats.type().ToString(),
                "; one integer or a vector of integers is expected");
   }
-  return Repeated(x, axis, out_sharding, {Arg(repeats, x.site)}, [&](const Vs& v, int dim) {
+  return ApplyRepeat(x, axis, out_sharding, {Arg(repeats, x.site)}, [&](const Vs& v, int dim) {
     const int64_t n = v[0].dim(dim);
     if (repeats.size() != 1 && repeats.size() != n) {
       ThrowError(ErrorKind::kValueError, x.site, "repeat: there are ", repeats.size(),
@@ -366,11 +368,11 @@ Array repeat(const Arg& x, const Array& repeats, int64_t total, std::optional<in
     if (counts.rank() == 0) counts = ir::ExpandDims(counts, {0});
     if (counts.type().is_sharded()) counts = Resharded("repeat", counts, PartitionSpec(), x.site);
     counts = internal::BroadcastTo(counts, {n});
-    return TakenAt(v[0], PlacesOfCounts(counts, total), dim);
+    return TakeAt(v[0], RepeatedIndices(counts, total), dim);
   });
 }
 namespace {
-Value PlacesOf(ir::Builder& b, const std::vector<double>& places) {
+Value IndexVector(ir::Builder& b, const std::vector<double>& places) {
   const auto n = static_cast<int64_t>(places.size());
   if (n == 0) return ir::Full(b, DType::kS32, {0}, 0);
   return ir::Constant(b, ir::Array::Of(DType::kS32, {n}, places));
@@ -386,7 +388,7 @@ Array roll(const Arg& x, const Axes& shift, const Axes& axis) {
     std::vector<int64_t> axes = {0};
     if (axis.list) {
       axes.clear();
-      for (const int64_t a : *axis.list) axes.push_back(NormalAxis("roll", a, v.rank(), x.site));
+      for (const int64_t a : *axis.list) axes.push_back(NormalizeAxis("roll", a, v.rank(), x.site));
     } else {
       v = ir::Reshape(v, {v.type().num_elements()});
     }
@@ -408,8 +410,8 @@ Array roll(const Arg& x, const Axes& shift, const Axes& axis) {
 Array flipud(const Arg& x) { return flip(x, 0); }
 Array fliplr(const Arg& x) { return flip(x, 1); }
 Array rot90(const Arg& x, int k, std::pair<int, int> axes) {
-  const int rank = RankOf(x), first = NormalAxis("rot90", axes.first, rank, x.site),
-            second = NormalAxis("rot90", axes.second, rank, x.site);
+  const int rank = RankOf(x), first = NormalizeAxis("rot90", axes.first, rank, x.site),
+            second = NormalizeAxis("rot90", axes.second, rank, x.site);
   if (first == second)
     ThrowError(ErrorKind::kValueError, x.site, "rot90: Axes must be different, got ", first,
                " twice");
@@ -484,7 +486,7 @@ Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double
       std::vector<double> places;
       for (int64_t i = -before; i < n + after; ++i)
         places.push_back(static_cast<double>(SourceOf(mode, i, n)));
-      v = TakenAt(v, PlacesOf(v.builder(), places), d);
+      v = TakeAt(v, IndexVector(v.builder(), places), d);
     }
     return v;
   });
@@ -495,8 +497,8 @@ Array pad(const Arg& x, const PadWidth& pad_width, std::string_view mode, double
 // Moves the two dims to the end and cuts the largest square that starts on the diagonal. In the
 // flattened square, diagonal elements are n + 1 places apart, so one strided slice reads them.
 Array diagonal(const Arg& x, int64_t offset, int axis1, int axis2) {
-  const int rank = RankOf(x), rows = NormalAxis("diagonal", axis1, rank, x.site),
-            cols = NormalAxis("diagonal", axis2, rank, x.site);
+  const int rank = RankOf(x), rows = NormalizeAxis("diagonal", axis1, rank, x.site),
+            cols = NormalizeAxis("diagonal", axis2, rank, x.site);
   if (rows == cols)
     ThrowError(ErrorKind::kValueError, x.site, "diagonal: axis1 and axis2 can not be same, got ",
                rows, " twice");
@@ -534,9 +536,9 @@ Array diag(const Arg& x, int64_t k) {
     const int64_t n = v.dim(0) + before + after;
     const Value zero = ir::Constant(v.builder(), v.dtype(), 0);
     const Value column = ir::BroadcastInDim(ir::Pad(v, zero, {before}, {after}), {n, n}, {0});
-    const Value on =
+    const Value on_diagonal =
         Resharded("diag", Band(v.builder(), n, n, k, "EQ"), ShardingOf(column), x.site);
-    return ir::Select(on, column, ir::FullLike(column, 0));
+    return ir::Select(on_diagonal, column, ir::FullLike(column, 0));
   });
 }
 Array diagflat(const Arg& x, int64_t k) { return diag(Arg(ravel(x), x.site), k); }
@@ -572,19 +574,19 @@ Array identity(int64_t n, DType dtype, Site site) { return eye(n, dtype, site); 
 
 namespace {
 
-// The numbers as floats, and the dtype that the caller wants.
-struct EvenNumbers {
+// Numbers at equal distances, as floats, and the dtype that the caller wants.
+struct SpacedNumbers {
   Value numbers;
   DType dtype;
 };
 // The shared part of linspace, logspace and geomspace: numbers in equal steps. Each number is a
 // weighted sum of both ends, so that both ends are exact.
-EvenNumbers EvenNumbersOf(const char* name, const Vs& v, DType given, int64_t num,
-                          const SpaceOptions& options, const Site& site) {
-  const DType dtype = options.dtype.value_or(given);
-  const DType real = internal::InexactOf(dtype);
-  const Value start = ir::Convert(v[0], real), stop = ir::Convert(v[1], real);
-  const int dim = NormalAxis(name, options.axis, start.rank() + 1, site);
+SpacedNumbers EvenlySpaced(const char* name, const Vs& v, DType input_dtype, int64_t num,
+                           const SpaceOptions& options, const Site& site) {
+  const DType dtype = options.dtype.value_or(input_dtype);
+  const DType real_dtype = internal::InexactOf(dtype);
+  const Value start = ir::Convert(v[0], real_dtype), stop = ir::Convert(v[1], real_dtype);
+  const int dim = NormalizeAxis(name, options.axis, start.rank() + 1, site);
   Dims shape = start.shape();
   shape.insert(shape.begin() + dim, 1);
   const Value first = ir::Reshape(start, shape), last = ir::Reshape(stop, shape);
@@ -592,12 +594,11 @@ EvenNumbers EvenNumbersOf(const char* name, const Vs& v, DType given, int64_t nu
   if (num < 2) {
     if (num == 1) return {first, dtype};
     shape[dim] = 0;
-    return {ir::Full(b, real, shape, 0), dtype};
+    return {ir::Full(b, real_dtype, shape, 0), dtype};
   }
-  // Weighted sums make both ends exact.
   const int64_t steps = options.endpoint ? num - 1 : num;
   shape[dim] = steps;
-  const Value step = ir::Iota(b, real, {steps}, 0);
+  const Value step = ir::Iota(b, real_dtype, {steps}, 0);
   const Value part = ir::Div(step, ir::FullLike(step, static_cast<double>(steps)));
   const Value other = ir::BroadcastInDim(ir::Sub(ir::FullLike(part, 1), part), shape, {dim});
   const Value of_first = ir::Mul(internal::BroadcastTo(first, shape), other);
@@ -616,35 +617,37 @@ void CheckNum(const char* name, int64_t num, const Site& site) {
 
 Array linspace(const Arg& start, const Arg& stop, int64_t num, const SpaceOptions& options) {
   CheckNum("linspace", num, start.site);
-  const DType given = internal::InexactOf(internal::CommonDType({start, stop}));
+  const DType input_dtype = internal::InexactOf(internal::CommonDType({start, stop}));
   return ApplyArgs(
       "linspace", {start, stop}, Operands::kPromote,
       [&](ir::Builder&, Vs v) {
-        const auto [numbers, dtype] = EvenNumbersOf("linspace", v, given, num, options, start.site);
+        const auto [numbers, dtype] =
+            EvenlySpaced("linspace", v, input_dtype, num, options, start.site);
         return ir::Convert(ir::IsInexact(dtype) ? numbers : ir::Floor(numbers), dtype);
       },
-      given);
+      input_dtype);
 }
 Array logspace(const Arg& start, const Arg& stop, int64_t num, double base,
                const SpaceOptions& options) {
   CheckNum("logspace", num, start.site);
-  const DType given = internal::InexactOf(internal::CommonDType({start, stop}));
+  const DType input_dtype = internal::InexactOf(internal::CommonDType({start, stop}));
   return ApplyArgs(
       "logspace", {start, stop}, Operands::kPromote,
       [&](ir::Builder&, Vs v) {
-        const auto [numbers, dtype] = EvenNumbersOf("logspace", v, given, num, options, start.site);
+        const auto [numbers, dtype] =
+            EvenlySpaced("logspace", v, input_dtype, num, options, start.site);
         return ir::Convert(ir::Pow(ir::FullLike(numbers, base), numbers), dtype);
       },
-      given);
+      input_dtype);
 }
 Array geomspace(const Arg& start, const Arg& stop, int64_t num, const SpaceOptions& options) {
   CheckNum("geomspace", num, start.site);
-  const DType given = internal::InexactOf(internal::CommonDType({start, stop}));
+  const DType input_dtype = internal::InexactOf(internal::CommonDType({start, stop}));
   return ApplyArgs(
       "geomspace", {start, stop}, Operands::kPromote,
       [&](ir::Builder&, Vs v) {
-        const DType real = internal::InexactOf(options.dtype.value_or(given));
-        const Value first = ir::Convert(v[0], real), last = ir::Convert(v[1], real);
+        const DType real_dtype = internal::InexactOf(options.dtype.value_or(input_dtype));
+        const Value first = ir::Convert(v[0], real_dtype), last = ir::Convert(v[1], real_dtype);
         const Value sign = ir::Sign(first);
         const auto exponent = [&](Value x) {
           const Value log = ir::Log(ir::Div(x, sign));
@@ -652,15 +655,15 @@ Array geomspace(const Arg& start, const Arg& stop, int64_t num, const SpaceOptio
         };
         const Value from = exponent(first), to = exponent(last);
         const auto [numbers, dtype] =
-            EvenNumbersOf("geomspace", {from, to}, given, num, options, start.site);
+            EvenlySpaced("geomspace", {from, to}, input_dtype, num, options, start.site);
         const Value powers = ir::Pow(ir::FullLike(numbers, 10), numbers);
         Dims shape = sign.shape();
-        shape.insert(
-            shape.begin() + NormalAxis("geomspace", options.axis, sign.rank() + 1, start.site), 1);
+        const int axis = NormalizeAxis("geomspace", options.axis, sign.rank() + 1, start.site);
+        shape.insert(shape.begin() + axis, 1);
         const Value signs = internal::BroadcastTo(ir::Reshape(sign, shape), powers.shape());
         return ir::Convert(ir::Mul(signs, powers), dtype);
       },
-      given);
+      input_dtype);
 }
 
 std::vector<Array> meshgrid(const std::vector<Array>& xs, std::string_view indexing, bool sparse,

@@ -22,8 +22,8 @@ using internal::BroadcastBack;
 using internal::InexactOf;
 using internal::KeptDims;
 using internal::MeanOf;
-using internal::NormalAxes;
-using internal::NormalAxis;
+using internal::NormalizeAxes;
+using internal::NormalizeAxis;
 using internal::NumReduced;
 using internal::Operands;
 using internal::RankOf;
@@ -41,7 +41,7 @@ Value NotNan(Value x) {
                                   : ir::Full(x.builder(), DType::kBool, x.shape(), 1);
 }
 // Returns x with `other` in place of NaNs.
-Value Without(Value x, double other) {
+Value ReplaceNans(Value x, double other) {
   return ir::IsInexact(x.dtype()) ? ir::Select(NotNan(x), x, ir::FullLike(x, other)) : x;
 }
 // Returns |x|^2, a real number.
@@ -51,30 +51,32 @@ Value SquaredSize(Value x) {
   return ir::Add(re, ir::Square(ir::Imag(x)));
 }
 // Divides `sum` by `count` minus ddof. Returns NaNs if the divisor is not positive.
-Value OverCount(Value sum, double count, double ddof) {
+Value DivideByCount(Value sum, double count, double ddof) {
   if (count - ddof <= 0) return ir::FullLike(sum, kNan);
   return ir::Div(sum, ir::FullLike(sum, count - ddof));
 }
 Value Variance(Value x, const Dimensions& d, double ddof) {
   x = ToInexact(x);
   const Value centered = ir::Sub(x, BroadcastBack(MeanOf(x, d), x, d));
-  return OverCount(ir::ReduceSum(SquaredSize(centered), d),
-                   static_cast<double>(NumReduced(x.shape(), d)), ddof);
+  return DivideByCount(ir::ReduceSum(SquaredSize(centered), d),
+                       static_cast<double>(NumReduced(x.shape(), d)), ddof);
 }
-Value VarianceWithoutNans(Value x, const Dimensions& d, double ddof) {
+Value VarianceIgnoringNans(Value x, const Dimensions& d, double ddof) {
   x = ToInexact(x);
   const Value kept = NotNan(x);
-  const Value total = ir::ReduceSum(Without(x, 0), d);
+  const Value total = ir::ReduceSum(ReplaceNans(x, 0), d);
   const Value count = ir::ReduceSum(ir::Convert(kept, total.dtype()), d);
   const Value mean = ir::Div(total, count);
   const Value distance = ir::Sub(x, BroadcastBack(mean, x, d));
   const Value squares = SquaredSize(ir::Select(kept, distance, ir::FullLike(distance, 0)));
   const Value sum = ir::ReduceSum(squares, d);
   const Value real_count = ir::ReduceSum(ir::Convert(kept, sum.dtype()), d);
-  const Value freedom = ir::Sub(real_count, ir::FullLike(real_count, ddof));
-  const Value none = ir::Compare(freedom, ir::FullLike(freedom, 0), "LE");
-  const Value divisor = ir::Select(none, ir::FullLike(freedom, 1), freedom);
-  return ir::Select(none, ir::FullLike(sum, kNan), ir::Div(sum, divisor));
+  const Value degrees_of_freedom = ir::Sub(real_count, ir::FullLike(real_count, ddof));
+  const Value is_undefined =
+      ir::Compare(degrees_of_freedom, ir::FullLike(degrees_of_freedom, 0), "LE");
+  const Value divisor =
+      ir::Select(is_undefined, ir::FullLike(degrees_of_freedom, 1), degrees_of_freedom);
+  return ir::Select(is_undefined, ir::FullLike(sum, kNan), ir::Div(sum, divisor));
 }
 
 }  // namespace
@@ -103,7 +105,7 @@ Array average(const Arg& x, const std::optional<Array>& weights, const Axes& axe
   if (!weights) return mean(x, axes, keepdims);
   internal::ThrowIfNoValue(*weights, x.site);
   const Dims shape = x.array ? x.array->shape() : Dims{};
-  const Dimensions dims = NormalAxes("average", axes, RankOf(x), x.site);
+  const Dimensions dims = NormalizeAxes("average", axes, RankOf(x), x.site);
   Array w = *weights;
   if (w.shape() != shape) {
     if (dims.size() != 1 || w.shape() != Dims{shape[dims[0]]}) {
@@ -144,13 +146,13 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
   if (RankOf(q) > 1)
     ThrowError(ErrorKind::kValueError, x.site, name, ": q must have rank <= 1, got ",
                q.array->type().ToString());
-  const Dimensions dims = NormalAxes(name, axes, RankOf(x), x.site);
+  const Dimensions dims = NormalizeAxes(name, axes, RankOf(x), x.site);
   const DType dtype = InexactOf(internal::CommonDType({x}));
   if (ir::IsComplex(dtype))
     ThrowError(ErrorKind::kValueError, x.site, name, " does not support complex input");
-  const DType at = q.array ? InexactOf(q.array->dtype()) : dtype;
-  const Array parts = internal::AsArray(q, at);
-  return ApplyArgs(name, {x, Arg(parts, x.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
+  const DType q_dtype = q.array ? InexactOf(q.array->dtype()) : dtype;
+  const Array quantiles = internal::AsArray(q, q_dtype);
+  return ApplyArgs(name, {x, Arg(quantiles, x.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     // Moves the axes to the end and joins them. NaNs sort last.
     Value a = ir::Convert(v[0], dtype);
     const Dims shape = a.shape();
@@ -169,13 +171,13 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
     const auto last = static_cast<int>(kept.size());
     const Value any_nan = ir::ReduceOr(ir::Compare(a, a, "NE"), {last});
     a = ir::Sort({a}, last)[0];
-    const Value part = ir::Convert(v[1], at);
-    const Value place = ir::Mul(ir::Div(part, ir::FullLike(part, whole)),
-                                ir::FullLike(part, static_cast<double>(n - 1)));
+    const Value q_value = ir::Convert(v[1], q_dtype);
+    const Value place = ir::Mul(ir::Div(q_value, ir::FullLike(q_value, whole)),
+                                ir::FullLike(q_value, static_cast<double>(n - 1)));
     const Value low = ir::Floor(place), high = ir::Ceil(place);
     const Value weight = ir::Sub(place, low);
-    const int q_rank = part.rank();
-    const auto taken = [&](Value where) {
+    const int q_rank = q_value.rank();
+    const auto elements_at = [&](Value where) {
       const Value zero = ir::FullLike(where, 0);
       const Value most = ir::FullLike(where, static_cast<double>(n - 1));
       const Value index = ir::Convert(ir::Min(ir::Max(where, zero), most), DType::kS32);
@@ -188,16 +190,16 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
       return ir::Gather(a, ir::ExpandDims(index, {q_rank}), numbers, sizes,
                         {.mode = lax::GatherScatterMode::kClip});
     };
-    const Value below = taken(low), above = taken(high);
-    Dimensions of_q;
-    for (int d = 0; d < q_rank; ++d) of_q.push_back(d);
-    const auto spread = [&](Value w) { return ir::BroadcastInDim(w, below.shape(), of_q); };
+    const Value below = elements_at(low), above = elements_at(high);
+    Dimensions q_dims;
+    for (int d = 0; d < q_rank; ++d) q_dims.push_back(d);
+    const auto spread = [&](Value w) { return ir::BroadcastInDim(w, below.shape(), q_dims); };
     Value out = below;
     if (method == "linear") {
       const Value high_weight = spread(weight);
       const Value low_weight = ir::Sub(ir::FullLike(high_weight, 1), high_weight);
-      const Value of_low = ir::Mul(ir::Convert(below, at), low_weight);
-      out = ir::Add(of_low, ir::Mul(ir::Convert(above, at), high_weight));
+      const Value low_part = ir::Mul(ir::Convert(below, q_dtype), low_weight);
+      out = ir::Add(low_part, ir::Mul(ir::Convert(above, q_dtype), high_weight));
     } else if (method == "higher") {
       out = above;
     } else if (method == "nearest") {
@@ -207,14 +209,14 @@ Array QuantileOf(const char* name, const Arg& x, const Arg& q, const Axes& axes,
       out = ir::Mul(ir::Add(below, above), ir::FullLike(below, 0.5));
     }
     out = ir::Convert(out, dtype);
-    Dimensions of_rest;
-    for (int d = 0; d < last; ++d) of_rest.push_back(d + q_rank);
-    const Value nan = ir::BroadcastInDim(any_nan, out.shape(), of_rest);
+    Dimensions rest_dims;
+    for (int d = 0; d < last; ++d) rest_dims.push_back(d + q_rank);
+    const Value nan = ir::BroadcastInDim(any_nan, out.shape(), rest_dims);
     out = ir::Select(nan, ir::FullLike(out, kNan), out);
     if (!keepdims) return out;
-    Dims wide = KeptDims(shape, dims);
-    if (q_rank == 1) wide.insert(wide.begin(), part.dim(0));
-    return ir::Reshape(out, wide);
+    Dims kept_shape = KeptDims(shape, dims);
+    if (q_rank == 1) kept_shape.insert(kept_shape.begin(), q_value.dim(0));
+    return ir::Reshape(out, kept_shape);
   });
 }
 
@@ -235,15 +237,15 @@ Array median(const Arg& x, const Axes& axes, bool keepdims) {
 // ---- Without NaNs. ------------------------------------------------------------------------------
 
 namespace {
-Array WithoutNans(const Arg& x, double other) {
+Array ReplaceNansIn(const Arg& x, double other) {
   return ApplyArgs("nan_to_num", {x}, Operands::kPromote,
-                   [&](ir::Builder&, Vs v) { return Without(v[0], other); });
+                   [&](ir::Builder&, Vs v) { return ReplaceNans(v[0], other); });
 }
-// Returns the extreme element by `of`, with `other` in place of NaNs, or NaN if all elements are
-// NaNs.
+// Returns the extreme element that `reduce` finds with `other` in place of NaNs, or NaN if all
+// elements are NaNs.
 Array Extreme(const Arg& x, const Axes& axes, bool keepdims, double other,
-              Array (*of)(const Arg&, const Axes&, bool)) {
-  const Array out = of(Arg(WithoutNans(x, other), x.site), axes, keepdims);
+              Array (*reduce)(const Arg&, const Axes&, bool)) {
+  const Array out = reduce(Arg(ReplaceNansIn(x, other), x.site), axes, keepdims);
   if (!ir::IsInexact(out.dtype())) return out;
   return where(Arg(all(Arg(isnan(x), x.site), axes, keepdims), x.site), Arg(kNan, x.site),
                Arg(out, x.site));
@@ -251,10 +253,10 @@ Array Extreme(const Arg& x, const Axes& axes, bool keepdims, double other,
 }  // namespace
 
 Array nansum(const Arg& x, const Axes& axes, bool keepdims) {
-  return sum(Arg(WithoutNans(x, 0), x.site), axes, keepdims);
+  return sum(Arg(ReplaceNansIn(x, 0), x.site), axes, keepdims);
 }
 Array nanprod(const Arg& x, const Axes& axes, bool keepdims) {
-  return prod(Arg(WithoutNans(x, 1), x.site), axes, keepdims);
+  return prod(Arg(ReplaceNansIn(x, 1), x.site), axes, keepdims);
 }
 Array nanmax(const Arg& x, const Axes& axes, bool keepdims) {
   return Extreme(x, axes, keepdims, -HUGE_VAL, max);
@@ -265,17 +267,17 @@ Array nanmin(const Arg& x, const Axes& axes, bool keepdims) {
 Array nanmean(const Arg& x, const Axes& axes, bool keepdims) {
   return Reduce("nanmean", x, axes, keepdims, [](Value v, const Dimensions& d) {
     v = ToInexact(v);
-    const Value total = ir::ReduceSum(Without(v, 0), d);
+    const Value total = ir::ReduceSum(ReplaceNans(v, 0), d);
     return ir::Div(total, ir::ReduceSum(ir::Convert(NotNan(v), v.dtype()), d));
   });
 }
 Array nanvar(const Arg& x, const Axes& axes, bool keepdims, double ddof) {
   return Reduce("nanvar", x, axes, keepdims,
-                [&](Value v, const Dimensions& d) { return VarianceWithoutNans(v, d, ddof); });
+                [&](Value v, const Dimensions& d) { return VarianceIgnoringNans(v, d, ddof); });
 }
 Array nanstd(const Arg& x, const Axes& axes, bool keepdims, double ddof) {
   return Reduce("nanstd", x, axes, keepdims, [&](Value v, const Dimensions& d) {
-    return ir::Sqrt(VarianceWithoutNans(v, d, ddof));
+    return ir::Sqrt(VarianceIgnoringNans(v, d, ddof));
   });
 }
 
@@ -335,33 +337,34 @@ Value Differences(Value v, int dim) {
 Array diff(const Arg& x, int n, int axis) {
   if (n < 0)
     ThrowError(ErrorKind::kValueError, x.site, "diff: order must be non-negative but got ", n);
-  const int dim = NormalAxis("diff", axis, RankOf(x), x.site);
+  const int dim = NormalizeAxis("diff", axis, RankOf(x), x.site);
   return ApplyArgs("diff", {x}, Operands::kPromote, [&](ir::Builder&, Vs v) {
     for (int i = 0; i < n; ++i) v[0] = Differences(v[0], dim);
     return v[0];
   });
 }
 Array gradient(const Arg& x, double dx, int axis) {
-  const int dim = NormalAxis("gradient", axis, RankOf(x), x.site);
+  const int dim = NormalizeAxis("gradient", axis, RankOf(x), x.site);
   if (x.array->dim(dim) < 2)
     ThrowError(ErrorKind::kValueError, x.site, "gradient: Shape of array too small to calculate a ",
                "numerical gradient, at least 2 elements are required along axis ", axis, " of ",
                x.array->type().ToString());
   return internal::UnaryInexact("gradient", x, [&](Value v) {
     const int64_t n = v.dim(dim);
-    const auto between = [&](int64_t from, int64_t to, int64_t apart) {
-      const Value later = ir::SliceInDim(v, dim, from + apart, to + apart);
+    const auto between = [&](int64_t from, int64_t to, int64_t distance) {
+      const Value later = ir::SliceInDim(v, dim, from + distance, to + distance);
       return ir::Sub(later, ir::SliceInDim(v, dim, from, to));
     };
-    const auto over = [&](Value a) { return ir::Div(a, ir::FullLike(a, dx)); };
-    const Value first = over(between(0, 1, 1)), last = over(between(n - 2, n - 1, 1));
+    const auto divide_by_dx = [&](Value a) { return ir::Div(a, ir::FullLike(a, dx)); };
+    const Value first = divide_by_dx(between(0, 1, 1)),
+                last = divide_by_dx(between(n - 2, n - 1, 1));
     Value inner = between(0, n - 2, 2);
-    inner = over(ir::Mul(inner, ir::FullLike(inner, 0.5)));
+    inner = divide_by_dx(ir::Mul(inner, ir::FullLike(inner, 0.5)));
     return ir::Concatenate({first, inner, last}, dim);
   });
 }
 Array trapezoid(const Arg& y, double dx, int axis) {
-  const int dim = NormalAxis("trapezoid", axis, RankOf(y), y.site);
+  const int dim = NormalizeAxis("trapezoid", axis, RankOf(y), y.site);
   return internal::UnaryInexact("trapezoid", y, [&](Value v) {
     const int64_t n = v.dim(dim);
     const auto at = [&](int64_t i) { return ir::Squeeze(ir::SliceInDim(v, dim, i, i + 1), {dim}); };
@@ -375,11 +378,12 @@ Array trapezoid(const Arg& y, double dx, int axis) {
 }
 Array trapezoid(const Arg& y, const Array& x, int axis) {
   internal::ThrowIfNoValue(x, y.site);
-  const int rank = RankOf(y), dim = NormalAxis("trapezoid", axis, rank, y.site);
+  const int rank = RankOf(y), dim = NormalizeAxis("trapezoid", axis, rank, y.site);
   const Dims shape = y.array ? y.array->shape() : Dims{};
   if (x.shape() != shape && x.shape() != Dims{shape[dim]})
-    ThrowError(ErrorKind::kValueError, y.site, "trapezoid: x is ", x.type().ToString(), ", y (",
-               ir::DimsToString(shape), "); y's shape or a vector of ", shape[dim], " is expected");
+    ThrowError(ErrorKind::kValueError, y.site, "trapezoid: x is ", x.type().ToString(),
+               ", y has shape (", ir::DimsToString(shape), "); y's shape or a vector of ",
+               shape[dim], " is expected");
   const DType dtype = InexactOf(internal::CommonDType({y, Arg(x, y.site)}));
   return ApplyArgs("trapezoid", {y, Arg(x, y.site)}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const Value values = ir::Convert(v[0], dtype), places = ir::Convert(v[1], dtype);
@@ -409,16 +413,16 @@ Array interp(const Arg& x, const Array& xp, const Array& fp, std::optional<doubl
   const Array places = xp.astype(dtype, site), values = fp.astype(InexactOf(fp.dtype()), site);
   const auto n = static_cast<int>(xp.dim(0));
   const Array i = clip(Arg(searchsorted(places, Arg(at, site), "right", site), site), 1, n - 1);
-  const auto of = [&](const Array& a, const Array& index) {
+  const auto element_at = [&](const Array& a, const Array& index) {
     return take(Arg(a, site), Arg(index, site), 0, lax::GatherScatterMode::kClip);
   };
-  const Array before = i - 1, low = of(places, before), f_low = of(values, before);
-  const Array width = of(places, i) - low, rise = of(values, i) - f_low;
+  const Array before = i - 1, low = element_at(places, before), f_low = element_at(values, before);
+  const Array width = element_at(places, i) - low, rise = element_at(values, i) - f_low;
   // Treat an interval of at most this width as a point, because dividing by its width would make
   // the derivative NaN.
   const double eps = dtype == DType::kF64 ? 0x1p-104 : 0x1p-46;
-  const Array none = abs(width) <= eps;
-  Array out = where(none, f_low, f_low + (at - low) / where(none, 1, width) * rise);
+  const Array is_point = abs(width) <= eps;
+  Array out = where(is_point, f_low, f_low + (at - low) / where(is_point, 1, width) * rise);
   const Array first = places[0], last = places[n - 1];
   out = left ? where(at < first, *left, out) : where(at < first, values[0], out);
   return right ? where(at > last, *right, out) : where(at > last, values[n - 1], out);

@@ -13,10 +13,10 @@ namespace tessera {
 namespace {
 
 using internal::ApplyArgs;
+using internal::Binary;
 using internal::CommonDType;
 using internal::InexactOf;
 using internal::Operands;
-using internal::Promoted;
 using internal::SiteOf;
 using internal::ThrowError;
 using internal::Unary;
@@ -26,7 +26,7 @@ using Vs = std::vector<Value>;
 
 Array BinaryInexact(std::string_view name, const Arg& x, const Arg& y,
                     absl::FunctionRef<Value(Value, Value)> op) {
-  return Promoted(name, x, y, op, InexactOf(CommonDType({x, y})));
+  return Binary(name, x, y, op, InexactOf(CommonDType({x, y})));
 }
 void NeedReal(std::string_view name, const std::vector<Arg>& args) {
   const DType dtype = CommonDType(args);
@@ -91,8 +91,8 @@ Array reciprocal(const Arg& x) {
 Array sinc(const Arg& x) {
   return UnaryInexact("sinc", x, [](Value v) {
     const Value at_zero = Equals(v, 0), one = ir::FullLike(v, 1);
-    const Value turned = Scaled(v, M_PI);
-    const Value safe = ir::Select(at_zero, one, turned);
+    const Value angle_in_radians = Scaled(v, M_PI);
+    const Value safe = ir::Select(at_zero, one, angle_in_radians);
     return ir::Select(at_zero, one, ir::Div(ir::Sin(safe), safe));
   });
 }
@@ -151,11 +151,11 @@ Array signbit(const Arg& x) {
     if (v.dtype() == DType::kBool) return AllFalse(v);
     if (!ir::IsInexact(v.dtype())) return Below(v, 0);
     const int width = ir::BitWidth(v.dtype());
-    const DType bits = width == 64   ? DType::kS64
-                       : width == 32 ? DType::kS32
-                       : width == 16 ? DType::kS16
-                                     : DType::kS8;
-    return Below(ir::BitcastConvert(v, bits), 0);
+    const DType bits_dtype = width == 64   ? DType::kS64
+                             : width == 32 ? DType::kS32
+                             : width == 16 ? DType::kS16
+                                           : DType::kS8;
+    return Below(ir::BitcastConvert(v, bits_dtype), 0);
   });
 }
 Array bitwise_not(const Arg& x) { return Unary("bitwise_not", x, ir::Not); }
@@ -220,27 +220,27 @@ Array fmod(const Arg& x, const Arg& y) {
 }
 Array fmax(const Arg& x, const Arg& y) {
   NeedReal("fmax", {x, y});
-  return Promoted("fmax", x, y, [](Value a, Value b) {
+  return Binary("fmax", x, y, [](Value a, Value b) {
     const Value larger = ir::Compare(a, b, "GT");
     return ir::Select(ir::Or(larger, IsNan(b)), a, b);
   });
 }
 Array fmin(const Arg& x, const Arg& y) {
   NeedReal("fmin", {x, y});
-  return Promoted("fmin", x, y, [](Value a, Value b) {
+  return Binary("fmin", x, y, [](Value a, Value b) {
     const Value less = ir::Compare(a, b, "LT");
     return ir::Select(ir::Or(less, IsNan(b)), a, b);
   });
 }
 Array logical_xor(const Arg& x, const Arg& y) {
-  return Promoted("logical_xor", x, y, [](Value a, Value b) {
+  return Binary("logical_xor", x, y, [](Value a, Value b) {
     const Value left = ToBool(a);
     return ir::Xor(left, ToBool(b));
   });
 }
-Array bitwise_and(const Arg& x, const Arg& y) { return Promoted("bitwise_and", x, y, ir::And); }
-Array bitwise_or(const Arg& x, const Arg& y) { return Promoted("bitwise_or", x, y, ir::Or); }
-Array bitwise_xor(const Arg& x, const Arg& y) { return Promoted("bitwise_xor", x, y, ir::Xor); }
+Array bitwise_and(const Arg& x, const Arg& y) { return Binary("bitwise_and", x, y, ir::And); }
+Array bitwise_or(const Arg& x, const Arg& y) { return Binary("bitwise_or", x, y, ir::Or); }
+Array bitwise_xor(const Arg& x, const Arg& y) { return Binary("bitwise_xor", x, y, ir::Xor); }
 Array left_shift(const Arg& x, const Arg& y) {
   return BinaryOfNumbers("left_shift", x, y, ir::ShiftLeft);
 }
@@ -303,10 +303,10 @@ Array copysign(const Arg& x, const Arg& y) {
   NeedReal("copysign", {x, y});
   return BinaryInexact("copysign", x, y, [](Value a, Value b) {
     const DType dtype = b.dtype();
-    const DType bits = dtype == DType::kF64                            ? DType::kS64
-                       : dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kS16
-                                                                       : DType::kS32;
-    const Value size = ir::Abs(a), negative = Below(ir::BitcastConvert(b, bits), 0);
+    const DType bits_dtype = dtype == DType::kF64                            ? DType::kS64
+                             : dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kS16
+                                                                             : DType::kS32;
+    const Value size = ir::Abs(a), negative = Below(ir::BitcastConvert(b, bits_dtype), 0);
     return ir::Select(negative, ir::Neg(size), size);
   });
 }
@@ -330,13 +330,13 @@ Array array_equal(const Arg& x, const Arg& y, bool equal_nan) {
   const Site site = SiteOf({x, y});
   const auto shape = [](const Arg& a) { return a.array ? a.array->shape() : Dims{}; };
   if (shape(x) != shape(y)) return full({}, 0, DType::kBool, site);
-  return all(Arg(Promoted("array_equal", x, y,
-                          [&](Value a, Value b) {
-                            const Value same = ir::Compare(a, b, "EQ");
-                            if (!equal_nan) return same;
-                            const Value left = IsNan(a);
-                            return ir::Or(same, ir::And(left, IsNan(b)));
-                          }),
+  return all(Arg(Binary("array_equal", x, y,
+                        [&](Value a, Value b) {
+                          const Value same = ir::Compare(a, b, "EQ");
+                          if (!equal_nan) return same;
+                          const Value left = IsNan(a);
+                          return ir::Or(same, ir::And(left, IsNan(b)));
+                        }),
                  site));
 }
 

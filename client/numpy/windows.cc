@@ -19,8 +19,8 @@ using internal::ThrowError;
 using Vs = std::vector<ir::Value>;
 
 // Returns the positions in `layout` of the two `letters`, then those of the letters in `spatial`.
-std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
-                            const std::string& spatial, const Site& site) {
+std::vector<int64_t> LetterPositions(const std::string& layout, std::string_view letters,
+                                     const std::string& spatial, const Site& site) {
   std::vector<int64_t> spec;
   for (const char letter : absl::StrCat(ToAbsl(letters), spatial)) {
     const size_t at = layout.find(letter);
@@ -34,7 +34,7 @@ std::vector<int64_t> SpecOf(const std::string& layout, std::string_view letters,
 
 // Returns the letters of the default layouts, with the spatial dims last or, if `features_last`,
 // before the features.
-ConvDimensionNumbers Layouts(size_t spatial, bool features_last) {
+ConvDimensionNumbers DefaultLayouts(size_t spatial, bool features_last) {
   constexpr std::string_view kLetters = "0123456789";
   const std::string dims(kLetters.substr(0, std::min(spatial, kLetters.size())));
   if (features_last)
@@ -42,14 +42,15 @@ ConvDimensionNumbers Layouts(size_t spatial, bool features_last) {
   return {absl::StrCat("NC", dims), absl::StrCat("OI", dims), absl::StrCat("NC", dims)};
 }
 
-ir::ConvDimensionNumbers Numbers(const ConvDimensionNumbers& given, int lhs, int rhs,
-                                 bool features_last, const Site& site) {
+ir::ConvDimensionNumbers ToDimensionNumbers(const ConvDimensionNumbers& given, int lhs, int rhs,
+                                            bool features_last, const Site& site) {
   if (lhs != rhs)
     ThrowError(ErrorKind::kTypeError, site,
                "convolution requires lhs and rhs ndim to be equal, got ", lhs, " and ", rhs);
-  const bool all = given.lhs.empty() && given.rhs.empty() && given.out.empty();
+  const bool use_defaults = given.lhs.empty() && given.rhs.empty() && given.out.empty();
   const ConvDimensionNumbers n =
-      all ? Layouts(static_cast<size_t>(std::max(lhs - 2, 0)), features_last) : given;
+      use_defaults ? DefaultLayouts(static_cast<size_t>(std::max(lhs - 2, 0)), features_last)
+                   : given;
   for (const std::string* layout : {&n.lhs, &n.rhs, &n.out})
     if (static_cast<int>(layout->size()) != lhs)
       ThrowError(ErrorKind::kTypeError, site, "convolution dimension_numbers '", *layout,
@@ -57,8 +58,8 @@ ir::ConvDimensionNumbers Numbers(const ConvDimensionNumbers& given, int lhs, int
   std::string spatial;
   for (const char letter : n.rhs)
     if (letter != 'O' && letter != 'I') spatial += letter;
-  return {SpecOf(n.lhs, "NC", spatial, site), SpecOf(n.rhs, "OI", spatial, site),
-          SpecOf(n.out, "NC", spatial, site)};
+  return {LetterPositions(n.lhs, "NC", spatial, site), LetterPositions(n.rhs, "OI", spatial, site),
+          LetterPositions(n.out, "NC", spatial, site)};
 }
 
 std::vector<int64_t> OnesIfNone(std::vector<int64_t> list, size_t n) {
@@ -73,47 +74,51 @@ void CheckLength(const char* what, const List& list, size_t n, const Site& site)
 }
 int64_t Dilated(int64_t n, int64_t dilation) { return n == 0 ? 0 : (n - 1) * dilation + 1; }
 
-enum class Named : uint8_t { kSame, kSameLower, kValid };
-Named NameOf(const Padding& padding, const Site& site) {
-  if (padding.name == "SAME") return Named::kSame;
-  if (padding.name == "SAME_LOWER") return Named::kSameLower;
+enum class NamedPadding : uint8_t { kSame, kSameLower, kValid };
+NamedPadding ParsePaddingName(const Padding& padding, const Site& site) {
+  if (padding.name == "SAME") return NamedPadding::kSame;
+  if (padding.name == "SAME_LOWER") return NamedPadding::kSameLower;
   if (padding.name != "VALID")
     ThrowError(ErrorKind::kValueError, site,
                "Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', got ",
                padding.name);
-  return Named::kValid;
+  return NamedPadding::kValid;
 }
 
-std::pair<int64_t, int64_t> Amounts(Named padding, int64_t size, int64_t window, int64_t stride) {
-  if (padding == Named::kValid) return {0, 0};
+// Returns the amounts of padding before and after one dim.
+std::pair<int64_t, int64_t> DimPadding(NamedPadding padding, int64_t size, int64_t window,
+                                       int64_t stride) {
+  if (padding == NamedPadding::kValid) return {0, 0};
   const int64_t out = (size + stride - 1) / stride;
   const int64_t all = std::max<int64_t>((out - 1) * stride + window - size, 0);
-  return padding == Named::kSame ? std::pair(all / 2, all - all / 2)
-                                 : std::pair(all - all / 2, all / 2);
+  return padding == NamedPadding::kSame ? std::pair(all / 2, all - all / 2)
+                                        : std::pair(all - all / 2, all / 2);
 }
 
 // Returns the amounts of padding along each dim, for the sizes of the array and of the dilated
 // windows, and for the strides. Amounts that the user gave are returned unchanged.
-std::vector<std::pair<int64_t, int64_t>> AmountsOf(const Padding& padding,
-                                                   const std::vector<int64_t>& sizes,
-                                                   const std::vector<int64_t>& windows,
-                                                   const std::vector<int64_t>& strides,
-                                                   const Site& site) {
+std::vector<std::pair<int64_t, int64_t>> PaddingOfDims(const Padding& padding,
+                                                       const std::vector<int64_t>& sizes,
+                                                       const std::vector<int64_t>& windows,
+                                                       const std::vector<int64_t>& strides,
+                                                       const Site& site) {
   if (padding.name.empty()) return padding.amounts;
-  const Named name = NameOf(padding, site);
+  const NamedPadding name = ParsePaddingName(padding, site);
   std::vector<std::pair<int64_t, int64_t>> amounts;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (strides[d] < 1)
       ThrowError(ErrorKind::kValueError, site, "window_strides has the entry ", strides[d],
                  "; expected at least 1");
-    amounts.push_back(Amounts(name, sizes[d], windows[d], strides[d]));
+    amounts.push_back(DimPadding(name, sizes[d], windows[d], strides[d]));
   }
   return amounts;
 }
 
-// Returns the padding of a transposed convolution for the named padding of the forward convolution.
-std::pair<int64_t, int64_t> TransposedAmounts(Named padding, int64_t window, int64_t stride) {
-  if (padding == Named::kValid)
+// Returns the padding of one dim of a transposed convolution for the named padding of the forward
+// convolution.
+std::pair<int64_t, int64_t> TransposedDimPadding(NamedPadding padding, int64_t window,
+                                                 int64_t stride) {
+  if (padding == NamedPadding::kValid)
     return {window - 1, stride - 1 + std::max<int64_t>(window - stride, 0)};
   const int64_t all = window + stride - 2;
   const int64_t before = stride > window - 1 ? window - 1 : (all + 1) / 2;
@@ -129,23 +134,23 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
   return ApplyArgs("conv_general_dilated", {lhs, rhs}, Operands::kStrict, [&](ir::Builder&, Vs v) {
     const Site& site = lhs.site;
     const ir::ConvDimensionNumbers dims =
-        Numbers(options.dimension_numbers, v[0].rank(), v[1].rank(), false, site);
+        ToDimensionNumbers(options.dimension_numbers, v[0].rank(), v[1].rank(), false, site);
     const size_t n = dims.lhs_spec.size() - 2;
-    ir::ConvOptions how;
-    how.window_strides = OnesIfNone(window_strides, n);
-    how.lhs_dilation = OnesIfNone(options.lhs_dilation, n);
-    how.rhs_dilation = OnesIfNone(options.rhs_dilation, n);
-    how.padding = padding.amounts;
-    how.feature_group_count = options.feature_group_count;
-    how.batch_group_count = options.batch_group_count;
-    how.preferred_element_type = options.preferred_element_type;
-    how.out_sharding = options.out_sharding;
-    how.precision = internal::PrecisionOr(options.precision);
-    CheckLength("conv_general_dilated: window_strides", how.window_strides, n, site);
-    CheckLength("conv_general_dilated: lhs_dilation", how.lhs_dilation, n, site);
-    CheckLength("conv_general_dilated: rhs_dilation", how.rhs_dilation, n, site);
+    ir::ConvOptions conv_options;
+    conv_options.window_strides = OnesIfNone(window_strides, n);
+    conv_options.lhs_dilation = OnesIfNone(options.lhs_dilation, n);
+    conv_options.rhs_dilation = OnesIfNone(options.rhs_dilation, n);
+    conv_options.padding = padding.amounts;
+    conv_options.feature_group_count = options.feature_group_count;
+    conv_options.batch_group_count = options.batch_group_count;
+    conv_options.preferred_element_type = options.preferred_element_type;
+    conv_options.out_sharding = options.out_sharding;
+    conv_options.precision = internal::PrecisionOr(options.precision);
+    CheckLength("conv_general_dilated: window_strides", conv_options.window_strides, n, site);
+    CheckLength("conv_general_dilated: lhs_dilation", conv_options.lhs_dilation, n, site);
+    CheckLength("conv_general_dilated: rhs_dilation", conv_options.rhs_dilation, n, site);
     if (!padding.name.empty()) {
-      if (std::any_of(how.lhs_dilation.begin(), how.lhs_dilation.end(),
+      if (std::any_of(conv_options.lhs_dilation.begin(), conv_options.lhs_dilation.end(),
                       [](int64_t d) { return d != 1; }))
         ThrowError(ErrorKind::kValueError, site,
                    "String padding is not implemented for transposed convolution using this "
@@ -154,13 +159,14 @@ Array conv_general_dilated(const Arg& lhs, const Arg& rhs, std::vector<int64_t> 
       std::vector<int64_t> sizes, windows;
       for (size_t d = 0; d < n; ++d) {
         sizes.push_back(v[0].dim(static_cast<int>(dims.lhs_spec[2 + d])));
-        windows.push_back(
-            Dilated(v[1].dim(static_cast<int>(dims.rhs_spec[2 + d])), how.rhs_dilation[d]));
+        windows.push_back(Dilated(v[1].dim(static_cast<int>(dims.rhs_spec[2 + d])),
+                                  conv_options.rhs_dilation[d]));
       }
-      how.padding = AmountsOf(padding, sizes, windows, how.window_strides, site);
+      conv_options.padding =
+          PaddingOfDims(padding, sizes, windows, conv_options.window_strides, site);
     }
-    CheckLength("conv_general_dilated: padding", how.padding, n, site);
-    return ir::ConvGeneralDilated(v[0], v[1], dims, how);
+    CheckLength("conv_general_dilated: padding", conv_options.padding, n, site);
+    return ir::ConvGeneralDilated(v[0], v[1], dims, conv_options);
   });
 }
 
@@ -172,29 +178,30 @@ Array conv_transpose(const Arg& lhs, const Arg& rhs, std::vector<int64_t> stride
   if (lhs.kind != Arg::kArray || rhs.kind != Arg::kArray)
     ThrowError(ErrorKind::kTypeError, site, "conv_transpose: lhs and rhs are arrays, got a number");
   const int rank = lhs.array->rank();
-  ConvOptions turned;
-  turned.dimension_numbers = options.dimension_numbers;
+  ConvOptions transposed_options;
+  transposed_options.dimension_numbers = options.dimension_numbers;
   if (options.dimension_numbers.lhs.empty())
-    turned.dimension_numbers = Layouts(static_cast<size_t>(std::max(rank - 2, 0)), true);
-  turned.preferred_element_type = options.preferred_element_type;
-  turned.precision = options.precision;
-  turned.rhs_dilation = options.rhs_dilation;
-  turned.lhs_dilation = strides;
-  if (padding.name.empty()) return conv_general_dilated(lhs, rhs, {}, padding, turned);
+    transposed_options.dimension_numbers =
+        DefaultLayouts(static_cast<size_t>(std::max(rank - 2, 0)), true);
+  transposed_options.preferred_element_type = options.preferred_element_type;
+  transposed_options.precision = options.precision;
+  transposed_options.rhs_dilation = options.rhs_dilation;
+  transposed_options.lhs_dilation = strides;
+  if (padding.name.empty()) return conv_general_dilated(lhs, rhs, {}, padding, transposed_options);
   const ir::ConvDimensionNumbers dims =
-      Numbers(turned.dimension_numbers, rank, rhs.array->rank(), true, site);
+      ToDimensionNumbers(transposed_options.dimension_numbers, rank, rhs.array->rank(), true, site);
   const size_t n = dims.rhs_spec.size() - 2;
   CheckLength("conv_transpose: strides", strides, n, site);
   const std::vector<int64_t> dilation = OnesIfNone(options.rhs_dilation, n);
   CheckLength("conv_transpose: rhs_dilation", dilation, n, site);
-  const Named name = NameOf(padding, site);
-  if (name == Named::kSameLower)
+  const NamedPadding name = ParsePaddingName(padding, site);
+  if (name == NamedPadding::kSameLower)
     ThrowError(ErrorKind::kValueError, site, "Invalid padding mode: SAME_LOWER");
   std::vector<std::pair<int64_t, int64_t>> amounts;
   for (size_t d = 0; d < n; ++d)
-    amounts.push_back(TransposedAmounts(
+    amounts.push_back(TransposedDimPadding(
         name, Dilated(rhs.array->shape()[dims.rhs_spec[2 + d]], dilation[d]), strides[d]));
-  return conv_general_dilated(lhs, rhs, {}, amounts, turned);
+  return conv_general_dilated(lhs, rhs, {}, amounts, transposed_options);
 }
 
 // Fills in defaults and named paddings, and traces the computation on scalars. ir::ReduceWindow
@@ -230,9 +237,10 @@ std::vector<Array> reduce_window(
   CheckLength("reduce_window: window_strides", window.strides, rank, site);
   CheckLength("reduce_window: base_dilation", window.base_dilations, rank, site);
   CheckLength("reduce_window: window_dilation", window.dilations, rank, site);
-  std::vector<int64_t> spread;
-  for (size_t d = 0; d < rank; ++d) spread.push_back(Dilated(window.sizes[d], window.dilations[d]));
-  window.padding = AmountsOf(padding, shape, spread, window.strides, site);
+  std::vector<int64_t> dilated_sizes;
+  for (size_t d = 0; d < rank; ++d)
+    dilated_sizes.push_back(Dilated(window.sizes[d], window.dilations[d]));
+  window.padding = PaddingOfDims(padding, shape, dilated_sizes, window.strides, site);
   CheckLength("reduce_window: padding", window.padding, rank, site);
   return internal::Apply("reduce_window", site, inputs, [&](ir::Builder&, Vs v) {
     const ir::FunctionRef f =
